@@ -1,0 +1,1 @@
+//! No Redis, no I/O: numbers, hashes, checksums, patterns, randomness and the shape of time.

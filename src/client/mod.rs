@@ -1,0 +1,1 @@
+//! What the server knows of one connection, as plain data, and the registry behind CLIENT LIST and KILL.

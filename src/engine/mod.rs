@@ -1,0 +1,1 @@
+//! One shard's keyspace: databases, values, expiry, effects. Synchronous and deterministic.

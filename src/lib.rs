@@ -1,0 +1,27 @@
+//! basalt: a multi-threaded, sharded, in-memory cache server that speaks the Redis protocol.
+//!
+//! The modules in reading order, and who may import whom (checked by `tests/tidy.rs`):
+//!
+//! ```text
+//! base ← structures ← engine ┐
+//! base ← resp ───────────────┼← command ← shard ← session ← net ← server ← main
+//! base ← client, config ─────┘
+//! base ← telemetry ← (shard and above; below it, plain counters only)
+//! ```
+//!
+//! Invariants, mostly of absence: `resp` does not know that commands exist; `structures` does not know that Redis
+//! exists; from `base` through `command` there is no tokio, no thread, no lock, no socket, no file and no reading of
+//! the clock; handlers never see an encoding or a socket; the keyspace is never shared.
+
+pub mod base;
+pub mod client;
+pub mod command;
+pub mod config;
+pub mod engine;
+pub mod net;
+pub mod resp;
+pub mod server;
+pub mod session;
+pub mod shard;
+pub mod structures;
+pub mod telemetry;

@@ -1,0 +1,3 @@
+//! Arguments to configuration to `server::run` to an exit code; alone may print and exit.
+
+fn main() {}

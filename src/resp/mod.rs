@@ -1,0 +1,1 @@
+//! Bytes to requests and replies to bytes. Knows no command.

@@ -1,0 +1,1 @@
+//! Composition root: builds shards, registries and listeners; starts and stops them in order.

@@ -1,0 +1,1 @@
+//! The token of each shard, and how commands meet shards.

@@ -1,0 +1,1 @@
+//! Bytes and numbers: tables, entries, wheels. With shard/ownership the only home of unsafe code.

@@ -1,0 +1,1 @@
+//! Metrics, slow log, latency, INFO, log lines and the HTTP endpoint.
