@@ -1,1 +1,4 @@
 //! What the server knows of one connection, as plain data, and the registry behind CLIENT LIST and KILL.
+
+pub mod connection;
+pub mod registry;

@@ -1,1 +1,15 @@
 //! Binds the protocol to the engine: one declaration a command, one file a family.
+//!
+//! No sockets, no threads, no clock: handlers get what they need in a context and answer into an output.
+
+pub mod args;
+pub mod connection;
+pub mod context;
+pub mod declaration;
+pub mod error;
+pub mod keys;
+pub mod string;
+pub mod table;
+
+pub use args::Args;
+pub use crate::resp::reply::Out;

@@ -1,1 +1,155 @@
-//! One shard's keyspace: databases, values, expiry, effects. Synchronous and deterministic.
+//! One shard's keyspace: databases, values, expiry, effects.
+//!
+//! Synchronous and deterministic: time and randomness are handed in. No I/O, no threads, no locks. An [`Engine`] is
+//! `Send`, because whoever holds the shard's token is its worker for that moment, and is never touched by two
+//! threads at once. What others may see without the token is published in the [`board::ShardBoard`].
+
+pub mod board;
+pub mod db;
+pub mod effect;
+pub mod expire;
+pub mod keyspace;
+pub mod value;
+
+use std::sync::Arc;
+
+use crate::base::hash::Seed;
+use crate::base::random::Random;
+use board::ShardBoard;
+use db::Db;
+use effect::Effects;
+
+/// A key as routing prepared it: its bytes and their hash, computed once per request.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    /// The key itself.
+    pub bytes: &'a [u8],
+    /// Keyed hash of all its bytes.
+    pub hash: u64,
+}
+
+impl<'a> Key<'a> {
+    /// Hashes a key that did not come with a request.
+    pub fn new(bytes: &'a [u8], seed: Seed) -> Key<'a> {
+        Key { bytes, hash: seed.hash(bytes) }
+    }
+}
+
+/// The moment at which a command runs: frozen for its whole length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Milliseconds since the Unix epoch.
+    pub unix_ms: u64,
+}
+
+/// All that one shard owns.
+pub struct Engine {
+    dbs: Box<[Option<Box<Db>>]>,
+    seed: Seed,
+    board: Arc<ShardBoard>,
+    /// What commands changed, for all who follow changes.
+    pub effects: Effects,
+    /// For RANDOMKEY, eviction and the like.
+    pub random: Random,
+    /// Values too large to be freed while the token is held; the session takes and drops them afterwards.
+    pub trash: Vec<value::Trash>,
+    /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
+    doomed: Vec<Db>,
+}
+
+impl Engine {
+    /// An engine with so many databases, all of them empty and without memory of their own.
+    pub fn new(database_count: usize, seed: Seed, random_seed: u64) -> Engine {
+        Engine {
+            dbs: (0..database_count).map(|_| None).collect(),
+            seed,
+            board: Arc::new(ShardBoard::new(database_count)),
+            effects: Effects::default(),
+            random: Random::new(random_seed),
+            trash: Vec::new(),
+            doomed: Vec::new(),
+        }
+    }
+
+    /// What others may see of this shard without its token.
+    pub fn board(&self) -> &Arc<ShardBoard> {
+        &self.board
+    }
+
+    /// The hash key of all tables.
+    pub fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    /// How many databases there are.
+    pub fn database_count(&self) -> usize {
+        self.dbs.len()
+    }
+
+    /// A database, if it was ever written to.
+    pub fn db(&self, index: usize) -> Option<&Db> {
+        self.dbs[index].as_deref()
+    }
+
+    fn db_mut(&mut self, index: usize) -> Option<&mut Db> {
+        self.dbs[index].as_deref_mut()
+    }
+
+    fn db_or_create(&mut self, index: usize) -> &mut Db {
+        let slot = &mut self.dbs[index];
+        if slot.is_none() {
+            let before = crate::structures::account::thread_bytes();
+            *slot = Some(Box::new(Db::new(index, self.seed, Arc::clone(&self.board))));
+            self.board.add_used(crate::structures::account::thread_bytes() - before);
+        }
+        slot.as_deref_mut().expect("created above")
+    }
+
+    /// A view on one database at one moment.
+    pub fn keyspace(&mut self, db: usize, now: Now) -> keyspace::Keyspace<'_> {
+        keyspace::Keyspace::new(self, db, now)
+    }
+
+    /// Exchanges two databases.
+    pub fn swap_dbs(&mut self, first: usize, second: usize) {
+        if first == second {
+            return;
+        }
+        self.dbs.swap(first, second);
+        for index in [first, second] {
+            match self.dbs[index].as_deref_mut() {
+                Some(db) => db.move_to(index),
+                None => self.board.clear_db(index),
+            }
+        }
+    }
+
+    /// Empties one database; the memory is given back in slices by [`Engine::free_slice`].
+    pub fn flush_db(&mut self, index: usize) -> usize {
+        let Some(db) = self.dbs[index].take() else { return 0 };
+        let removed = db.len();
+        self.board.clear_db(index);
+        self.doomed.push(*db);
+        self.board.set_doomed(true);
+        removed
+    }
+
+    /// Frees a few segments of what flushes gave up; true while some are left.
+    pub fn free_slice(&mut self, segments: usize) -> bool {
+        let before = crate::structures::account::thread_bytes();
+        if let Some(db) = self.doomed.last_mut()
+            && !db.drain_some(segments)
+        {
+            self.doomed.pop();
+        }
+        self.board.add_used(crate::structures::account::thread_bytes() - before);
+        let more = !self.doomed.is_empty();
+        self.board.set_doomed(more);
+        more
+    }
+
+    /// Bytes that the allocator handed out for this shard's data.
+    pub fn used_bytes(&self) -> i64 {
+        self.board.used_bytes()
+    }
+}

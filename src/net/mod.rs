@@ -1,1 +1,6 @@
 //! Sockets: listeners, connections, buffers and their limits.
+
+pub mod connection;
+pub mod listener;
+pub mod pool;
+pub mod stream;

@@ -1,1 +1,458 @@
 //! A connection's state machine without I/O: requests in, replies and waits out.
+//!
+//! [`batch`] plans the requests of one turn, [`admit`] decides whether a command may run, this file runs them strictly
+//! in the order sent. A command whose shard is held is handed to that shard's queue, and the rest of the batch waits
+//! for it, so that nobody ever sees a connection's writes, or its own reads, out of order.
+
+pub mod admit;
+pub mod batch;
+pub mod look;
+pub mod service;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::client::connection::{Connection, ReplyMode};
+use crate::command::Out;
+use crate::command::context::{After, ClientView, Engines, Gather, SessionCx, ShardPlace};
+use crate::command::declaration::{Command, Run};
+use crate::config::Config;
+use crate::engine::{Engine, Now};
+use crate::resp::request::Parser;
+use crate::shard::Shards;
+use crate::shard::execute::{self, Scene};
+use crate::shard::message::{Message, Parts, Ticket};
+use crate::shard::ownership::{Held, Parcel};
+use crate::telemetry::clock::Ticks;
+use crate::telemetry::counters;
+use batch::{Batch, Plan, Route};
+use service::Service;
+
+/// What the connection's task does next.
+pub enum Step {
+    /// Everything in the batch ran.
+    Done,
+    /// Wait for this, then call [`Session::resume`].
+    Wait(Arc<Ticket>),
+    /// Send what is in the output, then call [`Session::run`] again.
+    Flush,
+    /// Send what is in the output, then close.
+    Close,
+    /// Run on at this Unix time (ms), or when woken.
+    SleepUntil(u64),
+    /// Send what is in the output, then stop the server.
+    Shutdown,
+}
+
+/// How often a held shard is looked at again before the command queues: about 150 ns.
+const SPINS: u32 = 16;
+
+/// How often all shards of a command are tried at once before the command travels.
+const TRIES_ALL: u32 = 3;
+
+/// Output beyond this is sent before the next command runs.
+const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+
+/// See the module.
+pub struct Session {
+    /// What commands see and change.
+    pub connection: Connection,
+    /// Where the last request that is not complete yet stands.
+    pub parser: Parser,
+    service: Arc<Service>,
+}
+
+/// How one plan ended.
+enum Ran {
+    Yes { failed: bool },
+    Queued(Arc<Ticket>),
+    Then(After),
+}
+
+impl Session {
+    /// A session of a fresh connection.
+    pub fn new(connection: Connection, service: Arc<Service>) -> Session {
+        Session { connection, parser: Parser::default(), service }
+    }
+
+    /// What this session shares with all others.
+    pub fn service(&self) -> &Arc<Service> {
+        &self.service
+    }
+
+    fn view(&self) -> ClientView {
+        ClientView {
+            id: self.connection.id(),
+            db: self.connection.db,
+            no_touch: self.connection.no_touch,
+            stamp: self.connection.stamp,
+        }
+    }
+
+    /// Runs the plans of a batch, in order, until all ran or one has to wait.
+    pub fn run(&mut self, batch: &mut Batch, config: &Arc<Config>, now: Now) -> Step {
+        let service = Arc::clone(&self.service);
+        let shards: &Shards = &service.shards;
+        let counters = counters::local();
+        let mut held: Option<(u16, Held<'_, Engine, Message>)> = None;
+        let mut before = Ticks::now();
+        while batch.next < batch.plans.len() {
+            if batch.out.len_bytes() > OUTPUT_BYTES_MAX {
+                release(&mut held, batch);
+                return Step::Flush;
+            }
+            let plan = batch.plans[batch.next];
+            let Some(command) = self.admit(batch, &plan, config) else {
+                batch.next += 1;
+                continue;
+            };
+            if let Some(until_ms) = service.pause.holds(command.is_write(), now.unix_ms)
+                && plan.route != Route::Session
+            {
+                return Step::SleepUntil(until_ms);
+            }
+            let mark = batch.out.len_bytes();
+            let ran = match plan.route {
+                Route::Shard(shard) => {
+                    self.on_shard(batch, &plan, command, shard, &mut held, shards, config, now)
+                }
+                route => {
+                    release(&mut held, batch);
+                    match route {
+                        Route::Session => self.on_session(batch, &plan, command, config, now),
+                        Route::Each => {
+                            self.on_each_shard(batch, &plan, command, shards, config, now)
+                        }
+                        Route::Cursor => {
+                            self.by_cursor(batch, &plan, command, shards, config, now)
+                        }
+                        _ => self.on_several(batch, &plan, command, shards, config, now),
+                    }
+                }
+            };
+            let failed = match ran {
+                Ran::Queued(ticket) => {
+                    release(&mut held, batch);
+                    return Step::Wait(ticket);
+                }
+                Ran::Yes { failed } => failed,
+                Ran::Then(_) => false,
+            };
+            let after = Ticks::now();
+            let duration_ns = after.since_ns(before);
+            before = after;
+            counters.command(command).ran(duration_ns, failed);
+            self.note(batch, &plan, command, config, now, duration_ns);
+            self.apply_reply_mode(&mut batch.out, mark);
+            batch.next += 1;
+            if let Ran::Then(after) = ran {
+                match after {
+                    After::Nothing => {}
+                    After::Close => return Step::Close,
+                    After::Shutdown => return Step::Shutdown,
+                    After::SleepMs(ms) => return Step::SleepUntil(now.unix_ms + ms),
+                }
+            }
+        }
+        release(&mut held, batch);
+        Step::Done
+    }
+
+    /// Takes the reply of a message that was waited for; [`Session::run`] goes on behind it.
+    pub fn resume(&mut self, batch: &mut Batch, mut message: Box<Message>) {
+        self.connection.stamp = self.connection.stamp.max(message.client.stamp);
+        if let Some((gather, result)) = message.gather.take() {
+            match (result, &mut batch.gather) {
+                (Ok(()), Some((kept, _))) => {
+                    *kept = gather;
+                    return;
+                }
+                (Err(error), kept) => {
+                    *kept = None;
+                    message.out.error(&error.text());
+                }
+                (Ok(()), None) => unreachable!("a visit belongs to a command under way"),
+            }
+        }
+        let mark = batch.out.len_bytes();
+        batch.out.append(&mut message.out);
+        let plan = batch.plans[batch.next];
+        if let Some(command) = plan.command {
+            counters::local().command(command).ran(0, message.failed);
+        }
+        self.apply_reply_mode(&mut batch.out, mark);
+        batch.next += 1;
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the hot path hands on what it holds")]
+    #[inline]
+    fn on_shard<'s>(
+        &mut self,
+        batch: &mut Batch,
+        plan: &Plan,
+        command: &'static Command,
+        shard: u16,
+        held: &mut Option<(u16, Held<'s, Engine, Message>)>,
+        shards: &'s Shards,
+        config: &Arc<Config>,
+        now: Now,
+    ) -> Ran {
+        if held.as_ref().is_none_or(|(number, _)| *number != shard) {
+            release(held, batch);
+            match shards.take_spinning(shard, SPINS) {
+                Some(taken) => *held = Some((shard, taken)),
+                None => return self.queue(batch, plan, command, &[shard], shards, config, now),
+            }
+        }
+        let Some((_, engine)) = held else { unreachable!("taken above") };
+        let mut view = self.view();
+        let scene =
+            Scene { now, config, place: ShardPlace { index: shard, count: shards.len() as u16 } };
+        let mut out = std::mem::take(&mut batch.out);
+        let failed = execute::run(
+            command,
+            Engines::One(engine),
+            &mut view,
+            scene,
+            &batch.args(plan),
+            &mut out,
+        );
+        batch.out = out;
+        self.connection.stamp = view.stamp;
+        Ran::Yes { failed }
+    }
+
+    /// All shards of the command at once: tried a few times, then the command travels.
+    fn on_several(
+        &mut self,
+        batch: &mut Batch,
+        plan: &Plan,
+        command: &'static Command,
+        shards: &Shards,
+        config: &Arc<Config>,
+        now: Now,
+    ) -> Ran {
+        let every: Vec<u16>;
+        let wanted = match plan.route {
+            Route::Several(first, end) => batch.shards(first, end),
+            _ => {
+                every = (0..shards.len() as u16).collect();
+                &every
+            }
+        };
+        for _ in 0..TRIES_ALL {
+            let Some(mut all) = shards.try_take_all(wanted) else {
+                std::hint::spin_loop();
+                continue;
+            };
+            let mut view = self.view();
+            let place = ShardPlace { index: wanted[0], count: shards.len() as u16 };
+            let scene = Scene { now, config, place };
+            let mut out = std::mem::take(&mut batch.out);
+            let mut hands = all.hands();
+            let failed = {
+                let engines = Engines::Many(hands.iter().map(|(_, engine)| engine).collect());
+                execute::run(command, engines, &mut view, scene, &batch.args(plan), &mut out)
+            };
+            batch.out = out;
+            for (_, engine) in hands.iter() {
+                batch.trash.append(&mut engine.trash);
+            }
+            drop(all);
+            batch.trash.clear();
+            self.connection.stamp = view.stamp;
+            return Ran::Yes { failed };
+        }
+        let wanted = wanted.to_vec();
+        self.queue(batch, plan, command, &wanted, shards, config, now)
+    }
+
+    fn by_cursor(
+        &mut self,
+        batch: &mut Batch,
+        plan: &Plan,
+        command: &'static Command,
+        shards: &Shards,
+        config: &Arc<Config>,
+        now: Now,
+    ) -> Ran {
+        let Run::Cursor(shard_of, _) = command.run else { unreachable!("routed by cursor") };
+        match shard_of(&batch.args(plan), shards.len() as u16) {
+            Ok(shard) => {
+                let mut held = None;
+                let ran = self
+                    .on_shard(batch, plan, command, shard, &mut held, shards, config, now);
+                release(&mut held, batch);
+                ran
+            }
+            Err(error) => {
+                batch.out.error(&error.text());
+                Ran::Yes { failed: true }
+            }
+        }
+    }
+
+    fn on_each_shard(
+        &mut self,
+        batch: &mut Batch,
+        plan: &Plan,
+        command: &'static Command,
+        shards: &Shards,
+        config: &Arc<Config>,
+        now: Now,
+    ) -> Ran {
+        let (mut gather, mut next) = batch.gather.take().unwrap_or_default();
+        let count = shards.len() as u16;
+        let scene = |index| Scene { now, config, place: ShardPlace { index, count } };
+        while next < count {
+            let Some(mut held) = shards.take_spinning(next, SPINS) else {
+                batch.gather = Some((Gather::default(), next + 1));
+                let (message, ticket) = Message::new(Parts {
+                    shards: &[next],
+                    place: ShardPlace { index: next, count },
+                    command,
+                    args: &batch.args(plan),
+                    client: self.view(),
+                    now,
+                    config,
+                    out: Out::new(self.connection.protocol),
+                    gather: Some(gather),
+                });
+                shards.submit(Parcel::new(message));
+                return Ran::Queued(ticket);
+            };
+            let mut view = self.view();
+            let args = batch.args(plan);
+            let visit = execute::run_part(
+                command,
+                Engines::One(&mut held),
+                &mut view,
+                scene(next),
+                &args,
+                &mut gather,
+            );
+            self.connection.stamp = view.stamp;
+            if let Err(error) = visit {
+                batch.out.error(&error.text());
+                return Ran::Yes { failed: true };
+            }
+            next += 1;
+        }
+        let Run::EachShard(_, merge) = command.run else { unreachable!("routed shard by shard") };
+        let mut out = std::mem::take(&mut batch.out);
+        let result = merge(&batch.args(plan), gather, &mut out);
+        let failed = result.is_err();
+        if let Err(error) = result {
+            out.error(&error.text());
+        }
+        batch.out = out;
+        Ran::Yes { failed }
+    }
+
+    fn on_session(
+        &mut self,
+        batch: &mut Batch,
+        plan: &Plan,
+        command: &'static Command,
+        config: &Arc<Config>,
+        now: Now,
+    ) -> Ran {
+        let Run::Session(handler) = command.run else { unreachable!("routed to the session") };
+        let mut out = std::mem::take(&mut batch.out);
+        let mut cx = SessionCx {
+            client: &mut self.connection,
+            server: self.service.server(),
+            config,
+            now,
+            command,
+            after: After::Nothing,
+        };
+        let result = handler(&mut cx, &batch.args(plan), &mut out);
+        let after = cx.after;
+        let failed = result.is_err();
+        if let Err(error) = result {
+            out.error(&error.text());
+        }
+        out.set_protocol(self.connection.protocol);
+        batch.out = out;
+        let shared = &self.connection.shared;
+        shared.db.store(self.connection.db as u32, Relaxed);
+        shared.resp.store(self.connection.protocol.version(), Relaxed);
+        if failed { Ran::Yes { failed } } else { Ran::Then(after) }
+    }
+
+    /// Hands the command to the queue of its first shard.
+    #[expect(clippy::too_many_arguments, reason = "the hot path hands on what it holds")]
+    #[cold]
+    fn queue(
+        &mut self,
+        batch: &mut Batch,
+        plan: &Plan,
+        command: &'static Command,
+        wanted: &[u16],
+        shards: &Shards,
+        config: &Arc<Config>,
+        now: Now,
+    ) -> Ran {
+        let (message, ticket) = Message::new(Parts {
+            shards: wanted,
+            place: ShardPlace { index: wanted[0], count: shards.len() as u16 },
+            command,
+            args: &batch.args(plan),
+            client: self.view(),
+            now,
+            config,
+            out: Out::new(self.connection.protocol),
+            gather: None,
+        });
+        shards.submit(Parcel::new(message));
+        Ran::Queued(ticket)
+    }
+
+    #[inline]
+    fn note(
+        &mut self,
+        batch: &Batch,
+        plan: &Plan,
+        command: &'static Command,
+        config: &Arc<Config>,
+        now: Now,
+        duration_ns: u64,
+    ) {
+        self.connection.shared.last_command.store(command.id() as u16, Relaxed);
+        let threshold_us = config.slowlog_log_slower_than;
+        if threshold_us >= 0 && duration_ns / 1_000 >= threshold_us as u64 {
+            self.note_slow(batch, plan, command, config, now, duration_ns / 1_000);
+        }
+    }
+
+    /// CLIENT REPLY OFF and SKIP: takes the reply that was just written out again.
+    #[inline]
+    fn apply_reply_mode(&mut self, out: &mut Out, mark: usize) {
+        match self.connection.reply_mode {
+            ReplyMode::On => {}
+            ReplyMode::Off => out.truncate(mark),
+            ReplyMode::SkipThis => {
+                out.truncate(mark);
+                self.connection.reply_mode = ReplyMode::On;
+            }
+            ReplyMode::SkipNext => {
+                out.truncate(mark);
+                self.connection.reply_mode = ReplyMode::SkipThis;
+            }
+        }
+    }
+}
+
+/// Lets a token go, then frees what was too large to be freed under it.
+#[inline]
+fn release(held: &mut Option<(u16, Held<'_, Engine, Message>)>, batch: &mut Batch) {
+    if let Some((_, mut engine)) = held.take() {
+        if engine.trash.is_empty() {
+            return;
+        }
+        batch.trash.append(&mut engine.trash);
+        drop(engine);
+        batch.trash.clear();
+    }
+}

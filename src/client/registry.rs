@@ -1,0 +1,188 @@
+//! All connections, as CLIENT LIST, CLIENT KILL and the metrics see them.
+//!
+//! A connection writes its own figures with relaxed stores; others read them, or ask it to close by raising a flag
+//! and waking its task. The registry never reaches into a connection.
+
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
+};
+
+use atomic_waker::AtomicWaker;
+use dashmap::DashMap;
+use parking_lot::Mutex;
+
+/// Texts that few clients set; boxed so that the others do not pay for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels {
+    /// CLIENT SETNAME.
+    pub name: Vec<u8>,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: Vec<u8>,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_ver: Vec<u8>,
+}
+
+/// A connection as others see it.
+pub struct Shared {
+    /// Ever-growing number.
+    pub id: u64,
+    /// Peer address as `ip:port`, or the path of the unix socket with `:0`.
+    pub address: Box<str>,
+    /// Local address.
+    pub local_address: Box<str>,
+    /// File descriptor, as CLIENT LIST shows it.
+    pub fd: i32,
+    /// Unix time of the connect, in milliseconds.
+    pub created_ms: u64,
+    /// Unix time of the last request, in milliseconds.
+    pub active_ms: AtomicU64,
+    /// Selected database.
+    pub db: AtomicU32,
+    /// Protocol version.
+    pub resp: AtomicU8,
+    /// Id of the last command, in the command registry.
+    pub last_command: AtomicU16,
+    /// Bytes of unprocessed input.
+    pub query_bytes: AtomicUsize,
+    /// Bytes of unsent output.
+    pub output_bytes: AtomicUsize,
+    /// Bytes received.
+    pub bytes_in: AtomicU64,
+    /// Bytes sent.
+    pub bytes_out: AtomicU64,
+    /// Commands received.
+    pub commands: AtomicU64,
+    /// CLIENT NO-EVICT.
+    pub no_evict: AtomicBool,
+    /// CLIENT NO-TOUCH.
+    pub no_touch: AtomicBool,
+    /// Came through the unix socket.
+    pub unix_socket: bool,
+    labels: Mutex<Option<Box<Labels>>>,
+    killed: AtomicBool,
+    /// Wakes the connection's task for a kill, an unpause or a push.
+    pub waker: AtomicWaker,
+}
+
+impl Shared {
+    /// A connection that just came in.
+    pub fn new(
+        id: u64,
+        address: String,
+        local_address: String,
+        fd: i32,
+        unix_socket: bool,
+        now_ms: u64,
+    ) -> Shared {
+        Shared {
+            id,
+            address: address.into_boxed_str(),
+            local_address: local_address.into_boxed_str(),
+            fd,
+            created_ms: now_ms,
+            active_ms: AtomicU64::new(now_ms),
+            db: AtomicU32::new(0),
+            resp: AtomicU8::new(2),
+            last_command: AtomicU16::new(u16::MAX),
+            query_bytes: AtomicUsize::new(0),
+            output_bytes: AtomicUsize::new(0),
+            bytes_in: AtomicU64::new(0),
+            bytes_out: AtomicU64::new(0),
+            commands: AtomicU64::new(0),
+            no_evict: AtomicBool::new(false),
+            no_touch: AtomicBool::new(false),
+            unix_socket,
+            labels: Mutex::new(None),
+            killed: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
+        }
+    }
+
+    /// Asks the connection to close at its next occasion.
+    pub fn kill(&self) {
+        self.killed.store(true, Relaxed);
+        self.waker.wake();
+    }
+
+    /// Whether someone asked it to close.
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Relaxed)
+    }
+
+    /// Name and library.
+    pub fn labels(&self) -> Labels {
+        self.labels.lock().as_deref().cloned().unwrap_or_default()
+    }
+
+    /// Changes name or library.
+    pub fn set_labels(&self, change: impl FnOnce(&mut Labels)) {
+        let mut labels = self.labels.lock();
+        let mut new = labels.as_deref().cloned().unwrap_or_default();
+        change(&mut new);
+        *labels = (new != Labels::default()).then(|| Box::new(new));
+    }
+
+    /// RESET: name, switches and database as in a fresh connection.
+    pub fn reset(&self) {
+        self.set_labels(|labels| labels.name.clear());
+        self.db.store(0, Relaxed);
+        self.resp.store(2, Relaxed);
+        self.no_evict.store(false, Relaxed);
+        self.no_touch.store(false, Relaxed);
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Registry {
+    clients: DashMap<u64, Arc<Shared>>,
+    next_id: AtomicU64,
+    /// Connections accepted since the start.
+    pub accepted: AtomicU64,
+    /// Connections refused because of `maxclients`.
+    pub rejected: AtomicU64,
+    count: AtomicUsize,
+}
+
+impl Registry {
+    /// An empty registry.
+    pub fn new() -> Registry {
+        Registry::default()
+    }
+
+    /// The number for the next connection.
+    pub fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Adds a connection.
+    pub fn add(&self, client: Arc<Shared>) {
+        self.count.fetch_add(1, Relaxed);
+        self.clients.insert(client.id, client);
+    }
+
+    /// Removes a connection.
+    pub fn remove(&self, id: u64) {
+        if self.clients.remove(&id).is_some() {
+            self.count.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count.load(Relaxed)
+    }
+
+    /// One connection.
+    pub fn get(&self, id: u64) -> Option<Arc<Shared>> {
+        self.clients.get(&id).map(|client| Arc::clone(&client))
+    }
+
+    /// All connections, by number.
+    pub fn all(&self) -> Vec<Arc<Shared>> {
+        let mut all: Vec<_> = self.clients.iter().map(|client| Arc::clone(&client)).collect();
+        all.sort_by_key(|client| client.id);
+        all
+    }
+}

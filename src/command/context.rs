@@ -1,0 +1,307 @@
+//! What a handler has in hand: the shards of its keys, or the connection and the server.
+//!
+//! Handlers never learn how many shards there are or which thread they run on.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use super::args::{Args, RoutedKey};
+use super::declaration::Command;
+use super::error::CommandError;
+use crate::client::connection::Connection;
+use crate::config::Config;
+use crate::engine::effect::Event;
+use crate::engine::keyspace::{Keyspace, WrongType};
+use crate::engine::{Engine, Key, Now};
+
+/// The engines that a command runs on, ascending by shard.
+pub enum Engines<'a> {
+    /// The usual case.
+    One(&'a mut Engine),
+    /// Several, in the order of their shards.
+    Many(Vec<&'a mut Engine>),
+}
+
+/// What a shard handler may know of its client.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientView {
+    /// As CLIENT ID says.
+    pub id: u64,
+    /// Selected database.
+    pub db: usize,
+    /// CLIENT NO-TOUCH.
+    pub no_touch: bool,
+    /// Stamp of the last effect that the connection knows of.
+    pub stamp: u64,
+}
+
+/// See the module.
+pub struct ShardCx<'a> {
+    engines: Engines<'a>,
+    /// The client, as it was when it sent the command.
+    pub client: ClientView,
+    /// The moment, frozen while the command runs.
+    pub now: Now,
+    /// Limits and thresholds.
+    pub config: &'a Config,
+    /// The row that is running.
+    pub command: &'static Command,
+    /// The shard in hand (the first of them) and how many there are in the server, for cursors.
+    pub shard: ShardPlace,
+    keys: &'a [RoutedKey],
+    wrote: bool,
+}
+
+/// Which shard out of how many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardPlace {
+    /// Its number.
+    pub index: u16,
+    /// How many shards the server has.
+    pub count: u16,
+}
+
+impl<'a> ShardCx<'a> {
+    /// A context over engines in hand.
+    pub fn new(
+        engines: Engines<'a>,
+        client: ClientView,
+        now: Now,
+        config: &'a Config,
+        command: &'static Command,
+        shard: ShardPlace,
+        args: &Args<'a>,
+    ) -> ShardCx<'a> {
+        ShardCx { engines, client, now, config, command, shard, keys: args.keys(), wrote: false }
+    }
+
+    /// The keyspace that owns a key, in the client's database.
+    pub fn at(&mut self, key: &Key<'_>) -> Keyspace<'_> {
+        self.at_db(key, self.client.db)
+    }
+
+    /// The keyspace that owns a key, in any database.
+    pub fn at_db(&mut self, key: &Key<'_>, db: usize) -> Keyspace<'_> {
+        let (now, no_touch) = (self.now, self.client.no_touch);
+        let hand = match &self.engines {
+            Engines::One(_) => 0,
+            Engines::Many(_) => self
+                .keys
+                .iter()
+                .find(|routed| routed.hash == key.hash)
+                .map(|routed| usize::from(routed.hand))
+                .expect("handlers touch declared keys only"),
+        };
+        let keyspace = self.engine(hand).keyspace(db, now);
+        if no_touch { keyspace.untouched() } else { keyspace }
+    }
+
+    /// The keyspace of a routed key.
+    pub fn at_routed(&mut self, key: &RoutedKey) -> Keyspace<'_> {
+        let (db, now, no_touch) = (self.client.db, self.now, self.client.no_touch);
+        let keyspace = self.engine(usize::from(key.hand)).keyspace(db, now);
+        if no_touch { keyspace.untouched() } else { keyspace }
+    }
+
+    /// One of the engines in hand, by its position among them.
+    pub fn engine(&mut self, hand: usize) -> &mut Engine {
+        match &mut self.engines {
+            Engines::One(engine) => engine,
+            Engines::Many(engines) => engines[hand],
+        }
+    }
+
+    /// How many engines are in hand.
+    pub fn engine_count(&self) -> usize {
+        match &self.engines {
+            Engines::One(_) => 1,
+            Engines::Many(engines) => engines.len(),
+        }
+    }
+
+    /// The keyspace of each engine in hand, for commands over whole databases.
+    pub fn keyspace(&mut self, hand: usize, db: usize) -> Keyspace<'_> {
+        let now = self.now;
+        self.engine(hand).keyspace(db, now)
+    }
+
+    /// Records that a key changed, under the name that notifications use.
+    pub fn wrote(&mut self, key: &Key<'_>, event: Event) {
+        self.wrote = true;
+        self.at(key).wrote(key.bytes, event);
+    }
+
+    /// Whether a change was recorded through [`ShardCx::wrote`].
+    pub fn has_written(&self) -> bool {
+        self.wrote
+    }
+}
+
+impl From<WrongType> for CommandError {
+    fn from(_: WrongType) -> CommandError {
+        CommandError::WrongType
+    }
+}
+
+/// What the visits of an each-shard command bring together.
+#[derive(Default)]
+pub struct Gather {
+    /// Elements counted so far.
+    pub count: i64,
+    /// Elements themselves, each with its length before it.
+    pub bytes: Vec<u8>,
+}
+
+impl Gather {
+    /// Adds an element.
+    pub fn push(&mut self, element: &[u8]) {
+        self.count += 1;
+        self.bytes.extend_from_slice(&(element.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(element);
+    }
+
+    /// The elements in the order in which they were added.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = self.bytes.as_slice();
+        std::iter::from_fn(move || {
+            let (length, tail) = rest.split_first_chunk::<4>()?;
+            let (element, tail) = tail.split_at(u32::from_le_bytes(*length) as usize);
+            rest = tail;
+            Some(element)
+        })
+    }
+}
+
+/// What the session does after a session handler returns.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum After {
+    /// Go on with the next request.
+    #[default]
+    Nothing,
+    /// Send what is in the output, then close.
+    Close,
+    /// Keep the connection silent for so long before the next request.
+    SleepMs(u64),
+    /// Stop the server.
+    Shutdown,
+}
+
+/// What a session handler works on.
+pub struct SessionCx<'a> {
+    /// The connection.
+    pub client: &'a mut Connection,
+    /// The server.
+    pub server: &'a dyn Server,
+    /// The configuration as it is now.
+    pub config: &'a Arc<Config>,
+    /// The moment.
+    pub now: Now,
+    /// The row that is running.
+    pub command: &'static Command,
+    /// What happens next.
+    pub after: After,
+}
+
+/// What session handlers may ask of the server; implemented by the composition root, so that `command` stays below
+/// telemetry, sockets and threads.
+pub trait Server: Send + Sync {
+    /// The registry of connections.
+    fn clients(&self) -> &crate::client::registry::Registry;
+    /// Changes parameters; all or nothing.
+    fn config_set(&self, pairs: &[(String, String)]) -> Result<(), String>;
+    /// Writes the configuration file again.
+    fn config_rewrite(&self) -> Result<(), String>;
+    /// Zeroes the statistics.
+    fn reset_statistics(&self);
+    /// The text of INFO for these sections (lower case; empty: the default ones).
+    fn info(&self, sections: &[String]) -> String;
+    /// Facts about memory.
+    fn memory(&self) -> MemoryReport;
+    /// The slow log, newest first, at most so many.
+    fn slowlog(&self, count: usize) -> Vec<SlowlogEntry>;
+    /// Entries in the slow log.
+    fn slowlog_len(&self) -> usize;
+    /// Empties the slow log.
+    fn slowlog_reset(&self);
+    /// Latest and worst latency of every event.
+    fn latency_latest(&self) -> Vec<LatencyEvent>;
+    /// Samples of one event: Unix seconds and milliseconds of latency.
+    fn latency_history(&self, event: &str) -> Vec<(u64, u64)>;
+    /// Forgets events (all of them when empty); says how many.
+    fn latency_reset(&self, events: &[String]) -> usize;
+    /// Calls and latency buckets (upper bound in µs, cumulative count) of a command, by its position in the registry.
+    fn latency_histogram(&self, command: usize) -> Option<(u64, Vec<(u64, u64)>)>;
+    /// Holds all clients back (or only their writes) until a Unix time in milliseconds.
+    fn pause(&self, until_ms: u64, writes_only: bool);
+    /// Ends a pause.
+    fn unpause(&self);
+    /// Microseconds since the epoch, read now.
+    fn unix_us(&self) -> u64;
+    /// Debug switches: whether due keys are deleted in the background.
+    fn set_active_expire(&self, on: bool);
+    /// A text that the log should carry.
+    fn log(&self, line: &str);
+    /// Gives memory that the allocator holds but nobody uses back to the system.
+    fn purge_memory(&self);
+    /// Statistics of the allocator in its own words.
+    fn allocator_report(&self) -> String;
+    /// How many shards there are.
+    fn shard_count(&self) -> usize;
+    /// Room for what later families need, found by type.
+    fn extension(&self) -> &dyn Any;
+}
+
+/// One entry of the slow log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowlogEntry {
+    /// Ever-growing number.
+    pub id: u64,
+    /// Unix seconds.
+    pub at_s: u64,
+    /// How long the command ran.
+    pub duration_us: u64,
+    /// The arguments, shortened.
+    pub arguments: Vec<Vec<u8>>,
+    /// The client's address.
+    pub address: String,
+    /// The client's name.
+    pub name: String,
+}
+
+/// One monitored event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatencyEvent {
+    /// Its name.
+    pub name: String,
+    /// Unix seconds of the latest sample.
+    pub at_s: u64,
+    /// The latest sample.
+    pub latest_ms: u64,
+    /// The worst ever.
+    pub max_ms: u64,
+}
+
+/// Facts about memory for MEMORY STATS and DOCTOR.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MemoryReport {
+    /// Bytes handed out by the allocator.
+    pub used: u64,
+    /// The highest `used` so far.
+    pub peak: u64,
+    /// `used` just after the start.
+    pub startup: u64,
+    /// Bytes of connections.
+    pub clients: u64,
+    /// Bytes charged to the shards.
+    pub dataset: u64,
+    /// Keys and keys with a deadline of each database.
+    pub dbs: Vec<(u64, u64)>,
+    /// Bytes that the allocator holds from the system, and of these, in active pages, and mapped in memory.
+    pub allocator_allocated: u64,
+    /// See above.
+    pub allocator_active: u64,
+    /// See above.
+    pub allocator_resident: u64,
+    /// Resident set of the process.
+    pub rss: u64,
+}

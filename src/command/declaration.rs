@@ -1,0 +1,604 @@
+//! What a command is: one row per command, from which routing, admission, COMMAND, metrics and tests all derive.
+//!
+//! A row is a `static` built by `const fn`s directly above its handler. It does not know who calls it: the session
+//! looks a command up once by name and from then on carries `&'static Command`.
+
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use super::context::{Gather, SessionCx, ShardCx};
+use super::error::CommandError;
+use super::{Args, Out};
+
+/// What a handler answers: its reply is already in the output, or an error is written for it.
+pub type CommandResult = Result<(), CommandError>;
+
+/// A handler that runs with the shards of its keys in hand.
+pub type ShardHandler = fn(&mut ShardCx<'_>, &Args<'_>, &mut Out) -> CommandResult;
+
+/// A handler that works on the connection or the server and touches no keyspace.
+pub type SessionHandler = fn(&mut SessionCx<'_>, &Args<'_>, &mut Out) -> CommandResult;
+
+/// One visit of a command that goes from shard to shard.
+pub type PartHandler = fn(&mut ShardCx<'_>, &Args<'_>, &mut Gather) -> CommandResult;
+
+/// Turns what the visits gathered into the reply.
+pub type MergeHandler = fn(&Args<'_>, Gather, &mut Out) -> CommandResult;
+
+/// Names the shard that a cursor continues in, given the number of shards.
+pub type CursorShard = fn(&Args<'_>, u16) -> Result<u16, CommandError>;
+
+/// How a command meets the shards.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// The shards of the declared keys are in hand, one or many.
+    Keys(ShardHandler),
+    /// Every shard is in hand at once.
+    AllShards(ShardHandler),
+    /// Shard by shard, one token at a time.
+    EachShard(PartHandler, MergeHandler),
+    /// One shard per call; the shard rides in the cursor.
+    Cursor(CursorShard, ShardHandler),
+    /// Never touches a keyspace.
+    Session(SessionHandler),
+    /// Holds subcommands of the same shape; alone it only reports them.
+    Container(&'static [&'static Command]),
+}
+
+/// The group that documentation and default ACL categories go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are Redis's own")]
+pub enum Group {
+    Generic,
+    String,
+    List,
+    Set,
+    SortedSet,
+    Hash,
+    PubSub,
+    Transactions,
+    Connection,
+    Server,
+    Scripting,
+    HyperLogLog,
+    Cluster,
+    Sentinel,
+    Geo,
+    Stream,
+    Bitmap,
+    Bloom,
+}
+
+impl Group {
+    /// The name in COMMAND DOCS.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Group::Generic => "generic",
+            Group::String => "string",
+            Group::List => "list",
+            Group::Set => "set",
+            Group::SortedSet => "sorted-set",
+            Group::Hash => "hash",
+            Group::PubSub => "pubsub",
+            Group::Transactions => "transactions",
+            Group::Connection => "connection",
+            Group::Server => "server",
+            Group::Scripting => "scripting",
+            Group::HyperLogLog => "hyperloglog",
+            Group::Cluster => "cluster",
+            Group::Sentinel => "sentinel",
+            Group::Geo => "geo",
+            Group::Stream => "stream",
+            Group::Bitmap => "bitmap",
+            Group::Bloom => "bf",
+        }
+    }
+}
+
+macro_rules! bit_set {
+    ($(#[$outer:meta])* $name:ident: $repr:ty { $($(#[$doc:meta])* $flag:ident = $text:literal;)* }) => {
+        $(#[$outer])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name($repr);
+
+        impl $name {
+            bit_set!(@consts $repr, 0, $($(#[$doc])* $flag;)*);
+
+            /// No bit set.
+            pub const NONE: $name = $name(0);
+
+            /// Every bit with its name, in the order in which COMMAND INFO prints them.
+            pub const ALL: &'static [($name, &'static str)] = &[$(($name::$flag, $text)),*];
+
+            /// Both sets together.
+            pub const fn or(self, other: $name) -> $name {
+                $name(self.0 | other.0)
+            }
+
+            /// Whether every bit of `other` is set.
+            pub const fn has(self, other: $name) -> bool {
+                self.0 & other.0 == other.0
+            }
+
+            /// Whether any bit of `other` is set.
+            pub const fn any(self, other: $name) -> bool {
+                self.0 & other.0 != 0
+            }
+
+            /// The names of the bits that are set.
+            pub fn names(self) -> impl Iterator<Item = &'static str> {
+                Self::ALL.iter().filter(move |(bit, _)| self.has(*bit)).map(|(_, name)| *name)
+            }
+        }
+    };
+    (@consts $repr:ty, $index:expr, $(#[$doc:meta])* $flag:ident; $($rest:tt)*) => {
+        $(#[$doc])*
+        pub const $flag: Self = Self(1 << $index);
+        bit_set!(@consts $repr, $index + 1, $($rest)*);
+    };
+    (@consts $repr:ty, $index:expr,) => {};
+}
+
+bit_set! {
+    /// What admission, routing and COMMAND INFO need to know of a command.
+    Flags: u32 {
+        /// May change data.
+        WRITE = "write";
+        /// Changes no data.
+        READONLY = "readonly";
+        /// Refused when memory is used up.
+        DENYOOM = "denyoom";
+        /// An administrator's command.
+        ADMIN = "admin";
+        /// Belongs to publish and subscribe.
+        PUBSUB = "pubsub";
+        /// Not allowed in scripts.
+        NOSCRIPT = "noscript";
+        /// May wait for data.
+        BLOCKING = "blocking";
+        /// Allowed while a dataset is loading.
+        LOADING = "loading";
+        /// Allowed on a replica that lost its primary.
+        STALE = "stale";
+        /// Not shown by MONITOR.
+        SKIP_MONITOR = "skip_monitor";
+        /// Not logged by the slow log.
+        SKIP_SLOWLOG = "skip_slowlog";
+        /// Implies ASKING in cluster mode.
+        ASKING = "asking";
+        /// Constant or logarithmic time.
+        FAST = "fast";
+        /// Allowed before authentication.
+        NO_AUTH = "no_auth";
+        /// May replicate although it is no write.
+        MAY_REPLICATE = "may_replicate";
+        /// Its keys may be absent.
+        NO_MANDATORY_KEYS = "no_mandatory_keys";
+        /// Allowed while a script is busy.
+        ALLOW_BUSY = "allow_busy";
+        /// Not allowed while a dataset loads in the background.
+        NO_ASYNC_LOADING = "no_async_loading";
+        /// Not allowed in a transaction.
+        NO_MULTI = "no_multi";
+        /// Keys can not be found by first, last and step alone.
+        MOVABLEKEYS = "movablekeys";
+        /// Carries secrets: arguments are hidden from MONITOR and the slow log.
+        SENSITIVE = "sensitive";
+        /// May touch keys that it did not declare (SORT … BY).
+        TOUCHES_ARBITRARY_KEYS = "touches_arbitrary_keys";
+    }
+}
+
+impl Flags {
+    /// Flags that are ours, which COMMAND INFO does not show.
+    pub const INTERNAL: Flags = Flags::SENSITIVE.or(Flags::TOUCHES_ARBITRARY_KEYS);
+}
+
+bit_set! {
+    /// ACL categories.
+    Categories: u32 {
+        /// Keys as such.
+        KEYSPACE = "@keyspace";
+        /// Reads data.
+        READ = "@read";
+        /// Writes data.
+        WRITE = "@write";
+        /// Sets.
+        SET = "@set";
+        /// Sorted sets.
+        SORTEDSET = "@sortedset";
+        /// Lists.
+        LIST = "@list";
+        /// Hashes.
+        HASH = "@hash";
+        /// Strings.
+        STRING = "@string";
+        /// Bitmaps.
+        BITMAP = "@bitmap";
+        /// HyperLogLogs.
+        HYPERLOGLOG = "@hyperloglog";
+        /// Geo indexes.
+        GEO = "@geo";
+        /// Streams.
+        STREAM = "@stream";
+        /// Publish and subscribe.
+        PUBSUB = "@pubsub";
+        /// Administration.
+        ADMIN = "@admin";
+        /// Fast commands.
+        FAST = "@fast";
+        /// All others.
+        SLOW = "@slow";
+        /// May block the connection.
+        BLOCKING = "@blocking";
+        /// May harm a server in production.
+        DANGEROUS = "@dangerous";
+        /// Connections.
+        CONNECTION = "@connection";
+        /// Transactions.
+        TRANSACTION = "@transaction";
+        /// Scripts.
+        SCRIPTING = "@scripting";
+    }
+}
+
+bit_set! {
+    /// What a command does with the keys of one specification.
+    KeyFlags: u16 {
+        /// Reads and writes the value.
+        RW = "RW";
+        /// Only reads the value.
+        RO = "RO";
+        /// Overwrites the value.
+        OW = "OW";
+        /// Removes the key.
+        RM = "RM";
+        /// Returns or uses the data of the value.
+        ACCESS = "access";
+        /// Changes existing data.
+        UPDATE = "update";
+        /// Adds data without touching what is there.
+        INSERT = "insert";
+        /// Deletes data.
+        DELETE = "delete";
+        /// A name that is routed as a key but is none.
+        NOT_KEY = "not_key";
+        /// The specification may miss keys.
+        INCOMPLETE = "incomplete";
+        /// The flags depend on the arguments.
+        VARIABLE_FLAGS = "variable_flags";
+    }
+}
+
+/// Where the keys of a specification begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BeginSearch {
+    /// At this argument.
+    Index(i32),
+    /// After this word, searched from this argument on (backwards when negative).
+    Keyword(&'static str, i32),
+    /// Not expressible.
+    Unknown,
+}
+
+/// How the keys of a specification continue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FindKeys {
+    /// To `last` relative to the first (negative: from the end), every `step`, of which `limit` says the share.
+    Range {
+        /// Relative to the first key; negative counts from the last argument.
+        last: i32,
+        /// Distance of keys.
+        step: i32,
+        /// 0 and 1: no limit; 2: half of the rest, and so on.
+        limit: i32,
+    },
+    /// A count stands at `count_at`, the keys begin at `first`, both relative to the begin.
+    KeyNum {
+        /// Where the count stands.
+        count_at: i32,
+        /// Where the keys begin.
+        first: i32,
+        /// Distance of keys.
+        step: i32,
+    },
+    /// Not expressible.
+    Unknown,
+}
+
+/// One specification of where keys stand among the arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct KeySpec {
+    /// Where they begin.
+    pub begin: BeginSearch,
+    /// How they continue.
+    pub find: FindKeys,
+    /// What is done with them.
+    pub flags: KeyFlags,
+    /// A remark for COMMAND INFO.
+    pub notes: Option<&'static str>,
+}
+
+impl KeySpec {
+    /// One key at this argument.
+    pub const fn one(index: i32, flags: KeyFlags) -> KeySpec {
+        KeySpec::range(index, 0, 1, flags)
+    }
+
+    /// Keys from `first` to `last` (relative to the first; negative from the end) with a step.
+    pub const fn range(first: i32, last: i32, step: i32, flags: KeyFlags) -> KeySpec {
+        KeySpec {
+            begin: BeginSearch::Index(first),
+            find: FindKeys::Range { last, step, limit: 0 },
+            flags,
+            notes: None,
+        }
+    }
+
+    /// A count at `index`, the keys directly after it.
+    pub const fn counted(index: i32, flags: KeyFlags) -> KeySpec {
+        KeySpec {
+            begin: BeginSearch::Index(index),
+            find: FindKeys::KeyNum { count_at: 0, first: 1, step: 1 },
+            flags,
+            notes: None,
+        }
+    }
+
+    /// The same with another way to find the keys.
+    pub const fn find(mut self, find: FindKeys) -> KeySpec {
+        self.find = find;
+        self
+    }
+
+    /// The same, beginning after a word.
+    pub const fn after_keyword(mut self, word: &'static str, from: i32) -> KeySpec {
+        self.begin = BeginSearch::Keyword(word, from);
+        self
+    }
+
+    /// The same with a remark.
+    pub const fn note(mut self, text: &'static str) -> KeySpec {
+        self.notes = Some(text);
+        self
+    }
+}
+
+/// One command: see the module.
+pub struct Command {
+    /// Lower case; a subcommand's own word only.
+    pub name: &'static str,
+    /// `container|sub` for subcommands, else the name.
+    pub full_name: &'static str,
+    /// Documentation group.
+    pub group: Group,
+    /// Arguments with the name; negative: at least so many.
+    pub arity: i32,
+    /// Admission and routing.
+    pub flags: Flags,
+    /// ACL categories beyond those that group and flags give.
+    pub extra_categories: Categories,
+    /// Where its keys stand.
+    pub keys: &'static [KeySpec],
+    /// First version that had it.
+    pub since: &'static str,
+    /// Arguments in the notation of the reference manual.
+    pub syntax: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+    /// Cost in the O notation.
+    pub complexity: &'static str,
+    /// Version and change.
+    pub history: &'static [(&'static str, &'static str)],
+    /// Hints for clients of a cluster.
+    pub tips: &'static [&'static str],
+    /// How it meets the shards.
+    pub run: Run,
+    id: AtomicU16,
+}
+
+fn not_declared(_: &mut SessionCx<'_>, _: &Args<'_>, _: &mut Out) -> CommandResult {
+    Err(CommandError::from("ERR this command has no handler"))
+}
+
+impl Command {
+    /// A row; the builder calls that follow fill it, and `on_…` ends it.
+    pub const fn new(name: &'static str, group: Group, arity: i32) -> Command {
+        Command {
+            name,
+            full_name: name,
+            group,
+            arity,
+            flags: Flags::NONE,
+            extra_categories: Categories::NONE,
+            keys: &[],
+            since: "",
+            syntax: "",
+            summary: "",
+            complexity: "O(1)",
+            history: &[],
+            tips: &[],
+            run: Run::Session(not_declared),
+            id: AtomicU16::new(u16::MAX),
+        }
+    }
+
+    /// A row inside a container: `full_name` is `container|sub`.
+    pub const fn sub(
+        full_name: &'static str,
+        name: &'static str,
+        group: Group,
+        arity: i32,
+    ) -> Command {
+        let mut command = Command::new(name, group, arity);
+        command.full_name = full_name;
+        command
+    }
+
+    /// Reads the keys of these specifications and changes nothing.
+    pub const fn reads(mut self, keys: &'static [KeySpec]) -> Command {
+        self.flags = self.flags.or(Flags::READONLY);
+        self.keys = keys;
+        self
+    }
+
+    /// Changes the keys of these specifications.
+    pub const fn writes(mut self, keys: &'static [KeySpec]) -> Command {
+        self.flags = self.flags.or(Flags::WRITE);
+        self.keys = keys;
+        self
+    }
+
+    /// Names keys without reading or writing them.
+    pub const fn names_keys(mut self, keys: &'static [KeySpec]) -> Command {
+        self.keys = keys;
+        self
+    }
+
+    /// Adds flags.
+    pub const fn flags(mut self, flags: Flags) -> Command {
+        self.flags = self.flags.or(flags);
+        self
+    }
+
+    /// Adds ACL categories.
+    pub const fn categories(mut self, categories: Categories) -> Command {
+        self.extra_categories = self.extra_categories.or(categories);
+        self
+    }
+
+    /// Since when, with which arguments, and what for.
+    pub const fn doc(
+        mut self,
+        since: &'static str,
+        syntax: &'static str,
+        summary: &'static str,
+    ) -> Command {
+        self.since = since;
+        self.syntax = syntax;
+        self.summary = summary;
+        self
+    }
+
+    /// The cost, where it is not O(1).
+    pub const fn complexity(mut self, text: &'static str) -> Command {
+        self.complexity = text;
+        self
+    }
+
+    /// What changed in which version.
+    pub const fn history(mut self, rows: &'static [(&'static str, &'static str)]) -> Command {
+        self.history = rows;
+        self
+    }
+
+    /// Hints for clients of a cluster.
+    pub const fn tips(mut self, tips: &'static [&'static str]) -> Command {
+        self.tips = tips;
+        self
+    }
+
+    /// The shards of the declared keys are in hand when `handler` runs.
+    pub const fn on_keys(mut self, handler: ShardHandler) -> Command {
+        assert!(!self.keys.is_empty(), "on_keys needs declared keys");
+        self.run = Run::Keys(handler);
+        self
+    }
+
+    /// All shards are in hand when `handler` runs.
+    pub const fn on_all_shards(mut self, handler: ShardHandler) -> Command {
+        self.run = Run::AllShards(handler);
+        self
+    }
+
+    /// Visits the shards one after the other, then merges.
+    pub const fn on_each_shard(mut self, part: PartHandler, merge: MergeHandler) -> Command {
+        self.run = Run::EachShard(part, merge);
+        self
+    }
+
+    /// One shard per call, named by the cursor.
+    pub const fn by_cursor(mut self, shard: CursorShard, handler: ShardHandler) -> Command {
+        self.run = Run::Cursor(shard, handler);
+        self
+    }
+
+    /// Touches no keyspace.
+    pub const fn on_session(mut self, handler: SessionHandler) -> Command {
+        self.run = Run::Session(handler);
+        self
+    }
+
+    /// Holds subcommands.
+    pub const fn container(mut self, children: &'static [&'static Command]) -> Command {
+        self.run = Run::Container(children);
+        self
+    }
+
+    /// Index in the registry: statistics are arrays over it.
+    pub fn id(&self) -> usize {
+        usize::from(self.id.load(Ordering::Relaxed))
+    }
+
+    /// Set once, by the registry, before the first look-up.
+    pub(super) fn set_id(&self, id: u16) {
+        self.id.store(id, Ordering::Relaxed);
+    }
+
+    /// Whether a request with this many arguments fits.
+    pub fn accepts(&self, argument_count: usize) -> bool {
+        let wanted = self.arity.unsigned_abs() as usize;
+        if self.arity >= 0 { argument_count == wanted } else { argument_count >= wanted }
+    }
+
+    /// Whether it may change data.
+    pub fn is_write(&self) -> bool {
+        self.flags.has(Flags::WRITE)
+    }
+
+    /// Its subcommands, if it is a container.
+    pub fn children(&self) -> &'static [&'static Command] {
+        match self.run {
+            Run::Container(children) => children,
+            _ => &[],
+        }
+    }
+
+    /// All ACL categories: those of group and flags, and the extra ones.
+    pub fn acl_categories(&self) -> Categories {
+        let mut all = self.extra_categories;
+        let group = match self.group {
+            Group::Generic => Categories::KEYSPACE,
+            Group::String => Categories::STRING,
+            Group::List => Categories::LIST,
+            Group::Set => Categories::SET,
+            Group::SortedSet => Categories::SORTEDSET,
+            Group::Hash => Categories::HASH,
+            Group::PubSub => Categories::PUBSUB,
+            Group::Transactions => Categories::TRANSACTION,
+            Group::Connection => Categories::CONNECTION,
+            Group::Scripting => Categories::SCRIPTING,
+            Group::HyperLogLog => Categories::HYPERLOGLOG,
+            Group::Geo => Categories::GEO,
+            Group::Stream => Categories::STREAM,
+            Group::Bitmap => Categories::BITMAP,
+            Group::Server | Group::Cluster | Group::Sentinel | Group::Bloom => Categories::NONE,
+        };
+        all = all.or(group);
+        if self.flags.has(Flags::WRITE) {
+            all = all.or(Categories::WRITE);
+        }
+        if self.flags.has(Flags::READONLY) && self.group != Group::Scripting {
+            all = all.or(Categories::READ);
+        }
+        if self.flags.has(Flags::ADMIN) {
+            all = all.or(Categories::ADMIN).or(Categories::DANGEROUS);
+        }
+        if self.flags.has(Flags::PUBSUB) {
+            all = all.or(Categories::PUBSUB);
+        }
+        if self.flags.has(Flags::BLOCKING) {
+            all = all.or(Categories::BLOCKING);
+        }
+        all.or(if self.flags.has(Flags::FAST) { Categories::FAST } else { Categories::SLOW })
+    }
+}

@@ -1,0 +1,83 @@
+//! The one function that finds a command's keys: routing, COMMAND GETKEYS, ACL, cluster and tracking all call it.
+
+use super::declaration::{BeginSearch, Command, FindKeys, KeyFlags, KeySpec};
+use crate::base::number;
+
+/// Why a command's keys could not be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeysError {
+    /// A count of keys that is none, or larger than what follows.
+    InvalidCount,
+}
+
+/// Calls `found` with the argument position and the flags of each key, in the order of the specifications.
+///
+/// `argument_count` includes the name (and the subcommand); `argument` reads one.
+pub fn positions<'a>(
+    command: &Command,
+    argument_count: usize,
+    argument: impl Fn(usize) -> &'a [u8],
+    mut found: impl FnMut(usize, KeyFlags),
+) -> Result<(), KeysError> {
+    for spec in command.keys {
+        let Some(begin) = begin(spec, argument_count, &argument) else { continue };
+        match spec.find {
+            FindKeys::Range { last, step, limit } => {
+                let last = if last >= 0 {
+                    begin + last as usize
+                } else {
+                    let end = (argument_count as i64 + i64::from(last)).max(0) as usize;
+                    match limit {
+                        0 | 1 => end,
+                        share => begin + (argument_count - begin) / share as usize - 1,
+                    }
+                };
+                let mut at = begin;
+                while at <= last && at < argument_count {
+                    found(at, spec.flags);
+                    at += step as usize;
+                }
+            }
+            FindKeys::KeyNum { count_at, first, step } => {
+                let count_at = begin + count_at as usize;
+                if count_at >= argument_count {
+                    continue;
+                }
+                let count = number::parse_i64(argument(count_at)).filter(|count| *count >= 0);
+                let Some(count) = count else { return Err(KeysError::InvalidCount) };
+                let first = begin + first as usize;
+                let room = argument_count.saturating_sub(first).div_ceil(step as usize);
+                if count as usize > room {
+                    return Err(KeysError::InvalidCount);
+                }
+                for index in 0..count as usize {
+                    found(first + index * step as usize, spec.flags);
+                }
+            }
+            FindKeys::Unknown => {}
+        }
+    }
+    Ok(())
+}
+
+fn begin<'a>(
+    spec: &KeySpec,
+    argument_count: usize,
+    argument: &impl Fn(usize) -> &'a [u8],
+) -> Option<usize> {
+    let begin = match spec.begin {
+        BeginSearch::Index(index) => index as usize,
+        BeginSearch::Keyword(word, from) => {
+            let is_word = |at: &usize| argument(*at).eq_ignore_ascii_case(word.as_bytes());
+            let at = if from > 0 {
+                (from as usize..argument_count).find(is_word)
+            } else {
+                let last = (argument_count as i64 + i64::from(from)).max(0) as usize;
+                (1..=last).rev().find(is_word)
+            };
+            at? + 1
+        }
+        BeginSearch::Unknown => return None,
+    };
+    (begin < argument_count).then_some(begin)
+}

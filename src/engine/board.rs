@@ -1,0 +1,105 @@
+//! What a shard publishes: counters and table addresses that anyone may read without the token.
+//!
+//! Only the holder of the shard's token writes, with relaxed loads and stores; readers see each figure whole, though
+//! not all figures of one moment. Nothing here is ever followed as a pointer by a reader except as a prefetch hint.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use crate::base::counter::Counter;
+
+/// One database's share of the board.
+#[derive(Debug, Default)]
+pub struct DbBoard {
+    /// Address and depth of the table's directory, for prefetching only.
+    pub directory: Arc<AtomicU64>,
+    /// Keys.
+    pub keys: Counter,
+    /// Keys with a deadline.
+    pub volatile_keys: Counter,
+}
+
+/// Upper bounds of the expiry lag buckets, in milliseconds; the last bucket is open.
+pub const LAG_BOUNDS_MS: [u64; 10] = [1, 5, 10, 20, 50, 100, 250, 500, 1_000, 5_000];
+
+/// See the module.
+#[derive(Debug)]
+pub struct ShardBoard {
+    /// One entry per database.
+    pub dbs: Box<[DbBoard]>,
+    used: AtomicI64,
+    doomed: AtomicBool,
+    /// Look-ups by reading commands that found the key.
+    pub hits: Counter,
+    /// Look-ups by reading commands that did not.
+    pub misses: Counter,
+    /// Keys deleted because their time had come.
+    pub expired: Counter,
+    /// Keys deleted to make room.
+    pub evicted: Counter,
+    /// Commands run on this shard.
+    pub commands: Counter,
+    /// Changes since the start.
+    pub dirty: Counter,
+    /// No armed deadline lies before this time (Unix ms); `u64::MAX` when none is armed.
+    pub next_deadline_ms: Counter,
+    /// How late keys were deleted, by bucket of [`LAG_BOUNDS_MS`].
+    pub expiry_lag: [Counter; LAG_BOUNDS_MS.len() + 1],
+    /// Sum of all lags, in milliseconds.
+    pub expiry_lag_sum_ms: Counter,
+}
+
+impl ShardBoard {
+    /// A board of zeroes.
+    pub fn new(database_count: usize) -> ShardBoard {
+        let board = ShardBoard {
+            dbs: (0..database_count).map(|_| DbBoard::default()).collect(),
+            used: AtomicI64::new(0),
+            doomed: AtomicBool::new(false),
+            hits: Counter::default(),
+            misses: Counter::default(),
+            expired: Counter::default(),
+            evicted: Counter::default(),
+            commands: Counter::default(),
+            dirty: Counter::default(),
+            next_deadline_ms: Counter::default(),
+            expiry_lag: Default::default(),
+            expiry_lag_sum_ms: Counter::default(),
+        };
+        board.next_deadline_ms.set(u64::MAX);
+        board
+    }
+
+    /// Charges bytes to the shard (or takes them back, when negative).
+    pub fn add_used(&self, bytes: i64) {
+        self.used.store(self.used.load(Relaxed) + bytes, Relaxed);
+    }
+
+    /// Bytes charged to the shard.
+    pub fn used_bytes(&self) -> i64 {
+        self.used.load(Relaxed)
+    }
+
+    /// Whether flushed data waits to be freed.
+    pub fn has_doomed(&self) -> bool {
+        self.doomed.load(Relaxed)
+    }
+
+    pub(super) fn set_doomed(&self, doomed: bool) {
+        self.doomed.store(doomed, Relaxed);
+    }
+
+    pub(super) fn clear_db(&self, index: usize) {
+        let db = &self.dbs[index];
+        db.directory.store(0, Relaxed);
+        db.keys.set(0);
+        db.volatile_keys.set(0);
+    }
+
+    /// Records how late a key was deleted.
+    pub fn note_lag(&self, lag_ms: u64) {
+        let bucket = LAG_BOUNDS_MS.partition_point(|bound| *bound < lag_ms);
+        self.expiry_lag[bucket].add(1);
+        self.expiry_lag_sum_ms.add(lag_ms);
+    }
+}

@@ -1,0 +1,166 @@
+//! One database of one shard: the table of keys and the wheel of deadlines.
+
+use std::sync::Arc;
+
+use super::Key;
+use super::board::ShardBoard;
+use super::value::Object;
+use crate::base::hash::Seed;
+use crate::structures::account;
+use crate::structures::entry::{Entry, EntryRef};
+use crate::structures::table::{Place, Table};
+use crate::structures::wheel::Wheel;
+
+/// See the module. Mutations charge what they allocate to the shard.
+pub struct Db {
+    index: usize,
+    pub(super) table: Table<Entry<Object>>,
+    pub(super) wheel: Wheel,
+    volatile_count: usize,
+    board: Arc<ShardBoard>,
+}
+
+/// A deadline may be armed in the wheel already; this flag of the entry says so.
+const ARMED: u8 = 1;
+
+impl Db {
+    pub(super) fn new(index: usize, seed: Seed, board: Arc<ShardBoard>) -> Db {
+        let directory = Arc::clone(&board.dbs[index].directory);
+        Db {
+            index,
+            table: Table::with_board(seed, directory),
+            wheel: Wheel::default(),
+            volatile_count: 0,
+            board,
+        }
+    }
+
+    /// Keys.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Keys with a deadline.
+    pub fn volatile_count(&self) -> usize {
+        self.volatile_count
+    }
+
+    /// The table, for those that walk it.
+    pub fn table(&self) -> &Table<Entry<Object>> {
+        &self.table
+    }
+
+    /// Fetches into the cache what may be the entry of a key with this hash; reads nothing of it.
+    pub fn prefetch(&self, hash: u64) {
+        self.table.prefetch_entries(hash);
+    }
+
+    pub(super) fn find(&self, key: &Key<'_>) -> Option<Place> {
+        self.table.find(key.hash, key.bytes)
+    }
+
+    pub(super) fn at(&self, place: Place) -> EntryRef<'_, Object> {
+        self.table.at(place)
+    }
+
+    /// Runs a change and charges what it allocated or freed.
+    pub(super) fn charged<R>(&mut self, change: impl FnOnce(&mut Db) -> R) -> R {
+        let before = account::thread_bytes();
+        let result = change(self);
+        self.board.add_used(account::thread_bytes() - before);
+        result
+    }
+
+    pub(super) fn insert(&mut self, hash: u64, entry: Entry<Object>) -> Place {
+        let deadline = entry.view().deadline();
+        let place = self.table.insert_new(hash, entry);
+        if let Some(deadline_ms) = deadline {
+            self.volatile_count += 1;
+            self.arm(place, hash, deadline_ms);
+        }
+        self.publish();
+        place
+    }
+
+    pub(super) fn replace(
+        &mut self,
+        place: Place,
+        hash: u64,
+        entry: Entry<Object>,
+    ) -> Entry<Object> {
+        let deadline = entry.view().deadline();
+        let old = self.table.replace(place, entry);
+        let before = old.view().deadline();
+        if before.is_none() && deadline.is_none() {
+            return old;
+        }
+        self.volatile_count -= usize::from(before.is_some());
+        if let Some(deadline_ms) = deadline {
+            self.volatile_count += 1;
+            // SET … EX over and over must not pile up items: the old one fires first and arms itself again.
+            if before.is_some_and(|old_ms| old_ms <= deadline_ms) {
+                self.table.edit(place).set_flag(ARMED);
+            } else {
+                self.arm(place, hash, deadline_ms);
+            }
+        }
+        self.publish();
+        old
+    }
+
+    pub(super) fn remove(&mut self, place: Place) -> Entry<Object> {
+        let old = self.table.remove(place);
+        self.volatile_count -= usize::from(old.view().deadline().is_some());
+        self.publish();
+        old
+    }
+
+    pub(super) fn set_deadline(&mut self, place: Place, hash: u64, deadline: Option<u64>) {
+        let before = self.table.at(place).deadline();
+        if before == deadline {
+            return;
+        }
+        self.table.edit(place).set_deadline(deadline);
+        self.volatile_count -= usize::from(before.is_some());
+        if let Some(deadline_ms) = deadline {
+            self.volatile_count += 1;
+            // A later deadline finds the old item when it fires and arms itself again then.
+            if before.is_none_or(|old| deadline_ms < old) {
+                self.arm(place, hash, deadline_ms);
+            }
+        }
+        self.publish();
+    }
+
+    fn arm(&mut self, place: Place, hash: u64, deadline_ms: u64) {
+        self.table.edit(place).set_flag(ARMED);
+        self.wheel.arm(deadline_ms, hash);
+        if deadline_ms < self.board.next_deadline_ms.get() {
+            self.board.next_deadline_ms.set(deadline_ms);
+        }
+    }
+
+    fn publish(&self) {
+        let db = &self.board.dbs[self.index];
+        db.keys.set(self.table.len() as u64);
+        db.volatile_keys.set(self.volatile_count as u64);
+    }
+
+    /// SWAPDB: this database now has another number.
+    pub(super) fn move_to(&mut self, index: usize) {
+        self.index = index;
+        self.table.set_board(Arc::clone(&self.board.dbs[index].directory));
+        self.publish();
+    }
+
+    /// Frees some segments; false once nothing is left.
+    pub(super) fn drain_some(&mut self, segments: usize) -> bool {
+        self.wheel.clear();
+        self.table.drain_some(segments)
+    }
+}

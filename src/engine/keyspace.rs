@@ -1,0 +1,267 @@
+//! A database of one shard at one moment: what handlers look keys up in and change them through.
+//!
+//! Every look-up first deletes the key if its time has come, so handlers never meet an expired key. Mutations charge
+//! the shard's memory; recording an effect stays with the handler, which knows the event's name.
+
+use super::effect::Event;
+use super::value::{DataType, Kind, Object, Text, Trash, raw_entry, string_entry};
+use super::{Engine, Key, Now};
+use crate::structures::entry::{Entry, EntryRef};
+use crate::structures::table::Place;
+
+/// The key holds another type than the command works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongType;
+
+/// What becomes of a key's deadline when its value is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    /// None from now on.
+    Clear,
+    /// Stays as it is.
+    Keep,
+    /// This time, in Unix milliseconds.
+    At(u64),
+}
+
+/// See the module.
+pub struct Keyspace<'e> {
+    engine: &'e mut Engine,
+    db: usize,
+    now: Now,
+    touches: bool,
+}
+
+impl<'e> Keyspace<'e> {
+    pub(super) fn new(engine: &'e mut Engine, db: usize, now: Now) -> Keyspace<'e> {
+        Keyspace { engine, db, now, touches: true }
+    }
+
+    /// The same without leaving traces in the access bits (CLIENT NO-TOUCH, OBJECT, TYPE …).
+    pub fn untouched(mut self) -> Keyspace<'e> {
+        self.touches = false;
+        self
+    }
+
+    /// The moment.
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
+    /// The number of the database.
+    pub fn db_index(&self) -> usize {
+        self.db
+    }
+
+    /// The shard behind it.
+    pub fn engine(&mut self) -> &mut Engine {
+        self.engine
+    }
+
+    fn find(&mut self, key: &Key<'_>) -> Option<Place> {
+        let db = self.engine.dbs[self.db].as_deref_mut()?;
+        let place = db.find(key)?;
+        match db.table.at(place).deadline() {
+            Some(deadline_ms) if deadline_ms <= self.now.unix_ms => {
+                self.engine.expire_now(self.db, place, self.now);
+                None
+            }
+            _ => {
+                if self.touches {
+                    db.table.touch(place);
+                }
+                Some(place)
+            }
+        }
+    }
+
+    /// Looks a key up for a command that reads it: counts a hit or a miss.
+    pub fn find_read(&mut self, key: &Key<'_>) -> Option<Place> {
+        let place = self.find(key);
+        let board = &self.engine.board;
+        if place.is_some() { board.hits.add(1) } else { board.misses.add(1) }
+        place
+    }
+
+    /// Looks a key up for a command that may change it.
+    pub fn find_write(&mut self, key: &Key<'_>) -> Option<Place> {
+        self.find(key)
+    }
+
+    /// The entry at a place.
+    pub fn entry(&self, place: Place) -> EntryRef<'_, Object> {
+        self.engine.dbs[self.db].as_deref().expect("a place implies a database").at(place)
+    }
+
+    /// Type and encoding of the entry at a place.
+    pub fn kind(&self, place: Place) -> Kind {
+        Kind(self.entry(place).kind())
+    }
+
+    /// The string at a place.
+    pub fn text(&self, place: Place) -> Result<Text<'_>, WrongType> {
+        Text::of(self.entry(place)).ok_or(WrongType)
+    }
+
+    /// Looks up a string for reading.
+    pub fn read_text(&mut self, key: &Key<'_>) -> Result<Option<Text<'_>>, WrongType> {
+        match self.find_read(key) {
+            Some(place) => self.text(place).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Looks up a string that is about to change.
+    pub fn find_text(&mut self, key: &Key<'_>) -> Result<Option<Place>, WrongType> {
+        match self.find_write(key) {
+            Some(place) if self.kind(place).data_type() != DataType::String => Err(WrongType),
+            found => Ok(found),
+        }
+    }
+
+    /// Access to an entry whose value is about to change; what it allocates is charged to the shard.
+    pub fn edit<R>(&mut self, place: Place, change: impl FnOnce(&mut Entry<Object>) -> R) -> R {
+        let db = self.engine.db_mut(self.db).expect("a place implies a database");
+        db.charged(|db| change(&mut db.table.edit(place)))
+    }
+
+    /// Stores a string under a key, in the encoding that Redis would choose, replacing whatever is there.
+    /// `found` is what a look-up of this key just said.
+    pub fn put_text(
+        &mut self,
+        key: &Key<'_>,
+        found: Option<Place>,
+        value: &[u8],
+        deadline: Deadline,
+    ) {
+        self.put_with(key, found, deadline, |deadline| string_entry(key.bytes, value, deadline));
+    }
+
+    /// Stores a string that reports `raw`, as commands that edit strings leave them.
+    pub fn put_raw(
+        &mut self,
+        key: &Key<'_>,
+        found: Option<Place>,
+        value: &[u8],
+        deadline: Deadline,
+    ) {
+        self.put_with(key, found, deadline, |deadline| raw_entry(key.bytes, value, deadline));
+    }
+
+    /// Stores an entry made elsewhere (RENAME, COPY, MOVE, RESTORE), whose key and deadline are right already.
+    pub fn put_entry(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
+        let deadline = entry.view().deadline().map_or(Deadline::Clear, Deadline::At);
+        self.put_with(key, found, deadline, move |_| entry);
+    }
+
+    fn put_with(
+        &mut self,
+        key: &Key<'_>,
+        found: Option<Place>,
+        deadline: Deadline,
+        make: impl FnOnce(Option<u64>) -> Entry<Object>,
+    ) {
+        let db = self.engine.db_or_create(self.db);
+        let trash = db.charged(|db| {
+            let kept = match (deadline, found) {
+                (Deadline::Clear, _) | (Deadline::Keep, None) => None,
+                (Deadline::At(at_ms), _) => Some(at_ms),
+                (Deadline::Keep, Some(place)) => db.at(place).deadline(),
+            };
+            let entry = make(kept);
+            match found {
+                Some(place) => Trash::from_entry(db.replace(place, key.hash, entry)),
+                None => {
+                    db.insert(key.hash, entry);
+                    None
+                }
+            }
+        });
+        self.engine.discard(trash);
+    }
+
+    /// Gives a key another deadline, or none.
+    pub fn set_deadline(&mut self, key: &Key<'_>, place: Place, deadline: Option<u64>) {
+        let db = self.engine.db_mut(self.db).expect("a place implies a database");
+        db.charged(|db| db.set_deadline(place, key.hash, deadline));
+    }
+
+    /// Deletes the entry at a place.
+    pub fn delete(&mut self, place: Place) {
+        let db = self.engine.db_mut(self.db).expect("a place implies a database");
+        let trash = db.charged(|db| Trash::from_entry(db.remove(place)));
+        self.engine.discard(trash);
+    }
+
+    /// Takes the entry at a place out of the database, to put it elsewhere; its memory is no longer charged here
+    /// and [`Keyspace::adopt`] charges it to whoever gets it.
+    pub fn take(&mut self, place: Place) -> Entry<Object> {
+        let db = self.engine.db_mut(self.db).expect("a place implies a database");
+        let entry = db.charged(|db| db.remove(place));
+        self.engine.board.add_used(-(entry.view().memory_bytes() as i64));
+        entry
+    }
+
+    /// Stores an entry that [`Keyspace::take`] handed out, perhaps under another key or in another shard.
+    pub fn adopt(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
+        self.engine.board.add_used(entry.view().memory_bytes() as i64);
+        let entry = if entry.view().key() == key.bytes {
+            entry
+        } else {
+            let board = std::sync::Arc::clone(&self.engine.board);
+            let before = crate::structures::account::thread_bytes();
+            let entry = entry.with_key(key.bytes);
+            board.add_used(crate::structures::account::thread_bytes() - before);
+            entry
+        };
+        self.put_entry(key, found, entry);
+    }
+
+    /// Records that a key changed.
+    pub fn wrote(&mut self, key: &[u8], event: Event) {
+        self.engine.effects.wrote(self.db, key, event);
+        self.engine.board.dirty.add(1);
+    }
+
+    /// Keys in this database.
+    pub fn len(&self) -> usize {
+        self.engine.db(self.db).map_or(0, super::db::Db::len)
+    }
+
+    /// Whether this database holds no keys.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Visits a bounded number of entries from a cursor on; expired ones are left out. Returns the next cursor.
+    pub fn scan(
+        &mut self,
+        cursor: u64,
+        budget: usize,
+        mut visit: impl FnMut(EntryRef<'_, Object>),
+    ) -> u64 {
+        let now_ms = self.now.unix_ms;
+        let Some(db) = self.engine.db(self.db) else { return 0 };
+        db.table.scan(cursor, budget, |entry| {
+            if entry.deadline().is_none_or(|deadline_ms| deadline_ms > now_ms) {
+                visit(entry);
+            }
+        })
+    }
+
+    /// A key drawn at random, nearly evenly; expired ones are skipped.
+    pub fn random(&mut self) -> Option<Vec<u8>> {
+        const TRIES_MAX: usize = 100;
+        for _ in 0..TRIES_MAX {
+            let Engine { dbs, random, .. } = &mut *self.engine;
+            let db = dbs[self.db].as_deref()?;
+            let place = db.table.random(&mut || random.next_u64())?;
+            let entry = db.at(place);
+            if entry.deadline().is_none_or(|deadline_ms| deadline_ms > self.now.unix_ms) {
+                return Some(entry.key().to_vec());
+            }
+            self.engine.expire_now(self.db, place, self.now);
+        }
+        None
+    }
+}

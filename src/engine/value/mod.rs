@@ -1,0 +1,212 @@
+//! What a key can hold: the types, their encodings, and strings as handlers see them.
+
+use crate::structures::block::Block;
+use crate::structures::entry::{Entry, EntryRef, Value};
+
+/// The data types, as TYPE names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are Redis's own")]
+pub enum DataType {
+    String = 0,
+    List = 1,
+    Set = 2,
+    SortedSet = 3,
+    Hash = 4,
+    Stream = 6,
+}
+
+impl DataType {
+    /// All types with the name that TYPE and SCAN TYPE use.
+    pub const ALL: [(DataType, &'static str); 6] = [
+        (DataType::String, "string"),
+        (DataType::List, "list"),
+        (DataType::Set, "set"),
+        (DataType::SortedSet, "zset"),
+        (DataType::Hash, "hash"),
+        (DataType::Stream, "stream"),
+    ];
+
+    /// As TYPE answers.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or("none", |(_, name)| name)
+    }
+}
+
+/// How a value is laid out, as OBJECT ENCODING names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are Redis's own")]
+pub enum Encoding {
+    Raw = 0,
+    Int = 1,
+    Embstr = 2,
+    Hashtable = 3,
+    Intset = 4,
+    Listpack = 5,
+    Quicklist = 6,
+    Skiplist = 7,
+    Stream = 8,
+}
+
+impl Encoding {
+    const ALL: [(Encoding, &'static str); 9] = [
+        (Encoding::Raw, "raw"),
+        (Encoding::Int, "int"),
+        (Encoding::Embstr, "embstr"),
+        (Encoding::Hashtable, "hashtable"),
+        (Encoding::Intset, "intset"),
+        (Encoding::Listpack, "listpack"),
+        (Encoding::Quicklist, "quicklist"),
+        (Encoding::Skiplist, "skiplist"),
+        (Encoding::Stream, "stream"),
+    ];
+
+    /// As OBJECT ENCODING answers.
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
+/// Type and encoding in one byte, as an entry's header holds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind(pub u8);
+
+impl Kind {
+    /// Packs both.
+    pub const fn new(data_type: DataType, encoding: Encoding) -> Kind {
+        Kind(((data_type as u8) << 4) | encoding as u8)
+    }
+
+    /// A string held as an integer.
+    pub const INT: Kind = Kind::new(DataType::String, Encoding::Int);
+    /// A short string that was never edited.
+    pub const EMBSTR: Kind = Kind::new(DataType::String, Encoding::Embstr);
+    /// Any other string.
+    pub const RAW: Kind = Kind::new(DataType::String, Encoding::Raw);
+
+    /// The type.
+    pub fn data_type(self) -> DataType {
+        match self.0 >> 4 {
+            0 => DataType::String,
+            1 => DataType::List,
+            2 => DataType::Set,
+            3 => DataType::SortedSet,
+            4 => DataType::Hash,
+            6 => DataType::Stream,
+            other => unreachable!("no data type {other}"),
+        }
+    }
+
+    /// The encoding.
+    pub fn encoding(self) -> Encoding {
+        Encoding::ALL[usize::from(self.0 & 15)].0
+    }
+}
+
+/// A collection: what a key holds when it is no string. The types of the data-structure issue become its variants.
+pub enum Object {}
+
+/// Longest text reported as `embstr`.
+pub const EMBSTR_BYTES_MAX: usize = 44;
+
+/// From this length on a string lives in a shared block, which replies and snapshots hold without copying.
+pub const BLOCK_BYTES_MIN: usize = 16 * 1024;
+
+/// A string value as a handler reads it.
+#[derive(Clone, Copy)]
+pub enum Text<'a> {
+    /// Held as an integer.
+    Integer(i64),
+    /// Held inside the entry.
+    Bytes(&'a [u8]),
+    /// Held in a shared block.
+    Block(&'a Block),
+}
+
+impl<'a> Text<'a> {
+    /// The string in an entry; `None` for a collection.
+    pub fn of(entry: EntryRef<'a, Object>) -> Option<Text<'a>> {
+        Some(match entry.value() {
+            Value::Integer(number) => Text::Integer(number),
+            Value::Bytes(bytes) if Kind(entry.kind()).data_type() == DataType::String => {
+                Text::Bytes(bytes)
+            }
+            Value::Bytes(_) => return None,
+            Value::Block(block) => Text::Block(block),
+            Value::Object(object) => match *object {},
+        })
+    }
+
+    /// Length of the text.
+    pub fn len(&self) -> usize {
+        match self {
+            Text::Integer(number) => {
+                let digits = number.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 1;
+                digits + usize::from(*number < 0)
+            }
+            Text::Bytes(bytes) => bytes.len(),
+            Text::Block(block) => block.as_slice().len(),
+        }
+    }
+
+    /// Whether the text is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Hands the text out as bytes.
+    pub fn with_bytes<R>(&self, read: impl FnOnce(&[u8]) -> R) -> R {
+        match self {
+            Text::Integer(number) => read(itoa::Buffer::new().format(*number).as_bytes()),
+            Text::Bytes(bytes) => read(bytes),
+            Text::Block(block) => read(block.as_slice()),
+        }
+    }
+
+    /// The text as owned bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.with_bytes(<[u8]>::to_vec)
+    }
+}
+
+/// A new string entry in the encoding that Redis would choose.
+pub fn string_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Object> {
+    if value.len() <= 20
+        && let Some(number) = crate::base::number::parse_i64(value)
+    {
+        return Entry::integer(Kind::INT.0, key, number, deadline);
+    }
+    if value.len() <= EMBSTR_BYTES_MAX {
+        Entry::bytes(Kind::EMBSTR.0, key, value, deadline)
+    } else {
+        raw_entry(key, value, deadline)
+    }
+}
+
+/// A new string entry that reports `raw` whatever its length.
+pub fn raw_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Object> {
+    if value.len() < BLOCK_BYTES_MIN {
+        Entry::bytes(Kind::RAW.0, key, value, deadline)
+    } else {
+        Entry::block(Kind::RAW.0, key, Block::from_slice(value), deadline)
+    }
+}
+
+/// A value too large to be freed under the token.
+pub struct Trash {
+    entry: Entry<Object>,
+}
+
+/// Entries with more memory than this are freed after the token is let go.
+const TRASH_BYTES_MIN: usize = 64 * 1024;
+
+impl Trash {
+    /// Frees a small entry at once, keeps a large one for later.
+    pub fn from_entry(entry: Entry<Object>) -> Option<Trash> {
+        (entry.view().memory_bytes() > TRASH_BYTES_MIN).then_some(Trash { entry })
+    }
+
+    /// Bytes that the shard no longer answers for.
+    pub fn bytes(&self) -> i64 {
+        self.entry.view().memory_bytes() as i64
+    }
+}

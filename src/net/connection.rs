@@ -1,0 +1,269 @@
+//! One connection's task: read, parse the whole batch, run it in order, write, and yield now and then.
+//!
+//! The task holds no buffer while it waits for input. It runs at most a turn's worth of commands before it lets
+//! other connections go on, and does not read while its output is not taken.
+
+use std::future::poll_fn;
+use std::io::{self, ErrorKind, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::pool;
+use super::stream::Stream;
+use crate::config::Config;
+use crate::resp::request::Limits;
+use crate::session::batch::Batch;
+use crate::session::look::look;
+use crate::session::{Session, Step};
+use crate::telemetry::{clock, counters};
+
+/// Requests that a connection runs before it yields.
+const REQUESTS_PER_TURN: usize = 128;
+
+/// Slices handed to one write.
+const SLICES_MAX: usize = 64;
+
+/// Longest inline request.
+const INLINE_BYTES_MAX: usize = 64 * 1024;
+
+/// Why a connection ends.
+enum End {
+    /// Nothing more to say.
+    Closed,
+    /// SHUTDOWN was asked for.
+    Shutdown,
+}
+
+impl From<io::Error> for End {
+    fn from(_: io::Error) -> End {
+        End::Closed
+    }
+}
+
+/// Serves a connection until it ends; true when the client asked the server to stop.
+pub async fn serve(stream: Stream, mut session: Session) -> bool {
+    let mut batch = None;
+    let end = loop {
+        match turn(&stream, &mut session, &mut batch).await {
+            Ok(()) => {}
+            Err(end) => break end,
+        }
+    };
+    if let Some(batch) = batch {
+        pool::put(batch);
+    }
+    session.service().clients.remove(session.connection.id());
+    matches!(end, End::Shutdown)
+}
+
+/// Waits for input, reads once, and runs what is complete.
+async fn turn(
+    stream: &Stream,
+    session: &mut Session,
+    slot: &mut Option<Box<Batch>>,
+) -> Result<(), End> {
+    readable(stream, session).await?;
+    let mut batch = slot.take().unwrap_or_else(pool::take);
+    let read = read(stream, session, &mut batch);
+    match read {
+        Ok(true) => {}
+        Ok(false) => {
+            *slot = keep(session, batch);
+            return Ok(());
+        }
+        Err(end) => {
+            pool::put(batch);
+            return Err(end);
+        }
+    }
+    loop {
+        let config = session.service().config.load_full();
+        let more = match run_turn(stream, session, &mut batch, &config).await {
+            Ok(more) => more,
+            Err(end) => {
+                pool::put(batch);
+                return Err(end);
+            }
+        };
+        if !more {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    *slot = keep(session, batch);
+    Ok(())
+}
+
+/// A batch is kept only while it holds a part of a request.
+fn keep(session: &Session, batch: Box<Batch>) -> Option<Box<Batch>> {
+    session.connection.shared.query_bytes.store(batch.input.len(), Relaxed);
+    if batch.input.is_empty() && !session.parser.is_inside_request() {
+        pool::put(batch);
+        return None;
+    }
+    Some(batch)
+}
+
+async fn readable(stream: &Stream, session: &Session) -> Result<(), End> {
+    let shared = &session.connection.shared;
+    poll_fn(|cx| {
+        shared.waker.register(cx.waker());
+        if shared.is_killed() {
+            return Poll::Ready(Err(End::Closed));
+        }
+        stream.poll_read_ready(cx).map_err(End::from)
+    })
+    .await
+}
+
+/// Reads once; false when nothing was there after all.
+fn read(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<bool, End> {
+    let input = &mut batch.input;
+    if input.capacity() - input.len() < pool::INPUT_BYTES / 2 || session.parser.wants() > 0 {
+        // Room grows with what came, not with what a length claims, and doubles so that copying stays linear.
+        let wanted = session.parser.wants().min(input.len()).max(pool::INPUT_BYTES);
+        input.reserve(wanted);
+    }
+    match stream.try_read(input) {
+        Ok(0) => Err(End::Closed),
+        Ok(count) => {
+            let counters = counters::local();
+            counters.bytes_in.add(count as u64);
+            counters.reads.add(1);
+            let shared = &session.connection.shared;
+            shared.bytes_in.fetch_add(count as u64, Relaxed);
+            Ok(true)
+        }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Parses, runs and answers one turn's worth of requests; true when complete requests may be left.
+async fn run_turn(
+    stream: &Stream,
+    session: &mut Session,
+    batch: &mut Box<Batch>,
+    config: &Arc<Config>,
+) -> Result<bool, End> {
+    let limits = Limits {
+        bulk_len_max: config.proto_max_bulk_len,
+        inline_len_max: INLINE_BYTES_MAX,
+        authenticated: session.connection.authenticated,
+    };
+    let Batch { input, requests, .. } = &mut **batch;
+    let parsed = session.parser.parse(input, &limits, REQUESTS_PER_TURN, requests);
+    let consumed = match parsed {
+        Ok(consumed) => consumed,
+        Err(error) => {
+            let text = error.text();
+            batch.out.set_protocol(session.connection.protocol);
+            batch.out.error(&String::from_utf8_lossy(&text));
+            flush(stream, session, batch).await?;
+            return Err(End::Closed);
+        }
+    };
+    let count = batch.requests.requests.len();
+    if count == 0 {
+        if batch.input.len() as u64 > config.client_query_buffer_limit {
+            return Err(End::Closed);
+        }
+        batch.consume(consumed);
+        return Ok(false);
+    }
+    let service = Arc::clone(session.service());
+    let now = clock::now();
+    let shared = &session.connection.shared;
+    shared.active_ms.store(now.unix_ms, Relaxed);
+    shared.commands.fetch_add(count as u64, Relaxed);
+    batch.out.set_protocol(session.connection.protocol);
+    batch.plan(&service.router);
+    look(batch, &service, session.connection.db);
+    let mut step = session.run(batch, config, now);
+    loop {
+        match step {
+            Step::Done => break,
+            Step::Wait(ticket) => {
+                let message = poll_fn(|cx| ticket.poll(cx)).await;
+                session.resume(batch, message);
+            }
+            Step::Flush => flush(stream, session, batch).await?,
+            Step::Close => {
+                flush(stream, session, batch).await?;
+                return Err(End::Closed);
+            }
+            Step::Shutdown => {
+                flush(stream, session, batch).await?;
+                return Err(End::Shutdown);
+            }
+            Step::SleepUntil(until_ms) => {
+                flush(stream, session, batch).await?;
+                sleep_until(session, until_ms).await?;
+            }
+        }
+        step = session.run(batch, config, clock::now());
+    }
+    batch.consume(consumed);
+    flush(stream, session, batch).await?;
+    if session.connection.shared.is_killed() {
+        return Err(End::Closed);
+    }
+    Ok(count == REQUESTS_PER_TURN && !batch.input.is_empty())
+}
+
+/// Sleeps until a Unix time, or until somebody wakes the connection (the end of a pause, a kill).
+async fn sleep_until(session: &Session, until_ms: u64) -> Result<(), End> {
+    let shared = &session.connection.shared;
+    let left_ms = until_ms.saturating_sub(clock::unix_ms());
+    let mut sleep = Box::pin(tokio::time::sleep(Duration::from_millis(left_ms)));
+    let mut woken = false;
+    poll_fn(|cx| {
+        shared.waker.register(cx.waker());
+        if shared.is_killed() {
+            return Poll::Ready(Err(End::Closed));
+        }
+        if std::mem::replace(&mut woken, true) {
+            return Poll::Ready(Ok(()));
+        }
+        sleep.as_mut().poll(cx).map(Ok)
+    })
+    .await
+}
+
+/// Sends the whole output; waits while the client does not take it.
+async fn flush(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<(), End> {
+    while !batch.out.is_empty() {
+        let written = {
+            let mut slices = [const { IoSlice::new(&[]) }; SLICES_MAX];
+            let count = batch.out.io_slices(&mut slices);
+            stream.try_write(&slices[..count])
+        };
+        let shared = &session.connection.shared;
+        match written {
+            Ok(0) => return Err(End::Closed),
+            Ok(count) => {
+                let counters = counters::local();
+                counters.bytes_out.add(count as u64);
+                counters.writes.add(1);
+                shared.bytes_out.fetch_add(count as u64, Relaxed);
+                batch.out.advance(count);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                shared.output_bytes.store(batch.out.len_bytes(), Relaxed);
+                poll_fn(|cx| {
+                    shared.waker.register(cx.waker());
+                    if shared.is_killed() {
+                        return Poll::Ready(Err(End::Closed));
+                    }
+                    stream.poll_write_ready(cx).map_err(End::from)
+                })
+                .await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    session.connection.shared.output_bytes.store(0, Relaxed);
+    Ok(())
+}

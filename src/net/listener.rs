@@ -1,0 +1,55 @@
+//! Listening sockets: TCP on several addresses and a unix socket.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::Path;
+
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use tokio::net::{TcpListener, UnixListener};
+
+/// Opens a TCP listener; `*` and `::*` mean every address of their family.
+pub fn tcp(address: &str, port: u16, backlog: i32) -> io::Result<TcpListener> {
+    let address = match address {
+        "*" => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port),
+        "::*" | "::" => SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port),
+        name => (name, port)
+            .to_socket_addrs()?
+            .next()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such address"))?,
+    };
+    let socket =
+        Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(backlog)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Opens a unix socket with these permissions, replacing a stale one.
+pub fn unix(path: &Path, permissions: u32) -> io::Result<UnixListener> {
+    use std::os::unix::fs::PermissionsExt;
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path)?;
+    if permissions != 0 {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions))?;
+    }
+    Ok(listener)
+}
+
+/// No delay, and keepalive as Redis sets it: probes every third of the interval, three of them.
+pub fn prepare(stream: &tokio::net::TcpStream, keepalive_s: u64) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    if keepalive_s > 0 {
+        let interval = std::time::Duration::from_secs((keepalive_s / 3).max(1));
+        let keepalive = TcpKeepalive::new()
+            .with_time(std::time::Duration::from_secs(keepalive_s))
+            .with_interval(interval)
+            .with_retries(3);
+        socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive)?;
+    }
+    Ok(())
+}

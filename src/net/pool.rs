@@ -1,0 +1,43 @@
+//! Scratch for connections that have input: each thread keeps a few batches, an idle connection keeps none.
+
+use std::cell::RefCell;
+
+use crate::session::batch::Batch;
+
+/// Batches that a thread keeps.
+const KEPT_MAX: usize = 16;
+
+/// First size of a read buffer.
+pub const INPUT_BYTES: usize = 16 * 1024;
+
+/// A buffer larger than this is not kept.
+const KEPT_BYTES_MAX: usize = 256 * 1024;
+
+thread_local! {
+    static POOL: RefCell<Vec<Box<Batch>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An empty batch with a read buffer.
+pub fn take() -> Box<Batch> {
+    let pooled = POOL.with_borrow_mut(Vec::pop);
+    pooled.unwrap_or_else(|| {
+        let mut batch = Box::<Batch>::default();
+        batch.input.reserve(INPUT_BYTES);
+        batch
+    })
+}
+
+/// Gives an empty batch back.
+pub fn put(mut batch: Box<Batch>) {
+    if batch.input.capacity() > KEPT_BYTES_MAX {
+        batch.input = Vec::with_capacity(INPUT_BYTES);
+    }
+    batch.input.clear();
+    batch.consume(0);
+    batch.out.clear();
+    POOL.with_borrow_mut(|pool| {
+        if pool.len() < KEPT_MAX {
+            pool.push(batch);
+        }
+    });
+}

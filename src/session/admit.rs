@@ -1,0 +1,107 @@
+//! Whether a command may run now: one ordered list of checks, for all commands.
+
+use super::Session;
+use super::batch::{Batch, Plan, Route};
+use crate::command::declaration::{Command, Flags};
+use crate::config::Config;
+use crate::engine::Now;
+use crate::telemetry::counters;
+
+/// Bytes of an unknown command's name and arguments that the error quotes.
+const QUOTED_BYTES_MAX: usize = 128;
+
+impl Session {
+    /// The command if it may run; otherwise the refusal is written and counted.
+    #[inline]
+    pub(super) fn admit(
+        &mut self,
+        batch: &mut Batch,
+        plan: &Plan,
+        _config: &Config,
+    ) -> Option<&'static Command> {
+        match plan.command {
+            Some(command)
+                if plan.route != Route::Refused
+                    && (self.connection.authenticated || command.flags.has(Flags::NO_AUTH)) =>
+            {
+                Some(command)
+            }
+            _ => {
+                self.refuse(batch, plan);
+                None
+            }
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, batch: &mut Batch, plan: &Plan) {
+        let mark = batch.out.len_bytes();
+        let args = batch.args(plan);
+        let text = match plan.command {
+            None => {
+                let mut quoted = String::new();
+                for argument in args.from(1) {
+                    if quoted.len() >= QUOTED_BYTES_MAX {
+                        break;
+                    }
+                    let room = QUOTED_BYTES_MAX - quoted.len();
+                    let shown = &argument[..argument.len().min(room)];
+                    quoted.push_str(&format!("'{}' ", String::from_utf8_lossy(shown)));
+                }
+                let name = args.get(0);
+                let name = &name[..name.len().min(QUOTED_BYTES_MAX)];
+                format!(
+                    "ERR unknown command '{}', with args beginning with: {quoted}",
+                    String::from_utf8_lossy(name)
+                )
+            }
+            Some(command) => {
+                counters::local().command(command).rejected.add(1);
+                if !command.children().is_empty() && args.len() > 1 {
+                    let name = args.get(1);
+                    let name = &name[..name.len().min(QUOTED_BYTES_MAX)];
+                    format!(
+                        "ERR unknown subcommand '{}'. Try {} HELP.",
+                        String::from_utf8_lossy(name),
+                        command.name.to_ascii_uppercase()
+                    )
+                } else if plan.route == Route::Refused {
+                    format!(
+                        "ERR wrong number of arguments for '{}' command",
+                        command.full_name
+                    )
+                } else {
+                    "NOAUTH Authentication required.".to_owned()
+                }
+            }
+        };
+        batch.out.error(&text);
+        self.apply_reply_mode(&mut batch.out, mark);
+    }
+
+    /// Puts a slow command into the slow log and the latency monitor.
+    #[cold]
+    pub(super) fn note_slow(
+        &mut self,
+        batch: &Batch,
+        plan: &Plan,
+        command: &'static Command,
+        config: &Config,
+        now: Now,
+        duration_us: u64,
+    ) {
+        if command.flags.has(Flags::SKIP_SLOWLOG) {
+            return;
+        }
+        let args = batch.args(plan);
+        let shared = &self.connection.shared;
+        self.service().slowlog.add(
+            config,
+            now.unix_ms / 1_000,
+            duration_us,
+            args.from(0),
+            &shared.address,
+            &shared.labels().name,
+        );
+    }
+}

@@ -1,0 +1,183 @@
+//! The requests of one turn, planned: looked up, checked, their keys hashed and their shards named.
+//!
+//! A batch is scratch: it is taken from a pool when a connection has input and given back when it has none, so that
+//! an idle connection keeps no buffers.
+
+use crate::command::args::{Args, RoutedKey};
+use crate::command::context::Gather;
+use crate::command::declaration::{Command, Run};
+use crate::command::keys;
+use crate::command::table::{registry, resolve};
+use crate::engine::value::Trash;
+use crate::resp::reply::Out;
+use crate::resp::request::{Request, Requests};
+use crate::shard::route::Router;
+
+/// Which shards a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// One.
+    Shard(u16),
+    /// Several: a range of [`Batch::shards`].
+    Several(u32, u32),
+    /// All at once.
+    All,
+    /// One after the other.
+    Each,
+    /// The one that its cursor names.
+    Cursor,
+    /// None.
+    Session,
+    /// It is refused: no such command, or wrong arguments.
+    Refused,
+}
+
+/// One request, planned.
+#[derive(Clone, Copy)]
+pub struct Plan {
+    /// The command; `None` when there is no such.
+    pub command: Option<&'static Command>,
+    /// Where it runs.
+    pub route: Route,
+    /// Its arguments.
+    pub request: Request,
+    keys_first: u32,
+    keys_end: u32,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Batch {
+    /// Bytes received and not yet consumed.
+    pub input: Vec<u8>,
+    /// The requests in `input`.
+    pub requests: Requests,
+    /// The same, planned.
+    pub plans: Vec<Plan>,
+    /// Replies not yet sent.
+    pub out: Out,
+    /// Values to be freed when no token is held.
+    pub trash: Vec<Trash>,
+    /// The next plan to run.
+    pub next: usize,
+    /// A command on its way from shard to shard, and the shard it visits next.
+    pub gather: Option<(Gather, u16)>,
+    keys: Vec<RoutedKey>,
+    shards: Vec<u16>,
+}
+
+impl Batch {
+    /// The arguments of a planned request.
+    #[inline]
+    pub fn args(&self, plan: &Plan) -> Args<'_> {
+        Args::new(
+            &self.input,
+            &self.requests.unescaped,
+            self.requests.spans_of(plan.request),
+            &self.keys[plan.keys_first as usize..plan.keys_end as usize],
+        )
+    }
+
+    /// The shards of a planned request that needs several.
+    pub fn shards(&self, first: u32, end: u32) -> &[u16] {
+        &self.shards[first as usize..end as usize]
+    }
+
+    /// The keys that a plan routes.
+    pub fn keys(&self, plan: &Plan) -> &[RoutedKey] {
+        &self.keys[plan.keys_first as usize..plan.keys_end as usize]
+    }
+
+    /// Forgets all requests and plans, and the bytes they stood in.
+    pub fn consume(&mut self, consumed: usize) {
+        self.requests.clear();
+        self.plans.clear();
+        self.keys.clear();
+        self.shards.clear();
+        self.next = 0;
+        if consumed == self.input.len() {
+            self.input.clear();
+        } else {
+            self.input.drain(..consumed);
+        }
+    }
+
+    /// Plans every request of the batch.
+    pub fn plan(&mut self, router: &Router) {
+        for index in 0..self.requests.requests.len() {
+            let request = self.requests.requests[index];
+            let plan = self.plan_one(request, router);
+            self.plans.push(plan);
+        }
+    }
+
+    fn plan_one(&mut self, request: Request, router: &Router) -> Plan {
+        let Batch { input, requests, keys, shards, .. } = self;
+        let spans = requests.spans_of(request);
+        let argument = |index: usize| spans[index].bytes(input, &requests.unescaped);
+        let count = spans.len();
+        let keys_first = keys.len() as u32;
+        let mut plan = Plan {
+            command: registry().find(argument(0)),
+            route: Route::Refused,
+            request,
+            keys_first,
+            keys_end: keys_first,
+        };
+        let Some(command) = plan.command else { return plan };
+        let command = if command.children().is_empty() {
+            command
+        } else {
+            resolve(command, (count > 1).then(|| argument(1)))
+        };
+        plan.command = Some(command);
+        if !command.accepts(count) {
+            return plan;
+        }
+        plan.route = match command.run {
+            Run::Session(_) => Route::Session,
+            Run::Container(_) => Route::Refused,
+            Run::AllShards(_) => Route::All,
+            Run::EachShard(..) => Route::Each,
+            Run::Cursor(..) => Route::Cursor,
+            Run::Keys(_) => {
+                let shards_first = shards.len();
+                // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
+                let _ = keys::positions(command, count, argument, |at, _| {
+                    let (hash, shard) = router.route(argument(at));
+                    keys.push(RoutedKey { hash, argument: at as u32, shard, hand: 0 });
+                });
+                match &mut keys[keys_first as usize..] {
+                    [] => Route::Shard(0),
+                    [key] => Route::Shard(key.shard),
+                    several => {
+                        shards.extend(several.iter().map(|key| key.shard));
+                        shards[shards_first..].sort_unstable();
+                        let mut kept = shards_first;
+                        for at in shards_first + 1..shards.len() {
+                            if shards[at] != shards[kept] {
+                                kept += 1;
+                                shards[kept] = shards[at];
+                            }
+                        }
+                        shards.truncate(kept + 1);
+                        let unique = &shards[shards_first..];
+                        if let [shard] = unique {
+                            let shard = *shard;
+                            shards.truncate(shards_first);
+                            Route::Shard(shard)
+                        } else {
+                            for key in several {
+                                key.hand =
+                                    unique.partition_point(|shard| *shard < key.shard) as u16;
+                            }
+                            Route::Several(shards_first as u32, shards.len() as u32)
+                        }
+                    }
+                }
+            }
+        };
+        plan.keys_end = keys.len() as u32;
+        plan
+    }
+}

@@ -1,0 +1,75 @@
+//! What all sessions of a server share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use arc_swap::ArcSwap;
+
+use crate::client::registry::Registry;
+use crate::command::context::Server;
+use crate::config::Config;
+use crate::engine::board::ShardBoard;
+use crate::shard::Shards;
+use crate::shard::route::Router;
+use crate::telemetry::slowlog::Slowlog;
+
+/// See the module.
+pub struct Service {
+    /// The shards.
+    pub shards: Arc<Shards>,
+    /// What they publish.
+    pub boards: Box<[Arc<ShardBoard>]>,
+    /// Who owns a key.
+    pub router: Router,
+    /// The configuration as it is now.
+    pub config: ArcSwap<Config>,
+    /// All connections.
+    pub clients: Registry,
+    /// CLIENT PAUSE.
+    pub pause: Pause,
+    /// SLOWLOG.
+    pub slowlog: Slowlog,
+    /// What handlers may ask of the server.
+    pub server: std::sync::OnceLock<Arc<dyn Server>>,
+}
+
+impl Service {
+    /// The server; set before the first connection.
+    pub fn server(&self) -> &dyn Server {
+        &**self.server.get().expect("the server is set before it listens")
+    }
+}
+
+/// CLIENT PAUSE: until when, and whether only writes are held back.
+#[derive(Debug, Default)]
+pub struct Pause {
+    until_ms: AtomicU64,
+    writes_only: AtomicBool,
+}
+
+impl Pause {
+    /// Holds clients back; a running pause is never shortened nor softened, as in Redis.
+    pub fn start(&self, until_ms: u64, writes_only: bool, now_ms: u64) {
+        let running = self.until_ms.load(Relaxed) > now_ms;
+        self.writes_only.store(
+            writes_only && (!running || self.writes_only.load(Relaxed)),
+            Relaxed,
+        );
+        self.until_ms.store(until_ms.max(self.until_ms.load(Relaxed)), Relaxed);
+    }
+
+    /// Ends the pause.
+    pub fn stop(&self) {
+        self.until_ms.store(0, Relaxed);
+    }
+
+    /// Until when a command has to wait, if it has to.
+    #[inline]
+    pub fn holds(&self, is_write: bool, now_ms: u64) -> Option<u64> {
+        let until_ms = self.until_ms.load(Relaxed);
+        if until_ms <= now_ms || (self.writes_only.load(Relaxed) && !is_write) {
+            return None;
+        }
+        Some(until_ms)
+    }
+}

@@ -1,0 +1,39 @@
+//! Which shard owns a key.
+//!
+//! The slot is Redis Cluster's (CRC16 of the hash tag, 16,384 slots), so that `{tag}` keeps keys together. The owner of
+//! a slot is its low bits: shards are a power of two, so no table is needed (one of 32 KiB would cost a cache miss a
+//! key). The table inside a shard uses another, keyed hash.
+
+use crate::base::hash::{Seed, slot};
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub struct Router {
+    seed: Seed,
+    mask: u16,
+}
+
+impl Router {
+    /// A router over so many shards, a power of two.
+    pub fn new(seed: Seed, shard_count: u16) -> Router {
+        assert!(shard_count.is_power_of_two(), "shards are a power of two");
+        Router { seed, mask: shard_count - 1 }
+    }
+
+    /// The hash key of all tables.
+    pub fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    /// How many shards there are.
+    pub fn shard_count(&self) -> u16 {
+        self.mask + 1
+    }
+
+    /// A key's hash and shard.
+    #[inline]
+    pub fn route(&self, key: &[u8]) -> (u64, u16) {
+        let shard = if self.mask == 0 { 0 } else { slot(key) & self.mask };
+        (self.seed.hash(key), shard)
+    }
+}

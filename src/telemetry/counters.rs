@@ -1,0 +1,129 @@
+//! What the data path counts: plain figures per thread, summed when somebody asks.
+//!
+//! Each thread that runs commands has its own [`ThreadCounters`], written by it alone with relaxed loads and stores.
+//! They are never freed, so that nothing counted is lost when a thread ends.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+
+use crate::base::counter::Counter;
+use crate::command::declaration::Command;
+use crate::command::table::registry;
+
+/// Latency buckets: bucket `i` holds durations up to 2^(i + 10) ns, the last one everything above.
+pub const BUCKETS: usize = 32;
+
+/// One command's figures.
+#[derive(Debug, Default)]
+pub struct CommandCounters {
+    /// Runs.
+    pub calls: Counter,
+    /// Time of all runs.
+    pub duration_ns: Counter,
+    /// Refused before they ran.
+    pub rejected: Counter,
+    /// Ran and answered with an error.
+    pub failed: Counter,
+    histogram: OnceLock<Box<[Counter; BUCKETS]>>,
+}
+
+impl CommandCounters {
+    /// Counts a run.
+    #[inline]
+    pub fn ran(&self, duration_ns: u64, failed: bool) {
+        self.calls.add(1);
+        self.duration_ns.add(duration_ns);
+        self.failed.add(u64::from(failed));
+        let bucket = (64 - (duration_ns >> 10).leading_zeros() as usize).min(BUCKETS - 1);
+        self.histogram.get_or_init(Box::default)[bucket].add(1);
+    }
+
+    /// Runs by duration, if there were any.
+    pub fn histogram(&self) -> Option<&[Counter; BUCKETS]> {
+        self.histogram.get().map(|buckets| &**buckets)
+    }
+
+    /// CONFIG RESETSTAT.
+    fn reset(&self) {
+        for counter in [&self.calls, &self.duration_ns, &self.rejected, &self.failed] {
+            counter.set(0);
+        }
+        for counter in self.histogram().into_iter().flatten() {
+            counter.set(0);
+        }
+    }
+}
+
+/// One thread's figures.
+#[derive(Debug)]
+pub struct ThreadCounters {
+    commands: Box<[CommandCounters]>,
+    /// Bytes received.
+    pub bytes_in: Counter,
+    /// Bytes sent.
+    pub bytes_out: Counter,
+    /// Reads that found something.
+    pub reads: Counter,
+    /// Writes.
+    pub writes: Counter,
+}
+
+impl ThreadCounters {
+    fn new() -> ThreadCounters {
+        ThreadCounters {
+            commands: registry().all().iter().map(|_| CommandCounters::default()).collect(),
+            bytes_in: Counter::new(),
+            bytes_out: Counter::new(),
+            reads: Counter::new(),
+            writes: Counter::new(),
+        }
+    }
+
+    /// A command's figures.
+    #[inline]
+    pub fn command(&self, command: &Command) -> &CommandCounters {
+        &self.commands[command.id()]
+    }
+
+    /// The figures of the command with this id.
+    pub fn command_by_id(&self, id: usize) -> &CommandCounters {
+        &self.commands[id]
+    }
+}
+
+static ALL: Mutex<Vec<&'static ThreadCounters>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static LOCAL: Cell<Option<&'static ThreadCounters>> = const { Cell::new(None) };
+}
+
+/// The calling thread's figures.
+#[inline]
+pub fn local() -> &'static ThreadCounters {
+    LOCAL.get().unwrap_or_else(register)
+}
+
+#[cold]
+fn register() -> &'static ThreadCounters {
+    let counters: &'static ThreadCounters = Box::leak(Box::new(ThreadCounters::new()));
+    ALL.lock().push(counters);
+    LOCAL.set(Some(counters));
+    counters
+}
+
+/// The figures of all threads that ever counted.
+pub fn all() -> Vec<&'static ThreadCounters> {
+    ALL.lock().clone()
+}
+
+/// CONFIG RESETSTAT: zeroes everything. A thread that counts at this moment may keep its last addition.
+pub fn reset() {
+    for thread in all() {
+        thread.commands.iter().for_each(CommandCounters::reset);
+        for counter in [&thread.bytes_in, &thread.bytes_out, &thread.reads, &thread.writes] {
+            counter.set(0);
+        }
+    }
+}
