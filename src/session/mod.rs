@@ -159,7 +159,7 @@ impl Session {
     }
 
     /// Takes the reply of a message that was waited for; [`Session::run`] goes on behind it.
-    pub fn resume(&mut self, batch: &mut Batch, mut message: Box<Message>) {
+    pub fn resume(&mut self, batch: &mut Batch, mut message: Box<Parcel<Message>>) {
         self.connection.stamp = self.connection.stamp.max(message.client.stamp);
         if let Some((gather, result)) = message.gather.take() {
             match (result, &mut batch.gather) {
@@ -318,7 +318,7 @@ impl Session {
                     out: Out::new(self.connection.protocol),
                     gather: Some(gather),
                 });
-                shards.submit(Parcel::new(message));
+                shards.submit(message);
                 return Ran::Queued(ticket);
             };
             let mut view = self.view();
@@ -405,7 +405,7 @@ impl Session {
             out: Out::new(self.connection.protocol),
             gather: None,
         });
-        shards.submit(Parcel::new(message));
+        shards.submit(message);
         Ran::Queued(ticket)
     }
 

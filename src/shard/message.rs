@@ -9,7 +9,7 @@ use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
 use super::execute::{self, Scene};
-use super::ownership::{self, Hands};
+use super::ownership::{self, Hands, Parcel};
 use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, Gather, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Run};
@@ -22,13 +22,13 @@ use crate::resp::request::Span;
 /// Where a finished message is put for the connection that waits for it.
 #[derive(Default)]
 pub struct Ticket {
-    done: Mutex<Option<Box<Message>>>,
+    done: Mutex<Option<Box<Parcel<Message>>>>,
     waker: AtomicWaker,
 }
 
 impl Ticket {
     /// Ready with the message once it ran.
-    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Box<Message>> {
+    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Box<Parcel<Message>>> {
         if let Some(message) = self.done.lock().take() {
             return Poll::Ready(message);
         }
@@ -86,7 +86,7 @@ pub struct Parts<'a> {
 
 impl Message {
     /// A message and the ticket on which its end is awaited.
-    pub fn new(parts: Parts<'_>) -> (Box<Message>, Arc<Ticket>) {
+    pub fn new(parts: Parts<'_>) -> (Box<Parcel<Message>>, Arc<Ticket>) {
         let mut data = Vec::with_capacity(parts.args.from(0).map(<[u8]>::len).sum());
         let mut spans = Vec::with_capacity(parts.args.len());
         for argument in parts.args.from(0) {
@@ -94,7 +94,7 @@ impl Message {
             data.extend_from_slice(argument);
         }
         let ticket = Arc::new(Ticket::default());
-        let message = Box::new(Message {
+        let message = Parcel::new(Message {
             shards: parts.shards.to_vec(),
             place: parts.place,
             command: parts.command,
@@ -123,7 +123,7 @@ impl ownership::Message<Engine> for Message {
         let Message { data, spans, keys, client, out, .. } = self;
         let args = Args::new(data, &[], spans, keys);
         let scene = Scene { now: self.now, config: &self.config, place: self.place };
-        let mut engines: Vec<&mut Engine> = hands.iter_mut().collect();
+        let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
         {
             let engines = match engines.as_mut_slice() {
                 [engine] => Engines::One(engine),
@@ -142,10 +142,10 @@ impl ownership::Message<Engine> for Message {
         }
     }
 
-    fn finish(mut self: Box<Self>) {
-        self.trash.clear();
-        if let Some(ticket) = self.ticket.take() {
-            *ticket.done.lock() = Some(self);
+    fn finish(mut parcel: Box<Parcel<Self>>) {
+        parcel.trash.clear();
+        if let Some(ticket) = parcel.ticket.take() {
+            *ticket.done.lock() = Some(parcel);
             ticket.waker.wake();
         }
     }
