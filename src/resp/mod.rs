@@ -1,1 +1,3 @@
 //! Bytes to requests and replies to bytes. Knows no command.
+
+pub mod request;
