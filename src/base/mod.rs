@@ -1,1 +1,4 @@
 //! No Redis, no I/O: numbers, hashes, checksums, patterns, randomness and the shape of time.
+
+pub mod number;
+pub mod text;

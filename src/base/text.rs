@@ -1,0 +1,278 @@
+//! Text as people type it and read it: splitting a line into arguments with quotes, quoting bytes for a
+//! log or a file, folding names to lower case.
+//!
+//! The rules are Redis's (inline commands, configuration files and MONITOR all share them). Knows no
+//! command and no protocol.
+
+use std::ops::Range;
+
+/// The line ended inside quotes, or a closing quote was followed by something else than white space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnbalancedQuotes;
+
+/// Splits a line into arguments, as `redis-cli` and `redis.conf` understand quotes.
+///
+/// The text of the arguments is appended to `bytes`, one after the other; `each` is told where each of
+/// them lies in `bytes`. In double quotes `\n \r \t \b \a \xHH` are escapes and any other escaped byte
+/// stands for itself; in single quotes only `\'` is. On an error `bytes` may hold some arguments already.
+pub fn split_arguments(
+    line: &[u8],
+    bytes: &mut Vec<u8>,
+    mut each: impl FnMut(Range<usize>),
+) -> Result<(), UnbalancedQuotes> {
+    let mut rest = line;
+    loop {
+        let blanks = rest.iter().take_while(|byte| is_space(**byte)).count();
+        rest = &rest[blanks..];
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let start = bytes.len();
+        rest = split_one(rest, bytes)?;
+        each(start..bytes.len());
+    }
+}
+
+/// Reads one argument from the beginning of `rest`; gives back what follows it.
+fn split_one<'a>(mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], UnbalancedQuotes> {
+    loop {
+        match rest {
+            [] => return Ok(rest),
+            // Vertical tabs and form feeds separate only in front of an argument, never end one.
+            [b' ' | b'\n' | b'\r' | b'\t', after @ ..] => return Ok(after),
+            // A quote may begin in the middle of an argument, but its end always ends the argument.
+            [b'"', after @ ..] => return in_double_quotes(after, bytes),
+            [b'\'', after @ ..] => return in_single_quotes(after, bytes),
+            [byte, after @ ..] => {
+                bytes.push(*byte);
+                rest = after;
+            }
+        }
+    }
+}
+
+fn in_double_quotes<'a>(
+    mut rest: &'a [u8],
+    bytes: &mut Vec<u8>,
+) -> Result<&'a [u8], UnbalancedQuotes> {
+    loop {
+        rest = match rest {
+            [] => return Err(UnbalancedQuotes),
+            [b'"', after @ ..] => return behind_quote(after),
+            [b'\\', b'x', high, low, after @ ..]
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                bytes.push(hex_digit(*high) << 4 | hex_digit(*low));
+                after
+            }
+            [b'\\', escaped, after @ ..] => {
+                bytes.push(match escaped {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 0x08,
+                    b'a' => 0x07,
+                    other => *other,
+                });
+                after
+            }
+            [byte, after @ ..] => {
+                bytes.push(*byte);
+                after
+            }
+        }
+    }
+}
+
+fn in_single_quotes<'a>(
+    mut rest: &'a [u8],
+    bytes: &mut Vec<u8>,
+) -> Result<&'a [u8], UnbalancedQuotes> {
+    loop {
+        rest = match rest {
+            [] => return Err(UnbalancedQuotes),
+            [b'\'', after @ ..] => return behind_quote(after),
+            [b'\\', b'\'', after @ ..] => {
+                bytes.push(b'\'');
+                after
+            }
+            [byte, after @ ..] => {
+                bytes.push(*byte);
+                after
+            }
+        }
+    }
+}
+
+fn behind_quote(rest: &[u8]) -> Result<&[u8], UnbalancedQuotes> {
+    match rest.first() {
+        Some(byte) if !is_space(*byte) => Err(UnbalancedQuotes),
+        _ => Ok(rest),
+    }
+}
+
+/// Appends `bytes` in double quotes, with everything that is not printable ASCII escaped, so that
+/// [`split_arguments`] reads the same bytes back.
+pub fn quote(bytes: &[u8], into: &mut Vec<u8>) {
+    into.reserve(bytes.len() + 2);
+    into.push(b'"');
+    for byte in bytes {
+        match byte {
+            b'\\' | b'"' => into.extend_from_slice(&[b'\\', *byte]),
+            b'\n' => into.extend_from_slice(b"\\n"),
+            b'\r' => into.extend_from_slice(b"\\r"),
+            b'\t' => into.extend_from_slice(b"\\t"),
+            0x07 => into.extend_from_slice(b"\\a"),
+            0x08 => into.extend_from_slice(b"\\b"),
+            b' '..=b'~' => into.push(*byte),
+            _ => {
+                let digits = b"0123456789abcdef";
+                into.extend_from_slice(&[
+                    b'\\',
+                    b'x',
+                    digits[usize::from(byte >> 4)],
+                    digits[usize::from(byte & 15)],
+                ]);
+            }
+        }
+    }
+    into.push(b'"');
+}
+
+/// A name folded to ASCII lower case in a buffer on the stack; longer names than `N` are not folded but
+/// refused, since no known name is that long.
+#[derive(Clone, Copy, Debug)]
+pub struct Folded<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Folded<N> {
+    /// Folds `name`; `None` if it has more than `N` bytes.
+    #[inline]
+    pub fn new(name: &[u8]) -> Option<Self> {
+        let mut bytes = [0; N];
+        let target = bytes.get_mut(..name.len())?;
+        target.copy_from_slice(name);
+        target.make_ascii_lowercase();
+        Some(Self {
+            bytes,
+            len: name.len(),
+        })
+    }
+
+    /// The folded name.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// What C calls white space: blank, tab, line feed, vertical tab, form feed, carriage return.
+#[inline]
+pub fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r')
+}
+
+fn hex_digit(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => digit - b'A' + 10,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, UnbalancedQuotes> {
+        let mut bytes = Vec::new();
+        let mut ranges = Vec::new();
+        split_arguments(line, &mut bytes, |range| ranges.push(range))?;
+        Ok(ranges
+            .into_iter()
+            .map(|range| bytes[range].to_vec())
+            .collect())
+    }
+
+    fn words(line: &str) -> Vec<Vec<u8>> {
+        split(line.as_bytes()).expect("the quotes are balanced")
+    }
+
+    #[test]
+    fn blanks_separate_and_leave_nothing() {
+        assert_eq!(words(""), Vec::<Vec<u8>>::new());
+        assert_eq!(words(" \t\r\n\x0b\x0c "), Vec::<Vec<u8>>::new());
+        assert_eq!(
+            words("  set\tkey  v "),
+            [b"set".to_vec(), b"key".to_vec(), b"v".to_vec()]
+        );
+    }
+
+    #[test]
+    fn vertical_tab_ends_no_argument() {
+        assert_eq!(words("\x0ba\x0bb"), [b"a\x0bb".to_vec()]);
+    }
+
+    #[test]
+    fn quotes_keep_blanks_and_may_be_empty() {
+        assert_eq!(words(r#"set "a b" '' """#), [&b"set"[..], b"a b", b"", b""]);
+        assert_eq!(words(r#"ab"c d""#), [b"abc d".to_vec()]);
+    }
+
+    #[test]
+    fn escapes_are_read_in_double_quotes_only() {
+        assert_eq!(
+            words(r#""\n\r\t\b\a\x41\xfF\"\\\q\xg1""#),
+            [b"\n\r\t\x08\x07A\xff\"\\qxg1"]
+        );
+        assert_eq!(words(r"'\n\x41\'\\'"), [br"\n\x41'\\".to_vec()]);
+        assert_eq!(words(r"a\n"), [br"a\n".to_vec()]);
+    }
+
+    #[test]
+    fn quotes_must_close_and_end_the_argument() {
+        for line in [
+            r#""a"#,
+            "'a",
+            r#""a"b"#,
+            "'a'b",
+            r#""a""b""#,
+            r#""a\"#,
+            r#"a""b"#,
+            r#""\x4"#,
+        ] {
+            assert_eq!(split(line.as_bytes()), Err(UnbalancedQuotes), "{line}");
+        }
+    }
+
+    #[test]
+    fn quoting_escapes_what_is_not_printable() {
+        let mut quoted = Vec::new();
+        quote(b"a \"\\\n\r\t\x07\x08\x00\x7f\xff", &mut quoted);
+        assert_eq!(quoted, br#""a \"\\\n\r\t\a\b\x00\x7f\xff""#);
+    }
+
+    #[test]
+    fn folding_refuses_what_is_too_long() {
+        assert_eq!(
+            Folded::<8>::new(b"GeT-\xc3").map(|f| f.as_bytes().to_vec()),
+            Some(b"get-\xc3".to_vec())
+        );
+        assert!(Folded::<3>::new(b"incr").is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_quoted_splits_into_the_same_bytes(arguments: Vec<Vec<u8>>) {
+            let mut line = Vec::new();
+            for argument in &arguments {
+                quote(argument, &mut line);
+                line.push(b' ');
+            }
+            prop_assert_eq!(split(&line), Ok(arguments));
+        }
+    }
+}

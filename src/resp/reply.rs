@@ -1,0 +1,506 @@
+//! Replies to bytes, in RESP2 and RESP3: the output of one connection, or of one command.
+//!
+//! Handlers say what they mean (a map, a null, a double) and [`Out`] writes it in the protocol of the
+//! connection. Large values go in as shared blocks and are never copied. Knows no command and no socket.
+//!
+//! The output is one byte vector, cut at some offsets by blocks:
+//!
+//! ```text
+//! bytes   $3\r\nfoo\r\n$20000\r\n|\r\n:1\r\n
+//!                                └ blocks[0] is sent here
+//! ```
+
+use std::io::IoSlice;
+
+use bytes::Bytes;
+
+use crate::base::number::F64Buffer;
+
+/// The version of the protocol that a connection speaks (HELLO).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// What every client begins with.
+    #[default]
+    Resp2,
+    /// With maps, sets, doubles, nulls and pushes of their own.
+    Resp3,
+}
+
+/// From this length on a value is sent from where it lies instead of being copied.
+pub const SHARED_LEN_MIN: usize = 16 * 1024;
+
+/// Capacity beyond this is given back when the output has been sent.
+const CAPACITY_KEPT_MAX: usize = 64 * 1024;
+
+/// A growing sequence of replies, and how much of it has been sent.
+#[derive(Debug, Default)]
+pub struct Out {
+    bytes: Vec<u8>,
+    /// Blocks with the offset in `bytes` that they go in front of, ascending.
+    blocks: Vec<(usize, Bytes)>,
+    /// Bytes in all blocks.
+    blocks_len: usize,
+    /// What has been sent: bytes, whole blocks, and bytes of the next block.
+    sent: usize,
+    sent_blocks: usize,
+    sent_of_block: usize,
+    /// How much of `blocks_len` has been sent.
+    sent_blocks_len: usize,
+    errors: u32,
+    protocol: Protocol,
+}
+
+/// An aggregate that was begun without its length. It must be closed, the last begun first.
+#[derive(Debug)]
+#[must_use = "the reply is broken until the aggregate is closed"]
+pub struct Mark(usize);
+
+/// A place in the output to go back to.
+#[derive(Clone, Copy, Debug)]
+pub struct Position {
+    bytes: usize,
+    blocks: usize,
+    blocks_len: usize,
+    errors: u32,
+}
+
+/// A length header that most aggregates fit: kind, one digit, line end.
+const HEADER_LEN: usize = 4;
+
+impl Out {
+    /// An empty output.
+    pub fn new(protocol: Protocol) -> Self {
+        Self {
+            protocol,
+            ..Self::default()
+        }
+    }
+
+    /// The protocol of what is written next.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Changes the protocol for what is written next.
+    pub fn set_protocol(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+    }
+
+    /// Whether the connection speaks RESP3.
+    #[inline]
+    pub fn is_resp3(&self) -> bool {
+        self.protocol == Protocol::Resp3
+    }
+
+    // Replies ------------------------------------------------------------------------------------------
+
+    /// `OK`.
+    #[inline]
+    pub fn ok(&mut self) {
+        self.bytes.extend_from_slice(b"+OK\r\n");
+    }
+
+    /// A status, which has no line ends in it.
+    pub fn simple(&mut self, text: &str) {
+        debug_assert!(!text.contains(['\r', '\n']), "a status is one line");
+        self.line(b'+', text.as_bytes());
+    }
+
+    /// An error: its code, a blank, a sentence. Line ends become blanks, or are dropped at the end.
+    #[cold]
+    pub fn error(&mut self, text: impl AsRef<[u8]>) {
+        let mut text = text.as_ref();
+        while let [before @ .., b'\r' | b'\n'] = text {
+            text = before;
+        }
+        self.bytes.push(b'-');
+        let one_line = text.iter().map(|byte| match byte {
+            b'\r' | b'\n' => b' ',
+            other => *other,
+        });
+        self.bytes.extend(one_line);
+        self.bytes.extend_from_slice(b"\r\n");
+        self.errors += 1;
+    }
+
+    /// An integer.
+    #[inline]
+    pub fn integer(&mut self, value: i64) {
+        self.header(b':', value);
+    }
+
+    /// A string.
+    #[inline]
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        // One reservation; then none of the three writes has to grow the vector.
+        self.bytes.reserve(bytes.len() + 16);
+        self.header(b'$', bytes.len() as i64);
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// The decimal text of an integer, as a string.
+    pub fn bulk_integer(&mut self, value: i64) {
+        self.bulk(itoa::Buffer::new().format(value).as_bytes());
+    }
+
+    /// A string that is shared with its owner; from [`SHARED_LEN_MIN`] on it is not copied.
+    pub fn bulk_shared(&mut self, value: Bytes) {
+        if value.len() < SHARED_LEN_MIN {
+            return self.bulk(&value);
+        }
+        self.header(b'$', value.len() as i64);
+        self.block(value);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// The null of strings and of single values.
+    #[inline]
+    pub fn null(&mut self) {
+        self.bytes.extend_from_slice(if self.is_resp3() {
+            b"_\r\n"
+        } else {
+            b"$-1\r\n"
+        });
+    }
+
+    /// The null of arrays, which RESP3 does not tell from the other.
+    #[inline]
+    pub fn null_array(&mut self) {
+        self.bytes.extend_from_slice(if self.is_resp3() {
+            b"_\r\n"
+        } else {
+            b"*-1\r\n"
+        });
+    }
+
+    /// The header of an array; `count` elements must follow.
+    #[inline]
+    pub fn array(&mut self, count: usize) {
+        self.header(b'*', count as i64);
+    }
+
+    /// The header of a map; `count` pairs must follow. RESP2 sees an array of twice as many elements.
+    pub fn map(&mut self, count: usize) {
+        let (kind, count) = self.kind_of_map(count);
+        self.header(kind, count as i64);
+    }
+
+    /// The header of a set; `count` members must follow. RESP2 sees an array.
+    pub fn set(&mut self, count: usize) {
+        self.header(self.kind_of_set(), count as i64);
+    }
+
+    /// The header of a push; `count` elements must follow. RESP2 sees an array.
+    pub fn push(&mut self, count: usize) {
+        self.header(if self.is_resp3() { b'>' } else { b'*' }, count as i64);
+    }
+
+    /// The header of attributes, in front of the reply that they belong to; `count` pairs must follow.
+    /// RESP2 has nothing of the kind: ask [`Out::is_resp3`] first.
+    pub fn attribute(&mut self, count: usize) {
+        debug_assert!(self.is_resp3(), "RESP2 has no attributes");
+        self.header(b'|', count as i64);
+    }
+
+    /// A double, as Redis prints it. RESP2 sees a string.
+    pub fn double(&mut self, value: f64) {
+        self.double_text(F64Buffer::default().format(value));
+    }
+
+    /// A double that is printed in another way than usual, such as coordinates. RESP2 sees a string.
+    pub fn double_text(&mut self, text: &[u8]) {
+        if self.is_resp3() {
+            self.line(b',', text);
+        } else {
+            self.bulk(text);
+        }
+    }
+
+    /// A truth value. RESP2 sees 1 or 0.
+    pub fn boolean(&mut self, value: bool) {
+        self.bytes.extend_from_slice(match (self.protocol, value) {
+            (Protocol::Resp2, true) => b":1\r\n",
+            (Protocol::Resp2, false) => b":0\r\n",
+            (Protocol::Resp3, true) => b"#t\r\n",
+            (Protocol::Resp3, false) => b"#f\r\n",
+        });
+    }
+
+    /// An integer of any length. RESP2 sees a string.
+    pub fn big_number(&mut self, digits: &str) {
+        if self.is_resp3() {
+            self.line(b'(', digits.as_bytes());
+        } else {
+            self.bulk(digits.as_bytes());
+        }
+    }
+
+    /// A text with its format, three bytes such as `txt` or `mkd`. RESP2 sees a string.
+    pub fn verbatim(&mut self, format: &str, text: impl AsRef<[u8]>) {
+        debug_assert_eq!(format.len(), 3);
+        let text = text.as_ref();
+        if !self.is_resp3() {
+            return self.bulk(text);
+        }
+        self.header(b'=', text.len() as i64 + 4);
+        self.bytes.extend_from_slice(format.as_bytes());
+        self.bytes.push(b':');
+        self.bytes.extend_from_slice(text);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Bytes that are a reply, or part of one, in this protocol already.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    // Lengths known afterwards -------------------------------------------------------------------------
+
+    /// Begins an aggregate whose length is not known yet.
+    pub fn later(&mut self) -> Mark {
+        let mark = Mark(self.bytes.len());
+        self.bytes.extend_from_slice(&[0; HEADER_LEN]);
+        mark
+    }
+
+    /// Closes an array of `count` elements.
+    pub fn close_array(&mut self, mark: Mark, count: usize) {
+        self.close(mark, b'*', count);
+    }
+
+    /// Closes a map of `count` pairs.
+    pub fn close_map(&mut self, mark: Mark, count: usize) {
+        let (kind, count) = self.kind_of_map(count);
+        self.close(mark, kind, count);
+    }
+
+    /// Closes a set of `count` members.
+    pub fn close_set(&mut self, mark: Mark, count: usize) {
+        self.close(mark, self.kind_of_set(), count);
+    }
+
+    /// Nothing was found: the aggregate and what was written in it become a null array.
+    pub fn close_null_array(&mut self, mark: Mark) {
+        self.bytes.truncate(mark.0);
+        while self.blocks.last().is_some_and(|(at, _)| *at > mark.0) {
+            self.drop_last_block();
+        }
+        self.null_array();
+    }
+
+    fn close(&mut self, mark: Mark, kind: u8, count: usize) {
+        let at = mark.0;
+        if count < 10 {
+            let header = [kind, b'0' + count as u8, b'\r', b'\n'];
+            self.bytes[at..at + HEADER_LEN].copy_from_slice(&header);
+            return;
+        }
+        // The body moves up by the digits that the place held free has no room for.
+        let mut buffer = itoa::Buffer::new();
+        let digits = buffer.format(count).as_bytes();
+        let header = [kind]
+            .into_iter()
+            .chain(digits.iter().copied())
+            .chain(*b"\r\n");
+        self.bytes.splice(at..at + HEADER_LEN, header);
+        for (offset, _) in self
+            .blocks
+            .iter_mut()
+            .rev()
+            .take_while(|(offset, _)| *offset > at)
+        {
+            *offset += digits.len() - 1;
+        }
+    }
+
+    // The output as a whole ----------------------------------------------------------------------------
+
+    /// Bytes not sent yet.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len() - self.sent + self.blocks_len - self.sent_blocks_len
+    }
+
+    /// Whether everything has been sent.
+    pub fn is_empty(&self) -> bool {
+        self.len_bytes() == 0
+    }
+
+    /// Count of error replies written since the last [`Out::clear`].
+    pub fn errors(&self) -> u32 {
+        self.errors
+    }
+
+    /// Memory held, for the accounting of clients.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+            + self.blocks.capacity() * size_of::<(usize, Bytes)>()
+            + self.blocks_len
+    }
+
+    /// Forgets all replies; keeps the memory, unless an unusual reply made it large.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.blocks.clear();
+        if self.bytes.capacity() > CAPACITY_KEPT_MAX {
+            self.bytes.shrink_to(CAPACITY_KEPT_MAX);
+        }
+        (self.blocks_len, self.sent_blocks_len) = (0, 0);
+        (self.sent, self.sent_blocks, self.sent_of_block) = (0, 0, 0);
+        self.errors = 0;
+    }
+
+    /// Where the output ends now.
+    pub fn position(&self) -> Position {
+        Position {
+            bytes: self.bytes.len(),
+            blocks: self.blocks.len(),
+            blocks_len: self.blocks_len,
+            errors: self.errors,
+        }
+    }
+
+    /// Drops what was written since `position` (CLIENT REPLY, scripts). Nothing of it may have been sent.
+    pub fn truncate(&mut self, position: Position) {
+        assert!(self.sent <= position.bytes && self.sent_blocks <= position.blocks);
+        self.bytes.truncate(position.bytes);
+        self.blocks.truncate(position.blocks);
+        self.blocks_len = position.blocks_len;
+        self.errors = position.errors;
+    }
+
+    /// Moves all replies of `other`, of which nothing has been sent, behind the own ones.
+    pub fn append(&mut self, other: &mut Self) {
+        assert!(other.sent == 0 && other.sent_of_block == 0);
+        if self.bytes.is_empty() && self.blocks.is_empty() && self.bytes.capacity() == 0 {
+            std::mem::swap(&mut self.bytes, &mut other.bytes);
+            std::mem::swap(&mut self.blocks, &mut other.blocks);
+        } else {
+            let shift = self.bytes.len();
+            self.bytes.extend_from_slice(&other.bytes);
+            self.blocks.extend(
+                other
+                    .blocks
+                    .drain(..)
+                    .map(|(at, block)| (at + shift, block)),
+            );
+        }
+        self.blocks_len += other.blocks_len;
+        self.errors += other.errors;
+        other.clear();
+    }
+
+    /// The unsent bytes when they are all in one piece, which is when a plain write will do.
+    #[inline]
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        if self.blocks.len() == self.sent_blocks {
+            Some(&self.bytes[self.sent..])
+        } else {
+            None
+        }
+    }
+
+    /// Appends the unsent bytes to `slices`, in order, as many pieces as `slices` has capacity for (at
+    /// least one).
+    pub fn io_slices<'a>(&'a self, slices: &mut Vec<IoSlice<'a>>) {
+        let slices_max = slices.capacity().max(slices.len() + 1);
+        let mut sent = self.sent;
+        let mut sent_of_block = self.sent_of_block;
+        for (at, block) in &self.blocks[self.sent_blocks..] {
+            if sent < *at && slices.len() < slices_max {
+                slices.push(IoSlice::new(&self.bytes[sent..*at]));
+            }
+            if slices.len() == slices_max {
+                return;
+            }
+            slices.push(IoSlice::new(&block[sent_of_block..]));
+            sent = *at;
+            sent_of_block = 0;
+        }
+        if sent < self.bytes.len() && slices.len() < slices_max {
+            slices.push(IoSlice::new(&self.bytes[sent..]));
+        }
+    }
+
+    /// Notes that `count` more bytes have been sent. When that was all, the output is clear again.
+    pub fn advance(&mut self, mut count: usize) {
+        assert!(count <= self.len_bytes(), "more sent than there was");
+        while count > 0 {
+            let block = self.blocks.get_mut(self.sent_blocks);
+            let cut = block.as_ref().map_or(self.bytes.len(), |(at, _)| *at);
+            let step = count.min(cut - self.sent);
+            self.sent += step;
+            count -= step;
+            if let Some((_, block)) = block
+                && self.sent == cut
+            {
+                let step = count.min(block.len() - self.sent_of_block);
+                self.sent_of_block += step;
+                self.sent_blocks_len += step;
+                count -= step;
+                if self.sent_of_block == block.len() {
+                    // The memory is free before the rest of the output is sent.
+                    let sent_len = std::mem::take(block).len();
+                    self.blocks_len -= sent_len;
+                    self.sent_blocks_len -= sent_len;
+                    self.sent_blocks += 1;
+                    self.sent_of_block = 0;
+                }
+            }
+        }
+        if self.is_empty() {
+            self.clear();
+        }
+    }
+
+    // Pieces -------------------------------------------------------------------------------------------
+
+    /// One byte that says the kind, a number, the line end.
+    #[inline]
+    fn header(&mut self, kind: u8, value: i64) {
+        match value {
+            0..=9 => self
+                .bytes
+                .extend_from_slice(&[kind, b'0' + value as u8, b'\r', b'\n']),
+            10..=99 => {
+                let (tens, ones) = (value as u8 / 10, value as u8 % 10);
+                self.bytes
+                    .extend_from_slice(&[kind, b'0' + tens, b'0' + ones, b'\r', b'\n']);
+            }
+            _ => self.line(kind, itoa::Buffer::new().format(value).as_bytes()),
+        }
+    }
+
+    fn line(&mut self, kind: u8, text: &[u8]) {
+        self.bytes.reserve(text.len() + 3);
+        self.bytes.push(kind);
+        self.bytes.extend_from_slice(text);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    fn block(&mut self, block: Bytes) {
+        self.blocks_len += block.len();
+        self.blocks.push((self.bytes.len(), block));
+    }
+
+    fn drop_last_block(&mut self) {
+        if let Some((_, block)) = self.blocks.pop() {
+            self.blocks_len -= block.len();
+        }
+    }
+
+    fn kind_of_map(&self, count: usize) -> (u8, usize) {
+        if self.is_resp3() {
+            (b'%', count)
+        } else {
+            (b'*', count * 2)
+        }
+    }
+
+    fn kind_of_set(&self) -> u8 {
+        if self.is_resp3() { b'~' } else { b'*' }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+//! Every kind of reply in both protocols, lengths known afterwards, blocks, and sending in pieces.
+
+use proptest::prelude::*;
+use redis_protocol::resp2::decode::decode as decode_resp2;
+use redis_protocol::resp3::decode::complete::decode as decode_resp3;
+
+use super::*;
+
+/// The unsent bytes, through the slices that a socket would be given.
+fn sent(out: &Out) -> Vec<u8> {
+    let mut slices = Vec::with_capacity(64);
+    out.io_slices(&mut slices);
+    let bytes: Vec<u8> = slices
+        .iter()
+        .flat_map(|slice| slice.iter().copied())
+        .collect();
+    assert_eq!(bytes.len(), out.len_bytes());
+    assert!(slices.iter().all(|slice| !slice.is_empty()));
+    bytes
+}
+
+fn written(protocol: Protocol, write: impl FnOnce(&mut Out)) -> String {
+    let mut out = Out::new(protocol);
+    write(&mut out);
+    String::from_utf8(sent(&out)).expect("text")
+}
+
+/// What a reply is in RESP2 and in RESP3.
+fn check(resp2: &str, resp3: &str, write: impl Fn(&mut Out)) {
+    assert_eq!(written(Protocol::Resp2, &write), resp2);
+    assert_eq!(written(Protocol::Resp3, &write), resp3);
+}
+
+fn check_both(expected: &str, write: impl Fn(&mut Out)) {
+    check(expected, expected, write);
+}
+
+#[test]
+fn single_values_are_written_as_redis_does() {
+    check_both("+OK\r\n", Out::ok);
+    check_both("+QUEUED\r\n", |out| out.simple("QUEUED"));
+    check_both("-ERR no such key\r\n", |out| out.error("ERR no such key"));
+    check_both("-ERR got 'a  b'\r\n", |out| {
+        out.error("ERR got 'a\r\nb'\r\n")
+    });
+    check_both("$0\r\n\r\n", |out| out.bulk(b""));
+    check_both("$3\r\nfoo\r\n", |out| out.bulk(b"foo"));
+    check_both("$12\r\nabcdefghijkl\r\n", |out| out.bulk(b"abcdefghijkl"));
+    check_both("$4\r\n-123\r\n", |out| out.bulk_integer(-123));
+    check("$-1\r\n", "_\r\n", Out::null);
+    check("*-1\r\n", "_\r\n", Out::null_array);
+    check(":1\r\n", "#t\r\n", |out| out.boolean(true));
+    check(":0\r\n", "#f\r\n", |out| out.boolean(false));
+    check("$3\r\n1.5\r\n", ",1.5\r\n", |out| out.double(1.5));
+    check("$1\r\n3\r\n", ",3\r\n", |out| out.double(3.0));
+    check("$4\r\n-inf\r\n", ",-inf\r\n", |out| {
+        out.double(f64::NEG_INFINITY)
+    });
+    check("$4\r\n1.50\r\n", ",1.50\r\n", |out| {
+        out.double_text(b"1.50")
+    });
+    check("$3\r\n123\r\n", "(123\r\n", |out| out.big_number("123"));
+    check("$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n", |out| {
+        out.verbatim("txt", "hi")
+    });
+}
+
+#[test]
+fn integers_of_every_length_are_written() {
+    for value in [0, 1, 9, 10, 42, 99, 100, -1, -10, i64::MAX, i64::MIN] {
+        check_both(&format!(":{value}\r\n"), |out| out.integer(value));
+    }
+}
+
+#[test]
+fn aggregates_have_their_kind_and_count() {
+    check_both("*0\r\n", |out| out.array(0));
+    check_both("*1000\r\n", |out| out.array(1000));
+    check("*4\r\n", "%2\r\n", |out| out.map(2));
+    check("*20\r\n", "%10\r\n", |out| out.map(10));
+    check("*3\r\n", "~3\r\n", |out| out.set(3));
+    check("*3\r\n", ">3\r\n", |out| out.push(3));
+    assert_eq!(written(Protocol::Resp3, |out| out.attribute(1)), "|1\r\n");
+}
+
+#[test]
+fn lengths_may_be_known_afterwards() {
+    check("*1\r\n:7\r\n", "*1\r\n:7\r\n", |out| {
+        let mark = out.later();
+        out.integer(7);
+        out.close_array(mark, 1);
+    });
+    check(
+        "+OK\r\n*24\r\n*2\r\n+OK\r\n:8\r\n",
+        "+OK\r\n%12\r\n~2\r\n+OK\r\n:8\r\n",
+        |out| {
+            out.ok();
+            let map = out.later();
+            let set = out.later();
+            out.ok();
+            out.close_set(set, 2);
+            out.close_map(map, 12);
+            out.integer(8);
+        },
+    );
+    check("+OK\r\n*-1\r\n", "+OK\r\n_\r\n", |out| {
+        out.ok();
+        let mark = out.later();
+        out.bulk_shared(Bytes::from(vec![b'x'; SHARED_LEN_MIN]));
+        out.close_null_array(mark);
+    });
+}
+
+#[test]
+fn closing_a_long_aggregate_moves_the_blocks_in_it() {
+    let block = Bytes::from(vec![b'x'; SHARED_LEN_MIN]);
+    let mut out = Out::default();
+    out.bulk_shared(block.clone());
+    let mark = out.later();
+    for _ in 0..1000 {
+        out.bulk_shared(block.clone());
+    }
+    out.close_array(mark, 1000);
+    out.ok();
+    let mut expected = b"$16384\r\n".to_vec();
+    expected.extend_from_slice(&block);
+    expected.extend_from_slice(b"\r\n*1000\r\n");
+    for _ in 0..1000 {
+        expected.extend_from_slice(b"$16384\r\n");
+        expected.extend_from_slice(&block);
+        expected.extend_from_slice(b"\r\n");
+    }
+    expected.extend_from_slice(b"+OK\r\n");
+    let mut slices = Vec::with_capacity(4096);
+    out.io_slices(&mut slices);
+    assert_eq!(
+        slices
+            .iter()
+            .flat_map(|slice| slice.to_vec())
+            .collect::<Vec<_>>(),
+        expected
+    );
+}
+
+#[test]
+fn large_values_are_not_copied_and_small_ones_are() {
+    let large = Bytes::from(vec![b'x'; SHARED_LEN_MIN]);
+    let mut out = Out::default();
+    out.bulk_shared(large.slice(1..));
+    assert!(out.as_slice().is_some());
+    out.bulk_shared(large.clone());
+    assert!(out.as_slice().is_none());
+    let mut slices = Vec::with_capacity(8);
+    out.io_slices(&mut slices);
+    assert!(slices.iter().any(|slice| slice.as_ptr() == large.as_ptr()));
+}
+
+#[test]
+fn slices_stop_at_the_capacity_and_there_is_always_one() {
+    let mut out = Out::default();
+    for _ in 0..10 {
+        out.bulk_shared(Bytes::from(vec![b'x'; SHARED_LEN_MIN]));
+    }
+    for capacity in [0, 1, 2, 3, 7, 8] {
+        let mut slices = Vec::with_capacity(capacity);
+        out.io_slices(&mut slices);
+        assert!(!slices.is_empty() && slices.len() <= slices.capacity().max(1));
+        assert!(slices.len() >= capacity.min(8));
+    }
+}
+
+#[test]
+fn errors_are_counted_until_the_output_is_cleared() {
+    let mut out = Out::default();
+    out.error("ERR a");
+    let position = out.position();
+    out.error("ERR b");
+    assert_eq!(out.errors(), 2);
+    out.truncate(position);
+    assert_eq!(out.errors(), 1);
+    out.clear();
+    assert_eq!((out.errors(), out.is_empty()), (0, true));
+}
+
+#[test]
+fn truncating_drops_replies_and_their_blocks() {
+    let mut out = Out::default();
+    out.ok();
+    let position = out.position();
+    out.bulk_shared(Bytes::from(vec![b'x'; SHARED_LEN_MIN]));
+    out.integer(1);
+    out.truncate(position);
+    assert_eq!(sent(&out), b"+OK\r\n");
+    assert_eq!(out.len_bytes(), 5);
+}
+
+#[test]
+fn memory_of_unusual_replies_is_given_back() {
+    let mut out = Out::default();
+    out.bulk(&vec![b'x'; 10 * CAPACITY_KEPT_MAX]);
+    assert!(out.memory_bytes() >= 10 * CAPACITY_KEPT_MAX);
+    out.advance(out.len_bytes());
+    assert!(out.memory_bytes() <= CAPACITY_KEPT_MAX);
+}
+
+#[derive(Clone, Debug)]
+enum Write {
+    Integer(i64),
+    Bulk(usize),
+    Null,
+    Double(f64),
+    Map(Vec<i64>),
+    Later(Vec<usize>),
+}
+
+fn writes() -> impl Strategy<Value = Vec<Write>> {
+    let len = || prop_oneof![4 => 0..200_usize, 1 => SHARED_LEN_MIN - 2..SHARED_LEN_MIN + 2];
+    let write = prop_oneof![
+        any::<i64>().prop_map(Write::Integer),
+        len().prop_map(Write::Bulk),
+        Just(Write::Null),
+        any::<i32>().prop_map(|value| Write::Double(f64::from(value) / 8.0)),
+        prop::collection::vec(any::<i64>(), 0..4).prop_map(Write::Map),
+        prop::collection::vec(len(), 0..14).prop_map(Write::Later),
+    ];
+    prop::collection::vec(write, 0..12)
+}
+
+fn bytes_of_len(len: usize) -> Bytes {
+    (0..len)
+        .map(|index| b'a' + (index % 26) as u8)
+        .collect::<Vec<u8>>()
+        .into()
+}
+
+fn write_all(out: &mut Out, writes: &[Write]) {
+    for write in writes {
+        match write {
+            Write::Integer(value) => out.integer(*value),
+            Write::Bulk(len) => out.bulk_shared(bytes_of_len(*len)),
+            Write::Null => out.null(),
+            Write::Double(value) => out.double(*value),
+            Write::Map(values) => {
+                out.map(values.len());
+                for (key, value) in values.iter().enumerate() {
+                    out.integer(key as i64);
+                    out.integer(*value);
+                }
+            }
+            Write::Later(lens) => {
+                let mark = out.later();
+                for len in lens {
+                    let inner = out.later();
+                    out.bulk_shared(bytes_of_len(*len));
+                    out.close_array(inner, 1);
+                }
+                out.close_array(mark, lens.len());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
+    #[test]
+    fn a_client_reads_as_many_replies_as_were_written(writes in writes()) {
+        for protocol in [Protocol::Resp2, Protocol::Resp3] {
+            let mut out = Out::new(protocol);
+            write_all(&mut out, &writes);
+            let bytes = sent(&out);
+            let mut rest = &bytes[..];
+            let mut replies = 0;
+            while !rest.is_empty() {
+                let len = match protocol {
+                    Protocol::Resp2 => decode_resp2(rest).unwrap().unwrap().1,
+                    Protocol::Resp3 => decode_resp3(rest).unwrap().unwrap().1,
+                };
+                rest = &rest[len..];
+                replies += 1;
+            }
+            prop_assert_eq!(replies, writes.len());
+        }
+    }
+
+    #[test]
+    fn sending_in_pieces_sends_the_same_bytes(writes in writes(), pieces in prop::collection::vec(1..9000_usize, 1..8)) {
+        let mut out = Out::default();
+        write_all(&mut out, &writes);
+        let expected = sent(&out);
+        let mut received = Vec::new();
+        for piece in pieces.into_iter().cycle() {
+            if out.is_empty() {
+                break;
+            }
+            let rest = sent(&out);
+            let piece = piece.min(rest.len());
+            received.extend_from_slice(&rest[..piece]);
+            out.advance(piece);
+        }
+        prop_assert_eq!(received, expected);
+        prop_assert_eq!(out.position().bytes, 0);
+    }
+
+    #[test]
+    fn appending_puts_one_output_behind_the_other(first in writes(), second in writes()) {
+        let (mut out, mut other, mut both) = (Out::default(), Out::default(), Out::default());
+        write_all(&mut out, &first);
+        write_all(&mut other, &second);
+        write_all(&mut both, &first);
+        write_all(&mut both, &second);
+        out.append(&mut other);
+        prop_assert!(other.is_empty());
+        prop_assert_eq!(sent(&out), sent(&both));
+    }
+}

@@ -1,0 +1,573 @@
+//! Requests out of a connection's read buffer: arrays of bulk strings, and inline commands.
+//!
+//! The parser is incremental and copies nothing: an argument is a [`Span`] of the read buffer. A request
+//! that has not arrived whole keeps its finished spans in the [`Parser`], so that going on costs nothing
+//! but what is new, however large the request. Nothing is reserved for a length that a client merely
+//! claims: memory grows with the bytes that came.
+//!
+//! Knows no command, no socket and no connection. It is as strict, and as lax, as Redis is: lengths are
+//! canonical decimal numbers; the two bytes behind an argument and the byte behind a `\r` are skipped
+//! unread. One deliberate difference: whether a line is too long depends on the line alone, never on how
+//! the network cut it, so the same bytes always give the same requests.
+
+use std::fmt;
+
+use memchr::memchr;
+
+use crate::base::number::parse_i64;
+use crate::base::text::split_arguments;
+
+/// One argument: where it lies in the buffer that was given to [`Parser::parse`].
+///
+/// Arguments of inline commands lie in [`Requests::unescaped`] instead; the highest bit of `start` says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Offset of the first byte; resolve it with [`Span::bytes`].
+    pub start: u32,
+    /// Count of bytes.
+    pub len: u32,
+}
+
+/// The bit of [`Span::start`] that marks an argument of an inline command.
+const UNESCAPED: u32 = 1 << 31;
+
+/// No span reaches beyond this offset. A single request this long is refused.
+const OFFSET_MAX: usize = UNESCAPED as usize - 1;
+
+/// Spans beyond this count are not kept allocated for the next requests.
+const SPANS_KEPT_MAX: usize = 16 * 1024;
+
+/// Bytes of inline arguments beyond this count are not kept allocated.
+const UNESCAPED_KEPT_MAX: usize = 64 * 1024;
+
+impl Span {
+    /// The argument itself, given the buffer that was parsed and [`Requests::unescaped`].
+    #[inline]
+    pub fn bytes<'a>(self, buf: &'a [u8], unescaped: &'a [u8]) -> &'a [u8] {
+        let (source, start) = if self.start & UNESCAPED == 0 {
+            (buf, self.start as usize)
+        } else {
+            (unescaped, (self.start & !UNESCAPED) as usize)
+        };
+        &source[start..start + self.len as usize]
+    }
+}
+
+/// One complete request: its arguments are `spans[first..first + count]` of the [`Requests`] it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Index of its first span.
+    pub first: u32,
+    /// Count of its arguments, at least 1.
+    pub count: u32,
+    /// Offset in the buffer just after the request.
+    pub end: u32,
+}
+
+/// The requests found in one buffer, to be reused from batch to batch.
+#[derive(Clone, Debug, Default)]
+pub struct Requests {
+    /// The arguments of all requests, in order.
+    pub spans: Vec<Span>,
+    /// The requests, in order.
+    pub requests: Vec<Request>,
+    /// The arguments of inline commands, their quotes and escapes resolved.
+    pub unescaped: Vec<u8>,
+}
+
+impl Requests {
+    /// Forgets all requests; keeps the memory, unless an unusual batch made it large.
+    pub fn clear(&mut self) {
+        self.spans.clear();
+        self.requests.clear();
+        self.unescaped.clear();
+        if self.spans.capacity() > SPANS_KEPT_MAX {
+            self.spans.shrink_to(SPANS_KEPT_MAX);
+        }
+        if self.unescaped.capacity() > UNESCAPED_KEPT_MAX {
+            self.unescaped.shrink_to(UNESCAPED_KEPT_MAX);
+        }
+    }
+
+    /// The argument `spans[index]`, where `buf` is the buffer that was parsed.
+    #[inline]
+    pub fn argument<'a>(&'a self, buf: &'a [u8], index: usize) -> &'a [u8] {
+        self.spans[index].bytes(buf, &self.unescaped)
+    }
+
+    /// The spans of `request`.
+    #[inline]
+    pub fn spans_of(&self, request: Request) -> &[Span] {
+        &self.spans[request.first as usize..][..request.count as usize]
+    }
+
+    /// The arguments of `request`, where `buf` is the buffer that was parsed.
+    pub fn arguments<'a>(
+        &'a self,
+        buf: &'a [u8],
+        request: Request,
+    ) -> impl ExactSizeIterator<Item = &'a [u8]> {
+        self.spans_of(request)
+            .iter()
+            .map(move |span| span.bytes(buf, &self.unescaped))
+    }
+}
+
+/// What a client may ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Longest argument (`proto-max-bulk-len`); arguments of up to 99 bytes are always let through.
+    pub bulk_len_max: u64,
+    /// Longest line: an inline command, or the line of a count or length.
+    pub inline_len_max: usize,
+    /// Clients that have yet to authenticate get at most 10 arguments of at most 16 KiB.
+    pub authenticated: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            bulk_len_max: 512 << 20,
+            inline_len_max: 64 << 10,
+            authenticated: true,
+        }
+    }
+}
+
+const UNAUTHENTICATED_COUNT_MAX: i64 = 10;
+const UNAUTHENTICATED_BULK_LEN_MAX: i64 = 16 * 1024;
+
+/// The bytes break the protocol: reply [`ProtocolError::text`] once and close the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolError {
+    /// The line of a count does not end.
+    CountLineTooLong,
+    /// The line of a length does not end.
+    LengthLineTooLong,
+    /// An inline command does not end.
+    InlineTooLong,
+    /// The count of arguments is no number, or too large.
+    InvalidCount,
+    /// The length of an argument is no number, negative, or too large.
+    InvalidLength,
+    /// Not the `$` of an argument but this byte.
+    ExpectedBulk(u8),
+    /// Quotes of an inline command that do not close.
+    UnbalancedQuotes,
+    /// Too many arguments before authentication.
+    UnauthenticatedCount,
+    /// Too long an argument before authentication.
+    UnauthenticatedLength,
+    /// A single request of 2 GiB (Redis has no such limit of its own, but its query buffer limit of 1 GiB).
+    RequestTooLong,
+}
+
+impl ProtocolError {
+    /// The error reply, without the leading `-` and the line end. The byte that was found instead of a
+    /// `$` appears as it is, so this need not be UTF-8.
+    #[cold]
+    pub fn text(self) -> Vec<u8> {
+        let mut text = b"ERR Protocol error: ".to_vec();
+        let rest: &[u8] = match self {
+            Self::CountLineTooLong => b"too big mbulk count string",
+            Self::LengthLineTooLong => b"too big bulk count string",
+            Self::InlineTooLong => b"too big inline request",
+            Self::InvalidCount => b"invalid multibulk length",
+            Self::InvalidLength => b"invalid bulk length",
+            Self::ExpectedBulk(_) => b"expected '$', got '",
+            Self::UnbalancedQuotes => b"unbalanced quotes in request",
+            Self::UnauthenticatedCount => b"unauthenticated multibulk length",
+            Self::UnauthenticatedLength => b"unauthenticated bulk length",
+            Self::RequestTooLong => b"too big request",
+        };
+        text.extend_from_slice(rest);
+        if let Self::ExpectedBulk(byte) = self {
+            text.extend_from_slice(&[
+                if matches!(byte, b'\r' | b'\n') {
+                    b' '
+                } else {
+                    byte
+                },
+                b'\'',
+            ]);
+        }
+        text
+    }
+}
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.text()))
+    }
+}
+
+impl std::error::Error for ProtocolError {}
+
+/// Where the parser stands in one incomplete request.
+///
+/// ```text
+/// *3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$100000\r\nvalu
+/// └ offset 0             spans: SET, key  └ position (missing: 1; wants: what is left of the value)
+/// ```
+#[derive(Debug, Default)]
+pub struct Parser {
+    /// The finished arguments of the request.
+    spans: Vec<Span>,
+    /// Offset of the argument header to be read next.
+    position: u32,
+    /// Count of the arguments to come; 0 when no request is begun.
+    missing: u32,
+    /// Bytes missing for the argument at `position`, 0 if unknown.
+    wants: u32,
+}
+
+const _: () = assert!(size_of::<Parser>() == 40);
+
+/// How reading the arguments of one request ended.
+enum Progress {
+    /// All are there; the request ends at this offset.
+    Complete(usize),
+    /// More bytes are needed.
+    /// The argument at `position` ends at `end`, as far as known.
+    Incomplete {
+        position: usize,
+        missing: u32,
+        end: usize,
+    },
+}
+
+/// A count or a length with its line end.
+enum Number {
+    /// The line has not arrived whole.
+    Incomplete,
+    /// The value, and the offset behind the line.
+    Read(i64, usize),
+}
+
+impl Parser {
+    /// Finds up to `count_max` more complete requests in `buf` and appends them to `into`. Returns how many
+    /// bytes they take up, with empty lines and empty arrays, which are no requests.
+    ///
+    /// `buf` must begin at the first byte of the first unfinished request: after each call the caller drops
+    /// the bytes consumed, appends what arrives and calls again. The spans refer to `buf` as it was given.
+    ///
+    /// An error comes alone: requests in front of it are returned first, so that they can be run, and the
+    /// next call returns the error. (The next call may come with other limits: AUTH may have been among
+    /// those requests.) So nothing but `Ok(0)` means that all there is to read has been read.
+    pub fn parse(
+        &mut self,
+        buf: &[u8],
+        limits: &Limits,
+        count_max: usize,
+        into: &mut Requests,
+    ) -> Result<usize, ProtocolError> {
+        let buf = &buf[..buf.len().min(OFFSET_MAX)];
+        let mut start = 0;
+        let requests_max = into.requests.len() + count_max;
+        if self.missing > 0 && count_max > 0 {
+            match self.resume(buf, limits, into) {
+                Ok(Some(end)) => start = end,
+                Ok(None) => return Ok(0),
+                Err(error) => {
+                    *self = Self::default();
+                    return Err(error);
+                }
+            }
+        }
+        let mut found = start > 0;
+        while start < buf.len() && into.requests.len() < requests_max {
+            let first = into.spans.len();
+            match self.request(buf, start, limits, into) {
+                Ok(Some(end)) => {
+                    found |= into.spans.len() > first;
+                    start = end;
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    into.spans.truncate(first);
+                    return if found { Ok(start) } else { Err(error) };
+                }
+            }
+        }
+        Ok(start)
+    }
+
+    /// Bytes still missing for the argument that is being read, with its line end; 0 if not known. A hint
+    /// for the next read: the client claimed this length and may never send it.
+    pub fn wants(&self) -> usize {
+        self.wants as usize
+    }
+
+    /// Whether a request has begun to arrive that is not complete (of lines that have not ended it is
+    /// not known).
+    pub fn is_inside_request(&self) -> bool {
+        self.missing > 0
+    }
+
+    /// Reads one request at `start`: the offset of its end, or nothing if it is not complete.
+    #[inline]
+    fn request(
+        &mut self,
+        buf: &[u8],
+        start: usize,
+        limits: &Limits,
+        into: &mut Requests,
+    ) -> Result<Option<usize>, ProtocolError> {
+        if buf[start] != b'*' {
+            return inline(buf, start, limits, into);
+        }
+        let (count, position) = match short_number(buf, start, b'*') {
+            Some(read) => read,
+            None => match line_number(buf, start, limits, ProtocolError::CountLineTooLong)? {
+                Number::Incomplete => return Ok(None),
+                Number::Read(count, next) if count <= i64::from(i32::MAX) => (count, next),
+                Number::Read(..) => return Err(ProtocolError::InvalidCount),
+            },
+        };
+        if count > UNAUTHENTICATED_COUNT_MAX && !limits.authenticated {
+            return Err(ProtocolError::UnauthenticatedCount);
+        }
+        if count <= 0 {
+            return Ok(Some(position));
+        }
+        let count = count as u32;
+        let first = into.spans.len();
+        match arguments(buf, position, count, limits, &mut into.spans)? {
+            Progress::Complete(end) => {
+                into.requests.push(Request {
+                    first: first as u32,
+                    count,
+                    end: end as u32,
+                });
+                Ok(Some(end))
+            }
+            Progress::Incomplete {
+                position,
+                missing,
+                end,
+            } => {
+                if start == 0 && end > OFFSET_MAX {
+                    return Err(ProtocolError::RequestTooLong);
+                }
+                // The next buffer begins where this request does.
+                let back = start as u32;
+                let finished = into.spans.drain(first..);
+                self.spans.extend(finished.map(|s| Span {
+                    start: s.start - back,
+                    len: s.len,
+                }));
+                self.stop_at(position - start, missing, end.saturating_sub(buf.len()));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Goes on with the request at the beginning of `buf`.
+    #[cold]
+    fn resume(
+        &mut self,
+        buf: &[u8],
+        limits: &Limits,
+        into: &mut Requests,
+    ) -> Result<Option<usize>, ProtocolError> {
+        let (position, missing) = (self.position as usize, self.missing);
+        match arguments(buf, position, missing, limits, &mut self.spans)? {
+            Progress::Complete(end) => {
+                let first = into.spans.len() as u32;
+                let count = self.spans.len() as u32;
+                into.spans.append(&mut self.spans);
+                into.requests.push(Request {
+                    first,
+                    count,
+                    end: end as u32,
+                });
+                self.spans.shrink_to(SPANS_KEPT_MAX);
+                self.stop_at(0, 0, 0);
+                Ok(Some(end))
+            }
+            Progress::Incomplete {
+                position,
+                missing,
+                end,
+            } => {
+                if end > OFFSET_MAX {
+                    return Err(ProtocolError::RequestTooLong);
+                }
+                self.stop_at(position, missing, end.saturating_sub(buf.len()));
+                Ok(None)
+            }
+        }
+    }
+
+    fn stop_at(&mut self, position: usize, missing: u32, wants: usize) {
+        self.position = position as u32;
+        self.missing = missing;
+        self.wants = u32::try_from(wants).unwrap_or(u32::MAX);
+    }
+}
+
+/// Reads `missing` arguments from `position` on into `spans`.
+#[inline(always)]
+fn arguments(
+    buf: &[u8],
+    mut position: usize,
+    mut missing: u32,
+    limits: &Limits,
+    spans: &mut Vec<Span>,
+) -> Result<Progress, ProtocolError> {
+    while missing > 0 {
+        let (len, data) = match short_number(buf, position, b'$') {
+            Some((len, data)) => (len as usize, data),
+            None => match bulk_length(buf, position, limits)? {
+                Some(read) => read,
+                None => {
+                    return Ok(Progress::Incomplete {
+                        position,
+                        missing,
+                        end: position,
+                    });
+                }
+            },
+        };
+        // Two bytes follow an argument. Like Redis, which clients may depend on, do not look at them.
+        let end = data.saturating_add(len).saturating_add(2);
+        if end > buf.len() {
+            return Ok(Progress::Incomplete {
+                position,
+                missing,
+                end,
+            });
+        }
+        spans.push(Span {
+            start: data as u32,
+            len: len as u32,
+        });
+        position = end;
+        missing -= 1;
+    }
+    Ok(Progress::Complete(position))
+}
+
+/// The header of an argument, when it is longer than two digits, incomplete or wrong.
+#[inline(never)]
+fn bulk_length(
+    buf: &[u8],
+    position: usize,
+    limits: &Limits,
+) -> Result<Option<(usize, usize)>, ProtocolError> {
+    // Redis waits for the whole line before it looks at the first byte.
+    let number = line_number(buf, position, limits, ProtocolError::LengthLineTooLong);
+    match number {
+        Ok(Number::Incomplete) => Ok(None),
+        Err(ProtocolError::LengthLineTooLong) => Err(ProtocolError::LengthLineTooLong),
+        _ if buf[position] != b'$' => Err(ProtocolError::ExpectedBulk(buf[position])),
+        Ok(Number::Read(len, data)) => {
+            if len < 0 || len as u64 > limits.bulk_len_max {
+                Err(ProtocolError::InvalidLength)
+            } else if len > UNAUTHENTICATED_BULK_LEN_MAX && !limits.authenticated {
+                Err(ProtocolError::UnauthenticatedLength)
+            } else {
+                Ok(Some((usize::try_from(len).unwrap_or(usize::MAX), data)))
+            }
+        }
+        Err(_) => Err(ProtocolError::InvalidLength),
+    }
+}
+
+/// A canonical number of one or two digits behind `kind`, and the offset behind its line: nearly all
+/// counts and lengths there are. `None` says nothing but "look closer".
+#[inline(always)]
+fn short_number(buf: &[u8], position: usize, kind: u8) -> Option<(i64, usize)> {
+    let [first, tens, ones, third, ..] = buf.get(position..)? else {
+        return None;
+    };
+    let tens = tens.wrapping_sub(b'0');
+    if *first != kind || tens > 9 {
+        return None;
+    }
+    if *ones == b'\r' {
+        return Some((i64::from(tens), position + 4));
+    }
+    let ones = ones.wrapping_sub(b'0');
+    if *third != b'\r' || ones > 9 || tens == 0 || position + 4 >= buf.len() {
+        return None;
+    }
+    Some((i64::from(tens * 10 + ones), position + 5))
+}
+
+/// The number between the first byte at `position` and the line end. The byte behind the `\r` is skipped.
+#[inline(never)]
+fn line_number(
+    buf: &[u8],
+    position: usize,
+    limits: &Limits,
+    too_long: ProtocolError,
+) -> Result<Number, ProtocolError> {
+    let rest = &buf[position..];
+    let window = &rest[..rest.len().min(limits.inline_len_max + 1)];
+    let Some(line_len) = memchr(b'\r', window) else {
+        return if rest.len() > limits.inline_len_max {
+            Err(too_long)
+        } else {
+            Ok(Number::Incomplete)
+        };
+    };
+    if line_len + 1 >= rest.len() {
+        return Ok(Number::Incomplete);
+    }
+    // A line of nothing but its end has no first byte to skip.
+    let digits = rest.get(1..line_len).unwrap_or_default();
+    let value = parse_i64(digits).ok_or(ProtocolError::InvalidCount)?;
+    Ok(Number::Read(value, position + line_len + 2))
+}
+
+/// A request that is a line of words.
+#[cold]
+fn inline(
+    buf: &[u8],
+    start: usize,
+    limits: &Limits,
+    into: &mut Requests,
+) -> Result<Option<usize>, ProtocolError> {
+    let rest = &buf[start..];
+    let window = &rest[..rest.len().min(limits.inline_len_max + 1)];
+    let Some(line_len) = memchr(b'\n', window) else {
+        return if rest.len() > limits.inline_len_max {
+            Err(ProtocolError::InlineTooLong)
+        } else {
+            Ok(None)
+        };
+    };
+    let line = &rest[..line_len];
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let end = start + line_len + 1;
+    let first = into.spans.len();
+    let Requests {
+        spans,
+        requests,
+        unescaped,
+    } = into;
+    let unescaped_len = unescaped.len();
+    let split = split_arguments(line, unescaped, |range| {
+        spans.push(Span {
+            start: range.start as u32 | UNESCAPED,
+            len: range.len() as u32,
+        });
+    });
+    if split.is_err() {
+        unescaped.truncate(unescaped_len);
+        return Err(ProtocolError::UnbalancedQuotes);
+    }
+    let count = (spans.len() - first) as u32;
+    if count > 0 {
+        requests.push(Request {
+            first: first as u32,
+            count,
+            end: end as u32,
+        });
+    }
+    Ok(Some(end))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,552 @@
+//! The parser against the `redis-protocol` crate, against Redis's error texts, and against itself at
+//! every split of the same bytes.
+
+use proptest::prelude::*;
+use redis_protocol::resp2::decode::decode;
+use redis_protocol::resp2::types::OwnedFrame;
+
+use super::*;
+
+type Command = Vec<Vec<u8>>;
+
+fn open() -> Limits {
+    Limits::default()
+}
+
+/// Feeds `bytes` in pieces that end at `cuts`, as a connection would; the commands, and the error if any.
+fn feed(bytes: &[u8], cuts: &[usize], limits: &Limits) -> (Vec<Command>, Option<ProtocolError>) {
+    let mut parser = Parser::default();
+    let mut requests = Requests::default();
+    let mut commands = Vec::new();
+    let mut buf: Vec<u8> = Vec::new();
+    let mut fed = 0;
+    for cut in cuts.iter().copied().chain([bytes.len()]) {
+        buf.extend_from_slice(&bytes[fed..cut]);
+        fed = cut;
+        loop {
+            requests.clear();
+            let consumed = match parser.parse(&buf, limits, 3, &mut requests) {
+                Ok(consumed) => consumed,
+                Err(error) => {
+                    assert!(requests.requests.is_empty(), "an error comes alone");
+                    assert_eq!(parser.parse(&buf, limits, 3, &mut requests), Err(error));
+                    return (commands, Some(error));
+                }
+            };
+            let mut end_before = 0;
+            for request in &requests.requests {
+                assert!(request.end > end_before && request.end as usize <= consumed);
+                end_before = request.end;
+                commands.push(
+                    requests
+                        .arguments(&buf, *request)
+                        .map(<[u8]>::to_vec)
+                        .collect(),
+                );
+            }
+            buf.drain(..consumed);
+            if consumed == 0 {
+                break;
+            }
+        }
+    }
+    (commands, None)
+}
+
+fn whole(bytes: &[u8]) -> (Vec<Command>, Option<ProtocolError>) {
+    feed(bytes, &[], &open())
+}
+
+fn error_text(bytes: &[u8], limits: &Limits) -> String {
+    let (_, error) = feed(bytes, &[], limits);
+    error.map_or_else(|| "no error".to_owned(), |error| error.to_string())
+}
+
+fn encode(commands: &[Command]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for command in commands {
+        bytes.extend_from_slice(format!("*{}\r\n", command.len()).as_bytes());
+        for argument in command {
+            bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+            bytes.extend_from_slice(argument);
+            bytes.extend_from_slice(b"\r\n");
+        }
+    }
+    bytes
+}
+
+/// Where redis-protocol and Redis are meant to disagree.
+#[derive(Debug, PartialEq)]
+enum Difference {
+    /// Not an array: Redis reads a line of words, redis-protocol another frame or an error.
+    Inline,
+    /// Redis skips the byte behind `\r` whatever it is; redis-protocol looks for `\r\n`.
+    LineEnd,
+    /// `+1`, `007`, `-0`: redis-protocol accepts what `str::parse` does, Redis canonical numbers only.
+    Number,
+    /// An empty or null array is no request for Redis, a frame for redis-protocol.
+    NoArguments,
+    /// Null bulk strings, nested arrays, integers: frames, but no arguments.
+    Element,
+    /// Counts and lengths that Redis refuses before the bytes come.
+    Limit,
+}
+
+/// Walks one request in the grammar that both share, until it ends or they part.
+fn difference(bytes: &[u8]) -> Option<Difference> {
+    fn line(bytes: &[u8]) -> Result<Option<(i64, usize)>, Difference> {
+        let Some(end) = bytes.iter().position(|byte| *byte == b'\r') else {
+            return Ok(None);
+        };
+        match bytes.get(end + 1) {
+            None => return Ok(None),
+            Some(b'\n') => {}
+            Some(_) => return Err(Difference::LineEnd),
+        }
+        let text = std::str::from_utf8(&bytes[1..end]).unwrap_or_default();
+        match text.parse::<i64>() {
+            Ok(value) if value.to_string() == text => Ok(Some((value, end + 2))),
+            Ok(_) => Err(Difference::Number),
+            Err(_) => Ok(None),
+        }
+    }
+    fn walk(bytes: &[u8]) -> Result<(), Difference> {
+        if bytes.first().is_some_and(|byte| *byte != b'*') {
+            return Err(Difference::Inline);
+        }
+        let Some((count, mut position)) = line(bytes)? else {
+            return Ok(());
+        };
+        if count <= 0 {
+            return Err(Difference::NoArguments);
+        } else if count > i64::from(i32::MAX) {
+            return Err(Difference::Limit);
+        }
+        for _ in 0..count {
+            let rest = &bytes[position.min(bytes.len())..];
+            if rest.first().is_some_and(|byte| *byte != b'$') {
+                return Err(Difference::Element);
+            }
+            let Some((len, data)) = line(rest)? else {
+                return Ok(());
+            };
+            if len < 0 {
+                return Err(Difference::Element);
+            } else if len as u64 > open().bulk_len_max {
+                return Err(Difference::Limit);
+            }
+            position += data + len as usize + 2;
+            if position > bytes.len() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+    walk(bytes).err()
+}
+
+fn command_of(frame: OwnedFrame) -> Command {
+    let OwnedFrame::Array(frames) = frame else {
+        panic!("not an array")
+    };
+    frames
+        .into_iter()
+        .map(|frame| match frame {
+            OwnedFrame::BulkString(bytes) => bytes,
+            other => panic!("not a bulk string: {other:?}"),
+        })
+        .collect()
+}
+
+/// The first request in `bytes` and its length; nothing if it is not complete.
+type First = Result<Option<(Command, usize)>, ProtocolError>;
+
+fn first(bytes: &[u8]) -> First {
+    let mut requests = Requests::default();
+    let consumed = Parser::default().parse(bytes, &open(), 1, &mut requests)?;
+    let request = requests.requests.first();
+    Ok(request.map(|request| {
+        (
+            requests
+                .arguments(bytes, *request)
+                .map(<[u8]>::to_vec)
+                .collect(),
+            consumed,
+        )
+    }))
+}
+
+/// Compares what a parser finds in front of `bytes` with what redis-protocol finds there, unless it is a
+/// place where the two are meant to differ.
+fn compare(bytes: &[u8], parser: impl Fn(&[u8]) -> First) -> Result<(), TestCaseError> {
+    if difference(bytes).is_some() {
+        return Ok(());
+    }
+    match (decode(bytes), parser(bytes)) {
+        (Ok(theirs), Ok(ours)) => {
+            prop_assert_eq!(theirs.map(|(frame, len)| (command_of(frame), len)), ours);
+        }
+        (Err(_), Err(_)) => {}
+        (theirs, ours) => prop_assert!(false, "{:?} but ours {:?}", theirs, ours),
+    }
+    Ok(())
+}
+
+fn argument() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        8 => prop::collection::vec(any::<u8>(), 0..20),
+        2 => "[*$\r\n0-9-]{0,12}".prop_map(String::into_bytes),
+        1 => prop::collection::vec(any::<u8>(), 95..130),
+    ]
+}
+
+fn commands() -> impl Strategy<Value = Vec<Command>> {
+    prop::collection::vec(prop::collection::vec(argument(), 1..13), 0..5)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
+    #[test]
+    fn every_split_gives_the_frames_of_redis_protocol(commands in commands()) {
+        let bytes = encode(&commands);
+        let mut theirs = Vec::new();
+        let mut rest = &bytes[..];
+        while let Some((frame, len)) = decode(rest).expect("well formed") {
+            theirs.push(command_of(frame));
+            rest = &rest[len..];
+        }
+        prop_assert_eq!(&theirs, &commands);
+        for cut in 0..=bytes.len() {
+            prop_assert_eq!(feed(&bytes, &[cut], &open()), (theirs.clone(), None));
+        }
+        let every: Vec<usize> = (0..bytes.len()).collect();
+        prop_assert_eq!(feed(&bytes, &every, &open()), (theirs, None));
+    }
+
+    #[test]
+    fn damaged_bytes_are_accepted_exactly_when_redis_protocol_accepts_them(
+        commands in prop::collection::vec(prop::collection::vec(argument(), 1..4), 1..3),
+        damages in prop::collection::vec((any::<prop::sample::Index>(), damage()), 1..4),
+    ) {
+        let mut bytes = encode(&commands);
+        for (index, damage) in damages {
+            damage.apply(index, &mut bytes);
+        }
+        compare(&bytes, first)?;
+        let every: Vec<usize> = (0..bytes.len()).collect();
+        prop_assert_eq!(feed(&bytes, &every, &open()), whole(&bytes));
+    }
+
+    #[test]
+    fn any_bytes_give_the_same_requests_at_every_split(
+        bytes in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..80),
+            "[*$0-3\r\n\"'a\\\\ x]{0,60}".prop_map(String::into_bytes),
+        ],
+        authenticated: bool,
+    ) {
+        let limits = Limits { authenticated, inline_len_max: 24, ..open() };
+        let expected = feed(&bytes, &[], &limits);
+        for cut in 0..=bytes.len() {
+            prop_assert_eq!(feed(&bytes, &[cut], &limits), expected.clone());
+        }
+        let every: Vec<usize> = (0..bytes.len()).collect();
+        prop_assert_eq!(feed(&bytes, &every, &limits), expected);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Damage {
+    Replace(u8),
+    Insert(u8),
+    Remove,
+    Cut,
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let byte =
+        || prop_oneof![4 => prop::sample::select(b"*$\r\n0129-+: ".to_vec()), 1 => any::<u8>()];
+    prop_oneof![
+        byte().prop_map(Damage::Replace),
+        byte().prop_map(Damage::Insert),
+        Just(Damage::Remove),
+        Just(Damage::Cut),
+    ]
+}
+
+impl Damage {
+    fn apply(&self, index: prop::sample::Index, bytes: &mut Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        let index = index.index(bytes.len());
+        match self {
+            Self::Replace(byte) => bytes[index] = *byte,
+            Self::Insert(byte) => bytes.insert(index, *byte),
+            Self::Remove => drop(bytes.remove(index)),
+            Self::Cut => bytes.truncate(index),
+        }
+    }
+}
+
+#[test]
+fn each_written_difference_is_one() {
+    for (bytes, expected) in [
+        (&b"PING\r\n"[..], Difference::Inline),
+        (b"*1\rx$1\r\na\r\n", Difference::LineEnd),
+        (b"*1\r\n$+1\r\na\r\n", Difference::Number),
+        (b"*01\r\n$1\r\na\r\n", Difference::Number),
+        (b"*0\r\n", Difference::NoArguments),
+        (b"*-1\r\n", Difference::NoArguments),
+        (b"*1\r\n$-1\r\n", Difference::Element),
+        (b"*1\r\n:1\r\n", Difference::Element),
+        (b"*1\r\n*1\r\n$1\r\na\r\n", Difference::Element),
+        (b"*2147483648\r\n", Difference::Limit),
+        (b"*1\r\n$999999999\r\n", Difference::Limit),
+    ] {
+        assert_eq!(
+            difference(bytes),
+            Some(expected),
+            "{}",
+            bytes.escape_ascii()
+        );
+    }
+}
+
+/// The canary: parsers that are wrong must be caught, or the comparison above compares nothing.
+#[test]
+fn the_comparison_fails_for_a_wrong_parser() {
+    let bytes = b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n";
+    assert!(compare(bytes, first).is_ok());
+    assert!(compare(bytes, |_| Ok(None)).is_err());
+    assert!(compare(bytes, |_| Err(ProtocolError::InvalidCount)).is_err());
+    assert!(compare(bytes, |_| first(b"*2\r\n$3\r\nGET\r\n$3\r\nkez\r\n")).is_err());
+    assert!(compare(&bytes[..bytes.len() - 1], |_| first(bytes)).is_err());
+}
+
+#[test]
+fn inline_commands_are_split_into_words() {
+    let (commands, error) =
+        whole(b"\r\n  \r\nPING\r\n\nset \"a b\" 'c' \"\\x41\\n\"\n*1\r\n$4\r\nPING\r\nget k\r\n");
+    assert_eq!(error, None);
+    assert_eq!(
+        commands,
+        [
+            vec![b"PING".to_vec()],
+            vec![
+                b"set".to_vec(),
+                b"a b".to_vec(),
+                b"c".to_vec(),
+                b"A\n".to_vec()
+            ],
+            vec![b"PING".to_vec()],
+            vec![b"get".to_vec(), b"k".to_vec()],
+        ]
+    );
+}
+
+#[test]
+fn empty_arrays_are_skipped() {
+    let (commands, error) = whole(b"*0\r\n*-1\r\n*-5\r\n*1\r\n$1\r\na\r\n*0\r\n");
+    assert_eq!((commands, error), (vec![vec![b"a".to_vec()]], None));
+}
+
+#[test]
+fn bytes_behind_arguments_and_carriage_returns_are_not_looked_at() {
+    let (commands, error) = whole(b"*1\rx$3\rxabcxy*1\r\n$12\rxabcdefghijkl\r\n*1\r\n$1\r\na\r\n");
+    assert_eq!(error, None);
+    assert_eq!(
+        commands,
+        [
+            vec![b"abc".to_vec()],
+            vec![b"abcdefghijkl".to_vec()],
+            vec![b"a".to_vec()]
+        ]
+    );
+}
+
+#[test]
+fn errors_have_the_texts_of_redis() {
+    let open = open();
+    for (bytes, text) in [
+        (&b"*x\r\n"[..], "invalid multibulk length"),
+        (b"*\r\n", "invalid multibulk length"),
+        (b"*2147483648\r\n", "invalid multibulk length"),
+        (b"*01\r\n", "invalid multibulk length"),
+        (b"*99999999999999999999\r\n", "invalid multibulk length"),
+        (b"*1\r\n$x\r\n", "invalid bulk length"),
+        (b"*1\r\n$-1\r\n", "invalid bulk length"),
+        (b"*1\r\n$\r\n", "invalid bulk length"),
+        (b"*1\r\n$536870913\r\n", "invalid bulk length"),
+        (b"*1\r\nfoo\r\n", "expected '$', got 'f'"),
+        (b"*1\r\n\r\n", "expected '$', got ' '"),
+        (b"*2\r\n$1\r\na\r\n:1\r\n", "expected '$', got ':'"),
+        (b"set \"a\r\n", "unbalanced quotes in request"),
+        (b"set 'a'b\r\n", "unbalanced quotes in request"),
+    ] {
+        assert_eq!(
+            error_text(bytes, &open),
+            format!("ERR Protocol error: {text}")
+        );
+    }
+    assert_eq!(
+        ProtocolError::ExpectedBulk(0xff).text(),
+        b"ERR Protocol error: expected '$', got '\xff'"
+    );
+}
+
+#[test]
+fn lines_without_an_end_are_refused_beyond_64_kib() {
+    for (start, text) in [
+        (&b"*"[..], "too big mbulk count string"),
+        (b"*1\r\n$", "too big bulk count string"),
+        (b"*1\r\n", "too big bulk count string"),
+        (b"", "too big inline request"),
+    ] {
+        let line_start = start
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |index| index + 1);
+        let mut bytes = start.to_vec();
+        bytes.resize(line_start + 65536, b'1');
+        assert_eq!(whole(&bytes).1, None, "64 KiB are not too much");
+        bytes.push(b'1');
+        let expected = format!("ERR Protocol error: {text}");
+        assert_eq!(error_text(&bytes, &open()), expected);
+        bytes.extend_from_slice(b"\r\n");
+        assert_eq!(
+            error_text(&bytes, &open()),
+            expected,
+            "an end that comes too late changes nothing"
+        );
+    }
+}
+
+#[test]
+fn a_line_of_64_kib_is_no_error() {
+    let mut bytes = vec![b'a'; 65536];
+    bytes.push(b'\n');
+    assert_eq!(whole(&bytes), (vec![vec![vec![b'a'; 65536]]], None));
+}
+
+#[test]
+fn clients_that_are_not_authenticated_are_kept_short() {
+    let closed = Limits {
+        authenticated: false,
+        ..open()
+    };
+    let count = "ERR Protocol error: unauthenticated multibulk length";
+    let length = "ERR Protocol error: unauthenticated bulk length";
+    assert_eq!(error_text(b"*10\r\n$16384\r\n", &closed), "no error");
+    assert_eq!(error_text(b"*11\r\n", &closed), count);
+    assert_eq!(error_text(b"*100\r\n", &closed), count);
+    assert_eq!(error_text(b"*1\r\n$16385\r\n", &closed), length);
+    assert_eq!(error_text(b"*100\r\n$16385\r\n", &open()), "no error");
+}
+
+#[test]
+fn an_error_waits_for_the_requests_before_it_and_may_be_forgiven() {
+    let bytes = b"*1\r\n$4\r\nAUTH\r\n*11\r\n";
+    let closed = Limits {
+        authenticated: false,
+        ..open()
+    };
+    let mut parser = Parser::default();
+    let mut requests = Requests::default();
+    assert_eq!(parser.parse(bytes, &closed, 64, &mut requests), Ok(14));
+    assert_eq!(requests.requests.len(), 1);
+    requests.clear();
+    let rest = &bytes[14..];
+    let error = parser.parse(rest, &closed, 64, &mut requests);
+    assert_eq!(error, Err(ProtocolError::UnauthenticatedCount));
+    assert_eq!(parser.parse(rest, &open(), 64, &mut requests), Ok(0));
+}
+
+#[test]
+fn no_more_requests_are_returned_than_asked_for() {
+    let bytes = b"PING\r\n\r\nPING\r\n*1\r\n$4\r\nPING\r\n";
+    let mut parser = Parser::default();
+    let mut requests = Requests::default();
+    assert_eq!(parser.parse(bytes, &open(), 0, &mut requests), Ok(0));
+    assert_eq!(parser.parse(bytes, &open(), 1, &mut requests), Ok(6));
+    assert_eq!(parser.parse(&bytes[6..], &open(), 1, &mut requests), Ok(8));
+    assert_eq!(requests.requests.len(), 2);
+}
+
+#[test]
+fn an_unfinished_argument_says_how_much_it_wants() {
+    let mut parser = Parser::default();
+    let mut requests = Requests::default();
+    let mut buf = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000".to_vec();
+    assert_eq!(parser.parse(&buf, &open(), 64, &mut requests), Ok(0));
+    assert_eq!((parser.wants(), parser.is_inside_request()), (0, true));
+    buf.extend_from_slice(b"00\r\nabc");
+    assert_eq!(parser.parse(&buf, &open(), 64, &mut requests), Ok(0));
+    assert_eq!(parser.wants(), 100_000 + 2 - 3);
+    buf.resize(buf.len() + 99_999, b'x');
+    assert_eq!(
+        parser.parse(&buf, &open(), 64, &mut requests),
+        Ok(buf.len())
+    );
+    assert_eq!((parser.wants(), parser.is_inside_request()), (0, false));
+    assert_eq!(requests.argument(&buf, 2).len(), 100_000);
+}
+
+#[test]
+fn nothing_is_reserved_for_what_is_merely_claimed() {
+    let mut parser = Parser::default();
+    let mut requests = Requests::default();
+    let bytes = b"*2147483647\r\n$536870912\r\nabc";
+    assert_eq!(parser.parse(bytes, &open(), 64, &mut requests), Ok(0));
+    assert!(requests.spans.capacity() < 64 && parser.spans.capacity() < 64);
+    assert_eq!(parser.wants(), 536_870_912 + 2 - 3);
+}
+
+#[test]
+fn resuming_reads_only_what_is_new() {
+    // A quadratic parser would look at 200,000 arguments 20,000 times.
+    let arguments = 200_000;
+    let bytes = encode(&[vec![b"x".to_vec(); arguments]]);
+    let mut parser = Parser::default();
+    let mut requests = Requests::default();
+    for end in (0..bytes.len()).step_by(70) {
+        let spans_before = parser.spans.len();
+        assert_eq!(
+            parser.parse(&bytes[..end], &open(), 64, &mut requests),
+            Ok(0)
+        );
+        assert!(parser.spans.len() - spans_before <= 11);
+        assert!(requests.spans.is_empty());
+    }
+    assert_eq!(
+        parser.parse(&bytes, &open(), 64, &mut requests),
+        Ok(bytes.len())
+    );
+    assert_eq!(requests.requests[0].count as usize, arguments);
+    assert!(parser.spans.capacity() <= SPANS_KEPT_MAX);
+    requests.clear();
+    assert!(requests.spans.capacity() <= SPANS_KEPT_MAX);
+}
+
+#[test]
+fn a_request_of_two_gibibytes_is_refused() {
+    let limits = Limits {
+        bulk_len_max: u64::MAX,
+        ..open()
+    };
+    for bytes in [
+        &b"*2\r\n$2147483647\r\n"[..],
+        b"*2\r\n$1\r\na\r\n$9223372036854775807\r\n",
+    ] {
+        let every: Vec<usize> = (0..bytes.len()).collect();
+        for cuts in [&[][..], &every] {
+            assert_eq!(
+                feed(bytes, cuts, &limits).1,
+                Some(ProtocolError::RequestTooLong)
+            );
+        }
+    }
+    let after_another = b"PING\r\n*1\r\n$9223372036854775807\r\n";
+    assert_eq!(feed(after_another, &[], &limits).0.len(), 1);
+}
