@@ -1,1 +1,3 @@
 //! No Redis, no I/O: numbers, hashes, checksums, patterns, randomness and the shape of time.
+
+pub mod hash;
