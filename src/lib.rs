@@ -25,3 +25,14 @@ pub mod session;
 pub mod shard;
 pub mod structures;
 pub mod telemetry;
+
+#[cfg(not(loom))]
+#[global_allocator]
+static ALLOCATOR: structures::account::Counting<tikv_jemallocator::Jemalloc> =
+    structures::account::Counting(tikv_jemallocator::Jemalloc);
+
+// Model checking replaces the atomics, and sanitizers the allocator: both build with this cfg.
+#[cfg(loom)]
+#[global_allocator]
+static ALLOCATOR: structures::account::Counting<std::alloc::System> =
+    structures::account::Counting(std::alloc::System);

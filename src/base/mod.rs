@@ -1,4 +1,6 @@
 //! No Redis, no I/O: numbers, hashes, checksums, patterns, randomness and the shape of time.
 
+pub mod counter;
+pub mod hash;
 pub mod number;
 pub mod text;

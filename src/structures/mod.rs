@@ -1,1 +1,3 @@
 //! Bytes and numbers: tables, entries, wheels. With shard/ownership the only home of unsafe code.
+
+pub mod account;

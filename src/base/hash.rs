@@ -1,0 +1,161 @@
+//! The two hashes of a key: a keyed one for tables, and the public one that names a cluster slot.
+//!
+//! They are independent on purpose. The slot is CRC16, which anybody can aim; the table's hash is
+//! SipHash-1-3 under a secret key, because keys come from strangers and a flood of equal prefixes
+//! would split one segment of an extendible table again and again. As all keys of a shard share
+//! some bits of their slot, tables must never reuse the slot's bits.
+
+use siphasher::sip::SipHasher13;
+
+/// The secret of a table's hash function. Two tables with equal seeds hash alike.
+#[derive(Clone, Copy)]
+pub struct Seed {
+    /// First half of the key.
+    pub k0: u64,
+    /// Second half of the key.
+    pub k1: u64,
+}
+
+impl Seed {
+    /// SipHash-1-3 of `bytes`.
+    #[inline]
+    #[must_use]
+    pub fn hash(&self, bytes: &[u8]) -> u64 {
+        SipHasher13::new_with_keys(self.k0, self.k1).hash(bytes)
+    }
+}
+
+/// How many slots a cluster has.
+pub const SLOTS: u16 = 16384;
+
+/// The cluster slot of `key`: CRC16 of its hash tag, modulo 16384.
+///
+/// The tag is what stands between the first `{` and the next `}`, when that is not empty; any other
+/// key is hashed whole.
+#[inline]
+#[must_use]
+pub fn slot(key: &[u8]) -> u16 {
+    crc16(tag(key)) & (SLOTS - 1)
+}
+
+/// The part of `key` that decides its slot.
+#[inline]
+#[must_use]
+pub fn tag(key: &[u8]) -> &[u8] {
+    let Some(open) = memchr::memchr(b'{', key) else {
+        return key;
+    };
+    let inside = &key[open + 1..];
+    match memchr::memchr(b'}', inside) {
+        None | Some(0) => key,
+        Some(close) => &inside[..close],
+    }
+}
+
+const POLYNOMIAL: u16 = 0x1021;
+
+/// `TABLES[k][b]` is the checksum of byte `b` followed by `k` zero bytes.
+static TABLES: [[u16; 256]; 8] = tables();
+
+const fn tables() -> [[u16; 256]; 8] {
+    let mut tables = [[0; 256]; 8];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u16) << 8;
+        let mut zeros = 0;
+        while zeros < 8 {
+            let mut bit = 0;
+            while bit < 8 {
+                let carry = crc & 0x8000 != 0;
+                crc <<= 1;
+                if carry {
+                    crc ^= POLYNOMIAL;
+                }
+                bit += 1;
+            }
+            tables[zeros][byte] = crc;
+            zeros += 1;
+        }
+        byte += 1;
+    }
+    tables
+}
+
+/// CRC-16/XMODEM, eight bytes a step: bytewise it would cost several times the table's hash.
+#[inline]
+#[must_use]
+pub fn crc16(bytes: &[u8]) -> u16 {
+    let at = |zeros: usize, byte: u8| TABLES[zeros][usize::from(byte)];
+    let mut crc = 0_u16;
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    for chunk in chunks {
+        let [high, low] = crc.to_be_bytes();
+        crc = at(7, chunk[0] ^ high)
+            ^ at(6, chunk[1] ^ low)
+            ^ at(5, chunk[2])
+            ^ at(4, chunk[3])
+            ^ at(3, chunk[4])
+            ^ at(2, chunk[5])
+            ^ at(1, chunk[6])
+            ^ at(0, chunk[7]);
+    }
+    for &byte in rest {
+        crc = (crc << 8) ^ at(0, (crc >> 8) as u8 ^ byte);
+    }
+    crc
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crc16_bit_by_bit(bytes: &[u8]) -> u16 {
+        bytes.iter().fold(0, |crc, &byte| {
+            (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+                (crc << 1) ^ if crc & 0x8000 != 0 { POLYNOMIAL } else { 0 }
+            })
+        })
+    }
+
+    #[test]
+    fn the_checksum_is_xmodem() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(crc16(b""), 0);
+        let bytes: Vec<u8> = (0..=255_u8).map(|byte| byte.wrapping_mul(167)).collect();
+        for length in 0..bytes.len() {
+            assert_eq!(crc16(&bytes[..length]), crc16_bit_by_bit(&bytes[..length]));
+        }
+    }
+
+    #[test]
+    fn slots_are_those_that_a_cluster_computes() {
+        // Answers of CLUSTER KEYSLOT.
+        for (key, expect) in [
+            (&b"foo"[..], 12182),
+            (b"bar", 5061),
+            (b"{user1000}.following", 3443),
+            (b"user1000", 3443),
+            (b"", 0),
+            (b"somekey", 11058),
+        ] {
+            assert_eq!(slot(key), expect, "{}", String::from_utf8_lossy(key));
+        }
+    }
+
+    #[test]
+    fn only_the_first_non_empty_tag_counts() {
+        assert_eq!(tag(b"foo{}{bar}"), b"foo{}{bar}");
+        assert_eq!(tag(b"foo{{bar}}zap"), b"{bar");
+        assert_eq!(tag(b"foo{bar}{zap}"), b"bar");
+        assert_eq!(tag(b"foo{bar"), b"foo{bar");
+        assert_eq!(tag(b"foo}{bar"), b"foo}{bar");
+    }
+
+    #[test]
+    fn the_table_hash_is_keyed() {
+        let one = Seed { k0: 1, k1: 2 };
+        let two = Seed { k0: 1, k1: 3 };
+        assert_eq!(one.hash(b"key"), one.hash(b"key"));
+        assert_ne!(one.hash(b"key"), two.hash(b"key"));
+    }
+}
