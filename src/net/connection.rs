@@ -160,7 +160,7 @@ async fn run_turn(
         Err(error) => {
             let text = error.text();
             batch.out.set_protocol(session.connection.protocol);
-            batch.out.error(&String::from_utf8_lossy(&text));
+            batch.out.error(text);
             flush(stream, session, batch).await?;
             return Err(End::Closed);
         }
@@ -236,9 +236,14 @@ async fn sleep_until(session: &Session, until_ms: u64) -> Result<(), End> {
 async fn flush(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<(), End> {
     while !batch.out.is_empty() {
         let written = {
-            let mut slices = [const { IoSlice::new(&[]) }; SLICES_MAX];
-            let count = batch.out.io_slices(&mut slices);
-            stream.try_write(&slices[..count])
+            match batch.out.as_slice() {
+                Some(bytes) => stream.try_write(&[IoSlice::new(bytes)]),
+                None => {
+                    let mut slices = Vec::new();
+                    batch.out.io_slices(&mut slices);
+                    stream.try_write(&slices[..slices.len().min(SLICES_MAX)])
+                }
+            }
         };
         let shared = &session.connection.shared;
         match written {

@@ -35,7 +35,7 @@ impl Session {
 
     #[cold]
     fn refuse(&mut self, batch: &mut Batch, plan: &Plan) {
-        let mark = batch.out.len_bytes();
+        let mark = batch.out.position();
         let args = batch.args(plan);
         let text = match plan.command {
             None => {

@@ -78,6 +78,15 @@ impl Batch {
         )
     }
 
+    /// The arguments of a planned request together with the output.
+    #[inline]
+    pub fn parts(&mut self, plan: &Plan) -> (Args<'_>, &mut Out) {
+        let Batch { input, requests, keys, out, .. } = self;
+        let keys = &keys[plan.keys_first as usize..plan.keys_end as usize];
+        let spans = requests.spans_of(plan.request);
+        (Args::new(input, &requests.unescaped, spans, keys), out)
+    }
+
     /// The shards of a planned request that needs several.
     pub fn shards(&self, first: u32, end: u32) -> &[u16] {
         &self.shards[first as usize..end as usize]

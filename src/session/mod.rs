@@ -18,6 +18,7 @@ use crate::command::context::{After, ClientView, Engines, Gather, SessionCx, Sha
 use crate::command::declaration::{Command, Run};
 use crate::config::Config;
 use crate::engine::{Engine, Now};
+use crate::resp::reply::Position;
 use crate::resp::request::Parser;
 use crate::shard::Shards;
 use crate::shard::execute::{self, Scene};
@@ -111,7 +112,7 @@ impl Session {
             {
                 return Step::SleepUntil(until_ms);
             }
-            let mark = batch.out.len_bytes();
+            let mark = batch.out.position();
             let ran = match plan.route {
                 Route::Shard(shard) => {
                     self.on_shard(batch, &plan, command, shard, &mut held, shards, config, now)
@@ -169,12 +170,12 @@ impl Session {
                 }
                 (Err(error), kept) => {
                     *kept = None;
-                    message.out.error(&error.text());
+                    message.out.error(error.text().as_bytes());
                 }
                 (Ok(()), None) => unreachable!("a visit belongs to a command under way"),
             }
         }
-        let mark = batch.out.len_bytes();
+        let mark = batch.out.position();
         batch.out.append(&mut message.out);
         let plan = batch.plans[batch.next];
         if let Some(command) = plan.command {
@@ -208,16 +209,8 @@ impl Session {
         let mut view = self.view();
         let scene =
             Scene { now, config, place: ShardPlace { index: shard, count: shards.len() as u16 } };
-        let mut out = std::mem::take(&mut batch.out);
-        let failed = execute::run(
-            command,
-            Engines::One(engine),
-            &mut view,
-            scene,
-            &batch.args(plan),
-            &mut out,
-        );
-        batch.out = out;
+        let (args, out) = batch.parts(plan);
+        let failed = execute::run(command, Engines::One(engine), &mut view, scene, &args, out);
         self.connection.stamp = view.stamp;
         Ran::Yes { failed }
     }
@@ -248,13 +241,12 @@ impl Session {
             let mut view = self.view();
             let place = ShardPlace { index: wanted[0], count: shards.len() as u16 };
             let scene = Scene { now, config, place };
-            let mut out = std::mem::take(&mut batch.out);
             let mut hands = all.hands();
             let failed = {
                 let engines = Engines::Many(hands.iter().map(|(_, engine)| engine).collect());
-                execute::run(command, engines, &mut view, scene, &batch.args(plan), &mut out)
+                let (args, out) = batch.parts(plan);
+                execute::run(command, engines, &mut view, scene, &args, out)
             };
-            batch.out = out;
             for (_, engine) in hands.iter() {
                 batch.trash.append(&mut engine.trash);
             }
@@ -286,7 +278,7 @@ impl Session {
                 ran
             }
             Err(error) => {
-                batch.out.error(&error.text());
+                batch.out.error(error.text().as_bytes());
                 Ran::Yes { failed: true }
             }
         }
@@ -333,19 +325,18 @@ impl Session {
             );
             self.connection.stamp = view.stamp;
             if let Err(error) = visit {
-                batch.out.error(&error.text());
+                batch.out.error(error.text().as_bytes());
                 return Ran::Yes { failed: true };
             }
             next += 1;
         }
         let Run::EachShard(_, merge) = command.run else { unreachable!("routed shard by shard") };
-        let mut out = std::mem::take(&mut batch.out);
-        let result = merge(&batch.args(plan), gather, &mut out);
+        let (args, out) = batch.parts(plan);
+        let result = merge(&args, gather, out);
         let failed = result.is_err();
         if let Err(error) = result {
-            out.error(&error.text());
+            out.error(error.text().as_bytes());
         }
-        batch.out = out;
         Ran::Yes { failed }
     }
 
@@ -358,7 +349,6 @@ impl Session {
         now: Now,
     ) -> Ran {
         let Run::Session(handler) = command.run else { unreachable!("routed to the session") };
-        let mut out = std::mem::take(&mut batch.out);
         let mut cx = SessionCx {
             client: &mut self.connection,
             server: self.service.server(),
@@ -367,14 +357,14 @@ impl Session {
             command,
             after: After::Nothing,
         };
-        let result = handler(&mut cx, &batch.args(plan), &mut out);
+        let (args, out) = batch.parts(plan);
+        let result = handler(&mut cx, &args, out);
         let after = cx.after;
         let failed = result.is_err();
         if let Err(error) = result {
-            out.error(&error.text());
+            out.error(error.text().as_bytes());
         }
         out.set_protocol(self.connection.protocol);
-        batch.out = out;
         let shared = &self.connection.shared;
         shared.db.store(self.connection.db as u32, Relaxed);
         shared.resp.store(self.connection.protocol.version(), Relaxed);
@@ -428,7 +418,7 @@ impl Session {
 
     /// CLIENT REPLY OFF and SKIP: takes the reply that was just written out again.
     #[inline]
-    fn apply_reply_mode(&mut self, out: &mut Out, mark: usize) {
+    fn apply_reply_mode(&mut self, out: &mut Out, mark: Position) {
         match self.connection.reply_mode {
             ReplyMode::On => {}
             ReplyMode::Off => out.truncate(mark),

@@ -27,6 +27,8 @@ pub struct Service {
     pub clients: Registry,
     /// CLIENT PAUSE.
     pub pause: Pause,
+    /// Whether due keys are deleted in the background (DEBUG SET-ACTIVE-EXPIRE).
+    pub active_expire: AtomicBool,
     /// SLOWLOG.
     pub slowlog: Slowlog,
     /// What handlers may ask of the server.

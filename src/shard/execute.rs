@@ -34,7 +34,7 @@ pub fn run(
     with_context(command, engines, client, scene, args, |cx| match handler(cx, args, out) {
         Ok(()) => false,
         Err(error) => {
-            out.error(&error.text());
+            out.error(error.text().as_bytes());
             true
         }
     })

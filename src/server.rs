@@ -1,1 +1,0 @@
-//! Composition root: builds shards, registries and listeners; starts and stops them in order.

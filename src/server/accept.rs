@@ -1,0 +1,184 @@
+//! Accepting connections: limits, protected mode, and handing each to its task.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::watch;
+
+use super::runtime::Spawner;
+use crate::client::connection::Connection;
+use crate::client::registry::Shared;
+use crate::config::Config;
+use crate::net::stream::Stream;
+use crate::net::{connection, listener};
+use crate::session::Session;
+use crate::session::service::Service;
+use crate::telemetry::clock;
+
+/// A listening socket.
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// Opens every socket of the configuration; the text says which failed.
+pub(super) async fn open(config: &Config) -> Result<Vec<Listener>, String> {
+    let mut listeners = Vec::new();
+    if config.port != 0 {
+        for address in &config.bind {
+            let (name, optional) = match address.strip_prefix('-') {
+                Some(name) => (name, true),
+                None => (address.as_str(), false),
+            };
+            match listener::tcp(name, config.port, config.tcp_backlog as i32) {
+                Ok(socket) => listeners.push(Listener::Tcp(socket)),
+                Err(error) if optional && error.kind() != io::ErrorKind::AddrInUse => {}
+                Err(error) => {
+                    return Err(format!(
+                        "Could not create server TCP listening socket {name}:{}: {error}",
+                        config.port
+                    ));
+                }
+            }
+        }
+    }
+    if !config.unixsocket.is_empty() {
+        let path = Path::new(&config.unixsocket);
+        match listener::unix(path, config.unixsocketperm) {
+            Ok(socket) => listeners.push(Listener::Unix(socket)),
+            Err(error) => {
+                return Err(format!("Failed opening Unix socket: bind: {error}"));
+            }
+        }
+    }
+    Ok(listeners)
+}
+
+/// Accepts until the server stops.
+pub(super) async fn accept(
+    listener: Listener,
+    service: Arc<Service>,
+    spawner: Spawner,
+    stop: watch::Sender<bool>,
+) {
+    let mut stopped = stop.subscribe();
+    loop {
+        let accepted = tokio::select! {
+            accepted = next(&listener) => accepted,
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+        };
+        match accepted {
+            Ok(socket) => admit(socket, &service, &spawner, &stop),
+            // Out of descriptors: what helps is that some connection ends.
+            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+        }
+    }
+}
+
+/// A socket that no runtime knows yet, and its ends.
+struct Accepted {
+    socket: Socket,
+    peer: String,
+    local: String,
+    is_local: bool,
+}
+
+enum Socket {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+async fn next(listener: &Listener) -> io::Result<Accepted> {
+    match listener {
+        Listener::Tcp(listener) => {
+            let (stream, peer) = listener.accept().await?;
+            let local = stream.local_addr()?;
+            Ok(Accepted {
+                socket: Socket::Tcp(stream.into_std()?),
+                peer: peer.to_string(),
+                local: local.to_string(),
+                is_local: peer.ip().to_canonical().is_loopback(),
+            })
+        }
+        Listener::Unix(listener) => {
+            let (stream, _) = listener.accept().await?;
+            let path = listener.local_addr()?;
+            let path = path.as_pathname().map_or(String::new(), |path| path.display().to_string());
+            Ok(Accepted {
+                socket: Socket::Unix(stream.into_std()?),
+                peer: format!("{path}:0"),
+                local: format!("{path}:0"),
+                is_local: true,
+            })
+        }
+    }
+}
+
+/// What a client is told that protected mode keeps out.
+const PROTECTED: &str = "-DENIED basalt is running in protected mode because protected mode is enabled and no \
+password is set for the default user. In this mode connections are only accepted from the loopback interface. To \
+connect from other computers, set a password for the default user (requirepass), or turn protected mode off with \
+CONFIG SET protected-mode no sent from the loopback interface, or with the directive protected-mode no.\r\n";
+
+fn admit(
+    accepted: Accepted,
+    service: &Arc<Service>,
+    spawner: &Spawner,
+    stop: &watch::Sender<bool>,
+) {
+    let config = service.config.load();
+    service.clients.accepted.fetch_add(1, Relaxed);
+    let refusal = if service.clients.count() >= config.maxclients as usize {
+        Some("-ERR max number of clients reached\r\n")
+    } else if config.protected_mode && config.requirepass.is_empty() && !accepted.is_local {
+        Some(PROTECTED)
+    } else {
+        None
+    };
+    if let Some(text) = refusal {
+        service.clients.rejected.fetch_add(1, Relaxed);
+        use std::io::Write;
+        // One attempt: a client that does not take even this is not worth waiting for.
+        let _ = match accepted.socket {
+            Socket::Tcp(mut socket) => socket.write(text.as_bytes()),
+            Socket::Unix(mut socket) => socket.write(text.as_bytes()),
+        };
+        return;
+    }
+    let keepalive_s = u64::from(config.tcp_keepalive);
+    let authenticated = config.requirepass.is_empty();
+    let handle = spawner.handle();
+    let entered = handle.enter();
+    let (stream, unix_socket) = match accepted.socket {
+        Socket::Tcp(socket) => {
+            let Ok(stream) = TcpStream::from_std(socket) else { return };
+            // A socket that takes no options still serves.
+            let _ = listener::prepare(&stream, keepalive_s);
+            (Stream::Tcp(stream), false)
+        }
+        Socket::Unix(socket) => {
+            let Ok(stream) = UnixStream::from_std(socket) else { return };
+            (Stream::Unix(stream), true)
+        }
+    };
+    drop(entered);
+    let shared = Arc::new(Shared::new(
+        service.clients.next_id(),
+        accepted.peer,
+        accepted.local,
+        stream.fd(),
+        unix_socket,
+        clock::unix_ms(),
+    ));
+    service.clients.add(Arc::clone(&shared));
+    let session = Session::new(Connection::new(shared, authenticated), Arc::clone(service));
+    let stop = stop.clone();
+    handle.spawn(async move {
+        if connection::serve(stream, session).await {
+            let _ = stop.send(true);
+        }
+    });
+}

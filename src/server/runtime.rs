@@ -1,0 +1,94 @@
+//! The threads that serve connections: one shared tokio runtime, or one single-threaded runtime per core.
+//!
+//! Connection tasks are plain `Send` futures and need nothing thread-local, so this is the only place that knows.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::config::values::Runtime as Choice;
+
+/// See the module.
+pub struct Runtimes {
+    main: Runtime,
+    spawner: Spawner,
+}
+
+/// Where new connections go.
+#[derive(Clone)]
+pub struct Spawner {
+    handles: Arc<[Handle]>,
+    next: Arc<AtomicUsize>,
+}
+
+impl Spawner {
+    /// Runs a connection's task; with a runtime per core they are dealt out in turn.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let at = self.next.fetch_add(1, Relaxed) % self.handles.len();
+        self.handles[at].spawn(task);
+    }
+
+    /// Enters the runtime that the next connection belongs to, so that its socket is registered there.
+    pub fn handle(&self) -> &Handle {
+        &self.handles[self.next.fetch_add(1, Relaxed) % self.handles.len()]
+    }
+}
+
+impl Runtimes {
+    /// Starts the threads.
+    pub fn new(choice: Choice, thread_count: usize) -> Runtimes {
+        match choice {
+            Choice::Shared => {
+                let main = Builder::new_multi_thread()
+                    .worker_threads(thread_count)
+                    .thread_name("basalt-worker")
+                    .enable_all()
+                    .build()
+                    .expect("the system has room for the worker threads");
+                let handles = Arc::from([main.handle().clone()]);
+                Runtimes { main, spawner: Spawner { handles, next: Arc::default() } }
+            }
+            Choice::PerCore => {
+                let main = Builder::new_multi_thread()
+                    .worker_threads(1)
+                    .thread_name("basalt-accept")
+                    .enable_all()
+                    .build()
+                    .expect("the system has room for the accepting thread");
+                let handles = (0..thread_count).map(single).collect();
+                Runtimes { main, spawner: Spawner { handles, next: Arc::default() } }
+            }
+        }
+    }
+
+    /// Where new connections go.
+    pub fn spawner(&self) -> Spawner {
+        self.spawner.clone()
+    }
+
+    /// Runs a task that accepts connections.
+    pub fn accept(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.main.spawn(task);
+    }
+
+    /// Runs a future on the calling thread.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.main.block_on(future)
+    }
+}
+
+/// A thread of its own with a single-threaded runtime.
+fn single(index: usize) -> Handle {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("the system has room for a runtime");
+    let handle = runtime.handle().clone();
+    std::thread::Builder::new()
+        .name(format!("basalt-worker-{index}"))
+        .spawn(move || runtime.block_on(std::future::pending::<()>()))
+        .expect("the system has room for the worker threads");
+    handle
+}
