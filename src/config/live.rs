@@ -65,7 +65,7 @@ impl fmt::Display for SetError {
 
 /// The names that the patterns match, aliases too, each once, with their values. A name without wildcards comes back
 /// spelled as it was asked for, as on Redis; hidden parameters answer to nothing else.
-pub fn get(config: &Config, patterns: &[&[u8]]) -> Vec<(String, String)> {
+pub fn get<P: AsRef<[u8]>>(config: &Config, patterns: &[P]) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     let mut add = |name: &str, parameter: &Parameter| {
         if !found
@@ -76,7 +76,7 @@ pub fn get(config: &Config, patterns: &[&[u8]]) -> Vec<(String, String)> {
         }
     };
     for wanted in patterns {
-        let wanted = String::from_utf8_lossy(wanted);
+        let wanted = String::from_utf8_lossy(wanted.as_ref());
         if !wanted.contains(['*', '?', '[']) {
             if let Some(parameter) = find(&wanted) {
                 add(&wanted, parameter);
@@ -101,9 +101,9 @@ pub fn get(config: &Config, patterns: &[&[u8]]) -> Vec<(String, String)> {
 }
 
 /// Sets all pairs, or none of them. Returns the names, as the table has them, whose values are now different.
-pub fn set(
+pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
     config: &mut Config,
-    pairs: &[(&[u8], &[u8])],
+    pairs: &[(N, V)],
     peer: Peer,
 ) -> Result<Vec<&'static str>, SetError> {
     let rows = rows_of(config, pairs, peer)?;
@@ -114,7 +114,7 @@ pub fn set(
             name: (*name).to_owned(),
             reason,
         };
-        let value = std::str::from_utf8(value);
+        let value = std::str::from_utf8(value.as_ref());
         let value = value.map_err(|_| failure("argument is not valid UTF-8".to_owned()))?;
         let words: Vec<String> = match (parameter.takes_many(), value) {
             (true, "") => vec![],
@@ -142,14 +142,14 @@ pub fn set(
 }
 
 /// The rows that the names mean, with the table's spelling of each; the first name that may not be set is the error.
-fn rows_of(
+fn rows_of<N: AsRef<[u8]>, V>(
     config: &Config,
-    pairs: &[(&[u8], &[u8])],
+    pairs: &[(N, V)],
     peer: Peer,
 ) -> Result<Vec<(&'static Parameter, &'static str)>, SetError> {
     let mut rows: Vec<(&Parameter, &str)> = Vec::with_capacity(pairs.len());
     for (name, _) in pairs {
-        let name = String::from_utf8_lossy(name);
+        let name = String::from_utf8_lossy(name.as_ref());
         let failure = |reason: &str| {
             Err(SetError::Failed {
                 name: name.clone().into_owned(),
