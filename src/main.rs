@@ -1,3 +1,71 @@
 //! Arguments to configuration to `server::run` to an exit code; alone may print and exit.
 
-fn main() {}
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use basalt::config::{self, Action, ConfigError, Startup};
+use basalt::server;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    let program = arguments.next().unwrap_or_default();
+    let arguments: Vec<OsString> = arguments.collect();
+    let startup = refuse_program_name(&program).and_then(|()| config::load(&arguments));
+    match startup {
+        Ok(startup) => act(startup),
+        Err(error) => {
+            // Redis parts its block from what was printed before.
+            eprintln!("\n{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn act(startup: Startup) -> ExitCode {
+    match startup.action {
+        Action::Version => print(&config::help::version()),
+        Action::Help => print(&config::help::help()),
+        Action::Check => {
+            for warning in &startup.warnings {
+                print(&format!("Warning: {warning}"));
+            }
+            print("The configuration is good");
+        }
+        Action::Run => {
+            if let Err(error) = std::env::set_current_dir(&startup.config.dir) {
+                eprintln!(
+                    "\n{}",
+                    config::error::directory_failure(&startup.config, &error)
+                );
+                return ExitCode::FAILURE;
+            }
+            let code = server::run(startup);
+            return ExitCode::from(u8::try_from(code).unwrap_or(1));
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Prints a text. A reader that has gone, as in `basalt --help | head`, is no failure.
+fn print(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+}
+
+/// redis-server is three programs more under other names; a link to this one is none of them.
+fn refuse_program_name(program: &OsString) -> Result<(), ConfigError> {
+    let name = Path::new(program)
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
+    let what = match name.as_ref() {
+        name if name.ends_with("-check-rdb") => "check snapshots",
+        name if name.ends_with("-check-aof") => "check append-only files",
+        name if name.ends_with("-sentinel") => "act as a Sentinel",
+        _ => return Ok(()),
+    };
+    Err(ConfigError::Argument(format!(
+        "{name}: basalt does not {what}: use the Redis program of that name"
+    )))
+}

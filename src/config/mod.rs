@@ -1,1 +1,59 @@
 //! One row per parameter; files, environment and arguments; CONFIG GET, SET and REWRITE.
+//!
+//! ```text
+//! layers   defaults < file (redis.conf or TOML) < environment < arguments, merged by the `config` crate
+//! table    PARAMETERS: name, kind, default, bounds, mutability, summary, and the field of `Config`
+//! live     CONFIG GET, SET and REWRITE: pure functions over a `Config` and the table
+//! ```
+//!
+//! Everything that handles parameters is a loop over the table, so a parameter is declared once. `Config` is plain data:
+//! nobody is told of a change from here; whoever sets something applies it, from the names that changed. What a row
+//! calls refused is refused by name at the start and by CONFIG SET.
+
+pub mod error;
+mod files;
+pub mod help;
+pub mod layers;
+pub mod live;
+pub mod parameter;
+mod pattern;
+pub mod redis_conf;
+pub mod rewrite;
+pub mod table;
+pub mod values;
+pub mod words;
+
+pub use error::ConfigError;
+pub use layers::{Action, Startup, load};
+pub use parameter::Parameter;
+pub use table::{Config, PARAMETERS};
+
+impl Config {
+    /// How many shards to make on a machine with this many cores: a power of two from 1 to 1024. Left to us, it is
+    /// eight for each core and at least 64, because collisions fall as one over their number.
+    pub fn shard_count(&self, cores: usize) -> usize {
+        match self.shards {
+            0 => (cores.max(1) * 8).next_power_of_two().clamp(64, 1024),
+            given => (given as usize).next_power_of_two().min(1024),
+        }
+    }
+
+    /// How many threads serve connections on a machine with this many cores.
+    pub fn thread_count(&self, cores: usize) -> usize {
+        if self.threads == 0 {
+            cores.max(1)
+        } else {
+            self.threads as usize
+        }
+    }
+}
+
+/// The row called this, by name or alias, in any case.
+pub fn find(name: &str) -> Option<&'static Parameter> {
+    PARAMETERS
+        .iter()
+        .find(|parameter| parameter.is_called(name))
+}
+
+#[cfg(test)]
+mod tests;

@@ -239,9 +239,9 @@ async fn flush(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<
             match batch.out.as_slice() {
                 Some(bytes) => stream.try_write(&[IoSlice::new(bytes)]),
                 None => {
-                    let mut slices = Vec::new();
+                    let mut slices = Vec::with_capacity(SLICES_MAX);
                     batch.out.io_slices(&mut slices);
-                    stream.try_write(&slices[..slices.len().min(SLICES_MAX)])
+                    stream.try_write(&slices)
                 }
             }
         };

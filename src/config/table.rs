@@ -1,0 +1,550 @@
+//! The table of parameters and the struct that they fill: each row is one directive and one field.
+//!
+//! Names, defaults, bounds and mutability are those of Redis 7.2 (and of 7.4 for what it added), because files and
+//! clients rely on them; the sentences are ours. Rows stand in the order in which `--help` and CONFIG GET list them.
+
+use std::path::PathBuf;
+
+use crate::config::parameter::{IMMUTABLE, Kind, MUTABLE, Parameter, Unit};
+use crate::config::values::{
+    self, AclPubsubDefault, Appendfsync, Coded, DisklessLoad, EndpointType, EventClasses, LogLevel,
+    MaxmemoryPolicy, OomScoreAdj, OutputLimits, PropagationError, Protected, Runtime,
+    SanitizeDumpPayload, SavePoint, ShutdownOptions, Supervised, SyslogFacility, TlsAuthClients,
+    ZsetIndex,
+};
+
+/// `kind!(type …)` is the type of a field, `kind!(row field …)` the kind of its row.
+macro_rules! kind {
+    (type flag($default:expr)) => { bool };
+    (type number($number:ty, $($rest:tt)*)) => { $number };
+    (type text($($rest:tt)*)) => { String };
+    (type choice($choice:ty, $($rest:tt)*)) => { $choice };
+    (type words($choice:ty, $($rest:tt)*)) => { $choice };
+    (type special($special:ty, $($rest:tt)*)) => { $special };
+
+    (row $field:ident flag($default:expr)) => {
+        Kind::Flag {
+            default: $default,
+            read: |config| config.$field,
+            write: |config, value| config.$field = value,
+        }
+    };
+    (row $field:ident number($number:ty, $default:expr, $lower:expr, $upper:expr)) => {
+        kind!(row $field number($number, $default, $lower, $upper, Unit::Plain))
+    };
+    (row $field:ident number($number:ty, $default:expr, $lower:expr, $upper:expr, $unit:expr)) => {
+        Kind::Number {
+            default: $default as i128,
+            lower: $lower as i128,
+            upper: $upper as i128,
+            unit: $unit,
+            read: |config| config.$field as i128,
+            write: |config, value| config.$field = value as $number,
+        }
+    };
+    (row $field:ident text($default:expr)) => {
+        kind!(row $field text($default, values::any_text))
+    };
+    (row $field:ident text($default:expr, $check:expr)) => {
+        Kind::Text {
+            default: $default,
+            check: $check,
+            read: |config| &config.$field,
+            write: |config, value| config.$field = value,
+        }
+    };
+    (row $field:ident choice($choice:ty, $default:expr)) => {
+        Kind::Choice {
+            names: <$choice>::NAMES,
+            many: false,
+            default: $default as u32,
+            check: values::any_code,
+            read: |config| config.$field.code(),
+            write: |config, code| config.$field = <$choice>::decode(code),
+        }
+    };
+    (row $field:ident words($choice:ty, $default:expr, $check:expr)) => {
+        Kind::Choice {
+            names: <$choice>::NAMES,
+            many: true,
+            default: $default,
+            check: $check,
+            read: |config| config.$field.code(),
+            write: |config, code| config.$field = <$choice>::decode(code),
+        }
+    };
+    (row $field:ident special($special:ty, $functions:expr)) => { Kind::Special($functions) };
+}
+
+macro_rules! parameters {
+    ($($field:ident: $kind:ident $values:tt, $name:literal, $traits:expr, $summary:literal;)*) => {
+        /// The configuration: a field for each row of [`PARAMETERS`], and what only files can say.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct Config {
+            $(#[doc = concat!("`", $name, "`: ", $summary)] pub $field: kind!(type $kind $values),)*
+            /// `rename-command`: old names and new ones; an empty new name removes the command.
+            pub renamed_commands: Vec<(String, String)>,
+            /// `user default …`: the rules, in order, from the list that needs no access control lists.
+            pub default_user_rules: Vec<String>,
+        }
+
+        /// Every parameter.
+        pub static PARAMETERS: &[Parameter] = &[$(Parameter {
+            name: $name,
+            kind: kind!(row $field $kind $values),
+            traits: $traits,
+            summary: $summary,
+        }),*];
+
+        impl Default for Config {
+            fn default() -> Self {
+                let mut config = Self {
+                    $($field: Default::default(),)*
+                    renamed_commands: Vec::new(),
+                    default_user_rules: Vec::new(),
+                };
+                for parameter in PARAMETERS {
+                    parameter.reset(&mut config);
+                }
+                config
+            }
+        }
+    };
+}
+
+const INT_MAX: i128 = i32::MAX as i128;
+const INT_MIN: i128 = i32::MIN as i128;
+const UINT_MAX: i128 = u32::MAX as i128;
+const LONG_MAX: i128 = i64::MAX as i128;
+const ULONG_MAX: i128 = u64::MAX as i128;
+const MEMORY: Unit = Unit::Memory;
+
+const NO_SAVING: &str = "nothing is saved yet";
+const NO_REPLICAS: &str = "replication is not built yet";
+const NO_CLUSTER: &str = "cluster mode is not built yet";
+const NO_TLS: &str = "TLS is not built yet";
+const NO_EVICTION: &str = "eviction is not built yet";
+const NO_DEFRAG: &str = "the allocator keeps memory together by itself";
+const OTHER_DESIGN: &str = "it tunes something that this server does not have";
+const NOT_YET_USED: &str = "the part that reads it is not built yet";
+
+parameters! {
+    // Network
+    bind: special(Vec<String>, values::BIND), "bind", MUTABLE,
+        "Addresses to listen on; one with a minus sign in front may be missing.";
+    port: number(u16, 6379, 0, 65535), "port", MUTABLE, "TCP port; 0 listens on none.";
+    protected_mode: flag(true), "protected-mode", MUTABLE,
+        "Without a password, serve only clients on this machine.";
+    unixsocket: text(""), "unixsocket", IMMUTABLE, "Path of the unix socket; empty for none.";
+    unixsocketperm: number(u32, 0, 0, 0o777, Unit::Octal), "unixsocketperm", IMMUTABLE,
+        "Permissions of the unix socket; 0 leaves them to the umask.";
+    tcp_backlog: number(u32, 511, 0, INT_MAX), "tcp-backlog", IMMUTABLE,
+        "Connections that may wait to be accepted.";
+    tcp_keepalive: number(u32, 300, 0, INT_MAX), "tcp-keepalive", MUTABLE,
+        "Seconds of silence before the peer of a connection is probed; 0 for never.";
+    timeout: number(u32, 0, 0, INT_MAX), "timeout", MUTABLE,
+        "Seconds after which an idle client is closed; 0 for never.";
+    maxclients: number(u32, 10000, 1, UINT_MAX), "maxclients", MUTABLE, "Most clients connected at once.";
+    max_new_connections_per_cycle: number(u32, 10, 1, 1000), "max-new-connections-per-cycle",
+        MUTABLE.since("7.4").no_effect(OTHER_DESIGN), "Connections accepted in one go.";
+    max_new_tls_connections_per_cycle: number(u32, 1, 1, 1000), "max-new-tls-connections-per-cycle",
+        MUTABLE.since("7.4").no_effect(OTHER_DESIGN), "TLS connections accepted in one go.";
+    bind_source_addr: text(""), "bind-source-addr", MUTABLE.no_effect(NO_REPLICAS),
+        "Address that connections to other servers come from.";
+    socket_mark_id: number(u32, 0, 0, UINT_MAX), "socket-mark-id",
+        IMMUTABLE.warned("sockets are not marked"), "Mark set on the listening sockets.";
+    proto_max_bulk_len: number(u64, 512 << 20, 1 << 20, LONG_MAX, MEMORY), "proto-max-bulk-len", MUTABLE,
+        "Largest single argument.";
+    client_query_buffer_limit: number(u64, 1 << 30, 1 << 20, LONG_MAX, MEMORY),
+        "client-query-buffer-limit", MUTABLE, "Most unread input of one client.";
+    client_output_buffer_limit: special(OutputLimits, values::OUTPUT_LIMITS), "client-output-buffer-limit",
+        MUTABLE, "Most unsent output for each class of clients: class, hard limit, soft limit, seconds.";
+
+    // Threads and shards
+    shards: number(u32, 0, 0, 1024), "shards", IMMUTABLE.since("basalt"),
+        "Parts of the keyspace, rounded up to a power of two; 0 for eight for each core, at least 64.";
+    threads: number(u32, 0, 0, 1024), "threads", IMMUTABLE.since("basalt"),
+        "Threads that serve connections; 0 for one for each core.";
+    runtime: choice(Runtime, Runtime::Shared), "runtime", IMMUTABLE.since("basalt"),
+        "One runtime that shares out connections, or one for each core.";
+    io_threads: number(u32, 1, 1, 128), "io-threads",
+        IMMUTABLE.warned("every thread does its own input and output: use `threads`"),
+        "Redis's threads for input and output.";
+    io_threads_do_reads: flag(false), "io-threads-do-reads", IMMUTABLE.no_effect(OTHER_DESIGN),
+        "Whether Redis's input and output threads also read.";
+
+    // General
+    daemonize: flag(false), "daemonize",
+        IMMUTABLE.warned("the server stays in the foreground: let a service manager start it"),
+        "Whether to go to the background.";
+    supervised: choice(Supervised, Supervised::No), "supervised",
+        IMMUTABLE.warned("no service manager is notified"), "The service manager to notify.";
+    pidfile: text(""), "pidfile", IMMUTABLE, "File that holds the process number while the server runs.";
+    loglevel: choice(LogLevel, LogLevel::Notice), "loglevel", MUTABLE, "Least important messages logged.";
+    logfile: text(""), "logfile", IMMUTABLE, "File that the log is added to; empty for standard output.";
+    syslog_enabled: flag(false), "syslog-enabled", IMMUTABLE.warned("nothing goes to syslog"),
+        "Whether to log to syslog.";
+    syslog_ident: text("redis"), "syslog-ident", IMMUTABLE.no_effect("nothing goes to syslog"),
+        "Name in syslog.";
+    syslog_facility: choice(SyslogFacility, SyslogFacility::Local0), "syslog-facility",
+        IMMUTABLE.no_effect("nothing goes to syslog"), "Facility in syslog.";
+    crash_log_enabled: flag(true), "crash-log-enabled", MUTABLE.no_effect(OTHER_DESIGN),
+        "Whether a crash is reported in the log.";
+    crash_memcheck_enabled: flag(true), "crash-memcheck-enabled", MUTABLE.no_effect(OTHER_DESIGN),
+        "Whether memory is tested after a crash.";
+    use_exit_on_panic: flag(false), "use-exit-on-panic", MUTABLE.since("7.2").hidden().no_effect(OTHER_DESIGN),
+        "Whether a failed assertion exits rather than aborts.";
+    databases: number(u32, 16, 1, INT_MAX), "databases", IMMUTABLE, "Number of databases.";
+    always_show_logo: flag(false), "always-show-logo", IMMUTABLE.no_effect("there is no logo"),
+        "Whether a logo is logged at the start.";
+    hide_user_data_from_log: flag(false), "hide-user-data-from-log",
+        MUTABLE.since("7.4").no_effect("no keys or values are logged in any case"),
+        "Whether the log leaves out keys and values.";
+    set_proc_title: flag(true), "set-proc-title", IMMUTABLE.no_effect("the process keeps its title"),
+        "Whether the process shows a title.";
+    proc_title_template: text("{title} {listen-addr} {server-mode}", values::title_template),
+        "proc-title-template", MUTABLE.no_effect("the process keeps its title"), "Title of the process.";
+    locale_collate: text(""), "locale-collate",
+        MUTABLE.since("7.2").warned("texts are compared as bytes"), "Locale in which texts are compared.";
+    ignore_warnings: text(""), "ignore-warnings", MUTABLE.no_effect(OTHER_DESIGN),
+        "Warnings about the system to leave out.";
+    disable_thp: flag(true), "disable-thp", IMMUTABLE.no_effect(OTHER_DESIGN),
+        "Whether transparent huge pages are switched off for the process.";
+    oom_score_adj: choice(OomScoreAdj, OomScoreAdj::No), "oom-score-adj",
+        MUTABLE.warned("the kernel's score is left alone"),
+        "Whether the kernel's out-of-memory score is adjusted.";
+    oom_score_adj_values: special([i32; 3], values::OOM_VALUES), "oom-score-adj-values",
+        MUTABLE.no_effect("the kernel's score is left alone"),
+        "Scores of a master, a replica and a background child.";
+    server_cpulist: text(""), "server_cpulist",
+        IMMUTABLE.alias("server-cpulist").warned("threads are not pinned: use taskset or a cpuset"),
+        "Cores for serving threads.";
+    bio_cpulist: text(""), "bio_cpulist",
+        IMMUTABLE.alias("bio-cpulist").warned("threads are not pinned: use taskset or a cpuset"),
+        "Cores for background threads.";
+    aof_rewrite_cpulist: text(""), "aof_rewrite_cpulist",
+        IMMUTABLE.alias("aof-rewrite-cpulist").no_effect("there is no such child"),
+        "Cores for the child that rewrites the append-only file.";
+    bgsave_cpulist: text(""), "bgsave_cpulist",
+        IMMUTABLE.alias("bgsave-cpulist").no_effect("there is no such child"),
+        "Cores for the child that saves.";
+    hz: number(u32, 10, 0, INT_MAX), "hz", MUTABLE,
+        "Rounds of background work a second; what is out of 1 to 500 is brought into it.";
+    dynamic_hz: flag(true), "dynamic-hz", MUTABLE.no_effect(OTHER_DESIGN),
+        "Whether background rounds grow with the number of clients.";
+    activerehashing: flag(true), "activerehashing",
+        MUTABLE.no_effect("tables grow a segment at a time and never rehash"),
+        "Whether tables are rehashed in the background.";
+    shutdown_timeout: number(u32, 10, 0, INT_MAX), "shutdown-timeout", MUTABLE.no_effect(NO_REPLICAS),
+        "Seconds that a shutdown waits for replicas.";
+    shutdown_on_sigint: words(ShutdownOptions, 0, values::shutdown_options), "shutdown-on-sigint",
+        MUTABLE, "What SIGINT makes of the shutdown.";
+    shutdown_on_sigterm: words(ShutdownOptions, 0, values::shutdown_options), "shutdown-on-sigterm",
+        MUTABLE, "What SIGTERM makes of the shutdown.";
+    watchdog_period: number(u32, 0, 0, INT_MAX), "watchdog-period", MUTABLE.hidden().no_effect(OTHER_DESIGN),
+        "Milliseconds after which a stalled event loop is logged.";
+
+    // Access
+    requirepass: text(""), "requirepass", MUTABLE.sensitive(),
+        "Password of the default user; empty for none.";
+    aclfile: text(""), "aclfile", IMMUTABLE.refused("access control lists are not built yet"),
+        "File of users.";
+    acl_pubsub_default: choice(AclPubsubDefault, AclPubsubDefault::Resetchannels), "acl-pubsub-default",
+        MUTABLE.no_effect(NOT_YET_USED), "Channels that a new user may use.";
+    acllog_max_len: number(u64, 128, 0, LONG_MAX), "acllog-max-len", MUTABLE.no_effect(NOT_YET_USED),
+        "Denials that are remembered.";
+    enable_protected_configs: choice(Protected, Protected::No), "enable-protected-configs", IMMUTABLE,
+        "Who may set `dir` and `dbfilename`.";
+    enable_debug_command: choice(Protected, Protected::No), "enable-debug-command", IMMUTABLE,
+        "Who may use DEBUG.";
+    enable_module_command: choice(Protected, Protected::No), "enable-module-command",
+        IMMUTABLE.no_effect("there are no modules"), "Who may use MODULE.";
+
+    // Memory
+    maxmemory: number(u64, 0, 0, ULONG_MAX, MEMORY), "maxmemory", MUTABLE.warned(NO_EVICTION),
+        "Most memory for data; 0 for no limit.";
+    maxmemory_policy: choice(MaxmemoryPolicy, MaxmemoryPolicy::Noeviction), "maxmemory-policy",
+        MUTABLE.no_effect(NO_EVICTION), "What goes when memory is full.";
+    maxmemory_samples: number(u32, 5, 1, INT_MAX), "maxmemory-samples", MUTABLE.no_effect(OTHER_DESIGN),
+        "Keys that Redis looks at to find one to evict.";
+    maxmemory_eviction_tenacity: number(u32, 10, 0, 100), "maxmemory-eviction-tenacity",
+        MUTABLE.no_effect(NO_EVICTION), "How long eviction may hold up a command.";
+    maxmemory_clients: number(i64, 0, -100, LONG_MAX, Unit::MemoryOrPercent), "maxmemory-clients",
+        MUTABLE.warned("clients are not closed for their memory yet"),
+        "Most memory of all clients, in bytes or (negative here) percent of maxmemory; 0 for no limit.";
+    lfu_log_factor: number(u32, 10, 0, INT_MAX), "lfu-log-factor", MUTABLE.no_effect(NO_EVICTION),
+        "How slowly the counter of uses grows.";
+    lfu_decay_time: number(u32, 1, 0, INT_MAX), "lfu-decay-time", MUTABLE.no_effect(NO_EVICTION),
+        "Minutes after which the counter of uses shrinks.";
+    active_expire_effort: number(u32, 1, 1, 10), "active-expire-effort", MUTABLE.no_effect(OTHER_DESIGN),
+        "How much work Redis puts into finding expired keys.";
+    lazyfree_lazy_eviction: flag(false), "lazyfree-lazy-eviction",
+        MUTABLE.no_effect("large values are always freed in slices"), "Free evicted values in the background.";
+    lazyfree_lazy_expire: flag(false), "lazyfree-lazy-expire",
+        MUTABLE.no_effect("large values are always freed in slices"), "Free expired values in the background.";
+    lazyfree_lazy_server_del: flag(false), "lazyfree-lazy-server-del",
+        MUTABLE.no_effect("large values are always freed in slices"),
+        "Free overwritten values in the background.";
+    lazyfree_lazy_user_del: flag(false), "lazyfree-lazy-user-del",
+        MUTABLE.no_effect("large values are always freed in slices"), "Let DEL free in the background.";
+    lazyfree_lazy_user_flush: flag(false), "lazyfree-lazy-user-flush", MUTABLE,
+        "Let FLUSHALL and FLUSHDB free in the background when they do not say.";
+    jemalloc_bg_thread: flag(true), "jemalloc-bg-thread", MUTABLE.no_effect(OTHER_DESIGN),
+        "Whether the allocator returns memory in the background.";
+    activedefrag: flag(false), "activedefrag",
+        MUTABLE.refused("Active defragmentation cannot be enabled: the allocator is not built for it"),
+        "Whether values are moved together.";
+    active_defrag_ignore_bytes: number(u64, 100 << 20, 1, LONG_MAX, MEMORY), "active-defrag-ignore-bytes",
+        MUTABLE.no_effect(NO_DEFRAG), "Waste below which nothing is moved.";
+    active_defrag_threshold_lower: number(u32, 10, 0, 1000), "active-defrag-threshold-lower",
+        MUTABLE.no_effect(NO_DEFRAG), "Percent of waste at which moving starts.";
+    active_defrag_threshold_upper: number(u32, 100, 0, 1000), "active-defrag-threshold-upper",
+        MUTABLE.no_effect(NO_DEFRAG), "Percent of waste at which moving is hardest.";
+    active_defrag_cycle_min: number(u32, 1, 1, 99), "active-defrag-cycle-min", MUTABLE.no_effect(NO_DEFRAG),
+        "Least percent of a core spent on moving.";
+    active_defrag_cycle_max: number(u32, 25, 1, 99), "active-defrag-cycle-max", MUTABLE.no_effect(NO_DEFRAG),
+        "Most percent of a core spent on moving.";
+    active_defrag_max_scan_fields: number(u64, 1000, 1, LONG_MAX), "active-defrag-max-scan-fields",
+        MUTABLE.no_effect(NO_DEFRAG), "Elements of a collection moved in one go.";
+    tracking_table_max_keys: number(u64, 1_000_000, 0, LONG_MAX), "tracking-table-max-keys",
+        MUTABLE.no_effect(NOT_YET_USED), "Keys remembered for client-side caching.";
+
+    // Values
+    hash_max_listpack_entries: number(u64, 512, 0, LONG_MAX), "hash-max-listpack-entries",
+        MUTABLE.alias("hash-max-ziplist-entries"), "Fields up to which a hash stays packed.";
+    hash_max_listpack_value: number(u64, 64, 0, LONG_MAX, MEMORY), "hash-max-listpack-value",
+        MUTABLE.alias("hash-max-ziplist-value"), "Bytes of a field or value up to which a hash stays packed.";
+    list_max_listpack_size: number(i32, -2, INT_MIN, INT_MAX), "list-max-listpack-size",
+        MUTABLE.alias("list-max-ziplist-size"),
+        "Elements in one node of a list; -1 to -5 for nodes of 4 to 64 KiB.";
+    list_compress_depth: number(u32, 0, 0, INT_MAX), "list-compress-depth", MUTABLE,
+        "Nodes at either end of a list that are not compressed; 0 compresses none.";
+    set_max_intset_entries: number(u64, 512, 0, LONG_MAX), "set-max-intset-entries", MUTABLE,
+        "Members up to which a set of integers stays an array.";
+    set_max_listpack_entries: number(u64, 128, 0, LONG_MAX), "set-max-listpack-entries",
+        MUTABLE.since("7.2"), "Members up to which a set stays packed.";
+    set_max_listpack_value: number(u64, 64, 0, LONG_MAX), "set-max-listpack-value", MUTABLE.since("7.2"),
+        "Bytes of a member up to which a set stays packed.";
+    zset_max_listpack_entries: number(u64, 128, 0, LONG_MAX), "zset-max-listpack-entries",
+        MUTABLE.alias("zset-max-ziplist-entries"), "Members up to which a sorted set stays packed.";
+    zset_max_listpack_value: number(u64, 64, 0, LONG_MAX, MEMORY), "zset-max-listpack-value",
+        MUTABLE.alias("zset-max-ziplist-value"), "Bytes of a member up to which a sorted set stays packed.";
+    zset_index: choice(ZsetIndex, ZsetIndex::Btree), "zset-index", IMMUTABLE.since("basalt"),
+        "The ordered index of large sorted sets.";
+    hll_sparse_max_bytes: number(u64, 3000, 0, LONG_MAX, MEMORY), "hll-sparse-max-bytes", MUTABLE,
+        "Bytes up to which a HyperLogLog stays sparse.";
+    stream_node_max_bytes: number(u64, 4096, 0, LONG_MAX, MEMORY), "stream-node-max-bytes", MUTABLE,
+        "Bytes in one node of a stream; 0 for no limit.";
+    stream_node_max_entries: number(i64, 100, 0, LONG_MAX), "stream-node-max-entries", MUTABLE,
+        "Entries in one node of a stream; 0 for no limit.";
+    sanitize_dump_payload: choice(SanitizeDumpPayload, SanitizeDumpPayload::No), "sanitize-dump-payload",
+        MUTABLE.no_effect("serialised values are always checked in full"),
+        "Whose serialised values are checked in full.";
+
+    // Watching
+    slowlog_log_slower_than: number(i64, 10_000, -1, LONG_MAX), "slowlog-log-slower-than", MUTABLE,
+        "Microseconds from which a command is slow; -1 logs none, 0 logs all.";
+    slowlog_max_len: number(u64, 128, 0, LONG_MAX), "slowlog-max-len", MUTABLE,
+        "Slow commands that are remembered.";
+    latency_monitor_threshold: number(i64, 0, 0, LONG_MAX), "latency-monitor-threshold", MUTABLE,
+        "Milliseconds from which an event is remembered for LATENCY; 0 for none.";
+    latency_tracking: flag(true), "latency-tracking", MUTABLE,
+        "Whether each command's times are kept as a histogram.";
+    latency_tracking_info_percentiles: special(Vec<f64>, values::PERCENTILES),
+        "latency-tracking-info-percentiles", MUTABLE, "Percentiles that INFO latencystats shows.";
+    notify_keyspace_events: special(EventClasses, values::EVENTS), "notify-keyspace-events",
+        MUTABLE.warned("events are not published yet"), "Classes of keyspace events that are published.";
+    metrics_port: number(u16, 9121, 0, 65535), "metrics-port", IMMUTABLE.since("basalt"),
+        "TCP port of the metrics and health endpoint; 0 for none.";
+    metrics_bind: special(Vec<String>, values::METRICS_BIND), "metrics-bind", IMMUTABLE.since("basalt"),
+        "Addresses of the metrics and health endpoint, written as for `bind`.";
+
+    // Scripts
+    busy_reply_threshold: number(i64, 5000, 0, LONG_MAX), "busy-reply-threshold",
+        MUTABLE.alias("lua-time-limit").no_effect(NOT_YET_USED),
+        "Milliseconds after which a running script lets others see that it is busy.";
+
+    // Snapshots and the append-only file
+    dir: special(PathBuf, values::DIR), "dir", MUTABLE.protected().denied_while_loading(),
+        "Working directory; files without a path lie there.";
+    save: special(Vec<SavePoint>, values::SAVE), "save", MUTABLE.warned(NO_SAVING),
+        "Save after so many seconds if there were so many changes, in pairs.";
+    dbfilename: text("dump.rdb", values::snapshot_name), "dbfilename",
+        MUTABLE.protected().no_effect(NO_SAVING), "File of the snapshot.";
+    rdbcompression: flag(true), "rdbcompression", MUTABLE.no_effect(NO_SAVING),
+        "Whether strings in a snapshot are compressed.";
+    rdbchecksum: flag(true), "rdbchecksum", IMMUTABLE.no_effect(NO_SAVING),
+        "Whether a snapshot ends with a checksum.";
+    rdb_del_sync_files: flag(false), "rdb-del-sync-files", MUTABLE.no_effect(NO_SAVING),
+        "Whether snapshots made for replicas are deleted.";
+    rdb_save_incremental_fsync: flag(true), "rdb-save-incremental-fsync", MUTABLE.no_effect(NO_SAVING),
+        "Whether a snapshot goes to the disk bit by bit.";
+    rdb_key_save_delay: number(i32, 0, INT_MIN, INT_MAX), "rdb-key-save-delay",
+        MUTABLE.hidden().no_effect(NO_SAVING), "Microseconds to wait after each key saved, for tests.";
+    key_load_delay: number(i32, 0, INT_MIN, INT_MAX), "key-load-delay", MUTABLE.hidden().no_effect(NO_SAVING),
+        "Microseconds to wait after each key loaded, for tests.";
+    loading_process_events_interval_bytes: number(u64, 2 << 20, 1024, INT_MAX),
+        "loading-process-events-interval-bytes", MUTABLE.hidden().no_effect(NO_SAVING),
+        "Bytes loaded between two looks at clients.";
+    stop_writes_on_bgsave_error: flag(true), "stop-writes-on-bgsave-error", MUTABLE.no_effect(NO_SAVING),
+        "Whether writes are refused after a failed save.";
+    appendonly: flag(false), "appendonly",
+        MUTABLE.denied_while_loading().refused("the append-only file is not built yet"),
+        "Whether writes go to the append-only file.";
+    appendfilename: text("appendonly.aof", values::append_file_name), "appendfilename",
+        IMMUTABLE.no_effect(NO_SAVING), "Name that the append-only files begin with.";
+    appenddirname: text("appendonlydir", values::append_directory_name), "appenddirname",
+        IMMUTABLE.no_effect(NO_SAVING), "Directory of the append-only files.";
+    appendfsync: choice(Appendfsync, Appendfsync::Everysec), "appendfsync", MUTABLE.no_effect(NO_SAVING),
+        "When writes reach the disk.";
+    no_appendfsync_on_rewrite: flag(false), "no-appendfsync-on-rewrite", MUTABLE.no_effect(NO_SAVING),
+        "Whether writes wait for the disk during a rewrite.";
+    auto_aof_rewrite_percentage: number(u32, 100, 0, INT_MAX), "auto-aof-rewrite-percentage",
+        MUTABLE.no_effect(NO_SAVING), "Growth in percent at which the append-only file is rewritten.";
+    auto_aof_rewrite_min_size: number(u64, 64 << 20, 0, LONG_MAX, MEMORY), "auto-aof-rewrite-min-size",
+        MUTABLE.no_effect(NO_SAVING), "Size below which the append-only file is not rewritten.";
+    aof_load_truncated: flag(true), "aof-load-truncated", MUTABLE.no_effect(NO_SAVING),
+        "Whether an append-only file that breaks off is loaded as far as it goes.";
+    aof_use_rdb_preamble: flag(true), "aof-use-rdb-preamble", MUTABLE.no_effect(NO_SAVING),
+        "Whether a rewritten append-only file begins with a snapshot.";
+    aof_timestamp_enabled: flag(false), "aof-timestamp-enabled", MUTABLE.no_effect(NO_SAVING),
+        "Whether times are written to the append-only file.";
+    aof_rewrite_incremental_fsync: flag(true), "aof-rewrite-incremental-fsync", MUTABLE.no_effect(NO_SAVING),
+        "Whether a rewritten file goes to the disk bit by bit.";
+    aof_disable_auto_gc: flag(false), "aof-disable-auto-gc", MUTABLE.hidden().no_effect(NO_SAVING),
+        "Whether old append-only files are kept, for tests.";
+
+    // Replication
+    replicaof: special(Option<(String, u16)>, values::REPLICAOF), "replicaof",
+        IMMUTABLE.alias("slaveof").refused(NO_REPLICAS), "Host and port of the master.";
+    masteruser: text(""), "masteruser", MUTABLE.sensitive().no_effect(NO_REPLICAS),
+        "User name at the master.";
+    masterauth: text(""), "masterauth", MUTABLE.sensitive().no_effect(NO_REPLICAS),
+        "Password at the master.";
+    replica_serve_stale_data: flag(true), "replica-serve-stale-data",
+        MUTABLE.alias("slave-serve-stale-data").no_effect(NO_REPLICAS),
+        "Whether a replica without its master still answers.";
+    replica_read_only: flag(true), "replica-read-only",
+        MUTABLE.alias("slave-read-only").no_effect(NO_REPLICAS), "Whether a replica refuses writes.";
+    replica_lazy_flush: flag(false), "replica-lazy-flush",
+        MUTABLE.alias("slave-lazy-flush").no_effect(NO_REPLICAS),
+        "Whether a replica drops its old data in the background.";
+    replica_priority: number(u32, 100, 0, INT_MAX), "replica-priority",
+        MUTABLE.alias("slave-priority").no_effect(NO_REPLICAS), "Rank in a failover; 0 for never.";
+    replica_announced: flag(true), "replica-announced", MUTABLE.no_effect(NO_REPLICAS),
+        "Whether Sentinel reports this replica.";
+    replica_announce_ip: text(""), "replica-announce-ip",
+        MUTABLE.alias("slave-announce-ip").no_effect(NO_REPLICAS), "Address that the master is told.";
+    replica_announce_port: number(u16, 0, 0, 65535), "replica-announce-port",
+        MUTABLE.alias("slave-announce-port").no_effect(NO_REPLICAS), "Port that the master is told.";
+    replica_ignore_maxmemory: flag(true), "replica-ignore-maxmemory",
+        MUTABLE.alias("slave-ignore-maxmemory").no_effect(NO_REPLICAS),
+        "Whether a replica leaves eviction to its master.";
+    replica_ignore_disk_write_errors: flag(false), "replica-ignore-disk-write-errors",
+        MUTABLE.no_effect(NO_REPLICAS), "Whether a replica goes on when it cannot write to the disk.";
+    propagation_error_behavior: choice(PropagationError, PropagationError::Ignore),
+        "propagation-error-behavior", MUTABLE.no_effect(NO_REPLICAS),
+        "What happens when a command from the master fails.";
+    repl_diskless_sync: flag(true), "repl-diskless-sync", MUTABLE.no_effect(NO_REPLICAS),
+        "Whether a replica gets its snapshot straight from memory.";
+    repl_diskless_sync_delay: number(u32, 5, 0, INT_MAX), "repl-diskless-sync-delay",
+        MUTABLE.no_effect(NO_REPLICAS), "Seconds to wait for further replicas before a snapshot is sent.";
+    repl_diskless_sync_max_replicas: number(u32, 0, 0, INT_MAX), "repl-diskless-sync-max-replicas",
+        MUTABLE.no_effect(NO_REPLICAS), "Replicas that end the wait; 0 for none.";
+    repl_diskless_load: choice(DisklessLoad, DisklessLoad::Disabled), "repl-diskless-load",
+        MUTABLE.denied_while_loading().no_effect(NO_REPLICAS), "How a replica loads its snapshot.";
+    repl_ping_replica_period: number(u32, 10, 1, INT_MAX), "repl-ping-replica-period",
+        MUTABLE.alias("repl-ping-slave-period").no_effect(NO_REPLICAS), "Seconds between pings to replicas.";
+    repl_timeout: number(u32, 60, 1, INT_MAX), "repl-timeout", MUTABLE.no_effect(NO_REPLICAS),
+        "Seconds of silence after which a replication link is given up.";
+    repl_disable_tcp_nodelay: flag(false), "repl-disable-tcp-nodelay", MUTABLE.no_effect(NO_REPLICAS),
+        "Whether replication may wait to fill packets.";
+    repl_backlog_size: number(u64, 1 << 20, 1, LONG_MAX, MEMORY), "repl-backlog-size",
+        MUTABLE.no_effect(NO_REPLICAS), "Bytes of history kept for replicas that come back.";
+    repl_backlog_ttl: number(u64, 3600, 0, LONG_MAX), "repl-backlog-ttl", MUTABLE.no_effect(NO_REPLICAS),
+        "Seconds that the history is kept without replicas; 0 for ever.";
+    min_replicas_to_write: number(u32, 0, 0, INT_MAX), "min-replicas-to-write",
+        MUTABLE.alias("min-slaves-to-write").refused(NO_REPLICAS), "Replicas without which writes are refused.";
+    min_replicas_max_lag: number(u32, 10, 0, INT_MAX), "min-replicas-max-lag",
+        MUTABLE.alias("min-slaves-max-lag").no_effect(NO_REPLICAS),
+        "Seconds of silence after which a replica does not count.";
+
+    // Cluster
+    cluster_enabled: flag(false), "cluster-enabled", IMMUTABLE.refused(NO_CLUSTER),
+        "Whether to be a node of a cluster.";
+    cluster_config_file: text("nodes.conf"), "cluster-config-file", IMMUTABLE.no_effect(NO_CLUSTER),
+        "File of the cluster's state.";
+    cluster_node_timeout: number(i64, 15_000, 0, LONG_MAX), "cluster-node-timeout",
+        MUTABLE.no_effect(NO_CLUSTER), "Milliseconds of silence after which a node counts as failed.";
+    cluster_ping_interval: number(i64, 0, 0, LONG_MAX), "cluster-ping-interval",
+        MUTABLE.since("7.2").hidden().no_effect(NO_CLUSTER), "Milliseconds between pings, for tests.";
+    cluster_port: number(u16, 0, 0, 65535), "cluster-port", IMMUTABLE.no_effect(NO_CLUSTER),
+        "Port of the cluster bus; 0 for the port plus 10000.";
+    cluster_announce_ip: text(""), "cluster-announce-ip", MUTABLE.no_effect(NO_CLUSTER),
+        "Address that other nodes are told.";
+    cluster_announce_hostname: text("", values::host_name), "cluster-announce-hostname",
+        MUTABLE.no_effect(NO_CLUSTER), "Host name that other nodes are told.";
+    cluster_announce_human_nodename: text("", values::node_name), "cluster-announce-human-nodename",
+        MUTABLE.since("7.2").no_effect(NO_CLUSTER), "Name that the log gives this node.";
+    cluster_announce_port: number(u16, 0, 0, 65535), "cluster-announce-port", MUTABLE.no_effect(NO_CLUSTER),
+        "Port that other nodes are told.";
+    cluster_announce_tls_port: number(u16, 0, 0, 65535), "cluster-announce-tls-port",
+        MUTABLE.no_effect(NO_CLUSTER), "TLS port that other nodes are told.";
+    cluster_announce_bus_port: number(u16, 0, 0, 65535), "cluster-announce-bus-port",
+        MUTABLE.no_effect(NO_CLUSTER), "Bus port that other nodes are told.";
+    cluster_preferred_endpoint_type: choice(EndpointType, EndpointType::Ip),
+        "cluster-preferred-endpoint-type", MUTABLE.no_effect(NO_CLUSTER),
+        "What clients are told to connect to.";
+    cluster_link_sendbuf_limit: number(u64, 0, 0, ULONG_MAX, MEMORY), "cluster-link-sendbuf-limit",
+        MUTABLE.no_effect(NO_CLUSTER), "Most unsent bytes to another node; 0 for no limit.";
+    cluster_migration_barrier: number(u32, 1, 0, INT_MAX), "cluster-migration-barrier",
+        MUTABLE.no_effect(NO_CLUSTER), "Replicas that a master keeps when others need one.";
+    cluster_allow_replica_migration: flag(true), "cluster-allow-replica-migration",
+        MUTABLE.no_effect(NO_CLUSTER), "Whether replicas move to masters without any.";
+    cluster_replica_validity_factor: number(u32, 10, 0, INT_MAX), "cluster-replica-validity-factor",
+        MUTABLE.alias("cluster-slave-validity-factor").no_effect(NO_CLUSTER),
+        "How old a replica's data may be for a failover.";
+    cluster_replica_no_failover: flag(false), "cluster-replica-no-failover",
+        MUTABLE.alias("cluster-slave-no-failover").no_effect(NO_CLUSTER),
+        "Whether this replica never becomes master by itself.";
+    cluster_require_full_coverage: flag(true), "cluster-require-full-coverage",
+        MUTABLE.no_effect(NO_CLUSTER), "Whether a cluster with uncovered slots refuses to serve.";
+    cluster_allow_reads_when_down: flag(false), "cluster-allow-reads-when-down",
+        MUTABLE.no_effect(NO_CLUSTER), "Whether a node reads while its cluster is down.";
+    cluster_allow_pubsubshard_when_down: flag(true), "cluster-allow-pubsubshard-when-down",
+        MUTABLE.no_effect(NO_CLUSTER), "Whether shard channels work while the cluster is down.";
+
+    // TLS
+    tls_port: number(u16, 0, 0, 65535), "tls-port", MUTABLE.refused(NO_TLS), "TLS port; 0 listens on none.";
+    tls_cert_file: text(""), "tls-cert-file", MUTABLE.refused(NO_TLS), "Certificate.";
+    tls_key_file: text(""), "tls-key-file", MUTABLE.refused(NO_TLS), "Key of the certificate.";
+    tls_key_file_pass: text(""), "tls-key-file-pass", MUTABLE.sensitive().refused(NO_TLS),
+        "Password of the key.";
+    tls_client_cert_file: text(""), "tls-client-cert-file", MUTABLE.refused(NO_TLS),
+        "Certificate for connections to other servers.";
+    tls_client_key_file: text(""), "tls-client-key-file", MUTABLE.refused(NO_TLS),
+        "Key of that certificate.";
+    tls_client_key_file_pass: text(""), "tls-client-key-file-pass", MUTABLE.sensitive().refused(NO_TLS),
+        "Password of that key.";
+    tls_dh_params_file: text(""), "tls-dh-params-file", MUTABLE.refused(NO_TLS), "Diffie-Hellman parameters.";
+    tls_ca_cert_file: text(""), "tls-ca-cert-file", MUTABLE.refused(NO_TLS),
+        "Certificates of trusted authorities.";
+    tls_ca_cert_dir: text(""), "tls-ca-cert-dir", MUTABLE.refused(NO_TLS),
+        "Directory of certificates of trusted authorities.";
+    tls_auth_clients: choice(TlsAuthClients, TlsAuthClients::Yes), "tls-auth-clients",
+        MUTABLE.no_effect(NO_TLS), "Whether clients must show a certificate.";
+    tls_replication: flag(false), "tls-replication", MUTABLE.refused(NO_TLS),
+        "Whether replication links use TLS.";
+    tls_cluster: flag(false), "tls-cluster", MUTABLE.refused(NO_TLS), "Whether the cluster bus uses TLS.";
+    tls_protocols: text(""), "tls-protocols", MUTABLE.no_effect(NO_TLS), "Versions of TLS allowed.";
+    tls_ciphers: text(""), "tls-ciphers", MUTABLE.no_effect(NO_TLS), "Ciphers of TLS 1.2.";
+    tls_ciphersuites: text(""), "tls-ciphersuites", MUTABLE.no_effect(NO_TLS), "Ciphers of TLS 1.3.";
+    tls_prefer_server_ciphers: flag(false), "tls-prefer-server-ciphers", MUTABLE.no_effect(NO_TLS),
+        "Whether the server's order of ciphers counts.";
+    tls_session_caching: flag(true), "tls-session-caching", MUTABLE.no_effect(NO_TLS),
+        "Whether sessions may be resumed.";
+    tls_session_cache_size: number(u32, 20480, 0, INT_MAX), "tls-session-cache-size",
+        MUTABLE.no_effect(NO_TLS), "Sessions kept for resuming; 0 for no limit.";
+    tls_session_cache_timeout: number(u32, 300, 0, INT_MAX), "tls-session-cache-timeout",
+        MUTABLE.no_effect(NO_TLS), "Seconds that a session may be resumed.";
+}
