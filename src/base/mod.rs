@@ -3,4 +3,5 @@
 pub mod counter;
 pub mod hash;
 pub mod number;
+pub mod random;
 pub mod text;
