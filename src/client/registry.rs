@@ -105,6 +105,15 @@ impl Shared {
         self.waker.wake();
     }
 
+    /// Whether the peer is on this machine: the unix socket or a loopback address.
+    pub fn is_local(&self) -> bool {
+        self.unix_socket
+            || self
+                .address
+                .parse::<std::net::SocketAddr>()
+                .is_ok_and(|address| address.ip().to_canonical().is_loopback())
+    }
+
     /// Whether someone asked it to close.
     pub fn is_killed(&self) -> bool {
         self.killed.load(Relaxed)

@@ -208,9 +208,9 @@ pub trait Server: Send + Sync {
     /// The registry of connections.
     fn clients(&self) -> &crate::client::registry::Registry;
     /// Changes parameters; all or nothing.
-    fn config_set(&self, pairs: &[(String, String)]) -> Result<(), String>;
+    fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError>;
     /// Writes the configuration file again.
-    fn config_rewrite(&self) -> Result<(), String>;
+    fn config_rewrite(&self) -> Result<(), CommandError>;
     /// Zeroes the statistics.
     fn reset_statistics(&self);
     /// The text of INFO for these sections (lower case; empty: the default ones).
@@ -227,6 +227,12 @@ pub trait Server: Send + Sync {
     fn latency_latest(&self) -> Vec<LatencyEvent>;
     /// Samples of one event: Unix seconds and milliseconds of latency.
     fn latency_history(&self, event: &str) -> Vec<(u64, u64)>;
+    /// A report on latency, for people.
+    fn latency_doctor(&self) -> String;
+    /// A drawing of an event's samples.
+    fn latency_graph(&self, event: &str) -> Option<String>;
+    /// A report on memory, for people.
+    fn memory_doctor(&self) -> String;
     /// Forgets events (all of them when empty); says how many.
     fn latency_reset(&self, events: &[String]) -> usize;
     /// Calls and latency buckets (upper bound in µs, cumulative count) of a command, by its position in the registry.

@@ -8,6 +8,7 @@ pub mod context;
 pub mod declaration;
 pub mod error;
 pub mod keys;
+pub mod server;
 pub mod string;
 pub mod table;
 

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use super::declaration::{Command, Run};
 
 /// The families, in the order of the documentation.
-static FAMILIES: &[&[&Command]] = &[super::connection::TABLE, super::string::TABLE];
+static FAMILIES: &[&[&Command]] = &[super::connection::TABLE, super::server::TABLE, super::string::TABLE];
 
 /// Every command and subcommand; a command's id is its position in `all`.
 pub struct Registry {

@@ -93,6 +93,12 @@ impl<'e> Keyspace<'e> {
         self.engine.dbs[self.db].as_deref().expect("a place implies a database").at(place)
     }
 
+    /// Bytes that the entry at a place takes, with its share of the table.
+    pub fn memory_bytes(&self, place: Place) -> usize {
+        const TABLE_BYTES_PER_KEY: usize = 12;
+        self.entry(place).memory_bytes() + TABLE_BYTES_PER_KEY
+    }
+
     /// Type and encoding of the entry at a place.
     pub fn kind(&self, place: Place) -> Kind {
         Kind(self.entry(place).kind())

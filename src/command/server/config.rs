@@ -1,0 +1,108 @@
+//! CONFIG: parameters read, changed and written back.
+
+use super::super::context::SessionCx;
+use super::super::declaration::{Command, CommandResult, Flags, Group};
+use super::super::error::CommandError;
+use super::super::{Args, Out};
+use super::reply_help;
+use crate::config::live;
+
+const GROUP: Group = Group::Server;
+const FLAGS: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE);
+
+/// `CONFIG subcommand`
+pub(super) static CONFIG: Command = Command::new("config", GROUP, -2)
+    .doc("2.0.0", "", "Holds the commands for the server's configuration.")
+    .complexity("Depends on subcommand.")
+    .container(&[&GET, &HELP, &RESETSTAT, &REWRITE, &SET]);
+
+/// `CONFIG GET parameter [parameter ...]`
+static GET: Command = Command::sub("config|get", "get", GROUP, -3)
+    .flags(FLAGS)
+    .doc("2.0.0", "parameter [parameter ...]", "Answers the values of parameters that match patterns.")
+    .complexity("O(N) when N is the number of configuration parameters provided")
+    .history(&[("7.0.0", "Takes several parameters in one call")])
+    .on_session(get);
+
+fn get(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let patterns: Vec<&[u8]> = args.from(2).collect();
+    let rows = live::get(cx.config, &patterns);
+    out.map(rows.len());
+    for (name, value) in rows {
+        out.bulk(name.as_bytes());
+        out.bulk(value.as_bytes());
+    }
+    Ok(())
+}
+
+/// `CONFIG SET parameter value [parameter value ...]`
+static SET: Command = Command::sub("config|set", "set", GROUP, -4)
+    .flags(FLAGS)
+    .doc("2.0.0", "<parameter value> [parameter value ...]", "Changes parameters, all or none.")
+    .complexity("O(N) when N is the number of configuration parameters provided")
+    .history(&[("7.0.0", "Takes several parameters in one call.")])
+    .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+    .on_session(set);
+
+fn set(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if args.len() % 2 != 0 {
+        return Err(CommandError::Arity("config|set"));
+    }
+    let words: Vec<String> =
+        args.from(2).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    let pairs: Vec<(String, String)> =
+        words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+    cx.server.config_set(&pairs, cx.client.shared.is_local())?;
+    out.ok();
+    Ok(())
+}
+
+/// `CONFIG REWRITE`
+static REWRITE: Command = Command::sub("config|rewrite", "rewrite", GROUP, 2)
+    .flags(FLAGS)
+    .doc("2.8.0", "", "Writes the parameters that changed into the configuration file.")
+    .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+    .on_session(rewrite);
+
+fn rewrite(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
+    cx.server.config_rewrite()?;
+    out.ok();
+    Ok(())
+}
+
+/// `CONFIG RESETSTAT`
+static RESETSTAT: Command = Command::sub("config|resetstat", "resetstat", GROUP, 2)
+    .flags(FLAGS)
+    .doc("2.0.0", "", "Zeroes the statistics that INFO shows.")
+    .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+    .on_session(resetstat);
+
+fn resetstat(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
+    cx.server.reset_statistics();
+    out.ok();
+    Ok(())
+}
+
+/// `CONFIG HELP`
+static HELP: Command = Command::sub("config|help", "help", GROUP, 2)
+    .flags(Flags::LOADING.or(Flags::STALE))
+    .doc("5.0.0", "", "Explains the subcommands of CONFIG.")
+    .on_session(help);
+
+fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
+    reply_help(
+        "CONFIG",
+        &[
+            "GET <pattern>",
+            "    Parameters whose names match the pattern, with their values.",
+            "SET <directive> <value>",
+            "    Changes parameters, all of them or none.",
+            "RESETSTAT",
+            "    Zeroes the statistics that INFO shows.",
+            "REWRITE",
+            "    Writes the changes into the configuration file.",
+        ],
+        out,
+    );
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! INFO, TIME, LOLWUT, SHUTDOWN.
+
+use super::super::context::{After, SessionCx};
+use super::super::declaration::{Categories, Command, CommandResult, Flags, Group};
+use super::super::error::CommandError;
+use super::super::{Args, Out};
+
+/// `INFO [section [section ...]]`
+pub(super) static INFO: Command = Command::new("info", Group::Server, -1)
+    .flags(Flags::LOADING.or(Flags::STALE))
+    .categories(Categories::DANGEROUS)
+    .doc("1.0.0", "[section [section ...]]", "Answers facts and statistics of the server.")
+    .history(&[("7.0.0", "Takes several sections in one call.")])
+    .tips(&[
+        "nondeterministic_output",
+        "request_policy:all_shards",
+        "response_policy:special",
+    ])
+    .on_session(info);
+
+fn info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let sections: Vec<String> =
+        args.from(1).map(|name| String::from_utf8_lossy(name).to_ascii_lowercase()).collect();
+    out.verbatim("txt", cx.server.info(&sections));
+    Ok(())
+}
+
+/// `TIME`
+pub(super) static TIME: Command = Command::new("time", Group::Server, 1)
+    .flags(Flags::LOADING.or(Flags::STALE).or(Flags::FAST))
+    .doc("2.6.0", "", "Answers the time: seconds since the epoch and microseconds of this second.")
+    .tips(&["nondeterministic_output"])
+    .on_session(time);
+
+fn time(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
+    let unix_us = cx.server.unix_us();
+    out.array(2);
+    out.bulk_integer((unix_us / 1_000_000) as i64);
+    out.bulk_integer((unix_us % 1_000_000) as i64);
+    Ok(())
+}
+
+/// `LOLWUT [VERSION version]`
+pub(super) static LOLWUT: Command = Command::new("lolwut", Group::Server, -1)
+    .flags(Flags::READONLY.or(Flags::FAST))
+    .categories(Categories::READ)
+    .doc("5.0.0", "[VERSION version]", "Draws something, and names the version.")
+    .on_session(lolwut);
+
+/// Columns of basalt: prisms of differing height, as they stand at a coast, drawn from the clock's low bits.
+fn lolwut(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    const COLUMNS: usize = 12;
+    const ROWS: usize = 8;
+    if args.len() == 3 && args.is(1, "version") {
+        args.integer(2)?;
+    }
+    let mut random = crate::base::random::Random::new(cx.server.unix_us());
+    let heights: Vec<usize> =
+        (0..COLUMNS).map(|_| 1 + random.below(ROWS as u64 - 1) as usize).collect();
+    let mut drawing = String::new();
+    for row in (0..=ROWS).rev() {
+        for &height in &heights {
+            drawing.push_str(match row {
+                _ if row == height => " ____ ",
+                _ if row < height => "|    |",
+                _ => "      ",
+            });
+        }
+        drawing.push('\n');
+    }
+    drawing.push_str(&format!("\nRedis ver. 7.4.0\nbasalt ver. {}\n", env!("CARGO_PKG_VERSION")));
+    out.verbatim("txt", drawing);
+    Ok(())
+}
+
+/// `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]`
+pub(super) static SHUTDOWN: Command = Command::new("shutdown", Group::Server, -1)
+    .flags(
+        Flags::ADMIN
+            .or(Flags::NOSCRIPT)
+            .or(Flags::LOADING)
+            .or(Flags::STALE)
+            .or(Flags::NO_MULTI)
+            .or(Flags::ALLOW_BUSY),
+    )
+    .doc("1.0.0", "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]", "Stops the server.")
+    .complexity("O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)")
+    .history(&[("7.0.0", "Added the `NOW`, `FORCE` and `ABORT` modifiers.")])
+    .on_session(shutdown);
+
+fn shutdown(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
+    let (mut save, mut abort, mut other) = (false, false, false);
+    for index in 1..args.len() {
+        if args.is(index, "save") && !other {
+            save = true;
+        } else if args.is(index, "abort") {
+            abort = true;
+        } else if args.is(index, "nosave") && !save
+            || args.is(index, "now")
+            || args.is(index, "force")
+        {
+            other = true;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    if abort && (save || other) {
+        return Err(CommandError::Syntax);
+    }
+    if abort {
+        return Err("ERR No shutdown in progress.".into());
+    }
+    if save {
+        cx.server.log("SHUTDOWN SAVE was asked for, but nothing can be saved yet");
+        return Err("ERR Errors trying to SHUTDOWN. Check logs.".into());
+    }
+    cx.after = After::Shutdown;
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! The server itself: its configuration, its statistics, its logs and its memory.
+
+mod config;
+mod info;
+mod latency;
+mod memory;
+mod slowlog;
+
+use super::declaration::Command;
+use super::{Args, Out};
+
+pub(super) static TABLE: &[&Command] = &[
+    &config::CONFIG,
+    &info::INFO,
+    &info::LOLWUT,
+    &info::SHUTDOWN,
+    &info::TIME,
+    &latency::LATENCY,
+    &memory::MEMORY,
+    &slowlog::SLOWLOG,
+];
+
+/// The answer of every `… HELP`: a title, the lines of the container, and how to get help.
+pub(super) fn reply_help(container: &str, lines: &[&str], out: &mut Out) {
+    out.array(lines.len() + 3);
+    out.simple(&format!(
+        "{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
+    ));
+    for line in lines {
+        out.simple(line);
+    }
+    out.simple("HELP");
+    out.simple("    Print this help.");
+}
+
+/// An argument as text; what is no UTF-8 is replaced, since no name or number has such bytes.
+pub(super) fn text(args: &Args<'_>, index: usize) -> String {
+    String::from_utf8_lossy(args.get(index)).into_owned()
+}

@@ -1,0 +1,109 @@
+//! SLOWLOG: the commands that took long.
+
+use super::super::context::SessionCx;
+use super::super::declaration::{Command, CommandResult, Flags, Group};
+use super::super::error::CommandError;
+use super::super::{Args, Out};
+use super::reply_help;
+
+const GROUP: Group = Group::Server;
+const FLAGS: Flags = Flags::ADMIN.or(Flags::LOADING).or(Flags::STALE);
+
+/// Entries that SLOWLOG GET answers when no count is given.
+const COUNT_DEFAULT: usize = 10;
+
+/// `SLOWLOG subcommand`
+pub(super) static SLOWLOG: Command = Command::new("slowlog", GROUP, -2)
+    .doc("2.2.12", "", "Holds the commands for the slow log.")
+    .complexity("Depends on subcommand.")
+    .container(&[&GET, &HELP, &LEN, &RESET]);
+
+/// `SLOWLOG GET [count]`
+static GET: Command = Command::sub("slowlog|get", "get", GROUP, -2)
+    .flags(FLAGS)
+    .doc("2.2.12", "[count]", "Answers entries of the slow log, the newest first.")
+    .complexity("O(N) where N is the number of entries returned")
+    .history(&[("4.0.0", "Added client IP address, port and name to the reply.")])
+    .tips(&["request_policy:all_nodes", "nondeterministic_output"])
+    .on_session(get);
+
+fn get(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let count = match args.len() {
+        2 => COUNT_DEFAULT,
+        3 => match args.integer(2) {
+            Ok(-1) => usize::MAX,
+            Ok(count) if count >= 0 => count as usize,
+            _ => return Err("ERR count should be greater than or equal to -1".into()),
+        },
+        _ => return Err(CommandError::Arity("slowlog|get")),
+    };
+    let entries = cx.server.slowlog(count);
+    out.array(entries.len());
+    for entry in entries {
+        out.array(6);
+        out.integer(entry.id as i64);
+        out.integer(entry.at_s as i64);
+        out.integer(entry.duration_us as i64);
+        out.array(entry.arguments.len());
+        for argument in &entry.arguments {
+            out.bulk(argument);
+        }
+        out.bulk(entry.address.as_bytes());
+        out.bulk(entry.name.as_bytes());
+    }
+    Ok(())
+}
+
+/// `SLOWLOG LEN`
+static LEN: Command = Command::sub("slowlog|len", "len", GROUP, 2)
+    .flags(FLAGS)
+    .doc("2.2.12", "", "Answers how many entries the slow log has.")
+    .tips(&[
+        "request_policy:all_nodes",
+        "response_policy:agg_sum",
+        "nondeterministic_output",
+    ])
+    .on_session(len);
+
+fn len(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
+    out.integer(cx.server.slowlog_len() as i64);
+    Ok(())
+}
+
+/// `SLOWLOG RESET`
+static RESET: Command = Command::sub("slowlog|reset", "reset", GROUP, 2)
+    .flags(FLAGS)
+    .doc("2.2.12", "", "Empties the slow log.")
+    .complexity("O(N) where N is the number of entries in the slowlog")
+    .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+    .on_session(reset);
+
+fn reset(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
+    cx.server.slowlog_reset();
+    out.ok();
+    Ok(())
+}
+
+/// `SLOWLOG HELP`
+static HELP: Command = Command::sub("slowlog|help", "help", GROUP, 2)
+    .flags(Flags::LOADING.or(Flags::STALE))
+    .doc("6.2.0", "", "Explains the subcommands of SLOWLOG.")
+    .on_session(help);
+
+fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
+    reply_help(
+        "SLOWLOG",
+        &[
+            "GET [<count>]",
+            "    Entries, the newest first (10 of them, or as many as asked for; -1: all).",
+            "    An entry has a number, a time, a duration in microseconds, the arguments,",
+            "    and the address and name of the client.",
+            "LEN",
+            "    How many entries there are.",
+            "RESET",
+            "    Forgets them.",
+        ],
+        out,
+    );
+    Ok(())
+}
