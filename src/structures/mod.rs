@@ -1,3 +1,6 @@
 //! Bytes and numbers: tables, entries, wheels. With shard/ownership the only home of unsafe code.
 
 pub mod account;
+pub mod block;
+pub mod entry;
+pub mod table;

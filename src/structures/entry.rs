@@ -1,0 +1,681 @@
+//! One allocation for a key and its value.
+//!
+//! ```text
+//! 0      1       2      3
+//! kind | flags | klen | vlen | [klen u32] [vlen u32] | [deadline u48] | key | value
+//! ```
+//!
+//! `klen` and `vlen` are 255 when the length stands in the u32 that follows. The deadline is there
+//! only if one is set. The value is one of four: bytes, whose number is `vlen`; an integer of 8
+//! bytes; or, aligned to 8, the handle of a [`Block`] or of a boxed object of the caller's. What `kind`
+//! and three of the flags mean is the caller's affair.
+//!
+//! Invariants: the allocation has exactly the allocator's size class for the content, so its size is
+//! computed, never stored, and a change that stays within the class is made in place; the entry owns
+//! its block or object.
+
+#![expect(unsafe_code, reason = "a packed layout behind a thin pointer")]
+
+#[cfg(test)]
+mod tests;
+
+use std::alloc::{self, Layout};
+use std::marker::PhantomData;
+use std::mem;
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use crate::structures::account::size_class;
+use crate::structures::block::Block;
+use crate::structures::table::Stored;
+
+/// An owned key with its value. `O` is what a value may be besides bytes and integers.
+pub struct Entry<O> {
+    address: NonNull<u8>,
+    _owns: PhantomData<Box<O>>,
+}
+
+const _: () = assert!(size_of::<Option<Entry<()>>>() == 8);
+
+/// A borrowed [`Entry`].
+pub struct EntryRef<'a, O> {
+    address: NonNull<u8>,
+    _borrows: PhantomData<&'a O>,
+}
+
+/// What an entry holds.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Value<'a, O> {
+    /// A number, kept as such.
+    Integer(i64),
+    /// Bytes beside the key.
+    Bytes(&'a [u8]),
+    /// Bytes elsewhere, shared.
+    Block(&'a Block),
+    /// The caller's own kind of value.
+    Object(&'a O),
+}
+
+impl<O> Clone for Value<'_, O> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<O> Copy for Value<'_, O> {}
+
+/// The three flags that the caller may use.
+pub const CALLER_FLAGS: u8 = 0b1110_0000;
+
+/// The latest deadline that can be kept: in the year 10889.
+pub const DEADLINE_MAX: u64 = (1 << 48) - 1;
+
+const DEADLINE: u8 = 1;
+const KEY_LONG: u8 = 2;
+const VALUE_LONG: u8 = 4;
+const FORM: u8 = 0b0001_1000;
+
+/// Handles have the higher bit of the form, and only they.
+const FORM_BYTES: u8 = 0;
+const FORM_INTEGER: u8 = 0b0000_1000;
+const FORM_BLOCK: u8 = 0b0001_0000;
+const FORM_OBJECT: u8 = 0b0001_1000;
+
+const ALIGN: usize = 8;
+/// Lengths from this one on stand in a word of their own.
+const LONG: usize = 255;
+
+/// Where the key begins, by the three lowest flags: four bytes of header, six of deadline, four for
+/// each long length.
+static KEY_AT: [u8; 8] = [4, 10, 8, 14, 8, 14, 12, 18];
+
+/// Where everything in an entry is, and how large it is.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// The deadline, long and form bits.
+    flags: u8,
+    key_len: usize,
+    /// Of bytes; 8 for other forms.
+    value_len: usize,
+}
+
+impl Shape {
+    fn new(form: u8, key_len: usize, value_len: usize, deadline: bool) -> Self {
+        assert!(u32::try_from(key_len).is_ok() && u32::try_from(value_len).is_ok());
+        let mut flags = form;
+        if deadline {
+            flags |= DEADLINE;
+        }
+        if key_len >= LONG {
+            flags |= KEY_LONG;
+        }
+        if value_len >= LONG {
+            flags |= VALUE_LONG;
+        }
+        Self {
+            flags,
+            key_len,
+            value_len,
+        }
+    }
+
+    #[inline]
+    fn key_at(self) -> usize {
+        usize::from(KEY_AT[usize::from(self.flags & 7)])
+    }
+
+    #[inline]
+    fn value_at(self) -> usize {
+        let end = self.key_at() + self.key_len;
+        if self.flags & FORM_BLOCK != 0 {
+            end.next_multiple_of(ALIGN)
+        } else {
+            end
+        }
+    }
+
+    #[inline]
+    fn class(self) -> usize {
+        size_class(self.value_at() + self.value_len)
+    }
+
+    #[inline]
+    fn layout(self) -> Layout {
+        Layout::from_size_align(self.class(), ALIGN).expect("lengths are below 2^32")
+    }
+
+    fn deadline_at(self) -> usize {
+        self.key_at() - 6
+    }
+}
+
+impl<O> Entry<O> {
+    /// An entry with bytes for a value.
+    #[must_use]
+    pub fn bytes(kind: u8, key: &[u8], value: &[u8], deadline: Option<u64>) -> Self {
+        let entry = Self::build(kind, key, FORM_BYTES, value.len(), deadline);
+        // SAFETY: the value's bytes are within fresh memory.
+        unsafe { ptr::copy_nonoverlapping(value.as_ptr(), entry.value_ptr(), value.len()) };
+        entry
+    }
+
+    /// An entry with a number for a value.
+    #[must_use]
+    pub fn integer(kind: u8, key: &[u8], value: i64, deadline: Option<u64>) -> Self {
+        let entry = Self::build(kind, key, FORM_INTEGER, 8, deadline);
+        // SAFETY: eight bytes are there for it.
+        unsafe { entry.value_ptr().cast::<i64>().write_unaligned(value) };
+        entry
+    }
+
+    /// An entry with a shared block for a value.
+    #[must_use]
+    pub fn block(kind: u8, key: &[u8], value: Block, deadline: Option<u64>) -> Self {
+        let entry = Self::build(kind, key, FORM_BLOCK, 8, deadline);
+        // SAFETY: eight aligned bytes are there for it.
+        unsafe { entry.value_ptr().cast::<Block>().write(value) };
+        entry
+    }
+
+    /// An entry with an object of the caller's for a value.
+    #[must_use]
+    pub fn object(kind: u8, key: &[u8], value: Box<O>, deadline: Option<u64>) -> Self {
+        let entry = Self::build(kind, key, FORM_OBJECT, 8, deadline);
+        // SAFETY: eight aligned bytes are there for it.
+        unsafe { entry.value_ptr().cast::<Box<O>>().write(value) };
+        entry
+    }
+
+    /// Looks at the entry.
+    #[inline]
+    #[must_use]
+    pub fn view(&self) -> EntryRef<'_, O> {
+        EntryRef {
+            address: self.address,
+            _borrows: PhantomData,
+        }
+    }
+
+    /// Makes the value a copy of `value`, whatever it was.
+    pub fn set_bytes(&mut self, value: &[u8]) {
+        self.set_form(FORM_BYTES, value.len(), 0);
+        // SAFETY: room for the bytes has been made, and `&mut self` excludes that `value` is within.
+        unsafe { ptr::copy_nonoverlapping(value.as_ptr(), self.value_ptr(), value.len()) };
+    }
+
+    /// Makes the value a number.
+    pub fn set_integer(&mut self, value: i64) {
+        self.set_form(FORM_INTEGER, 8, 0);
+        // SAFETY: eight bytes are there for it.
+        unsafe { self.value_ptr().cast::<i64>().write_unaligned(value) };
+    }
+
+    /// Makes the value a shared block.
+    pub fn set_block(&mut self, value: Block) {
+        self.set_form(FORM_BLOCK, 8, 0);
+        // SAFETY: eight aligned bytes are there for it; what they held has been dropped.
+        unsafe { self.value_ptr().cast::<Block>().write(value) };
+    }
+
+    /// Makes the value an object.
+    pub fn set_object(&mut self, value: Box<O>) {
+        self.set_form(FORM_OBJECT, 8, 0);
+        // SAFETY: eight aligned bytes are there for it; what they held has been dropped.
+        unsafe { self.value_ptr().cast::<Box<O>>().write(value) };
+    }
+
+    /// Sets the length of a value that is bytes; new bytes are zero. Any other value becomes that many
+    /// zero bytes.
+    pub fn resize_bytes(&mut self, len: usize) {
+        let kept = match self.view().value() {
+            Value::Bytes(bytes) => bytes.len().min(len),
+            _ => 0,
+        };
+        self.set_form(FORM_BYTES, len, kept);
+        // SAFETY: within the room made for `len` bytes.
+        unsafe { ptr::write_bytes(self.value_ptr().add(kept), 0, len - kept) };
+    }
+
+    /// The value's bytes for writing, if it is bytes.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        let shape = self.shape();
+        // SAFETY: initialised bytes of this entry, borrowed with it.
+        (shape.flags & FORM == FORM_BYTES)
+            .then(|| unsafe { slice::from_raw_parts_mut(self.value_ptr(), shape.value_len) })
+    }
+
+    /// The block for writing, if the value is one.
+    pub fn block_mut(&mut self) -> Option<&mut Block> {
+        // SAFETY: the form says what lies there, aligned.
+        (self.shape().flags & FORM == FORM_BLOCK)
+            .then(|| unsafe { &mut *self.value_ptr().cast::<Block>() })
+    }
+
+    /// The object for writing, if the value is one.
+    #[inline]
+    pub fn object_mut(&mut self) -> Option<&mut O> {
+        // SAFETY: the form says what lies there, aligned.
+        (self.shape().flags & FORM == FORM_OBJECT)
+            .then(|| unsafe { &mut **self.value_ptr().cast::<Box<O>>() })
+    }
+
+    /// The object, if the value is one; else the entry is dropped.
+    #[must_use]
+    pub fn into_object(mut self) -> Option<Box<O>> {
+        let shape = self.shape();
+        if shape.flags & FORM != FORM_OBJECT {
+            return None;
+        }
+        // SAFETY: the form says what lies there; it is taken once, as the entry is an integer after.
+        unsafe {
+            let object = self.value_ptr().cast::<Box<O>>().read();
+            self.forget_value();
+            Some(object)
+        }
+    }
+
+    /// Sets when the entry expires, in milliseconds, or that it does not. The value stays.
+    pub fn set_deadline(&mut self, deadline: Option<u64>) {
+        let old = self.shape();
+        let has = old.flags & DEADLINE != 0;
+        if has != deadline.is_some() {
+            let form = old.flags & FORM;
+            let new = Shape::new(form, old.key_len, old.value_len, deadline.is_some());
+            self.reshape(new, old.value_len);
+        }
+        self.write_deadline(deadline);
+    }
+
+    /// Sets the caller's byte.
+    #[inline]
+    pub fn set_kind(&mut self, kind: u8) {
+        // SAFETY: the first byte of the header.
+        unsafe { self.address.write(kind) };
+    }
+
+    /// Sets or clears some of the caller's flags, see [`CALLER_FLAGS`].
+    pub fn set_flag(&mut self, flag: u8, on: bool) {
+        debug_assert_eq!(flag & !CALLER_FLAGS, 0);
+        let flag = flag & CALLER_FLAGS;
+        let flags = self.view().header()[1];
+        // SAFETY: the second byte of the header.
+        unsafe {
+            self.address
+                .add(1)
+                .write(if on { flags | flag } else { flags & !flag })
+        };
+    }
+
+    /// The same entry under another key.
+    #[must_use]
+    pub fn with_key(mut self, key: &[u8]) -> Self {
+        let view = self.view();
+        let shape = self.shape();
+        let [kind, flags, ..] = view.header();
+        let mut copy = Self::build(
+            kind,
+            key,
+            shape.flags & FORM,
+            shape.value_len,
+            view.deadline(),
+        );
+        copy.set_flag(flags & CALLER_FLAGS, true);
+        // SAFETY: the same number of bytes at either place; what they may own moves with them, and is
+        // forgotten here.
+        unsafe {
+            ptr::copy_nonoverlapping(self.value_ptr(), copy.value_ptr(), shape.value_len);
+            if shape.flags & FORM_BLOCK != 0 {
+                self.forget_value();
+            }
+        }
+        copy
+    }
+
+    /// A fresh entry whose value is yet to be written.
+    fn build(kind: u8, key: &[u8], form: u8, value_len: usize, deadline: Option<u64>) -> Self {
+        let shape = Shape::new(form, key.len(), value_len, deadline.is_some());
+        let mut entry = Self {
+            address: allocate(shape),
+            _owns: PhantomData,
+        };
+        // SAFETY: header and key are within fresh memory of the shape's size.
+        unsafe {
+            entry.write_header(kind, 0, shape);
+            let key_at = entry.address.add(shape.key_at()).as_ptr();
+            ptr::copy_nonoverlapping(key.as_ptr(), key_at, key.len());
+        }
+        entry.write_deadline(deadline);
+        entry
+    }
+
+    #[inline]
+    fn shape(&self) -> Shape {
+        self.view().shape()
+    }
+
+    #[inline]
+    fn value_ptr(&self) -> *mut u8 {
+        // SAFETY: within the allocation.
+        unsafe { self.address.add(self.shape().value_at()).as_ptr() }
+    }
+
+    /// Drops the value and makes room for another form, with the first `kept` bytes of the old one.
+    fn set_form(&mut self, form: u8, value_len: usize, kept: usize) {
+        let old = self.shape();
+        let new = Shape::new(form, old.key_len, value_len, old.flags & DEADLINE != 0);
+        // SAFETY: what is dropped here is no longer owned: the shape changes before anything can look,
+        // as dropping cannot fail in between but for a panic, for which it is forgotten first.
+        unsafe {
+            match old.flags & FORM {
+                FORM_BLOCK => {
+                    let block = self.value_ptr().cast::<Block>().read();
+                    self.forget_value();
+                    drop(block);
+                }
+                FORM_OBJECT => {
+                    let object = self.value_ptr().cast::<Box<O>>().read();
+                    self.forget_value();
+                    drop(object);
+                }
+                _ => {}
+            }
+        }
+        self.reshape(new, kept);
+    }
+
+    /// Makes a handle's entry own nothing: eight bytes that mean a number.
+    ///
+    /// # Safety
+    /// The value is a handle, and somebody else owns what it names.
+    unsafe fn forget_value(&mut self) {
+        let old = self.shape();
+        let new = Shape {
+            flags: old.flags & !FORM | FORM_INTEGER,
+            ..old
+        };
+        // A number is not aligned, so the class may differ from the handle's.
+        self.reshape(new, 8);
+    }
+
+    /// Lays the entry out anew, with the key, the deadline and the first `kept` bytes of the value.
+    fn reshape(&mut self, new: Shape, kept: usize) {
+        let old = self.shape();
+        let view = self.view();
+        let ([kind, flags, ..], deadline) = (view.header(), view.deadline());
+        let (old_layout, new_layout) = (old.layout(), new.layout());
+        let from = self.address;
+        // SAFETY: both shapes lie within their allocations; where they are the same one, the copies
+        // allow overlap, and the part that moves towards the other's old place goes second.
+        unsafe {
+            let copy_key = |to: NonNull<u8>| {
+                ptr::copy(
+                    from.add(old.key_at()).as_ptr(),
+                    to.add(new.key_at()).as_ptr(),
+                    old.key_len,
+                );
+            };
+            let copy_value = |to: NonNull<u8>| {
+                ptr::copy(
+                    from.add(old.value_at()).as_ptr(),
+                    to.add(new.value_at()).as_ptr(),
+                    kept,
+                );
+            };
+            if old_layout == new_layout {
+                if new.key_at() > old.key_at() {
+                    copy_value(from);
+                    copy_key(from);
+                } else {
+                    if new.key_at() < old.key_at() {
+                        copy_key(from);
+                    }
+                    if new.value_at() != old.value_at() {
+                        copy_value(from);
+                    }
+                }
+            } else {
+                let to = allocate(new);
+                copy_key(to);
+                copy_value(to);
+                alloc::dealloc(from.as_ptr(), old_layout);
+                self.address = to;
+            }
+            self.write_header(kind, flags & CALLER_FLAGS, new);
+        }
+        self.write_deadline(deadline);
+    }
+
+    /// # Safety
+    /// The allocation has the class of `shape`.
+    unsafe fn write_header(&mut self, kind: u8, caller_flags: u8, shape: Shape) {
+        let value_len = if shape.flags & FORM == FORM_BYTES {
+            shape.value_len
+        } else {
+            0
+        };
+        let (key_short, value_short) = (shape.key_len.min(LONG), value_len.min(LONG));
+        // SAFETY: the header is part of every shape.
+        unsafe {
+            self.address.cast::<[u8; 4]>().write([
+                kind,
+                shape.flags | caller_flags,
+                key_short as u8,
+                value_short as u8,
+            ]);
+            let mut at = self.address.add(4);
+            if shape.flags & KEY_LONG != 0 {
+                at.cast::<u32>().write_unaligned(shape.key_len as u32);
+                at = at.add(4);
+            }
+            if shape.flags & VALUE_LONG != 0 {
+                at.cast::<u32>().write_unaligned(value_len as u32);
+            }
+        }
+    }
+
+    /// Writes the deadline where the shape has room for one.
+    fn write_deadline(&mut self, deadline: Option<u64>) {
+        let shape = self.shape();
+        if let Some(deadline) = deadline
+            && shape.flags & DEADLINE != 0
+        {
+            let [low @ .., _, _] = deadline.min(DEADLINE_MAX).to_le_bytes();
+            // SAFETY: six bytes before the key are the deadline's.
+            unsafe {
+                self.address
+                    .add(shape.deadline_at())
+                    .cast::<[u8; 6]>()
+                    .write(low)
+            };
+        }
+    }
+}
+
+fn allocate(shape: Shape) -> NonNull<u8> {
+    let layout = shape.layout();
+    // SAFETY: a class is eight bytes at least.
+    let memory = unsafe { alloc::alloc(layout) };
+    NonNull::new(memory).unwrap_or_else(|| alloc::handle_alloc_error(layout))
+}
+
+impl<O> Drop for Entry<O> {
+    fn drop(&mut self) {
+        let shape = self.shape();
+        // SAFETY: the form says what is owned; nobody can look at the entry any more.
+        unsafe {
+            match shape.flags & FORM {
+                FORM_BLOCK => ptr::drop_in_place(self.value_ptr().cast::<Block>()),
+                FORM_OBJECT => ptr::drop_in_place(self.value_ptr().cast::<Box<O>>()),
+                _ => {}
+            }
+            alloc::dealloc(self.address.as_ptr(), shape.layout());
+        }
+    }
+}
+
+// SAFETY: an entry owns plain bytes, a block that may change threads, or a box.
+unsafe impl<O: Send> Send for Entry<O> {}
+
+// SAFETY: the address of the allocation is the entry; all reading goes through it.
+unsafe impl<O: Send> Stored for Entry<O> {
+    type Ref<'a>
+        = EntryRef<'a, O>
+    where
+        O: 'a;
+
+    #[inline]
+    fn into_raw(self) -> NonNull<u8> {
+        let address = self.address;
+        mem::forget(self);
+        address
+    }
+
+    #[inline]
+    unsafe fn from_raw(address: NonNull<u8>) -> Self {
+        Self {
+            address,
+            _owns: PhantomData,
+        }
+    }
+
+    #[inline]
+    unsafe fn borrow<'a>(address: NonNull<u8>) -> EntryRef<'a, O>
+    where
+        O: 'a,
+    {
+        EntryRef {
+            address,
+            _borrows: PhantomData,
+        }
+    }
+
+    #[inline]
+    fn key<'a>(view: EntryRef<'a, O>) -> &'a [u8]
+    where
+        O: 'a,
+    {
+        view.key()
+    }
+}
+
+impl<'a, O> EntryRef<'a, O> {
+    /// The key.
+    #[inline]
+    #[must_use]
+    pub fn key(self) -> &'a [u8] {
+        let [_, flags, short, _] = self.header();
+        let at = usize::from(KEY_AT[usize::from(flags & 7)]);
+        let len = if flags & KEY_LONG == 0 {
+            usize::from(short)
+        } else {
+            self.long(4)
+        };
+        // SAFETY: initialised bytes of the entry, borrowed for `'a`.
+        unsafe { slice::from_raw_parts(self.address.add(at).as_ptr(), len) }
+    }
+
+    /// The caller's byte.
+    #[inline]
+    #[must_use]
+    pub fn kind(self) -> u8 {
+        self.header()[0]
+    }
+
+    /// The caller's flags, see [`CALLER_FLAGS`].
+    #[inline]
+    #[must_use]
+    pub fn flags(self) -> u8 {
+        self.header()[1] & CALLER_FLAGS
+    }
+
+    /// When the entry expires, in milliseconds.
+    #[inline]
+    #[must_use]
+    pub fn deadline(self) -> Option<u64> {
+        let flags = self.header()[1];
+        if flags & DEADLINE == 0 {
+            return None;
+        }
+        let at = usize::from(KEY_AT[usize::from(flags & 7)]) - 6;
+        // SAFETY: the flag says that six bytes before the key are a deadline.
+        let [a, b, c, d, e, f] = unsafe { self.address.add(at).cast::<[u8; 6]>().read() };
+        Some(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
+    }
+
+    /// The value.
+    #[inline]
+    #[must_use]
+    pub fn value(self) -> Value<'a, O> {
+        let shape = self.shape();
+        // SAFETY: the form says what lies there; handles are aligned; all is borrowed for `'a`.
+        unsafe {
+            let at = self.address.add(shape.value_at()).as_ptr();
+            match shape.flags & FORM {
+                FORM_BYTES => Value::Bytes(slice::from_raw_parts(at, shape.value_len)),
+                FORM_INTEGER => Value::Integer(at.cast::<i64>().read_unaligned()),
+                FORM_BLOCK => Value::Block(&*at.cast::<Block>()),
+                _ => Value::Object(&**at.cast::<Box<O>>()),
+            }
+        }
+    }
+
+    /// What the allocator has set aside for the entry, with its block or box, but without what
+    /// an object owns beyond its box.
+    #[must_use]
+    pub fn memory_bytes(self) -> usize {
+        let beyond = match self.value() {
+            Value::Integer(_) | Value::Bytes(_) => 0,
+            Value::Block(block) => block.memory_bytes(),
+            Value::Object(_) => match size_of::<O>() {
+                0 => 0,
+                size => size_class(size),
+            },
+        };
+        self.shape().class() + beyond
+    }
+
+    #[inline]
+    fn header(self) -> [u8; 4] {
+        // SAFETY: every entry begins with a header.
+        unsafe { self.address.cast::<[u8; 4]>().read() }
+    }
+
+    /// The length that stands at `at`.
+    #[cold]
+    fn long(self, at: usize) -> usize {
+        // SAFETY: callers have seen the flag that says so.
+        unsafe { self.address.add(at).cast::<u32>().read_unaligned() as usize }
+    }
+
+    #[inline]
+    fn shape(self) -> Shape {
+        let [_, flags, key_short, value_short] = self.header();
+        let mut shape = Shape {
+            flags: flags & !CALLER_FLAGS,
+            key_len: usize::from(key_short),
+            value_len: if flags & FORM == FORM_BYTES {
+                usize::from(value_short)
+            } else {
+                8
+            },
+        };
+        if flags & KEY_LONG != 0 {
+            shape.key_len = self.long(4);
+        }
+        if flags & VALUE_LONG != 0 {
+            shape.value_len = self.long(if flags & KEY_LONG != 0 { 8 } else { 4 });
+        }
+        shape
+    }
+}
+
+impl<O> Clone for EntryRef<'_, O> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<O> Copy for EntryRef<'_, O> {}

@@ -1,0 +1,218 @@
+//! The directory of a table, the pool that directories come from, and the board that lets another
+//! thread prefetch through them.
+//!
+//! # Why another thread may look at a directory that it does not own
+//!
+//! A table is used by one thread at a time, whoever holds its owner's token. But the best time to
+//! fetch a bucket from memory is before the token is taken, so a connection wants to prefetch the
+//! lines of a whole batch of keys from outside. For that it needs the directory word of each key:
+//!
+//! ```text
+//!   board (one word, read by anybody)         directory (2^depth words)
+//!   [ depth:8 | address of directory:48 ] ──▶ [ word | word | word | … ] ──▶ segment, never read
+//! ```
+//!
+//! Three properties make it safe without locks, epochs or the token:
+//!
+//! 1. The board's word names a directory *and its size* at once, so an index computed from it is
+//!    within bounds of exactly that directory, however stale the pair is.
+//! 2. A directory's memory is never unmapped. It comes from a pool of leaked allocations, one list
+//!    for each power of two, and goes back there; the pool is bounded by the most that were ever in
+//!    use together, about 0.1 byte per key. Reading a word of a directory that belongs to
+//!    another table by now yields some other word, or a link of the pool's own list: any number.
+//! 3. That number is only ever handed to a prefetch instruction, which does nothing at all for an
+//!    address that is not mapped. It is never dereferenced.
+//!
+//! So the worst outcome of a race is one useless prefetch. Words are atomics with relaxed accesses
+//! (plain moves on every machine of interest); the board is published with release and read with
+//! acquire, so that a directory's words were written before its address can be seen.
+
+use std::alloc::{self, Layout};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::segment::Segment;
+
+/// The most bits of hash that a directory is indexed by. 2^26 segments hold some 2^34 entries.
+pub(super) const DEPTH_MAX: u32 = 26;
+
+const ADDRESS_BITS: u32 = 48;
+const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
+
+/// A directory in the pool holds the address of the next one in its first word. The head carries a
+/// tag above the address, counted up at each change, lest a head that left and came back be taken
+/// for one that never left.
+static POOL: [AtomicU64; DEPTH_MAX as usize + 1] =
+    [const { AtomicU64::new(0) }; DEPTH_MAX as usize + 1];
+
+/// What an empty table points at: one word that names no segment.
+static NOTHING: [AtomicU64; 1] = [AtomicU64::new(0)];
+
+/// 2^depth words, each naming the segment for one prefix of the hash.
+pub(super) struct Directory {
+    words: NonNull<AtomicU64>,
+    depth: u32,
+}
+
+impl Directory {
+    /// The directory of an empty table; takes no memory.
+    pub(super) fn nothing() -> Self {
+        Self {
+            words: NonNull::from(&NOTHING[0]),
+            depth: 0,
+        }
+    }
+
+    /// A directory of 2^depth words of unspecified content: all must be set before one is read.
+    pub(super) fn take(depth: u32) -> Self {
+        assert!(
+            depth <= DEPTH_MAX,
+            "callers stop splitting at the greatest depth"
+        );
+        let words = pop(depth).unwrap_or_else(|| {
+            let layout = Layout::array::<AtomicU64>(1 << depth).expect("bounded by the depth");
+            // SAFETY: the size is not zero. Zeroed, so that no word is ever uninitialised; large
+            // requests come as fresh pages, which are zero without being touched.
+            let memory = unsafe { alloc::alloc_zeroed(layout) };
+            NonNull::new(memory.cast()).unwrap_or_else(|| alloc::handle_alloc_error(layout))
+        });
+        Self { words, depth }
+    }
+
+    #[inline]
+    pub(super) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// How many words there are.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        1 << self.depth
+    }
+
+    pub(super) fn is_nothing(&self) -> bool {
+        ptr::eq(self.words.as_ptr(), &NOTHING[0])
+    }
+
+    /// What the words occupy.
+    pub(super) fn memory_bytes(&self) -> usize {
+        if self.is_nothing() {
+            0
+        } else {
+            self.len() * size_of::<AtomicU64>()
+        }
+    }
+
+    /// The index of the segment for `hash`: its top `depth` bits.
+    #[inline(always)]
+    pub(super) fn index(&self, hash: u64) -> usize {
+        index(hash, self.depth)
+    }
+
+    /// The word at `index`, which wraps around at the end.
+    #[inline(always)]
+    pub(super) fn get(&self, index: usize) -> Segment {
+        // SAFETY: the mask keeps the index below the number of words.
+        let word = unsafe { self.words.add(index & (self.len() - 1)).as_ref() };
+        Segment::from_word(word.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, index: usize, segment: Segment) {
+        debug_assert!(!self.is_nothing());
+        // SAFETY: as in `get`.
+        let word = unsafe { self.words.add(index & (self.len() - 1)).as_ref() };
+        word.store(segment.word(), Ordering::Relaxed);
+    }
+
+    /// Tells `board` of this directory, or of none.
+    pub(super) fn publish(&self, board: Option<&Arc<AtomicU64>>) {
+        if let Some(board) = board {
+            let word = if self.is_nothing() {
+                0
+            } else {
+                let address = self.words.as_ptr().expose_provenance() as u64;
+                debug_assert_eq!(address & !ADDRESS, 0, "user space has 47 bits");
+                address | u64::from(self.depth) << ADDRESS_BITS
+            };
+            board.store(word, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if !self.is_nothing() {
+            push(self.words, self.depth);
+        }
+    }
+}
+
+// SAFETY: a directory owns its words; others only read them, atomically.
+unsafe impl Send for Directory {}
+
+#[inline(always)]
+fn index(hash: u64, depth: u32) -> usize {
+    (hash.rotate_left(depth) & ((1_u64 << depth) - 1)) as usize
+}
+
+fn pop(depth: u32) -> Option<NonNull<AtomicU64>> {
+    let head = &POOL[depth as usize];
+    let mut seen = head.load(Ordering::Acquire);
+    loop {
+        let address = (seen & ADDRESS) as usize;
+        let first = NonNull::new(ptr::with_exposed_provenance_mut::<AtomicU64>(address))?;
+        // SAFETY: directories are never unmapped, so even one that has just left can be read; then
+        // the tag has changed and the exchange fails.
+        let next = unsafe { first.as_ref() }.load(Ordering::Relaxed) & ADDRESS;
+        match head.compare_exchange_weak(
+            seen,
+            retag(seen, next),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            Ok(_) => return Some(first),
+            Err(now) => seen = now,
+        }
+    }
+}
+
+fn push(words: NonNull<AtomicU64>, depth: u32) {
+    let head = &POOL[depth as usize];
+    let address = words.as_ptr().expose_provenance() as u64;
+    let mut seen = head.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: never unmapped.
+        unsafe { words.as_ref() }.store(seen & ADDRESS, Ordering::Relaxed);
+        match head.compare_exchange_weak(
+            seen,
+            retag(seen, address),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        ) {
+            Ok(_) => return,
+            Err(now) => seen = now,
+        }
+    }
+}
+
+fn retag(head: u64, address: u64) -> u64 {
+    (head & !ADDRESS).wrapping_add(1 << ADDRESS_BITS) | address
+}
+
+/// Prefetches the bucket line, and the next, where the table behind `board` would look for `hash`.
+///
+/// Callable on any thread at any time; see the head of this file.
+#[inline]
+pub fn prefetch_line(board: &AtomicU64, hash: u64) {
+    let word = board.load(Ordering::Acquire);
+    let address = (word & ADDRESS) as usize;
+    if address == 0 {
+        return;
+    }
+    let index = index(hash, (word >> ADDRESS_BITS) as u32);
+    // SAFETY: a published directory has 2^depth words and is never unmapped.
+    let word = unsafe { &*ptr::with_exposed_provenance::<AtomicU64>(address).add(index) };
+    Segment::from_word(word.load(Ordering::Relaxed)).prefetch_home(hash);
+}

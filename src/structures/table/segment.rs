@@ -1,0 +1,656 @@
+//! One segment of a table: a header line and a run of buckets, with nothing known about hashing
+//! beyond the sixteen bits kept beside each address, nor about what the addresses mean.
+//!
+//! ```text
+//! segment   [ header 64 B ][ bucket 64 B ] × nb
+//! bucket    [ 7 fingerprints | ctl ][ slot ] × 7         ctl: bits 0-6 slot in use, bit 7 overflow
+//! slot      63 parity | 56-62 eviction byte | 48-55 hash byte | 0-47 address of the entry
+//! word      56-63 local depth | 55 chained | 48-54 bucket count nb | 0-47 address of the segment
+//! ```
+//!
+//! The sixteen bits `t16 = hash byte << 8 | fingerprint` are the low bits of the hash, while the
+//! directory takes the high ones. They say in which bucket an entry is at home, for any number of
+//! buckets, `home = t16 * nb >> 16`, so a segment can be laid out anew without reading a key, and
+//! homes follow hash order. An entry whose home is full goes to the next bucket that is not,
+//! cyclically.
+//!
+//! Invariants: an entry found `k` buckets after its home has passed over `k` full buckets with the
+//! overflow bit set; a bucket has the overflow bit if and only if an entry has passed over it; so a
+//! search stops at the first bucket without the bit, and removal refills what it empties. An address
+//! of zero in a slot in use is an entry being edited: searches do not see it.
+
+use std::alloc::{self, Layout};
+use std::ptr::{self, NonNull};
+
+/// Entries in one bucket.
+pub(super) const WIDTH: usize = 7;
+
+/// The numbers of buckets that a segment grows through. The last four fill 2560, 3072, 3584 and
+/// 4096 bytes with the header; the ones before serve tables that are still small, and their sizes
+/// are allocator classes too (128, 192, 256, 384, 512, 768, 1024, 1536, 2048).
+pub(super) const STEPS: [usize; 13] = [1, 2, 3, 5, 7, 11, 15, 23, 31, 39, 47, 55, 63];
+
+/// Buckets of a segment fresh from a split.
+pub(super) const BUCKETS_MIN: usize = 39;
+/// Buckets of a segment that must split.
+pub(super) const BUCKETS_MAX: usize = 63;
+
+const ADDRESS_BITS: u32 = 48;
+const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
+const CHAINED: u64 = 1 << 55;
+const DEPTH_SHIFT: u32 = 56;
+const USED: u64 = 0x7f << 56;
+const OVERFLOW: u64 = 1 << 63;
+const LOW_BITS: u64 = 0x0001_0101_0101_0101;
+
+/// What the table keeps in one word for each entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slot(pub(super) u64);
+
+impl Slot {
+    const EVICTION_SHIFT: u32 = 56;
+    const EVICTION: u64 = 0x7f << Self::EVICTION_SHIFT;
+    const PARITY: u64 = 1 << 63;
+
+    /// A slot for the entry at `address` with this hash; eviction byte zero.
+    #[inline]
+    pub(super) fn new(address: NonNull<u8>, hash: u64, parity: bool) -> Self {
+        let address = address.as_ptr().expose_provenance() as u64;
+        assert!(address <= ADDRESS, "user space has 47 bits");
+        Self(address | (hash >> 8 & 0xff) << ADDRESS_BITS | u64::from(parity) << 63)
+    }
+
+    /// The entry, unless it is being edited.
+    #[inline(always)]
+    pub(super) fn entry(self) -> Option<NonNull<u8>> {
+        NonNull::new(ptr::with_exposed_provenance_mut(
+            (self.0 & ADDRESS) as usize,
+        ))
+    }
+
+    /// The same slot naming another entry, or none while it is edited.
+    #[inline]
+    pub(super) fn with_entry(self, entry: Option<NonNull<u8>>) -> Self {
+        let address = entry.map_or(0, |entry| entry.as_ptr().expose_provenance() as u64);
+        assert!(address <= ADDRESS, "user space has 47 bits");
+        Self(self.0 & !ADDRESS | address)
+    }
+
+    #[inline(always)]
+    pub(super) fn hash_byte(self) -> u64 {
+        self.0 >> ADDRESS_BITS & 0xff
+    }
+
+    #[inline]
+    pub(super) fn bits(self) -> u8 {
+        (self.0 >> Self::EVICTION_SHIFT & 0x7f) as u8
+    }
+
+    #[inline]
+    pub(super) fn with_bits(self, bits: u8) -> Self {
+        debug_assert!(bits < 128, "the eviction byte has seven bits");
+        Self(self.0 & !Self::EVICTION | u64::from(bits & 0x7f) << Self::EVICTION_SHIFT)
+    }
+
+    #[inline]
+    pub(super) fn parity(self) -> bool {
+        self.0 & Self::PARITY != 0
+    }
+
+    #[inline]
+    pub(super) fn with_parity(self, parity: bool) -> Self {
+        Self(self.0 & !Self::PARITY | u64::from(parity) << 63)
+    }
+}
+
+#[repr(C, align(64))]
+struct Header {
+    /// Slots in use.
+    count: usize,
+    /// The next segment of an overflow chain, or zero.
+    next: u64,
+}
+
+#[repr(C, align(64))]
+struct Bucket {
+    meta: u64,
+    slots: [Slot; WIDTH],
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64 && size_of::<Header>() == 64);
+
+/// A directory word: where a segment is and what must be known to search it.
+///
+/// A copy does not own the segment; whoever uses one after the segment is freed breaks the contract
+/// of the `unsafe` methods, all of which want a live segment and no other access to it meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Segment(u64);
+
+/// Where an entry sits within a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Spot {
+    pub(super) bucket: usize,
+    pub(super) slot: usize,
+}
+
+impl Segment {
+    /// No segment at all.
+    pub(super) const NONE: Self = Self(0);
+
+    #[inline(always)]
+    pub(super) fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+
+    #[inline(always)]
+    pub(super) fn word(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(super) fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The number of buckets.
+    #[inline(always)]
+    pub(super) fn buckets(self) -> usize {
+        (self.0 >> ADDRESS_BITS & 0x7f) as usize
+    }
+
+    /// How many top bits of the hash its entries have in common.
+    #[inline]
+    pub(super) fn depth(self) -> u32 {
+        (self.0 >> DEPTH_SHIFT) as u32
+    }
+
+    /// Whether more segments hang on this one.
+    #[inline(always)]
+    pub(super) fn is_chained(self) -> bool {
+        self.0 & CHAINED != 0
+    }
+
+    #[inline]
+    pub(super) fn with_depth(self, depth: u32) -> Self {
+        Self(self.0 & !(0xff << DEPTH_SHIFT) | u64::from(depth) << DEPTH_SHIFT)
+    }
+
+    #[inline]
+    pub(super) fn with_chained(self, chained: bool) -> Self {
+        Self(self.0 & !CHAINED | if chained { CHAINED } else { 0 })
+    }
+
+    /// How many entries may be in `buckets` buckets: nine tenths of the slots, all of a single
+    /// bucket's. One slot at least stays free elsewhere, which ends every search.
+    pub(super) const fn room(buckets: usize) -> usize {
+        if buckets == 1 {
+            WIDTH
+        } else {
+            buckets * WIDTH * 9 / 10
+        }
+    }
+
+    fn layout(buckets: usize) -> Layout {
+        Layout::from_size_align(64 * (1 + buckets), 64).expect("a few KiB")
+    }
+
+    /// What a segment of that many buckets occupies.
+    pub(super) const fn memory_bytes(buckets: usize) -> usize {
+        64 * (1 + buckets)
+    }
+
+    /// A new segment without entries, which the caller frees.
+    pub(super) fn allocate(buckets: usize, depth: u32) -> Self {
+        debug_assert!(STEPS.contains(&buckets));
+        let layout = Self::layout(buckets);
+        // SAFETY: the size is not zero. All-zero bytes are an empty segment.
+        let memory = unsafe { alloc::alloc_zeroed(layout) };
+        if memory.is_null() {
+            alloc::handle_alloc_error(layout)
+        }
+        let address = memory.expose_provenance() as u64;
+        assert!(address <= ADDRESS, "user space has 47 bits");
+        Self(address | (buckets as u64) << ADDRESS_BITS).with_depth(depth)
+    }
+
+    /// Frees the segment; entries still inside are forgotten.
+    ///
+    /// # Safety
+    /// A live segment, and no copy of the word is used afterwards.
+    pub(super) unsafe fn free(self) {
+        // SAFETY: allocated by `allocate` with the layout of its number of buckets.
+        unsafe { alloc::dealloc(self.header().cast(), Self::layout(self.buckets())) }
+    }
+
+    #[inline(always)]
+    fn header(self) -> *mut Header {
+        ptr::with_exposed_provenance_mut((self.0 & ADDRESS) as usize)
+    }
+
+    #[inline(always)]
+    fn bucket(self, bucket: usize) -> *mut Bucket {
+        debug_assert!(bucket < self.buckets());
+        self.header().cast::<Bucket>().wrapping_add(1 + bucket)
+    }
+
+    /// The bucket in which entries with these low sixteen bits are at home.
+    #[inline(always)]
+    pub(super) fn home(self, t16: u64) -> usize {
+        (t16 * (self.0 >> ADDRESS_BITS & 0x7f) >> 16) as usize
+    }
+
+    /// The least `t16` whose home is `bucket` or later.
+    #[inline]
+    pub(super) fn first_t16(self, bucket: usize) -> u64 {
+        ((bucket as u64) << 16).div_ceil(self.buckets() as u64)
+    }
+
+    #[inline(always)]
+    fn after(self, bucket: usize) -> usize {
+        if bucket + 1 == self.buckets() {
+            0
+        } else {
+            bucket + 1
+        }
+    }
+
+    #[inline]
+    fn before(self, bucket: usize) -> usize {
+        if bucket == 0 {
+            self.buckets() - 1
+        } else {
+            bucket - 1
+        }
+    }
+
+    /// How many buckets lie from `from` to `to`, going forward.
+    #[inline]
+    fn distance(self, from: usize, to: usize) -> usize {
+        if to >= from {
+            to - from
+        } else {
+            to + self.buckets() - from
+        }
+    }
+
+    /// Prefetches the home line of `hash` and the line after it. For any word at all, even one that
+    /// names no live segment: nothing is read.
+    #[inline(always)]
+    pub(super) fn prefetch_home(self, hash: u64) {
+        let line = self
+            .header()
+            .cast::<Bucket>()
+            .wrapping_add(1 + self.home(hash & 0xffff));
+        prefetch(line.cast());
+        prefetch(line.wrapping_add(1).cast());
+    }
+
+    /// The number of entries.
+    ///
+    /// # Safety
+    /// A live segment.
+    #[inline]
+    pub(super) unsafe fn count(self) -> usize {
+        // SAFETY: live.
+        unsafe { (*self.header()).count }
+    }
+
+    /// The next segment of the chain, or none.
+    ///
+    /// # Safety
+    /// A live segment.
+    pub(super) unsafe fn next(self) -> Self {
+        // SAFETY: live.
+        Self(unsafe { (*self.header()).next })
+    }
+
+    /// # Safety
+    /// A live segment.
+    pub(super) unsafe fn set_next(self, next: Self) {
+        // SAFETY: live.
+        unsafe { (*self.header()).next = next.0 }
+    }
+
+    /// Finds an entry with the low sixteen bits of `hash` that `same` accepts.
+    ///
+    /// # Safety
+    /// A live segment.
+    #[inline(always)]
+    pub(super) unsafe fn find(
+        self,
+        hash: u64,
+        mut same: impl FnMut(NonNull<u8>) -> bool,
+    ) -> Option<Spot> {
+        let fingerprints = (hash & 0xff).wrapping_mul(LOW_BITS);
+        let hash_byte = hash >> 8 & 0xff;
+        let mut bucket = self.home(hash & 0xffff);
+        loop {
+            let line = self.bucket(bucket);
+            // SAFETY: live, and the bucket is within it.
+            let meta = unsafe { (*line).meta };
+            let mut matches = zero_bytes(meta ^ fingerprints);
+            while matches != 0 {
+                let slot = (matches.trailing_zeros() >> 3) as usize;
+                // SAFETY: `zero_bytes` marks the low seven bytes only.
+                let word = unsafe { *(*line).slots.get_unchecked(slot) };
+                if word.hash_byte() == hash_byte
+                    && let Some(entry) = word.entry()
+                    && same(entry)
+                {
+                    return Some(Spot { bucket, slot });
+                }
+                matches &= matches - 1;
+            }
+            if meta & OVERFLOW == 0 {
+                return None;
+            }
+            bucket = self.after(bucket);
+        }
+    }
+
+    /// The slot at `spot`, if there is such a one and it is in use.
+    ///
+    /// # Safety
+    /// A live segment.
+    #[inline]
+    pub(super) unsafe fn slot(self, spot: Spot) -> Option<*mut Slot> {
+        if spot.bucket >= self.buckets() || spot.slot >= WIDTH {
+            return None;
+        }
+        let line = self.bucket(spot.bucket);
+        // SAFETY: live, and both indices were checked.
+        unsafe {
+            let used = (*line).meta >> (56 + spot.slot) & 1 != 0;
+            used.then(|| (&raw mut (*line).slots[spot.slot]))
+        }
+    }
+
+    /// The sixteen hash bits of the slot at `spot`.
+    ///
+    /// # Safety
+    /// A live segment, and a spot within it.
+    #[inline]
+    unsafe fn t16(self, spot: Spot) -> u64 {
+        let line = self.bucket(spot.bucket);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let fingerprint = (*line).meta >> (8 * spot.slot) & 0xff;
+            (*line).slots[spot.slot].hash_byte() << 8 | fingerprint
+        }
+    }
+
+    /// Puts `slot` into the first bucket with room from its home on. `fingerprint` is the low byte of
+    /// the hash.
+    ///
+    /// # Safety
+    /// A live segment with fewer entries than `room`.
+    #[inline]
+    pub(super) unsafe fn insert(self, slot: Slot, fingerprint: u64) -> Spot {
+        let mut bucket = self.home(slot.hash_byte() << 8 | fingerprint);
+        loop {
+            let line = self.bucket(bucket);
+            // SAFETY: live; the index of a free slot is below seven.
+            unsafe {
+                let free = !(*line).meta & USED;
+                if free != 0 {
+                    let index = (free.trailing_zeros() - 56) as usize;
+                    let byte = 8 * index as u32;
+                    (*line).meta =
+                        (*line).meta & !(0xff << byte) | fingerprint << byte | 1 << (56 + index);
+                    (*line).slots[index] = slot;
+                    (*self.header()).count += 1;
+                    return Spot {
+                        bucket,
+                        slot: index,
+                    };
+                }
+                (*line).meta |= OVERFLOW;
+            }
+            bucket = self.after(bucket);
+        }
+    }
+
+    /// Takes the entry at `spot` out, and moves entries that had passed over its bucket closer to
+    /// their homes, so that what the head of this file says of overflow bits stays true.
+    ///
+    /// # Safety
+    /// A live segment, and a spot in use.
+    pub(super) unsafe fn remove(self, spot: Spot) -> Slot {
+        // SAFETY: the caller's promise; all other spots come from walks over live buckets.
+        unsafe {
+            let removed = (*self.bucket(spot.bucket)).slots[spot.slot];
+            let first = self.home(self.t16(spot));
+            let mut hole = spot;
+            while (*self.bucket(hole.bucket)).meta & OVERFLOW != 0 {
+                let Some(passer) = self.passer_over(hole.bucket) else {
+                    debug_assert!(false, "the overflow bit is exact");
+                    break;
+                };
+                self.copy(passer, hole);
+                hole = passer;
+            }
+            let line = self.bucket(hole.bucket);
+            let byte = 8 * hole.slot as u32;
+            (*line).meta &= !(0xff << byte | 1 << (56 + hole.slot));
+            (*line).slots[hole.slot] = Slot(0);
+            (*self.header()).count -= 1;
+            // Entries have left these buckets' overflow, or moved into it.
+            let mut bucket = hole.bucket;
+            while bucket != first {
+                bucket = self.before(bucket);
+                if self.passer_over(bucket).is_none() {
+                    (*self.bucket(bucket)).meta &= !OVERFLOW;
+                }
+            }
+            removed
+        }
+    }
+
+    /// An entry that found `bucket` full and sits beyond it.
+    ///
+    /// # Safety
+    /// A live segment.
+    unsafe fn passer_over(self, bucket: usize) -> Option<Spot> {
+        let mut at = bucket;
+        // SAFETY: live; spots are within it.
+        unsafe {
+            while (*self.bucket(at)).meta & OVERFLOW != 0 {
+                at = self.after(at);
+                if at == bucket {
+                    break;
+                }
+                let reach = self.distance(bucket, at);
+                let found = self
+                    .spots(at)
+                    .find(|&spot| self.distance(self.home(self.t16(spot)), at) >= reach);
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        None
+    }
+
+    /// # Safety
+    /// A live segment, and two spots within it.
+    unsafe fn copy(self, from: Spot, to: Spot) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let fingerprint = self.t16(from) & 0xff;
+            let line = self.bucket(to.bucket);
+            let byte = 8 * to.slot as u32;
+            (*line).meta = (*line).meta & !(0xff << byte) | fingerprint << byte;
+            (*line).slots[to.slot] = (*self.bucket(from.bucket)).slots[from.slot];
+        }
+    }
+
+    /// The spots in use within one bucket.
+    ///
+    /// # Safety
+    /// A live segment, and a bucket of it.
+    #[inline]
+    unsafe fn spots(self, bucket: usize) -> impl Iterator<Item = Spot> {
+        // SAFETY: the caller's promise.
+        let mut used = unsafe { (*self.bucket(bucket)).meta } >> 56 & 0x7f;
+        std::iter::from_fn(move || {
+            let slot = used.trailing_zeros() as usize;
+            used &= used.wrapping_sub(1);
+            (slot < WIDTH).then_some(Spot { bucket, slot })
+        })
+    }
+
+    /// Calls `f` with each spot in use, its slot and its sixteen hash bits.
+    ///
+    /// # Safety
+    /// A live segment, which `f` does not change.
+    #[inline]
+    pub(super) unsafe fn each(self, mut f: impl FnMut(Spot, Slot, u64)) {
+        for bucket in 0..self.buckets() {
+            // SAFETY: live.
+            unsafe {
+                for spot in self.spots(bucket) {
+                    f(
+                        spot,
+                        (*self.bucket(bucket)).slots[spot.slot],
+                        self.t16(spot),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Calls `f` with each entry whose `t16` is in `from..to`, in the order of homes.
+    ///
+    /// # Safety
+    /// A live segment, which `f` does not change.
+    pub(super) unsafe fn each_within(self, from: u64, to: u64, mut f: impl FnMut(Spot, Slot)) {
+        debug_assert!(from < to && to <= 1 << 16);
+        for home in self.home(from)..=self.home(to - 1) {
+            let mut bucket = home;
+            loop {
+                // SAFETY: live.
+                unsafe {
+                    for spot in self.spots(bucket) {
+                        let t16 = self.t16(spot);
+                        if self.home(t16) == home && (from..to).contains(&t16) {
+                            f(spot, (*self.bucket(bucket)).slots[spot.slot]);
+                        }
+                    }
+                    if (*self.bucket(bucket)).meta & OVERFLOW == 0 {
+                        break;
+                    }
+                }
+                bucket = self.after(bucket);
+                if bucket == home {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Panics unless everything that the head of this file says is so. Returns the number of entries.
+    ///
+    /// # Safety
+    /// A live segment.
+    pub(super) unsafe fn check(self) -> usize {
+        let mut count = 0;
+        let mut passed = vec![false; self.buckets()];
+        // SAFETY: live.
+        unsafe {
+            self.each(|spot, _, t16| {
+                count += 1;
+                let mut bucket = self.home(t16);
+                while bucket != spot.bucket {
+                    passed[bucket] = true;
+                    bucket = self.after(bucket);
+                }
+            });
+            for (bucket, passed) in passed.into_iter().enumerate() {
+                let meta = (*self.bucket(bucket)).meta;
+                assert_eq!(meta & OVERFLOW != 0, passed, "overflow bits are exact");
+                assert!(
+                    !passed || meta & USED == USED,
+                    "only full buckets are passed over"
+                );
+                for slot in 0..WIDTH {
+                    let used = meta >> (56 + slot) & 1 != 0;
+                    let word = (*self.bucket(bucket)).slots[slot];
+                    assert!(used || word == Slot(0), "a free slot is zero");
+                }
+            }
+            assert_eq!(self.count(), count, "the header counts the slots in use");
+        }
+        assert!(
+            count <= Self::room(self.buckets()),
+            "one slot in ten stays free"
+        );
+        count
+    }
+}
+
+/// Marks, by its top bit, each of the seven low bytes that is zero. Exact: no byte is marked because
+/// of its neighbour.
+#[inline(always)]
+fn zero_bytes(word: u64) -> u64 {
+    const LOW_SEVEN: u64 = 0x7f * LOW_BITS;
+    let carried = (word & LOW_SEVEN) + LOW_SEVEN;
+    !(carried | word) & 0x80 * LOW_BITS
+}
+
+/// Asks for the line at `address` to be brought near. Never faults.
+#[inline(always)]
+pub(super) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch accesses nothing that the program can see, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above; the instruction changes no register, flag or memory.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = address;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_bytes_marks_exactly_the_zero_bytes_below_the_control_byte() {
+        let mut state = 1_u64;
+        for _ in 0..100_000 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            // Many bytes of zero, one and 0x80.
+            let word = state & state.rotate_left(17) & 0x8181_8181_8181_8181;
+            let expect = (0..7).fold(0, |marks, byte| {
+                marks
+                    | if word >> (8 * byte) & 0xff == 0 {
+                        0x80_u64 << (8 * byte)
+                    } else {
+                        0
+                    }
+            });
+            assert_eq!(zero_bytes(word), expect);
+        }
+    }
+
+    #[test]
+    fn homes_follow_hash_order_and_first_t16_inverts_them() {
+        for buckets in STEPS {
+            let segment = Segment((buckets as u64) << ADDRESS_BITS);
+            for bucket in 0..buckets {
+                let first = segment.first_t16(bucket);
+                assert_eq!(segment.home(first), bucket);
+                assert!(first == 0 || segment.home(first - 1) == bucket - 1);
+            }
+            assert_eq!(segment.first_t16(buckets), 1 << 16);
+            assert_eq!(segment.home(0xffff), buckets - 1);
+        }
+    }
+}
