@@ -1,7 +1,7 @@
 //! Random numbers from a seed that is handed in, so that an engine replays exactly.
 
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use rand::{Rng, RngCore, SeedableRng};
 
 /// A small fast generator; not for secrets.
 #[derive(Clone, Debug)]

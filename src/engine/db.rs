@@ -57,7 +57,7 @@ impl Db {
 
     /// Fetches into the cache what may be the entry of a key with this hash; reads nothing of it.
     pub fn prefetch(&self, hash: u64) {
-        self.table.prefetch_entries(hash);
+        self.table.prefetch_matches(hash);
     }
 
     pub(super) fn find(&self, key: &Key<'_>) -> Option<Place> {
@@ -104,7 +104,7 @@ impl Db {
             self.volatile_count += 1;
             // SET … EX over and over must not pile up items: the old one fires first and arms itself again.
             if before.is_some_and(|old_ms| old_ms <= deadline_ms) {
-                self.table.edit(place).set_flag(ARMED);
+                self.table.edit(place).set_flag(ARMED, true);
             } else {
                 self.arm(place, hash, deadline_ms);
             }
@@ -138,7 +138,7 @@ impl Db {
     }
 
     fn arm(&mut self, place: Place, hash: u64, deadline_ms: u64) {
-        self.table.edit(place).set_flag(ARMED);
+        self.table.edit(place).set_flag(ARMED, true);
         self.wheel.arm(deadline_ms, hash);
         if deadline_ms < self.board.next_deadline_ms.get() {
             self.board.next_deadline_ms.set(deadline_ms);
@@ -154,7 +154,7 @@ impl Db {
     /// SWAPDB: this database now has another number.
     pub(super) fn move_to(&mut self, index: usize) {
         self.index = index;
-        self.table.set_board(Arc::clone(&self.board.dbs[index].directory));
+        self.table.set_board(Some(Arc::clone(&self.board.dbs[index].directory)));
         self.publish();
     }
 

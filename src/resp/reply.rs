@@ -26,6 +26,16 @@ pub enum Protocol {
     Resp3,
 }
 
+impl Protocol {
+    /// The number that HELLO takes.
+    pub fn version(self) -> u8 {
+        match self {
+            Protocol::Resp2 => 2,
+            Protocol::Resp3 => 3,
+        }
+    }
+}
+
 /// From this length on a value is sent from where it lies instead of being copied.
 pub const SHARED_LEN_MIN: usize = 16 * 1024;
 

@@ -54,7 +54,7 @@ pub fn run(startup: Startup) -> i32 {
 
 /// Shards, registries and what they share.
 fn build(config: Arc<Config>, shard_count: usize) -> Service {
-    let seed = Seed::new(rand::random(), rand::random());
+    let seed = Seed { k0: rand::random(), k1: rand::random() };
     let engines: Vec<Engine> = (0..shard_count)
         .map(|_| Engine::new(config.databases as usize, seed, rand::random()))
         .collect();

@@ -11,34 +11,34 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use crate::config::values::Runtime as Choice;
 
 /// See the module.
-pub struct Runtimes {
+pub(super) struct Runtimes {
     main: Runtime,
     spawner: Spawner,
 }
 
 /// Where new connections go.
 #[derive(Clone)]
-pub struct Spawner {
+pub(super) struct Spawner {
     handles: Arc<[Handle]>,
     next: Arc<AtomicUsize>,
 }
 
 impl Spawner {
     /// Runs a connection's task; with a runtime per core they are dealt out in turn.
-    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let at = self.next.fetch_add(1, Relaxed) % self.handles.len();
         self.handles[at].spawn(task);
     }
 
     /// Enters the runtime that the next connection belongs to, so that its socket is registered there.
-    pub fn handle(&self) -> &Handle {
+    pub(super) fn handle(&self) -> &Handle {
         &self.handles[self.next.fetch_add(1, Relaxed) % self.handles.len()]
     }
 }
 
 impl Runtimes {
     /// Starts the threads.
-    pub fn new(choice: Choice, thread_count: usize) -> Runtimes {
+    pub(super) fn new(choice: Choice, thread_count: usize) -> Runtimes {
         match choice {
             Choice::Shared => {
                 let main = Builder::new_multi_thread()
@@ -64,17 +64,17 @@ impl Runtimes {
     }
 
     /// Where new connections go.
-    pub fn spawner(&self) -> Spawner {
+    pub(super) fn spawner(&self) -> Spawner {
         self.spawner.clone()
     }
 
     /// Runs a task that accepts connections.
-    pub fn accept(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn accept(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.main.spawn(task);
     }
 
     /// Runs a future on the calling thread.
-    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+    pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.main.block_on(future)
     }
 }

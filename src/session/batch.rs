@@ -66,6 +66,18 @@ pub struct Batch {
     shards: Vec<u16>,
 }
 
+/// What a run of one planned request borrows of its batch.
+pub struct Parts<'b> {
+    /// Its arguments.
+    pub args: Args<'b>,
+    /// Where its reply goes.
+    pub out: &'b mut Out,
+    /// Where values go that are freed once no token is held.
+    pub trash: &'b mut Vec<Trash>,
+    /// The list that [`Route::Several`] is a range of.
+    pub shards: &'b [u16],
+}
+
 impl Batch {
     /// The arguments of a planned request.
     #[inline]
@@ -78,18 +90,13 @@ impl Batch {
         )
     }
 
-    /// The arguments of a planned request together with the output.
+    /// The arguments of a planned request together with what a run of it writes to.
     #[inline]
-    pub fn parts(&mut self, plan: &Plan) -> (Args<'_>, &mut Out) {
-        let Batch { input, requests, keys, out, .. } = self;
+    pub fn parts(&mut self, plan: &Plan) -> Parts<'_> {
+        let Batch { input, requests, keys, out, trash, shards, .. } = self;
         let keys = &keys[plan.keys_first as usize..plan.keys_end as usize];
         let spans = requests.spans_of(plan.request);
-        (Args::new(input, &requests.unescaped, spans, keys), out)
-    }
-
-    /// The shards of a planned request that needs several.
-    pub fn shards(&self, first: u32, end: u32) -> &[u16] {
-        &self.shards[first as usize..end as usize]
+        Parts { args: Args::new(input, &requests.unescaped, spans, keys), out, trash, shards }
     }
 
     /// The keys that a plan routes.

@@ -23,7 +23,8 @@ use crate::resp::request::Parser;
 use crate::shard::Shards;
 use crate::shard::execute::{self, Scene};
 use crate::shard::message::{Message, Parts, Ticket};
-use crate::shard::ownership::{Held, Parcel};
+use crate::shard::ownership::Held;
+use crate::shard::ownership::parcel::Parcel;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::counters;
 use batch::{Batch, Plan, Route};
@@ -209,7 +210,7 @@ impl Session {
         let mut view = self.view();
         let scene =
             Scene { now, config, place: ShardPlace { index: shard, count: shards.len() as u16 } };
-        let (args, out) = batch.parts(plan);
+        let batch::Parts { args, out, .. } = batch.parts(plan);
         let failed = execute::run(command, Engines::One(engine), &mut view, scene, &args, out);
         self.connection.stamp = view.stamp;
         Ran::Yes { failed }
@@ -225,9 +226,11 @@ impl Session {
         config: &Arc<Config>,
         now: Now,
     ) -> Ran {
+        let view = self.view();
         let every: Vec<u16>;
+        let batch::Parts { args, out, trash, shards: listed } = batch.parts(plan);
         let wanted = match plan.route {
-            Route::Several(first, end) => batch.shards(first, end),
+            Route::Several(first, end) => &listed[first as usize..end as usize],
             _ => {
                 every = (0..shards.len() as u16).collect();
                 &every
@@ -238,20 +241,19 @@ impl Session {
                 std::hint::spin_loop();
                 continue;
             };
-            let mut view = self.view();
+            let mut view = view;
             let place = ShardPlace { index: wanted[0], count: shards.len() as u16 };
             let scene = Scene { now, config, place };
             let mut hands = all.hands();
             let failed = {
                 let engines = Engines::Many(hands.iter().map(|(_, engine)| engine).collect());
-                let (args, out) = batch.parts(plan);
                 execute::run(command, engines, &mut view, scene, &args, out)
             };
             for (_, engine) in hands.iter() {
-                batch.trash.append(&mut engine.trash);
+                trash.append(&mut engine.trash);
             }
             drop(all);
-            batch.trash.clear();
+            trash.clear();
             self.connection.stamp = view.stamp;
             return Ran::Yes { failed };
         }
@@ -331,7 +333,7 @@ impl Session {
             next += 1;
         }
         let Run::EachShard(_, merge) = command.run else { unreachable!("routed shard by shard") };
-        let (args, out) = batch.parts(plan);
+        let batch::Parts { args, out, .. } = batch.parts(plan);
         let result = merge(&args, gather, out);
         let failed = result.is_err();
         if let Err(error) = result {
@@ -357,7 +359,7 @@ impl Session {
             command,
             after: After::Nothing,
         };
-        let (args, out) = batch.parts(plan);
+        let batch::Parts { args, out, .. } = batch.parts(plan);
         let result = handler(&mut cx, &args, out);
         let after = cx.after;
         let failed = result.is_err();

@@ -9,7 +9,9 @@ use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
 use super::execute::{self, Scene};
-use super::ownership::{self, Hands, Parcel};
+use super::ownership;
+use super::ownership::hands::Hands;
+use super::ownership::parcel::Parcel;
 use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, Gather, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Run};

@@ -7,7 +7,7 @@
 use crate::base::hash::{Seed, slot};
 
 /// See the module.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Router {
     seed: Seed,
     mask: u16,

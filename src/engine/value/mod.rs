@@ -144,7 +144,7 @@ impl<'a> Text<'a> {
                 digits + usize::from(*number < 0)
             }
             Text::Bytes(bytes) => bytes.len(),
-            Text::Block(block) => block.as_slice().len(),
+            Text::Block(block) => block.len(),
         }
     }
 
@@ -158,7 +158,7 @@ impl<'a> Text<'a> {
         match self {
             Text::Integer(number) => read(itoa::Buffer::new().format(*number).as_bytes()),
             Text::Bytes(bytes) => read(bytes),
-            Text::Block(block) => read(block.as_slice()),
+            Text::Block(block) => read(block),
         }
     }
 
@@ -187,7 +187,7 @@ pub fn raw_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Objec
     if value.len() < BLOCK_BYTES_MIN {
         Entry::bytes(Kind::RAW.0, key, value, deadline)
     } else {
-        Entry::block(Kind::RAW.0, key, Block::from_slice(value), deadline)
+        Entry::block(Kind::RAW.0, key, Block::new(value), deadline)
     }
 }
 
