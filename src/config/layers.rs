@@ -439,7 +439,12 @@ fn unbox(error: config::ConfigError) -> ConfigError {
 
 /// Takes the directives in order, then looks at the outcome.
 fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config, ConfigError> {
-    let mut config = Config::default();
+    // Where the start directory is gone, absolute paths still work.
+    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let mut config = Config {
+        dir: here,
+        ..Config::default()
+    };
     let mut last_mention: HashMap<&'static str, &Directive> = HashMap::new();
     for directive in directives {
         let failure = |reason: String| ConfigError::Directive {

@@ -76,6 +76,8 @@ pub enum Mode {
     Replace,
     /// A repeated directive.
     Append,
+    /// The table's own words: nothing outside the program is asked whether they hold.
+    Default,
 }
 
 /// The values that a parameter takes, and the way to its field.
@@ -337,7 +339,7 @@ impl Parameter {
             Kind::Choice { default, write, .. } => write(config, *default),
             Kind::Special(special) => {
                 let words: Vec<String> = special.default.iter().map(|&word| word.into()).collect();
-                (special.set)(config, &words, Mode::Replace)
+                (special.set)(config, &words, Mode::Default)
                     .expect("the table's defaults are valid");
             }
         }

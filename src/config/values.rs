@@ -3,6 +3,8 @@
 //! Each type knows how it is written and read; none knows which parameter holds it except the `Special` rows at the
 //! end, which are the other half of their rows in the table.
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
@@ -352,12 +354,16 @@ fn is_path(text: &str) -> bool {
     text.contains(['/', '\\'])
 }
 
-/// `dir`: the working directory, kept absolute, because that is what CONFIG GET shows.
+/// `dir`: the working directory, kept absolute, because that is what CONFIG GET shows; `.` until a start looks where
+/// it is.
 pub const DIR: Special = Special {
     default: &["."],
     many: false,
-    set: |config, words, _| {
-        config.dir = directory(&config.dir, &words[0])?;
+    set: |config, words, mode| {
+        config.dir = match mode {
+            Mode::Default => PathBuf::from(&words[0]),
+            _ => directory(&config.dir.join(&words[0])).map_err(|error| system_text(&error))?,
+        };
         Ok(())
     },
     show: |config| config.dir.display().to_string(),
@@ -365,23 +371,16 @@ pub const DIR: Special = Special {
     always_written: true,
 };
 
-/// The directory that a `dir` directive names, relative to the present one, if it is one.
-fn directory(present: &Path, text: &str) -> Result<PathBuf, String> {
-    let failure = |error: std::io::Error| system_text(&error);
-    let base = if present.as_os_str().is_empty() {
-        // Nothing is lost when the start directory has vanished: absolute paths still work.
-        std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"))
-    } else {
-        present.to_owned()
-    };
-    let found = std::fs::canonicalize(base.join(text)).map_err(failure)?;
-    // Reading the directory is what tells a file, or a directory that may not be entered, from a good one.
-    std::fs::metadata(found.join(".")).map_err(failure)?;
+/// The directory at a path, absolute, if one is there.
+fn directory(path: &Path) -> io::Result<PathBuf> {
+    let found = fs::canonicalize(path)?;
+    // A look behind a last slash fails for a file, and for a directory that may not be entered.
+    fs::metadata(found.join("."))?;
     Ok(found)
 }
 
 /// The system's own words for an error, as C's strerror has them.
-pub fn system_text(error: &std::io::Error) -> String {
+pub fn system_text(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
         Some((words, _)) => words.to_owned(),
@@ -441,7 +440,7 @@ pub const SAVE: Special = Special {
         let cleared = matches!(words, [one] if one.is_empty());
         let words = if cleared { &[] } else { words };
         let points = save_points(words).ok_or("Invalid save parameters")?;
-        if cleared || mode == Mode::Replace {
+        if cleared || mode != Mode::Append {
             config.save.clear();
         }
         config.save.extend(points);

@@ -1,0 +1,262 @@
+//! The table against itself, and against what redis-server 7.0.15 says of each parameter.
+
+use super::*;
+
+#[test]
+fn names_and_aliases_are_lower_case_and_unique() {
+    let mut seen = HashSet::new();
+    for parameter in PARAMETERS {
+        for name in [Some(parameter.name), parameter.traits.alias]
+            .into_iter()
+            .flatten()
+        {
+            assert_eq!(name, name.to_ascii_lowercase());
+            assert!(seen.insert(name), "{name} is there twice");
+        }
+    }
+}
+
+#[test]
+fn environment_names_are_unique() {
+    let names: HashSet<String> = PARAMETERS.iter().map(layers::environment_name).collect();
+    assert_eq!(names.len(), PARAMETERS.len());
+}
+
+#[test]
+fn each_row_writes_its_own_field() {
+    // Two rows on one field would both change when one is set.
+    let default = Config::default();
+    for parameter in PARAMETERS {
+        let Some(other) = another_value(parameter) else {
+            continue;
+        };
+        let mut config = default.clone();
+        parameter
+            .set(&mut config, &other, Mode::Replace)
+            .expect(parameter.name);
+        for row in PARAMETERS {
+            let differs = !row.is_default(&config, &default);
+            assert_eq!(
+                differs,
+                row.name == parameter.name,
+                "{} moved {}",
+                parameter.name,
+                row.name
+            );
+        }
+        parameter.reset(&mut config);
+        assert_eq!(config, default, "{}", parameter.name);
+    }
+}
+
+/// Words that give a parameter something else than its default.
+fn another_value(parameter: &Parameter) -> Option<Vec<String>> {
+    let words = |text: &str| Some(text.split(' ').map(str::to_owned).collect());
+    match &parameter.kind {
+        Kind::Flag { default, .. } => words(parameter::yes_or_no(!default)),
+        Kind::Number {
+            default,
+            lower,
+            upper,
+            ..
+        } => {
+            let other = if default == upper { lower } else { upper };
+            words(&if parameter.show(&Config::default()).starts_with('0')
+                && parameter.name == "unixsocketperm"
+            {
+                format!("{other:o}")
+            } else {
+                other.to_string()
+            })
+        }
+        Kind::Text { .. } if parameter.name == "proc-title-template" => words("{title}"),
+        Kind::Text { .. } => words("another"),
+        Kind::Choice { names, default, .. } => {
+            let (name, _) = names.iter().find(|(_, code)| code != default)?;
+            words(name)
+        }
+        Kind::Special(_) => match parameter.name {
+            "bind" | "metrics-bind" => words("127.0.0.1 ::1"),
+            "dir" => words("/"),
+            "save" => words("5 6"),
+            "client-output-buffer-limit" => words("pubsub 1 2 3"),
+            "oom-score-adj-values" => words("1 2 3"),
+            "notify-keyspace-events" => words("KEA"),
+            "replicaof" => words("localhost 6380"),
+            "latency-tracking-info-percentiles" => words("10 20"),
+            other => panic!("a special parameter without a test value: {other}"),
+        },
+    }
+}
+
+#[test]
+fn numbers_fit_their_fields_and_defaults_their_bounds() {
+    for parameter in PARAMETERS {
+        let Kind::Number {
+            default,
+            lower,
+            upper,
+            read,
+            write,
+            ..
+        } = &parameter.kind
+        else {
+            continue;
+        };
+        assert!(
+            lower < upper && (lower..=upper).contains(&default),
+            "{}",
+            parameter.name
+        );
+        let mut config = Config::default();
+        for number in [lower, upper, default] {
+            write(&mut config, *number);
+            assert_eq!(
+                read(&config),
+                *number,
+                "{} cannot hold {number}",
+                parameter.name
+            );
+        }
+    }
+}
+
+#[test]
+fn default_choices_are_listed_and_default_texts_pass_their_check() {
+    for parameter in PARAMETERS {
+        match &parameter.kind {
+            Kind::Choice { names, default, .. } => {
+                assert!(
+                    names.iter().any(|(_, code)| code == default),
+                    "{}",
+                    parameter.name
+                );
+            }
+            Kind::Text { default, check, .. } => check(default).expect(parameter.name),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn every_default_survives_being_written_and_read() {
+    let default = Config::default();
+    for parameter in PARAMETERS {
+        let lines = parameter.lines(&default).join("\n");
+        let startup = load_text(&lines).expect(&lines);
+        assert!(parameter.is_default(&startup.config, &bare()), "{lines}");
+    }
+}
+
+#[test]
+fn sentences_end_and_secrets_are_marked() {
+    for parameter in PARAMETERS {
+        assert!(parameter.summary.ends_with('.'), "{}", parameter.name);
+        let is_secret = parameter.name.ends_with("pass") || parameter.name.ends_with("auth");
+        assert!(
+            !is_secret || parameter.traits.sensitive,
+            "{}",
+            parameter.name
+        );
+        assert!(["7.0", "7.2", "7.4", "basalt"].contains(&parameter.traits.since));
+    }
+}
+
+#[test]
+fn defaults_print_as_redis_server_prints_them() {
+    // The recording had a port and a directory of its own.
+    const EXCEPT: &[&str] = &["port", "dir"];
+    let config = Config::default();
+    for row in recorded().filter(|row| !EXCEPT.contains(&row[0])) {
+        assert_eq!(get_one(&config, row[0]), row[1], "{}", row[0]);
+    }
+}
+
+#[test]
+fn every_name_of_redis_server_is_known_and_nothing_else_claims_to_be_old() {
+    let theirs: HashSet<&str> = recorded().map(|row| row[0]).collect();
+    assert!(theirs.len() > 180);
+    assert!(theirs.iter().all(|name| find(name).is_some()));
+    // Hidden parameters are not listed, and the core lists have aliases since 7.4.
+    const NEWER_ALIASES: &[&str] = &[
+        "server-cpulist",
+        "bio-cpulist",
+        "aof-rewrite-cpulist",
+        "bgsave-cpulist",
+    ];
+    for parameter in PARAMETERS {
+        let is_old = parameter.traits.since == "7.0" && !parameter.traits.hidden;
+        for name in [Some(parameter.name), parameter.traits.alias]
+            .into_iter()
+            .flatten()
+        {
+            if is_old && !NEWER_ALIASES.contains(&name) {
+                assert!(theirs.contains(name), "{name}");
+            }
+            assert!(
+                is_old || parameter.traits.hidden || !theirs.contains(name),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn bad_values_get_the_error_that_redis_server_gives() {
+    // 7.2 has one more log level to list; addresses are tried when they are applied, which is not here.
+    const EXCEPT: &[(&str, &str)] = &[
+        ("loglevel", "?!"),
+        ("loglevel", "-9223372036854775807"),
+        ("loglevel", "99999999999"),
+        ("bind", "?!"),
+        ("bind", "-9223372036854775807"),
+        ("bind", "99999999999"),
+    ];
+    for row in recorded() {
+        let parameter = find(row[0]).expect("known");
+        for (probe, theirs) in PROBES.iter().zip(&row[2..]) {
+            let is_refused =
+                matches!(parameter.traits.support, Support::Refused(_)) && *theirs == "OK";
+            if EXCEPT.contains(&(row[0], probe)) || is_refused {
+                continue;
+            }
+            let ours = match set_one(&mut Config::default(), row[0], probe) {
+                Ok(_) => "OK".to_owned(),
+                Err(text) => text,
+            };
+            let prefix = format!(
+                "CONFIG SET failed (possibly related to argument '{}') - ",
+                row[0]
+            );
+            assert_eq!(
+                ours.strip_prefix(&prefix).unwrap_or(&ours),
+                *theirs,
+                "{} {probe}",
+                row[0]
+            );
+        }
+    }
+}
+
+#[test]
+fn loglevel_lists_what_redis_7_2_lists() {
+    let error = set_one(&mut Config::default(), "loglevel", "loud").expect_err("not a level");
+    assert!(error.ends_with(
+        "argument(s) must be one of the following: debug, verbose, notice, warning, nothing"
+    ));
+}
+
+#[test]
+fn help_names_every_parameter_that_is_not_hidden() {
+    let help = help::help();
+    for parameter in PARAMETERS {
+        let line = format!("\n  --{}", parameter.name);
+        assert_eq!(
+            help.contains(&line),
+            !parameter.traits.hidden,
+            "{}",
+            parameter.name
+        );
+    }
+    assert!(help.contains("--check-config"));
+}
