@@ -20,7 +20,11 @@ impl Random {
 
     /// A number below `bound`, evenly; 0 when `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.0.random_range(0..bound) }
+        if bound == 0 {
+            0
+        } else {
+            self.0.random_range(0..bound)
+        }
     }
 }
 

@@ -12,5 +12,5 @@ pub mod server;
 pub mod string;
 pub mod table;
 
-pub use args::Args;
 pub use crate::resp::reply::Out;
+pub use args::Args;

@@ -154,7 +154,8 @@ impl Db {
     /// SWAPDB: this database now has another number.
     pub(super) fn move_to(&mut self, index: usize) {
         self.index = index;
-        self.table.set_board(Some(Arc::clone(&self.board.dbs[index].directory)));
+        self.table
+            .set_board(Some(Arc::clone(&self.board.dbs[index].directory)));
         self.publish();
     }
 
