@@ -4,3 +4,4 @@ pub mod account;
 pub mod block;
 pub mod entry;
 pub mod table;
+pub mod wheel;
