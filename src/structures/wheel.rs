@@ -195,7 +195,7 @@ impl Wheel {
                 }
                 *left -= 1;
                 if let Some(item) = self.levels[1].pop(slot) {
-                    self.place(next | offset(item) % SLOTS, item);
+                    self.place(next | (offset(item) % SLOTS), item);
                 }
             }
         }
