@@ -1,1 +1,3 @@
 //! The token of each shard, and how commands meet shards.
+
+pub mod ownership;

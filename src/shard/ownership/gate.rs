@@ -1,0 +1,260 @@
+//! One shard's word, its queue and its engine: the atomic steps of the protocol and nothing else.
+//!
+//! Knows neither messages nor workers. Invariant: `backlog` and `engine` are touched only by whoever has the token.
+#![expect(
+    unsafe_code,
+    reason = "the word is a tagged pointer; the token stands in for a lock"
+)]
+
+use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::parcel::Link;
+use super::sync::{AtomicPtr, Fault, UnsafeCell};
+
+/// Bit 0 of the word; links are aligned, so their addresses leave it clear.
+const HELD: usize = 1;
+
+/// The word of a held shard with nothing queued. An address without provenance: it is compared, never followed.
+const HELD_ALONE: *mut Link = ptr::without_provenance_mut(HELD);
+
+/// The word, what the token protects, and the one counter that every take raises, on one line pair.
+///
+/// The word is null (free, and then nothing is queued), or `newest queued link | HELD`.
+#[repr(C)]
+pub(super) struct Gate<E> {
+    word: AtomicPtr<Link>,
+    /// Oldest first: the part of a list taken from the word that has not run yet.
+    backlog: UnsafeCell<*mut Link>,
+    /// Raised under the token by a plain load and store; read by anyone.
+    takes: AtomicU64,
+    /// std's cell also under loom: there the engines watch themselves.
+    engine: std::cell::UnsafeCell<E>,
+    #[cfg(loom)]
+    fault: Fault,
+}
+
+// SAFETY: the word is atomic; `backlog` and `engine` are only touched with the token, which one thread has at a time and
+// which passes from one to the next by release and acquire (see each step). Links are owned by the queue they are in.
+unsafe impl<E: Send> Send for Gate<E> {}
+// SAFETY: as above.
+unsafe impl<E: Send> Sync for Gate<E> {}
+
+/// What came of "take it or queue".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// The token is the caller's, and the link still is.
+    Taken,
+    /// The link belongs to the holder now.
+    Queued,
+}
+
+impl<E> Gate<E> {
+    pub(super) fn new(engine: E, fault: Fault) -> Gate<E> {
+        let _ = fault;
+        Gate {
+            word: AtomicPtr::new(ptr::null_mut()),
+            backlog: UnsafeCell::new(ptr::null_mut()),
+            takes: AtomicU64::new(0),
+            engine: std::cell::UnsafeCell::new(engine),
+            #[cfg(loom)]
+            fault,
+        }
+    }
+
+    #[cfg(loom)]
+    pub(super) fn has(&self, fault: Fault) -> bool {
+        self.fault == fault
+    }
+
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(super) const fn has(&self, _fault: Fault) -> bool {
+        false
+    }
+
+    /// The engine, to be followed only with the token.
+    #[inline(always)]
+    pub(super) fn engine(&self) -> *mut E {
+        self.engine.get()
+    }
+
+    pub(super) fn engine_mut(&mut self) -> &mut E {
+        self.engine.get_mut()
+    }
+
+    pub(super) fn takes(&self) -> u64 {
+        self.takes.load(Relaxed)
+    }
+
+    /// A guess for those who do not have the token.
+    #[inline]
+    pub(super) fn seems_free(&self) -> bool {
+        self.word.load(Relaxed).is_null()
+    }
+
+    /// Takes the token if it is free. One CAS, without a look beforehand: the line is wanted for writing anyway.
+    #[inline]
+    pub(super) fn try_take(&self) -> bool {
+        if self.has(Fault::TakesInTwoSteps) {
+            if !self.seems_free() {
+                return false;
+            }
+            self.word.store(HELD_ALONE, Relaxed);
+        } else {
+            // Acquire pairs with the Release of `try_release`: the last holder's changes are seen.
+            let taken = self
+                .word
+                .compare_exchange(ptr::null_mut(), HELD_ALONE, Acquire, Relaxed);
+            if taken.is_err() {
+                return false;
+            }
+        }
+        self.count_take();
+        true
+    }
+
+    /// Takes the token or leaves the link with whoever has it: one atomic decision on one word, so there is no moment
+    /// at which a link could be queued at a shard that nobody holds.
+    ///
+    /// # Safety
+    /// 1. `link` points to a live parcel that is in no queue. 2. After `Queued` the caller does not touch it again.
+    #[inline]
+    pub(super) unsafe fn take_or_push(&self, link: NonNull<Link>) -> Entry {
+        let mut word: *mut Link = ptr::null_mut();
+        loop {
+            if word.is_null() {
+                // As in `try_take`.
+                match self
+                    .word
+                    .compare_exchange(word, HELD_ALONE, Acquire, Relaxed)
+                {
+                    Ok(_) => {
+                        self.count_take();
+                        return Entry::Taken;
+                    }
+                    Err(current) => word = current,
+                }
+            } else {
+                let newest = word.map_addr(|address| address & !HELD);
+                // SAFETY: (1) live; not published yet, so it is ours.
+                unsafe { Link::set_next(link, newest) };
+                let pushed = link.as_ptr().map_addr(|address| address | HELD);
+                // Release pairs with the Acquire swap of `pop`: the holder sees the link, the message, and whatever was
+                // done under the tokens that the message carries. Later pushes continue the release sequence.
+                match self
+                    .word
+                    .compare_exchange_weak(word, pushed, Release, Relaxed)
+                {
+                    Ok(_) => return Entry::Queued,
+                    Err(current) => word = current,
+                }
+            }
+        }
+    }
+
+    /// Lets go if nothing is pending; says whether it did.
+    ///
+    /// # Safety
+    /// The caller has the token, and after `true` no longer.
+    #[inline]
+    pub(super) unsafe fn try_release(&self) -> bool {
+        // SAFETY: the backlog belongs to the token.
+        if !unsafe { self.backlog.with(|backlog| *backlog) }.is_null() {
+            return false;
+        }
+        if self.has(Fault::ForgetsPending) {
+            self.word.store(ptr::null_mut(), Release);
+            return true;
+        }
+        let release = if self.has(Fault::ReleasesRelaxed) {
+            Relaxed
+        } else {
+            Release
+        };
+        // Release pairs with the Acquire of the next taker. On failure nothing is read, so Relaxed is enough.
+        self.word
+            .compare_exchange(HELD_ALONE, ptr::null_mut(), release, Relaxed)
+            .is_ok()
+    }
+
+    /// The oldest pending link.
+    ///
+    /// # Safety
+    /// 1. The caller has the token. 2. Something is pending: `try_release` has just said no.
+    pub(super) unsafe fn pop(&self) -> NonNull<Link> {
+        // SAFETY: (1) the backlog belongs to the token.
+        let mut oldest = unsafe { self.backlog.with(|backlog| *backlog) };
+        if oldest.is_null() {
+            // Acquire pairs with the Release of every push in the list. The whole list is taken, never one link, so a
+            // link that comes back to the same address cannot confuse anybody.
+            let newest = self
+                .word
+                .swap(HELD_ALONE, Acquire)
+                .map_addr(|address| address & !HELD);
+            oldest = if self.has(Fault::RunsNewestFirst) {
+                newest
+            } else {
+                // SAFETY: the list was published whole and is now ours alone.
+                unsafe { reversed(newest) }
+            };
+        }
+        let oldest =
+            NonNull::new(oldest).expect("a shard that could not be let go has something pending");
+        // SAFETY: (1) the link and the backlog belong to the token's holder.
+        unsafe {
+            let rest = Link::next(oldest);
+            let rest = if self.has(Fault::DropsBacklog) {
+                ptr::null_mut()
+            } else {
+                rest
+            };
+            self.backlog.with_mut(|backlog| *backlog = rest);
+        }
+        oldest
+    }
+
+    /// Everything that is still queued, oldest first; for the end of the shard's life.
+    pub(super) fn take_pending(&mut self) -> Vec<NonNull<Link>> {
+        let newest = self.word.load(Relaxed).map_addr(|address| address & !HELD);
+        let mut links = Vec::new();
+        // SAFETY: `&mut self`: nobody has the token or pushes, so both lists are ours.
+        unsafe {
+            let backlog = self
+                .backlog
+                .with_mut(|backlog| std::mem::replace(&mut *backlog, ptr::null_mut()));
+            for mut list in [backlog, reversed(newest)] {
+                while let Some(link) = NonNull::new(list) {
+                    list = Link::next(link);
+                    links.push(link);
+                }
+            }
+        }
+        self.word.store(ptr::null_mut(), Relaxed);
+        links
+    }
+
+    /// Raises the counter without a locked instruction: only a holder writes it.
+    #[inline(always)]
+    fn count_take(&self) {
+        self.takes.store(self.takes.load(Relaxed) + 1, Relaxed);
+    }
+}
+
+/// Turns a list round: pushes build it newest first, it runs oldest first.
+///
+/// # Safety
+/// All links of the list are live and the caller's alone.
+unsafe fn reversed(mut list: *mut Link) -> *mut Link {
+    let mut turned = ptr::null_mut();
+    while let Some(link) = NonNull::new(list) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            list = Link::next(link);
+            Link::set_next(link, turned);
+        }
+        turned = link.as_ptr();
+    }
+    turned
+}

@@ -1,0 +1,462 @@
+//! Who may touch a shard's engine: the token, the queue behind it, and messages that travel with tokens.
+//!
+//! Knows no Redis, no sockets, no runtime and no clock; of the worker task only its waker. Generic over the engine `E`
+//! and the message `M`.
+//!
+//! # The protocol
+//!
+//! Each shard has one word: null when free, else a HELD bit and a list of parcels, newest first.
+//!
+//! - **Take**: one CAS, null to HELD. A free word has nothing queued, so a taker never owes anybody work.
+//! - **Submit**: "take it or queue" is one CAS on the one word: either the token is ours and the message runs here and
+//!   now, or the message is in the list of somebody who will not get rid of the token without running it. There is no
+//!   flag beside a queue, so no fence, no second look, and nothing to lose.
+//! - **Let go**: one CAS, HELD to null, which fails exactly if something was queued. Then the list is taken whole,
+//!   turned round into the `backlog`, and run oldest first; the backlog always goes before newer pushes, so each shard
+//!   is first come, first served.
+//! - **Bound**: after 64 messages a holder gives the *held* token to the shard's worker and wakes it. No thread keeps
+//!   duties, and a free shard with a queue does not exist.
+//! - **Travel**: a message for several shards visits them in ascending order. Where a shard is free, its carrier takes
+//!   the token for it; where it is held, the message joins the queue *with the tokens it has*, and whoever holds that
+//!   shard carries it on. Who gets the last token runs it, then lets go of all.
+//!
+//! Example: A holds shard 2. B submits a message for 1 and 2: takes 1, finds 2 held, queues there, and goes away (shard 1
+//! is held by nobody's thread now, only by the message). C submits to 1: held, so it queues. A lets go of 2: finds the
+//! message, which now has 1 and 2, runs it, and lets go of 1 (finds and runs C's message) and of 2.
+//!
+//! # Why it is right
+//!
+//! - *Exclusion*: a token is in one place, with a thread, a travelling message or a worker, and moves by release and
+//!   acquire on one of two words (the gate's word, the worker's `handed`).
+//! - *No deadlock*: threads never wait. Only messages wait with tokens in hand, and only for higher shards; a queue is
+//!   worked off in order by a holder who does not wait, so the message with the highest shard in hand always moves.
+//! - *Serialisable*: a message runs with all its tokens at once, and they were taken two-phase.
+//! - *No recursion*: carrying and letting go are one loop over a worklist ([`drain`]), whatever triggers what.
+//! - *Quiet*: `finish` (which wakes and frees) runs when this thread has no token at all ([`tenure`]).
+//!
+//! Limits: exclusive tokens serialise reads too; a thread that is descheduled under the token keeps the shard for its
+//! slice (others queue meanwhile, they do not block); and a travelling message holds its earlier shards while it waits
+//! for a later one, which is why callers should try [`Shards::try_take_all`] a few times first.
+#![expect(
+    unsafe_code,
+    reason = "the token stands in for a lock around each engine"
+)]
+
+pub mod counters;
+mod drain;
+mod gate;
+pub mod hands;
+pub mod parcel;
+mod sync;
+mod tenure;
+
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::task::{Poll, Waker};
+
+use crossbeam::utils::CachePadded;
+
+use self::counters::{Counters, Tally};
+use self::drain::Drain;
+use self::gate::{Entry, Gate};
+use self::hands::Hands;
+use self::parcel::Parcel;
+use self::sync::{AtomicBool, AtomicWaker, Fault, spin_loop};
+
+/// Messages that one holder runs for others before the shard's worker gets the rest.
+pub const DRAIN_MESSAGES_MAX: usize = 64;
+
+/// Most shards in one set; shard numbers are `u16`.
+pub const SHARDS_MAX: usize = 1 << 16;
+
+/// A command that may have to queue, or to travel over several shards.
+///
+/// It owns all it needs: who asked for it may be gone when it runs.
+pub trait Message<E>: Send + Sized + 'static {
+    /// The shards it needs: ascending, without duplicates, at least one, and the same each time.
+    fn shards(&self) -> &[u16];
+
+    /// Does the work. All its shards are in hand. Must not take, submit, let go, wake, block or free large things; a
+    /// panic ends the process.
+    fn run(&mut self, hands: &mut Hands<'_, E>);
+
+    /// Called once after `run`, with no token on this thread: wakes whoever waits, frees or recycles. May submit.
+    fn finish(parcel: Box<Parcel<Self>>);
+}
+
+/// A fixed set of shards, each an engine behind its token.
+pub struct Shards<E, M> {
+    gates: Box<[CachePadded<Gate<E>>]>,
+    sides: Box<[CachePadded<Side>]>,
+    drain_max: usize,
+    messages: PhantomData<fn(M) -> M>,
+}
+
+/// What belongs to a shard but not to its token, on a line of its own.
+struct Side {
+    /// The worker has the token: set by the holder that hands it over, cleared by the worker that picks it up.
+    handed: AtomicBool,
+    worker: AtomicWaker,
+    tally: Tally,
+}
+
+impl<E: Send, M: Message<E>> Shards<E, M> {
+    /// One shard for each engine, all free.
+    pub fn new(engines: Vec<E>) -> Shards<E, M> {
+        Shards::with(engines, DRAIN_MESSAGES_MAX, Fault::None)
+    }
+
+    fn with(engines: Vec<E>, drain_max: usize, fault: Fault) -> Shards<E, M> {
+        assert!(
+            (1..=SHARDS_MAX).contains(&engines.len()),
+            "1 to {SHARDS_MAX} shards"
+        );
+        let side = || Side {
+            handed: AtomicBool::new(false),
+            worker: AtomicWaker::new(),
+            tally: Tally::default(),
+        };
+        Shards {
+            sides: engines.iter().map(|_| CachePadded::new(side())).collect(),
+            gates: engines
+                .into_iter()
+                .map(|e| CachePadded::new(Gate::new(e, fault)))
+                .collect(),
+            drain_max,
+            messages: PhantomData,
+        }
+    }
+
+    /// How many shards there are.
+    #[expect(clippy::len_without_is_empty, reason = "there is always a shard")]
+    pub fn len(&self) -> usize {
+        self.gates.len()
+    }
+
+    /// Takes the token if it is free: one CAS. Free also means that nothing is queued, so there is nothing to run first.
+    #[inline]
+    pub fn try_take(&self, shard: u16) -> Option<Held<'_, E, M>> {
+        if self.gates[shard as usize].try_take() {
+            return Some(Held::new(self, shard));
+        }
+        self.found_held(shard);
+        None
+    }
+
+    /// Takes the token, looking again up to `spins` times (some 10-40 ns each, by processor) while it is held.
+    #[inline]
+    pub fn take_spinning(&self, shard: u16, spins: u32) -> Option<Held<'_, E, M>> {
+        if self.gates[shard as usize].try_take() {
+            return Some(Held::new(self, shard));
+        }
+        self.spin_and_take(shard, spins)
+    }
+
+    #[cold]
+    fn spin_and_take(&self, shard: u16, spins: u32) -> Option<Held<'_, E, M>> {
+        self.found_held(shard);
+        let gate = &self.gates[shard as usize];
+        for _ in 0..spins {
+            spin_loop();
+            if gate.seems_free() && gate.try_take() {
+                return Some(Held::new(self, shard));
+            }
+        }
+        None
+    }
+
+    /// Takes all of `shards` (ascending, no duplicates) without waiting, or none of them.
+    pub fn try_take_all<'s>(&'s self, shards: &'s [u16]) -> Option<HeldAll<'s, E, M>> {
+        assert!(
+            is_route(shards, self.len()),
+            "ascending shards without duplicates"
+        );
+        tenure::enter();
+        let mut held = HeldAll {
+            shards: self,
+            taken: &shards[..0],
+            not_send: PhantomData,
+        };
+        for (index, &shard) in shards.iter().enumerate() {
+            if !self.gates[shard as usize].try_take() {
+                self.found_held(shard);
+                return None; // and `held` lets go of what it has
+            }
+            held.taken = &shards[..=index];
+        }
+        if shards.len() > 1 {
+            self.tally(shards[0]).multi_shard_runs.fetch_add(1, Relaxed);
+        }
+        Some(held)
+    }
+
+    /// Runs the message: here and now if its shards are free, else by whoever holds them. Never waits.
+    ///
+    /// `finish` follows when this thread holds nothing, or on the thread that ran it. A message on its way when the set
+    /// is dropped is dropped without a `finish`.
+    pub fn submit(&self, parcel: Box<Parcel<M>>) {
+        let route = parcel.shards();
+        // Here and not under a token, where a panic would end the process.
+        assert!(
+            is_route(route, self.len()),
+            "ascending shards without duplicates, in range"
+        );
+        assert!(
+            parcel.tokens.is_empty(),
+            "a parcel at rest carries no tokens"
+        );
+        let first = route[0];
+        let tenure = tenure::Tenure::new();
+        let link = parcel.into_link();
+        // SAFETY: (1) just made from a box, hence live and in no queue; (2) used below only if it was not queued.
+        match unsafe { self.gates[first as usize].take_or_push(link) } {
+            Entry::Queued => {
+                self.tally(first).queued.fetch_add(1, Relaxed);
+            }
+            Entry::Taken => {
+                let mut drain = Drain::new(self);
+                // SAFETY: (1) and (2) the parcel and the token of its first shard are ours.
+                unsafe { drain.carry_and_settle(link, first) };
+                drain.close();
+            }
+        }
+        drop(tenure);
+    }
+
+    /// The worker's side of a shard: ready when a holder had handed the token over; then one bounded round of the queue
+    /// has been run and the token is let go, or on its way to this worker again. Nothing is held on return, so the
+    /// worker task can do other things or yield between rounds. For one task per shard.
+    pub fn poll_worker(&self, shard: u16, waker: &Waker) -> Poll<Round> {
+        let side = &self.sides[shard as usize];
+        let late = self.gates[shard as usize].has(Fault::RegistersTooLate);
+        if !side.pick_up() {
+            // Register, then look again: a token handed over before the second look is seen by it, one handed over
+            // later finds the waker. `AtomicWaker` orders the two.
+            side.worker.register(waker);
+            if late || !side.pick_up() {
+                return Poll::Pending;
+            }
+        }
+        let tenure = tenure::Tenure::new();
+        let mut drain = Drain::new(self);
+        // SAFETY: the token was handed to us.
+        unsafe { drain.settle(shard) };
+        let messages = drain.close();
+        drop(tenure);
+        Poll::Ready(Round { messages })
+    }
+
+    /// The shard's counters, read without the token.
+    pub fn counters(&self, shard: u16) -> Counters {
+        self.tally(shard).read(self.gates[shard as usize].takes())
+    }
+
+    /// Notes how long a token was held; there is no clock here.
+    #[inline]
+    pub fn note_hold_ns(&self, shard: u16, hold_ns: u64) {
+        self.tally(shard).note_hold_ns(hold_ns);
+    }
+
+    /// Whether the token was free a moment ago: for diagnosis and tests.
+    pub fn seems_free(&self, shard: u16) -> bool {
+        self.gates[shard as usize].seems_free()
+    }
+
+    /// The engine, where nobody else can have it anyway: while starting and stopping.
+    pub fn engine_mut(&mut self, shard: u16) -> &mut E {
+        self.gates[shard as usize].engine_mut()
+    }
+
+    fn tally(&self, shard: u16) -> &Tally {
+        &self.sides[shard as usize].tally
+    }
+
+    #[cold]
+    fn found_held(&self, shard: u16) {
+        self.tally(shard).takes_found_held.fetch_add(1, Relaxed);
+    }
+
+    /// # Safety
+    /// 1. The tokens of `shards` are the caller's for `'a`, and it uses no other view of them meanwhile. 2. `shards` is
+    ///    ascending without duplicates and in range.
+    #[inline(always)]
+    unsafe fn hands<'a>(&'a self, shards: &'a [u16]) -> Hands<'a, E> {
+        // SAFETY: the caller's (1) and (2).
+        unsafe { Hands::new(&self.gates, shards) }
+    }
+
+    /// Gives a held token to the shard's worker, which is to be woken afterwards.
+    fn hand_to_worker(&self, shard: u16) {
+        self.tally(shard).worker_handovers.fetch_add(1, Relaxed);
+        // Release pairs with the Acquire of `pick_up`: the token's state moves with the flag.
+        self.sides[shard as usize].handed.store(true, Release);
+    }
+
+    fn wake_worker(&self, shard: u16) {
+        if !self.gates[shard as usize].has(Fault::DropsWorkerWake) {
+            self.sides[shard as usize].worker.wake();
+        }
+    }
+
+    /// Lets go of one token for good, running what is pending first.
+    #[cold]
+    #[inline(never)]
+    fn let_go_slowly(&self, shard: u16) {
+        let mut drain = Drain::new(self);
+        // SAFETY: called by `Held` for its own token.
+        unsafe { drain.settle(shard) };
+        drain.close();
+    }
+}
+
+impl Side {
+    /// Whether a token was waiting; it is the caller's now.
+    fn pick_up(&self) -> bool {
+        // Acquire pairs with the Release of `hand_to_worker`.
+        self.handed.swap(false, Acquire)
+    }
+}
+
+impl<E, M> Drop for Shards<E, M> {
+    fn drop(&mut self) {
+        for gate in &mut self.gates {
+            for link in gate.take_pending() {
+                // SAFETY: (1) only parcels of `M` are queued here, (2) each is in one queue only, and this empties it.
+                drop(unsafe { Parcel::<M>::from_link(link) });
+            }
+        }
+    }
+}
+
+/// What a worker's round did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Messages run or carried on.
+    pub messages: usize,
+}
+
+/// One shard's token. Dropping it runs what came in meanwhile (up to [`DRAIN_MESSAGES_MAX`], then the worker) and lets
+/// go. Stays on its thread; not to be forgotten, or the shard stays held and this thread finishes nothing any more.
+#[must_use = "dropping it lets go of the shard"]
+pub struct Held<'s, E: Send, M: Message<E>> {
+    shards: &'s Shards<E, M>,
+    shard: u16,
+    not_send: PhantomData<*mut E>,
+}
+
+impl<'s, E: Send, M: Message<E>> Held<'s, E, M> {
+    #[inline(always)]
+    fn new(shards: &'s Shards<E, M>, shard: u16) -> Held<'s, E, M> {
+        tenure::enter();
+        Held {
+            shards,
+            shard,
+            not_send: PhantomData,
+        }
+    }
+
+    /// Which shard this is.
+    #[inline]
+    pub fn shard(&self) -> u16 {
+        self.shard
+    }
+
+    /// The engine as code for any number of shards sees it.
+    #[inline]
+    pub fn hands(&mut self) -> Hands<'_, E> {
+        // SAFETY: (1) our token, and `&mut self` for the view's life; (2) one shard, checked when it was taken.
+        unsafe { self.shards.hands(std::slice::from_ref(&self.shard)) }
+    }
+}
+
+impl<E: Send, M: Message<E>> Deref for Held<'_, E, M> {
+    type Target = E;
+    #[inline]
+    fn deref(&self) -> &E {
+        // SAFETY: our token; changes need `&mut self`.
+        unsafe { &*self.shards.gates[self.shard as usize].engine() }
+    }
+}
+
+impl<E: Send, M: Message<E>> DerefMut for Held<'_, E, M> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut E {
+        // SAFETY: our token, and `&mut self` lets out one reference at a time.
+        unsafe { &mut *self.shards.gates[self.shard as usize].engine() }
+    }
+}
+
+impl<E: Send, M: Message<E>> Drop for Held<'_, E, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if tenure::unwinds() {
+            return;
+        }
+        // SAFETY: our token; after `true` it is not used again.
+        if !unsafe { self.shards.gates[self.shard as usize].try_release() } {
+            self.shards.let_go_slowly(self.shard);
+        }
+        tenure::leave();
+    }
+}
+
+/// The tokens of several shards, with the same promises as [`Held`].
+#[must_use = "dropping it lets go of the shards"]
+pub struct HeldAll<'s, E: Send, M: Message<E>> {
+    shards: &'s Shards<E, M>,
+    taken: &'s [u16],
+    not_send: PhantomData<*mut E>,
+}
+
+impl<E: Send, M: Message<E>> HeldAll<'_, E, M> {
+    /// The shards in hand, ascending.
+    pub fn shards(&self) -> &[u16] {
+        self.taken
+    }
+
+    /// The engines in hand.
+    #[inline]
+    pub fn hands(&mut self) -> Hands<'_, E> {
+        // SAFETY: (1) our tokens, and `&mut self` for the view's life; (2) checked when they were taken.
+        unsafe { self.shards.hands(self.taken) }
+    }
+}
+
+impl<E: Send, M: Message<E>> Drop for HeldAll<'_, E, M> {
+    fn drop(&mut self) {
+        if tenure::unwinds() {
+            return;
+        }
+        let gates = &self.shards.gates;
+        // All that nobody waits for go at once; the list of the rest is only allocated if there is a rest.
+        // SAFETY: our tokens, each let go once and not used again.
+        let let_go = |&shard: &u16| unsafe { gates[shard as usize].try_release() };
+        let wanted: Vec<u16> = self
+            .taken
+            .iter()
+            .copied()
+            .filter(|shard| !let_go(shard))
+            .collect();
+        if !wanted.is_empty() {
+            let mut drain = Drain::new(self.shards);
+            for shard in wanted {
+                // SAFETY: our token, still: it could not be let go above.
+                unsafe { drain.let_go(shard) };
+            }
+            drain.settle_rest();
+            drain.close();
+        }
+        tenure::leave();
+    }
+}
+
+/// Whether these are shards in the order in which they may be taken.
+fn is_route(shards: &[u16], count: usize) -> bool {
+    shards.is_sorted_by(|a, b| a < b) && shards.last().is_some_and(|&last| (last as usize) < count)
+}

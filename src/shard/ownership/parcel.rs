@@ -1,0 +1,129 @@
+//! A message with its queue link: one allocation for each message that may have to queue.
+//!
+//! Knows neither gates nor engines. A parcel is always in exactly one place: with its requester, in one shard's queue,
+//! in the hands of one thread, or among a thread's parcels to be finished. Only that place touches the link.
+#![expect(
+    unsafe_code,
+    reason = "intrusive list: links are raw pointers to boxes given up by their owners"
+)]
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+
+use super::sync::UnsafeCell;
+
+/// What is called on a parcel when the last token was let go; knows the parcel's type.
+pub(super) type FinishFn = unsafe fn(NonNull<Link>);
+
+/// First field of every parcel; the queues know no more of it than this.
+pub(super) struct Link {
+    next: UnsafeCell<*mut Link>,
+    finish: UnsafeCell<Option<FinishFn>>,
+}
+
+// Bit 0 of a link's address is the gate's HELD bit.
+const _: () = assert!(align_of::<Link>() >= 2);
+
+impl Link {
+    /// # Safety
+    /// 1. `link` points to a live parcel. 2. The caller is the only one who may touch its link now.
+    #[inline]
+    pub(super) unsafe fn next(link: NonNull<Link>) -> *mut Link {
+        // SAFETY: (1) and (2) are the caller's.
+        unsafe { link.as_ref().next.with(|next| *next) }
+    }
+
+    /// # Safety
+    /// 1. `link` points to a live parcel. 2. The caller is the only one who may touch its link now.
+    #[inline]
+    pub(super) unsafe fn set_next(link: NonNull<Link>, to: *mut Link) {
+        // SAFETY: (1) and (2) are the caller's.
+        unsafe { link.as_ref().next.with_mut(|next| *next = to) }
+    }
+
+    /// # Safety
+    /// 1. `link` points to a live parcel. 2. The caller is the only one who may touch its link now.
+    #[inline]
+    pub(super) unsafe fn finish(link: NonNull<Link>) -> Option<FinishFn> {
+        // SAFETY: (1) and (2) are the caller's.
+        unsafe { link.as_ref().finish.with(|finish| *finish) }
+    }
+
+    /// # Safety
+    /// 1. `link` points to a live parcel. 2. The caller is the only one who may touch its link now.
+    #[inline]
+    pub(super) unsafe fn set_finish(link: NonNull<Link>, to: FinishFn) {
+        // SAFETY: (1) and (2) are the caller's.
+        unsafe { link.as_ref().finish.with_mut(|finish| *finish = Some(to)) }
+    }
+}
+
+/// A message in the form in which it can queue. Made once, recycled as often as `finish` likes.
+#[repr(C)] // the link comes first: a pointer to the parcel is a pointer to its link
+pub struct Parcel<M> {
+    link: Link,
+    /// The shards whose tokens this parcel carries, ascending. Only used with more than one shard. What is let go
+    /// after the run is read from here and never from the message, so a message that lies about its shards cannot
+    /// release what it does not have.
+    pub(super) tokens: Vec<u16>,
+    /// What the caller put in.
+    pub(super) message: M,
+}
+
+// SAFETY: the raw pointers in the link are only followed by whoever has the parcel (module invariant), the rest is
+// `Send` with `M`.
+unsafe impl<M: Send> Send for Parcel<M> {}
+
+impl<M> Parcel<M> {
+    /// Wraps a message; the only allocation that queueing needs, but for a list of shards when there are several.
+    pub fn new(message: M) -> Box<Parcel<M>> {
+        Box::new(Parcel {
+            link: Link {
+                next: UnsafeCell::new(ptr::null_mut()),
+                finish: UnsafeCell::new(None),
+            },
+            tokens: Vec::new(),
+            message,
+        })
+    }
+
+    /// Unwraps the message.
+    pub fn into_message(self: Box<Parcel<M>>) -> M {
+        self.message
+    }
+
+    #[inline]
+    pub(super) fn into_link(self: Box<Parcel<M>>) -> NonNull<Link> {
+        // The cast keeps the provenance of the whole box.
+        NonNull::from(Box::leak(self)).cast()
+    }
+
+    /// # Safety
+    /// 1. `link` came from [`Parcel::into_link`] of the same `M`. 2. Nobody else has it any more.
+    #[inline]
+    pub(super) unsafe fn from_link(link: NonNull<Link>) -> Box<Parcel<M>> {
+        // SAFETY: (1) the pointer is that of a leaked box of this type; (2) it is turned back once.
+        unsafe { Box::from_raw(link.cast().as_ptr()) }
+    }
+
+    /// # Safety
+    /// As [`Parcel::from_link`], but the parcel stays where it is: 3. the reference ends before the parcel moves on.
+    #[inline]
+    pub(super) unsafe fn borrow<'a>(link: NonNull<Link>) -> &'a mut Parcel<M> {
+        // SAFETY: (1) live and of this type, (2) and (3) no other reference during `'a`.
+        unsafe { link.cast().as_mut() }
+    }
+}
+
+impl<M> Deref for Parcel<M> {
+    type Target = M;
+    fn deref(&self) -> &M {
+        &self.message
+    }
+}
+
+impl<M> DerefMut for Parcel<M> {
+    fn deref_mut(&mut self) -> &mut M {
+        &mut self.message
+    }
+}

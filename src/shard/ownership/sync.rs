@@ -1,0 +1,106 @@
+//! The primitives of the shard token, from std or from loom, and the switches that only loom models know.
+//!
+//! Knows nothing of tokens. Under `cfg(loom)` each atomic and each cell below is watched by the model checker; the
+//! counters stay std's, because they decide nothing and would only multiply the states.
+
+#[cfg(not(loom))]
+pub(super) use self::plain::*;
+#[cfg(loom)]
+pub(super) use self::watched::*;
+
+#[cfg(not(loom))]
+mod plain {
+    pub(in super::super) use atomic_waker::AtomicWaker;
+    pub(in super::super) use std::hint::spin_loop;
+    pub(in super::super) use std::sync::atomic::{AtomicBool, AtomicPtr};
+
+    /// std's cell, with the access by closure that loom needs to watch it.
+    pub(in super::super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(in super::super) const fn new(value: T) -> UnsafeCell<T> {
+            UnsafeCell(std::cell::UnsafeCell::new(value))
+        }
+
+        #[inline(always)]
+        pub(in super::super) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+            read(self.0.get())
+        }
+
+        #[inline(always)]
+        pub(in super::super) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
+            change(self.0.get())
+        }
+    }
+
+    macro_rules! per_thread {
+        ($name:ident: $type:ty = $value:expr) => {
+            std::thread_local! { static $name: $type = const { $value } }
+        };
+    }
+    pub(in super::super) use per_thread;
+
+    /// A panic while a token is held: the engine may be half changed and others will trust it, so the process ends.
+    #[cold]
+    pub(in super::super) fn stop_unwinding() {
+        std::process::abort();
+    }
+}
+
+#[cfg(loom)]
+mod watched {
+    pub(in super::super) use loom::cell::UnsafeCell;
+    pub(in super::super) use loom::hint::spin_loop;
+    pub(in super::super) use loom::sync::atomic::{AtomicBool, AtomicPtr};
+    use std::task::Waker;
+
+    /// loom's model of the same type, with the same signatures.
+    pub(in super::super) struct AtomicWaker(loom::future::AtomicWaker);
+
+    impl AtomicWaker {
+        pub(in super::super) fn new() -> AtomicWaker {
+            AtomicWaker(loom::future::AtomicWaker::new())
+        }
+
+        pub(in super::super) fn register(&self, waker: &Waker) {
+            self.0.register_by_ref(waker);
+        }
+
+        pub(in super::super) fn wake(&self) {
+            self.0.wake();
+        }
+    }
+
+    macro_rules! per_thread {
+        ($name:ident: $type:ty = $value:expr) => {
+            loom::thread_local! { static $name: $type = $value }
+        };
+    }
+    pub(in super::super) use per_thread;
+
+    /// In a model a panic is a finding: it must reach the test that expects it, so the token is merely never let go.
+    pub(in super::super) fn stop_unwinding() {}
+}
+
+/// A step that a negative control leaves out, to prove that the models would notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The protocol as it is.
+    None,
+    /// Letting go stores "free" over whatever was queued meanwhile.
+    ForgetsPending,
+    /// A taker looks and then stores, instead of deciding in one step.
+    TakesInTwoSteps,
+    /// Letting go is not a release.
+    ReleasesRelaxed,
+    /// A token is handed to the worker without a wake.
+    DropsWorkerWake,
+    /// The worker looks for a token first and registers its waker afterwards, without another look.
+    RegistersTooLate,
+    /// A list is run newest first.
+    RunsNewestFirst,
+    /// The rest of a list is dropped when a message carries the token away.
+    DropsBacklog,
+    /// A travelling message leaves its earlier tokens behind.
+    ForgetsTokens,
+}

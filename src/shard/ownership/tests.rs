@@ -1,0 +1,613 @@
+//! The token with real threads: each rule by itself, then all of them at once under load. The orders that threads
+//! rarely show are the models' part (`models.rs`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::mpsc;
+use std::task::{Poll, Wake, Waker};
+use std::thread;
+
+use super::hands::Hands;
+use super::parcel::Parcel;
+use super::sync::Fault;
+use super::{DRAIN_MESSAGES_MAX, Message, Shards, tenure};
+
+/// An engine that remembers what was done to it.
+#[derive(Default)]
+struct Ledger {
+    sum: u64,
+    /// Set while somebody works here.
+    busy: bool,
+    notes: Vec<u64>,
+    /// The last number of each thread whose message had this shard as its first.
+    last_of: Vec<u64>,
+}
+
+impl Ledger {
+    fn work(&mut self, amount: u64) {
+        assert!(!self.busy, "two at once in one engine");
+        self.busy = true;
+        self.sum += amount;
+        std::hint::black_box(&mut *self);
+        self.busy = false;
+    }
+
+    fn in_order(&mut self, thread: usize, number: u64) {
+        if self.last_of.len() <= thread {
+            self.last_of.resize(thread + 1, 0);
+        }
+        assert!(
+            self.last_of[thread] < number,
+            "thread {thread}: {number} came late"
+        );
+        self.last_of[thread] = number;
+    }
+}
+
+fn ledgers(count: usize) -> Vec<Ledger> {
+    (0..count).map(|_| Ledger::default()).collect()
+}
+
+type Runs = Box<dyn FnMut(&mut Hands<'_, Ledger>) + Send>;
+type Finishes = Box<dyn FnOnce() + Send>;
+
+/// A message that does what the test says.
+struct Job {
+    shards: Vec<u16>,
+    runs: Runs,
+    finishes: Option<Finishes>,
+}
+
+impl Message<Ledger> for Job {
+    fn shards(&self) -> &[u16] {
+        &self.shards
+    }
+
+    fn run(&mut self, hands: &mut Hands<'_, Ledger>) {
+        assert_eq!(hands.shards(), self.shards);
+        (self.runs)(hands);
+    }
+
+    fn finish(parcel: Box<Parcel<Self>>) {
+        assert!(!tenure::is_open(), "finished with a token in hand");
+        if let Some(finishes) = parcel.into_message().finishes {
+            finishes();
+        }
+    }
+}
+
+fn job(
+    shards: &[u16],
+    runs: impl FnMut(&mut Hands<'_, Ledger>) + Send + 'static,
+) -> Box<Parcel<Job>> {
+    Parcel::new(Job {
+        shards: shards.to_vec(),
+        runs: Box::new(runs),
+        finishes: None,
+    })
+}
+
+fn note(shards: &[u16], number: u64) -> Box<Parcel<Job>> {
+    job(shards, move |hands| {
+        hands
+            .iter()
+            .for_each(|(_, ledger)| ledger.notes.push(number))
+    })
+}
+
+fn finishing(
+    mut parcel: Box<Parcel<Job>>,
+    then: impl FnOnce() + Send + 'static,
+) -> Box<Parcel<Job>> {
+    parcel.finishes = Some(Box::new(then));
+    parcel
+}
+
+type TestShards = Shards<Ledger, Job>;
+
+fn notes(shards: &TestShards, shard: u16) -> Vec<u64> {
+    shards.try_take(shard).expect("free").notes.clone()
+}
+
+fn poll_worker(shards: &TestShards, shard: u16) -> Poll<usize> {
+    shards
+        .poll_worker(shard, Waker::noop())
+        .map(|round| round.messages)
+}
+
+#[test]
+fn a_token_is_taken_once_and_free_again_after_the_guard() {
+    let shards = TestShards::new(ledgers(2));
+    let mut held = shards.try_take(1).expect("free");
+    assert_eq!(held.shard(), 1);
+    held.work(3);
+    assert!(shards.try_take(1).is_none());
+    assert!(shards.take_spinning(1, 3).is_none());
+    assert!(shards.try_take(0).is_some());
+    drop(held);
+    assert_eq!(shards.try_take(1).expect("free").sum, 3);
+    let counters = shards.counters(1);
+    assert_eq!((counters.takes, counters.takes_found_held), (2, 2));
+}
+
+#[test]
+fn a_message_for_a_free_shard_runs_at_once_and_for_a_held_one_at_the_release() {
+    let shards = TestShards::new(ledgers(1));
+    shards.submit(note(&[0], 1));
+    let held = shards.try_take(0).expect("free");
+    assert_eq!(held.notes, [1]);
+    shards.submit(note(&[0], 2));
+    shards.submit(note(&[0], 3));
+    assert_eq!(held.notes, [1]);
+    drop(held);
+    assert_eq!(notes(&shards, 0), [1, 2, 3]);
+    assert_eq!(shards.counters(0).queued, 2);
+}
+
+#[test]
+fn finish_comes_after_the_last_token_of_the_thread_in_the_order_of_the_runs() {
+    let shards = Arc::new(TestShards::new(ledgers(3)));
+    let (told, finished) = mpsc::channel();
+    let outer = shards.try_take(2).expect("free");
+    let inner = shards.try_take(0).expect("free");
+    for number in 0..3 {
+        let told = told.clone();
+        let parcel = finishing(note(&[0], number), move || {
+            told.send(number).expect("the test listens")
+        });
+        shards.submit(parcel);
+    }
+    drop(inner);
+    let told_by_free = told.clone();
+    shards.submit(finishing(note(&[1], 3), move || {
+        told_by_free.send(3).expect("the test listens")
+    }));
+    assert!(finished.try_recv().is_err(), "shard 2 is still in hand");
+    drop(outer);
+    assert_eq!(finished.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_finish_may_submit_and_a_long_chain_of_them_does_not_grow_the_stack() {
+    fn step(shards: &Arc<TestShards>, left: u64) -> Box<Parcel<Job>> {
+        let again = Arc::clone(shards);
+        finishing(note(&[0, 1], left), move || {
+            if left > 0 {
+                again.submit(step(&again, left - 1));
+            }
+        })
+    }
+    let shards = Arc::new(TestShards::new(ledgers(2)));
+    shards.submit(step(&shards, 100_000));
+    assert_eq!(notes(&shards, 1).len(), 100_001);
+}
+
+#[test]
+fn past_the_bound_the_worker_gets_the_rest_in_order_round_by_round() {
+    let shards = TestShards::new(ledgers(1));
+    let bound = DRAIN_MESSAGES_MAX as u64;
+    assert_eq!(poll_worker(&shards, 0), Poll::Pending);
+    let held = shards.try_take(0).expect("free");
+    for number in 0..bound * 2 + 5 {
+        shards.submit(note(&[0], number));
+    }
+    drop(held);
+    assert!(shards.try_take(0).is_none(), "the worker has it");
+    shards.submit(note(&[0], bound * 2 + 5));
+    assert_eq!(poll_worker(&shards, 0), Poll::Ready(64));
+    assert!(shards.try_take(0).is_none(), "the worker still has it");
+    assert_eq!(poll_worker(&shards, 0), Poll::Ready(6));
+    assert_eq!(poll_worker(&shards, 0), Poll::Pending);
+    assert_eq!(notes(&shards, 0), (0..=bound * 2 + 5).collect::<Vec<_>>());
+    assert_eq!(shards.counters(0).worker_handovers, 2);
+}
+
+#[test]
+fn a_handed_over_token_wakes_the_worker_once_it_sleeps() {
+    struct Bell(AtomicUsize);
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+    let shards = TestShards::with(ledgers(1), 1, Fault::None);
+    let bell = Arc::new(Bell(AtomicUsize::new(0)));
+    assert!(
+        shards
+            .poll_worker(0, &Waker::from(Arc::clone(&bell)))
+            .is_pending()
+    );
+    let held = shards.try_take(0).expect("free");
+    shards.submit(note(&[0], 1));
+    shards.submit(note(&[0], 2));
+    assert_eq!(bell.0.load(Relaxed), 0);
+    drop(held);
+    assert_eq!(bell.0.load(Relaxed), 1);
+    assert_eq!(poll_worker(&shards, 0), Poll::Ready(1));
+    assert_eq!(notes(&shards, 0), [1, 2]);
+}
+
+#[test]
+fn a_message_over_free_shards_runs_at_once_with_all_of_them() {
+    let shards = TestShards::new(ledgers(4));
+    shards.submit(note(&[0, 2, 3], 7));
+    assert_eq!(
+        (0..4).map(|s| notes(&shards, s).len()).collect::<Vec<_>>(),
+        [1, 0, 1, 1]
+    );
+    let counters = shards.counters(0);
+    assert_eq!(
+        (
+            counters.multi_shard_runs,
+            counters.handed_over,
+            counters.queued
+        ),
+        (1, 1, 0)
+    );
+}
+
+#[test]
+fn a_message_travels_with_its_tokens_and_the_last_holder_runs_it() {
+    let shards = TestShards::new(ledgers(3));
+    let one = shards.try_take(1).expect("free");
+    let two = shards.try_take(2).expect("free");
+    shards.submit(note(&[0, 1, 2], 1));
+    assert!(shards.try_take(0).is_none(), "it has shard 0 with it");
+    shards.submit(note(&[0], 2)); // waits behind the traveller
+    shards.submit(note(&[1], 3)); // so does this
+    drop(one);
+    assert!(shards.try_take(1).is_none(), "it has shard 1 with it");
+    drop(two);
+    assert_eq!(notes(&shards, 0), [1, 2]);
+    assert_eq!(notes(&shards, 1), [1, 3]);
+    assert_eq!(notes(&shards, 2), [1]);
+    assert_eq!(
+        shards.counters(0).handed_over + shards.counters(1).handed_over,
+        2
+    );
+}
+
+#[test]
+fn what_queued_behind_a_traveller_keeps_its_place_before_newer_messages() {
+    let shards = TestShards::new(ledgers(2));
+    let zero = shards.try_take(0).expect("free");
+    let one = shards.try_take(1).expect("free");
+    shards.submit(note(&[0, 1], 1));
+    shards.submit(note(&[0], 2));
+    shards.submit(note(&[0], 3));
+    drop(zero); // 1 leaves for shard 1 with the token; 2 and 3 become the backlog
+    shards.submit(note(&[0], 4));
+    drop(one);
+    assert_eq!(notes(&shards, 0), [1, 2, 3, 4]);
+}
+
+#[test]
+fn many_travellers_that_set_each_other_free_do_not_grow_the_stack() {
+    let shards = TestShards::new(ledgers(1024));
+    let last = shards.try_take(1023).expect("free");
+    // Each waits for the next one's shard: letting go of the last sets all in motion, one after the other.
+    for shard in (0..1023).rev() {
+        shards.submit(note(&[shard, shard + 1], shard.into()));
+    }
+    drop(last);
+    for round in 0.. {
+        let done = (0..1024).all(|s| poll_worker(&shards, s).is_pending());
+        if done {
+            break;
+        }
+        assert!(round < 1024, "the workers make no progress");
+    }
+    assert_eq!(notes(&shards, 0), [0]);
+    for shard in 1..1023 {
+        assert_eq!(notes(&shards, shard), [shard.into(), u64::from(shard) - 1]);
+    }
+}
+
+#[test]
+fn all_or_none_lets_go_of_everything_and_runs_what_came_in() {
+    let shards = Arc::new(TestShards::new(ledgers(4)));
+    let three = shards.try_take(3).expect("free");
+    assert!(shards.try_take_all(&[0, 1, 3]).is_none());
+    assert!(shards.seems_free(0) && shards.seems_free(1));
+    drop(three);
+    let mut all = shards.try_take_all(&[0, 1, 3]).expect("free");
+    assert_eq!(all.shards(), [0, 1, 3]);
+    let mut hands = all.hands();
+    assert_eq!((hands.len(), hands.shards()), (3, &[0, 1, 3][..]));
+    assert!(hands.get(2).is_none());
+    hands.get(1).expect("in hand").work(1);
+    hands.first().work(10);
+    let (high, low) = hands.pair(3, 0).expect("both in hand");
+    high.work(100);
+    low.work(100);
+    assert!(hands.pair(1, 1).is_none() && hands.pair(1, 2).is_none());
+    assert_eq!(
+        hands
+            .reborrow()
+            .iter()
+            .map(|(_, ledger)| ledger.sum)
+            .sum::<u64>(),
+        211
+    );
+    shards.submit(note(&[1, 2], 5));
+    assert_eq!(notes(&shards, 2).len(), 0);
+    drop(all);
+    assert_eq!((notes(&shards, 1), notes(&shards, 2)), (vec![5], vec![5]));
+}
+
+#[test]
+fn wrong_shards_are_refused_before_any_token_is_taken() {
+    let shards = TestShards::new(ledgers(2));
+    for wrong in [&[][..], &[1, 0], &[1, 1], &[0, 2]] {
+        let submits = || shards.submit(note(wrong, 1));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(submits)).is_err());
+        let takes = || drop(shards.try_take_all(wrong));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(takes)).is_err());
+    }
+    assert!(shards.try_take_all(&[0, 1]).is_some());
+}
+
+#[test]
+fn what_is_still_queued_when_the_set_goes_is_dropped_once() {
+    let live = Arc::new(());
+    let shards = TestShards::with(ledgers(3), 0, Fault::None);
+    let queue = |route: &[u16]| {
+        let live = Arc::clone(&live);
+        shards.submit(job(route, move |_| {
+            let _ = &live;
+        }));
+    };
+    let held = shards.try_take(1).expect("free");
+    queue(&[0, 1]);
+    queue(&[0]);
+    queue(&[1, 2]);
+    queue(&[1]);
+    drop(held); // a bound of none: all of it goes to the worker, which never looks
+    queue(&[1]);
+    assert_eq!(Arc::strong_count(&live), 6);
+    drop(shards);
+    assert_eq!(Arc::strong_count(&live), 1);
+}
+
+#[test]
+fn parcels_can_be_recycled() {
+    let (sender, back) = mpsc::channel::<Box<Parcel<Again>>>();
+    struct Again(mpsc::Sender<Box<Parcel<Again>>>, [u16; 2]);
+    impl Message<Ledger> for Again {
+        fn shards(&self) -> &[u16] {
+            &self.1
+        }
+        fn run(&mut self, hands: &mut Hands<'_, Ledger>) {
+            hands.iter().for_each(|(_, ledger)| ledger.work(1));
+        }
+        fn finish(parcel: Box<Parcel<Self>>) {
+            let home = parcel.0.clone();
+            home.send(parcel).expect("the test listens");
+        }
+    }
+    let shards = Shards::<Ledger, Again>::new(ledgers(3));
+    let mut parcel = Parcel::new(Again(sender, [0, 1]));
+    for round in 0..10 {
+        parcel.1 = if round % 2 == 0 { [0, 1] } else { [1, 2] };
+        shards.submit(parcel);
+        parcel = back.recv().expect("comes back");
+    }
+    assert_eq!(shards.try_take(1).expect("free").sum, 10);
+}
+
+#[test]
+fn a_panic_under_a_token_ends_the_process() {
+    const CHILD: &str = "BASALT_TEST_PANICS_UNDER_A_TOKEN";
+    match std::env::var(CHILD).as_deref() {
+        Ok("guard") => {
+            let shards = TestShards::new(ledgers(1));
+            let _held = shards.try_take(0);
+            panic!("as asked");
+        }
+        Ok(_) => TestShards::new(ledgers(1)).submit(job(&[0], |_| panic!("as asked"))),
+        Err(_) => {}
+    }
+    if cfg!(miri) {
+        return; // no processes there
+    }
+    let name = thread::current()
+        .name()
+        .expect("tests have names")
+        .to_owned();
+    for case in ["guard", "message"] {
+        let child = std::process::Command::new(std::env::current_exe().expect("known"))
+            .args([&name, "--exact", "--test-threads=1"])
+            .env(CHILD, case)
+            .output()
+            .expect("runs");
+        let status = std::os::unix::process::ExitStatusExt::signal(&child.status);
+        assert_eq!(status, Some(6), "{case}: SIGABRT, not {:?}", child.status);
+    }
+}
+
+/// One thread that plays the worker of every shard, and sleeps when none has anything.
+struct Workers {
+    stop: Arc<AtomicBool>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Workers {
+    fn start(shards: &Arc<TestShards>) -> Workers {
+        struct Unpark(thread::Thread);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let (shards, stopped) = (Arc::clone(shards), Arc::clone(&stop));
+        let thread = thread::spawn(move || {
+            let waker = Waker::from(Arc::new(Unpark(thread::current())));
+            let count = u16::try_from(shards.len()).expect("few");
+            loop {
+                let ready = (0..count)
+                    .filter(|&s| shards.poll_worker(s, &waker).is_ready())
+                    .count();
+                if ready == 0 {
+                    if stopped.load(Acquire) {
+                        return;
+                    }
+                    thread::park();
+                }
+            }
+        });
+        Workers { stop, thread }
+    }
+
+    fn stop(self) {
+        self.stop.store(true, Release);
+        self.thread.thread().unpark();
+        self.thread.join().expect("the workers are well");
+    }
+}
+
+/// xorshift64: seeded, so a failure can be run again.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+
+    fn route(&mut self, shards: u64, count_max: u64) -> Vec<u16> {
+        let count = 1 + self.below(count_max);
+        let mut route: Vec<u16> = (0..count).map(|_| self.below(shards) as u16).collect();
+        route.sort_unstable();
+        route.dedup();
+        route
+    }
+}
+
+/// All ways in at once. Each operation adds one to every shard that it names; what is submitted says in which order.
+fn stress(threads: usize, shard_count: u64, drain_max: usize, operations: u64, seed: u64) {
+    let shards = Arc::new(TestShards::with(
+        ledgers(shard_count as usize),
+        drain_max,
+        Fault::None,
+    ));
+    let workers = Workers::start(&shards);
+    let finished = Arc::new(AtomicUsize::new(0));
+    let pushers: Vec<_> = (0..threads)
+        .map(|thread| {
+            let (shards, finished) = (Arc::clone(&shards), Arc::clone(&finished));
+            thread::spawn(move || {
+                let mut dice = Dice(seed * 1000 + thread as u64 + 1);
+                let (mut added, mut submitted) = (vec![0; shard_count as usize], 0);
+                for number in 1..=operations {
+                    let many = dice.route(shard_count, 5);
+                    let one = many[0];
+                    let way = dice.below(6);
+                    if way < 2 {
+                        let spins = if way == 0 { 0 } else { 4 };
+                        if let Some(mut held) = shards.take_spinning(one, spins) {
+                            // Whatever this thread queued here before has run by now.
+                            held.in_order(thread, number);
+                            held.work(1);
+                            added[one as usize] += 1;
+                        }
+                    } else if way == 2 {
+                        if let Some(mut held) = shards.try_take_all(&many) {
+                            held.hands().iter().for_each(|(_, ledger)| ledger.work(1));
+                            many.iter().for_each(|&shard| added[shard as usize] += 1);
+                        }
+                    } else {
+                        let route = if way == 3 { &many[..] } else { &many[..1] };
+                        route.iter().for_each(|&shard| added[shard as usize] += 1);
+                        let parcel = job(route, move |hands| {
+                            hands.first().in_order(thread, number);
+                            hands.iter().for_each(|(_, ledger)| ledger.work(1));
+                        });
+                        let finished = Arc::clone(&finished);
+                        submitted += 1;
+                        shards.submit(finishing(parcel, move || {
+                            finished.fetch_add(1, AcqRel);
+                        }));
+                    }
+                }
+                (added, submitted)
+            })
+        })
+        .collect();
+    let mut expected = vec![0; shard_count as usize];
+    let mut submitted = 0;
+    for pusher in pushers {
+        let (added, by_this) = pusher.join().expect("a pusher is well");
+        submitted += by_this;
+        expected
+            .iter_mut()
+            .zip(added)
+            .for_each(|(sum, added)| *sum += added);
+    }
+    while finished.load(Acquire) < submitted {
+        thread::yield_now();
+    }
+    workers.stop();
+    assert_eq!(finished.load(Acquire), submitted);
+    for (shard, expected) in expected.into_iter().enumerate() {
+        let held = shards
+            .try_take(shard as u16)
+            .expect("no shard is left held");
+        assert_eq!(held.sum, expected, "shard {shard}, seed {seed}");
+    }
+}
+
+/// Fewer operations where each is slow.
+fn scaled(operations: u64) -> u64 {
+    if cfg!(miri) {
+        operations / 100
+    } else {
+        operations
+    }
+}
+
+#[test]
+fn nothing_is_lost_doubled_or_reordered_on_one_hot_shard() {
+    for (seed, threads) in [2, 4, 8].into_iter().enumerate() {
+        stress(threads, 1, DRAIN_MESSAGES_MAX, scaled(20_000), seed as u64);
+    }
+}
+
+#[test]
+fn nothing_is_lost_doubled_or_reordered_on_a_few_shards() {
+    for (seed, (threads, shards)) in [(2, 2), (8, 2), (4, 8), (8, 8)].into_iter().enumerate() {
+        stress(
+            threads,
+            shards,
+            DRAIN_MESSAGES_MAX,
+            scaled(10_000),
+            seed as u64 + 10,
+        );
+    }
+}
+
+#[test]
+fn nothing_is_lost_doubled_or_reordered_on_many_shards() {
+    for (seed, threads) in [2, 8].into_iter().enumerate() {
+        stress(
+            threads,
+            64,
+            DRAIN_MESSAGES_MAX,
+            scaled(20_000),
+            seed as u64 + 20,
+        );
+    }
+}
+
+#[test]
+fn nothing_is_lost_doubled_or_reordered_when_the_workers_do_most() {
+    for (seed, (shards, bound)) in [(1, 1), (1, 2), (3, 1), (8, 1), (8, 3)]
+        .into_iter()
+        .enumerate()
+    {
+        stress(4, shards, bound, scaled(3_000), seed as u64 + 30);
+    }
+}
