@@ -142,13 +142,22 @@ fn replay(server: &Server, path: &Path, is_oracle: bool, wrong: &mut String) -> 
             Row::Command { line, number, sorted, answer, .. } => {
                 let got = ask(&mut raw, &line, sorted);
                 asked += 1;
-                if got != answer {
+                if got != answer && !ran_down(&line, &got, &answer) {
                     let _ = writeln!(wrong, "{name}:{number}\n> {line}\nis       {got}\nrecorded {answer}\n");
                 }
             }
         }
     }
     asked
+}
+
+/// A time to live goes down while a slow machine replays; a few seconds of a hundred are no difference.
+fn ran_down(line: &str, got: &str, answer: &str) -> bool {
+    let seconds = |text: &str| text.strip_prefix("(integer) ").and_then(|digits| digits.parse::<i64>().ok());
+    match (seconds(got), seconds(answer)) {
+        (Some(got), Some(answer)) => line.starts_with("TTL ") && answer >= 50 && (answer - 10..=answer).contains(&got),
+        _ => false,
+    }
 }
 
 fn record(server: &Server, path: &Path) {
