@@ -111,7 +111,10 @@ mod tests {
             counts.iter().all(|count| (850..1150).contains(count)),
             "{counts:?}"
         );
-        assert_eq!((random.below(1), random.below(0), random.index(0)), (0, 0, 0));
+        assert_eq!(
+            (random.below(1), random.below(0), random.index(0)),
+            (0, 0, 0)
+        );
         assert!((0..1000).all(|_| (0.0..1.0).contains(&random.unit())));
     }
 

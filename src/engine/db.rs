@@ -24,12 +24,12 @@ pub struct Db {
 const ARMED: u8 = 1;
 
 impl Db {
-    pub(super) fn new(index: usize, seed: Seed, board: Arc<ShardBoard>) -> Db {
+    pub(super) fn new(index: usize, seed: Seed, board: Arc<ShardBoard>, now_ms: u64) -> Db {
         let directory = Arc::clone(&board.dbs[index].directory);
         Db {
             index,
             table: Table::with_board(seed, directory),
-            wheel: Wheel::default(),
+            wheel: Wheel::new(now_ms),
             volatile_count: 0,
             board,
         }
@@ -161,7 +161,7 @@ impl Db {
 
     /// Frees some segments; false once nothing is left.
     pub(super) fn drain_some(&mut self, segments: usize) -> bool {
-        self.wheel.clear();
+        self.wheel = Wheel::new(0);
         self.table.drain_some(segments)
     }
 }

@@ -189,7 +189,7 @@ impl<'e> Keyspace<'e> {
         deadline: Deadline,
         make: impl FnOnce(Option<u64>) -> Entry<Object>,
     ) {
-        let db = self.engine.db_or_create(self.db);
+        let db = self.engine.db_or_create(self.db, self.now);
         let trash = db.charged(|db| {
             let kept = match (deadline, found) {
                 (Deadline::Clear, _) | (Deadline::Keep, None) => None,

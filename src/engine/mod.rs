@@ -98,11 +98,16 @@ impl Engine {
         self.dbs[index].as_deref_mut()
     }
 
-    fn db_or_create(&mut self, index: usize) -> &mut Db {
+    fn db_or_create(&mut self, index: usize, now: Now) -> &mut Db {
         let slot = &mut self.dbs[index];
         if slot.is_none() {
             let before = crate::structures::account::thread_bytes();
-            *slot = Some(Box::new(Db::new(index, self.seed, Arc::clone(&self.board))));
+            *slot = Some(Box::new(Db::new(
+                index,
+                self.seed,
+                Arc::clone(&self.board),
+                now.unix_ms,
+            )));
             self.board
                 .add_used(crate::structures::account::thread_bytes() - before);
         }

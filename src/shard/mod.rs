@@ -1,3 +1,14 @@
 //! The token of each shard, and how commands meet shards.
+//!
+//! [`ownership`] is the protocol and knows nothing of Redis; [`route`] names the shard of a key; [`execute`] runs one
+//! command with its shards in hand; [`message`] is a command that had to queue.
 
+pub mod execute;
+pub mod message;
 pub mod ownership;
+pub mod route;
+
+use crate::engine::Engine;
+
+/// The shards of this server.
+pub type Shards = ownership::Shards<Engine, message::Message>;

@@ -62,7 +62,13 @@ impl Slowlog {
 
     /// At most so many, newest first.
     pub fn get(&self, count: usize) -> Vec<SlowlogEntry> {
-        self.inner.lock().entries.iter().take(count).cloned().collect()
+        self.inner
+            .lock()
+            .entries
+            .iter()
+            .take(count)
+            .cloned()
+            .collect()
     }
 
     /// How many are kept.
@@ -88,7 +94,11 @@ impl Slowlog {
 
     /// For the metrics: number and duration (µs) of the newest entry.
     pub fn newest(&self) -> Option<(u64, u64)> {
-        self.inner.lock().entries.front().map(|entry| (entry.id, entry.duration_us))
+        self.inner
+            .lock()
+            .entries
+            .front()
+            .map(|entry| (entry.id, entry.duration_us))
     }
 }
 
@@ -126,7 +136,14 @@ mod tests {
     use super::*;
 
     fn add(log: &Slowlog, config: &Config, arguments: &[&[u8]]) {
-        log.add(config, 7, 12_000, arguments.iter().copied(), "127.0.0.1:5", b"me");
+        log.add(
+            config,
+            7,
+            12_000,
+            arguments.iter().copied(),
+            "127.0.0.1:5",
+            b"me",
+        );
     }
 
     #[test]
@@ -135,10 +152,16 @@ mod tests {
         add(&log, &config, &[b"get", b"a"]);
         add(&log, &config, &[b"get", b"b"]);
         let entries = log.get(10);
-        assert_eq!(entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), [1, 0]);
+        assert_eq!(
+            entries.iter().map(|entry| entry.id).collect::<Vec<_>>(),
+            [1, 0]
+        );
         assert_eq!(entries[0].arguments, [b"get".to_vec(), b"b".to_vec()]);
         assert_eq!((entries[0].at_s, entries[0].duration_us), (7, 12_000));
-        assert_eq!((entries[0].address.as_str(), entries[0].name.as_str()), ("127.0.0.1:5", "me"));
+        assert_eq!(
+            (entries[0].address.as_str(), entries[0].name.as_str()),
+            ("127.0.0.1:5", "me")
+        );
         log.reset();
         assert!(log.is_empty());
         add(&log, &config, &[b"get", b"c"]);
@@ -149,7 +172,10 @@ mod tests {
     #[test]
     fn the_configured_length_bounds_the_log_and_shrinks_it() {
         let log = Slowlog::default();
-        let mut config = Config { slowlog_max_len: 5, ..Config::default() };
+        let mut config = Config {
+            slowlog_max_len: 5,
+            ..Config::default()
+        };
         for _ in 0..20 {
             add(&log, &config, &[b"x"]);
         }
@@ -170,7 +196,10 @@ mod tests {
         assert_eq!(kept.len(), 32);
         assert_eq!(kept[30], b"30");
         assert_eq!(kept[31], b"... (9 more arguments)");
-        assert_eq!(shorten(arguments[..32].iter().map(Vec::as_slice))[31], b"31");
+        assert_eq!(
+            shorten(arguments[..32].iter().map(Vec::as_slice))[31],
+            b"31"
+        );
     }
 
     #[test]

@@ -11,8 +11,18 @@ use crate::support::{self, Options, Server};
 use crate::wire::{Raw, Value, encode, encode_into};
 
 /// Shards and threads: every count of each at least once, and the corners.
-const COMBINATIONS: [(usize, usize); 10] =
-    [(1, 1), (1, 4), (2, 2), (2, 8), (8, 1), (8, 3), (8, 8), (64, 1), (64, 2), (64, 8)];
+const COMBINATIONS: [(usize, usize); 10] = [
+    (1, 1),
+    (1, 4),
+    (2, 2),
+    (2, 8),
+    (8, 1),
+    (8, 3),
+    (8, 8),
+    (64, 1),
+    (64, 2),
+    (64, 8),
+];
 
 /// A small generator, so that a failing seed can be run again.
 struct Draw(u64);
@@ -31,7 +41,10 @@ impl Draw {
 }
 
 fn storm_time() -> Duration {
-    let millis = std::env::var("STORM_MS").ok().and_then(|text| text.parse().ok()).unwrap_or(600);
+    let millis = std::env::var("STORM_MS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(600);
     Duration::from_millis(millis)
 }
 
@@ -57,7 +70,10 @@ fn together<T: Send + 'static>(workers: Vec<Worker<T>>, time: Duration) -> Vec<T
         .collect();
     std::thread::sleep(time);
     stop.store(true, Ordering::Relaxed);
-    handles.into_iter().map(|handle| handle.join().expect("no worker fails")).collect()
+    handles
+        .into_iter()
+        .map(|handle| handle.join().expect("no worker fails"))
+        .collect()
 }
 
 type Worker<T> = Box<dyn FnOnce(Arc<AtomicBool>) -> T + Send>;
@@ -77,7 +93,10 @@ fn every_shard_answers(server: &Server, at: &str) {
     let mut all = vec!["MGET"];
     all.extend(keys.iter().map(String::as_str));
     let values = raw.command(&all);
-    assert!(values.items().iter().all(|value| value.bytes() == b"1"), "MGET at {at}");
+    assert!(
+        values.items().iter().all(|value| value.bytes() == b"1"),
+        "MGET at {at}"
+    );
     all[0] = "DEL";
     assert_eq!(raw.command(&all).show(), "(integer) 1000", "DEL at {at}");
     assert!(raw.call("DBSIZE").integer() >= 0, "DBSIZE at {at}");
@@ -98,8 +117,9 @@ fn pipelined_increments_are_exact_and_reads_never_go_back() {
                     let mut seen = [0; KEYS];
                     while !stop.load(Ordering::Relaxed) {
                         let mut bytes = Vec::new();
-                        let batch: Vec<(usize, bool)> =
-                            (0..1 + draw.below(60)).map(|_| (draw.below(KEYS), draw.below(3) > 0)).collect();
+                        let batch: Vec<(usize, bool)> = (0..1 + draw.below(60))
+                            .map(|_| (draw.below(KEYS), draw.below(3) > 0))
+                            .collect();
                         for &(key, write) in &batch {
                             let name = format!("sum:{key}");
                             encode_into(&mut bytes, &[if write { "INCR" } else { "GET" }, &name]);
@@ -108,15 +128,26 @@ fn pipelined_increments_are_exact_and_reads_never_go_back() {
                         for &(key, write) in &batch {
                             let now = match raw.read() {
                                 Value::Integer(number) => number,
-                                Value::Bulk(text) => String::from_utf8(text).expect("text").parse().expect("a number"),
+                                Value::Bulk(text) => String::from_utf8(text)
+                                    .expect("text")
+                                    .parse()
+                                    .expect("a number"),
                                 Value::NilBulk => 0,
                                 other => panic!("{}", other.show()),
                             };
                             if write {
                                 sums[key] += 1;
-                                assert!(now > seen[key], "INCR of sum:{key} gave {now} after {}", seen[key]);
+                                assert!(
+                                    now > seen[key],
+                                    "INCR of sum:{key} gave {now} after {}",
+                                    seen[key]
+                                );
                             } else {
-                                assert!(now >= seen[key], "GET of sum:{key} gave {now} after {}", seen[key]);
+                                assert!(
+                                    now >= seen[key],
+                                    "GET of sum:{key} gave {now} after {}",
+                                    seen[key]
+                                );
                             }
                             seen[key] = now;
                         }
@@ -132,7 +163,11 @@ fn pipelined_increments_are_exact_and_reads_never_go_back() {
             let expected: i64 = sums.iter().map(|sum| sum[key]).sum();
             total += expected;
             let got = raw.call(&format!("GET sum:{key}"));
-            let got: i64 = if got.is_nil() { 0 } else { got.text().parse().expect("a number") };
+            let got: i64 = if got.is_nil() {
+                0
+            } else {
+                got.text().parse().expect("a number")
+            };
             assert_eq!(got, expected, "sum:{key} at {at}");
         }
         println!("{at}: {total} increments");
@@ -240,19 +275,27 @@ fn no_mget_sees_half_an_mset() {
                 // The newest value seen of each writer and group: a later MGET never sees an older one.
                 let mut newest: HashMap<(usize, String), u64> = HashMap::new();
                 while !stop.load(Ordering::Relaxed) {
-                    let groups: Vec<usize> = (0..1 + draw.below(8)).map(|_| draw.below(GROUPS)).collect();
+                    let groups: Vec<usize> =
+                        (0..1 + draw.below(8)).map(|_| draw.below(GROUPS)).collect();
                     let mut bytes = Vec::new();
                     for &group in &groups {
                         let mut args = vec!["MGET".to_owned()];
                         let shift = draw.below(KEYS);
-                        args.extend((0..KEYS).map(|index| format!("whole:{group}:{}", (index + shift) % KEYS)));
+                        args.extend(
+                            (0..KEYS)
+                                .map(|index| format!("whole:{group}:{}", (index + shift) % KEYS)),
+                        );
                         encode_into(&mut bytes, &args);
                     }
                     raw.send(&bytes);
                     for &group in &groups {
                         let reply = raw.read();
                         let values = reply.items();
-                        assert!(values.iter().all(|value| *value == values[0]), "half an MSET: {}", reply.show());
+                        assert!(
+                            values.iter().all(|value| *value == values[0]),
+                            "half an MSET: {}",
+                            reply.show()
+                        );
                         if let Value::Bulk(text) = &values[0] {
                             let text = String::from_utf8_lossy(text).into_owned();
                             let (writer, serial) = text.split_once(':').expect("writer:serial");
@@ -268,7 +311,11 @@ fn no_mget_sees_half_an_mset() {
             }));
         }
         let counts = together(workers, storm_time());
-        println!("{at}: {} MSETs, {} MGETs", counts[..4].iter().sum::<usize>(), counts[4..].iter().sum::<usize>());
+        println!(
+            "{at}: {} MSETs, {} MGETs",
+            counts[..4].iter().sum::<usize>(),
+            counts[4..].iter().sum::<usize>()
+        );
         every_shard_answers(server, at);
     });
 }
@@ -314,13 +361,18 @@ fn pipelined_writes_and_reads_take_effect_in_program_order() {
                 let mut raw = Raw::connect(port);
                 let mut draw = Draw::new(reader as u64 + 900);
                 let number = |value: &Value| -> i64 {
-                    if value.is_nil() { 0 } else { value.text().parse().expect("a number") }
+                    if value.is_nil() {
+                        0
+                    } else {
+                        value.text().parse().expect("a number")
+                    }
                 };
                 let mut count = 0;
                 while !stop.load(Ordering::Relaxed) {
                     let mut bytes = Vec::new();
-                    let batch: Vec<(usize, bool)> =
-                        (0..1 + draw.below(30)).map(|_| (draw.below(PAIRS), draw.below(5) == 0)).collect();
+                    let batch: Vec<(usize, bool)> = (0..1 + draw.below(30))
+                        .map(|_| (draw.below(PAIRS), draw.below(5) == 0))
+                        .collect();
                     for &(pair, at_once) in &batch {
                         let (first, second) = (format!("first:{pair}"), format!("second:{pair}"));
                         if at_once {
@@ -338,7 +390,10 @@ fn pipelined_writes_and_reads_take_effect_in_program_order() {
                         } else {
                             (number(&raw.read()), number(&raw.read()))
                         };
-                        assert!(second <= first, "pair {pair}: second {second} seen before first {first}");
+                        assert!(
+                            second <= first,
+                            "pair {pair}: second {second} seen before first {first}"
+                        );
                         count += 1;
                     }
                 }
@@ -346,7 +401,11 @@ fn pipelined_writes_and_reads_take_effect_in_program_order() {
             }));
         }
         let counts = together(workers, storm_time());
-        println!("{at}: {} writes, {} reads", counts[..4].iter().sum::<usize>(), counts[4..].iter().sum::<usize>());
+        println!(
+            "{at}: {} writes, {} reads",
+            counts[..4].iter().sum::<usize>(),
+            counts[4..].iter().sum::<usize>()
+        );
     });
 }
 
@@ -361,12 +420,18 @@ fn clients_that_vanish_at_any_point_leave_no_shard_held() {
                 let mut draw = Draw::new(client as u64 + 4000);
                 let mut count = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    let Ok(mut raw) = Raw::try_connect(port) else { continue };
+                    let Ok(mut raw) = Raw::try_connect(port) else {
+                        continue;
+                    };
                     let mut bytes = Vec::new();
                     for _ in 0..1 + draw.below(40) {
                         match draw.below(5) {
-                            0 => encode_into(&mut bytes, &["INCR", &format!("v:{}", draw.below(50))]),
-                            1 => encode_into(&mut bytes, &["GET", &format!("v:{}", draw.below(50))]),
+                            0 => {
+                                encode_into(&mut bytes, &["INCR", &format!("v:{}", draw.below(50))])
+                            }
+                            1 => {
+                                encode_into(&mut bytes, &["GET", &format!("v:{}", draw.below(50))])
+                            }
                             2 => {
                                 let mut args = vec!["MSET".to_owned()];
                                 for _ in 0..1 + draw.below(20) {
@@ -377,7 +442,10 @@ fn clients_that_vanish_at_any_point_leave_no_shard_held() {
                             }
                             3 => {
                                 let mut args = vec!["MGET".to_owned()];
-                                args.extend((0..1 + draw.below(30)).map(|_| format!("w:{}", draw.below(200))));
+                                args.extend(
+                                    (0..1 + draw.below(30))
+                                        .map(|_| format!("w:{}", draw.below(200))),
+                                );
                                 encode_into(&mut bytes, &args);
                             }
                             _ => encode_into(&mut bytes, &["DBSIZE"]),

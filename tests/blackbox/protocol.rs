@@ -9,25 +9,82 @@ use crate::wire::{Value, encode, encode_into};
 
 /// Input, and all that comes back before the server closes.
 const MALFORMED: &[(&[u8], &[u8])] = &[
-    (b"*3000000000\r\n", b"-ERR Protocol error: invalid multibulk length\r\n"),
-    (b"*20000000000000000000\r\n", b"-ERR Protocol error: invalid multibulk length\r\n"),
-    (b"*abc\r\n", b"-ERR Protocol error: invalid multibulk length\r\n"),
-    (b"*\r\n", b"-ERR Protocol error: invalid multibulk length\r\n"),
-    (b"*1 \r\n", b"-ERR Protocol error: invalid multibulk length\r\n"),
-    (b"*+1\r\n", b"-ERR Protocol error: invalid multibulk length\r\n"),
-    (b"*01\r\n", b"-ERR Protocol error: invalid multibulk length\r\n"),
-    (b"*1\r\n$-1\r\n", b"-ERR Protocol error: invalid bulk length\r\n"),
-    (b"*1\r\n$-10\r\n", b"-ERR Protocol error: invalid bulk length\r\n"),
-    (b"*1\r\n$\r\n", b"-ERR Protocol error: invalid bulk length\r\n"),
-    (b"*1\r\n$x\r\n", b"-ERR Protocol error: invalid bulk length\r\n"),
-    (b"*1\r\n$2000000000\r\n", b"-ERR Protocol error: invalid bulk length\r\n"),
-    (b"*1\r\n$99999999999999999999\r\n", b"-ERR Protocol error: invalid bulk length\r\n"),
-    (b"*1\r\nPING\r\n", b"-ERR Protocol error: expected '$', got 'P'\r\n"),
-    (b"*2\r\n$4\r\nPING\r\n:1\r\n", b"-ERR Protocol error: expected '$', got ':'\r\n"),
-    (b"*1\r\n\r\n", b"-ERR Protocol error: expected '$', got ' '\r\n"),
-    (b"SET k \"unfinished\r\n", b"-ERR Protocol error: unbalanced quotes in request\r\n"),
-    (b"SET k 'a'b\r\n", b"-ERR Protocol error: unbalanced quotes in request\r\n"),
-    (b"PING\r\n*1\r\n$x\r\n", b"+PONG\r\n-ERR Protocol error: invalid bulk length\r\n"),
+    (
+        b"*3000000000\r\n",
+        b"-ERR Protocol error: invalid multibulk length\r\n",
+    ),
+    (
+        b"*20000000000000000000\r\n",
+        b"-ERR Protocol error: invalid multibulk length\r\n",
+    ),
+    (
+        b"*abc\r\n",
+        b"-ERR Protocol error: invalid multibulk length\r\n",
+    ),
+    (
+        b"*\r\n",
+        b"-ERR Protocol error: invalid multibulk length\r\n",
+    ),
+    (
+        b"*1 \r\n",
+        b"-ERR Protocol error: invalid multibulk length\r\n",
+    ),
+    (
+        b"*+1\r\n",
+        b"-ERR Protocol error: invalid multibulk length\r\n",
+    ),
+    (
+        b"*01\r\n",
+        b"-ERR Protocol error: invalid multibulk length\r\n",
+    ),
+    (
+        b"*1\r\n$-1\r\n",
+        b"-ERR Protocol error: invalid bulk length\r\n",
+    ),
+    (
+        b"*1\r\n$-10\r\n",
+        b"-ERR Protocol error: invalid bulk length\r\n",
+    ),
+    (
+        b"*1\r\n$\r\n",
+        b"-ERR Protocol error: invalid bulk length\r\n",
+    ),
+    (
+        b"*1\r\n$x\r\n",
+        b"-ERR Protocol error: invalid bulk length\r\n",
+    ),
+    (
+        b"*1\r\n$2000000000\r\n",
+        b"-ERR Protocol error: invalid bulk length\r\n",
+    ),
+    (
+        b"*1\r\n$99999999999999999999\r\n",
+        b"-ERR Protocol error: invalid bulk length\r\n",
+    ),
+    (
+        b"*1\r\nPING\r\n",
+        b"-ERR Protocol error: expected '$', got 'P'\r\n",
+    ),
+    (
+        b"*2\r\n$4\r\nPING\r\n:1\r\n",
+        b"-ERR Protocol error: expected '$', got ':'\r\n",
+    ),
+    (
+        b"*1\r\n\r\n",
+        b"-ERR Protocol error: expected '$', got ' '\r\n",
+    ),
+    (
+        b"SET k \"unfinished\r\n",
+        b"-ERR Protocol error: unbalanced quotes in request\r\n",
+    ),
+    (
+        b"SET k 'a'b\r\n",
+        b"-ERR Protocol error: unbalanced quotes in request\r\n",
+    ),
+    (
+        b"PING\r\n*1\r\n$x\r\n",
+        b"+PONG\r\n-ERR Protocol error: invalid bulk length\r\n",
+    ),
 ];
 
 #[test]
@@ -50,7 +107,10 @@ fn lines_without_an_end_are_refused_at_64_kib() {
     let cases: [(&[u8], &str); 3] = [
         (b"", "-ERR Protocol error: too big inline request\r\n"),
         (b"*", "-ERR Protocol error: too big mbulk count string\r\n"),
-        (b"*1\r\n$", "-ERR Protocol error: too big bulk count string\r\n"),
+        (
+            b"*1\r\n$",
+            "-ERR Protocol error: too big bulk count string\r\n",
+        ),
     ];
     for (start, expected) in cases {
         let mut raw = server.raw();
@@ -170,9 +230,15 @@ fn proto_max_bulk_len_binds() {
     let server = Server::start(&Options::shards(2).with("proto-max-bulk-len", "1mb"));
     let mut raw = server.raw();
     let largest = vec![b'x'; 1 << 20];
-    assert_eq!(raw.command(&[b"SET", b"k".as_slice(), &largest]).show(), "OK");
+    assert_eq!(
+        raw.command(&[b"SET", b"k".as_slice(), &largest]).show(),
+        "OK"
+    );
     raw.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1048577\r\n");
-    assert_eq!(show(&raw.read_to_close()), show(b"-ERR Protocol error: invalid bulk length\r\n"));
+    assert_eq!(
+        show(&raw.read_to_close()),
+        show(b"-ERR Protocol error: invalid bulk length\r\n")
+    );
     let mut raw = server.raw();
     check(&mut raw, "STRLEN k", "(integer) 1048576");
     check(
@@ -186,8 +252,14 @@ fn proto_max_bulk_len_binds() {
 fn before_authentication_requests_are_small() {
     let server = Server::start(&Options::shards(2).with("requirepass", "secret"));
     let cases: [(&[u8], &[u8]); 2] = [
-        (b"*11\r\n", b"-ERR Protocol error: unauthenticated multibulk length\r\n"),
-        (b"*1\r\n$16385\r\n", b"-ERR Protocol error: unauthenticated bulk length\r\n"),
+        (
+            b"*11\r\n",
+            b"-ERR Protocol error: unauthenticated multibulk length\r\n",
+        ),
+        (
+            b"*1\r\n$16385\r\n",
+            b"-ERR Protocol error: unauthenticated bulk length\r\n",
+        ),
     ];
     for (input, expected) in cases {
         let mut raw = server.raw();
@@ -285,13 +357,18 @@ fn a_client_that_does_not_read_costs_little_and_loses_nothing() {
     let server = Server::start(&Options::shards(64));
     let mut other = server.raw();
     let value = vec![b'v'; SIZE];
-    assert_eq!(other.command(&[b"SET", b"ten".as_slice(), &value]).show(), "OK");
+    assert_eq!(
+        other.command(&[b"SET", b"ten".as_slice(), &value]).show(),
+        "OK"
+    );
     let raw = server.raw();
     let mut writer = raw.stream().try_clone().expect("a second handle");
     let sender = std::thread::spawn(move || {
         let batch = encode(&["GET", "ten"]).repeat(1000);
         for _ in 0..REQUESTS / 1000 {
-            writer.write_all(&batch).expect("the server reads on once it is read from");
+            writer
+                .write_all(&batch)
+                .expect("the server reads on once it is read from");
         }
     });
     // While nothing is read, others are served and the replies do not pile up.
@@ -301,7 +378,10 @@ fn a_client_that_does_not_read_costs_little_and_loses_nothing() {
     }
     if !support::is_stand_in() {
         let resident = server.resident_bytes();
-        assert!(resident < 300 << 20, "{resident} bytes resident with a client that does not read");
+        assert!(
+            resident < 300 << 20,
+            "{resident} bytes resident with a client that does not read"
+        );
     }
     let expected = REQUESTS * (format!("${SIZE}\r\n").len() + SIZE + 2);
     let mut reader = raw.stream();
@@ -351,10 +431,15 @@ fn hello_switches_the_protocol_of_one_connection() {
     support::at_each_shard_count(|server| {
         let mut raw = server.raw();
         let mut other = server.raw();
-        let Value::Map(pairs) = raw.call("HELLO 3") else { panic!("HELLO 3 answers a map") };
+        let Value::Map(pairs) = raw.call("HELLO 3") else {
+            panic!("HELLO 3 answers a map")
+        };
         let field = |name: &str| {
             let found = pairs.iter().find(|(key, _)| key.bytes() == name.as_bytes());
-            found.unwrap_or_else(|| panic!("HELLO names {name}")).1.clone()
+            found
+                .unwrap_or_else(|| panic!("HELLO names {name}"))
+                .1
+                .clone()
         };
         assert_eq!(field("proto"), Value::Integer(3));
         assert_eq!(field("mode").text(), "standalone");
@@ -364,14 +449,29 @@ fn hello_switches_the_protocol_of_one_connection() {
         check(&mut raw, "MGET none", "1) (null)");
         check(&mut other, "GET none", "(nil)");
         assert!(matches!(raw.call("CONFIG GET maxclients"), Value::Map(_)));
-        assert!(matches!(other.call("CONFIG GET maxclients"), Value::Array(_)));
+        assert!(matches!(
+            other.call("CONFIG GET maxclients"),
+            Value::Array(_)
+        ));
         assert!(matches!(raw.call("INFO server"), Value::Verbatim(_)));
-        check(&mut raw, "HELLO 4", "(error) NOPROTO unsupported protocol version");
+        check(
+            &mut raw,
+            "HELLO 4",
+            "(error) NOPROTO unsupported protocol version",
+        );
         check(&mut raw, "GET none", "(null)");
         assert!(matches!(raw.call("HELLO 2"), Value::Array(_)));
         check(&mut raw, "GET none", "(nil)");
-        check(&mut raw, "HELLO x", "(error) ERR Protocol version is not an integer or out of range");
-        check(&mut raw, "HELLO 3 SETNAME a\\ b", "(error) ERR Syntax error in HELLO option 'b'");
+        check(
+            &mut raw,
+            "HELLO x",
+            "(error) ERR Protocol version is not an integer or out of range",
+        );
+        check(
+            &mut raw,
+            "HELLO 3 SETNAME a\\ b",
+            "(error) ERR Syntax error in HELLO option 'b'",
+        );
         check(
             &mut raw,
             "HELLO 3 SETNAME \"a b\"",
@@ -400,7 +500,10 @@ fn every_reply_type_of_resp3_can_be_asked_for() {
             // RESP2 has none and redis-server answers an error there; the text differs between versions.
             assert!(two.call("DEBUG PROTOCOL push").is_error());
             assert!(matches!(three.call("DEBUG PROTOCOL push"), Value::Push(_)));
-            assert_eq!(three.read().show(), "\"Some real reply following the push reply\"");
+            assert_eq!(
+                three.read().show(),
+                "\"Some real reply following the push reply\""
+            );
             continue;
         }
         let old = two.call(&format!("DEBUG PROTOCOL {kind}")).show();
@@ -410,13 +513,22 @@ fn every_reply_type_of_resp3_can_be_asked_for() {
             "integer" => ("(integer) 12345", "(integer) 12345"),
             "double" => ("\"3.141\"", "(double) 3.141"),
             "null" => ("(nil)", "(null)"),
-            "array" => ("1) (integer) 0\n2) (integer) 1\n3) (integer) 2", "1) (integer) 0\n2) (integer) 1\n3) (integer) 2"),
-            "set" => ("1) (integer) 0\n2) (integer) 1\n3) (integer) 2", "1~ (integer) 0\n2~ (integer) 1\n3~ (integer) 2"),
+            "array" => (
+                "1) (integer) 0\n2) (integer) 1\n3) (integer) 2",
+                "1) (integer) 0\n2) (integer) 1\n3) (integer) 2",
+            ),
+            "set" => (
+                "1) (integer) 0\n2) (integer) 1\n3) (integer) 2",
+                "1~ (integer) 0\n2~ (integer) 1\n3~ (integer) 2",
+            ),
             "map" => (
                 "1) (integer) 0\n2) (integer) 0\n3) (integer) 1\n4) (integer) 1\n5) (integer) 2\n6) (integer) 0",
                 "1# (integer) 0 => (false)\n2# (integer) 1 => (true)\n3# (integer) 2 => (false)",
             ),
-            "verbatim" => ("\"This is a verbatim\\nstring\"", "(verbatim) \"txt:This is a verbatim\\nstring\""),
+            "verbatim" => (
+                "\"This is a verbatim\\nstring\"",
+                "(verbatim) \"txt:This is a verbatim\\nstring\"",
+            ),
             "true" => ("(integer) 1", "(true)"),
             "false" => ("(integer) 0", "(false)"),
             _ => (
@@ -424,7 +536,11 @@ fn every_reply_type_of_resp3_can_be_asked_for() {
                 "(big number) 1234567999999999999999999999999999999",
             ),
         };
-        assert_eq!((old.as_str(), new.show().as_str()), expected, "DEBUG PROTOCOL {kind}");
+        assert_eq!(
+            (old.as_str(), new.show().as_str()),
+            expected,
+            "DEBUG PROTOCOL {kind}"
+        );
     }
 }
 

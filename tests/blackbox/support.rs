@@ -29,7 +29,10 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) fn shards(count: usize) -> Options {
-        Options { shards: Some(count), ..Options::default() }
+        Options {
+            shards: Some(count),
+            ..Options::default()
+        }
     }
 
     pub(crate) fn threads(mut self, count: usize) -> Options {
@@ -38,7 +41,8 @@ impl Options {
     }
 
     pub(crate) fn with(mut self, directive: &str, value: &str) -> Options {
-        self.directives.push((directive.to_owned(), value.to_owned()));
+        self.directives
+            .push((directive.to_owned(), value.to_owned()));
         self
     }
 }
@@ -78,7 +82,14 @@ impl Server {
             let port = free_port();
             let log = File::create(dir.path().join("log")).expect("a log file");
             let mut command = Command::new(binary);
-            command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+            command.args([
+                "--port",
+                &port.to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+            ]);
             command.arg("--dir").arg(dir.path());
             command.args(["--enable-debug-command", "yes"]);
             for (directive, value) in directives {
@@ -91,7 +102,12 @@ impl Server {
                 .stderr(log)
                 .spawn()
                 .unwrap_or_else(|error| panic!("cannot start {binary:?}: {error}"));
-            let mut server = Server { child, port, name: name.clone(), dir };
+            let mut server = Server {
+                child,
+                port,
+                name: name.clone(),
+                dir,
+            };
             match server.wait_until_ready() {
                 Ok(()) => return server,
                 // Between choosing a port and binding it, somebody else may have taken it.
@@ -137,7 +153,9 @@ impl Server {
         let url = format!("redis://127.0.0.1:{}/", self.port);
         let client = redis::Client::open(url).expect("a client");
         let connection = client.get_connection().expect("a connection");
-        connection.set_read_timeout(Some(Duration::from_secs(30))).expect("a time-out");
+        connection
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .expect("a time-out");
         connection
     }
 
@@ -151,9 +169,17 @@ impl Server {
 
     /// Resident memory, as the system sees it.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or("VmRSS: 0 kB");
-        let kib: u64 = line.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmRSS:"))
+            .unwrap_or("VmRSS: 0 kB");
+        let kib: u64 = line
+            .split_whitespace()
+            .nth(1)
+            .and_then(|word| word.parse().ok())
+            .unwrap_or(0);
         kib * 1024
     }
 
@@ -195,14 +221,23 @@ pub(crate) struct Oracle(pub(crate) Server);
 impl Oracle {
     pub(crate) fn start() -> Option<Oracle> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let found = std::env::split_paths(&path).map(|dir| dir.join("redis-server")).find(|file| file.is_file());
+        let found = std::env::split_paths(&path)
+            .map(|dir| dir.join("redis-server"))
+            .find(|file| file.is_file());
         let Some(binary) = found else {
             let required = std::env::var("BASALT_REQUIRE_ORACLE").is_ok_and(|value| value == "1");
-            assert!(!required, "BASALT_REQUIRE_ORACLE=1, but there is no redis-server in PATH");
+            assert!(
+                !required,
+                "BASALT_REQUIRE_ORACLE=1, but there is no redis-server in PATH"
+            );
             eprintln!("skipped: no redis-server");
             return None;
         };
-        Some(Oracle(Server::spawn(&binary.into_os_string(), &[], "oracle".to_owned())))
+        Some(Oracle(Server::spawn(
+            &binary.into_os_string(),
+            &[],
+            "oracle".to_owned(),
+        )))
     }
 }
 
@@ -213,7 +248,11 @@ pub(crate) fn is_stand_in() -> bool {
 
 /// Runs a test body against a fresh server for each shard count.
 pub(crate) fn at_each_shard_count(body: impl Fn(&Server)) {
-    let counts = if is_stand_in() { &SHARD_COUNTS[..1] } else { &SHARD_COUNTS[..] };
+    let counts = if is_stand_in() {
+        &SHARD_COUNTS[..1]
+    } else {
+        &SHARD_COUNTS[..]
+    };
     for &count in counts {
         let server = Server::start(&Options::shards(count));
         body(&server);
@@ -236,7 +275,10 @@ pub(crate) fn is_listening(port: u16) -> bool {
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let started = Instant::now();
     while !condition() {
-        assert!(started.elapsed() < Duration::from_secs(10), "never happened: {what}");
+        assert!(
+            started.elapsed() < Duration::from_secs(10),
+            "never happened: {what}"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }

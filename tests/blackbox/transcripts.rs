@@ -21,7 +21,13 @@ use crate::wire::{Raw, Value};
 enum Row {
     Verbatim(String),
     Protocol(u8),
-    Command { line: String, number: usize, sorted: bool, by_hand: bool, answer: String },
+    Command {
+        line: String,
+        number: usize,
+        sorted: bool,
+        by_hand: bool,
+        answer: String,
+    },
 }
 
 #[test]
@@ -36,14 +42,19 @@ fn ours_answers_as_recorded_at_1_and_64_shards() {
         for file in files() {
             asked += replay(&server, &file, support::is_stand_in(), &mut wrong);
         }
-        assert!(wrong.is_empty(), "at {shards} shards, of {asked} answers:\n{wrong}");
+        assert!(
+            wrong.is_empty(),
+            "at {shards} shards, of {asked} answers:\n{wrong}"
+        );
         println!("{asked} answers at {shards} shards");
     }
 }
 
 #[test]
 fn the_oracle_answers_as_recorded() {
-    let Some(Oracle(server)) = Oracle::start() else { return };
+    let Some(Oracle(server)) = Oracle::start() else {
+        return;
+    };
     if bless() {
         for file in files() {
             record(&server, &file);
@@ -84,10 +95,18 @@ fn parse(path: &Path) -> Vec<Row> {
     for (index, line) in text.lines().enumerate() {
         if let Some(command) = line.strip_prefix("> ") {
             let line = command.to_owned();
-            rows.push(Row::Command { line, number: index + 1, sorted, by_hand, answer: String::new() });
+            rows.push(Row::Command {
+                line,
+                number: index + 1,
+                sorted,
+                by_hand,
+                answer: String::new(),
+            });
             (sorted, by_hand) = (false, false);
         } else if let Some(protocol) = line.strip_prefix("@ ") {
-            rows.push(Row::Protocol(protocol.trim().parse().expect("2 or 3 after @")));
+            rows.push(Row::Protocol(
+                protocol.trim().parse().expect("2 or 3 after @"),
+            ));
         } else if line == "!sorted" {
             sorted = true;
             rows.push(Row::Verbatim(line.to_owned()));
@@ -102,7 +121,11 @@ fn parse(path: &Path) -> Vec<Row> {
             }
             answer.push_str(line);
         } else {
-            panic!("{}:{}: an answer without a command: {line}", path.display(), index + 1);
+            panic!(
+                "{}:{}: an answer without a command: {line}",
+                path.display(),
+                index + 1
+            );
         }
     }
     rows
@@ -127,7 +150,11 @@ fn ask(raw: &mut Raw, line: &str, sorted: bool) -> String {
 
 /// Returns how many answers were compared; differences are appended to `wrong`.
 fn replay(server: &Server, path: &Path, is_oracle: bool, wrong: &mut String) -> usize {
-    let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+    let name = path
+        .file_name()
+        .expect("a name")
+        .to_string_lossy()
+        .into_owned();
     let mut raw = fresh(server);
     let mut asked = 0;
     for row in parse(path) {
@@ -135,15 +162,27 @@ fn replay(server: &Server, path: &Path, is_oracle: bool, wrong: &mut String) -> 
             Row::Verbatim(_) => {}
             Row::Protocol(version) => {
                 raw = server.raw();
-                assert!(!raw.call(&format!("HELLO {version}")).is_error(), "HELLO {version}");
+                assert!(
+                    !raw.call(&format!("HELLO {version}")).is_error(),
+                    "HELLO {version}"
+                );
             }
             // Recorded by hand for a later version than the oracle's: its state must not differ either.
             Row::Command { by_hand: true, .. } if is_oracle => {}
-            Row::Command { line, number, sorted, answer, .. } => {
+            Row::Command {
+                line,
+                number,
+                sorted,
+                answer,
+                ..
+            } => {
                 let got = ask(&mut raw, &line, sorted);
                 asked += 1;
                 if got != answer && !ran_down(&line, &got, &answer) {
-                    let _ = writeln!(wrong, "{name}:{number}\n> {line}\nis       {got}\nrecorded {answer}\n");
+                    let _ = writeln!(
+                        wrong,
+                        "{name}:{number}\n> {line}\nis       {got}\nrecorded {answer}\n"
+                    );
                 }
             }
         }
@@ -153,9 +192,14 @@ fn replay(server: &Server, path: &Path, is_oracle: bool, wrong: &mut String) -> 
 
 /// A time to live goes down while a slow machine replays; a few seconds of a hundred are no difference.
 fn ran_down(line: &str, got: &str, answer: &str) -> bool {
-    let seconds = |text: &str| text.strip_prefix("(integer) ").and_then(|digits| digits.parse::<i64>().ok());
+    let seconds = |text: &str| {
+        text.strip_prefix("(integer) ")
+            .and_then(|digits| digits.parse::<i64>().ok())
+    };
     match (seconds(got), seconds(answer)) {
-        (Some(got), Some(answer)) => line.starts_with("TTL ") && answer >= 50 && (answer - 10..=answer).contains(&got),
+        (Some(got), Some(answer)) => {
+            line.starts_with("TTL ") && answer >= 50 && (answer - 10..=answer).contains(&got)
+        }
         _ => false,
     }
 }
@@ -171,7 +215,12 @@ fn record(server: &Server, path: &Path) {
                 raw.call(&format!("HELLO {version}"));
                 out += &format!("@ {version}\n");
             }
-            Row::Command { line, by_hand: true, answer, .. } => out += &format!("> {line}\n{answer}\n"),
+            Row::Command {
+                line,
+                by_hand: true,
+                answer,
+                ..
+            } => out += &format!("> {line}\n{answer}\n"),
             Row::Command { line, sorted, .. } => {
                 out += &format!("> {line}\n{}\n", ask(&mut raw, &line, sorted));
             }

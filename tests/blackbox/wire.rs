@@ -32,7 +32,10 @@ impl Value {
     /// The bytes of a text reply; panics on any other, as a test wants it.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
-            Value::Simple(text) | Value::Error(text) | Value::Bulk(text) | Value::Verbatim(text) => text,
+            Value::Simple(text)
+            | Value::Error(text)
+            | Value::Bulk(text)
+            | Value::Verbatim(text) => text,
             other => panic!("expected text, got {}", other.show()),
         }
     }
@@ -44,7 +47,11 @@ impl Value {
     /// The text of INFO and CLIENT LIST, with the format tag of a verbatim string taken off.
     pub(crate) fn body(&self) -> String {
         let text = self.text();
-        if let Value::Verbatim(_) = self { text[4..].to_owned() } else { text }
+        if let Value::Verbatim(_) = self {
+            text[4..].to_owned()
+        } else {
+            text
+        }
     }
 
     pub(crate) fn integer(&self) -> i64 {
@@ -229,7 +236,11 @@ impl Raw {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(READ_TIMEOUT))?;
         stream.set_write_timeout(Some(READ_TIMEOUT))?;
-        Ok(Raw { stream, buffer: Vec::new(), start: 0 })
+        Ok(Raw {
+            stream,
+            buffer: Vec::new(),
+            start: 0,
+        })
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
@@ -237,7 +248,9 @@ impl Raw {
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("send to the server under test");
+        self.stream
+            .write_all(bytes)
+            .expect("send to the server under test");
     }
 
     /// For peers that may have closed already: a refused write is not the test's subject.
@@ -272,7 +285,10 @@ impl Raw {
     pub(crate) fn read(&mut self) -> Value {
         match self.try_read() {
             Ok(value) => value,
-            Err(error) => panic!("no reply: {error}; pending bytes {:?}", escape(self.pending())),
+            Err(error) => panic!(
+                "no reply: {error}; pending bytes {:?}",
+                escape(self.pending())
+            ),
         }
     }
 
@@ -334,7 +350,10 @@ impl Raw {
     fn line(&mut self) -> std::io::Result<(u8, Vec<u8>)> {
         let mut seen = 0;
         loop {
-            if let Some(end) = self.pending()[seen..].windows(2).position(|pair| pair == b"\r\n") {
+            if let Some(end) = self.pending()[seen..]
+                .windows(2)
+                .position(|pair| pair == b"\r\n")
+            {
                 let end = seen + end;
                 let mark = self.pending()[0];
                 let line = self.pending()[1..end].to_vec();
@@ -352,7 +371,11 @@ impl Raw {
             self.fill()?;
         }
         let block = self.pending()[..length].to_vec();
-        assert_eq!(&self.pending()[length..length + 2], b"\r\n", "a bulk ends in CRLF");
+        assert_eq!(
+            &self.pending()[length..length + 2],
+            b"\r\n",
+            "a bulk ends in CRLF"
+        );
         self.start += length + 2;
         Ok(block)
     }
@@ -368,7 +391,10 @@ impl Raw {
         let mut chunk = [0; 16 * 1024];
         let count = self.stream.read(&mut chunk)?;
         if count == 0 {
-            return Err(std::io::Error::new(ErrorKind::UnexpectedEof, "closed by the server"));
+            return Err(std::io::Error::new(
+                ErrorKind::UnexpectedEof,
+                "closed by the server",
+            ));
         }
         self.buffer.extend_from_slice(&chunk[..count]);
         Ok(())
@@ -376,5 +402,8 @@ impl Raw {
 }
 
 fn number(text: &[u8]) -> i64 {
-    std::str::from_utf8(text).expect("a number").parse().expect("a number")
+    std::str::from_utf8(text)
+        .expect("a number")
+        .parse()
+        .expect("a number")
 }
