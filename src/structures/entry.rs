@@ -87,8 +87,13 @@ const ALIGN: usize = 8;
 const LONG: usize = 255;
 
 /// Where the key begins, by the three lowest flags: four bytes of header, six of deadline, four for
-/// each long length.
-static KEY_AT: [u8; 8] = [4, 10, 8, 14, 8, 14, 12, 18];
+/// each long length. A byte for each of the eight, in one word rather than in memory.
+const KEY_AT: u64 = u64::from_le_bytes([4, 10, 8, 14, 8, 14, 12, 18]);
+
+#[inline(always)]
+fn key_at(flags: u8) -> usize {
+    (KEY_AT >> (8 * (flags & 7)) & 0xff) as usize
+}
 
 /// Where everything in an entry is, and how large it is.
 #[derive(Clone, Copy)]
@@ -122,7 +127,7 @@ impl Shape {
 
     #[inline]
     fn key_at(self) -> usize {
-        usize::from(KEY_AT[usize::from(self.flags & 7)])
+        key_at(self.flags)
     }
 
     #[inline]
@@ -566,7 +571,7 @@ impl<'a, O> EntryRef<'a, O> {
     #[must_use]
     pub fn key(self) -> &'a [u8] {
         let [_, flags, short, _] = self.header();
-        let at = usize::from(KEY_AT[usize::from(flags & 7)]);
+        let at = key_at(flags);
         let len = if flags & KEY_LONG == 0 {
             usize::from(short)
         } else {
@@ -598,7 +603,7 @@ impl<'a, O> EntryRef<'a, O> {
         if flags & DEADLINE == 0 {
             return None;
         }
-        let at = usize::from(KEY_AT[usize::from(flags & 7)]) - 6;
+        let at = key_at(flags) - 6;
         // SAFETY: the flag says that six bytes before the key are a deadline.
         let [a, b, c, d, e, f] = unsafe { self.address.add(at).cast::<[u8; 6]>().read() };
         Some(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))

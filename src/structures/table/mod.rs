@@ -32,7 +32,7 @@ use std::sync::atomic::AtomicU64;
 use crate::base::hash::Seed;
 
 use directory::{DEPTH_MAX, Directory};
-use segment::{BUCKETS_MAX, BUCKETS_MIN, STEPS, Segment, Slot, Spot, WIDTH};
+use segment::{BUCKETS_MAX, BUCKETS_MIN, Hit, STEPS, Segment, Slot, Spot, WIDTH};
 
 pub use directory::prefetch_line;
 
@@ -183,63 +183,60 @@ impl<T: Stored> Table<T> {
     #[inline]
     #[must_use]
     pub fn get(&self, hash: u64, key: &[u8]) -> Option<T::Ref<'_>> {
-        let mut found = None;
-        self.search(hash, |view| {
-            let same = same_bytes(T::key(view), key);
-            if same {
-                found = Some(view);
-            }
-            same
-        })?;
-        found
+        let (_, _, hit) = self.search(hash, move |view| same_bytes(T::key(view), key))?;
+        // SAFETY: the slot owns the entry, unchanged while `self` is borrowed.
+        Some(unsafe { T::borrow(hit.entry) })
     }
 
     /// Where the entry with this key is.
     #[inline]
     #[must_use]
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<Place> {
-        self.search(hash, |view| same_bytes(T::key(view), key))
+        self.find_by_hash(hash, move |view| same_bytes(T::key(view), key))
     }
 
     /// The first entry of this hash, or of one that cannot be told apart from it, that `accept` takes.
     /// It is shown every entry with this hash.
     #[inline]
     pub fn find_by_hash(&self, hash: u64, accept: impl FnMut(T::Ref<'_>) -> bool) -> Option<Place> {
-        self.search(hash, accept)
+        let (segment, link, hit) = self.search(hash, accept)?;
+        Some(Place::new(
+            self.directory.index(hash),
+            link,
+            segment.spot(&hit),
+        ))
     }
 
     #[inline(always)]
-    fn search<'t>(&'t self, hash: u64, mut same: impl FnMut(T::Ref<'t>) -> bool) -> Option<Place> {
-        let index = self.directory.index(hash);
-        let segment = self.directory.get(index);
+    fn search<'t>(
+        &'t self,
+        hash: u64,
+        mut same: impl FnMut(T::Ref<'t>) -> bool,
+    ) -> Option<(Segment, usize, Hit)> {
+        let segment = self.directory.of(hash);
         if segment.is_none() {
             return None;
         }
+        if segment.is_chained() {
+            return self.search_chain(hash, same);
+        }
         // SAFETY: the directory names live segments, and slots own their entries, which nobody
         // changes while `self` is borrowed.
-        let spot = unsafe { segment.find(hash, |raw| same(T::borrow(raw))) };
-        if let Some(spot) = spot {
-            return Some(Place::new(index, 0, spot));
-        }
-        if segment.is_chained() {
-            self.search_chain(index, hash, same)
-        } else {
-            None
-        }
+        let hit = unsafe { segment.find(hash, move |raw| same(T::borrow(raw))) }?;
+        Some((segment, 0, hit))
     }
 
     #[cold]
+    #[inline(never)]
     fn search_chain<'t>(
         &'t self,
-        index: usize,
         hash: u64,
         mut same: impl FnMut(T::Ref<'t>) -> bool,
-    ) -> Option<Place> {
-        for (link, segment) in self.chain(index).enumerate().skip(1) {
+    ) -> Option<(Segment, usize, Hit)> {
+        for (link, segment) in self.chain(self.directory.index(hash)).enumerate() {
             // SAFETY: as in `search`.
-            let spot = unsafe { segment.find(hash, |raw| same(T::borrow(raw))) };
-            if let Some(spot) = spot {
-                return Some(Place::new(index, link, spot));
+            if let Some(hit) = unsafe { segment.find(hash, |raw| same(T::borrow(raw))) } {
+                return Some((segment, link, hit));
             }
         }
         None
@@ -256,7 +253,7 @@ impl<T: Stored> Table<T> {
     /// Prefetches the first two lines of every entry that may have this hash, without reading any.
     #[inline]
     pub fn prefetch_matches(&self, hash: u64) {
-        let segment = self.directory.get(self.directory.index(hash));
+        let segment = self.directory.of(hash);
         if !segment.is_none() {
             // SAFETY: live; nothing is read through the address.
             unsafe {
@@ -402,7 +399,7 @@ impl<T: Stored> Table<T> {
         let slot = Slot::new(value.into_raw(), hash, self.parity);
         self.len += 1;
         let index = self.directory.index(hash);
-        let segment = self.directory.get(index);
+        let segment = self.directory.of(hash);
         // SAFETY: a live segment with room.
         unsafe {
             if !segment.is_none()
@@ -1223,29 +1220,21 @@ fn prefetch_two_lines(entry: NonNull<u8>) {
     segment::prefetch(entry.as_ptr().wrapping_add(64));
 }
 
-/// Whether two keys are equal; eight bytes a step, which for keys of common lengths takes fewer
-/// instructions than calling the library.
+/// Whether two keys are equal. Keys of up to 32 bytes are compared by two loads that may overlap,
+/// which takes fewer instructions than calling the library.
 #[inline(always)]
 fn same_bytes(one: &[u8], two: &[u8]) -> bool {
+    fn ends<const N: usize>(one: &[u8], two: &[u8]) -> Option<bool> {
+        let first = one.first_chunk::<N>()? == two.first_chunk::<N>()?;
+        Some(first & (one.last_chunk::<N>()? == two.last_chunk::<N>()?))
+    }
     if one.len() != two.len() {
         return false;
     }
-    if one.len() > 64 {
-        return one == two;
-    }
-    let (one_words, one_rest) = one.as_chunks::<8>();
-    let (two_words, two_rest) = two.as_chunks::<8>();
-    for (one, two) in one_words.iter().zip(two_words) {
-        if u64::from_ne_bytes(*one) != u64::from_ne_bytes(*two) {
-            return false;
-        }
-    }
-    if one_rest.is_empty() {
-        return true;
-    }
-    match (one.last_chunk::<8>(), two.last_chunk::<8>()) {
-        (Some(one), Some(two)) => u64::from_ne_bytes(*one) == u64::from_ne_bytes(*two),
-        _ => one_rest == two_rest,
+    match one.len() {
+        8..=16 => ends::<8>(one, two).unwrap_or(false),
+        17..=32 => ends::<16>(one, two).unwrap_or(false),
+        _ => one == two,
     }
 }
 

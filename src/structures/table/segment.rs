@@ -133,6 +133,13 @@ pub(super) struct Spot {
     pub(super) slot: usize,
 }
 
+/// What a search has found: fewer words to keep at hand than a [`Spot`] needs.
+pub(super) struct Hit {
+    line: *mut Bucket,
+    slot: usize,
+    pub(super) entry: NonNull<u8>,
+}
+
 impl Segment {
     /// No segment at all.
     pub(super) const NONE: Self = Self(0);
@@ -313,6 +320,9 @@ impl Segment {
 
     /// Finds an entry with the low sixteen bits of `hash` that `same` accepts.
     ///
+    /// Inline stands what nearly always suffices, in as few instructions as possible: the first
+    /// fingerprint that matches in the home bucket, or none there and no overflow.
+    ///
     /// # Safety
     /// A live segment.
     #[inline(always)]
@@ -320,31 +330,75 @@ impl Segment {
         self,
         hash: u64,
         mut same: impl FnMut(NonNull<u8>) -> bool,
-    ) -> Option<Spot> {
+    ) -> Option<Hit> {
+        let line = self.bucket(self.home(hash & 0xffff));
+        // SAFETY: live, and the bucket is within it.
+        let meta = unsafe { (*line).meta };
+        let matches = zero_bytes(meta ^ (hash & 0xff).wrapping_mul(LOW_BITS));
+        if matches != 0 {
+            let slot = (matches.trailing_zeros() >> 3) as usize;
+            // SAFETY: `zero_bytes` marks the low seven bytes only.
+            let word = unsafe { *(*line).slots.get_unchecked(slot) };
+            if word.hash_byte() as u8 == (hash >> 8) as u8
+                && let Some(entry) = word.entry()
+                && same(entry)
+            {
+                return Some(Hit { line, slot, entry });
+            }
+        } else if meta & OVERFLOW == 0 {
+            return None;
+        }
+        // SAFETY: the caller's promise; the line is one of the segment's.
+        unsafe { self.find_on(line, matches, hash, same) }
+    }
+
+    /// Goes on with a search, whose first match in this line, if any, was not what was wanted.
+    ///
+    /// # Safety
+    /// A live segment, and a line of it.
+    #[inline(never)]
+    unsafe fn find_on(
+        self,
+        mut line: *mut Bucket,
+        mut matches: u64,
+        hash: u64,
+        mut same: impl FnMut(NonNull<u8>) -> bool,
+    ) -> Option<Hit> {
         let fingerprints = (hash & 0xff).wrapping_mul(LOW_BITS);
-        let hash_byte = hash >> 8 & 0xff;
-        let mut bucket = self.home(hash & 0xffff);
+        matches &= matches.wrapping_sub(1);
         loop {
-            let line = self.bucket(bucket);
-            // SAFETY: live, and the bucket is within it.
-            let meta = unsafe { (*line).meta };
-            let mut matches = zero_bytes(meta ^ fingerprints);
             while matches != 0 {
                 let slot = (matches.trailing_zeros() >> 3) as usize;
                 // SAFETY: `zero_bytes` marks the low seven bytes only.
                 let word = unsafe { *(*line).slots.get_unchecked(slot) };
-                if word.hash_byte() == hash_byte
+                if word.hash_byte() as u8 == (hash >> 8) as u8
                     && let Some(entry) = word.entry()
                     && same(entry)
                 {
-                    return Some(Spot { bucket, slot });
+                    return Some(Hit { line, slot, entry });
                 }
                 matches &= matches - 1;
             }
-            if meta & OVERFLOW == 0 {
+            // SAFETY: live, and the bucket is within it.
+            if unsafe { (*line).meta } & OVERFLOW == 0 {
                 return None;
             }
-            bucket = self.after(bucket);
+            line = line.wrapping_add(1);
+            if line == self.bucket(0).wrapping_add(self.buckets()) {
+                line = self.bucket(0);
+            }
+            // SAFETY: as above.
+            matches = zero_bytes(unsafe { (*line).meta } ^ fingerprints);
+        }
+    }
+
+    /// The spot of something found in this segment.
+    #[inline(always)]
+    pub(super) fn spot(self, hit: &Hit) -> Spot {
+        let bytes = hit.line as usize - self.bucket(0) as usize;
+        Spot {
+            bucket: bytes / size_of::<Bucket>(),
+            slot: hit.slot,
         }
     }
 
