@@ -47,7 +47,7 @@ static POOL: [AtomicU64; DEPTH_MAX as usize + 1] =
     [const { AtomicU64::new(0) }; DEPTH_MAX as usize + 1];
 
 /// What an empty table points at: one word that names no segment.
-static NOTHING: [AtomicU64; 1] = [AtomicU64::new(0)];
+static NOTHING: [AtomicU64; 1] = [AtomicU64::new(Segment::NONE.word())];
 
 /// 2^depth words, each naming the segment for one prefix of the hash.
 pub(super) struct Directory {
