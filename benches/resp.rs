@@ -88,7 +88,8 @@ fn reply(criterion: &mut Criterion) {
     const COUNT: usize = 100;
     let mut group = criterion.benchmark_group("reply");
     group.throughput(Throughput::Elements(COUNT as u64));
-    let kinds: [(&str, fn(&mut Out)); 6] = [
+    type Write = fn(&mut Out);
+    let kinds: [(&str, Write); 6] = [
         ("ok", Out::ok),
         ("null", Out::null),
         ("integer_short", |out| out.integer(black_box(7))),
