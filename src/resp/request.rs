@@ -7,8 +7,9 @@
 //!
 //! Knows no command, no socket and no connection. It is as strict, and as lax, as Redis is: lengths are
 //! canonical decimal numbers; the two bytes behind an argument and the byte behind a `\r` are skipped
-//! unread. One deliberate difference: whether a line is too long depends on the line alone, never on how
-//! the network cut it, so the same bytes always give the same requests.
+//! unread. Three deliberate differences: whether a line is too long depends on the line alone, never on how
+//! the network cut it, so the same bytes always give the same requests; a zero byte in a line is a byte like
+//! others (Redis no longer finds the end of such a line); and a single request of 2 GiB is refused.
 
 use std::fmt;
 
