@@ -21,7 +21,7 @@ pub struct Db {
 }
 
 /// A deadline may be armed in the wheel already; this flag of the entry says so.
-const ARMED: u8 = 1;
+const ARMED: u8 = 1 << 5;
 
 impl Db {
     pub(super) fn new(index: usize, seed: Seed, board: Arc<ShardBoard>, now_ms: u64) -> Db {
