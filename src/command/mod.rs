@@ -3,14 +3,18 @@
 //! No sockets, no threads, no clock: handlers get what they need in a context and answer into an output.
 
 pub mod args;
+pub mod bitmap;
 pub mod connection;
 pub mod context;
 pub mod declaration;
 pub mod error;
 pub mod keys;
+pub mod options;
 pub mod server;
 pub mod string;
 pub mod table;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use crate::resp::reply::Out;
 pub use args::Args;
