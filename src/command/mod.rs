@@ -11,6 +11,8 @@ pub mod keys;
 pub mod server;
 pub mod string;
 pub mod table;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use args::Args;
 pub use crate::resp::reply::Out;

@@ -1,0 +1,514 @@
+//! A `redis-cli` over engines in this process, for the tests of command families.
+//!
+//! No socket, no session, no thread: a request is looked up, routed and run as the server would run it, and the reply
+//! is rendered as `redis-cli` shows it on a terminal. It knows no access control, transactions or blocking.
+//!
+//! ```text
+//! let mut cli = Terminal::new();               // one shard, RESP2
+//! cli.check("SET k 1 EX 10", "OK");
+//! cli.check("GET k", "\"1\"");
+//! cli.advance_ms(10_000);
+//! cli.check("GET k", "(nil)");
+//! on_every_setup(|cli| cli.check("MSET a 1 b 2", "OK"));   // 1 and 4 shards, RESP2 and RESP3
+//! ```
+//!
+//! After every request it is asserted that a command declared READONLY changed nothing but expired keys.
+
+use std::any::Any;
+use std::fmt::Write as _;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use super::args::{Args, RoutedKey};
+use super::context::{
+    After, ClientView, Engines, Gather, LatencyEvent, MemoryReport, Server, SessionCx, ShardCx,
+    ShardPlace, SlowlogEntry,
+};
+use super::declaration::{Command, CommandResult, Flags, Run};
+use super::error::CommandError;
+use super::keys;
+use super::table::{registry, resolve};
+use super::Out;
+use crate::base::hash::{Seed, slot};
+use crate::base::text::split_arguments;
+use crate::client::connection::Connection;
+use crate::client::registry::{Registry, Shared};
+use crate::config::Config;
+use crate::engine::effect::Effect;
+use crate::engine::{Engine, Now};
+use crate::resp::reply::Protocol;
+use crate::resp::request::Span;
+
+const SEED: Seed = Seed { k0: 1, k1: 2 };
+const DATABASES: usize = 16;
+
+/// See the module.
+pub(crate) struct Terminal {
+    /// The shards.
+    pub(crate) engines: Vec<Engine>,
+    /// What commands are measured by; change it before or between requests.
+    pub(crate) config: Arc<Config>,
+    /// The clock, in Unix milliseconds.
+    pub(crate) now_ms: u64,
+    /// The connection: database, protocol, name.
+    pub(crate) connection: Connection,
+    /// What the last session command asked for.
+    pub(crate) after: After,
+    server: NoServer,
+}
+
+impl Terminal {
+    /// One shard, RESP2.
+    pub(crate) fn new() -> Terminal {
+        Terminal::with(1, Protocol::Resp2)
+    }
+
+    /// So many shards (a power of two), this protocol.
+    pub(crate) fn with(shard_count: usize, protocol: Protocol) -> Terminal {
+        assert!(shard_count.is_power_of_two(), "shards are a power of two");
+        let engine = |number: usize| {
+            let mut engine = Engine::new(DATABASES, SEED, number as u64 + 1);
+            engine.effects.set_recording(true);
+            engine
+        };
+        let now_ms = 1_700_000_000_000;
+        let address = String::from("127.0.0.1:50000");
+        let shared = Shared::new(1, address.clone(), address, 8, false, now_ms);
+        let mut connection = Connection::new(Arc::new(shared), true);
+        connection.protocol = protocol;
+        Terminal {
+            engines: (0..shard_count).map(engine).collect(),
+            config: Arc::new(Config::default()),
+            now_ms,
+            connection,
+            after: After::Nothing,
+            server: NoServer::default(),
+        }
+    }
+
+    /// Runs one request, typed as at a prompt, and renders the reply.
+    pub(crate) fn run(&mut self, line: &str) -> String {
+        let mut bytes = Vec::new();
+        let mut ranges = Vec::new();
+        split_arguments(line.as_bytes(), &mut bytes, |range| ranges.push(range))
+            .expect("balanced quotes");
+        let arguments: Vec<&[u8]> = ranges.into_iter().map(|range| &bytes[range]).collect();
+        self.run_args(&arguments)
+    }
+
+    /// Runs one request given as arguments, and renders the reply.
+    pub(crate) fn run_args(&mut self, arguments: &[impl AsRef<[u8]>]) -> String {
+        render(&self.reply_bytes(arguments))
+    }
+
+    /// Runs one request; the reply as it goes over the wire.
+    pub(crate) fn reply_bytes(&mut self, arguments: &[impl AsRef<[u8]>]) -> Vec<u8> {
+        let mut buffer = Vec::new();
+        let mut spans = Vec::new();
+        for argument in arguments {
+            let argument = argument.as_ref();
+            spans.push(Span { start: buffer.len() as u32, len: argument.len() as u32 });
+            buffer.extend_from_slice(argument);
+        }
+        let argument = |index: usize| spans[index].bytes(&buffer, &[]);
+        let mut out = Out::new(self.connection.protocol);
+        let Some(command) = registry().find(argument(0)) else {
+            let name = String::from_utf8_lossy(argument(0)).into_owned();
+            out.error(format!("ERR unknown command '{name}'"));
+            return wire(&out);
+        };
+        let command = resolve(command, (spans.len() > 1).then(|| argument(1)));
+        if !command.accepts(spans.len()) {
+            out.error(CommandError::Arity(command.full_name).text().as_bytes());
+            return wire(&out);
+        }
+        let mut routed = Vec::new();
+        let mut hands = Vec::new();
+        let mask = self.engines.len() as u16 - 1;
+        // A wrong count of keys leaves the command without keys; its handler says what is wrong.
+        let _ = keys::positions(command, spans.len(), argument, |at, _| {
+            let (hash, shard) = (SEED.hash(argument(at)), slot(argument(at)) & mask);
+            routed.push(RoutedKey { hash, argument: at as u32, shard, hand: 0 });
+            hands.push(shard);
+        });
+        hands.sort_unstable();
+        hands.dedup();
+        for key in &mut routed {
+            key.hand = hands.iter().position(|shard| *shard == key.shard).expect("collected") as u16;
+        }
+        if hands.is_empty() {
+            hands.push(0);
+        }
+        let args = Args::new(&buffer, &[], &spans, &routed);
+        let before = self.changes();
+        let result = self.dispatch(command, &args, &hands, &mut out);
+        if let Err(error) = result {
+            out.error(error.text().as_bytes());
+        }
+        if command.flags.has(Flags::READONLY) {
+            assert_eq!(self.changes(), before, "{} is read-only", command.full_name);
+        }
+        for engine in &mut self.engines {
+            engine.trash.clear();
+        }
+        wire(&out)
+    }
+
+    fn dispatch(
+        &mut self,
+        command: &'static Command,
+        args: &Args<'_>,
+        hands: &[u16],
+        out: &mut Out,
+    ) -> CommandResult {
+        let every: Vec<u16> = (0..self.engines.len() as u16).collect();
+        match command.run {
+            Run::Keys(handler) => self.with_shards(command, args, hands, |cx| handler(cx, args, out)),
+            Run::AllShards(handler) => {
+                self.with_shards(command, args, &every, |cx| handler(cx, args, out))
+            }
+            Run::Cursor(shard_of, handler) => {
+                let shard = shard_of(args, self.engines.len() as u16)?;
+                self.with_shards(command, args, &[shard], |cx| handler(cx, args, out))
+            }
+            Run::EachShard(part, merge) => {
+                let mut gather = Gather::default();
+                for shard in every {
+                    self.with_shards(command, args, &[shard], |cx| part(cx, args, &mut gather))?;
+                }
+                merge(args, gather, out)
+            }
+            Run::Session(handler) => {
+                let mut cx = SessionCx {
+                    client: &mut self.connection,
+                    server: &self.server,
+                    config: &self.config,
+                    now: Now { unix_ms: self.now_ms },
+                    command,
+                    after: After::Nothing,
+                };
+                let result = handler(&mut cx, args, out);
+                self.after = cx.after;
+                result
+            }
+            Run::Container(_) => Err(CommandError::from("ERR unknown subcommand")),
+        }
+    }
+
+    fn with_shards(
+        &mut self,
+        command: &'static Command,
+        args: &Args<'_>,
+        hands: &[u16],
+        body: impl FnOnce(&mut ShardCx<'_>) -> CommandResult,
+    ) -> CommandResult {
+        let client = ClientView {
+            id: self.connection.id(),
+            db: self.connection.db,
+            no_touch: self.connection.no_touch,
+            stamp: self.connection.stamp,
+        };
+        let now = Now { unix_ms: self.now_ms };
+        let place = ShardPlace { index: hands[0], count: self.engines.len() as u16 };
+        let mut wanted: Vec<&mut Engine> = self
+            .engines
+            .iter_mut()
+            .enumerate()
+            .filter(|(number, _)| hands.contains(&(*number as u16)))
+            .map(|(_, engine)| engine)
+            .collect();
+        let engines = match wanted.len() {
+            1 => Engines::One(wanted.pop().expect("one")),
+            _ => Engines::Many(wanted),
+        };
+        let mut cx = ShardCx::new(engines, client, now, &self.config, command, place, args);
+        body(&mut cx)
+    }
+
+    /// Changes so far, without those of the clock.
+    fn changes(&self) -> u64 {
+        let of = |engine: &Engine| engine.effects.dirty() - engine.board().expired.get();
+        self.engines.iter().map(of).sum()
+    }
+
+    /// Runs a request and compares what `redis-cli` would show.
+    #[track_caller]
+    pub(crate) fn check(&mut self, line: &str, expected: &str) {
+        assert_eq!(self.run(line), expected, "{line}");
+    }
+
+    /// Several of them, in order.
+    #[track_caller]
+    pub(crate) fn check_all(&mut self, dialogue: &[(&str, &str)]) {
+        for (line, expected) in dialogue {
+            self.check(line, expected);
+        }
+    }
+
+    /// Lets time pass.
+    pub(crate) fn advance_ms(&mut self, ms: u64) {
+        self.now_ms += ms;
+    }
+
+    /// Changes the configuration.
+    pub(crate) fn configure(&mut self, change: impl FnOnce(&mut Config)) {
+        change(Arc::make_mut(&mut self.config));
+    }
+
+    /// The effects since the last call, in the order of their stamps.
+    pub(crate) fn effects(&mut self) -> Vec<Effect> {
+        let mut all: Vec<Effect> =
+            self.engines.iter_mut().flat_map(|engine| engine.effects.take()).collect();
+        all.sort_by_key(|effect| effect.stamp);
+        all
+    }
+
+    /// The effects since the last call, as `class:event key`, sorted by stamp and joined with commas.
+    pub(crate) fn events(&mut self) -> String {
+        let mut text = String::new();
+        for effect in self.effects() {
+            let separator = if text.is_empty() { "" } else { ", " };
+            let class = char::from(effect.event.class);
+            let key = String::from_utf8_lossy(&effect.key);
+            let _ = write!(text, "{separator}{class}:{} {key}", effect.event.name);
+        }
+        text
+    }
+
+    /// OBJECT ENCODING of a key, read from the engine; `none` when there is no such key.
+    pub(crate) fn encoding(&mut self, key: &str) -> &'static str {
+        self.look(key, |keyspace, place| keyspace.kind(place).encoding().name()).unwrap_or("none")
+    }
+
+    /// Milliseconds that a key has left, read from the engine; -1 without deadline, -2 when there is no such key.
+    pub(crate) fn ttl_ms(&mut self, key: &str) -> i64 {
+        let now_ms = self.now_ms;
+        self.look(key, |keyspace, place| match keyspace.entry(place).deadline() {
+            Some(at_ms) => at_ms as i64 - now_ms as i64,
+            None => -1,
+        })
+        .unwrap_or(-2)
+    }
+
+    fn look<R>(
+        &mut self,
+        key: &str,
+        read: impl FnOnce(&crate::engine::keyspace::Keyspace<'_>, crate::structures::table::Place) -> R,
+    ) -> Option<R> {
+        let mask = self.engines.len() as u16 - 1;
+        let engine = &mut self.engines[usize::from(slot(key.as_bytes()) & mask)];
+        let mut keyspace =
+            engine.keyspace(self.connection.db, Now { unix_ms: self.now_ms }).untouched();
+        let key = crate::engine::Key::new(key.as_bytes(), SEED);
+        let place = keyspace.find_write(&key)?;
+        Some(read(&keyspace, place))
+    }
+}
+
+/// Runs a test on one shard and on several, in both protocols.
+pub(crate) fn on_every_setup(mut test: impl FnMut(&mut Terminal)) {
+    for shard_count in [1, 4] {
+        for protocol in [Protocol::Resp2, Protocol::Resp3] {
+            test(&mut Terminal::with(shard_count, protocol));
+        }
+    }
+}
+
+/// One request on a fresh server.
+#[track_caller]
+pub(crate) fn check(line: &str, expected: &str) {
+    Terminal::new().check(line, expected);
+}
+
+/// One dialogue on every setup.
+#[track_caller]
+pub(crate) fn check_all(dialogue: &[(&str, &str)]) {
+    on_every_setup(|cli| cli.check_all(dialogue));
+}
+
+fn wire(out: &Out) -> Vec<u8> {
+    let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(10_000);
+    out.io_slices(&mut slices);
+    slices.iter().flat_map(|slice| slice.iter().copied()).collect()
+}
+
+/// A reply as `redis-cli` shows it on a terminal, without the last line end.
+pub(crate) fn render(reply: &[u8]) -> String {
+    let mut reader = Reader { rest: reply };
+    let mut text = reader.reply("");
+    assert!(reader.rest.is_empty(), "one reply and nothing behind it: {}", reply.escape_ascii());
+    assert_eq!(text.pop(), Some('\n'));
+    text
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn line(&mut self) -> &'a str {
+        let end = self.rest.windows(2).position(|two| two == b"\r\n").expect("a line end");
+        let (line, rest) = self.rest.split_at(end);
+        self.rest = &rest[2..];
+        std::str::from_utf8(line).expect("lines are text")
+    }
+
+    fn bytes(&mut self, len: usize) -> &'a [u8] {
+        let (bytes, rest) = self.rest.split_at(len);
+        self.rest = rest.strip_prefix(b"\r\n").expect("a line end behind a string");
+        bytes
+    }
+
+    fn reply(&mut self, prefix: &str) -> String {
+        let line = self.line();
+        let (kind, head) = line.split_at(1);
+        let length = || head.parse::<i64>().expect("a length");
+        match kind {
+            "+" => format!("{head}\n"),
+            "-" => format!("(error) {head}\n"),
+            ":" => format!("(integer) {head}\n"),
+            "," => format!("(double) {head}\n"),
+            "(" => format!("{head}\n"),
+            "_" => "(nil)\n".into(),
+            "#" => if head == "t" { "(true)\n" } else { "(false)\n" }.into(),
+            "$" | "*" if length() < 0 => "(nil)\n".into(),
+            "$" => format!("{}\n", quoted(self.bytes(length() as usize))),
+            "=" => {
+                let text = self.bytes(length() as usize);
+                format!("{}\n", String::from_utf8_lossy(&text[4..]))
+            }
+            "*" => self.aggregate(prefix, length() as usize, ')', "(empty array)\n"),
+            "~" => self.aggregate(prefix, length() as usize, '~', "(empty set)\n"),
+            ">" => self.aggregate(prefix, length() as usize, '>', "(empty push)\n"),
+            "%" => self.aggregate(prefix, length() as usize, '#', "(empty hash)\n"),
+            _ => panic!("a reply of unknown kind: {line}"),
+        }
+    }
+
+    fn aggregate(&mut self, prefix: &str, count: usize, separator: char, empty: &str) -> String {
+        if count == 0 {
+            return empty.into();
+        }
+        let width = count.to_string().len();
+        let inner = format!("{prefix}{}", " ".repeat(width + 2));
+        let mut text = String::new();
+        for index in 1..=count {
+            let before = if index == 1 { "" } else { prefix };
+            let _ = write!(text, "{before}{index:>width$}{separator} ");
+            text += &self.reply(&inner);
+            if separator == '#' {
+                text.pop();
+                text += " => ";
+                text += &self.reply(&inner);
+            }
+        }
+        text
+    }
+}
+
+/// A string as `redis-cli` quotes it.
+fn quoted(bytes: &[u8]) -> String {
+    let mut text = String::from("\"");
+    for &byte in bytes {
+        match byte {
+            b'\\' | b'"' => {
+                text.push('\\');
+                text.push(char::from(byte));
+            }
+            b'\n' => text += "\\n",
+            b'\r' => text += "\\r",
+            b'\t' => text += "\\t",
+            0x07 => text += "\\a",
+            0x08 => text += "\\b",
+            b' '..=b'~' => text.push(char::from(byte)),
+            _ => {
+                let _ = write!(text, "\\x{byte:02x}");
+            }
+        }
+    }
+    text + "\""
+}
+
+/// A server that answers nothing of interest; families that need more bring their own.
+#[derive(Default)]
+struct NoServer {
+    clients: Registry,
+}
+
+impl Server for NoServer {
+    fn clients(&self) -> &Registry {
+        &self.clients
+    }
+    fn config_set(&self, _: &[(String, String)]) -> Result<(), String> {
+        Ok(())
+    }
+    fn config_rewrite(&self) -> Result<(), String> {
+        Ok(())
+    }
+    fn reset_statistics(&self) {}
+    fn info(&self, _: &[String]) -> String {
+        String::new()
+    }
+    fn memory(&self) -> MemoryReport {
+        MemoryReport::default()
+    }
+    fn slowlog(&self, _: usize) -> Vec<SlowlogEntry> {
+        Vec::new()
+    }
+    fn slowlog_len(&self) -> usize {
+        0
+    }
+    fn slowlog_reset(&self) {}
+    fn latency_latest(&self) -> Vec<LatencyEvent> {
+        Vec::new()
+    }
+    fn latency_history(&self, _: &str) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
+    fn latency_reset(&self, _: &[String]) -> usize {
+        0
+    }
+    fn latency_histogram(&self, _: usize) -> Option<(u64, Vec<(u64, u64)>)> {
+        None
+    }
+    fn pause(&self, _: u64, _: bool) {}
+    fn unpause(&self) {}
+    fn unix_us(&self) -> u64 {
+        1_700_000_000_000_000
+    }
+    fn set_active_expire(&self, _: bool) {}
+    fn log(&self, _: &str) {}
+    fn purge_memory(&self) {}
+    fn allocator_report(&self) -> String {
+        String::new()
+    }
+    fn shard_count(&self) -> usize {
+        1
+    }
+    fn extension(&self) -> &dyn Any {
+        &()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_look_as_in_redis_cli() {
+        for (reply, text) in [
+            (&b"+OK\r\n"[..], "OK"),
+            (b"-ERR no\r\n", "(error) ERR no"),
+            (b":-3\r\n", "(integer) -3"),
+            (b"$-1\r\n", "(nil)"),
+            (b"_\r\n", "(nil)"),
+            (b"$4\r\na\"\x00\n\r\n", "\"a\\\"\\x00\\n\""),
+            (b"*0\r\n", "(empty array)"),
+            (b"*2\r\n:1\r\n*2\r\n:2\r\n$1\r\nx\r\n", "1) (integer) 1\n2) 1) (integer) 2\n   2) \"x\""),
+            (b"%1\r\n+a\r\n,1.5\r\n", "1# a => (double) 1.5"),
+            (b"#t\r\n", "(true)"),
+        ] {
+            assert_eq!(render(reply), text);
+        }
+    }
+}
