@@ -1,6 +1,10 @@
-//! No Redis, no I/O: numbers, hashes, checksums, patterns, randomness and the shape of time.
+//! No Redis, no I/O: numbers, hashes, checksums, patterns, randomness.
 
+pub mod checksum;
 pub mod counter;
+pub mod extended;
+mod float_text;
+pub mod glob;
 pub mod hash;
 pub mod number;
 pub mod random;

@@ -1,6 +1,8 @@
 //! Numbers from text and to text, as Redis reads and prints them.
 //!
-//! Knows no command. Nothing here allocates unless it says so.
+//! Knows no command. Nothing here allocates.
+
+use super::float_text::{FloatText, FloatValue};
 
 /// Reads a decimal `i64` as Redis does wherever it wants an integer: only the canonical form, no plus
 /// sign, no leading zeros, no blanks, no `-0`.
@@ -55,6 +57,90 @@ fn parse_digits(digits: &[u8]) -> Option<u64> {
         value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
     }
     Some(value)
+}
+
+/// Reads a double as Redis does for scores, increments and coordinates: whatever C's `strtod` takes and
+/// uses up to the last byte, hexadecimal (`0x1.8p3`) and `inf` included, but no leading blanks and no NaN.
+/// Numbers too large or too small for a double are refused, not rounded to infinity or zero.
+pub fn parse_f64(text: &[u8]) -> Option<f64> {
+    let number = FloatText::scan(text)?;
+    let magnitude = match &number.value {
+        FloatValue::Infinity => f64::INFINITY,
+        FloatValue::Decimal { .. } => {
+            let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+            if value.is_infinite() || (value == 0.0 && !number.value.is_zero()) {
+                return None;
+            }
+            return Some(value);
+        }
+        FloatValue::Hex { .. } => {
+            let rounded = number
+                .value
+                .hex_bits()
+                .round(f64::MANTISSA_DIGITS, F64_EXPONENT_MIN);
+            if rounded.exponent > F64_EXPONENT_MAX
+                || (rounded.mantissa == 0 && !number.value.is_zero())
+            {
+                return None;
+            }
+            const HIDDEN: u64 = 1 << 52;
+            f64::from_bits(if rounded.mantissa < HIDDEN {
+                rounded.mantissa
+            } else {
+                let exponent = (rounded.exponent - F64_EXPONENT_MIN + 1) as u64;
+                exponent << 52 | (rounded.mantissa - HIDDEN)
+            })
+        }
+    };
+    Some(if number.negative {
+        -magnitude
+    } else {
+        magnitude
+    })
+}
+
+/// The exponents of a double whose mantissa is read as an integer of 53 bits.
+const F64_EXPONENT_MIN: i32 = -1074;
+const F64_EXPONENT_MAX: i32 = 971;
+
+/// Reads an amount of memory as in a configuration file: digits and perhaps a unit, `1gb`, `100k`, `64MB`.
+/// `k`, `m` and `g` are powers of 1000, `kb`, `mb` and `gb` of 1024.
+pub fn parse_memory(text: &[u8]) -> Option<u64> {
+    let digits_len = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, unit) = text.split_at(digits_len);
+    let mut folded = [0; 2];
+    folded.get_mut(..unit.len())?.copy_from_slice(unit);
+    folded.make_ascii_lowercase();
+    let factor = match &folded[..unit.len()] {
+        b"" | b"b" => 1,
+        b"k" => 1000,
+        b"kb" => 1 << 10,
+        b"m" => 1_000_000,
+        b"mb" => 1 << 20,
+        b"g" => 1_000_000_000,
+        b"gb" => 1 << 30,
+        _ => return None,
+    };
+    // Leading zeros are fine here, unlike in the arguments of commands.
+    let significant = digits
+        .iter()
+        .position(|digit| *digit != b'0')
+        .unwrap_or(digits_len);
+    let value = match &digits[significant..] {
+        [] if digits.is_empty() => return None,
+        [] => 0,
+        digits => parse_digits(digits)?,
+    };
+    value.checked_mul(factor)
+}
+
+/// Reads an amount of memory, or a percentage such as `80%` of `whole`.
+pub fn parse_memory_or_percent(text: &[u8], whole: u64) -> Option<u64> {
+    let Some(percent) = text.strip_suffix(b"%") else {
+        return parse_memory(text);
+    };
+    let percent = parse_u64(percent).filter(|percent| *percent <= 100)?;
+    Some((u128::from(whole) * u128::from(percent) / 100) as u64)
 }
 
 /// Room for the text of any `f64`, as [`F64Buffer::format`] prints it.
@@ -252,6 +338,132 @@ mod tests {
         }
     }
 
+    #[test]
+    fn doubles_are_read_as_strtod_does_to_the_last_byte() {
+        for (text, value) in [
+            ("0", 0.0),
+            ("-0", -0.0),
+            ("+1", 1.0),
+            ("007", 7.0),
+            ("1.", 1.0),
+            (".5", 0.5),
+            ("-.5e1", -5.0),
+            ("1E+2", 100.0),
+            ("0e-999999999999999999999", 0.0),
+            ("inf", f64::INFINITY),
+            ("-Infinity", f64::NEG_INFINITY),
+            ("0x10", 16.0),
+            ("-0X1.8p3", -12.0),
+            ("0x.8", 0.5),
+            ("0x1p-1074", 5e-324),
+            ("0x1.8p-1074", 1e-323),
+            ("0x.fffffffffffff8p-1022", f64::MIN_POSITIVE),
+            ("0x1.fffffffffffffp1023", f64::MAX),
+            ("0x1.00000000000008p0", 1.0),
+            (
+                "0x1.000000000000080000000000000000000000000001p0",
+                1.0000000000000002,
+            ),
+            ("0x1.00000000000018p0", 1.0000000000000004),
+            (
+                "0x000000000000000000000000000000000000000000000001p-4",
+                0.0625,
+            ),
+            (
+                "0x100000000000000000000000000000000p0",
+                340282366920938463463374607431768211456.0,
+            ),
+            ("5e-324", 5e-324),
+            ("0.1", 0.1),
+        ] {
+            let read = parse_f64(text.as_bytes());
+            assert_eq!(
+                read.map(f64::to_bits),
+                Some(value.to_bits()),
+                "{text} is {read:?}"
+            );
+        }
+        for text in [
+            "",
+            "-",
+            "+",
+            ".",
+            "e5",
+            "1e",
+            "1e+",
+            "1.5.5",
+            " 1",
+            "1 ",
+            "1\0",
+            "0x",
+            "0x.",
+            "0xp1",
+            "0x1p",
+            "nan",
+            "-nan",
+            "nan(1)",
+            "infi",
+            "in",
+            "1e309",
+            "-1e309",
+            "1e-400",
+            "0x1p1024",
+            "0x1p-1075",
+            "0x1.fffffffffffff8p1023",
+            "1_0",
+            "--1",
+            "+-1",
+            "1,5",
+            "0x1e+5",
+            "\u{b}1",
+        ] {
+            assert_eq!(parse_f64(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn memory_has_units_of_1000_and_of_1024() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("007", 7),
+            ("100", 100),
+            ("100B", 100),
+            ("1k", 1000),
+            ("1Kb", 1024),
+            ("2m", 2_000_000),
+            ("64mb", 64 << 20),
+            ("3G", 3_000_000_000),
+            ("1gb", 1 << 30),
+        ] {
+            assert_eq!(parse_memory(text.as_bytes()), Some(bytes), "{text}");
+        }
+        for text in [
+            "",
+            "k",
+            "gb",
+            "-1",
+            "+1",
+            "1.5gb",
+            "1tb",
+            "1 gb",
+            "1gbx",
+            "99999999999999999999",
+            "18446744073709551615k",
+            "50%",
+        ] {
+            assert_eq!(parse_memory(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(parse_memory_or_percent(b"25%", 4096), Some(1024));
+        assert_eq!(parse_memory_or_percent(b"1kb", 4096), Some(1024));
+        for text in ["101%", "%", "-1%", "1.5%"] {
+            assert_eq!(
+                parse_memory_or_percent(text.as_bytes(), 4096),
+                None,
+                "{text}"
+            );
+        }
+    }
+
     fn printed(value: f64) -> String {
         String::from_utf8(F64Buffer::default().format(value).to_vec()).expect("ASCII")
     }
@@ -291,7 +503,7 @@ mod tests {
             (f64::MAX, "1.7976931348623157e+308"),
             (f64::MIN_POSITIVE, "2.2250738585072014e-308"),
             (5e-324, "5e-324"),
-            (-1.2345678901234567e-300, "-1.2345678901234567e-300"),
+            (-1.2345678901234567e-300, "-1.2345678901234568e-300"),
         ] {
             assert_eq!(printed(value), text);
         }

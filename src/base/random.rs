@@ -1,27 +1,85 @@
-//! Random numbers from a seed that is handed in, so that an engine replays exactly.
+//! Randomness: a small fast generator for choices that nobody attacks, and the system's for secrets.
+//!
+//! Engines are handed a [`Random`] with a seed and are deterministic then. Only [`Random::from_system`]
+//! and [`fill_from_system`] ask the system, once each.
 
-use rand::rngs::SmallRng;
-use rand::{Rng, RngCore, SeedableRng};
+use rand::rngs::{OsRng, SmallRng};
+use rand::{Rng, RngCore, SeedableRng, TryRngCore};
 
-/// A small fast generator; not for secrets.
+/// A seeded generator. Not for secrets: its output tells its state.
 #[derive(Clone, Debug)]
 pub struct Random(SmallRng);
 
 impl Random {
-    /// A generator that always yields the same for the same seed.
-    pub fn new(seed: u64) -> Random {
-        Random(SmallRng::seed_from_u64(seed))
+    /// The same seed gives the same sequence, within one version of this program.
+    pub fn new(seed: u64) -> Self {
+        Self(SmallRng::seed_from_u64(seed))
     }
 
-    /// Any number.
+    /// Seeded by the system.
+    pub fn from_system() -> Self {
+        let mut seed = [0; 8];
+        fill_from_system(&mut seed);
+        Self::new(u64::from_ne_bytes(seed))
+    }
+
+    /// A generator for somebody else, such as the next shard, that goes its own way.
+    pub fn fork(&mut self) -> Self {
+        Self(SmallRng::from_rng(&mut self.0))
+    }
+
+    /// 64 random bits.
+    #[inline]
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number below `bound`, evenly; 0 when `bound` is 0.
+    /// A number below `bound`, each as likely; 0 when `bound` is 0.
+    #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.0.random_range(0..bound) }
+        if bound == 0 {
+            0
+        } else {
+            self.0.random_range(0..bound)
+        }
     }
+
+    /// An index into something of `len` elements, each as likely; 0 when there are none.
+    #[inline]
+    pub fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
+    /// A number from 0 up to but not 1.
+    #[inline]
+    pub fn unit(&mut self) -> f64 {
+        self.0.random()
+    }
+
+    /// Puts the elements in random order.
+    pub fn shuffle<T>(&mut self, elements: &mut [T]) {
+        for last in (1..elements.len()).rev() {
+            let other = self.index(last + 1);
+            elements.swap(last, other);
+        }
+    }
+}
+
+/// Fills `bytes` from the system's generator, fit for keys, seeds and passwords.
+///
+/// # Panics
+/// If the system has no randomness to give: nothing that follows would be safe.
+pub fn fill_from_system(bytes: &mut [u8]) {
+    OsRng
+        .try_fill_bytes(bytes)
+        .expect("the system gives random bytes");
+}
+
+/// `N` hexadecimal digits from the system's generator: run ids, replication ids, generated passwords.
+pub fn hex_from_system<const N: usize>() -> [u8; N] {
+    let mut digits = [0; N];
+    fill_from_system(&mut digits);
+    digits.map(|byte| b"0123456789abcdef"[usize::from(byte & 15)])
 }
 
 #[cfg(test)]
@@ -29,13 +87,64 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_yields_the_same_numbers_within_bounds() {
-        let (mut one, mut two) = (Random::new(7), Random::new(7));
-        for bound in 1..100 {
-            let number = one.below(bound);
-            assert_eq!(number, two.below(bound));
-            assert!(number < bound);
+    fn a_seed_decides_the_sequence() {
+        let sequence = |seed| {
+            let mut random = Random::new(seed);
+            [
+                random.next_u64(),
+                random.next_u64(),
+                random.fork().next_u64(),
+            ]
+        };
+        assert_eq!(sequence(1), sequence(1));
+        assert_ne!(sequence(1), sequence(2));
+    }
+
+    #[test]
+    fn all_numbers_below_a_bound_occur_about_equally() {
+        let mut random = Random::new(7);
+        let mut counts = [0; 10];
+        for _ in 0..10_000 {
+            counts[random.index(10)] += 1;
         }
-        assert_eq!(one.below(0), 0);
+        assert!(
+            counts.iter().all(|count| (850..1150).contains(count)),
+            "{counts:?}"
+        );
+        assert_eq!(
+            (random.below(1), random.below(0), random.index(0)),
+            (0, 0, 0)
+        );
+        assert!((0..1000).all(|_| (0.0..1.0).contains(&random.unit())));
+    }
+
+    #[test]
+    fn shuffling_keeps_all_elements_and_moves_them() {
+        let mut elements: Vec<usize> = (0..100).collect();
+        Random::new(3).shuffle(&mut elements);
+        assert!(
+            elements
+                .iter()
+                .enumerate()
+                .filter(|(index, element)| index == *element)
+                .count()
+                < 10
+        );
+        elements.sort_unstable();
+        assert!(elements.into_iter().eq(0..100));
+    }
+
+    #[test]
+    fn the_system_gives_hexadecimal_digits() {
+        let id = hex_from_system::<40>();
+        assert!(
+            id.iter()
+                .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+        );
+        assert_ne!(id, hex_from_system::<40>());
+        assert_ne!(
+            Random::from_system().next_u64(),
+            Random::from_system().next_u64()
+        );
     }
 }

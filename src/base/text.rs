@@ -228,7 +228,7 @@ mod tests {
             words(r#""\n\r\t\b\a\x41\xfF\"\\\q\xg1""#),
             [b"\n\r\t\x08\x07A\xff\"\\qxg1"]
         );
-        assert_eq!(words(r"'\n\x41\'\\'"), [br"\n\x41'\\".to_vec()]);
+        assert_eq!(words(r"'\n\x41\'\x'"), [br"\n\x41'\x".to_vec()]);
         assert_eq!(words(r"a\n"), [br"a\n".to_vec()]);
     }
 

@@ -190,7 +190,11 @@ impl Registry {
 
     /// All connections, by number.
     pub fn all(&self) -> Vec<Arc<Shared>> {
-        let mut all: Vec<_> = self.clients.iter().map(|client| Arc::clone(&client)).collect();
+        let mut all: Vec<_> = self
+            .clients
+            .iter()
+            .map(|client| Arc::clone(&client))
+            .collect();
         all.sort_by_key(|client| client.id);
         all
     }

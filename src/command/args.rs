@@ -35,7 +35,12 @@ impl<'a> Args<'a> {
         spans: &'a [Span],
         keys: &'a [RoutedKey],
     ) -> Args<'a> {
-        Args { buffer, arena, spans, keys }
+        Args {
+            buffer,
+            arena,
+            spans,
+            keys,
+        }
     }
 
     /// How many arguments there are, the command's name included.
@@ -55,14 +60,24 @@ impl<'a> Args<'a> {
 
     /// The arguments from one position on.
     pub fn from(&self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
-        let Args { buffer, arena, spans, .. } = *self;
-        spans[index.min(spans.len())..].iter().map(move |span| span.bytes(buffer, arena))
+        let Args {
+            buffer,
+            arena,
+            spans,
+            ..
+        } = *self;
+        spans[index.min(spans.len())..]
+            .iter()
+            .map(move |span| span.bytes(buffer, arena))
     }
 
     /// The key at an argument position.
     pub fn key(&self, index: usize) -> Key<'a> {
         let routed = self.routed(index);
-        Key { bytes: self.get(index), hash: routed.hash }
+        Key {
+            bytes: self.get(index),
+            hash: routed.hash,
+        }
     }
 
     /// All routed keys, in the order of the key specifications.
@@ -85,7 +100,10 @@ impl<'a> Args<'a> {
 
     /// A routed key with its bytes.
     pub fn key_of(&self, routed: &RoutedKey) -> Key<'a> {
-        Key { bytes: self.get(routed.argument as usize), hash: routed.hash }
+        Key {
+            bytes: self.get(routed.argument as usize),
+            hash: routed.hash,
+        }
     }
 
     /// An argument as a 64-bit integer.

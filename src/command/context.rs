@@ -72,7 +72,16 @@ impl<'a> ShardCx<'a> {
         shard: ShardPlace,
         args: &Args<'a>,
     ) -> ShardCx<'a> {
-        ShardCx { engines, client, now, config, command, shard, keys: args.keys(), wrote: false }
+        ShardCx {
+            engines,
+            client,
+            now,
+            config,
+            command,
+            shard,
+            keys: args.keys(),
+            wrote: false,
+        }
     }
 
     /// The keyspace that owns a key, in the client's database.
@@ -93,14 +102,22 @@ impl<'a> ShardCx<'a> {
                 .expect("handlers touch declared keys only"),
         };
         let keyspace = self.engine(hand).keyspace(db, now);
-        if no_touch { keyspace.untouched() } else { keyspace }
+        if no_touch {
+            keyspace.untouched()
+        } else {
+            keyspace
+        }
     }
 
     /// The keyspace of a routed key.
     pub fn at_routed(&mut self, key: &RoutedKey) -> Keyspace<'_> {
         let (db, now, no_touch) = (self.client.db, self.now, self.client.no_touch);
         let keyspace = self.engine(usize::from(key.hand)).keyspace(db, now);
-        if no_touch { keyspace.untouched() } else { keyspace }
+        if no_touch {
+            keyspace.untouched()
+        } else {
+            keyspace
+        }
     }
 
     /// One of the engines in hand, by its position among them.
@@ -156,7 +173,8 @@ impl Gather {
     /// Adds an element.
     pub fn push(&mut self, element: &[u8]) {
         self.count += 1;
-        self.bytes.extend_from_slice(&(element.len() as u32).to_le_bytes());
+        self.bytes
+            .extend_from_slice(&(element.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(element);
     }
 

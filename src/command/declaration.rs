@@ -328,7 +328,11 @@ impl KeySpec {
     pub const fn range(first: i32, last: i32, step: i32, flags: KeyFlags) -> KeySpec {
         KeySpec {
             begin: BeginSearch::Index(first),
-            find: FindKeys::Range { last, step, limit: 0 },
+            find: FindKeys::Range {
+                last,
+                step,
+                limit: 0,
+            },
             flags,
             notes: None,
         }
@@ -338,7 +342,11 @@ impl KeySpec {
     pub const fn counted(index: i32, flags: KeyFlags) -> KeySpec {
         KeySpec {
             begin: BeginSearch::Index(index),
-            find: FindKeys::KeyNum { count_at: 0, first: 1, step: 1 },
+            find: FindKeys::KeyNum {
+                count_at: 0,
+                first: 1,
+                step: 1,
+            },
             flags,
             notes: None,
         }
@@ -547,7 +555,11 @@ impl Command {
     /// Whether a request with this many arguments fits.
     pub fn accepts(&self, argument_count: usize) -> bool {
         let wanted = self.arity.unsigned_abs() as usize;
-        if self.arity >= 0 { argument_count == wanted } else { argument_count >= wanted }
+        if self.arity >= 0 {
+            argument_count == wanted
+        } else {
+            argument_count >= wanted
+        }
     }
 
     /// Whether it may change data.
@@ -599,6 +611,10 @@ impl Command {
         if self.flags.has(Flags::BLOCKING) {
             all = all.or(Categories::BLOCKING);
         }
-        all.or(if self.flags.has(Flags::FAST) { Categories::FAST } else { Categories::SLOW })
+        all.or(if self.flags.has(Flags::FAST) {
+            Categories::FAST
+        } else {
+            Categories::SLOW
+        })
     }
 }

@@ -20,7 +20,9 @@ pub fn positions<'a>(
     mut found: impl FnMut(usize, KeyFlags),
 ) -> Result<(), KeysError> {
     for spec in command.keys {
-        let Some(begin) = begin(spec, argument_count, &argument) else { continue };
+        let Some(begin) = begin(spec, argument_count, &argument) else {
+            continue;
+        };
         match spec.find {
             FindKeys::Range { last, step, limit } => {
                 let last = if last >= 0 {
@@ -38,13 +40,19 @@ pub fn positions<'a>(
                     at += step as usize;
                 }
             }
-            FindKeys::KeyNum { count_at, first, step } => {
+            FindKeys::KeyNum {
+                count_at,
+                first,
+                step,
+            } => {
                 let count_at = begin + count_at as usize;
                 if count_at >= argument_count {
                     continue;
                 }
                 let count = number::parse_i64(argument(count_at)).filter(|count| *count >= 0);
-                let Some(count) = count else { return Err(KeysError::InvalidCount) };
+                let Some(count) = count else {
+                    return Err(KeysError::InvalidCount);
+                };
                 let first = begin + first as usize;
                 let room = argument_count.saturating_sub(first).div_ceil(step as usize);
                 if count as usize > room {

@@ -14,5 +14,5 @@ pub mod table;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use args::Args;
 pub use crate::resp::reply::Out;
+pub use args::Args;

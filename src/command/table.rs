@@ -6,7 +6,11 @@ use std::sync::LazyLock;
 use super::declaration::{Command, Run};
 
 /// The families, in the order of the documentation.
-static FAMILIES: &[&[&Command]] = &[super::connection::TABLE, super::server::TABLE, super::string::TABLE];
+static FAMILIES: &[&[&Command]] = &[
+    super::connection::TABLE,
+    super::server::TABLE,
+    super::string::TABLE,
+];
 
 /// Every command and subcommand; a command's id is its position in `all`.
 pub struct Registry {
@@ -38,7 +42,11 @@ impl Registry {
                 all.push(command);
             }
         }
-        Registry { all, by_name, by_full_name }
+        Registry {
+            all,
+            by_name,
+            by_full_name,
+        }
     }
 
     /// Every command and subcommand.
@@ -48,7 +56,10 @@ impl Registry {
 
     /// Commands without subcommands of containers.
     pub fn top_level(&self) -> impl Iterator<Item = &'static Command> {
-        self.all.iter().copied().filter(|command| command.name == command.full_name)
+        self.all
+            .iter()
+            .copied()
+            .filter(|command| command.name == command.full_name)
     }
 
     /// A command by `name` or `container|sub`, lower case.
@@ -70,8 +81,9 @@ impl Registry {
 /// The subcommand that a request names, or the container itself when there is none.
 pub fn resolve(command: &'static Command, subcommand: Option<&[u8]>) -> &'static Command {
     if let (Run::Container(children), Some(name)) = (command.run, subcommand)
-        && let Some(child) =
-            children.iter().find(|child| name.eq_ignore_ascii_case(child.name.as_bytes()))
+        && let Some(child) = children
+            .iter()
+            .find(|child| name.eq_ignore_ascii_case(child.name.as_bytes()))
     {
         return child;
     }

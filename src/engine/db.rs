@@ -24,12 +24,12 @@ pub struct Db {
 const ARMED: u8 = 1;
 
 impl Db {
-    pub(super) fn new(index: usize, seed: Seed, board: Arc<ShardBoard>) -> Db {
+    pub(super) fn new(index: usize, seed: Seed, board: Arc<ShardBoard>, now_ms: u64) -> Db {
         let directory = Arc::clone(&board.dbs[index].directory);
         Db {
             index,
             table: Table::with_board(seed, directory),
-            wheel: Wheel::default(),
+            wheel: Wheel::new(now_ms),
             volatile_count: 0,
             board,
         }
@@ -154,13 +154,14 @@ impl Db {
     /// SWAPDB: this database now has another number.
     pub(super) fn move_to(&mut self, index: usize) {
         self.index = index;
-        self.table.set_board(Some(Arc::clone(&self.board.dbs[index].directory)));
+        self.table
+            .set_board(Some(Arc::clone(&self.board.dbs[index].directory)));
         self.publish();
     }
 
     /// Frees some segments; false once nothing is left.
     pub(super) fn drain_some(&mut self, segments: usize) -> bool {
-        self.wheel.clear();
+        self.wheel = Wheel::new(0);
         self.table.drain_some(segments)
     }
 }

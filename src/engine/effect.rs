@@ -77,7 +77,12 @@ impl Effects {
         self.stamp += 1;
         self.dirty += 1;
         if self.recording {
-            self.log.push(Effect { stamp: self.stamp, db, key: key.into(), event });
+            self.log.push(Effect {
+                stamp: self.stamp,
+                db,
+                key: key.into(),
+                event,
+            });
         }
     }
 

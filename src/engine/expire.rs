@@ -15,7 +15,9 @@ impl Engine {
         let mut more = false;
         let mut next_ms = u64::MAX;
         for index in 0..self.dbs.len() {
-            let Some(db) = self.dbs[index].as_deref_mut() else { continue };
+            let Some(db) = self.dbs[index].as_deref_mut() else {
+                continue;
+            };
             if db.wheel.is_empty() {
                 continue;
             }
@@ -41,7 +43,9 @@ impl Engine {
 
     /// An item fired: delete the key if it is due, arm it again if its deadline was moved, else forget the item.
     fn fire(&mut self, index: usize, hash: u64, now: Now) {
-        let Some(db) = self.dbs[index].as_deref_mut() else { return };
+        let Some(db) = self.dbs[index].as_deref_mut() else {
+            return;
+        };
         let mut later_ms = None;
         let place = db.table.find_by_hash(hash, |entry| match entry.deadline() {
             Some(deadline_ms) if deadline_ms <= now.unix_ms => true,
@@ -65,9 +69,13 @@ impl Engine {
         place: crate::structures::table::Place,
         now: Now,
     ) {
-        let Some(db) = self.dbs[index].as_deref_mut() else { return };
+        let Some(db) = self.dbs[index].as_deref_mut() else {
+            return;
+        };
         let entry = db.at(place);
-        let lag_ms = now.unix_ms.saturating_sub(entry.deadline().unwrap_or(now.unix_ms));
+        let lag_ms = now
+            .unix_ms
+            .saturating_sub(entry.deadline().unwrap_or(now.unix_ms));
         self.effects.wrote(index, entry.key(), Event::EXPIRED);
         self.board.note_lag(lag_ms);
         self.board.expired.add(1);

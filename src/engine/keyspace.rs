@@ -34,7 +34,12 @@ pub struct Keyspace<'e> {
 
 impl<'e> Keyspace<'e> {
     pub(super) fn new(engine: &'e mut Engine, db: usize, now: Now) -> Keyspace<'e> {
-        Keyspace { engine, db, now, touches: true }
+        Keyspace {
+            engine,
+            db,
+            now,
+            touches: true,
+        }
     }
 
     /// The same without leaving traces in the access bits (CLIENT NO-TOUCH, OBJECT, TYPE …).
@@ -79,7 +84,11 @@ impl<'e> Keyspace<'e> {
     pub fn find_read(&mut self, key: &Key<'_>) -> Option<Place> {
         let place = self.find(key);
         let board = &self.engine.board;
-        if place.is_some() { board.hits.add(1) } else { board.misses.add(1) }
+        if place.is_some() {
+            board.hits.add(1)
+        } else {
+            board.misses.add(1)
+        }
         place
     }
 
@@ -90,7 +99,10 @@ impl<'e> Keyspace<'e> {
 
     /// The entry at a place.
     pub fn entry(&self, place: Place) -> EntryRef<'_, Object> {
-        self.engine.dbs[self.db].as_deref().expect("a place implies a database").at(place)
+        self.engine.dbs[self.db]
+            .as_deref()
+            .expect("a place implies a database")
+            .at(place)
     }
 
     /// Bytes that the entry at a place takes, with its share of the table.
@@ -127,7 +139,10 @@ impl<'e> Keyspace<'e> {
 
     /// Access to an entry whose value is about to change; what it allocates is charged to the shard.
     pub fn edit<R>(&mut self, place: Place, change: impl FnOnce(&mut Entry<Object>) -> R) -> R {
-        let db = self.engine.db_mut(self.db).expect("a place implies a database");
+        let db = self
+            .engine
+            .db_mut(self.db)
+            .expect("a place implies a database");
         db.charged(|db| change(&mut db.table.edit(place)))
     }
 
@@ -140,7 +155,9 @@ impl<'e> Keyspace<'e> {
         value: &[u8],
         deadline: Deadline,
     ) {
-        self.put_with(key, found, deadline, |deadline| string_entry(key.bytes, value, deadline));
+        self.put_with(key, found, deadline, |deadline| {
+            string_entry(key.bytes, value, deadline)
+        });
     }
 
     /// Stores a string that reports `raw`, as commands that edit strings leave them.
@@ -151,12 +168,17 @@ impl<'e> Keyspace<'e> {
         value: &[u8],
         deadline: Deadline,
     ) {
-        self.put_with(key, found, deadline, |deadline| raw_entry(key.bytes, value, deadline));
+        self.put_with(key, found, deadline, |deadline| {
+            raw_entry(key.bytes, value, deadline)
+        });
     }
 
     /// Stores an entry made elsewhere (RENAME, COPY, MOVE, RESTORE), whose key and deadline are right already.
     pub fn put_entry(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
-        let deadline = entry.view().deadline().map_or(Deadline::Clear, Deadline::At);
+        let deadline = entry
+            .view()
+            .deadline()
+            .map_or(Deadline::Clear, Deadline::At);
         self.put_with(key, found, deadline, move |_| entry);
     }
 
@@ -167,7 +189,7 @@ impl<'e> Keyspace<'e> {
         deadline: Deadline,
         make: impl FnOnce(Option<u64>) -> Entry<Object>,
     ) {
-        let db = self.engine.db_or_create(self.db);
+        let db = self.engine.db_or_create(self.db, self.now);
         let trash = db.charged(|db| {
             let kept = match (deadline, found) {
                 (Deadline::Clear, _) | (Deadline::Keep, None) => None,
@@ -188,13 +210,19 @@ impl<'e> Keyspace<'e> {
 
     /// Gives a key another deadline, or none.
     pub fn set_deadline(&mut self, key: &Key<'_>, place: Place, deadline: Option<u64>) {
-        let db = self.engine.db_mut(self.db).expect("a place implies a database");
+        let db = self
+            .engine
+            .db_mut(self.db)
+            .expect("a place implies a database");
         db.charged(|db| db.set_deadline(place, key.hash, deadline));
     }
 
     /// Deletes the entry at a place.
     pub fn delete(&mut self, place: Place) {
-        let db = self.engine.db_mut(self.db).expect("a place implies a database");
+        let db = self
+            .engine
+            .db_mut(self.db)
+            .expect("a place implies a database");
         let trash = db.charged(|db| Trash::from_entry(db.remove(place)));
         self.engine.discard(trash);
     }
@@ -202,15 +230,22 @@ impl<'e> Keyspace<'e> {
     /// Takes the entry at a place out of the database, to put it elsewhere; its memory is no longer charged here
     /// and [`Keyspace::adopt`] charges it to whoever gets it.
     pub fn take(&mut self, place: Place) -> Entry<Object> {
-        let db = self.engine.db_mut(self.db).expect("a place implies a database");
+        let db = self
+            .engine
+            .db_mut(self.db)
+            .expect("a place implies a database");
         let entry = db.charged(|db| db.remove(place));
-        self.engine.board.add_used(-(entry.view().memory_bytes() as i64));
+        self.engine
+            .board
+            .add_used(-(entry.view().memory_bytes() as i64));
         entry
     }
 
     /// Stores an entry that [`Keyspace::take`] handed out, perhaps under another key or in another shard.
     pub fn adopt(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
-        self.engine.board.add_used(entry.view().memory_bytes() as i64);
+        self.engine
+            .board
+            .add_used(entry.view().memory_bytes() as i64);
         let entry = if entry.view().key() == key.bytes {
             entry
         } else {
@@ -247,9 +282,14 @@ impl<'e> Keyspace<'e> {
         mut visit: impl FnMut(EntryRef<'_, Object>),
     ) -> u64 {
         let now_ms = self.now.unix_ms;
-        let Some(db) = self.engine.db(self.db) else { return 0 };
+        let Some(db) = self.engine.db(self.db) else {
+            return 0;
+        };
         db.table.scan(cursor, budget, |entry| {
-            if entry.deadline().is_none_or(|deadline_ms| deadline_ms > now_ms) {
+            if entry
+                .deadline()
+                .is_none_or(|deadline_ms| deadline_ms > now_ms)
+            {
                 visit(entry);
             }
         })
@@ -263,7 +303,10 @@ impl<'e> Keyspace<'e> {
             let db = dbs[self.db].as_deref()?;
             let place = db.table.random(&mut || random.next_u64())?;
             let entry = db.at(place);
-            if entry.deadline().is_none_or(|deadline_ms| deadline_ms > self.now.unix_ms) {
+            if entry
+                .deadline()
+                .is_none_or(|deadline_ms| deadline_ms > self.now.unix_ms)
+            {
                 return Some(entry.key().to_vec());
             }
             self.engine.expire_now(self.db, place, self.now);

@@ -31,7 +31,10 @@ pub struct Key<'a> {
 impl<'a> Key<'a> {
     /// Hashes a key that did not come with a request.
     pub fn new(bytes: &'a [u8], seed: Seed) -> Key<'a> {
-        Key { bytes, hash: seed.hash(bytes) }
+        Key {
+            bytes,
+            hash: seed.hash(bytes),
+        }
     }
 }
 
@@ -95,12 +98,18 @@ impl Engine {
         self.dbs[index].as_deref_mut()
     }
 
-    fn db_or_create(&mut self, index: usize) -> &mut Db {
+    fn db_or_create(&mut self, index: usize, now: Now) -> &mut Db {
         let slot = &mut self.dbs[index];
         if slot.is_none() {
             let before = crate::structures::account::thread_bytes();
-            *slot = Some(Box::new(Db::new(index, self.seed, Arc::clone(&self.board))));
-            self.board.add_used(crate::structures::account::thread_bytes() - before);
+            *slot = Some(Box::new(Db::new(
+                index,
+                self.seed,
+                Arc::clone(&self.board),
+                now.unix_ms,
+            )));
+            self.board
+                .add_used(crate::structures::account::thread_bytes() - before);
         }
         slot.as_deref_mut().expect("created above")
     }
@@ -126,7 +135,9 @@ impl Engine {
 
     /// Empties one database; the memory is given back in slices by [`Engine::free_slice`].
     pub fn flush_db(&mut self, index: usize) -> usize {
-        let Some(db) = self.dbs[index].take() else { return 0 };
+        let Some(db) = self.dbs[index].take() else {
+            return 0;
+        };
         let removed = db.len();
         self.board.clear_db(index);
         self.doomed.push(*db);
@@ -142,7 +153,8 @@ impl Engine {
         {
             self.doomed.pop();
         }
-        self.board.add_used(crate::structures::account::thread_bytes() - before);
+        self.board
+            .add_used(crate::structures::account::thread_bytes() - before);
         let more = !self.doomed.is_empty();
         self.board.set_doomed(more);
         more

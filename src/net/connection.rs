@@ -98,7 +98,11 @@ async fn turn(
 
 /// A batch is kept only while it holds a part of a request.
 fn keep(session: &Session, batch: Box<Batch>) -> Option<Box<Batch>> {
-    session.connection.shared.query_bytes.store(batch.input.len(), Relaxed);
+    session
+        .connection
+        .shared
+        .query_bytes
+        .store(batch.input.len(), Relaxed);
     if batch.input.is_empty() && !session.parser.is_inside_request() {
         pool::put(batch);
         return None;
@@ -123,7 +127,11 @@ fn read(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<bool, E
     let input = &mut batch.input;
     if input.capacity() - input.len() < pool::INPUT_BYTES / 2 || session.parser.wants() > 0 {
         // Room grows with what came, not with what a length claims, and doubles so that copying stays linear.
-        let wanted = session.parser.wants().min(input.len()).max(pool::INPUT_BYTES);
+        let wanted = session
+            .parser
+            .wants()
+            .min(input.len())
+            .max(pool::INPUT_BYTES);
         input.reserve(wanted);
     }
     match stream.try_read(input) {
@@ -153,8 +161,12 @@ async fn run_turn(
         inline_len_max: INLINE_BYTES_MAX,
         authenticated: session.connection.authenticated,
     };
-    let Batch { input, requests, .. } = &mut **batch;
-    let parsed = session.parser.parse(input, &limits, REQUESTS_PER_TURN, requests);
+    let Batch {
+        input, requests, ..
+    } = &mut **batch;
+    let parsed = session
+        .parser
+        .parse(input, &limits, REQUESTS_PER_TURN, requests);
     let consumed = match parsed {
         Ok(consumed) => consumed,
         Err(error) => {

@@ -17,8 +17,11 @@ pub fn tcp(address: &str, port: u16, backlog: i32) -> io::Result<TcpListener> {
             .next()
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such address"))?,
     };
-    let socket =
-        Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;

@@ -106,7 +106,9 @@ async fn next(listener: &Listener) -> io::Result<Accepted> {
         Listener::Unix(listener) => {
             let (stream, _) = listener.accept().await?;
             let path = listener.local_addr()?;
-            let path = path.as_pathname().map_or(String::new(), |path| path.display().to_string());
+            let path = path
+                .as_pathname()
+                .map_or(String::new(), |path| path.display().to_string());
             Ok(Accepted {
                 socket: Socket::Unix(stream.into_std()?),
                 peer: format!("{path}:0"),
@@ -154,13 +156,17 @@ fn admit(
     let entered = handle.enter();
     let (stream, unix_socket) = match accepted.socket {
         Socket::Tcp(socket) => {
-            let Ok(stream) = TcpStream::from_std(socket) else { return };
+            let Ok(stream) = TcpStream::from_std(socket) else {
+                return;
+            };
             // A socket that takes no options still serves.
             let _ = listener::prepare(&stream, keepalive_s);
             (Stream::Tcp(stream), false)
         }
         Socket::Unix(socket) => {
-            let Ok(stream) = UnixStream::from_std(socket) else { return };
+            let Ok(stream) = UnixStream::from_std(socket) else {
+                return;
+            };
             (Stream::Unix(stream), true)
         }
     };

@@ -55,9 +55,10 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut count = 0u32;
     loop {
-        let idle = service.boards.iter().all(|board| {
-            board.next_deadline_ms.get() == u64::MAX && !board.has_doomed()
-        });
+        let idle = service
+            .boards
+            .iter()
+            .all(|board| board.next_deadline_ms.get() == u64::MAX && !board.has_doomed());
         let wait = if idle { TICK * SLOW_TICKS } else { TICK };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -118,10 +119,7 @@ fn close_idle_clients(service: &Service) {
 }
 
 /// Ends when SIGTERM or SIGINT comes, or a client asks for a shutdown.
-pub(super) async fn until_stopped(
-    stop: watch::Sender<bool>,
-    mut stopped: watch::Receiver<bool>,
-) {
+pub(super) async fn until_stopped(stop: watch::Sender<bool>, mut stopped: watch::Receiver<bool>) {
     let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM can be listened for");
     let mut interrupt = signal(SignalKind::interrupt()).expect("SIGINT can be listened for");
     tokio::select! {

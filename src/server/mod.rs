@@ -2,6 +2,7 @@
 
 mod accept;
 mod background;
+mod host;
 mod runtime;
 
 use std::sync::atomic::AtomicBool;
@@ -27,6 +28,11 @@ pub fn run(startup: Startup) -> i32 {
     let config = Arc::new(startup.config);
     let cores = std::thread::available_parallelism().map_or(CORES_FALLBACK, usize::from);
     let service = Arc::new(build(Arc::clone(&config), config.shard_count(cores)));
+    let host = host::Host::new(Arc::clone(&service), startup.file);
+    assert!(
+        service.server.set(Arc::new(host)).is_ok(),
+        "the server is set once"
+    );
     let runtimes = Runtimes::new(config.runtime, config.thread_count(cores));
     let (stop, stopped) = watch::channel(false);
     let listeners = match runtimes.block_on(accept::open(&config)) {
@@ -48,17 +54,25 @@ pub fn run(startup: Startup) -> i32 {
     }
     eprintln!("Ready to accept connections tcp");
     runtimes.block_on(background::until_stopped(stop, stopped));
-    background.join().expect("the background thread does not panic");
+    background
+        .join()
+        .expect("the background thread does not panic");
     0
 }
 
 /// Shards, registries and what they share.
 fn build(config: Arc<Config>, shard_count: usize) -> Service {
-    let seed = Seed { k0: rand::random(), k1: rand::random() };
+    let seed = Seed {
+        k0: rand::random(),
+        k1: rand::random(),
+    };
     let engines: Vec<Engine> = (0..shard_count)
         .map(|_| Engine::new(config.databases as usize, seed, rand::random()))
         .collect();
-    let boards = engines.iter().map(|engine| Arc::clone(engine.board())).collect();
+    let boards = engines
+        .iter()
+        .map(|engine| Arc::clone(engine.board()))
+        .collect();
     Service {
         shards: Arc::new(Shards::new(engines)),
         boards,

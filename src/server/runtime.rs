@@ -48,7 +48,13 @@ impl Runtimes {
                     .build()
                     .expect("the system has room for the worker threads");
                 let handles = Arc::from([main.handle().clone()]);
-                Runtimes { main, spawner: Spawner { handles, next: Arc::default() } }
+                Runtimes {
+                    main,
+                    spawner: Spawner {
+                        handles,
+                        next: Arc::default(),
+                    },
+                }
             }
             Choice::PerCore => {
                 let main = Builder::new_multi_thread()
@@ -58,7 +64,13 @@ impl Runtimes {
                     .build()
                     .expect("the system has room for the accepting thread");
                 let handles = (0..thread_count).map(single).collect();
-                Runtimes { main, spawner: Spawner { handles, next: Arc::default() } }
+                Runtimes {
+                    main,
+                    spawner: Spawner {
+                        handles,
+                        next: Arc::default(),
+                    },
+                }
             }
         }
     }

@@ -93,10 +93,23 @@ impl Batch {
     /// The arguments of a planned request together with what a run of it writes to.
     #[inline]
     pub fn parts(&mut self, plan: &Plan) -> Parts<'_> {
-        let Batch { input, requests, keys, out, trash, shards, .. } = self;
+        let Batch {
+            input,
+            requests,
+            keys,
+            out,
+            trash,
+            shards,
+            ..
+        } = self;
         let keys = &keys[plan.keys_first as usize..plan.keys_end as usize];
         let spans = requests.spans_of(plan.request);
-        Parts { args: Args::new(input, &requests.unescaped, spans, keys), out, trash, shards }
+        Parts {
+            args: Args::new(input, &requests.unescaped, spans, keys),
+            out,
+            trash,
+            shards,
+        }
     }
 
     /// The keys that a plan routes.
@@ -128,7 +141,13 @@ impl Batch {
     }
 
     fn plan_one(&mut self, request: Request, router: &Router) -> Plan {
-        let Batch { input, requests, keys, shards, .. } = self;
+        let Batch {
+            input,
+            requests,
+            keys,
+            shards,
+            ..
+        } = self;
         let spans = requests.spans_of(request);
         let argument = |index: usize| spans[index].bytes(input, &requests.unescaped);
         let count = spans.len();
@@ -140,7 +159,9 @@ impl Batch {
             keys_first,
             keys_end: keys_first,
         };
-        let Some(command) = plan.command else { return plan };
+        let Some(command) = plan.command else {
+            return plan;
+        };
         let command = if command.children().is_empty() {
             command
         } else {
@@ -161,7 +182,12 @@ impl Batch {
                 // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
                 let _ = keys::positions(command, count, argument, |at, _| {
                     let (hash, shard) = router.route(argument(at));
-                    keys.push(RoutedKey { hash, argument: at as u32, shard, hand: 0 });
+                    keys.push(RoutedKey {
+                        hash,
+                        argument: at as u32,
+                        shard,
+                        hand: 0,
+                    });
                 });
                 match &mut keys[keys_first as usize..] {
                     [] => Route::Shard(0),

@@ -26,7 +26,9 @@ pub fn look(batch: &Batch, service: &Service, db: usize) {
     }
     let mut previous = None;
     for plan in plans {
-        let Route::Shard(shard) = plan.route else { continue };
+        let Route::Shard(shard) = plan.route else {
+            continue;
+        };
         let [key] = batch.keys(plan) else { continue };
         // A run on one shard keeps its token when it is executed; its lines come along with the first.
         if previous == Some(key.hash) {

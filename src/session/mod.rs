@@ -74,7 +74,11 @@ enum Ran {
 impl Session {
     /// A session of a fresh connection.
     pub fn new(connection: Connection, service: Arc<Service>) -> Session {
-        Session { connection, parser: Parser::default(), service }
+        Session {
+            connection,
+            parser: Parser::default(),
+            service,
+        }
     }
 
     /// What this session shares with all others.
@@ -125,9 +129,7 @@ impl Session {
                         Route::Each => {
                             self.on_each_shard(batch, &plan, command, shards, config, now)
                         }
-                        Route::Cursor => {
-                            self.by_cursor(batch, &plan, command, shards, config, now)
-                        }
+                        Route::Cursor => self.by_cursor(batch, &plan, command, shards, config, now),
                         _ => self.on_several(batch, &plan, command, shards, config, now),
                     }
                 }
@@ -186,7 +188,10 @@ impl Session {
         batch.next += 1;
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the hot path hands on what it holds")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the hot path hands on what it holds"
+    )]
     #[inline]
     fn on_shard<'s>(
         &mut self,
@@ -206,10 +211,18 @@ impl Session {
                 None => return self.queue(batch, plan, command, &[shard], shards, config, now),
             }
         }
-        let Some((_, engine)) = held else { unreachable!("taken above") };
+        let Some((_, engine)) = held else {
+            unreachable!("taken above")
+        };
         let mut view = self.view();
-        let scene =
-            Scene { now, config, place: ShardPlace { index: shard, count: shards.len() as u16 } };
+        let scene = Scene {
+            now,
+            config,
+            place: ShardPlace {
+                index: shard,
+                count: shards.len() as u16,
+            },
+        };
         let batch::Parts { args, out, .. } = batch.parts(plan);
         let failed = execute::run(command, Engines::One(engine), &mut view, scene, &args, out);
         self.connection.stamp = view.stamp;
@@ -228,7 +241,12 @@ impl Session {
     ) -> Ran {
         let view = self.view();
         let every: Vec<u16>;
-        let batch::Parts { args, out, trash, shards: listed } = batch.parts(plan);
+        let batch::Parts {
+            args,
+            out,
+            trash,
+            shards: listed,
+        } = batch.parts(plan);
         let wanted = match plan.route {
             Route::Several(first, end) => &listed[first as usize..end as usize],
             _ => {
@@ -242,7 +260,10 @@ impl Session {
                 continue;
             };
             let mut view = view;
-            let place = ShardPlace { index: wanted[0], count: shards.len() as u16 };
+            let place = ShardPlace {
+                index: wanted[0],
+                count: shards.len() as u16,
+            };
             let scene = Scene { now, config, place };
             let mut hands = all.hands();
             let failed = {
@@ -270,12 +291,14 @@ impl Session {
         config: &Arc<Config>,
         now: Now,
     ) -> Ran {
-        let Run::Cursor(shard_of, _) = command.run else { unreachable!("routed by cursor") };
+        let Run::Cursor(shard_of, _) = command.run else {
+            unreachable!("routed by cursor")
+        };
         match shard_of(&batch.args(plan), shards.len() as u16) {
             Ok(shard) => {
                 let mut held = None;
-                let ran = self
-                    .on_shard(batch, plan, command, shard, &mut held, shards, config, now);
+                let ran =
+                    self.on_shard(batch, plan, command, shard, &mut held, shards, config, now);
                 release(&mut held, batch);
                 ran
             }
@@ -297,7 +320,11 @@ impl Session {
     ) -> Ran {
         let (mut gather, mut next) = batch.gather.take().unwrap_or_default();
         let count = shards.len() as u16;
-        let scene = |index| Scene { now, config, place: ShardPlace { index, count } };
+        let scene = |index| Scene {
+            now,
+            config,
+            place: ShardPlace { index, count },
+        };
         while next < count {
             let Some(mut held) = shards.take_spinning(next, SPINS) else {
                 batch.gather = Some((Gather::default(), next + 1));
@@ -332,7 +359,9 @@ impl Session {
             }
             next += 1;
         }
-        let Run::EachShard(_, merge) = command.run else { unreachable!("routed shard by shard") };
+        let Run::EachShard(_, merge) = command.run else {
+            unreachable!("routed shard by shard")
+        };
         let batch::Parts { args, out, .. } = batch.parts(plan);
         let result = merge(&args, gather, out);
         let failed = result.is_err();
@@ -350,7 +379,9 @@ impl Session {
         config: &Arc<Config>,
         now: Now,
     ) -> Ran {
-        let Run::Session(handler) = command.run else { unreachable!("routed to the session") };
+        let Run::Session(handler) = command.run else {
+            unreachable!("routed to the session")
+        };
         let mut cx = SessionCx {
             client: &mut self.connection,
             server: self.service.server(),
@@ -369,12 +400,21 @@ impl Session {
         out.set_protocol(self.connection.protocol);
         let shared = &self.connection.shared;
         shared.db.store(self.connection.db as u32, Relaxed);
-        shared.resp.store(self.connection.protocol.version(), Relaxed);
-        if failed { Ran::Yes { failed } } else { Ran::Then(after) }
+        shared
+            .resp
+            .store(self.connection.protocol.version(), Relaxed);
+        if failed {
+            Ran::Yes { failed }
+        } else {
+            Ran::Then(after)
+        }
     }
 
     /// Hands the command to the queue of its first shard.
-    #[expect(clippy::too_many_arguments, reason = "the hot path hands on what it holds")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the hot path hands on what it holds"
+    )]
     #[cold]
     fn queue(
         &mut self,
@@ -388,7 +428,10 @@ impl Session {
     ) -> Ran {
         let (message, ticket) = Message::new(Parts {
             shards: wanted,
-            place: ShardPlace { index: wanted[0], count: shards.len() as u16 },
+            place: ShardPlace {
+                index: wanted[0],
+                count: shards.len() as u16,
+            },
             command,
             args: &batch.args(plan),
             client: self.view(),
@@ -411,7 +454,10 @@ impl Session {
         now: Now,
         duration_ns: u64,
     ) {
-        self.connection.shared.last_command.store(command.id() as u16, Relaxed);
+        self.connection
+            .shared
+            .last_command
+            .store(command.id() as u16, Relaxed);
         let threshold_us = config.slowlog_log_slower_than;
         if threshold_us >= 0 && duration_ns / 1_000 >= threshold_us as u64 {
             self.note_slow(batch, plan, command, config, now, duration_ns / 1_000);

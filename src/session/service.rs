@@ -38,7 +38,10 @@ pub struct Service {
 impl Service {
     /// The server; set before the first connection.
     pub fn server(&self) -> &dyn Server {
-        &**self.server.get().expect("the server is set before it listens")
+        &**self
+            .server
+            .get()
+            .expect("the server is set before it listens")
     }
 }
 
@@ -57,7 +60,8 @@ impl Pause {
             writes_only && (!running || self.writes_only.load(Relaxed)),
             Relaxed,
         );
-        self.until_ms.store(until_ms.max(self.until_ms.load(Relaxed)), Relaxed);
+        self.until_ms
+            .store(until_ms.max(self.until_ms.load(Relaxed)), Relaxed);
     }
 
     /// Ends the pause.

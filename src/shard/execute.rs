@@ -31,11 +31,13 @@ pub fn run(
     else {
         unreachable!("{} does not run with shards in hand", command.full_name)
     };
-    with_context(command, engines, client, scene, args, |cx| match handler(cx, args, out) {
-        Ok(()) => false,
-        Err(error) => {
-            out.error(error.text().as_bytes());
-            true
+    with_context(command, engines, client, scene, args, |cx| {
+        match handler(cx, args, out) {
+            Ok(()) => false,
+            Err(error) => {
+                out.error(error.text().as_bytes());
+                true
+            }
         }
     })
 }
@@ -52,7 +54,9 @@ pub fn run_part(
     let Run::EachShard(part, _) = command.run else {
         unreachable!("{} does not go from shard to shard", command.full_name)
     };
-    with_context(command, engines, client, scene, args, |cx| part(cx, args, gather))
+    with_context(command, engines, client, scene, args, |cx| {
+        part(cx, args, gather)
+    })
 }
 
 /// Lamport stamps: the shards and the connection agree on the largest before, and the connection knows of all
@@ -72,7 +76,11 @@ fn with_context<R>(
             engine.board().commands.add(1);
         }
         Engines::Many(engines) => {
-            let stamp = engines.iter().map(|engine| engine.effects.stamp()).max().unwrap_or(0);
+            let stamp = engines
+                .iter()
+                .map(|engine| engine.effects.stamp())
+                .max()
+                .unwrap_or(0);
             for engine in engines.iter_mut() {
                 engine.effects.raise(stamp.max(client.stamp));
             }
@@ -81,8 +89,15 @@ fn with_context<R>(
             }
         }
     }
-    let mut cx =
-        ShardCx::new(engines, *client, scene.now, scene.config, command, scene.place, args);
+    let mut cx = ShardCx::new(
+        engines,
+        *client,
+        scene.now,
+        scene.config,
+        command,
+        scene.place,
+        args,
+    );
     let result = body(&mut cx);
     for hand in 0..cx.engine_count() {
         client.stamp = client.stamp.max(cx.engine(hand).effects.stamp());

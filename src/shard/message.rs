@@ -92,7 +92,10 @@ impl Message {
         let mut data = Vec::with_capacity(parts.args.from(0).map(<[u8]>::len).sum());
         let mut spans = Vec::with_capacity(parts.args.len());
         for argument in parts.args.from(0) {
-            spans.push(Span { start: data.len() as u32, len: argument.len() as u32 });
+            spans.push(Span {
+                start: data.len() as u32,
+                len: argument.len() as u32,
+            });
             data.extend_from_slice(argument);
         }
         let ticket = Arc::new(Ticket::default());
@@ -122,9 +125,20 @@ impl ownership::Message<Engine> for Message {
     }
 
     fn run(&mut self, hands: &mut Hands<'_, Engine>) {
-        let Message { data, spans, keys, client, out, .. } = self;
+        let Message {
+            data,
+            spans,
+            keys,
+            client,
+            out,
+            ..
+        } = self;
         let args = Args::new(data, &[], spans, keys);
-        let scene = Scene { now: self.now, config: &self.config, place: self.place };
+        let scene = Scene {
+            now: self.now,
+            config: &self.config,
+            place: self.place,
+        };
         let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
         {
             let engines = match engines.as_mut_slice() {

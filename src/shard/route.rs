@@ -17,7 +17,10 @@ impl Router {
     /// A router over so many shards, a power of two.
     pub fn new(seed: Seed, shard_count: u16) -> Router {
         assert!(shard_count.is_power_of_two(), "shards are a power of two");
-        Router { seed, mask: shard_count - 1 }
+        Router {
+            seed,
+            mask: shard_count - 1,
+        }
     }
 
     /// The hash key of all tables.
@@ -33,7 +36,11 @@ impl Router {
     /// A key's hash and shard.
     #[inline]
     pub fn route(&self, key: &[u8]) -> (u64, u16) {
-        let shard = if self.mask == 0 { 0 } else { slot(key) & self.mask };
+        let shard = if self.mask == 0 {
+            0
+        } else {
+            slot(key) & self.mask
+        };
         (self.seed.hash(key), shard)
     }
 }

@@ -27,7 +27,9 @@ impl Ticks {
 
 /// Microseconds since the Unix epoch.
 pub fn unix_us() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_micros() as u64)
 }
 
 /// Milliseconds since the Unix epoch.

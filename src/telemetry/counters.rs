@@ -73,7 +73,11 @@ pub struct ThreadCounters {
 impl ThreadCounters {
     fn new() -> ThreadCounters {
         ThreadCounters {
-            commands: registry().all().iter().map(|_| CommandCounters::default()).collect(),
+            commands: registry()
+                .all()
+                .iter()
+                .map(|_| CommandCounters::default())
+                .collect(),
             bytes_in: Counter::new(),
             bytes_out: Counter::new(),
             reads: Counter::new(),
@@ -122,7 +126,12 @@ pub fn all() -> Vec<&'static ThreadCounters> {
 pub fn reset() {
     for thread in all() {
         thread.commands.iter().for_each(CommandCounters::reset);
-        for counter in [&thread.bytes_in, &thread.bytes_out, &thread.reads, &thread.writes] {
+        for counter in [
+            &thread.bytes_in,
+            &thread.bytes_out,
+            &thread.reads,
+            &thread.writes,
+        ] {
             counter.set(0);
         }
     }

@@ -1,21 +1,212 @@
-//! Commands that took long; filled in by the telemetry family.
+//! SLOWLOG: the commands that took longest, newest first.
+//!
+//! Knows nothing of commands: the session says what ran, how long, and for whom. Bounded by `slowlog-max-len`, which is
+//! read at each addition, so a smaller limit takes effect with the next slow command, as in Redis. Arguments are
+//! shortened before they are kept: what a slow command leaves behind is a few KiB at most.
 
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+use crate::command::context::SlowlogEntry;
 use crate::config::Config;
 
-/// The slow log.
-#[derive(Default)]
-pub struct Slowlog;
+/// Arguments kept of one command; the last one says how many more there were.
+const ARGUMENTS_MAX: usize = 32;
+
+/// Bytes kept of one argument.
+const ARGUMENT_BYTES_MAX: usize = 128;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Slowlog {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Newest first.
+    entries: VecDeque<SlowlogEntry>,
+    next_id: u64,
+    /// All entries that were ever made, and their time.
+    total_us: u64,
+}
 
 impl Slowlog {
-    /// Adds a command.
+    /// Keeps one command, and drops the oldest ones beyond the limit.
     pub fn add<'a>(
         &self,
-        _: &Config,
-        _: u64,
-        _: u64,
-        _: impl Iterator<Item = &'a [u8]>,
-        _: &str,
-        _: &[u8],
+        config: &Config,
+        at_s: u64,
+        duration_us: u64,
+        arguments: impl Iterator<Item = &'a [u8]>,
+        address: &str,
+        name: &[u8],
     ) {
+        let arguments = shorten(arguments);
+        let mut inner = self.inner.lock();
+        let id = inner.next_id;
+        inner.next_id += 1;
+        inner.total_us = inner.total_us.wrapping_add(duration_us);
+        inner.entries.push_front(SlowlogEntry {
+            id,
+            at_s,
+            duration_us,
+            arguments,
+            address: address.to_owned(),
+            name: String::from_utf8_lossy(name).into_owned(),
+        });
+        let kept = usize::try_from(config.slowlog_max_len).unwrap_or(usize::MAX);
+        inner.entries.truncate(kept);
+    }
+
+    /// At most so many, newest first.
+    pub fn get(&self, count: usize) -> Vec<SlowlogEntry> {
+        self.inner
+            .lock()
+            .entries
+            .iter()
+            .take(count)
+            .cloned()
+            .collect()
+    }
+
+    /// How many are kept.
+    pub fn len(&self) -> usize {
+        self.inner.lock().entries.len()
+    }
+
+    /// Whether none is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets all; numbers go on.
+    pub fn reset(&self) {
+        self.inner.lock().entries.clear();
+    }
+
+    /// For the metrics: commands noted since the start, and the microseconds that they took.
+    pub fn totals(&self) -> (u64, u64) {
+        let inner = self.inner.lock();
+        (inner.next_id, inner.total_us)
+    }
+
+    /// For the metrics: number and duration (µs) of the newest entry.
+    pub fn newest(&self) -> Option<(u64, u64)> {
+        self.inner
+            .lock()
+            .entries
+            .front()
+            .map(|entry| (entry.id, entry.duration_us))
+    }
+}
+
+/// What is kept of a command's arguments.
+fn shorten<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    let mut count = 0;
+    for argument in arguments {
+        count += 1;
+        if count <= ARGUMENTS_MAX {
+            kept.push(shorten_one(argument));
+        }
+    }
+    if count > ARGUMENTS_MAX {
+        // The note takes the place of the last one kept, which therefore counts among those left out.
+        let left_out = count - ARGUMENTS_MAX + 1;
+        kept[ARGUMENTS_MAX - 1] = format!("... ({left_out} more arguments)").into_bytes();
+    }
+    kept
+}
+
+fn shorten_one(argument: &[u8]) -> Vec<u8> {
+    let Some((head, rest)) = argument.split_at_checked(ARGUMENT_BYTES_MAX) else {
+        return argument.to_vec();
+    };
+    let mut kept = head.to_vec();
+    if !rest.is_empty() {
+        kept.extend_from_slice(format!("... ({} more bytes)", rest.len()).as_bytes());
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(log: &Slowlog, config: &Config, arguments: &[&[u8]]) {
+        log.add(
+            config,
+            7,
+            12_000,
+            arguments.iter().copied(),
+            "127.0.0.1:5",
+            b"me",
+        );
+    }
+
+    #[test]
+    fn the_newest_entry_comes_first_and_numbers_never_repeat() {
+        let (log, config) = (Slowlog::default(), Config::default());
+        add(&log, &config, &[b"get", b"a"]);
+        add(&log, &config, &[b"get", b"b"]);
+        let entries = log.get(10);
+        assert_eq!(
+            entries.iter().map(|entry| entry.id).collect::<Vec<_>>(),
+            [1, 0]
+        );
+        assert_eq!(entries[0].arguments, [b"get".to_vec(), b"b".to_vec()]);
+        assert_eq!((entries[0].at_s, entries[0].duration_us), (7, 12_000));
+        assert_eq!(
+            (entries[0].address.as_str(), entries[0].name.as_str()),
+            ("127.0.0.1:5", "me")
+        );
+        log.reset();
+        assert!(log.is_empty());
+        add(&log, &config, &[b"get", b"c"]);
+        assert_eq!(log.get(1)[0].id, 2);
+        assert_eq!(log.totals(), (3, 36_000));
+    }
+
+    #[test]
+    fn the_configured_length_bounds_the_log_and_shrinks_it() {
+        let log = Slowlog::default();
+        let mut config = Config {
+            slowlog_max_len: 5,
+            ..Config::default()
+        };
+        for _ in 0..20 {
+            add(&log, &config, &[b"x"]);
+        }
+        assert_eq!(log.len(), 5);
+        config.slowlog_max_len = 2;
+        add(&log, &config, &[b"x"]);
+        assert_eq!(log.len(), 2);
+        assert_eq!(log.get(1).len(), 1);
+        config.slowlog_max_len = 0;
+        add(&log, &config, &[b"x"]);
+        assert_eq!(log.len(), 0);
+    }
+
+    #[test]
+    fn many_arguments_end_in_a_note_on_how_many_are_left_out() {
+        let arguments: Vec<Vec<u8>> = (0..40).map(|i| i.to_string().into_bytes()).collect();
+        let kept = shorten(arguments.iter().map(Vec::as_slice));
+        assert_eq!(kept.len(), 32);
+        assert_eq!(kept[30], b"30");
+        assert_eq!(kept[31], b"... (9 more arguments)");
+        assert_eq!(
+            shorten(arguments[..32].iter().map(Vec::as_slice))[31],
+            b"31"
+        );
+    }
+
+    #[test]
+    fn a_long_argument_ends_in_a_note_on_how_much_is_left_out() {
+        assert_eq!(shorten_one(&[b'A'; 128]), [b'A'; 128]);
+        let kept = shorten_one(&[b'A'; 129]);
+        assert_eq!(kept[..128], [b'A'; 128]);
+        assert_eq!(&kept[128..], b"... (1 more bytes)");
     }
 }

@@ -8,18 +8,29 @@ use super::reply_help;
 use crate::config::live;
 
 const GROUP: Group = Group::Server;
-const FLAGS: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE);
+const FLAGS: Flags = Flags::ADMIN
+    .or(Flags::NOSCRIPT)
+    .or(Flags::LOADING)
+    .or(Flags::STALE);
 
 /// `CONFIG subcommand`
 pub(super) static CONFIG: Command = Command::new("config", GROUP, -2)
-    .doc("2.0.0", "", "Holds the commands for the server's configuration.")
+    .doc(
+        "2.0.0",
+        "",
+        "Holds the commands for the server's configuration.",
+    )
     .complexity("Depends on subcommand.")
     .container(&[&GET, &HELP, &RESETSTAT, &REWRITE, &SET]);
 
 /// `CONFIG GET parameter [parameter ...]`
 static GET: Command = Command::sub("config|get", "get", GROUP, -3)
     .flags(FLAGS)
-    .doc("2.0.0", "parameter [parameter ...]", "Answers the values of parameters that match patterns.")
+    .doc(
+        "2.0.0",
+        "parameter [parameter ...]",
+        "Answers the values of parameters that match patterns.",
+    )
     .complexity("O(N) when N is the number of configuration parameters provided")
     .history(&[("7.0.0", "Takes several parameters in one call")])
     .on_session(get);
@@ -38,7 +49,11 @@ fn get(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
 /// `CONFIG SET parameter value [parameter value ...]`
 static SET: Command = Command::sub("config|set", "set", GROUP, -4)
     .flags(FLAGS)
-    .doc("2.0.0", "<parameter value> [parameter value ...]", "Changes parameters, all or none.")
+    .doc(
+        "2.0.0",
+        "<parameter value> [parameter value ...]",
+        "Changes parameters, all or none.",
+    )
     .complexity("O(N) when N is the number of configuration parameters provided")
     .history(&[("7.0.0", "Takes several parameters in one call.")])
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
@@ -48,10 +63,14 @@ fn set(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     if args.len() % 2 != 0 {
         return Err(CommandError::Arity("config|set"));
     }
-    let words: Vec<String> =
-        args.from(2).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    let pairs: Vec<(String, String)> =
-        words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+    let words: Vec<String> = args
+        .from(2)
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    let pairs: Vec<(String, String)> = words
+        .chunks_exact(2)
+        .map(|pair| (pair[0].clone(), pair[1].clone()))
+        .collect();
     cx.server.config_set(&pairs, cx.client.shared.is_local())?;
     out.ok();
     Ok(())
@@ -60,7 +79,11 @@ fn set(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
 /// `CONFIG REWRITE`
 static REWRITE: Command = Command::sub("config|rewrite", "rewrite", GROUP, 2)
     .flags(FLAGS)
-    .doc("2.8.0", "", "Writes the parameters that changed into the configuration file.")
+    .doc(
+        "2.8.0",
+        "",
+        "Writes the parameters that changed into the configuration file.",
+    )
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
     .on_session(rewrite);
 

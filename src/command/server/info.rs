@@ -9,7 +9,11 @@ use super::super::{Args, Out};
 pub(super) static INFO: Command = Command::new("info", Group::Server, -1)
     .flags(Flags::LOADING.or(Flags::STALE))
     .categories(Categories::DANGEROUS)
-    .doc("1.0.0", "[section [section ...]]", "Answers facts and statistics of the server.")
+    .doc(
+        "1.0.0",
+        "[section [section ...]]",
+        "Answers facts and statistics of the server.",
+    )
     .history(&[("7.0.0", "Takes several sections in one call.")])
     .tips(&[
         "nondeterministic_output",
@@ -19,8 +23,10 @@ pub(super) static INFO: Command = Command::new("info", Group::Server, -1)
     .on_session(info);
 
 fn info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let sections: Vec<String> =
-        args.from(1).map(|name| String::from_utf8_lossy(name).to_ascii_lowercase()).collect();
+    let sections: Vec<String> = args
+        .from(1)
+        .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())
+        .collect();
     out.verbatim("txt", cx.server.info(&sections));
     Ok(())
 }
@@ -28,7 +34,11 @@ fn info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 /// `TIME`
 pub(super) static TIME: Command = Command::new("time", Group::Server, 1)
     .flags(Flags::LOADING.or(Flags::STALE).or(Flags::FAST))
-    .doc("2.6.0", "", "Answers the time: seconds since the epoch and microseconds of this second.")
+    .doc(
+        "2.6.0",
+        "",
+        "Answers the time: seconds since the epoch and microseconds of this second.",
+    )
     .tips(&["nondeterministic_output"])
     .on_session(time);
 
@@ -44,7 +54,11 @@ fn time(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 pub(super) static LOLWUT: Command = Command::new("lolwut", Group::Server, -1)
     .flags(Flags::READONLY.or(Flags::FAST))
     .categories(Categories::READ)
-    .doc("5.0.0", "[VERSION version]", "Draws something, and names the version.")
+    .doc(
+        "5.0.0",
+        "[VERSION version]",
+        "Draws something, and names the version.",
+    )
     .on_session(lolwut);
 
 /// Columns of basalt: prisms of differing height, as they stand at a coast, drawn from the clock's low bits.
@@ -55,8 +69,9 @@ fn lolwut(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         args.integer(2)?;
     }
     let mut random = crate::base::random::Random::new(cx.server.unix_us());
-    let heights: Vec<usize> =
-        (0..COLUMNS).map(|_| 1 + random.below(ROWS as u64 - 1) as usize).collect();
+    let heights: Vec<usize> = (0..COLUMNS)
+        .map(|_| 1 + random.below(ROWS as u64 - 1) as usize)
+        .collect();
     let mut drawing = String::new();
     for row in (0..=ROWS).rev() {
         for &height in &heights {
@@ -68,7 +83,10 @@ fn lolwut(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         }
         drawing.push('\n');
     }
-    drawing.push_str(&format!("\nRedis ver. 7.4.0\nbasalt ver. {}\n", env!("CARGO_PKG_VERSION")));
+    drawing.push_str(&format!(
+        "\nRedis ver. 7.4.0\nbasalt ver. {}\n",
+        env!("CARGO_PKG_VERSION")
+    ));
     out.verbatim("txt", drawing);
     Ok(())
 }
@@ -111,7 +129,8 @@ fn shutdown(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResu
         return Err("ERR No shutdown in progress.".into());
     }
     if save {
-        cx.server.log("SHUTDOWN SAVE was asked for, but nothing can be saved yet");
+        cx.server
+            .log("SHUTDOWN SAVE was asked for, but nothing can be saved yet");
         return Err("ERR Errors trying to SHUTDOWN. Check logs.".into());
     }
     cx.after = After::Shutdown;

@@ -7,18 +7,27 @@ use super::super::{Args, Out};
 use super::{reply_help, text};
 
 const GROUP: Group = Group::Server;
-const FLAGS: Flags = Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE);
+const FLAGS: Flags = Flags::ADMIN
+    .or(Flags::NOSCRIPT)
+    .or(Flags::LOADING)
+    .or(Flags::STALE);
 
 /// `LATENCY subcommand`
 pub(super) static LATENCY: Command = Command::new("latency", GROUP, -2)
     .doc("2.8.13", "", "Holds the commands for latency diagnostics.")
     .complexity("Depends on subcommand.")
-    .container(&[&DOCTOR, &GRAPH, &HELP, &HISTOGRAM, &HISTORY, &LATEST, &RESET]);
+    .container(&[
+        &DOCTOR, &GRAPH, &HELP, &HISTOGRAM, &HISTORY, &LATEST, &RESET,
+    ]);
 
 /// `LATENCY DOCTOR`
 static DOCTOR: Command = Command::sub("latency|doctor", "doctor", GROUP, 2)
     .flags(FLAGS)
-    .doc("2.8.13", "", "Answers a report on what delayed the server, for people.")
+    .doc(
+        "2.8.13",
+        "",
+        "Answers a report on what delayed the server, for people.",
+    )
     .tips(&[
         "nondeterministic_output",
         "request_policy:all_nodes",
@@ -54,7 +63,11 @@ fn graph(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 /// `LATENCY HISTOGRAM [command [command ...]]`
 static HISTOGRAM: Command = Command::sub("latency|histogram", "histogram", GROUP, -2)
     .flags(FLAGS)
-    .doc("7.0.0", "[command [command ...]]", "Answers how long commands took, as cumulative counts.")
+    .doc(
+        "7.0.0",
+        "[command [command ...]]",
+        "Answers how long commands took, as cumulative counts.",
+    )
     .complexity("O(N) where N is the number of commands with latency information being retrieved.")
     .tips(&[
         "nondeterministic_output",
@@ -78,7 +91,10 @@ fn histogram(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
     let rows: Vec<_> = wanted
         .into_iter()
         .filter_map(|command| {
-            Some((command.full_name, cx.server.latency_histogram(command.id())?))
+            Some((
+                command.full_name,
+                cx.server.latency_histogram(command.id())?,
+            ))
         })
         .collect();
     out.map(rows.len());
@@ -100,7 +116,11 @@ fn histogram(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
 /// `LATENCY HISTORY event`
 static HISTORY: Command = Command::sub("latency|history", "history", GROUP, 3)
     .flags(FLAGS)
-    .doc("2.8.13", "event", "Answers times and latencies of an event.")
+    .doc(
+        "2.8.13",
+        "event",
+        "Answers times and latencies of an event.",
+    )
     .tips(&[
         "nondeterministic_output",
         "request_policy:all_nodes",
@@ -146,7 +166,11 @@ fn latest(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult 
 /// `LATENCY RESET [event [event ...]]`
 static RESET: Command = Command::sub("latency|reset", "reset", GROUP, -2)
     .flags(FLAGS)
-    .doc("2.8.13", "[event [event ...]]", "Forgets events, or all of them.")
+    .doc(
+        "2.8.13",
+        "[event [event ...]]",
+        "Forgets events, or all of them.",
+    )
     .tips(&["request_policy:all_nodes", "response_policy:agg_sum"])
     .on_session(reset);
 

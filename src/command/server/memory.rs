@@ -17,7 +17,11 @@ pub(super) static MEMORY: Command = Command::new("memory", GROUP, -2)
 /// `MEMORY USAGE key [SAMPLES count]`
 static USAGE: Command = Command::sub("memory|usage", "usage", GROUP, -3)
     .reads(&[KeySpec::one(2, KeyFlags::RO)])
-    .doc("4.0.0", "key [SAMPLES count]", "Answers how many bytes a key and its value take.")
+    .doc(
+        "4.0.0",
+        "key [SAMPLES count]",
+        "Answers how many bytes a key and its value take.",
+    )
     .complexity("O(N) where N is the number of samples.")
     .on_keys(usage);
 
@@ -43,7 +47,11 @@ fn usage(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
 
 /// `MEMORY STATS`
 static STATS: Command = Command::sub("memory|stats", "stats", GROUP, 2)
-    .doc("4.0.0", "", "Answers what memory is used for, figure by figure.")
+    .doc(
+        "4.0.0",
+        "",
+        "Answers what memory is used for, figure by figure.",
+    )
     .tips(&[
         "nondeterministic_output",
         "request_policy:all_shards",
@@ -55,9 +63,19 @@ fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let report = cx.server.memory();
     let keys: u64 = report.dbs.iter().map(|(keys, _)| keys).sum();
     let overhead = report.startup + report.clients;
-    let ratio = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-    let databases: Vec<_> =
-        report.dbs.iter().enumerate().filter(|(_, (keys, _))| *keys > 0).collect();
+    let ratio = |part: u64, whole: u64| {
+        if whole == 0 {
+            0.0
+        } else {
+            part as f64 / whole as f64
+        }
+    };
+    let databases: Vec<_> = report
+        .dbs
+        .iter()
+        .enumerate()
+        .filter(|(_, (keys, _))| *keys > 0)
+        .collect();
     let figures: [(&str, u64); 13] = [
         ("peak.allocated", report.peak),
         ("total.allocated", report.used),
@@ -71,7 +89,14 @@ fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
         ("functions.caches", 0),
         ("overhead.total", overhead),
         ("keys.count", keys),
-        ("keys.bytes-per-key", report.used.saturating_sub(report.startup).checked_div(keys).unwrap_or(0)),
+        (
+            "keys.bytes-per-key",
+            report
+                .used
+                .saturating_sub(report.startup)
+                .checked_div(keys)
+                .unwrap_or(0),
+        ),
     ];
     let tail: [(&str, u64); 4] = [
         ("dataset.bytes", report.dataset),
@@ -80,11 +105,23 @@ fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
         ("allocator.resident", report.allocator_resident),
     ];
     let ratios: [(&str, f64); 6] = [
-        ("dataset.percentage", 100.0 * ratio(report.dataset, report.used.saturating_sub(report.startup))),
+        (
+            "dataset.percentage",
+            100.0 * ratio(report.dataset, report.used.saturating_sub(report.startup)),
+        ),
         ("peak.percentage", 100.0 * ratio(report.used, report.peak)),
-        ("allocator-fragmentation.ratio", ratio(report.allocator_active, report.allocator_allocated)),
-        ("allocator-rss.ratio", ratio(report.allocator_resident, report.allocator_active)),
-        ("rss-overhead.ratio", ratio(report.rss, report.allocator_resident)),
+        (
+            "allocator-fragmentation.ratio",
+            ratio(report.allocator_active, report.allocator_allocated),
+        ),
+        (
+            "allocator-rss.ratio",
+            ratio(report.allocator_resident, report.allocator_active),
+        ),
+        (
+            "rss-overhead.ratio",
+            ratio(report.rss, report.allocator_resident),
+        ),
         ("fragmentation", ratio(report.rss, report.used)),
     ];
     let bytes: [(&str, i64); 4] = [
@@ -92,9 +129,18 @@ fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
             "allocator-fragmentation.bytes",
             report.allocator_active as i64 - report.allocator_allocated as i64,
         ),
-        ("allocator-rss.bytes", report.allocator_resident as i64 - report.allocator_active as i64),
-        ("rss-overhead.bytes", report.rss as i64 - report.allocator_resident as i64),
-        ("fragmentation.bytes", report.rss as i64 - report.used as i64),
+        (
+            "allocator-rss.bytes",
+            report.allocator_resident as i64 - report.allocator_active as i64,
+        ),
+        (
+            "rss-overhead.bytes",
+            report.rss as i64 - report.allocator_resident as i64,
+        ),
+        (
+            "fragmentation.bytes",
+            report.rss as i64 - report.used as i64,
+        ),
     ];
     out.map(figures.len() + databases.len() + tail.len() + ratios.len() + bytes.len());
     for (name, value) in &figures {
@@ -132,7 +178,11 @@ const WHEEL_BYTES_PER_KEY: u64 = 8;
 
 /// `MEMORY DOCTOR`
 static DOCTOR: Command = Command::sub("memory|doctor", "doctor", GROUP, 2)
-    .doc("4.0.0", "", "Answers a report on the use of memory, for people.")
+    .doc(
+        "4.0.0",
+        "",
+        "Answers a report on the use of memory, for people.",
+    )
     .tips(&[
         "nondeterministic_output",
         "request_policy:all_shards",
@@ -162,7 +212,11 @@ fn malloc_stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandR
 
 /// `MEMORY PURGE`
 static PURGE: Command = Command::sub("memory|purge", "purge", GROUP, 2)
-    .doc("4.0.0", "", "Gives unused memory of the allocator back to the system.")
+    .doc(
+        "4.0.0",
+        "",
+        "Gives unused memory of the allocator back to the system.",
+    )
     .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
     .on_session(purge);
 

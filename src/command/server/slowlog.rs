@@ -21,9 +21,16 @@ pub(super) static SLOWLOG: Command = Command::new("slowlog", GROUP, -2)
 /// `SLOWLOG GET [count]`
 static GET: Command = Command::sub("slowlog|get", "get", GROUP, -2)
     .flags(FLAGS)
-    .doc("2.2.12", "[count]", "Answers entries of the slow log, the newest first.")
+    .doc(
+        "2.2.12",
+        "[count]",
+        "Answers entries of the slow log, the newest first.",
+    )
     .complexity("O(N) where N is the number of entries returned")
-    .history(&[("4.0.0", "Added client IP address, port and name to the reply.")])
+    .history(&[(
+        "4.0.0",
+        "Added client IP address, port and name to the reply.",
+    )])
     .tips(&["request_policy:all_nodes", "nondeterministic_output"])
     .on_session(get);
 

@@ -28,7 +28,10 @@ impl DataType {
 
     /// As TYPE answers.
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or("none", |(_, name)| name)
+        Self::ALL
+            .iter()
+            .find(|(kind, _)| *kind == self)
+            .map_or("none", |(_, name)| name)
     }
 }
 

@@ -28,7 +28,12 @@ pub(super) struct Drain<'s, E, M> {
 
 impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
     pub(super) fn new(shards: &'s Shards<E, M>) -> Drain<'s, E, M> {
-        Drain { shards, messages: 0, ran: ptr::null_mut(), sleepers: Vec::new() }
+        Drain {
+            shards,
+            messages: 0,
+            ran: ptr::null_mut(),
+            sleepers: Vec::new(),
+        }
     }
 
     /// Wakes the workers, now that no token is left here. How many messages were run or carried on.
@@ -136,7 +141,10 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
                 break;
             };
             // A message that changes its mind would break the order that keeps everybody from deadlock.
-            assert!(next > shard, "the shards of a message are ascending and stay the same");
+            assert!(
+                next > shard,
+                "the shards of a message are ascending and stay the same"
+            );
             if self.shards.gates[shard as usize].has(Fault::ForgetsTokens) {
                 // SAFETY: wrong, as it is meant to be: only a model comes here.
                 let _ = unsafe { self.shards.gates[shard as usize].try_release() };
@@ -152,8 +160,13 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
             }
         }
         // SAFETY: (1) still ours.
-        let Parcel { tokens, message, .. } = unsafe { Parcel::<M>::borrow(link) };
-        self.shards.tally(tokens[0]).multi_shard_runs.fetch_add(1, Relaxed);
+        let Parcel {
+            tokens, message, ..
+        } = unsafe { Parcel::<M>::borrow(link) };
+        self.shards
+            .tally(tokens[0])
+            .multi_shard_runs
+            .fetch_add(1, Relaxed);
         // SAFETY: the parcel's tokens are ours with it, and used by nobody else while this runs; pushed ascending, and
         // each was in range of the gates when it was taken.
         let mut hands = unsafe { self.shards.hands(tokens) };

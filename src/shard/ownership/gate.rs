@@ -1,7 +1,10 @@
 //! One shard's word, its queue and its engine: the atomic steps of the protocol and nothing else.
 //!
 //! Knows neither messages nor workers. Invariant: `backlog` and `engine` are touched only by whoever has the token.
-#![expect(unsafe_code, reason = "the word is a tagged pointer; the token stands in for a lock")]
+#![expect(
+    unsafe_code,
+    reason = "the word is a tagged pointer; the token stands in for a lock"
+)]
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
@@ -101,7 +104,9 @@ impl<E> Gate<E> {
             self.word.store(HELD_ALONE, Relaxed);
         } else {
             // Acquire pairs with the Release of `try_release`: the last holder's changes are seen.
-            let taken = self.word.compare_exchange(ptr::null_mut(), HELD_ALONE, Acquire, Relaxed);
+            let taken = self
+                .word
+                .compare_exchange(ptr::null_mut(), HELD_ALONE, Acquire, Relaxed);
             if taken.is_err() {
                 return false;
             }
@@ -121,7 +126,10 @@ impl<E> Gate<E> {
         loop {
             if word.is_null() {
                 // As in `try_take`.
-                match self.word.compare_exchange(word, HELD_ALONE, Acquire, Relaxed) {
+                match self
+                    .word
+                    .compare_exchange(word, HELD_ALONE, Acquire, Relaxed)
+                {
                     Ok(_) => {
                         self.count_take();
                         return Entry::Taken;
@@ -135,7 +143,10 @@ impl<E> Gate<E> {
                 let pushed = link.as_ptr().map_addr(|address| address | HELD);
                 // Release pairs with the Acquire swap of `pop`: the holder sees the link, the message, and whatever was
                 // done under the tokens that the message carries. Later pushes continue the release sequence.
-                match self.word.compare_exchange_weak(word, pushed, Release, Relaxed) {
+                match self
+                    .word
+                    .compare_exchange_weak(word, pushed, Release, Relaxed)
+                {
                     Ok(_) => return Entry::Queued,
                     Err(current) => word = current,
                 }
@@ -157,9 +168,15 @@ impl<E> Gate<E> {
             self.word.store(ptr::null_mut(), Release);
             return true;
         }
-        let release = if self.has(Fault::ReleasesRelaxed) { Relaxed } else { Release };
+        let release = if self.has(Fault::ReleasesRelaxed) {
+            Relaxed
+        } else {
+            Release
+        };
         // Release pairs with the Acquire of the next taker. On failure nothing is read, so Relaxed is enough.
-        self.word.compare_exchange(HELD_ALONE, ptr::null_mut(), release, Relaxed).is_ok()
+        self.word
+            .compare_exchange(HELD_ALONE, ptr::null_mut(), release, Relaxed)
+            .is_ok()
     }
 
     /// The oldest pending link.
@@ -172,7 +189,10 @@ impl<E> Gate<E> {
         if oldest.is_null() {
             // Acquire pairs with the Release of every push in the list. The whole list is taken, never one link, so a
             // link that comes back to the same address cannot confuse anybody.
-            let newest = self.word.swap(HELD_ALONE, Acquire).map_addr(|address| address & !HELD);
+            let newest = self
+                .word
+                .swap(HELD_ALONE, Acquire)
+                .map_addr(|address| address & !HELD);
             oldest = if self.has(Fault::RunsNewestFirst) {
                 newest
             } else {
@@ -180,11 +200,16 @@ impl<E> Gate<E> {
                 unsafe { reversed(newest) }
             };
         }
-        let oldest = NonNull::new(oldest).expect("a shard that could not be let go has something pending");
+        let oldest =
+            NonNull::new(oldest).expect("a shard that could not be let go has something pending");
         // SAFETY: (1) the link and the backlog belong to the token's holder.
         unsafe {
             let rest = Link::next(oldest);
-            let rest = if self.has(Fault::DropsBacklog) { ptr::null_mut() } else { rest };
+            let rest = if self.has(Fault::DropsBacklog) {
+                ptr::null_mut()
+            } else {
+                rest
+            };
             self.backlog.with_mut(|backlog| *backlog = rest);
         }
         oldest
@@ -196,7 +221,9 @@ impl<E> Gate<E> {
         let mut links = Vec::new();
         // SAFETY: `&mut self`: nobody has the token or pushes, so both lists are ours.
         unsafe {
-            let backlog = self.backlog.with_mut(|backlog| std::mem::replace(&mut *backlog, ptr::null_mut()));
+            let backlog = self
+                .backlog
+                .with_mut(|backlog| std::mem::replace(&mut *backlog, ptr::null_mut()));
             for mut list in [backlog, reversed(newest)] {
                 while let Some(link) = NonNull::new(list) {
                     list = Link::next(link);

@@ -2,7 +2,10 @@
 //!
 //! Knows no messages and no queues: whatever got the tokens, the code that runs on the engines sees only this, so it is
 //! written once for one shard and for many, for at once and for queued. A view is two slices and allocates nothing.
-#![expect(unsafe_code, reason = "the tokens that the view stands for make its engines exclusive")]
+#![expect(
+    unsafe_code,
+    reason = "the tokens that the view stands for make its engines exclusive"
+)]
 
 use std::marker::PhantomData;
 
@@ -24,7 +27,11 @@ impl<'a, E> Hands<'a, E> {
     ///    duplicates and each is in range of `gates`.
     #[inline(always)]
     pub(super) unsafe fn new(gates: &'a [CachePadded<Gate<E>>], shards: &'a [u16]) -> Hands<'a, E> {
-        Hands { gates, shards, engines: PhantomData }
+        Hands {
+            gates,
+            shards,
+            engines: PhantomData,
+        }
     }
 
     /// How many shards are in hand; at least one.
@@ -78,7 +85,11 @@ impl<'a, E> Hands<'a, E> {
     /// The same engines for a shorter time.
     #[inline]
     pub fn reborrow(&mut self) -> Hands<'_, E> {
-        Hands { gates: self.gates, shards: self.shards, engines: PhantomData }
+        Hands {
+            gates: self.gates,
+            shards: self.shards,
+            engines: PhantomData,
+        }
     }
 
     #[inline(always)]

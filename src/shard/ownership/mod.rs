@@ -37,7 +37,10 @@
 //! Limits: exclusive tokens serialise reads too; a thread that is descheduled under the token keeps the shard for its
 //! slice (others queue meanwhile, they do not block); and a travelling message holds its earlier shards while it waits
 //! for a later one, which is why callers should try [`Shards::try_take_all`] a few times first.
-#![expect(unsafe_code, reason = "the token stands in for a lock around each engine")]
+#![expect(
+    unsafe_code,
+    reason = "the token stands in for a lock around each engine"
+)]
 
 pub mod counters;
 mod drain;
@@ -110,7 +113,10 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     }
 
     fn with(engines: Vec<E>, drain_max: usize, fault: Fault) -> Shards<E, M> {
-        assert!((1..=SHARDS_MAX).contains(&engines.len()), "1 to {SHARDS_MAX} shards");
+        assert!(
+            (1..=SHARDS_MAX).contains(&engines.len()),
+            "1 to {SHARDS_MAX} shards"
+        );
         let side = || Side {
             handed: AtomicBool::new(false),
             worker: AtomicWaker::new(),
@@ -118,7 +124,10 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         };
         Shards {
             sides: engines.iter().map(|_| CachePadded::new(side())).collect(),
-            gates: engines.into_iter().map(|e| CachePadded::new(Gate::new(e, fault))).collect(),
+            gates: engines
+                .into_iter()
+                .map(|e| CachePadded::new(Gate::new(e, fault)))
+                .collect(),
             drain_max,
             messages: PhantomData,
         }
@@ -164,9 +173,16 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
 
     /// Takes all of `shards` (ascending, no duplicates) without waiting, or none of them.
     pub fn try_take_all<'s>(&'s self, shards: &'s [u16]) -> Option<HeldAll<'s, E, M>> {
-        assert!(is_route(shards, self.len()), "ascending shards without duplicates");
+        assert!(
+            is_route(shards, self.len()),
+            "ascending shards without duplicates"
+        );
         tenure::enter();
-        let mut held = HeldAll { shards: self, taken: &shards[..0], not_send: PhantomData };
+        let mut held = HeldAll {
+            shards: self,
+            taken: &shards[..0],
+            not_send: PhantomData,
+        };
         for (index, &shard) in shards.iter().enumerate() {
             if !self.gates[shard as usize].try_take() {
                 self.found_held(shard);
@@ -187,8 +203,14 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     pub fn submit(&self, parcel: Box<Parcel<M>>) {
         let route = parcel.shards();
         // Here and not under a token, where a panic would end the process.
-        assert!(is_route(route, self.len()), "ascending shards without duplicates, in range");
-        assert!(parcel.tokens.is_empty(), "a parcel at rest carries no tokens");
+        assert!(
+            is_route(route, self.len()),
+            "ascending shards without duplicates, in range"
+        );
+        assert!(
+            parcel.tokens.is_empty(),
+            "a parcel at rest carries no tokens"
+        );
         let first = route[0];
         let tenure = tenure::Tenure::new();
         let link = parcel.into_link();
@@ -332,7 +354,11 @@ impl<'s, E: Send, M: Message<E>> Held<'s, E, M> {
     #[inline(always)]
     fn new(shards: &'s Shards<E, M>, shard: u16) -> Held<'s, E, M> {
         tenure::enter();
-        Held { shards, shard, not_send: PhantomData }
+        Held {
+            shards,
+            shard,
+            not_send: PhantomData,
+        }
     }
 
     /// Which shard this is.
@@ -411,7 +437,12 @@ impl<E: Send, M: Message<E>> Drop for HeldAll<'_, E, M> {
         // All that nobody waits for go at once; the list of the rest is only allocated if there is a rest.
         // SAFETY: our tokens, each let go once and not used again.
         let let_go = |&shard: &u16| unsafe { gates[shard as usize].try_release() };
-        let wanted: Vec<u16> = self.taken.iter().copied().filter(|shard| !let_go(shard)).collect();
+        let wanted: Vec<u16> = self
+            .taken
+            .iter()
+            .copied()
+            .filter(|shard| !let_go(shard))
+            .collect();
         if !wanted.is_empty() {
             let mut drain = Drain::new(self.shards);
             for shard in wanted {

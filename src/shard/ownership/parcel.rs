@@ -2,7 +2,10 @@
 //!
 //! Knows neither gates nor engines. A parcel is always in exactly one place: with its requester, in one shard's queue,
 //! in the hands of one thread, or among a thread's parcels to be finished. Only that place touches the link.
-#![expect(unsafe_code, reason = "intrusive list: links are raw pointers to boxes given up by their owners")]
+#![expect(
+    unsafe_code,
+    reason = "intrusive list: links are raw pointers to boxes given up by their owners"
+)]
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
@@ -75,7 +78,10 @@ impl<M> Parcel<M> {
     /// Wraps a message; the only allocation that queueing needs, but for a list of shards when there are several.
     pub fn new(message: M) -> Box<Parcel<M>> {
         Box::new(Parcel {
-            link: Link { next: UnsafeCell::new(ptr::null_mut()), finish: UnsafeCell::new(None) },
+            link: Link {
+                next: UnsafeCell::new(ptr::null_mut()),
+                finish: UnsafeCell::new(None),
+            },
             tokens: Vec::new(),
             message,
         })

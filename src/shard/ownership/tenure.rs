@@ -33,7 +33,10 @@ per_thread!(TENURES: Tenures = Tenures {
 #[inline]
 pub(super) fn enter() {
     TENURES.with(|tenures| {
-        debug_assert!(!tenures.running.get(), "a running message must not take, submit or let go");
+        debug_assert!(
+            !tenures.running.get(),
+            "a running message must not take, submit or let go"
+        );
         tenures.depth.set(tenures.depth.get() + 1);
     });
 }

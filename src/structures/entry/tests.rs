@@ -25,7 +25,7 @@ impl Draw {
     }
 
     fn deadline(&mut self) -> Option<u64> {
-        (self.below(2) == 0).then(|| self.0 >> 16)
+        (self.below(2) == 0).then_some(self.0 >> 16)
     }
 }
 

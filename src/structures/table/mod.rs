@@ -579,7 +579,7 @@ impl<T: Stored> Table<T> {
             };
             // The low half is independent of the bits that chose the segment.
             let slots = (segment.buckets() * WIDTH) as u64;
-            let drawn = ((number & 0xffff_ffff) * slots >> 32) as usize;
+            let drawn = (((number & 0xffff_ffff) * slots) >> 32) as usize;
             let spot = Spot {
                 bucket: drawn / WIDTH,
                 slot: drawn % WIDTH,

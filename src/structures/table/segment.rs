@@ -236,7 +236,7 @@ impl Segment {
     /// The bucket in which entries with these low sixteen bits are at home.
     #[inline(always)]
     pub(super) fn home(self, t16: u64) -> usize {
-        (t16 * (self.0 >> ADDRESS_BITS & 0x7f) >> 16) as usize
+        ((t16 * (self.0 >> ADDRESS_BITS & 0x7f)) >> 16) as usize
     }
 
     /// The least `t16` whose home is `bucket` or later.
@@ -594,7 +594,7 @@ impl Segment {
 fn zero_bytes(word: u64) -> u64 {
     const LOW_SEVEN: u64 = 0x7f * LOW_BITS;
     let carried = (word & LOW_SEVEN) + LOW_SEVEN;
-    !(carried | word) & 0x80 * LOW_BITS
+    !(carried | word) & (0x80 * LOW_BITS)
 }
 
 /// Asks for the line at `address` to be brought near. Never faults.

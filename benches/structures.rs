@@ -1,0 +1,228 @@
+//! The table at sizes that fit the cache and sizes that do not: finding one by one and in batches,
+//! inserting, removing; the wheel; and the worst pause of an insert while a table grows.
+//!
+//! Dimensions: keys of 16 bytes, values of 32; 1 000 keys (all in cache), 1 000 000 (few in cache).
+//! `cargo bench --bench structures -- growth_pause` prints the pauses only. Under
+//! `cargo test --benches` everything runs once, small.
+
+#![expect(clippy::print_stdout, reason = "a bench prints its findings")]
+
+use std::hint::black_box;
+
+use basalt::base::hash::Seed;
+use basalt::structures::entry::Entry;
+use basalt::structures::table::Table;
+use basalt::structures::wheel::Wheel;
+use criterion::{BatchSize, Criterion, Throughput};
+use rustix::time::{ClockId, clock_gettime};
+
+const SEED: Seed = Seed {
+    k0: 0x0123_4567_89ab_cdef,
+    k1: 0xfedc_ba98_7654_3210,
+};
+const VALUE: [u8; 32] = [b'v'; 32];
+const BATCH: usize = 32;
+
+fn main() {
+    let given = |wanted: &str| std::env::args().any(|argument| argument == wanted);
+    let small = given("--test") || !given("--bench");
+    if !given("growth_pause") {
+        let mut criterion = Criterion::default().configure_from_args();
+        for count in [1000, if small { 10_000 } else { 1_000_000 }] {
+            lookups(&mut criterion, count);
+            changes(&mut criterion, count);
+        }
+        timers(&mut criterion);
+        criterion.final_summary();
+    }
+    growth_pause(if small { 20_000 } else { 5_000_000 });
+}
+
+/// Keys look alike, as real ones do.
+fn key(number: usize) -> [u8; 16] {
+    let mut key = *b"key:000000000000";
+    let mut rest = number;
+    for digit in key.iter_mut().rev() {
+        if rest == 0 {
+            break;
+        }
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    key
+}
+
+fn filled(count: usize) -> Table<Entry<()>> {
+    let mut table = Table::new(SEED);
+    for number in 0..count {
+        let key = key(number);
+        table.insert_new(table.hash(&key), Entry::bytes(0, &key, &VALUE, None));
+    }
+    table
+}
+
+/// Numbers that follow no pattern a prefetcher knows.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((u128::from(mixed) * bound as u128) >> 64) as usize
+    }
+}
+
+fn lookups(criterion: &mut Criterion, count: usize) {
+    let table = filled(count);
+    // Drawn and written before they are timed: making a key takes longer than finding it.
+    let mut draw = Draw(1);
+    let present: Vec<_> = (0..1 << 16).map(|_| key(draw.below(count))).collect();
+    let absent: Vec<_> = (0..1 << 16)
+        .map(|_| key(count + draw.below(count)))
+        .collect();
+    let mut at = 0;
+    let mut group = criterion.benchmark_group(format!("table of {count}"));
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("hash alone", |bench| {
+        bench.iter(|| {
+            at = (at + 1) % present.len();
+            table.hash(black_box(&present[at]))
+        });
+    });
+    for (name, keys) in [("get", &present), ("get absent", &absent)] {
+        group.bench_function(name, |bench| {
+            // Each waits for the one before, as in a server that has other work between them.
+            let mut found = 0;
+            bench.iter(|| {
+                at = (at + 1 + found) % keys.len();
+                let key = &keys[at];
+                found = table
+                    .get(table.hash(key), key)
+                    .map_or(0, |view| usize::from(view.kind()));
+            });
+        });
+    }
+    group.throughput(Throughput::Elements(BATCH as u64));
+    group.bench_function("get 32 with prefetch", |bench| {
+        bench.iter(|| {
+            at = (at + BATCH) % present.len();
+            let batch = &present[at..][..BATCH];
+            let hashes: [u64; BATCH] = std::array::from_fn(|index| table.hash(&batch[index]));
+            hashes.iter().for_each(|hash| table.prefetch(*hash));
+            hashes.iter().for_each(|hash| table.prefetch_matches(*hash));
+            let found = hashes
+                .iter()
+                .zip(batch)
+                .filter_map(|(hash, key)| table.get(*hash, key));
+            found.map(|view| u64::from(view.kind())).sum::<u64>()
+        });
+    });
+    group.finish();
+}
+
+fn changes(criterion: &mut Criterion, count: usize) {
+    let mut table = filled(count);
+    let mut draw = Draw(2);
+    let keys: Vec<_> = (0..1 << 16).map(|_| key(draw.below(count))).collect();
+    let mut at = 0;
+    let mut group = criterion.benchmark_group(format!("table of {count}"));
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("overwrite", |bench| {
+        bench.iter(|| {
+            at = (at + 1) % keys.len();
+            let place = table
+                .find(table.hash(&keys[at]), &keys[at])
+                .expect("all are there");
+            table.edit(place).set_bytes(&VALUE);
+        });
+    });
+    group.bench_function("remove and insert again", |bench| {
+        bench.iter(|| {
+            at = (at + 1) % keys.len();
+            let hash = table.hash(&keys[at]);
+            let place = table.find(hash, &keys[at]).expect("all are there");
+            let entry = table.remove(place);
+            table.insert_new(hash, entry);
+        });
+    });
+    if count <= 10_000 {
+        group.throughput(Throughput::Elements(count as u64));
+        group.bench_function("fill", |bench| bench.iter_with_large_drop(|| filled(count)));
+        group.bench_function("empty one by one", |bench| {
+            bench.iter_batched(
+                || filled(count),
+                |mut table| {
+                    for number in 0..count {
+                        let key = key(number);
+                        let place = table.find(table.hash(&key), &key).expect("all are there");
+                        drop(table.remove(place));
+                    }
+                },
+                BatchSize::LargeInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+fn timers(criterion: &mut Criterion) {
+    const COUNT: u64 = 10_000;
+    let mut group = criterion.benchmark_group("wheel");
+    group.throughput(Throughput::Elements(COUNT));
+    group.bench_function("arm and fire within a minute", |bench| {
+        bench.iter(|| {
+            let mut wheel = Wheel::new(0);
+            let mut draw = Draw(3);
+            for number in 0..COUNT {
+                wheel.arm(draw.below(60_000) as u64, number << 34);
+            }
+            let mut fired = 0_u64;
+            for now_ms in (0..60_100).step_by(10) {
+                while wheel.advance(now_ms, 64, |_| fired += 1) {}
+            }
+            assert_eq!(fired, COUNT);
+        });
+    });
+    group.finish();
+}
+
+/// Prints the longest that one insert keeps its thread busy: thread CPU time, so that other
+/// processes do not count, and for each insert the least of three identical runs, so that interrupts
+/// do not either. Each run's own longest is printed too.
+fn growth_pause(count: usize) {
+    let mut least: Vec<u32> = vec![u32::MAX; count];
+    for _ in 0..3 {
+        let mut table = Table::new(SEED);
+        let mut longest = 0;
+        for (number, least) in least.iter_mut().enumerate() {
+            let key = key(number);
+            let hash = table.hash(&key);
+            let entry: Entry<()> = Entry::bytes(0, &key, &VALUE[..8], None);
+            let start = thread_ns();
+            table.insert_new(hash, entry);
+            let taken = thread_ns() - start;
+            *least = (*least).min(u32::try_from(taken).unwrap_or(u32::MAX));
+            longest = longest.max(taken);
+        }
+        let per_key = table.memory_bytes() as f64 / count as f64;
+        println!("growth_pause: longest insert {longest} ns, table {per_key:.1} B/key");
+    }
+    least.sort_unstable();
+    let at = |part: f64| least[((least.len() - 1) as f64 * part) as usize];
+    println!(
+        "growth_pause: {count} keys, least of three runs: p50 {} p99 {} p99.9 {} p99.99 {} \
+         longest {} ns",
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(0.9999),
+        at(1.0),
+    );
+}
+
+fn thread_ns() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,157 @@
+//! What session handlers may ask of the server: the one implementation of `command::context::Server`.
+
+use std::any::Any;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::client::registry::Registry;
+use crate::command::context::{LatencyEvent, MemoryReport, Server, SlowlogEntry};
+use crate::command::error::CommandError;
+use crate::config::live::{self, Peer};
+use crate::config::rewrite;
+use crate::session::service::Service;
+use crate::telemetry::clock;
+use crate::telemetry::counters;
+
+/// See the module.
+pub(super) struct Host {
+    service: Arc<Service>,
+    file: Option<PathBuf>,
+    /// One change of the configuration at a time.
+    changing: Mutex<()>,
+}
+
+impl Host {
+    pub(super) fn new(service: Arc<Service>, file: Option<PathBuf>) -> Host {
+        Host {
+            service,
+            file,
+            changing: Mutex::new(()),
+        }
+    }
+
+    /// What a change of these parameters sets in motion.
+    fn apply(&self, changed: &[&'static str]) -> Result<(), CommandError> {
+        let config = self.service.config.load();
+        for name in changed {
+            if *name == "dir" {
+                std::env::set_current_dir(&config.dir)
+                    .map_err(|error| CommandError::from(format!("ERR {error}")))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Server for Host {
+    fn clients(&self) -> &Registry {
+        &self.service.clients
+    }
+
+    fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError> {
+        let _one_at_a_time = self.changing.lock();
+        let mut config = (**self.service.config.load()).clone();
+        let peer = if is_local { Peer::Local } else { Peer::Remote };
+        let changed = live::set(&mut config, pairs, peer)
+            .map_err(|error| CommandError::from(format!("ERR {error}")))?;
+        self.service.config.store(Arc::new(config));
+        self.apply(&changed)
+    }
+
+    fn config_rewrite(&self) -> Result<(), CommandError> {
+        let _one_at_a_time = self.changing.lock();
+        rewrite::rewrite_file(&self.service.config.load(), self.file.as_deref())
+            .map_err(|error| CommandError::from(format!("ERR {error}")))
+    }
+
+    fn reset_statistics(&self) {
+        counters::reset();
+    }
+
+    fn info(&self, _sections: &[String]) -> String {
+        String::new()
+    }
+
+    fn memory(&self) -> MemoryReport {
+        MemoryReport::default()
+    }
+
+    fn slowlog(&self, _count: usize) -> Vec<SlowlogEntry> {
+        Vec::new()
+    }
+
+    fn slowlog_len(&self) -> usize {
+        0
+    }
+
+    fn slowlog_reset(&self) {}
+
+    fn latency_latest(&self) -> Vec<LatencyEvent> {
+        Vec::new()
+    }
+
+    fn latency_history(&self, _event: &str) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
+
+    fn latency_doctor(&self) -> String {
+        String::new()
+    }
+
+    fn latency_graph(&self, _event: &str) -> Option<String> {
+        None
+    }
+
+    fn memory_doctor(&self) -> String {
+        String::new()
+    }
+
+    fn latency_reset(&self, _events: &[String]) -> usize {
+        0
+    }
+
+    fn latency_histogram(&self, _command: usize) -> Option<(u64, Vec<(u64, u64)>)> {
+        None
+    }
+
+    fn pause(&self, until_ms: u64, writes_only: bool) {
+        self.service
+            .pause
+            .start(until_ms, writes_only, clock::unix_ms());
+    }
+
+    fn unpause(&self) {
+        self.service.pause.stop();
+        for client in self.service.clients.all() {
+            client.waker.wake();
+        }
+    }
+
+    fn unix_us(&self) -> u64 {
+        clock::unix_us()
+    }
+
+    fn set_active_expire(&self, on: bool) {
+        self.service
+            .active_expire
+            .store(on, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn log(&self, _line: &str) {}
+
+    fn purge_memory(&self) {}
+
+    fn allocator_report(&self) -> String {
+        String::new()
+    }
+
+    fn shard_count(&self) -> usize {
+        self.service.shards.len()
+    }
+
+    fn extension(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,15 @@
+//! Black-box tests: the server as a process, spoken to over TCP, one module per family. Nothing here imports the
+//! crate; what cannot be seen through a socket is not tested here.
+
+mod bits;
+mod concurrency;
+mod connection;
+mod expiry;
+mod keys;
+mod limits;
+mod protocol;
+mod server_commands;
+mod strings;
+mod support;
+mod transcripts;
+mod wire;

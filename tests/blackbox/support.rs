@@ -1,0 +1,291 @@
+//! Starts the server under test and the oracle (redis-server), each in a temporary folder on a free port of 127.0.0.1,
+//! and stops them when they go out of scope. Knows how servers are started, nothing of what they are asked.
+//!
+//! `BASALT_TEST_SERVER=/usr/bin/redis-server` puts another binary in our server's place, without the directives that
+//! only basalt has: this is how the tests themselves are checked before they judge anything.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::wire::Raw;
+
+/// A debug build on a loaded machine starts in well under a second.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The shard counts that every family of black-box tests runs at.
+pub(crate) const SHARD_COUNTS: [usize; 3] = [1, 2, 64];
+
+/// What a server is started with.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    shards: Option<usize>,
+    threads: Option<usize>,
+    directives: Vec<(String, String)>,
+}
+
+impl Options {
+    pub(crate) fn shards(count: usize) -> Options {
+        Options {
+            shards: Some(count),
+            ..Options::default()
+        }
+    }
+
+    pub(crate) fn threads(mut self, count: usize) -> Options {
+        self.threads = Some(count);
+        self
+    }
+
+    pub(crate) fn with(mut self, directive: &str, value: &str) -> Options {
+        self.directives
+            .push((directive.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// A running server that is killed on drop.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) port: u16,
+    pub(crate) name: String,
+    dir: tempfile::TempDir,
+}
+
+impl Server {
+    /// Ours, or what stands in for it.
+    pub(crate) fn start(options: &Options) -> Server {
+        let stand_in = std::env::var_os("BASALT_TEST_SERVER");
+        let mut own = Vec::new();
+        if stand_in.is_none() {
+            // The exporter listens on a fixed port by default; parallel tests must not meet there.
+            own.push(("metrics-port".to_owned(), "0".to_owned()));
+            if let Some(shards) = options.shards {
+                own.push(("shards".to_owned(), shards.to_string()));
+            }
+            if let Some(threads) = options.threads {
+                own.push(("threads".to_owned(), threads.to_string()));
+            }
+        }
+        own.extend(options.directives.iter().cloned());
+        let binary = stand_in.unwrap_or_else(|| OsString::from(env!("CARGO_BIN_EXE_basalt")));
+        let name = format!("server under test {options:?}");
+        Server::spawn(&binary, &own, name)
+    }
+
+    fn spawn(binary: &OsString, directives: &[(String, String)], name: String) -> Server {
+        for attempt in 1.. {
+            let dir = tempfile::tempdir().expect("a temporary folder");
+            let port = free_port();
+            let log = File::create(dir.path().join("log")).expect("a log file");
+            let mut command = Command::new(binary);
+            command.args([
+                "--port",
+                &port.to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+            ]);
+            command.arg("--dir").arg(dir.path());
+            command.args(["--enable-debug-command", "yes"]);
+            for (directive, value) in directives {
+                command.arg(format!("--{directive}"));
+                command.args(value.split(' '));
+            }
+            let child = command
+                .stdin(Stdio::null())
+                .stdout(log.try_clone().expect("a second handle"))
+                .stderr(log)
+                .spawn()
+                .unwrap_or_else(|error| panic!("cannot start {binary:?}: {error}"));
+            let mut server = Server {
+                child,
+                port,
+                name: name.clone(),
+                dir,
+            };
+            match server.wait_until_ready() {
+                Ok(()) => return server,
+                // Between choosing a port and binding it, somebody else may have taken it.
+                Err(log) if attempt < 4 && log.contains("in use") => {}
+                Err(log) => panic!("{binary:?} {directives:?} did not start:\n{log}"),
+            }
+        }
+        unreachable!("the loop returns or panics");
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), String> {
+        let started = Instant::now();
+        loop {
+            if let Ok(mut client) = Raw::try_connect(self.port) {
+                client.send_unchecked(b"PING\r\n");
+                if client.try_read().is_ok() {
+                    return Ok(());
+                }
+            }
+            let exited = self.child.try_wait().expect("the state of a child");
+            if exited.is_some() || started.elapsed() > START_TIMEOUT {
+                return Err(format!("{exited:?}\n{}", self.log()));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// A raw connection.
+    pub(crate) fn raw(&self) -> Raw {
+        Raw::connect(self.port)
+    }
+
+    /// A raw connection that speaks RESP3.
+    pub(crate) fn raw3(&self) -> Raw {
+        let mut raw = self.raw();
+        let hello = raw.call("HELLO 3");
+        assert!(!hello.is_error(), "HELLO 3: {}", hello.show());
+        raw
+    }
+
+    /// A connection of the `redis` crate.
+    pub(crate) fn client(&self) -> redis::Connection {
+        let url = format!("redis://127.0.0.1:{}/", self.port);
+        let client = redis::Client::open(url).expect("a client");
+        let connection = client.get_connection().expect("a connection");
+        connection
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .expect("a time-out");
+        connection
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.dir.path().to_path_buf()
+    }
+
+    /// Resident memory, as the system sees it.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmRSS:"))
+            .unwrap_or("VmRSS: 0 kB");
+        let kib: u64 = line
+            .split_whitespace()
+            .nth(1)
+            .and_then(|word| word.parse().ok())
+            .unwrap_or(0);
+        kib * 1024
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Waits for the process to leave by itself; its exit code, or `None` after ten seconds.
+    pub(crate) fn wait_for_exit(&mut self) -> Option<i32> {
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(10) {
+            if let Some(status) = self.child.try_wait().expect("the state of a child") {
+                return Some(status.code().unwrap_or(-1));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let tail: Vec<&str> = log.lines().rev().take(30).collect();
+            eprintln!("--- log of {}", self.name);
+            for line in tail.iter().rev() {
+                eprintln!("{line}");
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// redis-server, the judge. Absent: the test says so and passes, unless `BASALT_REQUIRE_ORACLE=1`.
+pub(crate) struct Oracle(pub(crate) Server);
+
+impl Oracle {
+    pub(crate) fn start() -> Option<Oracle> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&path)
+            .map(|dir| dir.join("redis-server"))
+            .find(|file| file.is_file());
+        let Some(binary) = found else {
+            let required = std::env::var("BASALT_REQUIRE_ORACLE").is_ok_and(|value| value == "1");
+            assert!(
+                !required,
+                "BASALT_REQUIRE_ORACLE=1, but there is no redis-server in PATH"
+            );
+            eprintln!("skipped: no redis-server");
+            return None;
+        };
+        Some(Oracle(Server::spawn(
+            &binary.into_os_string(),
+            &[],
+            "oracle".to_owned(),
+        )))
+    }
+}
+
+/// True when redis-server stands in for our server: what only basalt promises is then not asked.
+pub(crate) fn is_stand_in() -> bool {
+    std::env::var_os("BASALT_TEST_SERVER").is_some()
+}
+
+/// Runs a test body against a fresh server for each shard count.
+pub(crate) fn at_each_shard_count(body: impl Fn(&Server)) {
+    let counts = if is_stand_in() {
+        &SHARD_COUNTS[..1]
+    } else {
+        &SHARD_COUNTS[..]
+    };
+    for &count in counts {
+        let server = Server::start(&Options::shards(count));
+        body(&server);
+    }
+}
+
+/// A port nobody listens on at the moment.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// True when something accepts connections there.
+pub(crate) fn is_listening(port: u16) -> bool {
+    TcpStream::connect(("127.0.0.1", port)).is_ok()
+}
+
+/// Polls until the condition holds; panics with `what` after ten seconds. Not an assertion on speed: it only bounds
+/// how long a broken server can hold a test up.
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(
+            started.elapsed() < Duration::from_secs(10),
+            "never happened: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Asks one line and compares the answer as redis-cli would print it.
+#[track_caller]
+pub(crate) fn check(client: &mut Raw, line: &str, expected: &str) {
+    let reply = client.call(line).show();
+    assert_eq!(reply, expected, "> {line}");
+}
