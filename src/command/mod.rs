@@ -3,10 +3,13 @@
 //! No sockets, no threads, no clock: handlers get what they need in a context and answer into an output.
 
 pub mod args;
+pub mod client;
 pub mod connection;
 pub mod context;
+pub mod database;
 pub mod declaration;
 pub mod error;
+pub mod generic;
 pub mod keys;
 pub mod server;
 pub mod string;

@@ -167,13 +167,16 @@ impl Terminal {
             Run::AllShards(handler) => {
                 self.with_shards(command, args, &every, |cx| handler(cx, args, out))
             }
-            Run::Cursor(shard_of, handler) => {
-                let shard = shard_of(args, self.engines.len() as u16)?;
-                self.with_shards(command, args, &[shard], |cx| handler(cx, args, out))
-            }
-            Run::EachShard(part, merge) => {
+            Run::EachShard(part, merge) | Run::Cursor(_, part, merge) => {
                 let mut gather = Gather::default();
-                for shard in every {
+                let first = match command.run {
+                    Run::Cursor(shard_of, ..) => shard_of(args, self.engines.len() as u16)?,
+                    _ => 0,
+                };
+                for shard in first..self.engines.len() as u16 {
+                    if gather.done {
+                        break;
+                    }
                     self.with_shards(command, args, &[shard], |cx| part(cx, args, &mut gather))?;
                 }
                 merge(args, gather, out)
