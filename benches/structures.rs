@@ -107,7 +107,7 @@ fn lookups(criterion: &mut Criterion, count: usize) {
     group.throughput(Throughput::Elements(BATCH as u64));
     group.bench_function("get 32 with prefetch", |bench| {
         bench.iter(|| {
-            at = (at + BATCH) % present.len();
+            at = (at + BATCH) % (present.len() - BATCH);
             let batch = &present[at..][..BATCH];
             let hashes: [u64; BATCH] = std::array::from_fn(|index| table.hash(&batch[index]));
             hashes.iter().for_each(|hash| table.prefetch(*hash));

@@ -471,12 +471,16 @@ impl Out {
         match value {
             0..=9 => self
                 .bytes
-                .extend_from_slice(&[kind, b'0' + value as u8, b'\r', b'\n']),
-            10..=99 => {
-                let (tens, ones) = (value as u8 / 10, value as u8 % 10);
-                self.bytes
-                    .extend_from_slice(&[kind, b'0' + tens, b'0' + ones, b'\r', b'\n']);
-            }
+                .extend_from_slice(&short_header::<4>(kind, value)),
+            10..=99 => self
+                .bytes
+                .extend_from_slice(&short_header::<5>(kind, value)),
+            100..=999 => self
+                .bytes
+                .extend_from_slice(&short_header::<6>(kind, value)),
+            1000..=9999 => self
+                .bytes
+                .extend_from_slice(&short_header::<7>(kind, value)),
             _ => self.line(kind, itoa::Buffer::new().format(value).as_bytes()),
         }
     }
@@ -510,6 +514,21 @@ impl Out {
     fn kind_of_set(&self) -> u8 {
         if self.is_resp3() { b'~' } else { b'*' }
     }
+}
+
+/// A header of a known length, so that no copying of unknown length is needed.
+#[inline(always)]
+fn short_header<const LEN: usize>(kind: u8, value: i64) -> [u8; LEN] {
+    let mut rest = value as u32;
+    let mut text = [0; LEN];
+    text[0] = kind;
+    for digit in text[1..LEN - 2].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    text[LEN - 2] = b'\r';
+    text[LEN - 1] = b'\n';
+    text
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@
 //!
 //! Knows no command, no socket and no connection. It is as strict, and as lax, as Redis is: lengths are
 //! canonical decimal numbers; the two bytes behind an argument and the byte behind a `\r` are skipped
-//! unread. One deliberate difference: whether a line is too long depends on the line alone, never on how
-//! the network cut it, so the same bytes always give the same requests.
+//! unread. Three deliberate differences: whether a line is too long depends on the line alone, never on how
+//! the network cut it, so the same bytes always give the same requests; a zero byte in a line is a byte like
+//! others (Redis no longer finds the end of such a line); and a single request of 2 GiB is refused.
 
 use std::fmt;
 
@@ -430,7 +431,7 @@ fn arguments(
             },
         };
         // Two bytes follow an argument. Like Redis, which clients may depend on, do not look at them.
-        let end = data.saturating_add(len).saturating_add(2);
+        let end = data + len + 2;
         if end > buf.len() {
             return Ok(Progress::Incomplete {
                 position,
@@ -467,7 +468,8 @@ fn bulk_length(
             } else if len > UNAUTHENTICATED_BULK_LEN_MAX && !limits.authenticated {
                 Err(ProtocolError::UnauthenticatedLength)
             } else {
-                Ok(Some((usize::try_from(len).unwrap_or(usize::MAX), data)))
+                // No longer than what is refused anyway, so that no offset overflows.
+                Ok(Some(((len as u64).min(OFFSET_MAX as u64) as usize, data)))
             }
         }
         Err(_) => Err(ProtocolError::InvalidLength),
@@ -478,21 +480,20 @@ fn bulk_length(
 /// counts and lengths there are. `None` says nothing but "look closer".
 #[inline(always)]
 fn short_number(buf: &[u8], position: usize, kind: u8) -> Option<(i64, usize)> {
-    let [first, tens, ones, third, ..] = buf.get(position..)? else {
-        return None;
-    };
+    // Five bytes are there whenever the argument is: the shortest is `$0`, twice a line end.
+    let [first, tens, ones, third, _] = *buf.get(position..)?.first_chunk()?;
     let tens = tens.wrapping_sub(b'0');
-    if *first != kind || tens > 9 {
+    if first != kind || tens > 9 {
         return None;
     }
-    if *ones == b'\r' {
+    if ones == b'\r' {
         return Some((i64::from(tens), position + 4));
     }
     let ones = ones.wrapping_sub(b'0');
-    if *third != b'\r' || ones > 9 || tens == 0 || position + 4 >= buf.len() {
+    if third != b'\r' || ones > 9 || tens == 0 {
         return None;
     }
-    Some((i64::from(tens * 10 + ones), position + 5))
+    Some((i64::from(tens) * 10 + i64::from(ones), position + 5))
 }
 
 /// The number between the first byte at `position` and the line end. The byte behind the `\r` is skipped.

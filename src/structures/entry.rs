@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! 0      1       2      3
-//! kind | flags | klen | vlen | [klen u32] [vlen u32] | [deadline u48] | key | value
+//! kind | flags | klen | vlen | [klen u32] | key | [vlen u32] | [deadline u48] | value
 //! ```
 //!
-//! `klen` and `vlen` are 255 when the length stands in the u32 that follows. The deadline is there
-//! only if one is set. The value is one of four: bytes, whose number is `vlen`; an integer of 8
-//! bytes; or, aligned to 8, the handle of a [`Block`] or of a boxed object of the caller's. What `kind`
-//! and three of the flags mean is the caller's affair.
+//! `klen` and `vlen` are 255 when the length stands in a u32 of its own. The deadline is there only if
+//! one is set. The key comes before both, so that a search finds it at a fixed place. The value is one
+//! of four: bytes, whose number is `vlen`; an integer of 8 bytes; or, aligned to 8, the handle of a
+//! [`Block`] or of a boxed object of the caller's. What `kind` and three of the flags mean is the
+//! caller's affair.
 //!
 //! Invariants: the allocation has exactly the allocator's size class for the content, so its size is
 //! computed, never stored, and a change that stays within the class is made in place; the entry owns
@@ -72,8 +73,7 @@ pub const CALLER_FLAGS: u8 = 0b1110_0000;
 pub const DEADLINE_MAX: u64 = (1 << 48) - 1;
 
 const DEADLINE: u8 = 1;
-const KEY_LONG: u8 = 2;
-const VALUE_LONG: u8 = 4;
+const VALUE_LONG: u8 = 2;
 const FORM: u8 = 0b0001_1000;
 
 /// Handles have the higher bit of the form, and only they.
@@ -81,14 +81,12 @@ const FORM_BYTES: u8 = 0;
 const FORM_INTEGER: u8 = 0b0000_1000;
 const FORM_BLOCK: u8 = 0b0001_0000;
 const FORM_OBJECT: u8 = 0b0001_1000;
+const HANDLE: u8 = FORM_BLOCK;
 
 const ALIGN: usize = 8;
 /// Lengths from this one on stand in a word of their own.
 const LONG: usize = 255;
-
-/// Where the key begins, by the three lowest flags: four bytes of header, six of deadline, four for
-/// each long length.
-static KEY_AT: [u8; 8] = [4, 10, 8, 14, 8, 14, 12, 18];
+const DEADLINE_BYTES: usize = 6;
 
 /// Where everything in an entry is, and how large it is.
 #[derive(Clone, Copy)]
@@ -101,15 +99,13 @@ struct Shape {
 }
 
 impl Shape {
+    #[inline]
     fn new(form: u8, key_len: usize, value_len: usize, deadline: bool) -> Self {
-        assert!(u32::try_from(key_len).is_ok() && u32::try_from(value_len).is_ok());
-        let mut flags = form;
-        if deadline {
-            flags |= DEADLINE;
-        }
-        if key_len >= LONG {
-            flags |= KEY_LONG;
-        }
+        assert!(
+            key_len | value_len <= u32::MAX as usize,
+            "lengths are kept in 32 bits"
+        );
+        let mut flags = form | if deadline { DEADLINE } else { 0 };
         if value_len >= LONG {
             flags |= VALUE_LONG;
         }
@@ -122,13 +118,28 @@ impl Shape {
 
     #[inline]
     fn key_at(self) -> usize {
-        usize::from(KEY_AT[usize::from(self.flags & 7)])
+        if self.key_len < LONG { 4 } else { 8 }
+    }
+
+    #[inline]
+    fn value_len_at(self) -> usize {
+        self.key_at() + self.key_len
+    }
+
+    #[inline]
+    fn deadline_at(self) -> usize {
+        self.value_len_at() + if self.flags & VALUE_LONG == 0 { 0 } else { 4 }
     }
 
     #[inline]
     fn value_at(self) -> usize {
-        let end = self.key_at() + self.key_len;
-        if self.flags & FORM_BLOCK != 0 {
+        let deadline = if self.flags & DEADLINE == 0 {
+            0
+        } else {
+            DEADLINE_BYTES
+        };
+        let end = self.deadline_at() + deadline;
+        if self.flags & HANDLE != 0 {
             end.next_multiple_of(ALIGN)
         } else {
             end
@@ -142,11 +153,10 @@ impl Shape {
 
     #[inline]
     fn layout(self) -> Layout {
-        Layout::from_size_align(self.class(), ALIGN).expect("lengths are below 2^32")
-    }
-
-    fn deadline_at(self) -> usize {
-        self.key_at() - 6
+        let size = self.class();
+        debug_assert!(Layout::from_size_align(size, ALIGN).is_ok());
+        // SAFETY: the alignment is a power of two, and two lengths of 32 bits stay below the limit.
+        unsafe { Layout::from_size_align_unchecked(size, ALIGN) }
     }
 }
 
@@ -154,36 +164,36 @@ impl<O> Entry<O> {
     /// An entry with bytes for a value.
     #[must_use]
     pub fn bytes(kind: u8, key: &[u8], value: &[u8], deadline: Option<u64>) -> Self {
-        let entry = Self::build(kind, key, FORM_BYTES, value.len(), deadline);
+        let (entry, at) = Self::build(kind, key, FORM_BYTES, value.len(), deadline);
         // SAFETY: the value's bytes are within fresh memory.
-        unsafe { ptr::copy_nonoverlapping(value.as_ptr(), entry.value_ptr(), value.len()) };
+        unsafe { ptr::copy_nonoverlapping(value.as_ptr(), at, value.len()) };
         entry
     }
 
     /// An entry with a number for a value.
     #[must_use]
     pub fn integer(kind: u8, key: &[u8], value: i64, deadline: Option<u64>) -> Self {
-        let entry = Self::build(kind, key, FORM_INTEGER, 8, deadline);
+        let (entry, at) = Self::build(kind, key, FORM_INTEGER, 8, deadline);
         // SAFETY: eight bytes are there for it.
-        unsafe { entry.value_ptr().cast::<i64>().write_unaligned(value) };
+        unsafe { at.cast::<i64>().write_unaligned(value) };
         entry
     }
 
     /// An entry with a shared block for a value.
     #[must_use]
     pub fn block(kind: u8, key: &[u8], value: Block, deadline: Option<u64>) -> Self {
-        let entry = Self::build(kind, key, FORM_BLOCK, 8, deadline);
+        let (entry, at) = Self::build(kind, key, FORM_BLOCK, 8, deadline);
         // SAFETY: eight aligned bytes are there for it.
-        unsafe { entry.value_ptr().cast::<Block>().write(value) };
+        unsafe { at.cast::<Block>().write(value) };
         entry
     }
 
     /// An entry with an object of the caller's for a value.
     #[must_use]
     pub fn object(kind: u8, key: &[u8], value: Box<O>, deadline: Option<u64>) -> Self {
-        let entry = Self::build(kind, key, FORM_OBJECT, 8, deadline);
+        let (entry, at) = Self::build(kind, key, FORM_OBJECT, 8, deadline);
         // SAFETY: eight aligned bytes are there for it.
-        unsafe { entry.value_ptr().cast::<Box<O>>().write(value) };
+        unsafe { at.cast::<Box<O>>().write(value) };
         entry
     }
 
@@ -199,7 +209,21 @@ impl<O> Entry<O> {
 
     /// Makes the value a copy of `value`, whatever it was.
     pub fn set_bytes(&mut self, value: &[u8]) {
-        self.set_form(FORM_BYTES, value.len(), 0);
+        let old = self.shape();
+        let new = Shape {
+            value_len: value.len(),
+            ..old
+        };
+        if old.flags & (FORM | VALUE_LONG) == FORM_BYTES
+            && value.len() < LONG
+            && new.class() == old.class()
+        {
+            // The common case: short bytes over short bytes of the same class.
+            // SAFETY: the last byte of the header; `vlen` is within range.
+            unsafe { self.address.add(3).write(value.len() as u8) };
+        } else {
+            self.set_form(FORM_BYTES, value.len(), 0);
+        }
         // SAFETY: room for the bytes has been made, and `&mut self` excludes that `value` is within.
         unsafe { ptr::copy_nonoverlapping(value.as_ptr(), self.value_ptr(), value.len()) };
     }
@@ -314,7 +338,7 @@ impl<O> Entry<O> {
         let view = self.view();
         let shape = self.shape();
         let [kind, flags, ..] = view.header();
-        let mut copy = Self::build(
+        let (mut copy, at) = Self::build(
             kind,
             key,
             shape.flags & FORM,
@@ -325,29 +349,39 @@ impl<O> Entry<O> {
         // SAFETY: the same number of bytes at either place; what they may own moves with them, and is
         // forgotten here.
         unsafe {
-            ptr::copy_nonoverlapping(self.value_ptr(), copy.value_ptr(), shape.value_len);
-            if shape.flags & FORM_BLOCK != 0 {
+            ptr::copy_nonoverlapping(self.value_ptr(), at, shape.value_len);
+            if shape.flags & HANDLE != 0 {
                 self.forget_value();
             }
         }
         copy
     }
 
-    /// A fresh entry whose value is yet to be written.
-    fn build(kind: u8, key: &[u8], form: u8, value_len: usize, deadline: Option<u64>) -> Self {
+    /// A fresh entry whose value is yet to be written, and where.
+    #[inline]
+    fn build(
+        kind: u8,
+        key: &[u8],
+        form: u8,
+        value_len: usize,
+        deadline: Option<u64>,
+    ) -> (Self, *mut u8) {
         let shape = Shape::new(form, key.len(), value_len, deadline.is_some());
         let mut entry = Self {
             address: allocate(shape),
             _owns: PhantomData,
         };
-        // SAFETY: header and key are within fresh memory of the shape's size.
-        unsafe {
+        // SAFETY: all within fresh memory of the shape's size.
+        let at = unsafe {
             entry.write_header(kind, 0, shape);
             let key_at = entry.address.add(shape.key_at()).as_ptr();
             ptr::copy_nonoverlapping(key.as_ptr(), key_at, key.len());
+            entry.address.add(shape.value_at()).as_ptr()
+        };
+        if deadline.is_some() {
+            entry.write_deadline(deadline);
         }
-        entry.write_deadline(deadline);
-        entry
+        (entry, at)
     }
 
     #[inline]
@@ -399,46 +433,27 @@ impl<O> Entry<O> {
         self.reshape(new, 8);
     }
 
-    /// Lays the entry out anew, with the key, the deadline and the first `kept` bytes of the value.
+    /// Lays the entry out anew, with the same key and the first `kept` bytes of the value. The deadline
+    /// stays if there is room for one.
     fn reshape(&mut self, new: Shape, kept: usize) {
         let old = self.shape();
+        debug_assert_eq!(old.key_len, new.key_len);
         let view = self.view();
         let ([kind, flags, ..], deadline) = (view.header(), view.deadline());
         let (old_layout, new_layout) = (old.layout(), new.layout());
         let from = self.address;
-        // SAFETY: both shapes lie within their allocations; where they are the same one, the copies
-        // allow overlap, and the part that moves towards the other's old place goes second.
+        // SAFETY: both shapes lie within their allocations; where they are the same one, only the
+        // value moves, and the copy allows overlap.
         unsafe {
-            let copy_key = |to: NonNull<u8>| {
-                ptr::copy(
-                    from.add(old.key_at()).as_ptr(),
-                    to.add(new.key_at()).as_ptr(),
-                    old.key_len,
-                );
-            };
-            let copy_value = |to: NonNull<u8>| {
-                ptr::copy(
-                    from.add(old.value_at()).as_ptr(),
-                    to.add(new.value_at()).as_ptr(),
-                    kept,
-                );
-            };
-            if old_layout == new_layout {
-                if new.key_at() > old.key_at() {
-                    copy_value(from);
-                    copy_key(from);
-                } else {
-                    if new.key_at() < old.key_at() {
-                        copy_key(from);
-                    }
-                    if new.value_at() != old.value_at() {
-                        copy_value(from);
-                    }
-                }
-            } else {
-                let to = allocate(new);
-                copy_key(to);
-                copy_value(to);
+            let mut to = from;
+            if old_layout != new_layout {
+                to = allocate(new);
+                let key_end = old.key_at() + old.key_len;
+                ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), key_end);
+            }
+            let old_value = from.add(old.value_at()).as_ptr();
+            ptr::copy(old_value, to.add(new.value_at()).as_ptr(), kept);
+            if old_layout != new_layout {
                 alloc::dealloc(from.as_ptr(), old_layout);
                 self.address = to;
             }
@@ -447,8 +462,11 @@ impl<O> Entry<O> {
         self.write_deadline(deadline);
     }
 
+    /// Writes what comes before the key, and the value's length behind it.
+    ///
     /// # Safety
     /// The allocation has the class of `shape`.
+    #[inline]
     unsafe fn write_header(&mut self, kind: u8, caller_flags: u8, shape: Shape) {
         let value_len = if shape.flags & FORM == FORM_BYTES {
             shape.value_len
@@ -456,7 +474,7 @@ impl<O> Entry<O> {
             0
         };
         let (key_short, value_short) = (shape.key_len.min(LONG), value_len.min(LONG));
-        // SAFETY: the header is part of every shape.
+        // SAFETY: the header is part of every shape, and so are the long lengths where they are due.
         unsafe {
             self.address.cast::<[u8; 4]>().write([
                 kind,
@@ -464,12 +482,14 @@ impl<O> Entry<O> {
                 key_short as u8,
                 value_short as u8,
             ]);
-            let mut at = self.address.add(4);
-            if shape.flags & KEY_LONG != 0 {
-                at.cast::<u32>().write_unaligned(shape.key_len as u32);
-                at = at.add(4);
+            if shape.key_len >= LONG {
+                self.address
+                    .add(4)
+                    .cast::<u32>()
+                    .write_unaligned(shape.key_len as u32);
             }
             if shape.flags & VALUE_LONG != 0 {
+                let at = self.address.add(shape.value_len_at());
                 at.cast::<u32>().write_unaligned(value_len as u32);
             }
         }
@@ -565,13 +585,8 @@ impl<'a, O> EntryRef<'a, O> {
     #[inline]
     #[must_use]
     pub fn key(self) -> &'a [u8] {
-        let [_, flags, short, _] = self.header();
-        let at = usize::from(KEY_AT[usize::from(flags & 7)]);
-        let len = if flags & KEY_LONG == 0 {
-            usize::from(short)
-        } else {
-            self.long(4)
-        };
+        let [_, _, short, _] = self.header();
+        let (at, len) = self.key_range(short);
         // SAFETY: initialised bytes of the entry, borrowed for `'a`.
         unsafe { slice::from_raw_parts(self.address.add(at).as_ptr(), len) }
     }
@@ -594,12 +609,11 @@ impl<'a, O> EntryRef<'a, O> {
     #[inline]
     #[must_use]
     pub fn deadline(self) -> Option<u64> {
-        let flags = self.header()[1];
-        if flags & DEADLINE == 0 {
+        if self.header()[1] & DEADLINE == 0 {
             return None;
         }
-        let at = usize::from(KEY_AT[usize::from(flags & 7)]) - 6;
-        // SAFETY: the flag says that six bytes before the key are a deadline.
+        let at = self.shape().deadline_at();
+        // SAFETY: the flag says that there are six bytes of deadline.
         let [a, b, c, d, e, f] = unsafe { self.address.add(at).cast::<[u8; 6]>().read() };
         Some(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
     }
@@ -642,32 +656,39 @@ impl<'a, O> EntryRef<'a, O> {
         unsafe { self.address.cast::<[u8; 4]>().read() }
     }
 
+    /// Where the key begins, and its length.
+    #[inline(always)]
+    fn key_range(self, short: u8) -> (usize, usize) {
+        if usize::from(short) < LONG {
+            (4, usize::from(short))
+        } else {
+            (8, self.long(4))
+        }
+    }
+
     /// The length that stands at `at`.
     #[cold]
     fn long(self, at: usize) -> usize {
-        // SAFETY: callers have seen the flag that says so.
+        // SAFETY: callers have seen that there is one.
         unsafe { self.address.add(at).cast::<u32>().read_unaligned() as usize }
     }
 
     #[inline]
     fn shape(self) -> Shape {
         let [_, flags, key_short, value_short] = self.header();
-        let mut shape = Shape {
-            flags: flags & !CALLER_FLAGS,
-            key_len: usize::from(key_short),
-            value_len: if flags & FORM == FORM_BYTES {
-                usize::from(value_short)
-            } else {
-                8
-            },
+        let (key_at, key_len) = self.key_range(key_short);
+        let value_len = if flags & FORM != FORM_BYTES {
+            8
+        } else if flags & VALUE_LONG == 0 {
+            usize::from(value_short)
+        } else {
+            self.long(key_at + key_len)
         };
-        if flags & KEY_LONG != 0 {
-            shape.key_len = self.long(4);
+        Shape {
+            flags: flags & !CALLER_FLAGS,
+            key_len,
+            value_len,
         }
-        if flags & VALUE_LONG != 0 {
-            shape.value_len = self.long(if flags & KEY_LONG != 0 { 8 } else { 4 });
-        }
-        shape
     }
 }
 

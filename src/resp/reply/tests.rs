@@ -67,7 +67,25 @@ fn single_values_are_written_as_redis_does() {
 
 #[test]
 fn integers_of_every_length_are_written() {
-    for value in [0, 1, 9, 10, 42, 99, 100, -1, -10, i64::MAX, i64::MIN] {
+    for value in [
+        0,
+        1,
+        9,
+        10,
+        42,
+        99,
+        100,
+        907,
+        999,
+        1000,
+        9876,
+        9999,
+        10_000,
+        -1,
+        -10,
+        i64::MAX,
+        i64::MIN,
+    ] {
         check_both(&format!(":{value}\r\n"), |out| out.integer(value));
     }
 }

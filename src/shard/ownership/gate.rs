@@ -143,10 +143,12 @@ impl<E> Gate<E> {
                 let pushed = link.as_ptr().map_addr(|address| address | HELD);
                 // Release pairs with the Acquire swap of `pop`: the holder sees the link, the message, and whatever was
                 // done under the tokens that the message carries. Later pushes continue the release sequence.
-                match self
-                    .word
-                    .compare_exchange_weak(word, pushed, Release, Relaxed)
-                {
+                let push = if self.has(Fault::PushesRelaxed) {
+                    Relaxed
+                } else {
+                    Release
+                };
+                match self.word.compare_exchange_weak(word, pushed, push, Relaxed) {
                     Ok(_) => return Entry::Queued,
                     Err(current) => word = current,
                 }

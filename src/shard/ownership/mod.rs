@@ -295,7 +295,9 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     fn hand_to_worker(&self, shard: u16) {
         self.tally(shard).worker_handovers.fetch_add(1, Relaxed);
         // Release pairs with the Acquire of `pick_up`: the token's state moves with the flag.
-        self.sides[shard as usize].handed.store(true, Release);
+        let relaxed = self.gates[shard as usize].has(Fault::HandsOverRelaxed);
+        let release = if relaxed { Relaxed } else { Release };
+        self.sides[shard as usize].handed.store(true, release);
     }
 
     fn wake_worker(&self, shard: u16) {
@@ -318,8 +320,12 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
 impl Side {
     /// Whether a token was waiting; it is the caller's now.
     fn pick_up(&self) -> bool {
-        // Acquire pairs with the Release of `hand_to_worker`.
-        self.handed.swap(false, Acquire)
+        // Acquire pairs with the Release of `hand_to_worker`. A CAS and not a swap: an idle look writes nothing (and
+        // loom, which does not know that nothing comes between the read and the write of a swap, would believe that a
+        // later swap can miss the hand-over).
+        self.handed
+            .compare_exchange(true, false, Acquire, Relaxed)
+            .is_ok()
     }
 }
 

@@ -88,7 +88,7 @@ impl<M> Parcel<M> {
     }
 
     /// Unwraps the message.
-    pub fn into_message(self: Box<Parcel<M>>) -> M {
+    pub fn into_message(self) -> M {
         self.message
     }
 

@@ -54,20 +54,26 @@ mod watched {
     pub(in super::super) use loom::sync::atomic::{AtomicBool, AtomicPtr};
     use std::task::Waker;
 
-    /// loom's model of the same type, with the same signatures.
-    pub(in super::super) struct AtomicWaker(loom::future::AtomicWaker);
+    /// The waker's slot with the real type's promise: `register` and `wake` have an order, a wake after a registration
+    /// finds its waker, and what came before a wake is seen after a later registration.
+    /// loom's own type of this name needs loom's `block_on`, which aborts instead of failing when a model deadlocks in
+    /// it, and the negative controls must fail.
+    pub(in super::super) struct AtomicWaker(loom::sync::Mutex<Option<Waker>>);
 
     impl AtomicWaker {
         pub(in super::super) fn new() -> AtomicWaker {
-            AtomicWaker(loom::future::AtomicWaker::new())
+            AtomicWaker(loom::sync::Mutex::new(None))
         }
 
         pub(in super::super) fn register(&self, waker: &Waker) {
-            self.0.register_by_ref(waker);
+            *self.0.lock().expect("no panic under it") = Some(waker.clone());
         }
 
         pub(in super::super) fn wake(&self) {
-            self.0.wake();
+            let waker = self.0.lock().expect("no panic under it").take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
         }
     }
 
@@ -93,6 +99,10 @@ pub(super) enum Fault {
     TakesInTwoSteps,
     /// Letting go is not a release.
     ReleasesRelaxed,
+    /// Queueing is not a release.
+    PushesRelaxed,
+    /// Giving the token to the worker is not a release.
+    HandsOverRelaxed,
     /// A token is handed to the worker without a wake.
     DropsWorkerWake,
     /// The worker looks for a token first and registers its waker afterwards, without another look.

@@ -47,12 +47,13 @@ static POOL: [AtomicU64; DEPTH_MAX as usize + 1] =
     [const { AtomicU64::new(0) }; DEPTH_MAX as usize + 1];
 
 /// What an empty table points at: one word that names no segment.
-static NOTHING: [AtomicU64; 1] = [AtomicU64::new(0)];
+static NOTHING: [AtomicU64; 1] = [AtomicU64::new(Segment::NONE.word())];
 
 /// 2^depth words, each naming the segment for one prefix of the hash.
 pub(super) struct Directory {
     words: NonNull<AtomicU64>,
-    depth: u32,
+    /// 63 less the depth: what is to be shifted out of half a hash.
+    shift: u32,
 }
 
 impl Directory {
@@ -60,7 +61,7 @@ impl Directory {
     pub(super) fn nothing() -> Self {
         Self {
             words: NonNull::from(&NOTHING[0]),
-            depth: 0,
+            shift: 63,
         }
     }
 
@@ -77,18 +78,21 @@ impl Directory {
             let memory = unsafe { alloc::alloc_zeroed(layout) };
             NonNull::new(memory.cast()).unwrap_or_else(|| alloc::handle_alloc_error(layout))
         });
-        Self { words, depth }
+        Self {
+            words,
+            shift: 63 - depth,
+        }
     }
 
     #[inline]
     pub(super) fn depth(&self) -> u32 {
-        self.depth
+        63 - self.shift
     }
 
     /// How many words there are.
     #[inline]
     pub(super) fn len(&self) -> usize {
-        1 << self.depth
+        1 << self.depth()
     }
 
     pub(super) fn is_nothing(&self) -> bool {
@@ -107,7 +111,15 @@ impl Directory {
     /// The index of the segment for `hash`: its top `depth` bits.
     #[inline(always)]
     pub(super) fn index(&self, hash: u64) -> usize {
-        index(hash, self.depth)
+        index(hash, self.shift)
+    }
+
+    /// The segment for `hash`.
+    #[inline(always)]
+    pub(super) fn of(&self, hash: u64) -> Segment {
+        // SAFETY: the index of any hash is below the number of words.
+        let word = unsafe { self.words.add(self.index(hash)).as_ref() };
+        Segment::from_word(word.load(Ordering::Relaxed))
     }
 
     /// The word at `index`, which wraps around at the end.
@@ -134,7 +146,7 @@ impl Directory {
             } else {
                 let address = self.words.as_ptr().expose_provenance() as u64;
                 debug_assert_eq!(address & !ADDRESS, 0, "user space has 47 bits");
-                address | u64::from(self.depth) << ADDRESS_BITS
+                address | u64::from(self.depth()) << ADDRESS_BITS
             };
             board.store(word, Ordering::Release);
         }
@@ -144,7 +156,7 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if !self.is_nothing() {
-            push(self.words, self.depth);
+            push(self.words, self.depth());
         }
     }
 }
@@ -153,8 +165,9 @@ impl Drop for Directory {
 unsafe impl Send for Directory {}
 
 #[inline(always)]
-fn index(hash: u64, depth: u32) -> usize {
-    (hash.rotate_left(depth) & ((1_u64 << depth) - 1)) as usize
+fn index(hash: u64, shift: u32) -> usize {
+    // In two steps, as all 64 bits go when the depth is 0.
+    (hash >> 1 >> shift) as usize
 }
 
 fn pop(depth: u32) -> Option<NonNull<AtomicU64>> {
@@ -211,7 +224,7 @@ pub fn prefetch_line(board: &AtomicU64, hash: u64) {
     if address == 0 {
         return;
     }
-    let index = index(hash, (word >> ADDRESS_BITS) as u32);
+    let index = index(hash, 63 - (word >> ADDRESS_BITS) as u32);
     // SAFETY: a published directory has 2^depth words and is never unmapped.
     let word = unsafe { &*ptr::with_exposed_provenance::<AtomicU64>(address).add(index) };
     Segment::from_word(word.load(Ordering::Relaxed)).prefetch_home(hash);

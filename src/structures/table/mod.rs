@@ -24,6 +24,7 @@ mod tests;
 
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
+use std::num::NonZeroU64;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use std::sync::atomic::AtomicU64;
 use crate::base::hash::Seed;
 
 use directory::{DEPTH_MAX, Directory};
-use segment::{BUCKETS_MAX, BUCKETS_MIN, STEPS, Segment, Slot, Spot, WIDTH};
+use segment::{BUCKETS_MAX, BUCKETS_MIN, Hit, Probe, STEPS, Segment, Slot, Spot, WIDTH};
 
 pub use directory::prefetch_line;
 
@@ -72,14 +73,16 @@ pub unsafe trait Stored: Sized + Send {
 
 /// Where an entry is. Good until the next insertion or removal; afterwards it may name another entry,
 /// or none, which panics when used.
+///
+/// One word, so that finding one returns it in a register:
+///
+/// ```text
+/// 63 set | 35-62 link of the overflow chain, nearly always 0 | 9-34 index | 3-8 bucket | 0-2 slot
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
-    index: u32,
-    /// How far down the overflow chain, nearly always 0.
-    link: u32,
-    bucket: u8,
-    slot: u8,
-}
+pub struct Place(NonZeroU64);
+
+const _: () = assert!(size_of::<Option<Place>>() == 8);
 
 /// A hash table of `T`; see the head of this file.
 pub struct Table<T: Stored> {
@@ -183,63 +186,96 @@ impl<T: Stored> Table<T> {
     #[inline]
     #[must_use]
     pub fn get(&self, hash: u64, key: &[u8]) -> Option<T::Ref<'_>> {
-        let mut found = None;
-        self.search(hash, |view| {
-            let same = same_bytes(T::key(view), key);
-            if same {
-                found = Some(view);
-            }
-            same
-        })?;
-        found
+        match self.probe(hash, key) {
+            // SAFETY: the slot owns the entry, unchanged while `self` is borrowed.
+            Probe::Likely(hit) => Some(unsafe { T::borrow(hit.entry) }),
+            Probe::Absent => None,
+            Probe::Unsure => self.get_slowly(hash, key),
+        }
     }
 
     /// Where the entry with this key is.
     #[inline]
     #[must_use]
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<Place> {
-        self.search(hash, |view| same_bytes(T::key(view), key))
+        match self.probe(hash, key) {
+            Probe::Likely(hit) => {
+                let spot = self.directory.of(hash).spot(&hit);
+                Some(Place::new(self.directory.index(hash), 0, spot))
+            }
+            Probe::Absent => None,
+            Probe::Unsure => self.find_slowly(hash, key),
+        }
     }
 
     /// The first entry of this hash, or of one that cannot be told apart from it, that `accept` takes.
     /// It is shown every entry with this hash.
     #[inline]
     pub fn find_by_hash(&self, hash: u64, accept: impl FnMut(T::Ref<'_>) -> bool) -> Option<Place> {
-        self.search(hash, accept)
+        let (segment, link, hit) = self.search(hash, accept)?;
+        Some(Place::new(
+            self.directory.index(hash),
+            link,
+            segment.spot(&hit),
+        ))
     }
 
+    /// A first look, complete for all but a few. What is likely is certain here.
     #[inline(always)]
-    fn search<'t>(&'t self, hash: u64, mut same: impl FnMut(T::Ref<'t>) -> bool) -> Option<Place> {
-        let index = self.directory.index(hash);
-        let segment = self.directory.get(index);
-        if segment.is_none() {
-            return None;
+    fn probe(&self, hash: u64, key: &[u8]) -> Probe {
+        let segment = self.directory.of(hash);
+        if segment.is_unusual() {
+            return Probe::Unsure;
         }
         // SAFETY: the directory names live segments, and slots own their entries, which nobody
         // changes while `self` is borrowed.
-        let spot = unsafe { segment.find(hash, |raw| same(T::borrow(raw))) };
-        if let Some(spot) = spot {
-            return Some(Place::new(index, 0, spot));
+        let probe = unsafe { segment.probe(hash) };
+        if let Probe::Likely(hit) = &probe
+            // SAFETY: as above.
+            && !same_short_bytes(T::key(unsafe { T::borrow(hit.entry) }), key)
+        {
+            return Probe::Unsure;
         }
-        if segment.is_chained() {
-            self.search_chain(index, hash, same)
-        } else {
-            None
+        probe
+    }
+
+    #[inline(never)]
+    fn get_slowly(&self, hash: u64, key: &[u8]) -> Option<T::Ref<'_>> {
+        let (_, _, hit) = self.search(hash, |view| T::key(view) == key)?;
+        // SAFETY: as in `get`.
+        Some(unsafe { T::borrow(hit.entry) })
+    }
+
+    #[inline(never)]
+    fn find_slowly(&self, hash: u64, key: &[u8]) -> Option<Place> {
+        self.find_by_hash(hash, |view| T::key(view) == key)
+    }
+
+    fn search<'t>(
+        &'t self,
+        hash: u64,
+        mut same: impl FnMut(T::Ref<'t>) -> bool,
+    ) -> Option<(Segment, usize, Hit)> {
+        let segment = self.directory.of(hash);
+        if segment.is_unusual() {
+            return self.search_chain(hash, same);
         }
+        // SAFETY: as in `probe`.
+        let hit = unsafe { segment.find(hash, |raw| same(T::borrow(raw))) }?;
+        Some((segment, 0, hit))
     }
 
     #[cold]
+    #[inline(never)]
     fn search_chain<'t>(
         &'t self,
-        index: usize,
         hash: u64,
         mut same: impl FnMut(T::Ref<'t>) -> bool,
-    ) -> Option<Place> {
-        for (link, segment) in self.chain(index).enumerate().skip(1) {
-            // SAFETY: as in `search`.
-            let spot = unsafe { segment.find(hash, |raw| same(T::borrow(raw))) };
-            if let Some(spot) = spot {
-                return Some(Place::new(index, link, spot));
+    ) -> Option<(Segment, usize, Hit)> {
+        for (link, segment) in self.chain(self.directory.index(hash)).enumerate() {
+            // SAFETY: as in `probe`.
+            if let Some(hit) = unsafe { segment.find(hash, |raw| same(T::borrow(raw))) } {
+                return Some((segment, link, hit));
             }
         }
         None
@@ -256,7 +292,7 @@ impl<T: Stored> Table<T> {
     /// Prefetches the first two lines of every entry that may have this hash, without reading any.
     #[inline]
     pub fn prefetch_matches(&self, hash: u64) {
-        let segment = self.directory.get(self.directory.index(hash));
+        let segment = self.directory.of(hash);
         if !segment.is_none() {
             // SAFETY: live; nothing is read through the address.
             unsafe {
@@ -359,8 +395,8 @@ impl<T: Stored> Table<T> {
 
     #[inline]
     fn segment_at(&self, place: Place) -> Segment {
-        let segment = self.directory.get(place.index as usize);
-        if place.link == 0 {
+        let segment = self.directory.get(place.index());
+        if place.link() == 0 {
             segment
         } else {
             self.link_at(place)
@@ -369,8 +405,8 @@ impl<T: Stored> Table<T> {
 
     #[cold]
     fn link_at(&self, place: Place) -> Segment {
-        self.chain(place.index as usize)
-            .nth(place.link as usize)
+        self.chain(place.index())
+            .nth(place.link())
             .unwrap_or(Segment::NONE)
     }
 
@@ -402,13 +438,10 @@ impl<T: Stored> Table<T> {
         let slot = Slot::new(value.into_raw(), hash, self.parity);
         self.len += 1;
         let index = self.directory.index(hash);
-        let segment = self.directory.get(index);
+        let segment = self.directory.of(hash);
         // SAFETY: a live segment with room.
         unsafe {
-            if !segment.is_none()
-                && !segment.is_chained()
-                && segment.count() < Segment::room(segment.buckets())
-            {
+            if !segment.is_unusual() && segment.count() < Segment::room(segment.buckets()) {
                 return Place::new(index, 0, segment.insert(slot, hash & 0xff));
             }
         }
@@ -433,7 +466,7 @@ impl<T: Stored> Table<T> {
             T::from_raw(entry)
         };
         self.len -= 1;
-        self.shrink(place.index as usize & (self.directory.len() - 1));
+        self.shrink(place.index() & (self.directory.len() - 1));
         value
     }
 
@@ -1101,21 +1134,33 @@ impl<T: Stored> Drop for Table<T> {
 }
 
 impl Place {
+    const LINKS_MAX: usize = 1 << 28;
+
     #[inline(always)]
     fn new(index: usize, link: usize, spot: Spot) -> Self {
-        Self {
-            index: index as u32,
-            link: link as u32,
-            bucket: spot.bucket as u8,
-            slot: spot.slot as u8,
+        let rest = link << 35 | index << 9 | spot.bucket << 3 | spot.slot;
+        match NonZeroU64::new(rest as u64 | 1 << 63) {
+            Some(word) => Self(word),
+            None => unreachable!("a bit was just set"),
         }
     }
 
     #[inline(always)]
+    fn index(self) -> usize {
+        (self.0.get() >> 9) as usize & ((1 << DEPTH_MAX) - 1)
+    }
+
+    #[inline(always)]
+    fn link(self) -> usize {
+        (self.0.get() >> 35) as usize & (Self::LINKS_MAX - 1)
+    }
+
+    #[inline(always)]
     fn spot(self) -> Spot {
+        let word = self.0.get() as usize;
         Spot {
-            bucket: usize::from(self.bucket),
-            slot: usize::from(self.slot),
+            bucket: word >> 3 & 63,
+            slot: word & 7,
         }
     }
 }
@@ -1223,29 +1268,35 @@ fn prefetch_two_lines(entry: NonNull<u8>) {
     segment::prefetch(entry.as_ptr().wrapping_add(64));
 }
 
-/// Whether two keys are equal; eight bytes a step, which for keys of common lengths takes fewer
-/// instructions than calling the library.
+/// Whether two keys of 4 to 32 bytes are equal; false for others. Two loads from either end, which may
+/// overlap, take fewer instructions than calling the library, and leave no call on the way.
 #[inline(always)]
-fn same_bytes(one: &[u8], two: &[u8]) -> bool {
-    if one.len() != two.len() {
-        return false;
-    }
-    if one.len() > 64 {
-        return one == two;
-    }
-    let (one_words, one_rest) = one.as_chunks::<8>();
-    let (two_words, two_rest) = two.as_chunks::<8>();
-    for (one, two) in one_words.iter().zip(two_words) {
-        if u64::from_ne_bytes(*one) != u64::from_ne_bytes(*two) {
-            return false;
+fn same_short_bytes(one: &[u8], two: &[u8]) -> bool {
+    /// # Safety
+    /// Both have `len` bytes, which are at least `size_of::<W>()`.
+    #[inline(always)]
+    unsafe fn same_ends<W: Copy + PartialEq>(one: *const u8, two: *const u8, len: usize) -> bool {
+        let last = len - size_of::<W>();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (one_last, two_last) = (one.add(last).cast::<W>(), two.add(last).cast::<W>());
+            one.cast::<W>().read_unaligned() == two.cast::<W>().read_unaligned()
+                && one_last.read_unaligned() == two_last.read_unaligned()
         }
     }
-    if one_rest.is_empty() {
-        return true;
+    let len = two.len();
+    if one.len() != len {
+        return false;
     }
-    match (one.last_chunk::<8>(), two.last_chunk::<8>()) {
-        (Some(one), Some(two)) => u64::from_ne_bytes(*one) == u64::from_ne_bytes(*two),
-        _ => one_rest == two_rest,
+    let (one, two) = (one.as_ptr(), two.as_ptr());
+    // SAFETY: lengths are equal and in the range of each arm.
+    unsafe {
+        match len {
+            8..=16 => same_ends::<u64>(one, two, len),
+            17..=32 => same_ends::<u128>(one, two, len),
+            4..=7 => same_ends::<u32>(one, two, len),
+            _ => false,
+        }
     }
 }
 

@@ -133,9 +133,26 @@ pub(super) struct Spot {
     pub(super) slot: usize,
 }
 
+/// What a search has found: fewer words to keep at hand than a [`Spot`] needs.
+pub(super) struct Hit {
+    line: *mut Bucket,
+    slot: usize,
+    pub(super) entry: NonNull<u8>,
+}
+
+/// What a first look at a segment tells.
+pub(super) enum Probe {
+    /// An entry with the same sixteen bits; its key decides.
+    Likely(Hit),
+    /// There is no such entry.
+    Absent,
+    /// Only a full search can tell.
+    Unsure,
+}
+
 impl Segment {
-    /// No segment at all.
-    pub(super) const NONE: Self = Self(0);
+    /// No segment at all. It counts as chained, so that one test tells what is out of the ordinary.
+    pub(super) const NONE: Self = Self(CHAINED);
 
     #[inline(always)]
     pub(super) fn from_word(word: u64) -> Self {
@@ -143,13 +160,13 @@ impl Segment {
     }
 
     #[inline(always)]
-    pub(super) fn word(self) -> u64 {
+    pub(super) const fn word(self) -> u64 {
         self.0
     }
 
     #[inline(always)]
     pub(super) fn is_none(self) -> bool {
-        self.0 == 0
+        self.0 & ADDRESS == 0
     }
 
     /// The number of buckets.
@@ -165,8 +182,14 @@ impl Segment {
     }
 
     /// Whether more segments hang on this one.
-    #[inline(always)]
+    #[inline]
     pub(super) fn is_chained(self) -> bool {
+        self.is_unusual() && !self.is_none()
+    }
+
+    /// Whether this is none, or chained.
+    #[inline(always)]
+    pub(super) fn is_unusual(self) -> bool {
         self.0 & CHAINED != 0
     }
 
@@ -311,21 +334,49 @@ impl Segment {
         unsafe { (*self.header()).next = next.0 }
     }
 
-    /// Finds an entry with the low sixteen bits of `hash` that `same` accepts.
+    /// The entry that a search for `hash` nearly always ends at: the first that has its sixteen bits,
+    /// if it is found in the home bucket right away. Straight-line code, as it stands inline wherever
+    /// a key is looked up; what it is unsure of is for `find`.
     ///
     /// # Safety
     /// A live segment.
     #[inline(always)]
+    pub(super) unsafe fn probe(self, hash: u64) -> Probe {
+        let line = self.bucket(self.home(hash & 0xffff));
+        // SAFETY: live, and the bucket is within it.
+        let meta = unsafe { (*line).meta };
+        let matches = zero_bytes(meta ^ (hash & 0xff).wrapping_mul(LOW_BITS));
+        if matches == 0 {
+            return if meta & OVERFLOW == 0 {
+                Probe::Absent
+            } else {
+                Probe::Unsure
+            };
+        }
+        let slot = (matches.trailing_zeros() >> 3) as usize;
+        // SAFETY: `zero_bytes` marks the low seven bytes only.
+        let word = unsafe { *(*line).slots.get_unchecked(slot) };
+        match word.entry() {
+            Some(entry) if word.hash_byte() as u8 == (hash >> 8) as u8 => {
+                Probe::Likely(Hit { line, slot, entry })
+            }
+            _ => Probe::Unsure,
+        }
+    }
+
+    /// Finds an entry with the low sixteen bits of `hash` that `same` accepts.
+    ///
+    /// # Safety
+    /// A live segment.
+    #[inline]
     pub(super) unsafe fn find(
         self,
         hash: u64,
         mut same: impl FnMut(NonNull<u8>) -> bool,
-    ) -> Option<Spot> {
+    ) -> Option<Hit> {
         let fingerprints = (hash & 0xff).wrapping_mul(LOW_BITS);
-        let hash_byte = hash >> 8 & 0xff;
-        let mut bucket = self.home(hash & 0xffff);
+        let mut line = self.bucket(self.home(hash & 0xffff));
         loop {
-            let line = self.bucket(bucket);
             // SAFETY: live, and the bucket is within it.
             let meta = unsafe { (*line).meta };
             let mut matches = zero_bytes(meta ^ fingerprints);
@@ -333,18 +384,31 @@ impl Segment {
                 let slot = (matches.trailing_zeros() >> 3) as usize;
                 // SAFETY: `zero_bytes` marks the low seven bytes only.
                 let word = unsafe { *(*line).slots.get_unchecked(slot) };
-                if word.hash_byte() == hash_byte
+                if word.hash_byte() as u8 == (hash >> 8) as u8
                     && let Some(entry) = word.entry()
                     && same(entry)
                 {
-                    return Some(Spot { bucket, slot });
+                    return Some(Hit { line, slot, entry });
                 }
                 matches &= matches - 1;
             }
             if meta & OVERFLOW == 0 {
                 return None;
             }
-            bucket = self.after(bucket);
+            line = line.wrapping_add(1);
+            if line == self.bucket(0).wrapping_add(self.buckets()) {
+                line = self.bucket(0);
+            }
+        }
+    }
+
+    /// The spot of something found in this segment.
+    #[inline(always)]
+    pub(super) fn spot(self, hit: &Hit) -> Spot {
+        let bytes = hit.line as usize - self.bucket(0) as usize;
+        Spot {
+            bucket: bytes / size_of::<Bucket>(),
+            slot: hit.slot,
         }
     }
 
@@ -588,13 +652,11 @@ impl Segment {
     }
 }
 
-/// Marks, by its top bit, each of the seven low bytes that is zero. Exact: no byte is marked because
-/// of its neighbour.
+/// Marks, by its top bit, each of the seven low bytes that is zero. Above a byte that is, one that is 1
+/// may be marked as well: what a mark leads to is compared in full anyway.
 #[inline(always)]
 fn zero_bytes(word: u64) -> u64 {
-    const LOW_SEVEN: u64 = 0x7f * LOW_BITS;
-    let carried = (word & LOW_SEVEN) + LOW_SEVEN;
-    !(carried | word) & (0x80 * LOW_BITS)
+    word.wrapping_sub(LOW_BITS) & !word & (0x80 * LOW_BITS)
 }
 
 /// Asks for the line at `address` to be brought near. Never faults.
@@ -620,15 +682,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zero_bytes_marks_exactly_the_zero_bytes_below_the_control_byte() {
+    fn zero_bytes_marks_every_zero_byte_and_nothing_if_there_is_none() {
         let mut state = 1_u64;
         for _ in 0..100_000 {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+                .wrapping_add(99);
             // Many bytes of zero, one and 0x80.
             let word = state & state.rotate_left(17) & 0x8181_8181_8181_8181;
-            let expect = (0..7).fold(0, |marks, byte| {
+            let exact = (0..7).fold(0, |marks, byte| {
                 marks
                     | if word >> (8 * byte) & 0xff == 0 {
                         0x80_u64 << (8 * byte)
@@ -636,7 +698,14 @@ mod tests {
                         0
                     }
             });
-            assert_eq!(zero_bytes(word), expect);
+            let marks = zero_bytes(word);
+            assert_eq!(marks & exact, exact);
+            assert_eq!(
+                marks & marks.wrapping_neg(),
+                exact & exact.wrapping_neg(),
+                "the first is"
+            );
+            assert_eq!(marks & !(0x80 * LOW_BITS), 0);
         }
     }
 

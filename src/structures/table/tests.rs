@@ -492,12 +492,30 @@ fn small_tables_are_small() {
 fn keys_are_compared_to_the_last_byte() {
     for len in 0..100 {
         let one: Vec<u8> = (0..len).collect();
-        assert!(same_bytes(&one, &one.clone()));
+        assert_eq!(
+            same_short_bytes(&one, &one.clone()),
+            (4..=32).contains(&len)
+        );
         for at in 0..one.len() {
             let mut two = one.clone();
             two[at] ^= 1;
-            assert!(!same_bytes(&one, &two));
-            assert!(!same_bytes(&one, &one[..at]));
+            assert!(!same_short_bytes(&one, &two));
+            assert!(!same_short_bytes(&one, &one[..at]));
         }
+    }
+}
+
+#[test]
+fn keys_of_any_length_are_found() {
+    let mut table = Numbers::new(SEED);
+    let keys: Vec<Vec<u8>> = (0..600_usize).map(|len| vec![len as u8; len]).collect();
+    for (len, key) in keys.iter().enumerate() {
+        put(&mut table, key, len as i64);
+    }
+    for (len, key) in keys.iter().enumerate() {
+        assert_eq!(
+            table.get(table.hash(key), key).map(number),
+            Some(len as i64)
+        );
     }
 }

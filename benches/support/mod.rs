@@ -1,0 +1,7 @@
+//! What the server benches share: starting basalt and redis-server on chosen cores, reading what the system says of a
+//! process, a plain client for loading and asking, and a load generator. Knows nothing of what is being compared.
+
+#![allow(dead_code, reason = "each bench uses its part")]
+
+pub(crate) mod load;
+pub(crate) mod process;

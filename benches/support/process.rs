@@ -1,0 +1,262 @@
+//! Server processes on chosen cores, what /proc says of them, and a plain blocking client.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A server that is killed on drop.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) port: u16,
+    pub(crate) name: String,
+}
+
+/// Where basalt's binary is: as told, or the release build, or the `fast` one (said so on standard error).
+pub(crate) fn basalt_binary(told: Option<&str>) -> PathBuf {
+    if let Some(path) = told {
+        return PathBuf::from(path);
+    }
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target");
+    let release = target.join("release/basalt");
+    let fast = target.join("fast/basalt");
+    let choice = if release.is_file() { release } else { fast };
+    assert!(choice.is_file(), "build it first: cargo build --release");
+    eprintln!("server: {}", choice.display());
+    choice
+}
+
+impl Process {
+    /// `cores` as taskset takes them.
+    pub(crate) fn start(name: &str, binary: &Path, cores: &str, arguments: &[String]) -> Process {
+        let port = TcpListener::bind("127.0.0.1:0")
+            .expect("a port")
+            .local_addr()
+            .expect("its number")
+            .port();
+        let is_basalt = binary.ends_with("basalt");
+        let mut command = Command::new("taskset");
+        command.args(["-c", cores]).arg(binary);
+        command.args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+        ]);
+        command.args(["--enable-debug-command", "yes"]);
+        if is_basalt {
+            command.args(["--metrics-port", "0"]);
+        } else {
+            command.args(["--appendonly", "no"]);
+        }
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit());
+        let child = command
+            .spawn()
+            .expect("start a server; is taskset (util-linux) there?");
+        let process = Process {
+            child,
+            port,
+            name: name.to_owned(),
+        };
+        let started = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(
+                started.elapsed() < Duration::from_secs(20),
+                "{name} does not start"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        process
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.port)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// CPU time of all live threads of a process, in nanoseconds.
+pub(crate) fn cpu_ns(pid: u32) -> u64 {
+    sum_over_tasks(pid, "schedstat", |text| {
+        text.split_whitespace()
+            .next()
+            .and_then(|word| word.parse().ok())
+            .unwrap_or(0)
+    })
+}
+
+/// Context switches of all live threads, voluntary and not.
+pub(crate) fn context_switches(pid: u32) -> u64 {
+    sum_over_tasks(pid, "status", |text| {
+        let lines = text.lines().filter(|line| line.contains("ctxt_switches"));
+        lines
+            .filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
+            .sum()
+    })
+}
+
+fn sum_over_tasks(pid: u32, file: &str, read: impl Fn(&str) -> u64) -> u64 {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return 0;
+    };
+    let texts = tasks
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join(file)).ok());
+    texts.map(|text| read(&text)).sum()
+}
+
+pub(crate) fn resident_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap_or_default();
+    line.split_whitespace()
+        .nth(1)
+        .and_then(|word| word.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 1024
+}
+
+/// Busy time of the whole machine so far, in seconds.
+pub(crate) fn machine_busy_s() -> f64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields: Vec<f64> = stat
+        .lines()
+        .next()
+        .unwrap_or("")
+        .split_whitespace()
+        .skip(1)
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let idle: f64 = fields.iter().skip(3).take(2).sum();
+    (fields.iter().take(8).sum::<f64>() - idle) / 100.0
+}
+
+pub(crate) fn machine() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text
+        .lines()
+        .find(|line| line.starts_with("model name"))
+        .and_then(|line| line.split(": ").nth(1));
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!(
+        "{} x {}, Linux {}",
+        core_count(),
+        model.unwrap_or("unknown CPU"),
+        kernel.trim()
+    )
+}
+
+pub(crate) fn core_count() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+pub(crate) fn date() -> String {
+    let output = Command::new("date").arg("+%Y-%m-%d %H:%M").output();
+    output
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        .unwrap_or_default()
+}
+
+/// A blocking connection for loading data and asking questions.
+pub(crate) struct Client {
+    reader: BufReader<TcpStream>,
+    writer: TcpStream,
+}
+
+impl Client {
+    pub(crate) fn connect(port: u16) -> Client {
+        let writer = TcpStream::connect(("127.0.0.1", port)).expect("connect");
+        writer.set_nodelay(true).expect("no delay");
+        writer
+            .set_read_timeout(Some(Duration::from_secs(120)))
+            .expect("a time-out");
+        Client {
+            reader: BufReader::new(writer.try_clone().expect("a second handle")),
+            writer,
+        }
+    }
+
+    /// One command, one reply; a bulk's text, or the line itself without its mark.
+    pub(crate) fn ask(&mut self, words: &[&str]) -> String {
+        let mut bytes = Vec::new();
+        encode_into(&mut bytes, words);
+        self.writer.write_all(&bytes).expect("send");
+        self.read()
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.writer.write_all(bytes).expect("send");
+    }
+
+    pub(crate) fn read(&mut self) -> String {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).expect("a reply");
+        assert!(!line.starts_with("-"), "the server says {line}");
+        let line = line.trim_end();
+        let Some(length) = line.strip_prefix('$') else {
+            return line[1..].to_owned();
+        };
+        let Ok(length) = length.parse::<usize>() else {
+            return String::new();
+        };
+        let mut text = vec![0; length + 2];
+        self.reader.read_exact(&mut text).expect("a bulk");
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    }
+
+    /// One numeric field of INFO.
+    pub(crate) fn info(&mut self, section: &str, field: &str) -> Option<f64> {
+        let text = self.ask(&["INFO", section]);
+        let found = text
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+        found.trim().parse().ok()
+    }
+
+    /// Sends `count` requests in pipelines and reads their one-line replies.
+    pub(crate) fn load(&mut self, count: usize, request: impl Fn(usize, &mut Vec<u8>)) {
+        let mut bytes = Vec::new();
+        let mut done = 0;
+        while done < count {
+            let until = count.min(done + 1000);
+            bytes.clear();
+            for index in done..until {
+                request(index, &mut bytes);
+            }
+            self.send(&bytes);
+            for _ in done..until {
+                self.read();
+            }
+            done = until;
+        }
+    }
+}
+
+pub(crate) fn encode_into<A: AsRef<[u8]>>(out: &mut Vec<u8>, words: &[A]) {
+    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words {
+        let word = word.as_ref();
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+}

@@ -1,0 +1,153 @@
+//! What must hold for any bytes. Each check panics if it does not; the fuzzer and `smoke.rs` call them.
+
+#![allow(dead_code, reason = "each fuzz target uses one of the checks")]
+
+use basalt::base::extended::Extended;
+use basalt::base::glob::{Case, is_literal, matches};
+use basalt::base::number::{F64Buffer, parse_f64, parse_i64, parse_memory, parse_u64};
+use basalt::base::text::{quote, split_arguments};
+use basalt::resp::request::{Limits, Parser, ProtocolError, Requests};
+
+/// What came out of a stream of requests.
+pub(crate) type Outcome = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
+
+/// Feeds `bytes` to a parser in pieces that end at the ascending `cuts`.
+pub(crate) fn feed(bytes: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
+    let (mut parser, mut requests) = (Parser::default(), Requests::default());
+    let (mut commands, mut buf, mut fed) = (Vec::new(), Vec::new(), 0);
+    for cut in cuts.iter().copied().chain([bytes.len()]) {
+        buf.extend_from_slice(&bytes[fed..cut]);
+        fed = cut;
+        loop {
+            requests.clear();
+            let consumed = match parser.parse(&buf, limits, 4, &mut requests) {
+                Ok(consumed) => consumed,
+                Err(error) => return (commands, Some(error)),
+            };
+            for request in &requests.requests {
+                commands.push(
+                    requests
+                        .arguments(&buf, *request)
+                        .map(<[u8]>::to_vec)
+                        .collect(),
+                );
+            }
+            buf.drain(..consumed);
+            if consumed == 0 {
+                break;
+            }
+        }
+    }
+    (commands, None)
+}
+
+/// However the bytes of a connection arrive, they are the same requests, and the same error behind them.
+///
+/// The first bytes choose the limits and the cuts, the rest is what the client sends.
+pub(crate) fn request(data: &[u8], feed: impl Fn(&[u8], &[usize], &Limits) -> Outcome) {
+    let [flags, first, second, third, bytes @ ..] = data else {
+        return;
+    };
+    let limits = Limits {
+        authenticated: flags & 1 == 0,
+        inline_len_max: if flags & 2 == 0 { 64 << 10 } else { 16 },
+        bulk_len_max: if flags & 4 == 0 { 512 << 20 } else { 1000 },
+    };
+    let whole = feed(bytes, &[], &limits);
+    assert!(
+        whole.0.iter().all(|command| !command.is_empty()),
+        "a request has arguments"
+    );
+    let mut cuts = [first, second, third].map(|cut| usize::from(*cut).min(bytes.len()));
+    cuts.sort_unstable();
+    assert_eq!(feed(bytes, &cuts, &limits), whole, "cut at {cuts:?}");
+    if bytes.len() <= 200 {
+        let every: Vec<usize> = (0..bytes.len()).collect();
+        assert_eq!(feed(bytes, &every, &limits), whole, "byte by byte");
+    }
+}
+
+/// What a line was split into can be quoted, and then splits into the same again.
+pub(crate) fn text(data: &[u8]) {
+    let split = |line: &[u8]| {
+        let (mut bytes, mut ranges) = (Vec::new(), Vec::new());
+        split_arguments(line, &mut bytes, |range| ranges.push(range)).ok()?;
+        Some(
+            ranges
+                .into_iter()
+                .map(|range| bytes[range].to_vec())
+                .collect::<Vec<_>>(),
+        )
+    };
+    let Some(arguments) = split(data) else {
+        return;
+    };
+    let mut line = Vec::new();
+    for argument in &arguments {
+        quote(argument, &mut line);
+        line.push(b' ');
+    }
+    assert!(line.iter().all(|byte| (b' '..=b'~').contains(byte)));
+    assert_eq!(split(&line), Some(arguments));
+}
+
+/// Integers are read in the form in which they are printed and no other; floats as the standard library
+/// reads them, where both know the form; what is printed reads back as the same.
+pub(crate) fn number(data: &[u8]) {
+    let utf8 = std::str::from_utf8(data).unwrap_or("no number");
+    let signed = utf8
+        .parse::<i64>()
+        .ok()
+        .filter(|value| value.to_string() == utf8);
+    assert_eq!(parse_i64(data), signed);
+    let unsigned = utf8
+        .parse::<u64>()
+        .ok()
+        .filter(|value| value.to_string() == utf8);
+    assert_eq!(parse_u64(data), unsigned);
+    if data.iter().all(u8::is_ascii_digit) && data.len() < 19 {
+        assert_eq!(parse_memory(data), utf8.parse().ok());
+    }
+    let float = parse_f64(data);
+    let extended = Extended::parse(data);
+    if let Some(value) = float {
+        assert!(!value.is_nan());
+        let printed = F64Buffer::default().format(value).to_vec();
+        assert_eq!(parse_f64(&printed).map(f64::to_bits), Some(value.to_bits()));
+        assert!(
+            extended.is_some() || data.len() >= 5120,
+            "an extended number has room for a double"
+        );
+        if !utf8.contains(['x', 'X']) {
+            assert_eq!(utf8.parse(), Ok(value));
+        }
+    }
+    if let Some(number) = extended.filter(|number| number.is_finite()) {
+        let mut text = Vec::new();
+        number.print(&mut text);
+        let again = Extended::parse(&text).expect("what is printed is a number");
+        let mut text_again = Vec::new();
+        again.print(&mut text_again);
+        // 17 digits behind the point may lose something the first time, but no more the second.
+        assert_eq!(text.len() < 5000, text_again.len() < 5000);
+        assert!(number.checked_add(Extended::ZERO).is_some());
+    }
+}
+
+/// A pattern of no special bytes matches itself alone; a star in front matches at least as much.
+pub(crate) fn glob(data: &[u8]) {
+    let cut = data
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(data.len());
+    let (pattern, text) = (&data[..cut], data.get(cut + 1..).unwrap_or_default());
+    let is_match = matches(pattern, text, Case::Sensitive);
+    if is_literal(pattern) {
+        assert_eq!(is_match, pattern == text);
+    }
+    if is_match && !text.is_empty() {
+        let starred = [b"*", pattern].concat();
+        assert!(matches(&starred, text, Case::Sensitive));
+    }
+    matches(pattern, text, Case::Insensitive);
+}

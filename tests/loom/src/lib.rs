@@ -1,0 +1,7 @@
+//! `src/shard/ownership` once more, compiled for loom: its `models` run here.
+//!
+//! Nothing but the path: whatever the models check is the server's own source.
+
+/// The shard token.
+#[path = "../../../src/shard/ownership/mod.rs"]
+pub mod ownership;
