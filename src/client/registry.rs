@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
+    AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
 };
 
 use atomic_waker::AtomicWaker;
@@ -22,6 +23,20 @@ pub struct Labels {
     /// CLIENT SETINFO LIB-VER.
     pub lib_ver: Vec<u8>,
 }
+
+/// How a blocked request ended without what it waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unblocked {
+    /// Its time was over, or CLIENT UNBLOCK … TIMEOUT said so.
+    TimedOut,
+    /// CLIENT UNBLOCK … ERROR.
+    WithError,
+}
+
+const RUNNING: u8 = 0;
+const BLOCKED: u8 = 1;
+const UNBLOCKED_AS_LATE: u8 = 2;
+const UNBLOCKED_WITH_ERROR: u8 = 3;
 
 /// A connection as others see it.
 pub struct Shared {
@@ -61,6 +76,8 @@ pub struct Shared {
     pub unix_socket: bool,
     labels: Mutex<Option<Box<Labels>>>,
     killed: AtomicBool,
+    nudged: AtomicBool,
+    blocked: AtomicU8,
     /// Wakes the connection's task for a kill, an unpause or a push.
     pub waker: AtomicWaker,
 }
@@ -95,6 +112,8 @@ impl Shared {
             unix_socket,
             labels: Mutex::new(None),
             killed: AtomicBool::new(false),
+            nudged: AtomicBool::new(false),
+            blocked: AtomicU8::new(RUNNING),
             waker: AtomicWaker::new(),
         }
     }
@@ -103,6 +122,58 @@ impl Shared {
     pub fn kill(&self) {
         self.killed.store(true, Relaxed);
         self.waker.wake();
+    }
+
+    /// Makes a sleeping connection look again at what it waits for. The flag outlives a wake that comes before the
+    /// sleep.
+    pub fn nudge(&self) {
+        self.nudged.store(true, Release);
+        self.waker.wake();
+    }
+
+    /// Whether someone nudged it since the last call.
+    pub fn take_nudge(&self) -> bool {
+        self.nudged.swap(false, Acquire)
+    }
+
+    /// The connection waits for something that may not come.
+    pub fn block(&self) {
+        self.blocked.store(BLOCKED, Relaxed);
+    }
+
+    /// Whether it waits so.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked.load(Relaxed) == BLOCKED
+    }
+
+    /// CLIENT UNBLOCK: ends the wait, unless somebody did so before or there is none; true if this call ended it.
+    pub fn unblock(&self, how: Unblocked) -> bool {
+        let to = match how {
+            Unblocked::TimedOut => UNBLOCKED_AS_LATE,
+            Unblocked::WithError => UNBLOCKED_WITH_ERROR,
+        };
+        let is_first = self
+            .blocked
+            .compare_exchange(BLOCKED, to, Relaxed, Relaxed)
+            .is_ok();
+        if is_first {
+            self.nudge();
+        }
+        is_first
+    }
+
+    /// For the connection itself: whether its wait is over, and how; it is, if its time is.
+    pub fn unblocked(&self, is_late: bool) -> Option<Unblocked> {
+        if is_late && self.unblock(Unblocked::TimedOut) {
+            self.take_nudge();
+        }
+        let how = match self.blocked.load(Relaxed) {
+            UNBLOCKED_AS_LATE => Unblocked::TimedOut,
+            UNBLOCKED_WITH_ERROR => Unblocked::WithError,
+            _ => return None,
+        };
+        self.blocked.store(RUNNING, Relaxed);
+        Some(how)
     }
 
     /// Whether the peer is on this machine: the unix socket or a loopback address.

@@ -1,17 +1,168 @@
-//! The connection itself: PING, ECHO and the like.
+//! The connection itself: who it is, which protocol it speaks, and whether it is still there.
 
-use super::Args;
-use super::Out;
-use super::context::SessionCx;
+use super::client;
+use super::context::{After, SessionCx};
 use super::declaration::{Command, CommandResult, Flags, Group};
 use super::error::CommandError;
+use super::{Args, Out};
+use crate::base::number;
+use crate::config::Config;
+use crate::resp::reply::Protocol;
 
-pub(super) static TABLE: &[&Command] = &[&PING];
+pub(super) static TABLE: &[&Command] = &[&AUTH, &ECHO, &HELLO, &PING, &QUIT, &RESET];
+
+/// The compatibility level that this server claims.
+pub(super) const REDIS_VERSION: &str = "7.4.0";
+
+const BEFORE_AUTH: Flags = Flags::NOSCRIPT
+    .or(Flags::LOADING)
+    .or(Flags::STALE)
+    .or(Flags::FAST)
+    .or(Flags::NO_AUTH)
+    .or(Flags::ALLOW_BUSY);
+
+/// The only user there is, as long as there are no access control lists.
+pub(super) const DEFAULT_USER: &str = "default";
+
+/// `AUTH [username] password`
+static AUTH: Command = Command::new("auth", Group::Connection, -2)
+    .flags(BEFORE_AUTH.or(Flags::SENSITIVE))
+    .doc("1.0.0", "[username] password", "Says who the client is.")
+    .complexity("O(N) for N passwords of the user.")
+    .history(&[("6.0.0", "Takes a user's name too.")])
+    .on_session(auth);
+
+fn auth(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let (user, password) = match args.len() {
+        2 if cx.config.requirepass.is_empty() => {
+            return Err(
+                "ERR AUTH <password> called without any password configured for the default \
+                 user. Are you sure your configuration is correct?"
+                    .into(),
+            );
+        }
+        2 => (DEFAULT_USER.as_bytes(), args.get(1)),
+        3 => (args.get(1), args.get(2)),
+        _ => return Err(CommandError::Syntax),
+    };
+    authenticate(cx, user, password)?;
+    out.ok();
+    Ok(())
+}
+
+/// A failure leaves the connection as it was.
+fn authenticate(cx: &mut SessionCx<'_>, user: &[u8], password: &[u8]) -> CommandResult {
+    if user == DEFAULT_USER.as_bytes() && is_password(cx.config, password) {
+        cx.client.authenticated = true;
+        return Ok(());
+    }
+    Err("WRONGPASS invalid username-password pair or user is disabled.".into())
+}
+
+/// Any password will do where none is configured, as for a Redis user with `nopass`.
+fn is_password(config: &Config, given: &[u8]) -> bool {
+    let wanted = config.requirepass.as_bytes();
+    wanted.is_empty() || is_equal_in_constant_time(wanted, given)
+}
+
+/// Takes as long for a wrong byte at the start as for one at the end; the time depends on what was given alone.
+fn is_equal_in_constant_time(wanted: &[u8], given: &[u8]) -> bool {
+    let mut difference = usize::from(wanted.len() != given.len());
+    for (index, byte) in given.iter().enumerate() {
+        let other = wanted[index % wanted.len()];
+        difference |= usize::from(std::hint::black_box(byte ^ other));
+    }
+    std::hint::black_box(difference) == 0
+}
+
+/// `ECHO message`
+static ECHO: Command = Command::new("echo", Group::Connection, 2)
+    .flags(Flags::LOADING.or(Flags::STALE).or(Flags::FAST))
+    .doc("1.0.0", "message", "Answers the message.")
+    .on_session(|_, args, out| {
+        out.bulk(args.get(1));
+        Ok(())
+    });
+
+/// `HELLO [protover [AUTH username password] [SETNAME clientname]]`
+static HELLO: Command = Command::new("hello", Group::Connection, -1)
+    .flags(BEFORE_AUTH.or(Flags::SENSITIVE))
+    .doc(
+        "6.0.0",
+        "[protover [AUTH username password] [SETNAME clientname]]",
+        "Agrees on the protocol and tells about the server.",
+    )
+    .history(&[(
+        "6.2.0",
+        "Without a version it changes nothing and only reports.",
+    )])
+    .on_session(hello);
+
+fn hello(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let mut protocol = cx.client.protocol;
+    if args.len() > 1 {
+        protocol = match number::parse_i64(args.get(1)) {
+            Some(2) => Protocol::Resp2,
+            Some(3) => Protocol::Resp3,
+            Some(_) => return Err("NOPROTO unsupported protocol version".into()),
+            None => return Err("ERR Protocol version is not an integer or out of range".into()),
+        };
+    }
+    let mut credentials = None;
+    let mut name = None;
+    let mut at = 2;
+    while at < args.len() {
+        if args.is(at, "auth") && at + 2 < args.len() {
+            credentials = Some((args.get(at + 1), args.get(at + 2)));
+            at += 3;
+        } else if args.is(at, "setname") && at + 1 < args.len() {
+            client::check_name(args.get(at + 1))?;
+            name = Some(args.get(at + 1));
+            at += 2;
+        } else {
+            let option = String::from_utf8_lossy(args.get(at)).into_owned();
+            return Err(format!("ERR Syntax error in HELLO option '{option}'").into());
+        }
+    }
+    if let Some((user, password)) = credentials {
+        authenticate(cx, user, password)?;
+    }
+    if !cx.client.authenticated {
+        return Err(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+             HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+             select the RESP protocol version at the same time"
+                .into(),
+        );
+    }
+    if let Some(name) = name {
+        client::set_name(cx, name);
+    }
+    cx.client.protocol = protocol;
+    out.set_protocol(protocol);
+    out.map(7);
+    let fact = |out: &mut Out, name: &str, value: &str| {
+        out.bulk(name.as_bytes());
+        out.bulk(value.as_bytes());
+    };
+    fact(out, "server", "redis");
+    fact(out, "version", REDIS_VERSION);
+    out.bulk(b"proto");
+    out.integer(i64::from(protocol.version()));
+    out.bulk(b"id");
+    out.integer(cx.client.id() as i64);
+    fact(out, "mode", "standalone");
+    fact(out, "role", "master");
+    out.bulk(b"modules");
+    out.array(0);
+    Ok(())
+}
 
 /// `PING [message]`
 static PING: Command = Command::new("ping", Group::Connection, -1)
     .flags(Flags::FAST)
     .doc("1.0.0", "[message]", "Answers PONG, or the message.")
+    .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
     .on_session(ping);
 
 fn ping(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -21,4 +172,175 @@ fn ping(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         _ => return Err(CommandError::Arity("ping")),
     }
     Ok(())
+}
+
+/// `QUIT`
+static QUIT: Command = Command::new("quit", Group::Connection, -1)
+    .flags(BEFORE_AUTH)
+    .doc("1.0.0", "", "Closes the connection after the reply.")
+    .on_session(|cx, _, out| {
+        out.ok();
+        cx.after = After::Close;
+        Ok(())
+    });
+
+/// `RESET`
+static RESET: Command = Command::new("reset", Group::Connection, 1)
+    .flags(BEFORE_AUTH)
+    .doc(
+        "6.2.0",
+        "",
+        "Brings the connection back to the state of a fresh one.",
+    )
+    .on_session(|cx, _, out| {
+        cx.client.reset(cx.config.requirepass.is_empty());
+        out.set_protocol(cx.client.protocol);
+        out.simple("RESET");
+        Ok(())
+    });
+
+#[cfg(test)]
+mod tests {
+    use super::is_equal_in_constant_time;
+    use crate::command::context::After;
+    use crate::command::testing::{Terminal, check, check_all, on_every_setup};
+    use crate::resp::reply::Protocol;
+
+    #[test]
+    fn ping_and_echo_answer_what_they_are_given() {
+        check_all(&[
+            ("PING", "PONG"),
+            ("PING a", "\"a\""),
+            (
+                "PING a b",
+                "(error) ERR wrong number of arguments for 'ping' command",
+            ),
+            ("ECHO \"\"", "\"\""),
+            (
+                "ECHO",
+                "(error) ERR wrong number of arguments for 'echo' command",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn passwords_are_equal_only_as_a_whole() {
+        for (wanted, given, equal) in [
+            ("secret", "secret", true),
+            ("secret", "Secret", false),
+            ("secret", "secre", false),
+            ("secret", "secretsecret", false),
+            ("secret", "", false),
+            ("aa", "aaaa", false),
+        ] {
+            let is_equal = is_equal_in_constant_time(wanted.as_bytes(), given.as_bytes());
+            assert_eq!(is_equal, equal, "{wanted} {given}");
+        }
+    }
+
+    const WRONG: &str = "(error) WRONGPASS invalid username-password pair or user is disabled.";
+
+    #[test]
+    fn without_a_password_auth_takes_any_from_the_default_user() {
+        check(
+            "AUTH x",
+            "(error) ERR AUTH <password> called without any password configured for the \
+             default user. Are you sure your configuration is correct?",
+        );
+        check("AUTH default x", "OK");
+        check("AUTH nobody x", WRONG);
+        check("AUTH a b c", "(error) ERR syntax error");
+    }
+
+    #[test]
+    fn auth_compares_with_requirepass() {
+        on_every_setup(|cli| {
+            cli.configure(|config| config.requirepass = "secret".into());
+            cli.connection.authenticated = false;
+            cli.check("AUTH wrong", WRONG);
+            cli.check("AUTH default wrong", WRONG);
+            cli.check("AUTH nobody secret", WRONG);
+            assert!(!cli.connection.authenticated);
+            let refused = cli.run("HELLO 3");
+            assert!(
+                refused.starts_with("(error) NOAUTH HELLO must be called"),
+                "{refused}"
+            );
+            cli.check("HELLO 3 AUTH default wrong", WRONG);
+            cli.check("AUTH secret", "OK");
+            assert!(cli.connection.authenticated);
+            cli.check("RESET", "RESET");
+            assert!(!cli.connection.authenticated);
+            cli.check("AUTH default secret", "OK");
+            assert!(cli.connection.authenticated);
+        });
+    }
+
+    #[test]
+    fn hello_switches_the_protocol_and_reports() {
+        let mut cli = Terminal::new();
+        let reply = cli.run("HELLO 3 SETNAME me");
+        assert_eq!(
+            reply,
+            "1# \"server\" => \"redis\"\n2# \"version\" => \"7.4.0\"\n3# \"proto\" => (integer) 3\n\
+             4# \"id\" => (integer) 1\n5# \"mode\" => \"standalone\"\n6# \"role\" => \"master\"\n\
+             7# \"modules\" => (empty array)"
+        );
+        assert_eq!(cli.connection.protocol, Protocol::Resp3);
+        cli.check("CLIENT GETNAME", "\"me\"");
+        assert!(cli.run("HELLO").contains("\"proto\" => (integer) 3"));
+        assert!(
+            cli.run("HELLO 2")
+                .starts_with(" 1) \"server\"\n 2) \"redis\"")
+        );
+        assert_eq!(cli.connection.protocol, Protocol::Resp2);
+    }
+
+    #[test]
+    fn a_hello_that_fails_changes_nothing() {
+        let mut cli = Terminal::new();
+        cli.check_all(&[
+            ("HELLO 4", "(error) NOPROTO unsupported protocol version"),
+            ("HELLO 1", "(error) NOPROTO unsupported protocol version"),
+            (
+                "HELLO x",
+                "(error) ERR Protocol version is not an integer or out of range",
+            ),
+            (
+                "HELLO 3 AUTH a",
+                "(error) ERR Syntax error in HELLO option 'AUTH'",
+            ),
+            (
+                "HELLO 3 foo",
+                "(error) ERR Syntax error in HELLO option 'foo'",
+            ),
+            (
+                "HELLO 3 SETNAME \"a b\"",
+                "(error) ERR Client names cannot contain spaces, newlines or special characters.",
+            ),
+            ("HELLO 3 SETNAME ok AUTH nobody x", WRONG),
+            ("CLIENT GETNAME", "(nil)"),
+        ]);
+        assert_eq!(cli.connection.protocol, Protocol::Resp2);
+    }
+
+    #[test]
+    fn quit_closes_after_its_reply() {
+        let mut cli = Terminal::new();
+        cli.check("QUIT", "OK");
+        assert!(matches!(cli.after, After::Close));
+    }
+
+    #[test]
+    fn reset_forgets_what_the_client_chose() {
+        let mut cli = Terminal::new();
+        cli.run("HELLO 3 SETNAME me");
+        cli.check("SELECT 3", "OK");
+        cli.check("CLIENT NO-TOUCH ON", "OK");
+        cli.check("RESET", "RESET");
+        assert_eq!(cli.connection.db, 0);
+        assert_eq!(cli.connection.protocol, Protocol::Resp2);
+        assert!(!cli.connection.no_touch);
+        cli.check("CLIENT GETNAME", "(nil)");
+    }
 }

@@ -167,6 +167,12 @@ pub struct Gather {
     pub count: i64,
     /// Elements themselves, each with its length before it.
     pub bytes: Vec<u8>,
+    /// Elements looked at, whether they fit or not.
+    pub visited: u64,
+    /// Where the next call goes on.
+    pub cursor: u64,
+    /// No more shards need to be visited.
+    pub done: bool,
 }
 
 impl Gather {
@@ -191,17 +197,26 @@ impl Gather {
 }
 
 /// What the session does after a session handler returns.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub enum After {
     /// Go on with the next request.
     #[default]
     Nothing,
     /// Send what is in the output, then close.
     Close,
-    /// Keep the connection silent for so long before the next request.
-    SleepMs(u64),
+    /// Answer nothing yet, and run no further request of this connection, until something happens.
+    Block(Block),
     /// Stop the server.
     Shutdown,
+}
+
+/// What a connection waits for that has no reply yet: its time, or CLIENT UNBLOCK.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    /// Unix milliseconds; none: for ever.
+    pub until_ms: Option<u64>,
+    /// The reply when the time is over.
+    pub on_timeout: fn(&mut super::Out),
 }
 
 /// What a session handler works on.

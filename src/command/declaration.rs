@@ -36,8 +36,8 @@ pub enum Run {
     AllShards(ShardHandler),
     /// Shard by shard, one token at a time.
     EachShard(PartHandler, MergeHandler),
-    /// One shard per call; the shard rides in the cursor.
-    Cursor(CursorShard, ShardHandler),
+    /// Shard by shard from the one that rides in the cursor, until [`Gather::done`].
+    Cursor(CursorShard, PartHandler, MergeHandler),
     /// Never touches a keyspace.
     Session(SessionHandler),
     /// Holds subcommands of the same shape; alone it only reports them.
@@ -239,6 +239,23 @@ bit_set! {
         /// Scripts.
         SCRIPTING = "@scripting";
     }
+}
+
+impl Categories {
+    /// What commands are about, as opposed to what they do.
+    pub const SUBJECTS: Categories = Categories::KEYSPACE
+        .or(Categories::SET)
+        .or(Categories::SORTEDSET)
+        .or(Categories::LIST)
+        .or(Categories::HASH)
+        .or(Categories::STRING)
+        .or(Categories::BITMAP)
+        .or(Categories::HYPERLOGLOG)
+        .or(Categories::GEO)
+        .or(Categories::STREAM)
+        .or(Categories::CONNECTION)
+        .or(Categories::TRANSACTION)
+        .or(Categories::SCRIPTING);
 }
 
 bit_set! {
@@ -524,9 +541,14 @@ impl Command {
         self
     }
 
-    /// One shard per call, named by the cursor.
-    pub const fn by_cursor(mut self, shard: CursorShard, handler: ShardHandler) -> Command {
-        self.run = Run::Cursor(shard, handler);
+    /// Visits shards from the one that the cursor names, until there is enough, then merges.
+    pub const fn by_cursor(
+        mut self,
+        shard: CursorShard,
+        part: PartHandler,
+        merge: MergeHandler,
+    ) -> Command {
+        self.run = Run::Cursor(shard, part, merge);
         self
     }
 
@@ -595,7 +617,11 @@ impl Command {
             Group::Bitmap => Categories::BITMAP,
             Group::Server | Group::Cluster | Group::Sentinel | Group::Bloom => Categories::NONE,
         };
-        all = all.or(group);
+        // A row that names subjects itself belongs to those alone (WAIT, SORT); a container to none.
+        let is_alone = all.any(Categories::SUBJECTS) || matches!(self.run, Run::Container(_));
+        if !is_alone {
+            all = all.or(group);
+        }
         if self.flags.has(Flags::WRITE) {
             all = all.or(Categories::WRITE);
         }

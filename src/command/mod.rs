@@ -4,10 +4,13 @@
 
 pub mod args;
 pub mod bitmap;
+pub mod client;
 pub mod connection;
 pub mod context;
+pub mod database;
 pub mod declaration;
 pub mod error;
+pub mod generic;
 pub mod keys;
 pub mod options;
 pub mod server;

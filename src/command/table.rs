@@ -8,6 +8,9 @@ use super::declaration::{Command, Run};
 /// The families, in the order of the documentation.
 static FAMILIES: &[&[&Command]] = &[
     super::connection::TABLE,
+    super::client::TABLE,
+    super::database::TABLE,
+    super::generic::TABLE,
     super::server::TABLE,
     super::string::TABLE,
     super::bitmap::TABLE,

@@ -184,13 +184,16 @@ impl Terminal {
             Run::AllShards(handler) => {
                 self.with_shards(command, args, &every, |cx| handler(cx, args, out))
             }
-            Run::Cursor(shard_of, handler) => {
-                let shard = shard_of(args, self.engines.len() as u16)?;
-                self.with_shards(command, args, &[shard], |cx| handler(cx, args, out))
-            }
-            Run::EachShard(part, merge) => {
+            Run::EachShard(part, merge) | Run::Cursor(_, part, merge) => {
                 let mut gather = Gather::default();
-                for shard in every {
+                let first = match command.run {
+                    Run::Cursor(shard_of, ..) => shard_of(args, self.engines.len() as u16)?,
+                    _ => 0,
+                };
+                for shard in first..self.engines.len() as u16 {
+                    if gather.done {
+                        break;
+                    }
                     self.with_shards(command, args, &[shard], |cx| part(cx, args, &mut gather))?;
                 }
                 merge(args, gather, out)
@@ -362,6 +365,12 @@ pub(crate) fn on_every_setup(mut test: impl FnMut(&mut Terminal)) {
             test(&mut Terminal::with(shard_count, protocol));
         }
     }
+}
+
+/// One request on a fresh server.
+#[track_caller]
+pub(crate) fn check(line: &str, expected: &str) {
+    Terminal::new().check(line, expected);
 }
 
 /// One dialogue on every setup.

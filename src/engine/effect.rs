@@ -86,6 +86,12 @@ impl Effects {
         }
     }
 
+    /// Counts changes that belong to no single key (FLUSHALL, SWAPDB).
+    pub fn changed(&mut self, count: u64) {
+        self.stamp += 1;
+        self.dirty += count;
+    }
+
     /// Starts or stops keeping the effects themselves, not only their count.
     pub fn set_recording(&mut self, recording: bool) {
         self.recording = recording;

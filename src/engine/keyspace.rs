@@ -9,7 +9,8 @@ use super::value::{
     overwrite_text, raw_entry, string_entry, unshare_text, writable_text,
 };
 use super::{Engine, Key, Now};
-use crate::structures::entry::{Entry, EntryRef};
+use crate::structures::block::Block;
+use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::table::Place;
 
 /// The key holds another type than the command works on.
@@ -313,7 +314,27 @@ impl<'e> Keyspace<'e> {
         entry
     }
 
-    /// Stores an entry that [`Keyspace::take`] handed out, perhaps under another key or in another shard.
+    /// A copy of the entry at a place, with key and deadline, for [`Keyspace::adopt`]; not charged to anybody yet.
+    pub fn duplicate(&self, place: Place) -> Entry<Object> {
+        let entry = self.entry(place);
+        let (kind, key, deadline) = (entry.kind(), entry.key(), entry.deadline());
+        match entry.value() {
+            Value::Integer(number) => Entry::integer(kind, key, number, deadline),
+            Value::Bytes(bytes) => Entry::bytes(kind, key, bytes, deadline),
+            // Shared memory would be charged to both and freed once.
+            Value::Block(block) => Entry::block(kind, key, Block::new(block), deadline),
+            Value::Object(object) => match *object {},
+        }
+    }
+
+    /// How often the entry at a place was used since eviction last aged it: 0 to 3.
+    pub fn uses(&self, place: Place) -> u8 {
+        const USE_BITS: u8 = 3;
+        let db = self.engine.db(self.db).expect("a place implies a database");
+        db.table().bits(place) & USE_BITS
+    }
+
+    /// Stores an entry that [`Keyspace::take`] or [`Keyspace::duplicate`] handed out, perhaps under another key or in another shard.
     pub fn adopt(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
         self.engine
             .board

@@ -212,7 +212,7 @@ async fn run_turn(
             }
             Step::SleepUntil(until_ms) => {
                 flush(stream, session, batch).await?;
-                sleep_until(session, until_ms).await?;
+                sleep_until(stream, session, until_ms).await?;
             }
         }
         step = session.run(batch, config, clock::now());
@@ -225,23 +225,40 @@ async fn run_turn(
     Ok(count == REQUESTS_PER_TURN && !batch.input.is_empty())
 }
 
-/// Sleeps until a Unix time, or until somebody wakes the connection (the end of a pause, a kill).
-async fn sleep_until(session: &Session, until_ms: u64) -> Result<(), End> {
+/// How often a sleeping connection looks whether its client is still there.
+const CLOSED_CHECK: Duration = Duration::from_millis(500);
+
+/// Sleeps until a Unix time, or until somebody nudges the connection (the end of a pause or of a blocked request), or
+/// until it is killed or its client is gone.
+async fn sleep_until(stream: &Stream, session: &Session, until_ms: u64) -> Result<(), End> {
     let shared = &session.connection.shared;
-    let left_ms = until_ms.saturating_sub(clock::unix_ms());
-    let mut sleep = Box::pin(tokio::time::sleep(Duration::from_millis(left_ms)));
-    let mut woken = false;
-    poll_fn(|cx| {
-        shared.waker.register(cx.waker());
-        if shared.is_killed() {
-            return Poll::Ready(Err(End::Closed));
+    loop {
+        let left = Duration::from_millis(until_ms.saturating_sub(clock::unix_ms()));
+        let mut sleep = Box::pin(tokio::time::sleep(left.min(CLOSED_CHECK)));
+        let mut slept = false;
+        poll_fn(|cx| {
+            shared.waker.register(cx.waker());
+            if shared.is_killed() {
+                return Poll::Ready(Err(End::Closed));
+            }
+            if shared.take_nudge() {
+                return Poll::Ready(Ok(()));
+            }
+            slept = sleep.as_mut().poll(cx).is_ready();
+            if slept {
+                Poll::Ready(Ok(()))
+            } else {
+                Poll::Pending
+            }
+        })
+        .await?;
+        if !slept || left <= CLOSED_CHECK {
+            return Ok(());
         }
-        if std::mem::replace(&mut woken, true) {
-            return Poll::Ready(Ok(()));
+        if stream.is_closed_by_peer() {
+            return Err(End::Closed);
         }
-        sleep.as_mut().poll(cx).map(Ok)
-    })
-    .await
+    }
 }
 
 /// Sends the whole output; waits while the client does not take it.

@@ -2,8 +2,10 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, RawFd};
-use std::task::{Context, Poll};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
+use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
 /// See the module.
@@ -47,6 +49,18 @@ impl Stream {
             (Stream::Unix(stream), [one]) => stream.try_write(one),
             (Stream::Unix(stream), many) => stream.try_write_vectored(many),
         }
+    }
+
+    /// Whether the peer has sent its last byte. What it sent before may still be unread.
+    pub fn is_closed_by_peer(&self) -> bool {
+        let ready = pin!(async {
+            match self {
+                Stream::Tcp(stream) => stream.ready(Interest::READABLE).await,
+                Stream::Unix(stream) => stream.ready(Interest::READABLE).await,
+            }
+        });
+        let mut cx = Context::from_waker(Waker::noop());
+        matches!(ready.poll(&mut cx), Poll::Ready(Ok(ready)) if ready.is_read_closed())
     }
 
     /// The file descriptor, for CLIENT LIST.

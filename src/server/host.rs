@@ -125,7 +125,7 @@ impl Server for Host {
     fn unpause(&self) {
         self.service.pause.stop();
         for client in self.service.clients.all() {
-            client.waker.wake();
+            client.nudge();
         }
     }
 

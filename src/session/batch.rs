@@ -24,8 +24,6 @@ pub enum Route {
     All,
     /// One after the other.
     Each,
-    /// The one that its cursor names.
-    Cursor,
     /// None.
     Session,
     /// It is refused: no such command, or wrong arguments.
@@ -175,8 +173,7 @@ impl Batch {
             Run::Session(_) => Route::Session,
             Run::Container(_) => Route::Refused,
             Run::AllShards(_) => Route::All,
-            Run::EachShard(..) => Route::Each,
-            Run::Cursor(..) => Route::Cursor,
+            Run::EachShard(..) | Run::Cursor(..) => Route::Each,
             Run::Keys(_) => {
                 let shards_first = shards.len();
                 // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::connection::{Connection, ReplyMode};
+use crate::client::registry::Unblocked;
 use crate::command::Out;
-use crate::command::context::{After, ClientView, Engines, Gather, SessionCx, ShardPlace};
+use crate::command::context::{After, Block, ClientView, Engines, Gather, SessionCx, ShardPlace};
 use crate::command::declaration::{Command, Run};
 use crate::config::Config;
 use crate::engine::{Engine, Now};
@@ -62,6 +63,8 @@ pub struct Session {
     /// Where the last request that is not complete yet stands.
     pub parser: Parser,
     service: Arc<Service>,
+    /// What the next request waits for, if it ran already and has no reply yet.
+    blocked: Option<Block>,
 }
 
 /// How one plan ended.
@@ -78,6 +81,7 @@ impl Session {
             connection,
             parser: Parser::default(),
             service,
+            blocked: None,
         }
     }
 
@@ -112,10 +116,16 @@ impl Session {
                 batch.next += 1;
                 continue;
             };
-            if let Some(until_ms) = service.pause.holds(command.is_write(), now.unix_ms)
-                && plan.route != Route::Session
-            {
+            if let Some(until_ms) = service.pause.holds(command, now.unix_ms) {
+                release(&mut held, batch);
                 return Step::SleepUntil(until_ms);
+            }
+            if let Some(block) = self.blocked {
+                if !self.unblock(batch, block, now) {
+                    return Step::SleepUntil(block.until_ms.unwrap_or(u64::MAX));
+                }
+                batch.next += 1;
+                continue;
             }
             let mark = batch.out.position();
             let ran = match plan.route {
@@ -129,7 +139,6 @@ impl Session {
                         Route::Each => {
                             self.on_each_shard(batch, &plan, command, shards, config, now)
                         }
-                        Route::Cursor => self.by_cursor(batch, &plan, command, shards, config, now),
                         _ => self.on_several(batch, &plan, command, shards, config, now),
                     }
                 }
@@ -147,19 +156,45 @@ impl Session {
             before = after;
             counters.command(command).ran(duration_ns, failed);
             self.note(batch, &plan, command, config, now, duration_ns);
+            if let Ran::Then(After::Block(block)) = ran {
+                // The request stays the next one until it is answered.
+                self.blocked = Some(block);
+                self.connection.shared.block();
+                continue;
+            }
             self.apply_reply_mode(&mut batch.out, mark);
             batch.next += 1;
             if let Ran::Then(after) = ran {
                 match after {
-                    After::Nothing => {}
+                    After::Nothing | After::Block(_) => {}
                     After::Close => return Step::Close,
                     After::Shutdown => return Step::Shutdown,
-                    After::SleepMs(ms) => return Step::SleepUntil(now.unix_ms + ms),
                 }
             }
         }
         release(&mut held, batch);
         Step::Done
+    }
+
+    /// Answers the request that the connection is blocked in, if its wait is over.
+    #[cold]
+    fn unblock(&mut self, batch: &mut Batch, block: Block, now: Now) -> bool {
+        let is_late = block
+            .until_ms
+            .is_some_and(|until_ms| until_ms <= now.unix_ms);
+        let Some(unblocked) = self.connection.shared.unblocked(is_late) else {
+            return false;
+        };
+        self.blocked = None;
+        let mark = batch.out.position();
+        match unblocked {
+            Unblocked::TimedOut => (block.on_timeout)(&mut batch.out),
+            Unblocked::WithError => batch
+                .out
+                .error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+        }
+        self.apply_reply_mode(&mut batch.out, mark);
+        true
     }
 
     /// Takes the reply of a message that was waited for; [`Session::run`] goes on behind it.
@@ -282,33 +317,6 @@ impl Session {
         self.queue(batch, plan, command, &wanted, shards, config, now)
     }
 
-    fn by_cursor(
-        &mut self,
-        batch: &mut Batch,
-        plan: &Plan,
-        command: &'static Command,
-        shards: &Shards,
-        config: &Arc<Config>,
-        now: Now,
-    ) -> Ran {
-        let Run::Cursor(shard_of, _) = command.run else {
-            unreachable!("routed by cursor")
-        };
-        match shard_of(&batch.args(plan), shards.len() as u16) {
-            Ok(shard) => {
-                let mut held = None;
-                let ran =
-                    self.on_shard(batch, plan, command, shard, &mut held, shards, config, now);
-                release(&mut held, batch);
-                ran
-            }
-            Err(error) => {
-                batch.out.error(error.text().as_bytes());
-                Ran::Yes { failed: true }
-            }
-        }
-    }
-
     fn on_each_shard(
         &mut self,
         batch: &mut Batch,
@@ -318,14 +326,24 @@ impl Session {
         config: &Arc<Config>,
         now: Now,
     ) -> Ran {
-        let (mut gather, mut next) = batch.gather.take().unwrap_or_default();
         let count = shards.len() as u16;
+        let (mut gather, mut next) = match (batch.gather.take(), command.run) {
+            (Some(under_way), _) => under_way,
+            (None, Run::Cursor(shard_of, ..)) => match shard_of(&batch.args(plan), count) {
+                Ok(first) => (Gather::default(), first),
+                Err(error) => {
+                    batch.out.error(error.text().as_bytes());
+                    return Ran::Yes { failed: true };
+                }
+            },
+            (None, _) => Default::default(),
+        };
         let scene = |index| Scene {
             now,
             config,
             place: ShardPlace { index, count },
         };
-        while next < count {
+        while next < count && !gather.done {
             let Some(mut held) = shards.take_spinning(next, SPINS) else {
                 batch.gather = Some((Gather::default(), next + 1));
                 let (message, ticket) = Message::new(Parts {
@@ -359,7 +377,7 @@ impl Session {
             }
             next += 1;
         }
-        let Run::EachShard(_, merge) = command.run else {
+        let (Run::EachShard(_, merge) | Run::Cursor(_, _, merge)) = command.run else {
             unreachable!("routed shard by shard")
         };
         let batch::Parts { args, out, .. } = batch.parts(plan);

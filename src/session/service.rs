@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 
 use crate::client::registry::Registry;
 use crate::command::context::Server;
+use crate::command::declaration::{Command, Flags};
 use crate::config::Config;
 use crate::engine::board::ShardBoard;
 use crate::shard::Shards;
@@ -69,11 +70,13 @@ impl Pause {
         self.until_ms.store(0, Relaxed);
     }
 
-    /// Until when a command has to wait, if it has to.
+    /// Until when a command has to wait, if it has to. A pause of everything holds CLIENT UNPAUSE back too, as in
+    /// Redis.
     #[inline]
-    pub fn holds(&self, is_write: bool, now_ms: u64) -> Option<u64> {
+    pub fn holds(&self, command: &Command, now_ms: u64) -> Option<u64> {
+        const MAY_WRITE: Flags = Flags::WRITE.or(Flags::MAY_REPLICATE);
         let until_ms = self.until_ms.load(Relaxed);
-        if until_ms <= now_ms || (self.writes_only.load(Relaxed) && !is_write) {
+        if until_ms <= now_ms || (self.writes_only.load(Relaxed) && !command.flags.any(MAY_WRITE)) {
             return None;
         }
         Some(until_ms)

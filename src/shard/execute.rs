@@ -27,8 +27,7 @@ pub fn run(
     args: &Args<'_>,
     out: &mut Out,
 ) -> bool {
-    let (Run::Keys(handler) | Run::AllShards(handler) | Run::Cursor(_, handler)) = command.run
-    else {
+    let (Run::Keys(handler) | Run::AllShards(handler)) = command.run else {
         unreachable!("{} does not run with shards in hand", command.full_name)
     };
     with_context(command, engines, client, scene, args, |cx| {
@@ -51,7 +50,7 @@ pub fn run_part(
     args: &Args<'_>,
     gather: &mut Gather,
 ) -> crate::command::declaration::CommandResult {
-    let Run::EachShard(part, _) = command.run else {
+    let (Run::EachShard(part, _) | Run::Cursor(_, part, _)) = command.run else {
         unreachable!("{} does not go from shard to shard", command.full_name)
     };
     with_context(command, engines, client, scene, args, |cx| {

@@ -146,7 +146,7 @@ impl ownership::Message<Engine> for Message {
                 engines => Engines::Many(engines.iter_mut().map(|engine| &mut **engine).collect()),
             };
             match (&mut self.gather, self.command.run) {
-                (Some((gather, result)), Run::EachShard(..)) => {
+                (Some((gather, result)), Run::EachShard(..) | Run::Cursor(..)) => {
                     *result =
                         execute::run_part(self.command, engines, client, scene, &args, gather);
                 }

@@ -1,0 +1,196 @@
+//! CLIENT LIST and INFO: a connection in one line, with the fields of Redis 7.2 in its order.
+
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{ADMIN, FLAGS, GROUP};
+use crate::base::number;
+use crate::client::registry::Shared;
+use crate::command::connection::DEFAULT_USER;
+use crate::command::context::SessionCx;
+use crate::command::declaration::{Command, CommandResult};
+use crate::command::error::CommandError;
+use crate::command::table::registry;
+use crate::command::{Args, Out};
+
+/// `CLIENT INFO`
+pub(super) static INFO: Command = Command::sub("client|info", "info", GROUP, 2)
+    .flags(FLAGS)
+    .doc("6.2.0", "", "Describes this connection.")
+    .tips(&["nondeterministic_output"])
+    .on_session(info);
+
+fn info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let mut text = String::new();
+    describe(cx, args, &cx.client.shared, &mut text);
+    out.verbatim("txt", text);
+    Ok(())
+}
+
+/// `CLIENT LIST [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]`
+pub(super) static LIST: Command = Command::sub("client|list", "list", GROUP, -2)
+    .flags(ADMIN)
+    .doc(
+        "2.4.0",
+        "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
+        "Describes the connections, one a line.",
+    )
+    .complexity("O(N) for N connections.")
+    .history(&[
+        ("2.8.12", "Added the `id` field."),
+        ("5.0.0", "Added the `TYPE` filter."),
+        ("6.0.0", "Added the `user` field."),
+        (
+            "6.2.0",
+            "Added the `ID` filter and the fields `argv-mem`, `tot-mem`, `laddr` and `redir`.",
+        ),
+        (
+            "7.0.0",
+            "Added the fields `resp`, `multi-mem`, `rbs` and `rbp`.",
+        ),
+        ("7.0.3", "Added the `ssub` field."),
+    ])
+    .tips(&["nondeterministic_output"])
+    .on_session(list);
+
+fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let mut text = String::new();
+    if args.len() == 4 && args.is(2, "type") {
+        if ClientType::named(args.get(3))? == ClientType::Normal {
+            describe_all(cx, args, &mut text);
+        }
+    } else if args.len() > 3 && args.is(2, "id") {
+        for id in args.from(3) {
+            let id = number::parse_i64(id).ok_or("ERR Invalid client ID")?;
+            if let Some(client) = cx.server.clients().get(id as u64) {
+                describe(cx, args, &client, &mut text);
+            }
+        }
+    } else if args.len() == 2 {
+        describe_all(cx, args, &mut text);
+    } else {
+        return Err(CommandError::Syntax);
+    }
+    out.verbatim("txt", text);
+    Ok(())
+}
+
+fn describe_all(cx: &SessionCx<'_>, args: &Args<'_>, text: &mut String) {
+    for client in cx.server.clients().all() {
+        describe(cx, args, &client, text);
+    }
+}
+
+/// What a connection is used for. There are only normal ones as yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientType {
+    Normal,
+    Master,
+    Replica,
+    PubSub,
+}
+
+impl ClientType {
+    pub(super) fn named(name: &[u8]) -> Result<ClientType, CommandError> {
+        let types = [
+            ("normal", ClientType::Normal),
+            ("master", ClientType::Master),
+            ("replica", ClientType::Replica),
+            ("slave", ClientType::Replica),
+            ("pubsub", ClientType::PubSub),
+        ];
+        types
+            .iter()
+            .find(|(word, _)| name.eq_ignore_ascii_case(word.as_bytes()))
+            .map(|(_, client_type)| *client_type)
+            .ok_or_else(|| {
+                let name = String::from_utf8_lossy(name);
+                format!("ERR Unknown client type '{name}'").into()
+            })
+    }
+}
+
+/// Bytes of our own that an idle connection takes, without buffers.
+const CONNECTION_BYTES: usize = 1024;
+
+/// One line. The asking connection's own request counts as in its query buffer, as it does in Redis, although buffers
+/// are pooled here; what only Redis's way of buffering has is zero.
+fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut String) {
+    let is_self = client.id == cx.client.id();
+    let (query_bytes, argument_bytes) = if is_self {
+        (request_bytes(args), args.from(0).map(<[u8]>::len).sum())
+    } else {
+        (client.query_bytes.load(Relaxed), 0)
+    };
+    let output_bytes = client.output_bytes.load(Relaxed);
+    let total_bytes = CONNECTION_BYTES + query_bytes + argument_bytes + output_bytes;
+    let command = if is_self {
+        cx.command.full_name
+    } else {
+        let last = usize::from(client.last_command.load(Relaxed));
+        registry()
+            .all()
+            .get(last)
+            .map_or("NULL", |command| command.full_name)
+    };
+    let labels = client.labels();
+    let seconds = |since_ms: u64| (cx.now.unix_ms / 1000).saturating_sub(since_ms / 1000);
+    let _ = writeln!(
+        text,
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 \
+         multi=-1 qbuf={query_bytes} qbuf-free=0 argv-mem={argument_bytes} multi-mem=0 rbs=0 \
+         rbp=0 obl={output_bytes} oll=0 omem=0 tot-mem={total_bytes} events={} cmd={command} \
+         user={DEFAULT_USER} redir=-1 resp={} lib-name={} lib-ver={}",
+        client.id,
+        client.address,
+        client.local_address,
+        client.fd,
+        String::from_utf8_lossy(&labels.name),
+        seconds(client.created_ms),
+        if is_self {
+            0
+        } else {
+            seconds(client.active_ms.load(Relaxed))
+        },
+        flags(client),
+        if is_self {
+            cx.client.db
+        } else {
+            client.db.load(Relaxed) as usize
+        },
+        if output_bytes == 0 { "r" } else { "rw" },
+        if is_self {
+            cx.client.protocol.version()
+        } else {
+            client.resp.load(Relaxed)
+        },
+        String::from_utf8_lossy(&labels.lib_name),
+        String::from_utf8_lossy(&labels.lib_ver),
+    );
+}
+
+fn flags(client: &Shared) -> String {
+    let letters = [
+        ('b', client.is_blocked()),
+        ('A', client.is_killed()),
+        ('U', client.unix_socket),
+        ('e', client.no_evict.load(Relaxed)),
+        ('T', client.no_touch.load(Relaxed)),
+    ];
+    let set: String = letters
+        .iter()
+        .filter(|(_, is_set)| *is_set)
+        .map(|(letter, _)| *letter)
+        .collect();
+    if set.is_empty() { "N".into() } else { set }
+}
+
+/// The bytes of a request sent as an array.
+fn request_bytes(args: &Args<'_>) -> usize {
+    let line = |number: usize| number.checked_ilog10().unwrap_or(0) as usize + 4;
+    line(args.len())
+        + args
+            .from(0)
+            .map(|argument| line(argument.len()) + argument.len() + 2)
+            .sum::<usize>()
+}

@@ -1,0 +1,311 @@
+//! CLIENT: what a connection says of itself, and what it asks of others.
+//!
+//! ```text
+//! mod     ID GETNAME SETNAME SETINFO REPLY NO-EVICT NO-TOUCH GETREDIR TRACKINGINFO HELP
+//! list    INFO LIST, and the line that describes a connection
+//! others  KILL PAUSE UNPAUSE UNBLOCK
+//! ```
+//!
+//! Tracking is not built yet: GETREDIR and TRACKINGINFO say that it is off.
+
+mod list;
+mod others;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::context::SessionCx;
+use super::declaration::{Command, CommandResult, Flags, Group};
+use super::error::CommandError;
+use super::server::reply_help;
+use super::{Args, Out};
+use crate::client::connection::ReplyMode;
+
+pub(super) static TABLE: &[&Command] = &[&CLIENT];
+
+const GROUP: Group = Group::Connection;
+const FLAGS: Flags = Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE);
+const ADMIN: Flags = FLAGS.or(Flags::ADMIN);
+
+/// `CLIENT subcommand`
+static CLIENT: Command = Command::new("client", GROUP, -2)
+    .doc("2.4.0", "", "Holds the commands about connections.")
+    .complexity("Depends on subcommand.")
+    .container(&[
+        &GETNAME,
+        &GETREDIR,
+        &HELP,
+        &ID,
+        &list::INFO,
+        &others::KILL,
+        &list::LIST,
+        &NO_EVICT,
+        &NO_TOUCH,
+        &others::PAUSE,
+        &REPLY,
+        &SETINFO,
+        &SETNAME,
+        &TRACKINGINFO,
+        &others::UNBLOCK,
+        &others::UNPAUSE,
+    ]);
+
+/// `CLIENT ID`
+static ID: Command = Command::sub("client|id", "id", GROUP, 2)
+    .flags(FLAGS)
+    .doc("5.0.0", "", "Answers the connection's number.")
+    .on_session(|cx, _, out| {
+        out.integer(cx.client.id() as i64);
+        Ok(())
+    });
+
+/// `CLIENT GETNAME`
+static GETNAME: Command = Command::sub("client|getname", "getname", GROUP, 2)
+    .flags(FLAGS)
+    .doc("2.6.9", "", "Answers the connection's name.")
+    .on_session(|cx, _, out| {
+        let name = cx.client.shared.labels().name;
+        if name.is_empty() {
+            out.null();
+        } else {
+            out.bulk(&name);
+        }
+        Ok(())
+    });
+
+/// `CLIENT SETNAME connection-name`
+static SETNAME: Command = Command::sub("client|setname", "setname", GROUP, 3)
+    .flags(FLAGS)
+    .doc(
+        "2.6.9",
+        "connection-name",
+        "Gives the connection a name; an empty one takes it away.",
+    )
+    .on_session(|cx, args, out| {
+        check_name(args.get(2))?;
+        set_name(cx, args.get(2));
+        out.ok();
+        Ok(())
+    });
+
+/// A name that the lines of CLIENT LIST can carry.
+pub(super) fn check_name(name: &[u8]) -> CommandResult {
+    if is_printable(name) {
+        return Ok(());
+    }
+    Err("ERR Client names cannot contain spaces, newlines or special characters.".into())
+}
+
+pub(super) fn set_name(cx: &mut SessionCx<'_>, name: &[u8]) {
+    cx.client
+        .shared
+        .set_labels(|labels| labels.name = name.to_vec());
+}
+
+fn is_printable(text: &[u8]) -> bool {
+    text.iter().all(u8::is_ascii_graphic)
+}
+
+/// `CLIENT SETINFO <LIB-NAME libname | LIB-VER libver>`
+static SETINFO: Command = Command::sub("client|setinfo", "setinfo", GROUP, 4)
+    .flags(FLAGS)
+    .doc(
+        "7.2.0",
+        "<LIB-NAME libname | LIB-VER libver>",
+        "Says which client library the connection belongs to.",
+    )
+    .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+    .on_session(set_info);
+
+fn set_info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let is_name = args.is(2, "lib-name");
+    let attribute = || String::from_utf8_lossy(args.get(2)).into_owned();
+    if !is_name && !args.is(2, "lib-ver") {
+        return Err(format!("ERR Unrecognized option '{}'", attribute()).into());
+    }
+    let value = args.get(3);
+    if !is_printable(value) {
+        return Err(format!(
+            "ERR {} cannot contain spaces, newlines or special characters.",
+            attribute()
+        )
+        .into());
+    }
+    cx.client.shared.set_labels(|labels| {
+        let label = if is_name {
+            &mut labels.lib_name
+        } else {
+            &mut labels.lib_ver
+        };
+        *label = value.to_vec();
+    });
+    out.ok();
+    Ok(())
+}
+
+/// `CLIENT REPLY <ON | OFF | SKIP>`
+static REPLY: Command = Command::sub("client|reply", "reply", GROUP, 3)
+    .flags(FLAGS)
+    .doc(
+        "3.2.0",
+        "<ON | OFF | SKIP>",
+        "Says whether the connection's requests are answered.",
+    )
+    .on_session(reply);
+
+/// The session silences what is not to be answered, this request's own reply included.
+fn reply(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let mode = &mut cx.client.reply_mode;
+    if args.is(2, "on") {
+        *mode = ReplyMode::On;
+        out.ok();
+    } else if args.is(2, "off") {
+        *mode = ReplyMode::Off;
+    } else if args.is(2, "skip") {
+        if *mode != ReplyMode::Off {
+            *mode = ReplyMode::SkipNext;
+        }
+    } else {
+        return Err(CommandError::Syntax);
+    }
+    Ok(())
+}
+
+/// `CLIENT NO-EVICT <ON | OFF>`
+static NO_EVICT: Command = Command::sub("client|no-evict", "no-evict", GROUP, 3)
+    .flags(ADMIN)
+    .doc(
+        "7.0.0",
+        "<ON | OFF>",
+        "Keeps the connection when connections are closed to save memory.",
+    )
+    .on_session(|cx, args, out| {
+        let on = switch(args)?;
+        cx.client.shared.no_evict.store(on, Relaxed);
+        out.ok();
+        Ok(())
+    });
+
+/// `CLIENT NO-TOUCH <ON | OFF>`
+static NO_TOUCH: Command = Command::sub("client|no-touch", "no-touch", GROUP, 3)
+    .flags(FLAGS)
+    .doc(
+        "7.2.0",
+        "<ON | OFF>",
+        "Lets the connection's commands use keys without marking them as used.",
+    )
+    .on_session(|cx, args, out| {
+        let on = switch(args)?;
+        cx.client.no_touch = on;
+        cx.client.shared.no_touch.store(on, Relaxed);
+        out.ok();
+        Ok(())
+    });
+
+fn switch(args: &Args<'_>) -> Result<bool, CommandError> {
+    match args.is(2, "on") {
+        false if !args.is(2, "off") => Err(CommandError::Syntax),
+        on => Ok(on),
+    }
+}
+
+/// What GETREDIR answers where nothing is tracked.
+const NO_REDIRECTION: i64 = -1;
+
+/// `CLIENT GETREDIR`
+static GETREDIR: Command = Command::sub("client|getredir", "getredir", GROUP, 2)
+    .flags(FLAGS)
+    .doc(
+        "6.0.0",
+        "",
+        "Answers which connection gets this one's invalidations.",
+    )
+    .on_session(|_, _, out| {
+        out.integer(NO_REDIRECTION);
+        Ok(())
+    });
+
+/// `CLIENT TRACKINGINFO`
+static TRACKINGINFO: Command = Command::sub("client|trackinginfo", "trackinginfo", GROUP, 2)
+    .flags(FLAGS)
+    .doc(
+        "6.2.0",
+        "",
+        "Answers how keys are tracked for this connection.",
+    )
+    .on_session(|_, _, out| {
+        out.map(3);
+        out.bulk(b"flags");
+        out.set(1);
+        out.bulk(b"off");
+        out.bulk(b"redirect");
+        out.integer(NO_REDIRECTION);
+        out.bulk(b"prefixes");
+        out.array(0);
+        Ok(())
+    });
+
+/// `CLIENT HELP`
+static HELP: Command = Command::sub("client|help", "help", GROUP, 2)
+    .flags(Flags::LOADING.or(Flags::STALE))
+    .doc("5.0.0", "", "Explains the subcommands.")
+    .on_session(|_, _, out| {
+        reply_help("CLIENT", HELP_LINES, out);
+        Ok(())
+    });
+
+const HELP_LINES: &[&str] = &[
+    "GETNAME",
+    "    Answer the name of this connection.",
+    "GETREDIR",
+    "    Answer which connection gets the invalidations of this one.",
+    "ID",
+    "    Answer the number of this connection.",
+    "INFO",
+    "    Describe this connection.",
+    "KILL <ip:port>",
+    "    Close the connection from this address.",
+    "KILL <option> <value> [<option> <value> [...]]",
+    "    Close the connections for which every option holds:",
+    "    * ADDR (<ip:port>|<unixsocket>:0)",
+    "      They come from this address.",
+    "    * ID <client-id>",
+    "      They have this number.",
+    "    * LADDR (<ip:port>|<unixsocket>:0)",
+    "      They came to this local address.",
+    "    * MAXAGE <seconds>",
+    "      They are at least so old.",
+    "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+    "      They are of this type.",
+    "    * USER <username>",
+    "      They belong to this user.",
+    "    * SKIPME (YES|NO)",
+    "      Whether this connection is spared (default: yes).",
+    "LIST [options ...]",
+    "    Describe the connections, one a line. Options:",
+    "    * ID <client-id> [<client-id> ...]",
+    "      Only those with these numbers.",
+    "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+    "      Only those of this type.",
+    "NO-EVICT (ON|OFF)",
+    "    Keep this connection when others are closed to save memory.",
+    "NO-TOUCH (ON|OFF)",
+    "    Use keys without marking them as used.",
+    "PAUSE <timeout> [WRITE|ALL]",
+    "    Hold all requests, or only writes, back for so many milliseconds.",
+    "REPLY (ON|OFF|SKIP)",
+    "    Say whether requests of this connection are answered.",
+    "SETINFO <option> <value>",
+    "    Name the client library. Options:",
+    "    * LIB-NAME: its name.",
+    "    * LIB-VER: its version.",
+    "SETNAME <name>",
+    "    Give this connection a name.",
+    "TRACKINGINFO",
+    "    Answer how keys are tracked for this connection.",
+    "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+    "    End the wait of a blocked connection.",
+    "UNPAUSE",
+    "    End a pause.",
+];

@@ -1,0 +1,50 @@
+//! Keys as such, whatever they hold.
+//!
+//! ```text
+//! presence   DEL UNLINK EXISTS TOUCH TYPE
+//! walk       KEYS SCAN RANDOMKEY
+//! transfer   RENAME RENAMENX COPY MOVE
+//! expire     EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST
+//! object     OBJECT
+//! wait       WAIT WAITAOF
+//! ```
+//!
+//! Nothing here knows what a value is made of; copying one is the engine's affair.
+
+mod expire;
+mod object;
+mod presence;
+#[cfg(test)]
+mod tests;
+mod transfer;
+pub(super) mod wait;
+mod walk;
+
+use super::declaration::Command;
+
+pub(super) static TABLE: &[&Command] = &[
+    &transfer::COPY,
+    &presence::DEL,
+    &presence::EXISTS,
+    &expire::EXPIRE,
+    &expire::EXPIREAT,
+    &expire::EXPIRETIME,
+    &walk::KEYS,
+    &transfer::MOVE,
+    &object::OBJECT,
+    &expire::PERSIST,
+    &expire::PEXPIRE,
+    &expire::PEXPIREAT,
+    &expire::PEXPIRETIME,
+    &expire::PTTL,
+    &walk::RANDOMKEY,
+    &transfer::RENAME,
+    &transfer::RENAMENX,
+    &walk::SCAN,
+    &presence::TOUCH,
+    &expire::TTL,
+    &presence::TYPE,
+    &presence::UNLINK,
+    &wait::WAIT,
+    &wait::WAITAOF,
+];

@@ -1,0 +1,101 @@
+//! WAIT and WAITAOF: until replicas, or the append-only file, have what this connection wrote.
+//!
+//! There are no replicas yet and no append-only file, so what is asked for is either nothing, or never comes: then the
+//! connection waits for its time as it would on a Redis without replicas.
+
+use crate::command::context::{After, Block, SessionCx};
+use crate::command::declaration::{Categories, Command, CommandResult, Flags, Group};
+use crate::command::error::CommandError;
+use crate::command::{Args, Out};
+
+const TIPS: &[&str] = &["request_policy:all_shards", "response_policy:agg_min"];
+
+/// `WAIT numreplicas timeout`
+pub(super) static WAIT: Command = Command::new("wait", Group::Generic, 3)
+    .flags(Flags::NOSCRIPT)
+    .categories(Categories::CONNECTION)
+    .doc(
+        "3.0.0",
+        "numreplicas timeout",
+        "Waits until so many replicas have what this connection wrote.",
+    )
+    .tips(TIPS)
+    .on_session(wait);
+
+fn wait(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let wanted = args.integer(1)?;
+    let until_ms = deadline_ms(cx, args, 2)?;
+    if wanted <= 0 {
+        out.integer(0);
+    } else {
+        cx.after = After::Block(Block {
+            until_ms,
+            on_timeout: |out| out.integer(0),
+        });
+    }
+    Ok(())
+}
+
+/// `WAITAOF numlocal numreplicas timeout`
+pub(super) static WAITAOF: Command = Command::new("waitaof", Group::Generic, 4)
+    .flags(Flags::NOSCRIPT)
+    .categories(Categories::CONNECTION)
+    .doc(
+        "7.2.0",
+        "numlocal numreplicas timeout",
+        "Waits until the append-only files here and on replicas have what this connection wrote.",
+    )
+    .tips(TIPS)
+    .on_session(wait_aof);
+
+fn wait_aof(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let local = args.integer(1)?;
+    if !(0..=1).contains(&local) {
+        return Err("ERR value is out of range, value must between 0 and 1".into());
+    }
+    let replicas = args.integer(2)?;
+    if replicas < 0 {
+        return Err("ERR value is out of range, must be positive".into());
+    }
+    let until_ms = deadline_ms(cx, args, 3)?;
+    if local == 1 {
+        return Err(
+            "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.".into(),
+        );
+    }
+    if replicas == 0 {
+        reply_none(out);
+    } else {
+        cx.after = After::Block(Block {
+            until_ms,
+            on_timeout: reply_none,
+        });
+    }
+    Ok(())
+}
+
+/// Nothing reached a disk here, and nothing one elsewhere.
+fn reply_none(out: &mut Out) {
+    out.array(2);
+    out.integer(0);
+    out.integer(0);
+}
+
+/// A timeout in milliseconds as the Unix time at which it ends; none when it is 0.
+pub(in crate::command) fn deadline_ms(
+    cx: &SessionCx<'_>,
+    args: &Args<'_>,
+    at: usize,
+) -> Result<Option<u64>, CommandError> {
+    let timeout_ms = args
+        .integer(at)
+        .map_err(|_| "ERR timeout is not an integer or out of range")?;
+    match timeout_ms {
+        ..0 => Err("ERR timeout is negative".into()),
+        0 => Ok(None),
+        _ => timeout_ms
+            .checked_add(cx.now.unix_ms as i64)
+            .map(|until_ms| Some(until_ms as u64))
+            .ok_or_else(|| "ERR timeout is out of range".into()),
+    }
+}

@@ -1,0 +1,221 @@
+//! Finding keys without knowing their names: all of them, step by step, or one by chance.
+//!
+//! KEYS and SCAN go from shard to shard and hold one token at a time, so they see no single moment of the whole
+//! database. What they promise is what Redis promises: a key that is there from the first call to the last is seen.
+//!
+//! A SCAN cursor is the shard in the upper 16 bits and the position in that shard's table in the lower 48. One call
+//! goes on over as many shards as it takes to meet COUNT, so that a small database does not need a call per shard:
+//!
+//! ```text
+//! SCAN 0 COUNT 10           shard 0 has 4 keys, shard 1 has 9
+//!   shard 0  4 keys, done   → on to shard 1 with a budget of 6
+//!   shard 1  6 keys, more   → cursor 1 << 48 | position
+//! ```
+
+use crate::base::glob::{self, Case};
+use crate::command::context::{Gather, ShardCx};
+use crate::command::declaration::{Command, CommandResult, Flags, Group};
+use crate::command::error::CommandError;
+use crate::command::{Args, Out};
+use crate::engine::value::{DataType, Kind};
+
+/// `KEYS pattern`
+pub(super) static KEYS: Command = Command::new("keys", Group::Generic, 2)
+    .reads(&[])
+    .categories(super::super::declaration::Categories::DANGEROUS)
+    .doc(
+        "1.0.0",
+        "pattern",
+        "Answers all keys that match a pattern, shard by shard.",
+    )
+    .complexity("O(N) for N keys in the database.")
+    .tips(&["request_policy:all_shards", "nondeterministic_output_order"])
+    .on_each_shard(keys_part, keys_merge);
+
+fn keys_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
+    let pattern = args.get(1);
+    let all = glob::matches_all(pattern);
+    let db = cx.client.db;
+    cx.keyspace(0, db).scan(0, usize::MAX, |entry| {
+        if all || glob::matches(pattern, entry.key(), Case::Sensitive) {
+            gather.push(entry.key());
+        }
+    });
+    Ok(())
+}
+
+fn keys_merge(_: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
+    reply_elements(&gather, out);
+    Ok(())
+}
+
+fn reply_elements(gather: &Gather, out: &mut Out) {
+    out.array(gather.count as usize);
+    for element in gather.iter() {
+        out.bulk(element);
+    }
+}
+
+/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`
+pub(super) static SCAN: Command = Command::new("scan", Group::Generic, -2)
+    .reads(&[])
+    .flags(Flags::TOUCHES_ARBITRARY_KEYS)
+    .doc(
+        "2.8.0",
+        "cursor [MATCH pattern] [COUNT count] [TYPE type]",
+        "Walks over the keys of the database, some at a time.",
+    )
+    .complexity("O(1) for each call, O(N) for a whole walk over N keys.")
+    .history(&[("6.0.0", "Added the `TYPE` option.")])
+    .tips(&["nondeterministic_output", "request_policy:special"])
+    .by_cursor(scan_shard, scan_part, scan_merge);
+
+const POSITION_BITS: u32 = 48;
+
+/// Keys that one call looks at, unless COUNT says otherwise.
+const SCAN_COUNT: i64 = 10;
+
+fn scan_shard(args: &Args<'_>, shard_count: u16) -> Result<u16, CommandError> {
+    let cursor = scan_cursor(args.get(1)).ok_or("ERR invalid cursor")?;
+    // Any number is safe: one of a server with more shards goes on somewhere.
+    Ok((cursor >> POSITION_BITS) as u16 % shard_count)
+}
+
+/// A cursor as C's `strtoul` reads it: empty text is 0, a sign is allowed and a negative number wraps around.
+pub(super) fn scan_cursor(text: &[u8]) -> Option<u64> {
+    let (negative, digits) = match text {
+        [] => return Some(0),
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let mut value: u64 = 0;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value = value
+            .checked_mul(10)?
+            .checked_add(u64::from(digit - b'0'))?;
+    }
+    Some(if negative {
+        value.wrapping_neg()
+    } else {
+        value
+    })
+}
+
+struct ScanOptions<'a> {
+    pattern: Option<&'a [u8]>,
+    count: u64,
+    /// `Some(None)`: a type that there is not, so that no key has it.
+    data_type: Option<Option<DataType>>,
+}
+
+fn scan_options<'a>(args: &Args<'a>) -> Result<ScanOptions<'a>, CommandError> {
+    let mut options = ScanOptions {
+        pattern: None,
+        count: SCAN_COUNT as u64,
+        data_type: None,
+    };
+    let mut at = 2;
+    while at < args.len() {
+        if at + 1 >= args.len() {
+            return Err(CommandError::Syntax);
+        }
+        if args.is(at, "count") {
+            let count = args.integer(at + 1)?;
+            if count < 1 {
+                return Err(CommandError::Syntax);
+            }
+            options.count = count as u64;
+        } else if args.is(at, "match") {
+            let pattern = args.get(at + 1);
+            options.pattern = (!glob::matches_all(pattern)).then_some(pattern);
+        } else if args.is(at, "type") {
+            let named = DataType::ALL.iter().find(|(_, name)| args.is(at + 1, name));
+            options.data_type = Some(named.map(|(data_type, _)| *data_type));
+        } else {
+            return Err(CommandError::Syntax);
+        }
+        at += 2;
+    }
+    Ok(options)
+}
+
+fn scan_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
+    let options = scan_options(args)?;
+    let (shard, db) = (cx.shard, cx.client.db);
+    let is_first = scan_shard(args, shard.count)? == shard.index;
+    let position = match scan_cursor(args.get(1)) {
+        Some(cursor) if is_first => cursor & ((1 << POSITION_BITS) - 1),
+        _ => 0,
+    };
+    let budget = options.count.saturating_sub(gather.visited).max(1);
+    let budget = usize::try_from(budget).unwrap_or(usize::MAX);
+    let next = cx.keyspace(0, db).scan(position, budget, |entry| {
+        gather.visited += 1;
+        let has_type = options
+            .data_type
+            .is_none_or(|wanted| wanted == Some(Kind(entry.kind()).data_type()));
+        let fits = |pattern| glob::matches(pattern, entry.key(), Case::Sensitive);
+        if has_type && options.pattern.is_none_or(fits) {
+            gather.push(entry.key());
+        }
+    });
+    let next_shard = u64::from(shard.index) + 1;
+    if next != 0 {
+        gather.cursor = u64::from(shard.index) << POSITION_BITS | next;
+        gather.done = true;
+    } else if next_shard < u64::from(shard.count) && gather.visited >= options.count {
+        gather.cursor = next_shard << POSITION_BITS;
+        gather.done = true;
+    }
+    Ok(())
+}
+
+fn scan_merge(_: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
+    out.array(2);
+    out.bulk(itoa::Buffer::new().format(gather.cursor).as_bytes());
+    reply_elements(&gather, out);
+    Ok(())
+}
+
+/// `RANDOMKEY`
+pub(super) static RANDOMKEY: Command = Command::new("randomkey", Group::Generic, 1)
+    .reads(&[])
+    .flags(Flags::TOUCHES_ARBITRARY_KEYS)
+    .doc("1.0.0", "", "Answers a key drawn at random.")
+    .tips(&["request_policy:all_shards", "nondeterministic_output"])
+    .on_all_shards(random_key);
+
+/// A shard is drawn by how many keys it has, so that every key is as likely as any other.
+fn random_key(cx: &mut ShardCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
+    let db = cx.client.db;
+    let lens: Vec<u64> = (0..cx.engine_count())
+        .map(|hand| cx.keyspace(hand, db).len() as u64)
+        .collect();
+    let total: u64 = lens.iter().sum();
+    if total == 0 {
+        out.null();
+        return Ok(());
+    }
+    let mut draw = cx.engine(0).random.below(total);
+    let mut first = 0;
+    while draw >= lens[first] {
+        draw -= lens[first];
+        first += 1;
+    }
+    // A shard may turn out to hold expired keys only; then the next one is asked.
+    for hand in (first..lens.len()).chain(0..first) {
+        if let Some(key) = cx.keyspace(hand, db).random() {
+            out.bulk(&key);
+            return Ok(());
+        }
+    }
+    out.null();
+    Ok(())
+}
