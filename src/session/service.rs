@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::engine::board::ShardBoard;
 use crate::shard::Shards;
 use crate::shard::route::Router;
+use crate::telemetry::Telemetry;
 use crate::telemetry::slowlog::Slowlog;
 
 /// See the module.
@@ -31,6 +32,8 @@ pub struct Service {
     pub active_expire: AtomicBool,
     /// SLOWLOG.
     pub slowlog: Slowlog,
+    /// What the server remembers of itself.
+    pub telemetry: Telemetry,
     /// What handlers may ask of the server.
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
 }
