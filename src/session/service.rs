@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::engine::board::ShardBoard;
 use crate::shard::Shards;
 use crate::shard::route::Router;
+use crate::telemetry::Telemetry;
 use crate::telemetry::slowlog::Slowlog;
 
 /// See the module.
@@ -32,6 +33,8 @@ pub struct Service {
     pub active_expire: AtomicBool,
     /// SLOWLOG.
     pub slowlog: Slowlog,
+    /// What the server remembers of itself.
+    pub telemetry: Telemetry,
     /// What handlers may ask of the server.
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
 }
