@@ -108,8 +108,9 @@ const MERGE_BELOW: usize = BUCKETS_MIN * WIDTH * 6 / 10;
 /// Directories from this depth on are prepared in slices before they are needed; smaller ones are
 /// copied at once, in a microsecond.
 const PREPARE_FROM_DEPTH: u32 = 9;
-/// Words prepared at each split. There are at least a quarter as many splits to come as there are
-/// words when preparation starts, so that it always ends in time.
+/// Words prepared at each split. Preparation starts when a quarter of the words are as deep as the
+/// directory; a quarter as many splits again, or more, come before one of those segments is full, so
+/// there is time for many times the words. Should it be short after all, doubling does the rest.
 const PREPARE_WORDS: usize = 64;
 
 /// How many times deeper than the average a segment may be before it grows a chain instead of
@@ -916,7 +917,10 @@ impl<T: Stored> Table<T> {
         let Some(successor) = &mut self.successor else {
             return;
         };
-        let until = (self.prepared + words).min(self.directory.len());
+        let until = self
+            .prepared
+            .saturating_add(words)
+            .min(self.directory.len());
         for index in self.prepared..until {
             let segment = self.directory.get(index);
             successor.set(2 * index, segment);

@@ -459,6 +459,33 @@ fn a_forgotten_edit_leaks_its_entry_and_nothing_else() {
 }
 
 #[test]
+fn a_table_and_its_entries_may_change_threads() {
+    fn sent<T: Send>(value: T) -> T {
+        std::thread::scope(|scope| scope.spawn(move || value).join()).expect("it only returns")
+    }
+    let mut table = Numbers::new(SEED);
+    put(&mut table, b"key", 5);
+    assert_eq!(take(&mut sent(table), b"key"), Some(5));
+}
+
+#[test]
+fn a_doubling_is_prepared_before_it_is_needed() {
+    let mut table = Numbers::new(SEED);
+    let mut unprepared = 0;
+    for number in 0..400_000 {
+        let key = key(number);
+        let (depth, words) = (table.directory.depth(), table.directory.len());
+        let prepared = table.prepared;
+        table.insert_new(table.hash(&key), Entry::integer(1, &key, 0, None));
+        if table.directory.depth() > depth && depth >= PREPARE_FROM_DEPTH {
+            unprepared = unprepared.max(words - prepared);
+        }
+    }
+    assert!(table.directory.depth() > PREPARE_FROM_DEPTH);
+    assert_eq!(unprepared, 0);
+}
+
+#[test]
 fn an_edit_may_move_the_entry() {
     let mut table = Numbers::new(SEED);
     let place = put(&mut table, b"key", 5);
