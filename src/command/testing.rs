@@ -25,7 +25,7 @@ use super::context::{
     After, ClientView, Engines, Gather, LatencyEvent, MemoryReport, Server, SessionCx, ShardCx,
     ShardPlace, SlowlogEntry,
 };
-use super::declaration::{Command, CommandResult, Flags, Run};
+use super::declaration::{BeginSearch, Command, CommandResult, FindKeys, Flags, KeySpec, Run};
 use super::error::CommandError;
 use super::keys;
 use super::table::{registry, resolve};
@@ -399,6 +399,62 @@ pub(crate) fn check_transcript(text: &str, mut prepare: impl FnMut(&mut Terminal
             }
         });
     }
+}
+
+/// Compares the rows of commands with what COMMAND INFO of a `redis-server` says of them, one command a line.
+#[track_caller]
+pub(crate) fn check_rows(recorded: &str) {
+    for line in recorded.lines().filter(|line| !line.starts_with(';')) {
+        let name = line.split(' ').next().expect("a name");
+        let command = registry()
+            .find(name.as_bytes())
+            .unwrap_or_else(|| panic!("no {name}"));
+        assert_eq!(row(command), line);
+    }
+}
+
+fn row(command: &Command) -> String {
+    let words = |names: &mut dyn Iterator<Item = &'static str>| names.collect::<Vec<_>>().join(" ");
+    let flags = Flags::ALL
+        .iter()
+        .filter(|(flag, _)| command.flags.has(*flag) && !Flags::INTERNAL.has(*flag));
+    let keys: Vec<String> = command.keys.iter().map(key_spec).collect();
+    let mut text = format!(
+        "{} | {} | {} | {} | {}",
+        command.full_name,
+        command.arity,
+        words(&mut flags.map(|(_, name)| *name)),
+        words(&mut command.acl_categories().names()),
+        keys.join(", "),
+    );
+    if !command.tips.is_empty() {
+        let _ = write!(text, " | {}", command.tips.join(" "));
+    }
+    text
+}
+
+fn key_spec(spec: &KeySpec) -> String {
+    let mut text = spec.flags.names().collect::<Vec<_>>().join(" ");
+    let _ = match spec.begin {
+        BeginSearch::Index(index) => write!(text, " from {index}"),
+        BeginSearch::Keyword(word, from) => write!(text, " after {word} from {from}"),
+        BeginSearch::Unknown => write!(text, " unknown"),
+    };
+    let _ = match spec.find {
+        FindKeys::Range { last, step, limit } => write!(text, " range {last} {step} {limit}"),
+        FindKeys::KeyNum {
+            count_at,
+            first,
+            step,
+        } => {
+            write!(text, " keynum {count_at} {first} {step}")
+        }
+        FindKeys::Unknown => write!(text, " unknown"),
+    };
+    if let Some(notes) = spec.notes {
+        let _ = write!(text, " \"{notes}\"");
+    }
+    text
 }
 
 fn wire(out: &Out) -> Vec<u8> {

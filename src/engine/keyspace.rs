@@ -163,12 +163,18 @@ impl<'e> Keyspace<'e> {
             && value.len() < BLOCK_BYTES_MIN
             && is_inline_text(self.entry(place))
         {
-            self.edit(place, |entry| overwrite_text(entry, value));
-            match deadline {
-                Deadline::Keep => {}
-                Deadline::Clear => self.set_deadline(key, place, None),
-                Deadline::At(at_ms) => self.set_deadline(key, place, Some(at_ms)),
-            }
+            let db = self
+                .engine
+                .db_mut(self.db)
+                .expect("a place implies a database");
+            db.charged(|db| {
+                overwrite_text(&mut db.table.edit(place), value);
+                match deadline {
+                    Deadline::Keep => {}
+                    Deadline::Clear => db.set_deadline(place, key.hash, None),
+                    Deadline::At(at_ms) => db.set_deadline(place, key.hash, Some(at_ms)),
+                }
+            });
             return;
         }
         self.put_with(key, found, deadline, |deadline| {

@@ -99,6 +99,9 @@ impl Encoding {
     }
 
     /// A number as a field can hold it; `None` where it does not fit and must not be changed.
+    ///
+    /// One deliberate difference: Redis saturates a SET of a signed field near the smallest 64-bit integer to the
+    /// largest number of the field, because its test for overflow overflows; here it becomes the smallest.
     fn fit(self, number: i128, overflow: Overflow) -> Option<i128> {
         if (self.min()..=self.max()).contains(&number) {
             return Some(number);

@@ -1,6 +1,11 @@
 //! What the transcript can not show: events, long strings, and what Redis 7.0 does not know.
 
-use crate::command::testing::{Terminal, check_all, check_transcript, on_every_setup};
+use crate::command::testing::{Terminal, check_all, check_rows, check_transcript, on_every_setup};
+
+#[test]
+fn rows_are_those_of_redis() {
+    check_rows(include_str!("rows.txt"));
+}
 
 #[test]
 fn the_transcript_of_redis_holds() {

@@ -1,7 +1,12 @@
 //! What the transcript can not show: deadlines, encodings, events, blocks, and what Redis 7.0 does not know.
 
-use crate::command::testing::{Terminal, check_transcript, on_every_setup};
+use crate::command::testing::{Terminal, check_rows, check_transcript, on_every_setup};
 use crate::resp::reply::Protocol;
+
+#[test]
+fn rows_are_those_of_redis() {
+    check_rows(include_str!("rows.txt"));
+}
 
 #[test]
 fn the_transcript_of_redis_holds() {
