@@ -7,9 +7,11 @@ pub mod connection;
 pub mod context;
 pub mod declaration;
 pub mod error;
+pub mod introspect;
 pub mod keys;
 pub mod server;
 pub mod string;
+pub mod syntax;
 pub mod table;
 
 pub use crate::resp::reply::Out;
