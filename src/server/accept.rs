@@ -16,7 +16,7 @@ use crate::net::stream::Stream;
 use crate::net::{connection, listener};
 use crate::session::Session;
 use crate::session::service::Service;
-use crate::telemetry::clock;
+use crate::telemetry::{clock, exporter};
 
 /// A listening socket.
 pub(super) enum Listener {
@@ -55,6 +55,36 @@ pub(super) async fn open(config: &Config) -> Result<Vec<Listener>, String> {
         }
     }
     Ok(listeners)
+}
+
+/// Opens the metrics endpoint. A server whose metrics can not be served still serves its clients.
+pub(super) async fn metrics(config: &Config, service: &Arc<Service>) -> Option<exporter::Handle> {
+    let mut listeners = Vec::new();
+    for address in &config.metrics_bind {
+        if config.metrics_port == 0 {
+            return None;
+        }
+        let (name, optional) = match address.strip_prefix('-') {
+            Some(name) => (name, true),
+            None => (address.as_str(), false),
+        };
+        let opened = listener::tcp(name, config.metrics_port, config.tcp_backlog as i32)
+            .and_then(TcpListener::into_std);
+        match opened {
+            Ok(listener) => listeners.push(listener),
+            Err(error) if optional && error.kind() != io::ErrorKind::AddrInUse => {}
+            Err(error) => tracing::warn!(
+                "Warning: no metrics on {name}:{}: {error}",
+                config.metrics_port
+            ),
+        }
+    }
+    if listeners.is_empty() {
+        return None;
+    }
+    exporter::start(listeners, Arc::clone(service))
+        .inspect_err(|error| tracing::warn!("Warning: no metrics: {error}"))
+        .ok()
 }
 
 /// Accepts until the server stops.

@@ -12,7 +12,7 @@ use crate::command::error::CommandError;
 use crate::config::live::{self, Peer};
 use crate::config::rewrite;
 use crate::session::service::Service;
-use crate::telemetry::{clock, histogram, info, memory, snapshot};
+use crate::telemetry::{clock, histogram, info, log, memory, snapshot};
 
 /// See the module.
 pub(super) struct Host {
@@ -35,6 +35,9 @@ impl Host {
     fn apply(&self, changed: &[&'static str]) -> Result<(), CommandError> {
         let config = self.service.config.load();
         for name in changed {
+            if *name == "loglevel" {
+                log::set_level(config.loglevel);
+            }
             if *name == "dir" {
                 std::env::set_current_dir(&config.dir)
                     .map_err(|error| CommandError::from(format!("ERR {error}")))?;

@@ -1,6 +1,7 @@
 //! Composition root: builds shards, registries and listeners; starts and stops them in order.
 
 mod accept;
+mod announce;
 mod background;
 mod host;
 mod runtime;
@@ -18,7 +19,7 @@ use crate::engine::Engine;
 use crate::session::service::{Pause, Service};
 use crate::shard::Shards;
 use crate::shard::route::Router;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Telemetry, log};
 use runtime::Runtimes;
 
 /// Stack of the threads that run commands.
@@ -28,6 +29,11 @@ const CORES_FALLBACK: usize = 1;
 pub fn run(startup: Startup) -> i32 {
     let config = Arc::new(startup.config);
     let cores = std::thread::available_parallelism().map_or(CORES_FALLBACK, usize::from);
+    if let Err(error) = log::start(config.loglevel, &config.logfile) {
+        eprintln!("\nCan't open the log file: {error}");
+        return 1;
+    }
+    announce::starting(&config, startup.file.as_deref(), &startup.warnings);
     let telemetry = Telemetry::new(startup.file.clone(), config.thread_count(cores));
     let service = Arc::new(build(
         Arc::clone(&config),
@@ -44,7 +50,7 @@ pub fn run(startup: Startup) -> i32 {
     let listeners = match runtimes.block_on(accept::open(&config)) {
         Ok(listeners) => listeners,
         Err(text) => {
-            eprintln!("{text}");
+            tracing::warn!("{text}");
             return 1;
         }
     };
@@ -58,11 +64,16 @@ pub fn run(startup: Startup) -> i32 {
             stop.clone(),
         ));
     }
-    eprintln!("Ready to accept connections tcp");
+    let metrics = runtimes.block_on(accept::metrics(&config, &service));
+    service.telemetry.set_ready(true);
+    announce::ready(&config);
     runtimes.block_on(background::until_stopped(stop, stopped));
+    service.telemetry.set_ready(false);
+    drop(metrics);
     background
         .join()
         .expect("the background thread does not panic");
+    announce::stopped();
     0
 }
 
