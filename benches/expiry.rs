@@ -31,11 +31,17 @@ fn main() {
     }
     let value = |name: &str, default: &str| {
         let at = arguments.iter().position(|word| word == name);
-        at.and_then(|at| arguments.get(at + 1)).map_or(default, String::as_str).to_owned()
+        at.and_then(|at| arguments.get(at + 1))
+            .map_or(default, String::as_str)
+            .to_owned()
     };
     let quick = arguments.iter().any(|word| word == "--quick");
-    let keys: usize = value("--keys", if quick { "100000" } else { "1000000" }).parse().expect("a number");
-    let rounds: usize = value("--rounds", if quick { "1" } else { "5" }).parse().expect("a number");
+    let keys: usize = value("--keys", if quick { "100000" } else { "1000000" })
+        .parse()
+        .expect("a number");
+    let rounds: usize = value("--rounds", if quick { "1" } else { "5" })
+        .parse()
+        .expect("a number");
     let told = value("--basalt", "");
     let basalt = process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()));
     let redis = PathBuf::from(value("--redis", "redis-server"));
@@ -47,22 +53,44 @@ fn main() {
             let binary = if index == 0 { &basalt } else { &redis };
             let result = mass_expiry(binary, keys);
             let name = if index == 0 { "basalt" } else { "redis" };
-            eprintln!("{name}: gone after {:.3} s, p99 idle {:.0} us, meanwhile {:.0} us", result.gone_after_s, result.idle_p99_us, result.expiry_p99_us);
+            eprintln!(
+                "{name}: gone after {:.3} s, p99 idle {:.0} us, meanwhile {:.0} us",
+                result.gone_after_s, result.idle_p99_us, result.expiry_p99_us
+            );
             results[index].push(result);
         }
     }
-    let mut out = format!("{}; {}; {keys} keys with one time to live, median of {rounds}.\n\n", process::machine(), process::date());
+    let mut out = format!(
+        "{}; {}; {keys} keys with one time to live, median of {rounds}.\n\n",
+        process::machine(),
+        process::date()
+    );
     out += "| server | all gone after | p99 of another client, idle | meanwhile | ratio |\n|---|---|---|---|---|\n";
     for (name, rounds) in ["basalt", "redis"].iter().zip(&results) {
-        let (idle, busy) = (median(rounds, |round| round.idle_p99_us), median(rounds, |round| round.expiry_p99_us));
-        let _ = writeln!(out, "| {name} | {:.2} s | {idle:.0} us | {busy:.0} us | {:.2} |", median(rounds, |round| round.gone_after_s), busy / idle);
+        let (idle, busy) = (
+            median(rounds, |round| round.idle_p99_us),
+            median(rounds, |round| round.expiry_p99_us),
+        );
+        let _ = writeln!(
+            out,
+            "| {name} | {:.2} s | {idle:.0} us | {busy:.0} us | {:.2} |",
+            median(rounds, |round| round.gone_after_s),
+            busy / idle
+        );
     }
-    let _ = writeln!(out, "\n{}", lag(&basalt, if quick { 20_000 } else { 100_000 }));
+    let _ = writeln!(
+        out,
+        "\n{}",
+        lag(&basalt, if quick { 20_000 } else { 100_000 })
+    );
     #[expect(clippy::print_stdout, reason = "the report")]
     {
         println!("{out}");
     }
-    let dir = value("--out", concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"));
+    let dir = value(
+        "--out",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
+    );
     std::fs::create_dir_all(&dir).expect("the output folder");
     std::fs::write(Path::new(&dir).join("expiry.md"), out).expect("write the table");
 }
@@ -74,13 +102,20 @@ fn median(rounds: &[Round], of: fn(&Round) -> f64) -> f64 {
 }
 
 fn start(binary: &Path) -> Process {
-    Process::start("server", binary, &format!("0-{}", process::core_count() - 1), &[])
+    Process::start(
+        "server",
+        binary,
+        &format!("0-{}", process::core_count() - 1),
+        &[],
+    )
 }
 
 fn mass_expiry(binary: &Path, keys: usize) -> Round {
     let server = start(binary);
     let mut client = server.client();
-    client.load(1000, |index, out| process::encode_into(out, &["SET", &format!("other:{index}"), "v"]));
+    client.load(1000, |index, out| {
+        process::encode_into(out, &["SET", &format!("other:{index}"), "v"])
+    });
     let empty = client.info("memory", "used_memory").expect("used_memory");
     let loading = Instant::now();
     // Long enough for the load; the rest of the wait measures the idle client.
@@ -88,11 +123,30 @@ fn mass_expiry(binary: &Path, keys: usize) -> Round {
     let deadline = Instant::now() + Duration::from_millis(deadline_ms - now_ms());
     let at = deadline_ms.to_string();
     client.load(keys, |index, out| {
-        process::encode_into(out, &["SET", &support::load::key(index), "12345678901234567890123456789012", "PXAT", &at]);
+        process::encode_into(
+            out,
+            &[
+                "SET",
+                &support::load::key(index),
+                "12345678901234567890123456789012",
+                "PXAT",
+                &at,
+            ],
+        );
     });
-    assert!(Instant::now() < deadline, "loading took {:?}: too slow a machine for this", loading.elapsed());
+    assert!(
+        Instant::now() < deadline,
+        "loading took {:?}: too slow a machine for this",
+        loading.elapsed()
+    );
     let full = client.info("memory", "used_memory").expect("used_memory");
-    let idle_p99_us = p99_until(&mut client, deadline.checked_sub(Duration::from_millis(100)).expect("later"), 3000);
+    let idle_p99_us = p99_until(
+        &mut client,
+        deadline
+            .checked_sub(Duration::from_millis(100))
+            .expect("later"),
+        3000,
+    );
     let mut latencies = Vec::new();
     let mut watcher = server.client();
     let mut gone_after_s = f64::NAN;
@@ -109,7 +163,11 @@ fn mass_expiry(binary: &Path, keys: usize) -> Round {
             break;
         }
     }
-    Round { gone_after_s, idle_p99_us, expiry_p99_us: p99(latencies) }
+    Round {
+        gone_after_s,
+        idle_p99_us,
+        expiry_p99_us: p99(latencies),
+    }
 }
 
 /// The last requests before a moment.
@@ -129,7 +187,10 @@ fn timed(client: &mut Client) -> f64 {
 
 fn p99(mut latencies: Vec<f64>) -> f64 {
     latencies.sort_by(f64::total_cmp);
-    latencies.get(latencies.len() * 99 / 100).copied().unwrap_or(f64::NAN)
+    latencies
+        .get(latencies.len() * 99 / 100)
+        .copied()
+        .unwrap_or(f64::NAN)
 }
 
 /// Keys with times spread over five seconds, and what basalt itself says of the lag.
@@ -141,15 +202,24 @@ fn lag(binary: &Path, keys: usize) -> String {
         let at = (base + (index as u64 * 7919) % 5000).to_string();
         process::encode_into(out, &["SET", &support::load::key(index), "v", "PXAT", &at]);
     });
-    std::thread::sleep(Duration::from_millis((base + 7000).saturating_sub(now_ms())));
+    std::thread::sleep(Duration::from_millis(
+        (base + 7000).saturating_sub(now_ms()),
+    ));
     let left = client.ask(&["DBSIZE"]);
     match client.info("stats", "basalt_expiry_lag_p99_usec") {
-        Some(lag) => format!("Lag from deadline to deletion with {keys} volatile keys: p99 {:.1} ms ({left} keys left).", lag / 1000.0),
-        None => format!("{left} of {keys} volatile keys left 2 s after the last deadline (this server reports no lag)."),
+        Some(lag) => format!(
+            "Lag from deadline to deletion with {keys} volatile keys: p99 {:.1} ms ({left} keys left).",
+            lag / 1000.0
+        ),
+        None => format!(
+            "{left} of {keys} volatile keys left 2 s after the last deadline (this server reports no lag)."
+        ),
     }
 }
 
 fn now_ms() -> u64 {
     let now = std::time::SystemTime::now();
-    now.duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_millis() as u64
+    now.duration_since(std::time::UNIX_EPOCH)
+        .expect("after 1970")
+        .as_millis() as u64
 }

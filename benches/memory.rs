@@ -31,21 +31,39 @@ fn main() {
     }
     let value = |name: &str, default: &str| {
         let at = arguments.iter().position(|word| word == name);
-        at.and_then(|at| arguments.get(at + 1)).map_or(default, String::as_str).to_owned()
+        at.and_then(|at| arguments.get(at + 1))
+            .map_or(default, String::as_str)
+            .to_owned()
     };
     let quick = arguments.iter().any(|word| word == "--quick");
     let numbers = |text: String| -> Vec<usize> {
-        text.split(',').map(|word| word.parse().expect("numbers parted by commas")).collect()
+        text.split(',')
+            .map(|word| word.parse().expect("numbers parted by commas"))
+            .collect()
     };
-    let counts = numbers(value("--keys", if quick { "200000" } else { "1000000,5000000" }));
-    let sizes = numbers(value("--values", if quick { "8,32" } else { "8,32,100,1000" }));
+    let counts = numbers(value(
+        "--keys",
+        if quick { "200000" } else { "1000000,5000000" },
+    ));
+    let sizes = numbers(value(
+        "--values",
+        if quick { "8,32" } else { "8,32,100,1000" },
+    ));
     let told = value("--basalt", "");
     let basalt = process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()));
     let redis = PathBuf::from(value("--redis", "redis-server"));
     let shards = value("--shards", "");
-    let own = if shards.is_empty() { Vec::new() } else { vec!["--shards".to_owned(), shards] };
+    let own = if shards.is_empty() {
+        Vec::new()
+    } else {
+        vec!["--shards".to_owned(), shards]
+    };
 
-    let mut out = format!("{}; {}; keys of 16 bytes; bytes a key over payload.\n\n", process::machine(), process::date());
+    let mut out = format!(
+        "{}; {}; keys of 16 bytes; bytes a key over payload.\n\n",
+        process::machine(),
+        process::date()
+    );
     out += "| keys | value | TTL | basalt used | redis used | ratio | basalt RSS | redis RSS | ratio |\n";
     out += "|---|---|---|---|---|---|---|---|---|\n";
     for &keys in &counts {
@@ -76,7 +94,10 @@ fn main() {
     {
         println!("{out}");
     }
-    let dir = value("--out", concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"));
+    let dir = value(
+        "--out",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
+    );
     std::fs::create_dir_all(&dir).expect("the output folder");
     std::fs::write(Path::new(&dir).join("memory.md"), out).expect("write the table");
 }
@@ -110,6 +131,9 @@ fn cost(binary: &Path, arguments: &[String], keys: usize, size: usize, ttl: bool
 fn reading(server: &Process) -> (f64, f64) {
     // Background work such as growing a table may still go on.
     std::thread::sleep(std::time::Duration::from_millis(500));
-    let used = server.client().info("memory", "used_memory").expect("used_memory");
+    let used = server
+        .client()
+        .info("memory", "used_memory")
+        .expect("used_memory");
     (used, process::resident_bytes(server.pid()) as f64)
 }

@@ -12,27 +12,79 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("engine", &["base", "structures"]),
     ("client", &["base", "resp"]),
     ("config", &["base"]),
-    ("command", &["base", "resp", "structures", "engine", "client", "config"]),
+    (
+        "command",
+        &["base", "resp", "structures", "engine", "client", "config"],
+    ),
     // Counters may be imported anywhere above the engine; the exporter reads the command table for its labels.
-    ("telemetry", &["base", "client", "command", "config", "engine", "structures"]),
-    ("shard", &["base", "resp", "structures", "engine", "client", "config", "command", "telemetry"]),
+    (
+        "telemetry",
+        &[
+            "base",
+            "client",
+            "command",
+            "config",
+            "engine",
+            "structures",
+        ],
+    ),
+    (
+        "shard",
+        &[
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "client",
+            "config",
+            "command",
+            "telemetry",
+        ],
+    ),
     (
         "session",
-        &["base", "resp", "structures", "engine", "client", "config", "command", "shard", "telemetry"],
+        &[
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "client",
+            "config",
+            "command",
+            "shard",
+            "telemetry",
+        ],
     ),
-    ("net", &["base", "resp", "client", "config", "session", "shard", "telemetry"]),
+    (
+        "net",
+        &[
+            "base",
+            "resp",
+            "client",
+            "config",
+            "session",
+            "shard",
+            "telemetry",
+        ],
+    ),
     (
         "server",
         &[
-            "base", "resp", "structures", "engine", "client", "config", "command", "shard", "session", "net",
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "client",
+            "config",
+            "command",
+            "shard",
+            "session",
+            "net",
             "telemetry",
         ],
     ),
     ("main", &["config", "server"]),
-    (
-        "lib",
-        &["structures"],
-    ),
+    ("lib", &["structures"]),
 ];
 
 /// Modules that know no runtime, no thread, no lock, no socket, no file and no clock.
@@ -56,7 +108,14 @@ const IMPURE_WORDS: &[&str] = &[
 /// Folders and files where `unsafe` may stand; the allocator's counter lives in structures too.
 const UNSAFE_HOMES: &[&str] = &["src/structures/", "src/shard/ownership"];
 
-const LEFTOVERS: &[&str] = &["todo!", "unimplemented!", "FIXME", "XXX", "dbg!", "#[ignore"];
+const LEFTOVERS: &[&str] = &[
+    "todo!",
+    "unimplemented!",
+    "FIXME",
+    "XXX",
+    "dbg!",
+    "#[ignore",
+];
 
 const LINES_MAX: usize = 900;
 
@@ -68,7 +127,10 @@ struct File {
 
 impl File {
     fn of(path: &str, text: &str) -> File {
-        File { path: path.to_owned(), text: text.to_owned() }
+        File {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        }
     }
 
     /// `src/engine/value/string.rs` belongs to `engine`, `src/main.rs` to `main`.
@@ -81,10 +143,21 @@ impl File {
     /// Lines without comments, and without what follows `#[cfg(test)]` on an inline module: tests may use what the
     /// code beside them may not. Numbered from 1.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
-        let tests = self.text.lines().collect::<Vec<_>>().windows(2).position(|pair| {
-            pair[0].trim() == "#[cfg(test)]" && pair[1].trim_start().starts_with("mod ") && pair[1].contains('{')
-        });
-        let end = if self.is_test() { 0 } else { tests.unwrap_or(usize::MAX) };
+        let tests = self
+            .text
+            .lines()
+            .collect::<Vec<_>>()
+            .windows(2)
+            .position(|pair| {
+                pair[0].trim() == "#[cfg(test)]"
+                    && pair[1].trim_start().starts_with("mod ")
+                    && pair[1].contains('{')
+            });
+        let end = if self.is_test() {
+            0
+        } else {
+            tests.unwrap_or(usize::MAX)
+        };
         self.text
             .lines()
             .enumerate()
@@ -100,16 +173,24 @@ impl File {
 type Rule = fn(&File) -> Vec<String>;
 
 fn imports_follow_the_map(file: &File) -> Vec<String> {
-    let Some(module) = file.top_module() else { return Vec::new() };
+    let Some(module) = file.top_module() else {
+        return Vec::new();
+    };
     let Some((_, allowed)) = MAY_IMPORT.iter().find(|(name, _)| *name == module) else {
-        return vec![format!("{}: module {module} is not on the map in tests/tidy.rs", file.path)];
+        return vec![format!(
+            "{}: module {module} is not on the map in tests/tidy.rs",
+            file.path
+        )];
     };
     let mut wrong = Vec::new();
     for (number, line) in file.code() {
         for named in named_modules(line) {
             let is_known = MAY_IMPORT.iter().any(|(name, _)| *name == named);
             if is_known && named != module && !allowed.contains(&named) {
-                wrong.push(format!("{}:{number}: {module} may not import {named}", file.path));
+                wrong.push(format!(
+                    "{}:{number}: {module} may not import {named}",
+                    file.path
+                ));
             }
         }
     }
@@ -124,9 +205,15 @@ fn named_modules(line: &str) -> Vec<&str> {
             let rest = &line[at + prefix.len()..];
             if let Some(group) = rest.strip_prefix('{') {
                 let group = group.split('}').next().unwrap_or("");
-                found.extend(group.split(',').map(|item| item.trim().split("::").next().unwrap_or("")));
+                found.extend(
+                    group
+                        .split(',')
+                        .map(|item| item.trim().split("::").next().unwrap_or("")),
+                );
             } else {
-                let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+                let end = rest
+                    .find(|c: char| !c.is_alphanumeric() && c != '_')
+                    .unwrap_or(rest.len());
                 found.push(&rest[..end]);
             }
         }
@@ -135,7 +222,10 @@ fn named_modules(line: &str) -> Vec<&str> {
 }
 
 fn the_lower_half_is_pure(file: &File) -> Vec<String> {
-    if !file.top_module().is_some_and(|module| PURE.contains(&module)) {
+    if !file
+        .top_module()
+        .is_some_and(|module| PURE.contains(&module))
+    {
         return Vec::new();
     }
     let mut wrong = Vec::new();
@@ -166,7 +256,8 @@ fn has_word(line: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back().is_some_and(is_part);
-        let after = word.ends_with(is_part) && line[at + word.len()..].chars().next().is_some_and(is_part);
+        let after =
+            word.ends_with(is_part) && line[at + word.len()..].chars().next().is_some_and(is_part);
         !before && !after
     })
 }
@@ -183,7 +274,10 @@ fn files_are_short(file: &File) -> Vec<String> {
     if lines <= LINES_MAX {
         return Vec::new();
     }
-    vec![format!("{}: {lines} lines; {LINES_MAX} at most, then a folder", file.path)]
+    vec![format!(
+        "{}: {lines} lines; {LINES_MAX} at most, then a folder",
+        file.path
+    )]
 }
 
 fn unsafe_stays_at_home(file: &File) -> Vec<String> {
@@ -193,11 +287,22 @@ fn unsafe_stays_at_home(file: &File) -> Vec<String> {
     let mut wrong = Vec::new();
     for (index, line) in file.text.lines().enumerate() {
         let line = line.split("//").next().unwrap_or("");
-        if ["unsafe {", "unsafe fn", "unsafe impl", "unsafe trait", "expect(unsafe_code", "allow(unsafe_code"]
-            .iter()
-            .any(|form| has_word(line, form))
+        if [
+            "unsafe {",
+            "unsafe fn",
+            "unsafe impl",
+            "unsafe trait",
+            "expect(unsafe_code",
+            "allow(unsafe_code",
+        ]
+        .iter()
+        .any(|form| has_word(line, form))
         {
-            wrong.push(format!("{}:{}: unsafe away from home", file.path, index + 1));
+            wrong.push(format!(
+                "{}:{}: unsafe away from home",
+                file.path,
+                index + 1
+            ));
         }
     }
     wrong
@@ -211,8 +316,14 @@ fn rules() -> Vec<(&'static str, Rule, Vec<File>)> {
             imports_follow_the_map,
             vec![
                 File::of("src/resp/request.rs", "//! x\nuse crate::command::table;\n"),
-                File::of("src/structures/table/mod.rs", "//! x\nfn f() { crate::engine::db::new(); }\n"),
-                File::of("src/engine/db.rs", "//! x\nuse crate::{base::hash, shard::route};\n"),
+                File::of(
+                    "src/structures/table/mod.rs",
+                    "//! x\nfn f() { crate::engine::db::new(); }\n",
+                ),
+                File::of(
+                    "src/engine/db.rs",
+                    "//! x\nuse crate::{base::hash, shard::route};\n",
+                ),
                 File::of("src/main.rs", "//! x\nuse basalt::engine;\n"),
                 File::of("src/surprise.rs", "//! x\n"),
             ],
@@ -224,16 +335,30 @@ fn rules() -> Vec<(&'static str, Rule, Vec<File>)> {
                 File::of("src/engine/db.rs", "//! x\nuse std::time::Instant;\n"),
                 File::of("src/command/string.rs", "//! x\nuse std::sync::Mutex;\n"),
                 File::of("src/base/clock.rs", "//! x\nuse tokio::time;\n"),
-                File::of("src/resp/reply.rs", "//! x\nfn f() { std::thread::yield_now() }\n"),
+                File::of(
+                    "src/resp/reply.rs",
+                    "//! x\nfn f() { std::thread::yield_now() }\n",
+                ),
             ],
         ),
         (
             "leftovers",
             nothing_is_left_over,
-            LEFTOVERS.iter().map(|word| File::of("src/net/mod.rs", &format!("//! x\n{word}(x)]\n"))).collect(),
+            LEFTOVERS
+                .iter()
+                .map(|word| File::of("src/net/mod.rs", &format!("//! x\n{word}(x)]\n")))
+                .collect(),
         ),
-        ("header", files_begin_with_what_they_are, vec![File::of("src/net/mod.rs", "use std::io;\n")]),
-        ("length", files_are_short, vec![File::of("src/net/mod.rs", &"//! x\n".repeat(LINES_MAX + 1))]),
+        (
+            "header",
+            files_begin_with_what_they_are,
+            vec![File::of("src/net/mod.rs", "use std::io;\n")],
+        ),
+        (
+            "length",
+            files_are_short,
+            vec![File::of("src/net/mod.rs", &"//! x\n".repeat(LINES_MAX + 1))],
+        ),
         (
             "unsafe",
             unsafe_stays_at_home,
@@ -249,10 +374,22 @@ fn rules() -> Vec<(&'static str, Rule, Vec<File>)> {
 fn every_rule_flags_what_it_must() {
     for (name, rule, canaries) in rules() {
         for canary in canaries {
-            assert!(!rule(&canary).is_empty(), "rule {name} passes {:?} in {}", canary.text, canary.path);
+            assert!(
+                !rule(&canary).is_empty(),
+                "rule {name} passes {:?} in {}",
+                canary.text,
+                canary.path
+            );
         }
-        let clean = File::of("src/shard/route.rs", "//! Fine.\n\nuse crate::base::hash;\n// unsafe { todo }\n");
-        assert_eq!(rule(&clean), Vec::<String>::new(), "rule {name} flags a clean file");
+        let clean = File::of(
+            "src/shard/route.rs",
+            "//! Fine.\n\nuse crate::base::hash;\n// unsafe { todo }\n",
+        );
+        assert_eq!(
+            rule(&clean),
+            Vec::<String>::new(),
+            "rule {name} flags a clean file"
+        );
     }
 }
 
@@ -267,17 +404,28 @@ fn the_source_is_tidy() {
     let mut wrong = Vec::new();
     for path in files {
         let text = std::fs::read_to_string(&path).expect("a source file");
-        let path = path.strip_prefix(root).expect("inside").to_string_lossy().replace('\\', "/");
+        let path = path
+            .strip_prefix(root)
+            .expect("inside")
+            .to_string_lossy()
+            .replace('\\', "/");
         let file = File { path, text };
         for (_, rule, _) in rules() {
             wrong.extend(rule(&file));
         }
     }
-    assert!(wrong.is_empty(), "{} findings:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} findings:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
     for entry in entries.flatten() {
         let path = entry.path();
         if path.is_dir() {

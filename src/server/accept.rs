@@ -17,7 +17,7 @@ use crate::net::stream::Stream;
 use crate::net::{connection, listener};
 use crate::session::Session;
 use crate::session::service::Service;
-use crate::telemetry::clock;
+use crate::telemetry::{clock, exporter};
 
 /// A listening socket.
 pub(super) enum Listener {
@@ -60,6 +60,36 @@ pub(super) fn open_unix(config: &Config) -> Result<Vec<Listener>, String> {
         Ok(socket) => Ok(vec![Listener::Unix(socket)]),
         Err(error) => Err(format!("Failed opening Unix socket: bind: {error}")),
     }
+}
+
+/// Opens the metrics endpoint. A server whose metrics can not be served still serves its clients.
+pub(super) fn metrics(config: &Config, service: &Arc<Service>) -> Option<exporter::Handle> {
+    let mut listeners = Vec::new();
+    for address in &config.metrics_bind {
+        if config.metrics_port == 0 {
+            return None;
+        }
+        let (name, optional) = match address.strip_prefix('-') {
+            Some(name) => (name, true),
+            None => (address.as_str(), false),
+        };
+        let opened = listener::tcp(name, config.metrics_port, config.tcp_backlog as i32)
+            .and_then(TcpListener::into_std);
+        match opened {
+            Ok(listener) => listeners.push(listener),
+            Err(error) if optional && error.kind() != io::ErrorKind::AddrInUse => {}
+            Err(error) => tracing::warn!(
+                "Warning: no metrics on {name}:{}: {error}",
+                config.metrics_port
+            ),
+        }
+    }
+    if listeners.is_empty() {
+        return None;
+    }
+    exporter::start(listeners, Arc::clone(service))
+        .inspect_err(|error| tracing::warn!("Warning: no metrics: {error}"))
+        .ok()
 }
 
 /// Accepts until the server stops.

@@ -1,6 +1,7 @@
 //! Composition root: builds shards, registries and listeners; starts and stops them in order.
 
 mod accept;
+mod announce;
 mod background;
 mod host;
 mod listening;
@@ -17,11 +18,10 @@ use crate::client::registry::Registry;
 use crate::command::context::Server;
 use crate::config::{Config, Startup};
 use crate::engine::Engine;
-use crate::net;
 use crate::session::service::{Pause, Service};
 use crate::shard::Shards;
 use crate::shard::route::Router;
-use crate::telemetry::{Telemetry, exporter, log};
+use crate::telemetry::{Telemetry, log};
 use host::Host;
 use listening::Listening;
 use runtime::Runtimes;
@@ -39,9 +39,7 @@ pub fn run(startup: Startup) -> i32 {
         eprintln!("Can't open the log file: {error}");
         return 1;
     }
-    for warning in &startup.warnings {
-        tracing::warn!("{warning}");
-    }
+    announce::starting(&config, startup.file.as_deref(), &startup.warnings);
     raise_descriptor_limit(&mut config);
     let config = Arc::new(config);
     let cores = std::thread::available_parallelism().map_or(CORES_FALLBACK, usize::from);
@@ -63,36 +61,27 @@ pub fn run(startup: Startup) -> i32 {
     let host = Arc::new(Host::new(Arc::clone(&service), startup.file, listening));
     let server: Arc<dyn Server> = Arc::clone(&host) as _;
     assert!(service.server.set(server).is_ok(), "the server is set once");
-    tracing::info!(
-        "PID: {}, basalt {}, port {}, {} shards, {thread_count} threads",
-        std::process::id(),
-        env!("CARGO_PKG_VERSION"),
-        config.port,
-        service.shards.len(),
-    );
     background::start_workers(&service, &runtimes);
     let background = background::start(Arc::clone(&service), stopped.clone());
-    let _metrics = start_metrics(&config, &service);
+    let metrics = {
+        let _registers_here = runtimes.main().enter();
+        accept::metrics(&config, &service)
+    };
     write_pidfile(&config.pidfile);
-    tracing::info!("Server initialized");
     if let Err(text) = host.listening.start(&config) {
         tracing::error!("{text}");
         return 1;
     }
-    if config.port != 0 {
-        tracing::info!("Ready to accept connections tcp");
-    }
-    if !config.unixsocket.is_empty() {
-        tracing::info!("Ready to accept connections unix");
-    }
+    announce::ready(&config);
     service.telemetry.set_ready(true);
     runtimes.block_on(background::until_stopped(stop, stopped));
     service.telemetry.set_ready(false);
+    drop(metrics);
     background
         .join()
         .expect("the background thread does not panic");
     remove_files(&config);
-    tracing::warn!("basalt is now ready to exit, bye bye...");
+    announce::stopped();
     0
 }
 
@@ -143,26 +132,6 @@ fn descriptors(wanted: u64) -> Result<(), u64> {
             Err(granted)
         }
     })
-}
-
-/// The metrics and health endpoint. A port that is taken, as by a second server on this machine, is worth a warning
-/// only: the cache does not depend on being watched.
-fn start_metrics(config: &Config, service: &Arc<Service>) -> Option<exporter::Handle> {
-    if config.metrics_port == 0 {
-        return None;
-    }
-    let mut addresses = Vec::new();
-    for address in &config.metrics_bind {
-        let name = address.strip_prefix('-').unwrap_or(address);
-        addresses.extend(net::listener::resolve(name, config.metrics_port));
-    }
-    match exporter::start(&addresses, Arc::clone(service)) {
-        Ok(handle) => Some(handle),
-        Err(error) => {
-            tracing::warn!("No metrics on port {}: {error}", config.metrics_port);
-            None
-        }
-    }
 }
 
 fn write_pidfile(path: &str) {

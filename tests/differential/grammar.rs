@@ -26,11 +26,17 @@ pub(crate) const FAMILIES: &[Family] = &[
                 8,
                 "SET {key} {value} [NX|XX] [GET] [EX {seconds}|PX {millis}|EXAT {at}|PXAT {at_ms}|KEEPTTL]",
             ),
-            (3, "SET {key} {value} [EX {seconds}|KEEPTTL|GET] [GET|NX|PX {millis}|KEEPTTL] [XX|NX|{junk}]"),
+            (
+                3,
+                "SET {key} {value} [EX {seconds}|KEEPTTL|GET] [GET|NX|PX {millis}|KEEPTTL] [XX|NX|{junk}]",
+            ),
             (8, "GET {key}"),
             (2, "GETSET {key} {value}"),
             (2, "GETDEL {key}"),
-            (3, "GETEX {key} [EX {seconds}|PX {millis}|EXAT {at}|PXAT {at_ms}|PERSIST|{junk}]"),
+            (
+                3,
+                "GETEX {key} [EX {seconds}|PX {millis}|EXAT {at}|PXAT {at_ms}|PERSIST|{junk}]",
+            ),
             (2, "GETRANGE {key} {index} {index}"),
             (1, "SUBSTR {key} {index} {index}"),
             (3, "SETRANGE {key} {offset} {value}"),
@@ -47,7 +53,10 @@ pub(crate) const FAMILIES: &[Family] = &[
             (4, "MGET {key}*"),
             (4, "MSET ({key} {value})*"),
             (2, "MSETNX ({key} {value})*"),
-            (2, "LCS {key} {key} [LEN|IDX] [MINMATCHLEN {small}] [WITHMATCHLEN|{junk}]"),
+            (
+                2,
+                "LCS {key} {key} [LEN|IDX] [MINMATCHLEN {small}] [WITHMATCHLEN|{junk}]",
+            ),
         ],
     ),
     (
@@ -64,7 +73,10 @@ pub(crate) const FAMILIES: &[Family] = &[
                 "BITFIELD {key} (GET {field} {field_offset}|SET {field} {field_offset} {integer}|\
                  INCRBY {field} {field_offset} {integer}|OVERFLOW (WRAP|SAT|FAIL|{junk}))*",
             ),
-            (2, "BITFIELD_RO {key} (GET {field} {field_offset}|SET {field} {field_offset} 1)*"),
+            (
+                2,
+                "BITFIELD_RO {key} (GET {field} {field_offset}|SET {field} {field_offset} 1)*",
+            ),
         ],
     ),
     (
@@ -82,7 +94,10 @@ pub(crate) const FAMILIES: &[Family] = &[
             (2, "KEYS {pattern}"),
             (1, "RANDOMKEY"),
             (3, "DBSIZE"),
-            (2, "@WALK [MATCH {pattern}] [COUNT {small}] [TYPE (string|list|nosuch)]"),
+            (
+                2,
+                "@WALK [MATCH {pattern}] [COUNT {small}] [TYPE (string|list|nosuch)]",
+            ),
             (2, "OBJECT (ENCODING|REFCOUNT) {key}"),
             (1, "OBJECT {junk} {key}"),
             (1, "DEBUG DIGEST-VALUE {key}*"),
@@ -111,7 +126,10 @@ pub(crate) const FAMILIES: &[Family] = &[
             (1, "(FLUSHDB|FLUSHALL) [SYNC|ASYNC|{junk}]"),
             (1, "WAIT 0 {small}"),
             (1, "{junk} {key}*"),
-            (1, "COMMAND (GETKEYS|GETKEYSANDFLAGS) (SET {key} v|MSET {key} v|GET {key}|BITOP AND {key} {key}|{junk} x)"),
+            (
+                1,
+                "COMMAND (GETKEYS|GETKEYSANDFLAGS) (SET {key} v|MSET {key} v|GET {key}|BITOP AND {key} {key}|{junk} x)",
+            ),
         ],
     ),
 ];
@@ -122,7 +140,10 @@ pub(crate) fn command(draw: &mut Draw, families: &[u32]) -> Vec<Vec<u8>> {
     let weights: Vec<u32> = family.iter().map(|(weight, _)| *weight).collect();
     let row = family[draw.weighted(&weights)].1;
     let mut words = Vec::new();
-    let mut notation = Notation { text: row.as_bytes(), at: 0 };
+    let mut notation = Notation {
+        text: row.as_bytes(),
+        at: 0,
+    };
     notation.sequence(draw, &mut words, true);
     assert_eq!(notation.at, row.len(), "the whole row is read: {row}");
     spoil(draw, &mut words);
@@ -140,12 +161,23 @@ fn spoil(draw: &mut Draw, words: &mut Vec<Vec<u8>>) {
         2 if words.len() > 1 => {
             let at = 1 + draw.below(words.len() - 1);
             // A short time to live must not come about by chance, nor a string of half a gibibyte.
-            words[at] = [b"abc".as_slice(), b"", b" 1", b"1.5", b"-1", b"18446744073709551616"][draw.below(6)].to_vec();
+            words[at] = [
+                b"abc".as_slice(),
+                b"",
+                b" 1",
+                b"1.5",
+                b"-1",
+                b"18446744073709551616",
+            ][draw.below(6)]
+            .to_vec();
         }
         3 => words[0].make_ascii_lowercase(),
-        4 => words.iter_mut().filter(|word| word.iter().all(u8::is_ascii_uppercase)).for_each(|word| {
-            word.make_ascii_lowercase();
-        }),
+        4 => words
+            .iter_mut()
+            .filter(|word| word.iter().all(u8::is_ascii_uppercase))
+            .for_each(|word| {
+                word.make_ascii_lowercase();
+            }),
         _ => {}
     }
 }
@@ -233,12 +265,29 @@ impl Notation<'_> {
 
     fn find(&self, is_end: impl Fn(u8) -> bool) -> usize {
         let rest = &self.text[self.at..];
-        self.at + rest.iter().position(|&byte| is_end(byte)).unwrap_or(rest.len())
+        self.at
+            + rest
+                .iter()
+                .position(|&byte| is_end(byte))
+                .unwrap_or(rest.len())
     }
 }
 
-const KEYS: &[&str] = &["a", "b", "c", "d", "{t}e", "{t}f", "g{t}", "key:with spaces", "", "\0\n\r"];
-const PATTERNS: &[&str] = &["*", "?", "a", "[a-c]", "*{t}*", "[^a]", "\\a", "k*s", "none*", "[", "a**b", ""];
+const KEYS: &[&str] = &[
+    "a",
+    "b",
+    "c",
+    "d",
+    "{t}e",
+    "{t}f",
+    "g{t}",
+    "key:with spaces",
+    "",
+    "\0\n\r",
+];
+const PATTERNS: &[&str] = &[
+    "*", "?", "a", "[a-c]", "*{t}*", "[^a]", "\\a", "k*s", "none*", "[", "a**b", "",
+];
 const JUNK: &[&str] = &["BAD", "", "NX", "0", "nosuch\r\ncommand", "GETX", "WITH"];
 const SMALL: &[&str] = &["0", "1", "2", "3", "10", "100", "-1"];
 
@@ -246,8 +295,21 @@ const SMALL: &[&str] = &["0", "1", "2", "3", "10", "100", "-1"];
 fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
     let pick = |draw: &mut Draw, pool: &[&str]| pool[draw.below(pool.len())].as_bytes().to_vec();
     let edges = [
-        "0", "1", "-1", "7", "100", "-100", "255", "256", "9223372036854775807", "-9223372036854775808",
-        "9223372036854775808", "4611686018427387904", "-9223372036854775807", "10000", "1000000",
+        "0",
+        "1",
+        "-1",
+        "7",
+        "100",
+        "-100",
+        "255",
+        "256",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "9223372036854775808",
+        "4611686018427387904",
+        "-9223372036854775807",
+        "10000",
+        "1000000",
     ];
     match kind {
         "key" => pick(draw, KEYS),
@@ -255,20 +317,58 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
         "junk" => pick(draw, JUNK),
         "small" => pick(draw, SMALL),
         "bit" => pick(draw, &["0", "1", "0", "1", "0", "1", "2", "-1", "x"]),
-        "db" => pick(draw, &["0", "1", "2", "0", "1", "2", "0", "1", "2", "16", "-1", "x"]),
-        "integer" if draw.below(2) == 0 => (draw.below(2000) as i64 - 1000).to_string().into_bytes(),
+        "db" => pick(
+            draw,
+            &["0", "1", "2", "0", "1", "2", "0", "1", "2", "16", "-1", "x"],
+        ),
+        "integer" if draw.below(2) == 0 => {
+            (draw.below(2000) as i64 - 1000).to_string().into_bytes()
+        }
         "integer" => pick(draw, &edges),
         "float" => pick(
             draw,
             &[
-                "0", "1", "-1.5", "0.1", "3.0e3", "1e-7", "1e17", "-0.0", "5e-1", "100.25", "inf", "nan", "1e400",
-                "abc", " 1", "1 ", "0x1p3", "123456789.987654321",
+                "0",
+                "1",
+                "-1.5",
+                "0.1",
+                "3.0e3",
+                "1e-7",
+                "1e17",
+                "-0.0",
+                "5e-1",
+                "100.25",
+                "inf",
+                "nan",
+                "1e400",
+                "abc",
+                " 1",
+                "1 ",
+                "0x1p3",
+                "123456789.987654321",
             ],
         ),
         "index" => (draw.below(30) as i64 - 15).to_string().into_bytes(),
-        "offset" => pick(draw, &["0", "1", "5", "10", "40", "100", "1000", "-1", "536870912", "99999999999"]),
+        "offset" => pick(
+            draw,
+            &[
+                "0",
+                "1",
+                "5",
+                "10",
+                "40",
+                "100",
+                "1000",
+                "-1",
+                "536870912",
+                "99999999999",
+            ],
+        ),
         "bit_offset" if draw.below(4) > 0 => draw.below(200).to_string().into_bytes(),
-        "bit_offset" => pick(draw, &["0", "7", "8", "1000", "9999", "-1", "4294967296", "x"]),
+        "bit_offset" => pick(
+            draw,
+            &["0", "7", "8", "1000", "9999", "-1", "4294967296", "x"],
+        ),
         "field" if draw.below(8) > 0 => {
             let sign = if draw.below(2) == 0 { 'u' } else { 'i' };
             format!("{sign}{}", 1 + draw.below(63)).into_bytes()
@@ -279,30 +379,81 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
             format!("{mark}{}", draw.below(40)).into_bytes()
         }
         "field_offset" => pick(draw, &["-1", "#-1", "x", "4294967296", "#99999999999"]),
-        "seconds" if draw.below(10) == 0 => pick(draw, &["0", "-1", "x", "1.5", "9223372036854775807", ""]),
+        "seconds" if draw.below(10) == 0 => {
+            pick(draw, &["0", "-1", "x", "1.5", "9223372036854775807", ""])
+        }
         "seconds" => (10_000 + draw.below(1_000_000)).to_string().into_bytes(),
         "millis" if draw.below(10) == 0 => pick(draw, &["0", "-5", "x", "9223372036854775807"]),
-        "millis" => (10_000_000 + draw.below(1_000_000_000)).to_string().into_bytes(),
-        "bad_time" => {
-            pick(draw, &["0", "-1", "x", "", "1.5", "9223372036854775807", "-9223372036854775808", "9223372036854776"])
-        }
+        "millis" => (10_000_000 + draw.below(1_000_000_000))
+            .to_string()
+            .into_bytes(),
+        "bad_time" => pick(
+            draw,
+            &[
+                "0",
+                "-1",
+                "x",
+                "",
+                "1.5",
+                "9223372036854775807",
+                "-9223372036854775808",
+                "9223372036854776",
+            ],
+        ),
         // For comparisons (GT, LT) drawn so widely that two relative times never lie within the servers' skew.
-        "wide" => (10_000_000_u64 + draw.below(3_000_000_000) as u64 * 100).to_string().into_bytes(),
+        "wide" => (10_000_000_u64 + draw.below(3_000_000_000) as u64 * 100)
+            .to_string()
+            .into_bytes(),
         "at" => pick(
             draw,
-            &["4102444800", "4102444801", "4102444900", "5102444800", "1", "0", "-1", "9223372036854775807", "x"],
+            &[
+                "4102444800",
+                "4102444801",
+                "4102444900",
+                "5102444800",
+                "1",
+                "0",
+                "-1",
+                "9223372036854775807",
+                "x",
+            ],
         ),
         "at_ms" => pick(
             draw,
-            &["4102444800000", "4102444800001", "4102444900500", "5102444800999", "1", "0", "-1", "x"],
+            &[
+                "4102444800000",
+                "4102444800001",
+                "4102444900500",
+                "5102444800999",
+                "1",
+                "0",
+                "-1",
+                "x",
+            ],
         ),
         "value" => match draw.below(8) {
             0 | 1 => (draw.below(30) as i64 - 10).to_string().into_bytes(),
             2 => pick(draw, &edges),
-            3 => pick(draw, &["1.5", "-0", "3.0e3", " 1", "1 ", "01", "0.1", "1e3", "+1", "inf"]),
+            3 => pick(
+                draw,
+                &[
+                    "1.5", "-0", "3.0e3", " 1", "1 ", "01", "0.1", "1e3", "+1", "inf",
+                ],
+            ),
             4 => vec![b'x'; [1, 10, 43, 44, 45, 64, 100, 300][draw.below(8)]],
             5 => (0..draw.below(20)).map(|_| draw.below(256) as u8).collect(),
-            _ => pick(draw, &["", "foo", "bar", "foobar", "hello world", "\0\x01\u{7f}", "a\r\nb"]),
+            _ => pick(
+                draw,
+                &[
+                    "",
+                    "foo",
+                    "bar",
+                    "foobar",
+                    "hello world",
+                    "\0\x01\u{7f}",
+                    "a\r\nb",
+                ],
+            ),
         },
         other => panic!("no pool for {{{other}}}"),
     }
@@ -324,7 +475,10 @@ mod tests {
                 assert!(!words.is_empty(), "a row of {name} without words");
                 first_words.insert(words[0].to_ascii_uppercase());
             }
-            assert!(first_words.len() * 2 >= rows.len(), "few commands of {name} are drawn");
+            assert!(
+                first_words.len() * 2 >= rows.len(),
+                "few commands of {name} are drawn"
+            );
         }
     }
 }

@@ -48,15 +48,26 @@ struct Difference {
 
 #[test]
 fn ours_and_redis_server_answer_alike() {
-    let Some(Oracle(oracle)) = Oracle::start() else { return };
-    let mut pairs: Vec<Pair> = SHARD_COUNTS.iter().map(|&shards| Pair::new(shards, oracle.port)).collect();
+    let Some(Oracle(oracle)) = Oracle::start() else {
+        return;
+    };
+    let mut pairs: Vec<Pair> = SHARD_COUNTS
+        .iter()
+        .map(|&shards| Pair::new(shards, oracle.port))
+        .collect();
     let mut failures = String::new();
     let mut count = 0;
     for path in corpus() {
         let stream = read(&path);
         for pair in &mut pairs {
             if let Some(difference) = pair.differs(&stream) {
-                let _ = writeln!(failures, "corpus {} at {} shards: {}", path.display(), pair.shards, show(&difference));
+                let _ = writeln!(
+                    failures,
+                    "corpus {} at {} shards: {}",
+                    path.display(),
+                    pair.shards,
+                    show(&difference)
+                );
                 count += 1;
             }
         }
@@ -66,14 +77,27 @@ fn ours_and_redis_server_answer_alike() {
     for seed in first..first + number("DIFF_SEEDS", 60) {
         let pair = &mut pairs[(seed % SHARD_COUNTS.len() as u64) as usize];
         let stream = generate(seed);
-        let Some(difference) = pair.differs(&stream) else { continue };
+        let Some(difference) = pair.differs(&stream) else {
+            continue;
+        };
         count += 1;
-        let kind = difference.command.split(' ').next().unwrap_or("").to_ascii_uppercase();
+        let kind = difference
+            .command
+            .split(' ')
+            .next()
+            .unwrap_or("")
+            .to_ascii_uppercase();
         if seen.insert(kind) {
             let small = pair.shrink(stream);
             let difference = pair.differs(&small).unwrap_or(difference);
             let path = write(seed, pair.shards, &small, &difference);
-            let _ = writeln!(failures, "seed {seed} at {} shards: {}\n  written to {}", pair.shards, show(&difference), path.display());
+            let _ = writeln!(
+                failures,
+                "seed {seed} at {} shards: {}\n  written to {}",
+                pair.shards,
+                show(&difference),
+                path.display()
+            );
         }
         if count >= FAILURES_MAX {
             break;
@@ -83,23 +107,36 @@ fn ours_and_redis_server_answer_alike() {
 }
 
 fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
 }
 
 fn show(difference: &Difference) -> String {
-    format!("> {}\n  ours   {}\n  redis  {}", difference.command, difference.ours, difference.theirs)
+    format!(
+        "> {}\n  ours   {}\n  redis  {}",
+        difference.command, difference.ours, difference.theirs
+    )
 }
 
 fn generate(seed: u64) -> Stream {
     let mut draw = Draw::new(seed);
     // Swarm: some families hardly occur in a stream, others are most of it.
-    let mut weights: Vec<u32> = grammar::FAMILIES.iter().map(|_| [0, 1, 4, 16][draw.below(4)]).collect();
+    let mut weights: Vec<u32> = grammar::FAMILIES
+        .iter()
+        .map(|_| [0, 1, 4, 16][draw.below(4)])
+        .collect();
     if let Some(connection) = weights.last_mut() {
         *connection = 1;
     }
     let longest = [1, 1, 8, 30][draw.below(4)];
     (0..40 + draw.below(40))
-        .map(|_| (0..1 + draw.below(longest)).map(|_| grammar::command(&mut draw, &weights)).collect())
+        .map(|_| {
+            (0..1 + draw.below(longest))
+                .map(|_| grammar::command(&mut draw, &weights))
+                .collect()
+        })
         .collect()
 }
 
@@ -112,7 +149,11 @@ struct Pair {
 
 impl Pair {
     fn new(shards: usize, oracle_port: u16) -> Pair {
-        Pair { shards, ours: Server::start(&Options::shards(shards)), oracle_port }
+        Pair {
+            shards,
+            ours: Server::start(&Options::shards(shards)),
+            oracle_port,
+        }
     }
 
     /// Runs a stream on both, from empty.
@@ -123,7 +164,10 @@ impl Pair {
         let mut ours = fresh(self.ours.port);
         let mut theirs = fresh(self.oracle_port);
         for batch in stream {
-            for difference in [batch_differs(&mut ours, &mut theirs, batch)].into_iter().flatten() {
+            for difference in [batch_differs(&mut ours, &mut theirs, batch)]
+                .into_iter()
+                .flatten()
+            {
                 return Some(difference);
             }
         }
@@ -139,7 +183,11 @@ impl Pair {
                 let mut smaller = stream.clone();
                 smaller.drain(at..(at + step).min(stream.len()));
                 runs += 1;
-                if self.differs(&smaller).is_some() { stream = smaller } else { at += step }
+                if self.differs(&smaller).is_some() {
+                    stream = smaller
+                } else {
+                    at += step
+                }
             }
             step /= 2;
         }
@@ -150,7 +198,11 @@ impl Pair {
                 let mut smaller = stream.clone();
                 smaller[batch].remove(at);
                 runs += 1;
-                if self.differs(&smaller).is_some() { stream = smaller } else { at += 1 }
+                if self.differs(&smaller).is_some() {
+                    stream = smaller
+                } else {
+                    at += 1
+                }
             }
             batch += 1;
         }
@@ -160,7 +212,9 @@ impl Pair {
 
 fn fresh(port: u16) -> Raw {
     let mut raw = Raw::connect(port);
-    raw.stream().set_read_timeout(Some(Duration::from_secs(10))).expect("a time-out");
+    raw.stream()
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .expect("a time-out");
     raw.call("FLUSHALL");
     raw
 }
@@ -169,7 +223,10 @@ fn batch_differs(ours: &mut Raw, theirs: &mut Raw, batch: &[Words]) -> Option<Di
     let mut at = 0;
     while at < batch.len() {
         // A walk is many commands; those around it go in one write each.
-        let end = batch[at..].iter().position(|words| is_walk(words)).map_or(batch.len(), |next| at + next);
+        let end = batch[at..]
+            .iter()
+            .position(|words| is_walk(words))
+            .map_or(batch.len(), |next| at + next);
         if end == at {
             let (ours, theirs) = (walk(ours, &batch[at]), walk(theirs, &batch[at]));
             if ours != theirs {
@@ -196,11 +253,16 @@ fn batch_differs(ours: &mut Raw, theirs: &mut Raw, batch: &[Words]) -> Option<Di
 }
 
 fn difference(words: &Words, ours: &Value, theirs: &Value) -> Difference {
-    Difference { command: line(words), ours: ours.show(), theirs: theirs.show() }
+    Difference {
+        command: line(words),
+        ours: ours.show(),
+        theirs: theirs.show(),
+    }
 }
 
 fn reply(raw: &mut Raw) -> Value {
-    raw.try_read().unwrap_or_else(|error| Value::Error(format!("(no reply: {error})").into_bytes()))
+    raw.try_read()
+        .unwrap_or_else(|error| Value::Error(format!("(no reply: {error})").into_bytes()))
 }
 
 fn is_walk(words: &Words) -> bool {
@@ -216,7 +278,9 @@ fn walk(raw: &mut Raw, words: &Words) -> Value {
         request.extend_from_slice(&words[1..]);
         raw.send_unchecked(&wire::encode(&request));
         let reply = reply(raw);
-        let Value::Array(parts) = &reply else { return reply };
+        let Value::Array(parts) = &reply else {
+            return reply;
+        };
         found.extend(parts[1].items().iter().cloned());
         cursor = parts[0].bytes().to_vec();
         if cursor == b"0" {
@@ -238,8 +302,12 @@ fn alike(words: &Words, ours: &Value, theirs: &Value) -> bool {
                 && ours.len() == theirs.len()
         }
         (b"RANDOMKEY", Value::Bulk(_), Value::Bulk(_)) => true,
-        (b"TTL" | b"EXPIRETIME", Value::Integer(ours), Value::Integer(theirs)) => near(*ours, *theirs, 10),
-        (b"PTTL" | b"PEXPIRETIME", Value::Integer(ours), Value::Integer(theirs)) => near(*ours, *theirs, 10_000),
+        (b"TTL" | b"EXPIRETIME", Value::Integer(ours), Value::Integer(theirs)) => {
+            near(*ours, *theirs, 10)
+        }
+        (b"PTTL" | b"PEXPIRETIME", Value::Integer(ours), Value::Integer(theirs)) => {
+            near(*ours, *theirs, 10_000)
+        }
         // The greeting names the server; that it is one of the same shape is enough.
         (b"HELLO", Value::Map(ours), Value::Map(theirs)) => ours.len() == theirs.len(),
         (b"HELLO", Value::Array(ours), Value::Array(theirs)) => ours.len() == theirs.len(),
@@ -258,7 +326,11 @@ fn data_differs(ours: &mut Raw, theirs: &mut Raw) -> Option<Difference> {
         ours.send_unchecked(&bytes);
         theirs.send(&bytes);
         let (a, b) = (reply(ours), reply(theirs));
-        if alike(&words, &a, &b) { Ok(b) } else { Err(difference(&words, &a, &b)) }
+        if alike(&words, &a, &b) {
+            Ok(b)
+        } else {
+            Err(difference(&words, &a, &b))
+        }
     };
     let words = |text: &str| wire::split(text);
     let compare = || -> Result<(), Difference> {
@@ -282,7 +354,11 @@ fn data_differs(ours: &mut Raw, theirs: &mut Raw) -> Option<Difference> {
 }
 
 fn line(words: &Words) -> String {
-    words.iter().map(|word| wire::quote(word)).collect::<Vec<_>>().join(" ")
+    words
+        .iter()
+        .map(|word| wire::quote(word))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn corpus_dir() -> PathBuf {
@@ -290,10 +366,16 @@ fn corpus_dir() -> PathBuf {
 }
 
 fn corpus() -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(corpus_dir()).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(corpus_dir())
+        .into_iter()
+        .flatten()
+        .flatten();
     let mut paths: Vec<PathBuf> = entries
         .map(|entry| entry.path())
-        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("differential-")))
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with("differential-"))
+        })
         .collect();
     paths.sort();
     paths

@@ -5,7 +5,11 @@ pub(crate) struct Draw(u64);
 
 impl Draw {
     pub(crate) fn new(seed: u64) -> Draw {
-        let mut draw = Draw(seed.wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1);
+        let mut draw = Draw(
+            seed.wrapping_add(0x9e37_79b9_7f4a_7c15)
+                .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+                | 1,
+        );
         for _ in 0..8 {
             draw.below(2);
         }
