@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
+use super::shape::PREPARE_FROM_DEPTH;
 use super::*;
 use crate::structures::entry::{Entry, EntryRef, Value};
 
@@ -472,7 +473,7 @@ fn a_table_and_its_entries_may_change_threads() {
 fn a_doubling_is_prepared_before_it_is_needed() {
     let mut table = Numbers::new(SEED);
     let mut unprepared = 0;
-    for number in 0..400_000 {
+    for number in 0..60_000 {
         let key = key(number);
         let (depth, words) = (table.directory.depth(), table.directory.len());
         let prepared = table.prepared;
