@@ -86,6 +86,11 @@ impl Terminal {
         }
     }
 
+    /// The connections that the server knows of: none, unless a test adds some.
+    pub(crate) fn clients(&self) -> &Registry {
+        &self.server.clients
+    }
+
     /// Runs one request, typed as at a prompt, and renders the reply.
     pub(crate) fn run(&mut self, line: &str) -> String {
         let mut bytes = Vec::new();
