@@ -6,6 +6,7 @@
 //! some bits of their slot, tables must never reuse the slot's bits.
 
 use siphasher::sip::SipHasher13;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// The secret of a table's hash function. Two tables with equal seeds hash alike.
 #[derive(Clone, Copy)]
@@ -23,6 +24,13 @@ impl Seed {
     pub fn hash(&self, bytes: &[u8]) -> u64 {
         SipHasher13::new_with_keys(self.k0, self.k1).hash(bytes)
     }
+}
+
+/// The 64-bit XXH3 of `bytes` in sixteen hexadecimal digits: what clients know as the digest of a value.
+#[must_use]
+pub fn digest_hex(bytes: &[u8]) -> [u8; 16] {
+    let digest = xxh3_64(bytes);
+    std::array::from_fn(|at| b"0123456789abcdef"[(digest >> (60 - 4 * at)) as usize & 15])
 }
 
 /// How many slots a cluster has.
@@ -149,6 +157,19 @@ mod tests {
         assert_eq!(tag(b"foo{bar}{zap}"), b"bar");
         assert_eq!(tag(b"foo{bar"), b"foo{bar");
         assert_eq!(tag(b"foo}{bar"), b"foo}{bar");
+    }
+
+    #[test]
+    fn digests_are_those_that_redis_8_4_computes() {
+        for (value, digest) in [
+            (&b"hello"[..], b"9555e8555c62dcfd"),
+            (b"", b"2d06800538d394c2"),
+            (b"123", b"404a763b3f4c8c9a"),
+            (b"v8", b"0cc76dbb41381419"),
+            (b"Hello world", b"b6acb9d84a38ff74"),
+        ] {
+            assert_eq!(&digest_hex(value), digest);
+        }
     }
 
     #[test]

@@ -162,10 +162,7 @@ fn hello(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 static PING: Command = Command::new("ping", Group::Connection, -1)
     .flags(Flags::FAST)
     .doc("1.0.0", "[message]", "Answers PONG, or the message.")
-    .tips(&[
-        "request_policy:all_shards",
-        "response_policy:all_succeeded",
-    ])
+    .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
     .on_session(ping);
 
 fn ping(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -241,8 +238,7 @@ mod tests {
         }
     }
 
-    const WRONG: &str =
-        "(error) WRONGPASS invalid username-password pair or user is disabled.";
+    const WRONG: &str = "(error) WRONGPASS invalid username-password pair or user is disabled.";
 
     #[test]
     fn without_a_password_auth_takes_any_from_the_default_user() {
@@ -266,7 +262,10 @@ mod tests {
             cli.check("AUTH nobody secret", WRONG);
             assert!(!cli.connection.authenticated);
             let refused = cli.run("HELLO 3");
-            assert!(refused.starts_with("(error) NOAUTH HELLO must be called"), "{refused}");
+            assert!(
+                refused.starts_with("(error) NOAUTH HELLO must be called"),
+                "{refused}"
+            );
             cli.check("HELLO 3 AUTH default wrong", WRONG);
             cli.check("AUTH secret", "OK");
             assert!(cli.connection.authenticated);
@@ -290,7 +289,10 @@ mod tests {
         assert_eq!(cli.connection.protocol, Protocol::Resp3);
         cli.check("CLIENT GETNAME", "\"me\"");
         assert!(cli.run("HELLO").contains("\"proto\" => (integer) 3"));
-        assert!(cli.run("HELLO 2").starts_with(" 1) \"server\"\n 2) \"redis\""));
+        assert!(
+            cli.run("HELLO 2")
+                .starts_with(" 1) \"server\"\n 2) \"redis\"")
+        );
         assert_eq!(cli.connection.protocol, Protocol::Resp2);
     }
 

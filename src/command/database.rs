@@ -12,10 +12,7 @@ use crate::config::Config;
 
 pub(super) static TABLE: &[&Command] = &[&DBSIZE, &FLUSHALL, &FLUSHDB, &SELECT, &SWAPDB];
 
-const TO_ALL_SHARDS: &[&str] = &[
-    "request_policy:all_shards",
-    "response_policy:all_succeeded",
-];
+const TO_ALL_SHARDS: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
 const FLUSH_HISTORY: &[(&str, &str)] = &[
     ("4.0.0", "Added the `ASYNC` mode."),
     ("6.2.0", "Added the `SYNC` mode."),
@@ -54,9 +51,9 @@ fn integer_32(
         (Some(Ok(number)), _) => Ok(number),
         (_, Some(complaint)) => Err(complaint.into()),
         (None, None) => Err(CommandError::NotInteger),
-        (Some(Err(_)), None) => Err(
-            "ERR value is out of range, value must between -2147483648 and 2147483647".into(),
-        ),
+        (Some(Err(_)), None) => {
+            Err("ERR value is out of range, value must between -2147483648 and 2147483647".into())
+        }
     }
 }
 

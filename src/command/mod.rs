@@ -3,6 +3,7 @@
 //! No sockets, no threads, no clock: handlers get what they need in a context and answer into an output.
 
 pub mod args;
+pub mod bitmap;
 pub mod client;
 pub mod connection;
 pub mod context;
@@ -11,6 +12,7 @@ pub mod declaration;
 pub mod error;
 pub mod generic;
 pub mod keys;
+pub mod options;
 pub mod server;
 pub mod string;
 pub mod table;

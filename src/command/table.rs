@@ -13,6 +13,7 @@ static FAMILIES: &[&[&Command]] = &[
     super::generic::TABLE,
     super::server::TABLE,
     super::string::TABLE,
+    super::bitmap::TABLE,
 ];
 
 /// Every command and subcommand; a command's id is its position in `all`.

@@ -19,25 +19,29 @@ use std::fmt::Write as _;
 use std::io::IoSlice;
 use std::sync::Arc;
 
+use super::Out;
 use super::args::{Args, RoutedKey};
 use super::context::{
     After, ClientView, Engines, Gather, LatencyEvent, MemoryReport, Server, SessionCx, ShardCx,
     ShardPlace, SlowlogEntry,
 };
-use super::declaration::{Command, CommandResult, Flags, Run};
+use super::declaration::{BeginSearch, Command, CommandResult, FindKeys, Flags, KeySpec, Run};
 use super::error::CommandError;
 use super::keys;
 use super::table::{registry, resolve};
-use super::Out;
 use crate::base::hash::{Seed, slot};
 use crate::base::text::split_arguments;
 use crate::client::connection::Connection;
 use crate::client::registry::{Registry, Shared};
 use crate::config::Config;
 use crate::engine::effect::Effect;
-use crate::engine::{Engine, Now};
+use crate::engine::keyspace::Keyspace;
+use crate::engine::value::{DataType, Encoding, Kind};
+use crate::engine::{Engine, Key, Now};
 use crate::resp::reply::Protocol;
 use crate::resp::request::Span;
+use crate::structures::entry::Entry;
+use crate::structures::table::Place;
 
 const SEED: Seed = Seed { k0: 1, k1: 2 };
 const DATABASES: usize = 16;
@@ -112,7 +116,10 @@ impl Terminal {
         let mut spans = Vec::new();
         for argument in arguments {
             let argument = argument.as_ref();
-            spans.push(Span { start: buffer.len() as u32, len: argument.len() as u32 });
+            spans.push(Span {
+                start: buffer.len() as u32,
+                len: argument.len() as u32,
+            });
             buffer.extend_from_slice(argument);
         }
         let argument = |index: usize| spans[index].bytes(&buffer, &[]);
@@ -133,13 +140,21 @@ impl Terminal {
         // A wrong count of keys leaves the command without keys; its handler says what is wrong.
         let _ = keys::positions(command, spans.len(), argument, |at, _| {
             let (hash, shard) = (SEED.hash(argument(at)), slot(argument(at)) & mask);
-            routed.push(RoutedKey { hash, argument: at as u32, shard, hand: 0 });
+            routed.push(RoutedKey {
+                hash,
+                argument: at as u32,
+                shard,
+                hand: 0,
+            });
             hands.push(shard);
         });
         hands.sort_unstable();
         hands.dedup();
         for key in &mut routed {
-            key.hand = hands.iter().position(|shard| *shard == key.shard).expect("collected") as u16;
+            key.hand = hands
+                .iter()
+                .position(|shard| *shard == key.shard)
+                .expect("collected") as u16;
         }
         if hands.is_empty() {
             hands.push(0);
@@ -168,7 +183,9 @@ impl Terminal {
     ) -> CommandResult {
         let every: Vec<u16> = (0..self.engines.len() as u16).collect();
         match command.run {
-            Run::Keys(handler) => self.with_shards(command, args, hands, |cx| handler(cx, args, out)),
+            Run::Keys(handler) => {
+                self.with_shards(command, args, hands, |cx| handler(cx, args, out))
+            }
             Run::AllShards(handler) => {
                 self.with_shards(command, args, &every, |cx| handler(cx, args, out))
             }
@@ -191,7 +208,9 @@ impl Terminal {
                     client: &mut self.connection,
                     server: &self.server,
                     config: &self.config,
-                    now: Now { unix_ms: self.now_ms },
+                    now: Now {
+                        unix_ms: self.now_ms,
+                    },
                     command,
                     after: After::Nothing,
                 };
@@ -216,8 +235,13 @@ impl Terminal {
             no_touch: self.connection.no_touch,
             stamp: self.connection.stamp,
         };
-        let now = Now { unix_ms: self.now_ms };
-        let place = ShardPlace { index: hands[0], count: self.engines.len() as u16 };
+        let now = Now {
+            unix_ms: self.now_ms,
+        };
+        let place = ShardPlace {
+            index: hands[0],
+            count: self.engines.len() as u16,
+        };
         let mut wanted: Vec<&mut Engine> = self
             .engines
             .iter_mut()
@@ -253,6 +277,22 @@ impl Terminal {
         }
     }
 
+    /// Makes a key hold something that is no string, whichever types there are so far.
+    pub(crate) fn put_other_type(&mut self, key: &str) {
+        let kind = Kind::new(DataType::List, Encoding::Listpack);
+        let mask = self.engines.len() as u16 - 1;
+        let engine = &mut self.engines[usize::from(slot(key.as_bytes()) & mask)];
+        let mut keyspace = engine.keyspace(
+            self.connection.db,
+            Now {
+                unix_ms: self.now_ms,
+            },
+        );
+        let key = Key::new(key.as_bytes(), SEED);
+        let found = keyspace.find_write(&key);
+        keyspace.put_entry(&key, found, Entry::bytes(kind.0, key.bytes, b"", None));
+    }
+
     /// Lets time pass.
     pub(crate) fn advance_ms(&mut self, ms: u64) {
         self.now_ms += ms;
@@ -265,8 +305,11 @@ impl Terminal {
 
     /// The effects since the last call, in the order of their stamps.
     pub(crate) fn effects(&mut self) -> Vec<Effect> {
-        let mut all: Vec<Effect> =
-            self.engines.iter_mut().flat_map(|engine| engine.effects.take()).collect();
+        let mut all: Vec<Effect> = self
+            .engines
+            .iter_mut()
+            .flat_map(|engine| engine.effects.take())
+            .collect();
         all.sort_by_key(|effect| effect.stamp);
         all
     }
@@ -285,29 +328,36 @@ impl Terminal {
 
     /// OBJECT ENCODING of a key, read from the engine; `none` when there is no such key.
     pub(crate) fn encoding(&mut self, key: &str) -> &'static str {
-        self.look(key, |keyspace, place| keyspace.kind(place).encoding().name()).unwrap_or("none")
+        self.look(key, |keyspace, place| {
+            keyspace.kind(place).encoding().name()
+        })
+        .unwrap_or("none")
     }
 
     /// Milliseconds that a key has left, read from the engine; -1 without deadline, -2 when there is no such key.
     pub(crate) fn ttl_ms(&mut self, key: &str) -> i64 {
         let now_ms = self.now_ms;
-        self.look(key, |keyspace, place| match keyspace.entry(place).deadline() {
-            Some(at_ms) => at_ms as i64 - now_ms as i64,
-            None => -1,
+        self.look(key, |keyspace, place| {
+            match keyspace.entry(place).deadline() {
+                Some(at_ms) => at_ms as i64 - now_ms as i64,
+                None => -1,
+            }
         })
         .unwrap_or(-2)
     }
 
-    fn look<R>(
-        &mut self,
-        key: &str,
-        read: impl FnOnce(&crate::engine::keyspace::Keyspace<'_>, crate::structures::table::Place) -> R,
-    ) -> Option<R> {
+    fn look<R>(&mut self, key: &str, read: impl FnOnce(&Keyspace<'_>, Place) -> R) -> Option<R> {
         let mask = self.engines.len() as u16 - 1;
         let engine = &mut self.engines[usize::from(slot(key.as_bytes()) & mask)];
-        let mut keyspace =
-            engine.keyspace(self.connection.db, Now { unix_ms: self.now_ms }).untouched();
-        let key = crate::engine::Key::new(key.as_bytes(), SEED);
+        let mut keyspace = engine
+            .keyspace(
+                self.connection.db,
+                Now {
+                    unix_ms: self.now_ms,
+                },
+            )
+            .untouched();
+        let key = Key::new(key.as_bytes(), SEED);
         let place = keyspace.find_write(&key)?;
         Some(read(&keyspace, place))
     }
@@ -334,17 +384,102 @@ pub(crate) fn check_all(dialogue: &[(&str, &str)]) {
     on_every_setup(|cli| cli.check_all(dialogue));
 }
 
+/// Plays a recorded dialogue on every setup.
+///
+/// A section begins with a line `# title` and with an empty server, on which `prepare` may put keys. A request stands
+/// behind `> `, its reply on the lines below. Empty lines and lines that begin with a semicolon say nothing.
+#[track_caller]
+pub(crate) fn check_transcript(text: &str, mut prepare: impl FnMut(&mut Terminal)) {
+    for section in text.split("\n# ").skip(1) {
+        let (title, body) = section.split_once('\n').expect("a title, then requests");
+        let requests = body
+            .trim_end()
+            .strip_prefix("> ")
+            .expect("requests follow the title");
+        on_every_setup(|cli| {
+            prepare(cli);
+            for request in requests.split("\n> ") {
+                let (line, expected) = request.split_once('\n').expect("a reply to each request");
+                assert_eq!(cli.run(line), expected.trim_end(), "{title}: {line}");
+            }
+        });
+    }
+}
+
+/// Compares the rows of commands with what COMMAND INFO of a `redis-server` says of them, one command a line.
+#[track_caller]
+pub(crate) fn check_rows(recorded: &str) {
+    for line in recorded.lines().filter(|line| !line.starts_with(';')) {
+        let name = line.split(' ').next().expect("a name");
+        let command = registry()
+            .find(name.as_bytes())
+            .unwrap_or_else(|| panic!("no {name}"));
+        assert_eq!(row(command), line);
+    }
+}
+
+fn row(command: &Command) -> String {
+    let words = |names: &mut dyn Iterator<Item = &'static str>| names.collect::<Vec<_>>().join(" ");
+    let flags = Flags::ALL
+        .iter()
+        .filter(|(flag, _)| command.flags.has(*flag) && !Flags::INTERNAL.has(*flag));
+    let keys: Vec<String> = command.keys.iter().map(key_spec).collect();
+    let mut text = format!(
+        "{} | {} | {} | {} | {}",
+        command.full_name,
+        command.arity,
+        words(&mut flags.map(|(_, name)| *name)),
+        words(&mut command.acl_categories().names()),
+        keys.join(", "),
+    );
+    if !command.tips.is_empty() {
+        let _ = write!(text, " | {}", command.tips.join(" "));
+    }
+    text
+}
+
+fn key_spec(spec: &KeySpec) -> String {
+    let mut text = spec.flags.names().collect::<Vec<_>>().join(" ");
+    let _ = match spec.begin {
+        BeginSearch::Index(index) => write!(text, " from {index}"),
+        BeginSearch::Keyword(word, from) => write!(text, " after {word} from {from}"),
+        BeginSearch::Unknown => write!(text, " unknown"),
+    };
+    let _ = match spec.find {
+        FindKeys::Range { last, step, limit } => write!(text, " range {last} {step} {limit}"),
+        FindKeys::KeyNum {
+            count_at,
+            first,
+            step,
+        } => {
+            write!(text, " keynum {count_at} {first} {step}")
+        }
+        FindKeys::Unknown => write!(text, " unknown"),
+    };
+    if let Some(notes) = spec.notes {
+        let _ = write!(text, " \"{notes}\"");
+    }
+    text
+}
+
 fn wire(out: &Out) -> Vec<u8> {
     let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(10_000);
     out.io_slices(&mut slices);
-    slices.iter().flat_map(|slice| slice.iter().copied()).collect()
+    slices
+        .iter()
+        .flat_map(|slice| slice.iter().copied())
+        .collect()
 }
 
 /// A reply as `redis-cli` shows it on a terminal, without the last line end.
 pub(crate) fn render(reply: &[u8]) -> String {
     let mut reader = Reader { rest: reply };
     let mut text = reader.reply("");
-    assert!(reader.rest.is_empty(), "one reply and nothing behind it: {}", reply.escape_ascii());
+    assert!(
+        reader.rest.is_empty(),
+        "one reply and nothing behind it: {}",
+        reply.escape_ascii()
+    );
     assert_eq!(text.pop(), Some('\n'));
     text
 }
@@ -355,7 +490,11 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn line(&mut self) -> &'a str {
-        let end = self.rest.windows(2).position(|two| two == b"\r\n").expect("a line end");
+        let end = self
+            .rest
+            .windows(2)
+            .position(|two| two == b"\r\n")
+            .expect("a line end");
         let (line, rest) = self.rest.split_at(end);
         self.rest = &rest[2..];
         std::str::from_utf8(line).expect("lines are text")
@@ -363,7 +502,9 @@ impl<'a> Reader<'a> {
 
     fn bytes(&mut self, len: usize) -> &'a [u8] {
         let (bytes, rest) = self.rest.split_at(len);
-        self.rest = rest.strip_prefix(b"\r\n").expect("a line end behind a string");
+        self.rest = rest
+            .strip_prefix(b"\r\n")
+            .expect("a line end behind a string");
         bytes
     }
 
@@ -407,6 +548,9 @@ impl<'a> Reader<'a> {
             if separator == '#' {
                 text.pop();
                 text += " => ";
+                if matches!(self.rest, [b'*' | b'%' | b'~' | b'>', b'1'..=b'9', ..]) {
+                    let _ = write!(text, "\n{inner}");
+                }
                 text += &self.reply(&inner);
             }
         }
@@ -447,10 +591,10 @@ impl Server for NoServer {
     fn clients(&self) -> &Registry {
         &self.clients
     }
-    fn config_set(&self, _: &[(String, String)]) -> Result<(), String> {
+    fn config_set(&self, _: &[(String, String)], _: bool) -> CommandResult {
         Ok(())
     }
-    fn config_rewrite(&self) -> Result<(), String> {
+    fn config_rewrite(&self) -> CommandResult {
         Ok(())
     }
     fn reset_statistics(&self) {}
@@ -472,6 +616,15 @@ impl Server for NoServer {
     }
     fn latency_history(&self, _: &str) -> Vec<(u64, u64)> {
         Vec::new()
+    }
+    fn latency_doctor(&self) -> String {
+        String::new()
+    }
+    fn latency_graph(&self, _: &str) -> Option<String> {
+        None
+    }
+    fn memory_doctor(&self) -> String {
+        String::new()
     }
     fn latency_reset(&self, _: &[String]) -> usize {
         0
@@ -512,7 +665,10 @@ mod tests {
             (b"_\r\n", "(nil)"),
             (b"$4\r\na\"\x00\n\r\n", "\"a\\\"\\x00\\n\""),
             (b"*0\r\n", "(empty array)"),
-            (b"*2\r\n:1\r\n*2\r\n:2\r\n$1\r\nx\r\n", "1) (integer) 1\n2) 1) (integer) 2\n   2) \"x\""),
+            (
+                b"*2\r\n:1\r\n*2\r\n:2\r\n$1\r\nx\r\n",
+                "1) (integer) 1\n2) 1) (integer) 2\n   2) \"x\"",
+            ),
             (b"%1\r\n+a\r\n,1.5\r\n", "1# a => (double) 1.5"),
             (b"#t\r\n", "(true)"),
         ] {

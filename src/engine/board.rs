@@ -47,6 +47,8 @@ pub struct ShardBoard {
     pub expiry_lag: [Counter; LAG_BOUNDS_MS.len() + 1],
     /// Sum of all lags, in milliseconds.
     pub expiry_lag_sum_ms: Counter,
+    /// The longest lag, in milliseconds.
+    pub expiry_lag_max_ms: Counter,
 }
 
 impl ShardBoard {
@@ -65,6 +67,7 @@ impl ShardBoard {
             next_deadline_ms: Counter::default(),
             expiry_lag: Default::default(),
             expiry_lag_sum_ms: Counter::default(),
+            expiry_lag_max_ms: Counter::default(),
         };
         board.next_deadline_ms.set(u64::MAX);
         board
@@ -101,5 +104,7 @@ impl ShardBoard {
         let bucket = LAG_BOUNDS_MS.partition_point(|bound| *bound < lag_ms);
         self.expiry_lag[bucket].add(1);
         self.expiry_lag_sum_ms.add(lag_ms);
+        self.expiry_lag_max_ms
+            .set(lag_ms.max(self.expiry_lag_max_ms.get()));
     }
 }

@@ -16,12 +16,28 @@ pub struct Db {
     index: usize,
     pub(super) table: Table<Entry<Object>>,
     pub(super) wheel: Wheel,
+    sweep: Option<Sweep>,
+    seed: Seed,
     volatile_count: usize,
     board: Arc<ShardBoard>,
 }
 
-/// A deadline may be armed in the wheel already; this flag of the entry says so.
-const ARMED: u8 = 1;
+/// A wheel under way that will replace one that is full of items whose keys are gone.
+///
+/// The wheel cancels nothing: deleting a key leaves its item until it fires. A workload that sets keys with long
+/// deadlines and deletes them soon would pile items up, so the wheel is made anew from the keys when it holds
+/// several times more items than there are deadlines, some keys at a time.
+struct Sweep {
+    wheel: Wheel,
+    cursor: u64,
+}
+
+/// Items for each deadline, and beside that, before a sweep begins.
+const STALE_ITEMS_RATIO_MAX: usize = 4;
+/// See above.
+const STALE_ITEMS_MAX: usize = 4096;
+/// Keys that a sweep looks at in one slice.
+const SWEEP_KEYS: usize = 256;
 
 impl Db {
     pub(super) fn new(index: usize, seed: Seed, board: Arc<ShardBoard>, now_ms: u64) -> Db {
@@ -30,6 +46,8 @@ impl Db {
             index,
             table: Table::with_board(seed, directory),
             wheel: Wheel::new(now_ms),
+            sweep: None,
+            seed,
             volatile_count: 0,
             board,
         }
@@ -81,7 +99,7 @@ impl Db {
         let place = self.table.insert_new(hash, entry);
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
-            self.arm(place, hash, deadline_ms);
+            self.arm(hash, deadline_ms);
         }
         self.publish();
         place
@@ -103,10 +121,8 @@ impl Db {
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
             // SET … EX over and over must not pile up items: the old one fires first and arms itself again.
-            if before.is_some_and(|old_ms| old_ms <= deadline_ms) {
-                self.table.edit(place).set_flag(ARMED, true);
-            } else {
-                self.arm(place, hash, deadline_ms);
+            if before.is_none_or(|old_ms| deadline_ms < old_ms) {
+                self.arm(hash, deadline_ms);
             }
         }
         self.publish();
@@ -131,18 +147,68 @@ impl Db {
             self.volatile_count += 1;
             // A later deadline finds the old item when it fires and arms itself again then.
             if before.is_none_or(|old| deadline_ms < old) {
-                self.arm(place, hash, deadline_ms);
+                self.arm(hash, deadline_ms);
             }
         }
         self.publish();
     }
 
-    fn arm(&mut self, place: Place, hash: u64, deadline_ms: u64) {
-        self.table.edit(place).set_flag(ARMED, true);
-        self.wheel.arm(deadline_ms, hash);
+    fn arm(&mut self, hash: u64, deadline_ms: u64) {
+        self.arm_item(deadline_ms, hash);
+        if self.is_stale() {
+            // The background looks at shards whose next deadline has come.
+            self.board.next_deadline_ms.set(0);
+        }
         if deadline_ms < self.board.next_deadline_ms.get() {
             self.board.next_deadline_ms.set(deadline_ms);
         }
+    }
+
+    /// Adds an item to the wheel, and to the one that will replace it.
+    pub(super) fn arm_item(&mut self, deadline_ms: u64, hash: u64) {
+        self.wheel.arm(deadline_ms, hash);
+        if let Some(sweep) = &mut self.sweep {
+            sweep.wheel.arm(deadline_ms, hash);
+        }
+    }
+
+    fn is_stale(&self) -> bool {
+        self.wheel.len() > STALE_ITEMS_RATIO_MAX * self.volatile_count + STALE_ITEMS_MAX
+    }
+
+    /// Goes on with a sweep, or begins one if too many items are stale; true while it is not done.
+    pub(super) fn sweep_slice(&mut self, now_ms: u64) -> bool {
+        if self.sweep.is_none() {
+            if !self.is_stale() {
+                return false;
+            }
+            self.sweep = Some(Sweep {
+                wheel: Wheel::new(now_ms),
+                cursor: 0,
+            });
+        }
+        let Db {
+            table,
+            sweep: Some(sweep),
+            seed,
+            ..
+        } = self
+        else {
+            return false;
+        };
+        let Sweep { wheel, cursor } = sweep;
+        *cursor = table.scan(*cursor, SWEEP_KEYS, |entry| {
+            if let Some(deadline_ms) = entry.deadline() {
+                wheel.arm(deadline_ms, seed.hash(entry.key()));
+            }
+        });
+        if *cursor != 0 {
+            return true;
+        }
+        if let Some(sweep) = self.sweep.take() {
+            self.wheel = sweep.wheel;
+        }
+        false
     }
 
     fn publish(&self) {
@@ -162,6 +228,7 @@ impl Db {
     /// Frees some segments; false once nothing is left.
     pub(super) fn drain_some(&mut self, segments: usize) -> bool {
         self.wheel = Wheel::new(0);
+        self.sweep = None;
         self.table.drain_some(segments)
     }
 }

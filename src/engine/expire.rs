@@ -36,6 +36,12 @@ impl Engine {
             if let Some(db) = self.dbs[index].as_deref() {
                 next_ms = next_ms.min(db.wheel.next_due_ms().unwrap_or(u64::MAX));
             }
+            if let Some(db) = self.dbs[index].as_deref_mut()
+                && db.charged(|db| db.sweep_slice(now.unix_ms))
+            {
+                more = true;
+                next_ms = 0;
+            }
         }
         self.board.next_deadline_ms.set(next_ms);
         more
@@ -57,7 +63,7 @@ impl Engine {
         });
         match (place, later_ms) {
             (Some(place), _) => self.expire_now(index, place, now),
-            (None, Some(deadline_ms)) => db.charged(|db| db.wheel.arm(deadline_ms, hash)),
+            (None, Some(deadline_ms)) => db.charged(|db| db.arm_item(deadline_ms, hash)),
             (None, None) => {}
         }
     }
@@ -89,5 +95,102 @@ impl Engine {
             self.board.add_used(-trash.bytes());
             self.trash.push(trash);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::hash::Seed;
+    use crate::engine::Key;
+    use crate::engine::keyspace::Deadline;
+
+    const SEED: Seed = Seed { k0: 1, k1: 2 };
+
+    fn set(engine: &mut Engine, name: &str, now_ms: u64, deadline: Deadline) {
+        let key = Key::new(name.as_bytes(), SEED);
+        let mut keyspace = engine.keyspace(0, Now { unix_ms: now_ms });
+        let found = keyspace.find_write(&key);
+        keyspace.put_text(&key, found, b"value", deadline);
+    }
+
+    #[test]
+    fn due_keys_are_deleted_in_slices_and_others_stay() {
+        let mut engine = Engine::new(1, SEED, 1);
+        for index in 0..1_000 {
+            set(
+                &mut engine,
+                &format!("short{index}"),
+                1_000,
+                Deadline::At(2_000),
+            );
+            set(
+                &mut engine,
+                &format!("long{index}"),
+                1_000,
+                Deadline::At(900_000),
+            );
+            set(&mut engine, &format!("ever{index}"), 1_000, Deadline::Clear);
+        }
+        assert!(
+            !engine.expire_slice(Now { unix_ms: 1_500 }),
+            "nothing is due yet"
+        );
+        let mut slices = 0;
+        while engine.expire_slice(Now { unix_ms: 2_100 }) {
+            slices += 1;
+        }
+        assert!(slices >= 10, "a slice is bounded: {slices}");
+        assert_eq!(
+            engine.db(0).map(|db| (db.len(), db.volatile_count())),
+            Some((2_000, 1_000))
+        );
+        assert_eq!(engine.board().expired.get(), 1_000);
+        assert_eq!(engine.effects.dirty(), 1_000);
+    }
+
+    #[test]
+    fn a_deadline_that_moved_or_went_is_respected() {
+        let mut engine = Engine::new(1, SEED, 1);
+        set(&mut engine, "later", 1_000, Deadline::At(2_000));
+        set(&mut engine, "later", 1_000, Deadline::At(5_000));
+        set(&mut engine, "sooner", 1_000, Deadline::At(5_000));
+        set(&mut engine, "sooner", 1_000, Deadline::At(2_000));
+        set(&mut engine, "never", 1_000, Deadline::At(2_000));
+        set(&mut engine, "never", 1_000, Deadline::Clear);
+        while engine.expire_slice(Now { unix_ms: 3_000 }) {}
+        assert_eq!(
+            engine.db(0).map(|db| db.len()),
+            Some(2),
+            "only `sooner` went"
+        );
+        while engine.expire_slice(Now { unix_ms: 6_000 }) {}
+        assert_eq!(engine.db(0).map(|db| db.len()), Some(1), "then `later`");
+    }
+
+    #[test]
+    fn keys_deleted_before_their_time_do_not_pile_up_in_the_wheel() {
+        let mut engine = Engine::new(1, SEED, 1);
+        set(&mut engine, "kept", 1_000, Deadline::At(3_600_000));
+        for round in 0..50 {
+            for index in 0..1_000 {
+                let name = format!("lock{index}");
+                set(&mut engine, &name, 1_000, Deadline::At(3_000_000));
+                let key = Key::new(name.as_bytes(), SEED);
+                let mut keyspace = engine.keyspace(0, Now { unix_ms: 1_000 });
+                let place = keyspace.find_write(&key).expect("just set");
+                keyspace.delete(place);
+            }
+            while engine.expire_slice(Now {
+                unix_ms: 1_000 + round,
+            }) {}
+        }
+        let items = engine.db(0).map(|db| db.wheel.len());
+        assert!(
+            items.is_some_and(|items| items < 8_000),
+            "{items:?} items for one key"
+        );
+        while engine.expire_slice(Now { unix_ms: 3_700_000 }) {}
+        assert_eq!(engine.db(0).map(|db| db.len()), Some(0));
     }
 }

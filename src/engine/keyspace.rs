@@ -4,7 +4,10 @@
 //! the shard's memory; recording an effect stays with the handler, which knows the event's name.
 
 use super::effect::Event;
-use super::value::{DataType, Kind, Object, Text, Trash, raw_entry, string_entry};
+use super::value::{
+    BLOCK_BYTES_MIN, DataType, EMBSTR_BYTES_MAX, Kind, Object, Text, Trash, is_inline_text,
+    overwrite_text, raw_entry, string_entry, unshare_text, writable_text,
+};
 use super::{Engine, Key, Now};
 use crate::structures::block::Block;
 use crate::structures::entry::{Entry, EntryRef, Value};
@@ -156,9 +159,84 @@ impl<'e> Keyspace<'e> {
         value: &[u8],
         deadline: Deadline,
     ) {
+        if let Some(place) = found
+            && value.len() < BLOCK_BYTES_MIN
+            && is_inline_text(self.entry(place))
+        {
+            let db = self
+                .engine
+                .db_mut(self.db)
+                .expect("a place implies a database");
+            db.charged(|db| {
+                overwrite_text(&mut db.table.edit(place), value);
+                match deadline {
+                    Deadline::Keep => {}
+                    Deadline::Clear => db.set_deadline(place, key.hash, None),
+                    Deadline::At(at_ms) => db.set_deadline(place, key.hash, Some(at_ms)),
+                }
+            });
+            return;
+        }
         self.put_with(key, found, deadline, |deadline| {
             string_entry(key.bytes, value, deadline)
         });
+    }
+
+    /// Stores an integer under a key that holds a string or nothing; the deadline stays.
+    #[inline]
+    pub fn put_integer(&mut self, key: &Key<'_>, found: Option<Place>, value: i64) {
+        match found {
+            Some(place) => self.edit(place, |entry| {
+                entry.set_kind(Kind::INT.0);
+                entry.set_integer(value);
+            }),
+            None => self.put_with(key, None, Deadline::Clear, |deadline| {
+                Entry::integer(Kind::INT.0, key.bytes, value, deadline)
+            }),
+        }
+    }
+
+    /// Stores a short string that reports `embstr` or `raw` even if it is an integer; the deadline stays.
+    pub fn put_bytes(&mut self, key: &Key<'_>, found: Option<Place>, value: &[u8]) {
+        let kind = if value.len() <= EMBSTR_BYTES_MAX {
+            Kind::EMBSTR
+        } else {
+            Kind::RAW
+        };
+        self.put_with(key, found, Deadline::Keep, |deadline| {
+            Entry::bytes(kind.0, key.bytes, value, deadline)
+        });
+    }
+
+    /// Changes a string's bytes in place, after it grew with zeros to at least `len_min` of them. No key counts as an
+    /// empty string, and the result reports `raw`. The deadline stays.
+    pub fn edit_text<R>(
+        &mut self,
+        key: &Key<'_>,
+        found: Option<Place>,
+        len_min: usize,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> R {
+        let db = self.engine.db_or_create(self.db, self.now);
+        let (result, shared) = db.charged(|db| {
+            let place = found.unwrap_or_else(|| {
+                db.insert(key.hash, Entry::bytes(Kind::RAW.0, key.bytes, b"", None))
+            });
+            let mut entry = db.table.edit(place);
+            let shared = unshare_text(&mut entry);
+            (change(writable_text(&mut entry, len_min)), shared)
+        });
+        if let Some(block) = shared {
+            // Whoever still holds the old block frees it: it is no longer this shard's.
+            self.engine.board.add_used(-(block.memory_bytes() as i64));
+        }
+        result
+    }
+
+    /// The string under a key that was looked up before in this command, without counting or touching.
+    pub fn peek_text(&self, key: &Key<'_>) -> Option<Text<'_>> {
+        let db = self.engine.db(self.db)?;
+        Text::of(db.at(db.find(key)?))
     }
 
     /// Stores a string that reports `raw`, as commands that edit strings leave them.

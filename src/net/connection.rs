@@ -245,7 +245,11 @@ async fn sleep_until(stream: &Stream, session: &Session, until_ms: u64) -> Resul
                 return Poll::Ready(Ok(()));
             }
             slept = sleep.as_mut().poll(cx).is_ready();
-            if slept { Poll::Ready(Ok(())) } else { Poll::Pending }
+            if slept {
+                Poll::Ready(Ok(()))
+            } else {
+                Poll::Pending
+            }
         })
         .await?;
         if !slept || left <= CLOSED_CHECK {

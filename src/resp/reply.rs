@@ -370,6 +370,11 @@ impl Out {
         }
     }
 
+    /// The bytes written since `position`, without shared blocks.
+    pub fn since(&self, position: Position) -> &[u8] {
+        &self.bytes[position.bytes..]
+    }
+
     /// Drops what was written since `position` (CLIENT REPLY, scripts). Nothing of it may have been sent.
     pub fn truncate(&mut self, position: Position) {
         assert!(self.sent <= position.bytes && self.sent_blocks <= position.blocks);

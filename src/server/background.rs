@@ -64,8 +64,12 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
             () = tokio::time::sleep(wait) => {}
             _ = stopped.changed() => return,
         }
-        count = count.wrapping_add(if idle { SLOW_TICKS } else { 1 });
+        let step = if idle { SLOW_TICKS } else { 1 };
+        count = count.wrapping_add(step);
         slices(&service).await;
+        if count % SLOW_TICKS < step {
+            service.telemetry.tick(clock::unix_ms());
+        }
         if count % (10 * SLOW_TICKS) < SLOW_TICKS {
             close_idle_clients(&service);
         }

@@ -12,8 +12,7 @@ use crate::command::error::CommandError;
 use crate::config::live::{self, Peer};
 use crate::config::rewrite;
 use crate::session::service::Service;
-use crate::telemetry::clock;
-use crate::telemetry::counters;
+use crate::telemetry::{clock, histogram, info, memory, snapshot};
 
 /// See the module.
 pub(super) struct Host {
@@ -67,53 +66,64 @@ impl Server for Host {
     }
 
     fn reset_statistics(&self) {
-        counters::reset();
+        self.service.telemetry.reset_statistics(&self.service);
     }
 
-    fn info(&self, _sections: &[String]) -> String {
-        String::new()
+    fn info(&self, sections: &[String]) -> String {
+        info::text(&self.service, sections)
     }
 
     fn memory(&self) -> MemoryReport {
-        MemoryReport::default()
+        let clients = memory::client_bytes(&self.service);
+        memory::report(&self.service, &self.service.telemetry, clients)
     }
 
-    fn slowlog(&self, _count: usize) -> Vec<SlowlogEntry> {
-        Vec::new()
+    fn slowlog(&self, count: usize) -> Vec<SlowlogEntry> {
+        self.service.slowlog.get(count)
     }
 
     fn slowlog_len(&self) -> usize {
-        0
+        self.service.slowlog.len()
     }
 
-    fn slowlog_reset(&self) {}
+    fn slowlog_reset(&self) {
+        self.service.slowlog.reset();
+    }
 
     fn latency_latest(&self) -> Vec<LatencyEvent> {
-        Vec::new()
+        self.service.telemetry.latency.latest()
     }
 
-    fn latency_history(&self, _event: &str) -> Vec<(u64, u64)> {
-        Vec::new()
+    fn latency_history(&self, event: &str) -> Vec<(u64, u64)> {
+        self.service.telemetry.latency.history(event)
     }
 
     fn latency_doctor(&self) -> String {
-        String::new()
+        let config = self.service.config.load();
+        self.service
+            .telemetry
+            .latency
+            .doctor(&config, clock::unix_ms() / 1_000)
     }
 
-    fn latency_graph(&self, _event: &str) -> Option<String> {
-        None
+    fn latency_graph(&self, event: &str) -> Option<String> {
+        self.service
+            .telemetry
+            .latency
+            .graph(event, clock::unix_ms() / 1_000)
     }
 
     fn memory_doctor(&self) -> String {
-        String::new()
+        memory::doctor(&self.memory(), self.service.clients.count() as u64)
     }
 
-    fn latency_reset(&self, _events: &[String]) -> usize {
-        0
+    fn latency_reset(&self, events: &[String]) -> usize {
+        self.service.telemetry.latency.reset(events)
     }
 
-    fn latency_histogram(&self, _command: usize) -> Option<(u64, Vec<(u64, u64)>)> {
-        None
+    fn latency_histogram(&self, command: usize) -> Option<(u64, Vec<(u64, u64)>)> {
+        let figures = snapshot::command(command)?;
+        (figures.calls > 0).then(|| (figures.calls, histogram::cumulative_us(&figures.buckets)))
     }
 
     fn pause(&self, until_ms: u64, writes_only: bool) {
@@ -139,12 +149,18 @@ impl Server for Host {
             .store(on, std::sync::atomic::Ordering::Relaxed);
     }
 
-    fn log(&self, _line: &str) {}
+    fn log(&self, line: &str) {
+        tracing::warn!("{line}");
+    }
 
-    fn purge_memory(&self) {}
+    fn purge_memory(&self) {
+        if !memory::purge() {
+            tracing::warn!("The allocator did not give back all unused memory");
+        }
+    }
 
     fn allocator_report(&self) -> String {
-        String::new()
+        memory::allocator_report()
     }
 
     fn shard_count(&self) -> usize {

@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::session::service::{Pause, Service};
 use crate::shard::Shards;
 use crate::shard::route::Router;
+use crate::telemetry::Telemetry;
 use runtime::Runtimes;
 
 /// Stack of the threads that run commands.
@@ -27,7 +28,12 @@ const CORES_FALLBACK: usize = 1;
 pub fn run(startup: Startup) -> i32 {
     let config = Arc::new(startup.config);
     let cores = std::thread::available_parallelism().map_or(CORES_FALLBACK, usize::from);
-    let service = Arc::new(build(Arc::clone(&config), config.shard_count(cores)));
+    let telemetry = Telemetry::new(startup.file.clone(), config.thread_count(cores));
+    let service = Arc::new(build(
+        Arc::clone(&config),
+        config.shard_count(cores),
+        telemetry,
+    ));
     let host = host::Host::new(Arc::clone(&service), startup.file);
     assert!(
         service.server.set(Arc::new(host)).is_ok(),
@@ -61,7 +67,7 @@ pub fn run(startup: Startup) -> i32 {
 }
 
 /// Shards, registries and what they share.
-fn build(config: Arc<Config>, shard_count: usize) -> Service {
+pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetry) -> Service {
     let seed = Seed {
         k0: rand::random(),
         k1: rand::random(),
@@ -82,6 +88,7 @@ fn build(config: Arc<Config>, shard_count: usize) -> Service {
         pause: Pause::default(),
         active_expire: AtomicBool::new(true),
         slowlog: Default::default(),
+        telemetry,
         server: OnceLock::new(),
     }
 }

@@ -5,7 +5,7 @@ use super::batch::{Batch, Plan, Route};
 use crate::command::declaration::{Command, Flags};
 use crate::config::Config;
 use crate::engine::Now;
-use crate::telemetry::counters;
+use crate::telemetry::{counters, errors, latency};
 
 /// Bytes of an unknown command's name and arguments that the error quotes.
 const QUOTED_BYTES_MAX: usize = 128;
@@ -76,10 +76,31 @@ impl Session {
             }
         };
         batch.out.error(&text);
+        errors::note(batch.out.since(mark));
         self.apply_reply_mode(&mut batch.out, mark);
     }
 
-    /// Puts a slow command into the slow log and the latency monitor.
+    /// Tells the latency monitor of a command that reached its threshold.
+    #[cold]
+    pub(super) fn note_latency(
+        &mut self,
+        command: &'static Command,
+        config: &Config,
+        now: Now,
+        duration_ms: u64,
+    ) {
+        let event = if command.flags.has(Flags::FAST) {
+            latency::FAST_COMMAND
+        } else {
+            latency::COMMAND
+        };
+        self.service()
+            .telemetry
+            .latency
+            .note(config, event, now.unix_ms / 1_000, duration_ms);
+    }
+
+    /// Puts a slow command into the slow log; what a sensitive one was told stays out of it.
     #[cold]
     pub(super) fn note_slow(
         &mut self,
@@ -99,7 +120,13 @@ impl Session {
             config,
             now.unix_ms / 1_000,
             duration_us,
-            args.from(0),
+            args.from(0).enumerate().map(|(index, argument)| {
+                if command.flags.has(Flags::SENSITIVE) && index > 0 {
+                    b"(redacted)"
+                } else {
+                    argument
+                }
+            }),
             &shared.address,
             &shared.labels().name,
         );

@@ -27,7 +27,7 @@ use crate::shard::message::{Message, Parts, Ticket};
 use crate::shard::ownership::Held;
 use crate::shard::ownership::parcel::Parcel;
 use crate::telemetry::clock::Ticks;
-use crate::telemetry::counters;
+use crate::telemetry::{counters, errors};
 use batch::{Batch, Plan, Route};
 use service::Service;
 
@@ -155,6 +155,9 @@ impl Session {
             let duration_ns = after.since_ns(before);
             before = after;
             counters.command(command).ran(duration_ns, failed);
+            if failed {
+                errors::note(batch.out.since(mark));
+            }
             self.note(batch, &plan, command, config, now, duration_ns);
             if let Ran::Then(After::Block(block)) = ran {
                 // The request stays the next one until it is answered.
@@ -179,7 +182,9 @@ impl Session {
     /// Answers the request that the connection is blocked in, if its wait is over.
     #[cold]
     fn unblock(&mut self, batch: &mut Batch, block: Block, now: Now) -> bool {
-        let is_late = block.until_ms.is_some_and(|until_ms| until_ms <= now.unix_ms);
+        let is_late = block
+            .until_ms
+            .is_some_and(|until_ms| until_ms <= now.unix_ms);
         let Some(unblocked) = self.connection.shared.unblocked(is_late) else {
             return false;
         };
@@ -216,6 +221,9 @@ impl Session {
         let plan = batch.plans[batch.next];
         if let Some(command) = plan.command {
             counters::local().command(command).ran(0, message.failed);
+        }
+        if batch.out.since(mark).first() == Some(&b'-') {
+            errors::note(batch.out.since(mark));
         }
         self.apply_reply_mode(&mut batch.out, mark);
         batch.next += 1;
@@ -477,6 +485,10 @@ impl Session {
         let threshold_us = config.slowlog_log_slower_than;
         if threshold_us >= 0 && duration_ns / 1_000 >= threshold_us as u64 {
             self.note_slow(batch, plan, command, config, now, duration_ns / 1_000);
+        }
+        let threshold_ms = config.latency_monitor_threshold;
+        if threshold_ms > 0 && duration_ns / 1_000_000 >= threshold_ms as u64 {
+            self.note_latency(command, config, now, duration_ns / 1_000_000);
         }
     }
 

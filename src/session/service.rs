@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::engine::board::ShardBoard;
 use crate::shard::Shards;
 use crate::shard::route::Router;
+use crate::telemetry::Telemetry;
 use crate::telemetry::slowlog::Slowlog;
 
 /// See the module.
@@ -32,6 +33,8 @@ pub struct Service {
     pub active_expire: AtomicBool,
     /// SLOWLOG.
     pub slowlog: Slowlog,
+    /// What the server remembers of itself.
+    pub telemetry: Telemetry,
     /// What handlers may ask of the server.
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
 }
@@ -76,9 +79,7 @@ impl Pause {
     pub fn holds(&self, command: &Command, now_ms: u64) -> Option<u64> {
         const MAY_WRITE: Flags = Flags::WRITE.or(Flags::MAY_REPLICATE);
         let until_ms = self.until_ms.load(Relaxed);
-        if until_ms <= now_ms
-            || (self.writes_only.load(Relaxed) && !command.flags.any(MAY_WRITE))
-        {
+        if until_ms <= now_ms || (self.writes_only.load(Relaxed) && !command.flags.any(MAY_WRITE)) {
             return None;
         }
         Some(until_ms)

@@ -27,8 +27,7 @@ pub fn run(
     args: &Args<'_>,
     out: &mut Out,
 ) -> bool {
-    let (Run::Keys(handler) | Run::AllShards(handler)) = command.run
-    else {
+    let (Run::Keys(handler) | Run::AllShards(handler)) = command.run else {
         unreachable!("{} does not run with shards in hand", command.full_name)
     };
     with_context(command, engines, client, scene, args, |cx| {

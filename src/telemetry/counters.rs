@@ -91,6 +91,14 @@ impl ThreadCounters {
         &self.commands[command.id()]
     }
 
+    /// Runs of all commands.
+    pub fn calls(&self) -> u64 {
+        self.commands
+            .iter()
+            .map(|command| command.calls.get())
+            .sum()
+    }
+
     /// The figures of the command with this id.
     pub fn command_by_id(&self, id: usize) -> &CommandCounters {
         &self.commands[id]

@@ -1,7 +1,123 @@
 //! Metrics, slow log, latency, INFO, log lines and the HTTP endpoint.
 //!
-//! The data path counts in plain integers ([`counters`], and the shards' boards); everything here reads them.
+//! The data path counts in plain integers ([`counters`], and the shards' boards); everything here reads them, and never
+//! takes a shard's token.
+//!
+//! ```text
+//! clock counters errors      written while commands run
+//! slowlog latency sampler    kept by somebody who noticed, or by the cron
+//! process memory histogram   read from the system, the allocator, the buckets
+//! snapshot                   all figures of one moment, summed
+//! info metrics               the snapshot as text: for INFO, for Prometheus
+//! exporter log               the HTTP endpoint; lines for people
+//! ```
 
 pub mod clock;
 pub mod counters;
+pub mod errors;
+pub mod exporter;
+pub mod histogram;
+pub mod info;
+pub mod latency;
+pub mod log;
+pub mod memory;
+pub mod metrics;
+pub mod process;
+pub mod sampler;
 pub mod slowlog;
+pub mod snapshot;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use crate::session::service::Service;
+use latency::Latency;
+use sampler::{Sampler, Totals};
+use snapshot::Baseline;
+
+/// What a server remembers of itself, for those who ask.
+#[derive(Debug)]
+pub struct Telemetry {
+    /// Unix time of the start, in milliseconds.
+    pub started_ms: u64,
+    /// Forty hexadecimal digits, new at each start.
+    pub run_id: String,
+    /// The same for replication.
+    pub replication_id: String,
+    /// The program.
+    pub executable: PathBuf,
+    /// The configuration file.
+    pub config_file: Option<PathBuf>,
+    /// Threads that serve connections.
+    pub thread_count: usize,
+    /// LATENCY.
+    pub latency: Latency,
+    /// The `instantaneous_*` figures.
+    pub sampler: Sampler,
+    used_at_start: u64,
+    peak_used: AtomicU64,
+    baseline: Mutex<Baseline>,
+    ready: AtomicBool,
+}
+
+impl Telemetry {
+    /// Of a server that starts now.
+    pub fn new(config_file: Option<PathBuf>, thread_count: usize) -> Telemetry {
+        let used = memory::used_bytes();
+        Telemetry {
+            started_ms: clock::unix_ms(),
+            run_id: random_id(),
+            replication_id: random_id(),
+            executable: std::env::current_exe().unwrap_or_default(),
+            config_file,
+            thread_count,
+            latency: Latency::default(),
+            sampler: Sampler::default(),
+            used_at_start: used,
+            peak_used: AtomicU64::new(used),
+            baseline: Mutex::new(Baseline::default()),
+            ready: AtomicBool::new(false),
+        }
+    }
+
+    /// What the cron does ten times a second: takes a reading for the rates and looks for a new peak of memory.
+    pub fn tick(&self, now_ms: u64) {
+        let mut totals = Totals::default();
+        for thread in counters::all() {
+            totals.commands += thread.calls();
+            totals.bytes_in += thread.bytes_in.get();
+            totals.bytes_out += thread.bytes_out.get();
+        }
+        self.sampler.tick(now_ms, totals);
+        self.raise_peak(memory::used_bytes());
+    }
+
+    /// The highest use of memory so far, given the one of this moment.
+    fn raise_peak(&self, used: u64) -> u64 {
+        self.peak_used.fetch_max(used, Relaxed).max(used)
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_statistics(&self, service: &Service) {
+        counters::reset();
+        errors::reset();
+        *self.baseline.lock() = Baseline::of(service);
+    }
+
+    /// Whether clients are accepted: `/ready`.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Relaxed)
+    }
+
+    /// To be said when the listeners are open, and when the server begins to stop.
+    pub fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Relaxed);
+    }
+}
+
+fn random_id() -> String {
+    let bytes: [u8; 20] = rand::random();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

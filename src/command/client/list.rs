@@ -147,11 +147,23 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
         client.fd,
         String::from_utf8_lossy(&labels.name),
         seconds(client.created_ms),
-        if is_self { 0 } else { seconds(client.active_ms.load(Relaxed)) },
+        if is_self {
+            0
+        } else {
+            seconds(client.active_ms.load(Relaxed))
+        },
         flags(client),
-        if is_self { cx.client.db } else { client.db.load(Relaxed) as usize },
+        if is_self {
+            cx.client.db
+        } else {
+            client.db.load(Relaxed) as usize
+        },
         if output_bytes == 0 { "r" } else { "rw" },
-        if is_self { cx.client.protocol.version() } else { client.resp.load(Relaxed) },
+        if is_self {
+            cx.client.protocol.version()
+        } else {
+            client.resp.load(Relaxed)
+        },
         String::from_utf8_lossy(&labels.lib_name),
         String::from_utf8_lossy(&labels.lib_ver),
     );

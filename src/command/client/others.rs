@@ -28,7 +28,10 @@ pub(super) static KILL: Command = Command::sub("client|kill", "kill", GROUP, -3)
         ("2.8.12", "Added the form with filters."),
         ("2.8.12", "Added the `ID` filter."),
         ("3.2.0", "Added the type `master`."),
-        ("5.0.0", "Named the type `slave` `replica`; the old name still works."),
+        (
+            "5.0.0",
+            "Named the type `slave` `replica`; the old name still works.",
+        ),
         ("6.2.0", "Added the `LADDR` filter."),
         ("7.4.0", "Added the `MAXAGE` filter."),
     ])
@@ -104,11 +107,15 @@ impl<'a> Filters<'a> {
     fn hold(&self, client: &Shared, self_id: u64, now_s: u64) -> bool {
         let age_s = now_s.saturating_sub(client.created_ms / 1000);
         self.id.is_none_or(|id| id == client.id)
-            && self.address.is_none_or(|at| at == client.address.as_bytes())
+            && self
+                .address
+                .is_none_or(|at| at == client.address.as_bytes())
             && self
                 .local_address
                 .is_none_or(|at| at == client.local_address.as_bytes())
-            && self.client_type.is_none_or(|wanted| wanted == ClientType::Normal)
+            && self
+                .client_type
+                .is_none_or(|wanted| wanted == ClientType::Normal)
             && self.age_s_min.is_none_or(|min| age_s >= min)
             && !(self.spares_self && client.id == self_id)
     }
@@ -206,8 +213,6 @@ fn unblock(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
 #[cold]
 fn too_many(args: &Args<'_>) -> CommandError {
     let name = String::from_utf8_lossy(args.get(1));
-    format!(
-        "ERR unknown subcommand or wrong number of arguments for '{name}'. Try CLIENT HELP."
-    )
-    .into()
+    format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try CLIENT HELP.")
+        .into()
 }

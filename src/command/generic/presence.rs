@@ -6,8 +6,7 @@ use crate::command::{Args, Out};
 use crate::engine::effect::Event;
 
 const ALL_KEYS: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyFlags::RO)];
-const ALL_KEYS_REMOVED: &[KeySpec] =
-    &[KeySpec::range(1, -1, 1, KeyFlags::RM.or(KeyFlags::DELETE))];
+const ALL_KEYS_REMOVED: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyFlags::RM.or(KeyFlags::DELETE))];
 const SUM_OVER_SHARDS: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
 
 /// `DEL key [key ...]`

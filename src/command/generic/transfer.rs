@@ -12,10 +12,8 @@ use crate::engine::effect::Event;
 
 const SAME_OBJECT: &str = "ERR source and destination objects are the same";
 
-const SOURCE_REMOVED: KeySpec = KeySpec::one(
-    1,
-    KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE),
-);
+const SOURCE_REMOVED: KeySpec =
+    KeySpec::one(1, KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE));
 
 /// `RENAME key newkey`
 pub(super) static RENAME: Command = Command::new("rename", Group::Generic, 3)
@@ -126,7 +124,9 @@ fn copy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         return Ok(());
     }
     let mut from = cx.at(&source);
-    let place = from.find_write(&source).expect("found above, at the same moment");
+    let place = from
+        .find_write(&source)
+        .expect("found above, at the same moment");
     let entry = from.duplicate(place);
     let mut to = cx.at_db(&target, target_db);
     let replaced = to.find_write(&target);
@@ -158,7 +158,9 @@ fn move_to_db(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
         return Ok(());
     }
     let mut from = cx.at(&key);
-    let place = from.find_write(&key).expect("found above, at the same moment");
+    let place = from
+        .find_write(&key)
+        .expect("found above, at the same moment");
     let entry = from.take(place);
     from.wrote(key.bytes, Event::generic("move_from"));
     let mut to = cx.at_db(&key, target_db);

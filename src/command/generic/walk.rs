@@ -136,9 +136,7 @@ fn scan_options<'a>(args: &Args<'a>) -> Result<ScanOptions<'a>, CommandError> {
             let pattern = args.get(at + 1);
             options.pattern = (!glob::matches_all(pattern)).then_some(pattern);
         } else if args.is(at, "type") {
-            let named = DataType::ALL
-                .iter()
-                .find(|(_, name)| args.is(at + 1, name));
+            let named = DataType::ALL.iter().find(|(_, name)| args.is(at + 1, name));
             options.data_type = Some(named.map(|(data_type, _)| *data_type));
         } else {
             return Err(CommandError::Syntax);

@@ -156,6 +156,16 @@ impl<'a> Text<'a> {
         self.len() == 0
     }
 
+    /// The integer that the text is in canonical form, if it is one.
+    #[inline]
+    pub fn integer(&self) -> Option<i64> {
+        match self {
+            Text::Integer(number) => Some(*number),
+            Text::Bytes(bytes) => crate::base::number::parse_i64(bytes),
+            Text::Block(_) => None,
+        }
+    }
+
     /// Hands the text out as bytes.
     pub fn with_bytes<R>(&self, read: impl FnOnce(&[u8]) -> R) -> R {
         match self {
@@ -194,6 +204,69 @@ pub fn raw_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Objec
     }
 }
 
+/// Whether a value is a string that lies in its entry, so that it can be overwritten where it is.
+#[inline]
+pub fn is_inline_text(entry: EntryRef<'_, Object>) -> bool {
+    Kind(entry.kind()).data_type() == DataType::String
+        && matches!(entry.value(), Value::Integer(_) | Value::Bytes(_))
+}
+
+/// Makes an inline string another one, shorter than a block, in the encoding that Redis would choose.
+#[inline]
+pub fn overwrite_text(entry: &mut Entry<Object>, value: &[u8]) {
+    if value.len() <= 20
+        && let Some(number) = crate::base::number::parse_i64(value)
+    {
+        entry.set_kind(Kind::INT.0);
+        entry.set_integer(number);
+        return;
+    }
+    let kind = if value.len() <= EMBSTR_BYTES_MAX {
+        Kind::EMBSTR
+    } else {
+        Kind::RAW
+    };
+    entry.set_kind(kind.0);
+    entry.set_bytes(value);
+}
+
+/// Gives a string whose block somebody else holds a block of its own; the old handle comes back.
+pub fn unshare_text(entry: &mut Entry<Object>) -> Option<Block> {
+    let block = entry.block_mut().filter(|block| !block.is_unique())?;
+    let copy = Block::new(block);
+    Some(std::mem::replace(block, copy))
+}
+
+/// A string's bytes for writing, at least `len_min` of them: it reports `raw` from now on, and grows with zeros.
+///
+/// Growth is amortized: inside the entry by the steps of the allocator's classes, in a block by doubling.
+pub fn writable_text(entry: &mut Entry<Object>, len_min: usize) -> &mut [u8] {
+    entry.set_kind(Kind::RAW.0);
+    if let Value::Integer(number) = entry.view().value() {
+        entry.set_bytes(itoa::Buffer::new().format(number).as_bytes());
+    }
+    if let Value::Bytes(bytes) = entry.view().value()
+        && bytes.len() < len_min
+    {
+        if len_min < BLOCK_BYTES_MIN {
+            entry.resize_bytes(len_min);
+        } else {
+            let mut block = Block::new(bytes);
+            block.resize(len_min);
+            entry.set_block(block);
+        }
+    }
+    // Two steps, because a borrow that is returned from one arm only is not understood yet by the compiler.
+    if entry.block_mut().is_some() {
+        let block = entry.block_mut().expect("asked above");
+        if block.len() < len_min {
+            block.resize(len_min);
+        }
+        return block.make_mut();
+    }
+    entry.bytes_mut().expect("a string is bytes or a block")
+}
+
 /// A value too large to be freed under the token.
 pub struct Trash {
     entry: Entry<Object>,
@@ -204,8 +277,13 @@ const TRASH_BYTES_MIN: usize = 64 * 1024;
 
 impl Trash {
     /// Frees a small entry at once, keeps a large one for later.
+    ///
+    /// Blocks are always kept: a reply may share one and free it elsewhere, so that the shard would never see its
+    /// memory come back.
     pub fn from_entry(entry: Entry<Object>) -> Option<Trash> {
-        (entry.view().memory_bytes() > TRASH_BYTES_MIN).then_some(Trash { entry })
+        let view = entry.view();
+        let keep = matches!(view.value(), Value::Block(_)) || view.memory_bytes() > TRASH_BYTES_MIN;
+        keep.then_some(Trash { entry })
     }
 
     /// Bytes that the shard no longer answers for.

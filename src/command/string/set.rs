@@ -1,0 +1,227 @@
+//! Writing whole strings.
+
+use super::conditional::Comparison;
+use super::reply_text;
+use crate::command::Args;
+use crate::command::Out;
+use crate::command::context::ShardCx;
+use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::error::CommandError;
+use crate::command::options::{Expiry, KEEPTTL, TimeForm};
+use crate::engine::effect::Event;
+use crate::engine::keyspace::Deadline;
+
+pub(super) const SET_EVENT: Event = Event::string("set");
+pub(super) const EXPIRE_EVENT: Event = Event::generic("expire");
+
+/// `SET key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET] [expiry]`
+pub(super) static SET: Command = Command::new("set", Group::String, -3)
+    .writes(&[KeySpec::one(
+        1,
+        KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE).or(KeyFlags::VARIABLE_FLAGS),
+    )
+    .note("RW and ACCESS due to the optional `GET` argument")])
+    .flags(Flags::DENYOOM)
+    .doc(
+        "1.0.0",
+        "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] \
+         [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
+        "Makes a key hold a string, whatever it held before.",
+    )
+    .history(&[
+        ("2.6.12", "Knows `EX`, `PX`, `NX` and `XX`."),
+        ("6.0.0", "Knows `KEEPTTL`."),
+        ("6.2.0", "Knows `GET`, `EXAT` and `PXAT`."),
+        ("7.0.0", "`NX` and `GET` go together."),
+        ("8.4.0", "Knows `IFEQ`, `IFNE`, `IFDEQ` and `IFDNE`."),
+    ])
+    .on_keys(set);
+
+fn set(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if args.len() > 3 {
+        return set_with_options(cx, args, out);
+    }
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_write(&key);
+    keyspace.put_text(&key, found, args.get(2), Deadline::Clear);
+    keyspace.wrote(key.bytes, SET_EVENT);
+    out.ok();
+    Ok(())
+}
+
+/// When SET sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Condition {
+    Always,
+    IfAbsent,
+    IfPresent,
+    IfValue(Comparison),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SetOptions {
+    condition: Condition,
+    expiry: Expiry,
+    get: bool,
+}
+
+impl SetOptions {
+    fn parse(args: &Args<'_>) -> Result<SetOptions, CommandError> {
+        let mut options = SetOptions {
+            condition: Condition::Always,
+            expiry: Expiry::Unsaid,
+            get: false,
+        };
+        let mut at = 3;
+        while at < args.len() {
+            at = options.accept(args, at).ok_or(CommandError::Syntax)?;
+        }
+        Ok(options)
+    }
+
+    fn accept(&mut self, args: &Args<'_>, at: usize) -> Option<usize> {
+        if let Some(next) = self.expiry.accept(args, at, KEEPTTL) {
+            return Some(next);
+        }
+        if args.is(at, "get") {
+            self.get = true;
+            return Some(at + 1);
+        }
+        let (condition, next) = if args.is(at, "nx") {
+            (Condition::IfAbsent, at + 1)
+        } else if args.is(at, "xx") {
+            (Condition::IfPresent, at + 1)
+        } else {
+            (Condition::IfValue(Comparison::parse(args, at)?), at + 2)
+        };
+        // NX NX is as good as NX; any two different ones exclude each other.
+        if self.condition != Condition::Always && self.condition != condition {
+            return None;
+        }
+        self.condition = condition;
+        Some(next)
+    }
+}
+
+fn set_with_options(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let options = SetOptions::parse(args)?;
+    let deadline = options.expiry.on_replace(args, cx.now, "set")?;
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = if options.get {
+        keyspace.find_read(&key)
+    } else {
+        keyspace.find_write(&key)
+    };
+    let old = match found {
+        Some(place) if options.get => Some(keyspace.text(place)?),
+        _ => None,
+    };
+    let holds = match (options.condition, found) {
+        (Condition::Always, _) => true,
+        (Condition::IfAbsent, found) => found.is_none(),
+        (Condition::IfPresent, found) => found.is_some(),
+        (Condition::IfValue(comparison), None) => comparison.holds_for_nothing(),
+        (Condition::IfValue(comparison), Some(place)) => {
+            comparison.holds(keyspace.text(place)?, args)?
+        }
+    };
+    match old {
+        Some(text) => reply_text(text, out),
+        None if options.get || !holds => out.null(),
+        None => out.ok(),
+    }
+    if holds {
+        keyspace.put_text(&key, found, args.get(2), deadline);
+        keyspace.wrote(key.bytes, SET_EVENT);
+        if matches!(deadline, Deadline::At(_)) {
+            keyspace.wrote(key.bytes, EXPIRE_EVENT);
+        }
+    }
+    Ok(())
+}
+
+/// `SETNX key value`
+pub(super) static SETNX: Command = Command::new("setnx", Group::String, 3)
+    .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::INSERT))])
+    .flags(Flags::DENYOOM.or(Flags::FAST))
+    .doc(
+        "1.0.0",
+        "key value",
+        "Makes a key hold a string, unless the key exists.",
+    )
+    .on_keys(setnx);
+
+fn setnx(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_write(&key);
+    if found.is_none() {
+        keyspace.put_text(&key, None, args.get(2), Deadline::Clear);
+        keyspace.wrote(key.bytes, SET_EVENT);
+    }
+    out.integer(i64::from(found.is_none()));
+    Ok(())
+}
+
+/// `SETEX key seconds value`
+pub(super) static SETEX: Command = Command::new("setex", Group::String, 4)
+    .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE))])
+    .flags(Flags::DENYOOM)
+    .doc(
+        "2.0.0",
+        "key seconds value",
+        "Makes a key hold a string for some seconds.",
+    )
+    .on_keys(|cx, args, out| set_for(cx, args, out, TimeForm::Seconds));
+
+/// `PSETEX key milliseconds value`
+pub(super) static PSETEX: Command = Command::new("psetex", Group::String, 4)
+    .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE))])
+    .flags(Flags::DENYOOM)
+    .doc(
+        "2.6.0",
+        "key milliseconds value",
+        "Makes a key hold a string for some milliseconds.",
+    )
+    .on_keys(|cx, args, out| set_for(cx, args, out, TimeForm::Millis));
+
+fn set_for(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) -> CommandResult {
+    let at_ms = form.deadline_ms(args.integer(2)?, cx.now, cx.command.full_name)?;
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_write(&key);
+    keyspace.put_text(&key, found, args.get(3), Deadline::At(at_ms));
+    keyspace.wrote(key.bytes, SET_EVENT);
+    keyspace.wrote(key.bytes, EXPIRE_EVENT);
+    out.ok();
+    Ok(())
+}
+
+/// `GETSET key value`
+pub(super) static GETSET: Command = Command::new("getset", Group::String, 3)
+    .writes(&[KeySpec::one(
+        1,
+        KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
+    )])
+    .flags(Flags::DENYOOM.or(Flags::FAST))
+    .doc(
+        "1.0.0",
+        "key value",
+        "Makes a key hold a string and answers the one it held before.",
+    )
+    .on_keys(getset);
+
+fn getset(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_read(&key);
+    match found {
+        Some(place) => reply_text(keyspace.text(place)?, out),
+        None => out.null(),
+    }
+    keyspace.put_text(&key, found, args.get(2), Deadline::Clear);
+    keyspace.wrote(key.bytes, SET_EVENT);
+    Ok(())
+}

@@ -1,0 +1,283 @@
+//! The HTTP endpoint: `/metrics`, `/health` and `/ready`, on a thread and a small runtime of its own.
+//!
+//! It reads published counters only, so a scrape waits for no shard, and no scrape, however slow, takes time from a
+//! thread that serves clients. Connections, headers and the time to send them are bounded.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::{Semaphore, watch};
+
+use super::metrics;
+use crate::session::service::Service;
+
+/// Connections served at once; more wait to be accepted.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Headers of a request.
+const HEADERS_MAX: usize = 64;
+
+/// Within which a request's head must be complete, and after which an idle connection is closed.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// After which a connection is closed in any case, so that one that reads slowly does not keep its place for ever.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The running endpoint. Dropping it stops it.
+#[derive(Debug)]
+pub struct Handle {
+    addresses: Vec<SocketAddr>,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Handle {
+    /// Where it listens, with the ports that the system chose.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Nobody listens any more if the thread has ended.
+        let _ = self.stop.send(true);
+        if let Some(thread) = self.thread.take() {
+            // Its panic has been reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Serves on these addresses until the handle is dropped.
+pub fn start(addresses: &[SocketAddr], service: Arc<Service>) -> io::Result<Handle> {
+    let listeners: Vec<TcpListener> = addresses
+        .iter()
+        .map(TcpListener::bind)
+        .collect::<io::Result<_>>()?;
+    for listener in &listeners {
+        listener.set_nonblocking(true)?;
+    }
+    let addresses = listeners
+        .iter()
+        .map(TcpListener::local_addr)
+        .collect::<io::Result<_>>()?;
+    let (stop, stopped) = watch::channel(false);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let thread = std::thread::Builder::new()
+        .name("basalt-metrics".to_owned())
+        .spawn(move || runtime.block_on(serve(listeners, service, stopped)))?;
+    Ok(Handle {
+        addresses,
+        stop,
+        thread: Some(thread),
+    })
+}
+
+async fn serve(
+    listeners: Vec<TcpListener>,
+    service: Arc<Service>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    for listener in listeners {
+        // The socket was made on this machine a moment ago; a runtime that takes no socket can serve nothing.
+        let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
+            continue;
+        };
+        tokio::spawn(accept(listener, Arc::clone(&service), Arc::clone(&places)));
+    }
+    // An error says that the handle is gone, which means the same.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+async fn accept(listener: tokio::net::TcpListener, service: Arc<Service>, places: Arc<Semaphore>) {
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of descriptors: what helps is that some connection ends.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let service = Arc::clone(&service);
+        tokio::spawn(async move {
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIMEOUT)
+                .max_buf_size(HEAD_BYTES_MAX)
+                .max_headers(HEADERS_MAX)
+                .serve_connection(
+                    TokioIo::new(stream),
+                    service_fn(|request| {
+                        let response = answer(&request, &service);
+                        async move { Ok::<_, Infallible>(response) }
+                    }),
+                );
+            // What goes wrong on a connection ends it and concerns nobody else.
+            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
+            drop(place);
+        });
+    }
+}
+
+fn answer(request: &Request<Incoming>, service: &Service) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    if !matches!(path, "/" | "/metrics" | "/health" | "/ready") {
+        return text(
+            StatusCode::NOT_FOUND,
+            "Not found. There are /metrics, /health and /ready.\n",
+        );
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD.\n");
+        response
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    match path {
+        "/metrics" => {
+            let mut response = text(StatusCode::OK, metrics::render(service));
+            let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+            response
+        }
+        "/health" => text(StatusCode::OK, "ok\n"),
+        "/ready" if service.telemetry.is_ready() => text(StatusCode::OK, "ready\n"),
+        "/ready" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+        _ => text(StatusCode::OK, "basalt: /metrics /health /ready\n"),
+    }
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::telemetry::Telemetry;
+
+    fn endpoint() -> (Handle, Arc<Service>) {
+        let telemetry = Telemetry::new(None, 1);
+        let service = Arc::new(crate::server::build(
+            Arc::new(Config::default()),
+            2,
+            telemetry,
+        ));
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        (
+            start(&[address], Arc::clone(&service)).expect("a free port"),
+            service,
+        )
+    }
+
+    fn ask(handle: &Handle, request: &str) -> String {
+        let mut stream = TcpStream::connect(handle.addresses()[0]).expect("it listens");
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut reply = String::new();
+        stream
+            .read_to_string(&mut reply)
+            .expect("it answers and closes");
+        reply
+    }
+
+    fn get(handle: &Handle, path: &str) -> String {
+        ask(
+            handle,
+            &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
+        )
+    }
+
+    #[test]
+    fn metrics_and_health_are_served_and_ready_follows_the_server() {
+        let (handle, service) = endpoint();
+        let metrics = get(&handle, "/metrics");
+        assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
+        assert!(metrics.contains("content-type: text/plain; version=0.0.4"));
+        assert!(metrics.contains("\nredis_up 1\n"));
+        assert!(get(&handle, "/health").ends_with("\r\n\r\nok\n"));
+        assert!(get(&handle, "/ready").starts_with("HTTP/1.1 503 "));
+        service.telemetry.set_ready(true);
+        assert!(get(&handle, "/ready").starts_with("HTTP/1.1 200 "));
+    }
+
+    #[test]
+    fn other_paths_and_methods_are_refused_and_head_has_no_body() {
+        let (handle, _service) = endpoint();
+        assert!(get(&handle, "/else").starts_with("HTTP/1.1 404 "));
+        let post =
+            "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        let refused = ask(&handle, post);
+        assert!(refused.starts_with("HTTP/1.1 405 ") && refused.contains("allow: GET, HEAD"));
+        let head = ask(
+            &handle,
+            "HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        );
+        assert!(
+            head.contains("content-length: 3") && head.ends_with("\r\n\r\n"),
+            "{head}"
+        );
+    }
+
+    #[test]
+    fn one_connection_serves_several_requests() {
+        let (handle, _service) = endpoint();
+        let one = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
+        let last = "GET /ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let replies = ask(&handle, &format!("{one}{one}{last}"));
+        assert_eq!(replies.matches("HTTP/1.1 200 ").count(), 2);
+        assert_eq!(replies.matches("HTTP/1.1 503 ").count(), 1);
+    }
+
+    #[test]
+    fn garbage_and_endless_heads_end_the_connection_and_nothing_else() {
+        let (handle, _service) = endpoint();
+        assert!(ask(&handle, "*1\r\n$4\r\nPING\r\n").starts_with("HTTP/1.1 400 "));
+        let long = format!(
+            "GET / HTTP/1.1\r\nX: {}\r\n\r\n",
+            "y".repeat(2 * HEAD_BYTES_MAX)
+        );
+        let mut stream = TcpStream::connect(handle.addresses()[0]).expect("it listens");
+        // It may hang up before it read all.
+        let _ = stream.write_all(long.as_bytes());
+        let mut reply = Vec::new();
+        let _ = stream.read_to_end(&mut reply);
+        assert!(!reply.starts_with(b"HTTP/1.1 200"));
+        assert!(get(&handle, "/health").ends_with("ok\n"));
+    }
+
+    #[test]
+    fn a_dropped_handle_gives_the_port_back() {
+        let (handle, _service) = endpoint();
+        let address = handle.addresses()[0];
+        drop(handle);
+        assert!(TcpStream::connect(address).is_err());
+    }
+}

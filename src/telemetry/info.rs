@@ -1,0 +1,530 @@
+//! INFO: the snapshot as text, with the sections and fields that clients of Redis 7.2 look for, and one of our own.
+//!
+//! What this server does not have stands as in an idle Redis (no snapshot in progress, no replicas). No figure is made
+//! up. Fields are written in the order of Redis, so that texts compare line by line.
+
+use std::fmt::{Display, Write};
+
+use super::histogram;
+use super::memory::human;
+use super::snapshot::{CommandFigures, Snapshot};
+use super::{Telemetry, memory, process};
+use crate::command::context::MemoryReport;
+use crate::config::Config;
+use crate::session::service::Service;
+
+/// The level of Redis that is claimed towards clients.
+pub const REDIS_VERSION: &str = "7.4.0";
+
+/// Rounds of the cron a second.
+const CRON_HZ: u32 = 10;
+
+/// What a section is written from.
+struct Source<'a> {
+    service: &'a Service,
+    telemetry: &'a Telemetry,
+    config: &'a Config,
+    snapshot: &'a Snapshot,
+}
+
+/// One section.
+struct Section {
+    name: &'static str,
+    title: &'static str,
+    /// Whether INFO without arguments shows it.
+    by_default: bool,
+    write: fn(&Source<'_>, &mut Lines),
+}
+
+const fn section(
+    name: &'static str,
+    title: &'static str,
+    by_default: bool,
+    write: fn(&Source<'_>, &mut Lines),
+) -> Section {
+    Section {
+        name,
+        title,
+        by_default,
+        write,
+    }
+}
+
+static SECTIONS: [Section; 14] = [
+    section("server", "Server", true, server),
+    section("clients", "Clients", true, clients),
+    section("memory", "Memory", true, memory_section),
+    section("persistence", "Persistence", true, persistence),
+    section("stats", "Stats", true, stats),
+    section("replication", "Replication", true, replication),
+    section("cpu", "CPU", true, cpu),
+    section("modules", "Modules", true, |_, _| {}),
+    section("commandstats", "Commandstats", false, command_stats),
+    section("errorstats", "Errorstats", true, error_stats),
+    section("latencystats", "Latencystats", false, latency_stats),
+    section("cluster", "Cluster", true, |_, lines| {
+        lines.field("cluster_enabled", 0)
+    }),
+    section("basalt", "Basalt", true, basalt),
+    section("keyspace", "Keyspace", true, keyspace),
+];
+
+/// The text of INFO for these sections, in lower case; none: the default ones.
+pub fn text(service: &Service, sections: &[String]) -> String {
+    let wanted = |section: &Section| {
+        sections.is_empty() && section.by_default
+            || sections.iter().any(|name| match name.as_str() {
+                "all" | "everything" => true,
+                "default" => section.by_default,
+                "module_list" => section.name == "modules",
+                name => name == section.name,
+            })
+    };
+    let snapshot = Snapshot::gather(service);
+    let config = service.config.load();
+    let source = Source {
+        service,
+        telemetry: &service.telemetry,
+        config: &config,
+        snapshot: &snapshot,
+    };
+    let mut lines = Lines::default();
+    for section in SECTIONS.iter().filter(|section| wanted(section)) {
+        lines.title(section.title);
+        (section.write)(&source, &mut lines);
+    }
+    lines.text
+}
+
+/// The text as it grows. Writing to a `String` can not fail.
+#[derive(Default)]
+struct Lines {
+    text: String,
+}
+
+impl Lines {
+    fn title(&mut self, title: &str) {
+        if !self.text.is_empty() {
+            self.text.push_str("\r\n");
+        }
+        let _ = write!(self.text, "# {title}\r\n");
+    }
+
+    fn field(&mut self, name: &str, value: impl Display) {
+        let _ = write!(self.text, "{name}:{value}\r\n");
+    }
+
+    /// With two decimals.
+    fn decimal(&mut self, name: &str, value: f64) {
+        let _ = write!(self.text, "{name}:{value:.2}\r\n");
+    }
+
+    /// Bytes, and once more for people.
+    fn bytes(&mut self, name: &str, bytes: u64) {
+        self.field(name, bytes);
+        let _ = write!(self.text, "{name}_human:{}\r\n", human(bytes));
+    }
+
+    fn zeroes(&mut self, names: &[&str]) {
+        for name in names {
+            self.field(name, 0);
+        }
+    }
+}
+
+/// A part of a whole, zero where there is no whole.
+pub(super) fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}
+
+fn server(source: &Source<'_>, lines: &mut Lines) {
+    let Source {
+        telemetry,
+        config,
+        snapshot,
+        ..
+    } = source;
+    lines.field("redis_version", REDIS_VERSION);
+    lines.field("server_name", "basalt");
+    lines.field("basalt_version", env!("CARGO_PKG_VERSION"));
+    lines.field("redis_git_sha1", "00000000");
+    lines.field("redis_git_dirty", 0);
+    lines.field("redis_build_id", 0);
+    lines.field("redis_mode", "standalone");
+    lines.field("os", process::os());
+    lines.field("arch_bits", usize::BITS);
+    lines.field("monotonic_clock", "time stamp counter");
+    lines.field("multiplexing_api", "epoll");
+    lines.field("atomicvar_api", "rust");
+    lines.field("gcc_version", "0.0.0");
+    lines.field("process_id", std::process::id());
+    lines.field("process_supervised", "no");
+    lines.field("run_id", &telemetry.run_id);
+    lines.field("tcp_port", config.port);
+    lines.field("server_time_usec", snapshot.unix_us);
+    lines.field("uptime_in_seconds", snapshot.uptime_s);
+    lines.field("uptime_in_days", snapshot.uptime_s / 86_400);
+    lines.field("hz", CRON_HZ);
+    lines.field("configured_hz", config.hz);
+    lines.field("lru_clock", (snapshot.unix_us / 1_000_000) & 0xff_ffff);
+    lines.field("executable", telemetry.executable.display());
+    let file = telemetry
+        .config_file
+        .as_ref()
+        .map(|file| file.display().to_string());
+    lines.field("config_file", file.unwrap_or_default());
+    lines.field("io_threads_active", 0);
+    let mut listener = 0;
+    if config.port != 0 {
+        let mut value = "name=tcp".to_owned();
+        for address in &config.bind {
+            let _ = write!(value, ",bind={address}");
+        }
+        lines.field("listener0", format_args!("{value},port={}", config.port));
+        listener += 1;
+    }
+    if !config.unixsocket.is_empty() {
+        let name = format!("listener{listener}");
+        lines.field(&name, format_args!("name=unix,bind={}", config.unixsocket));
+    }
+}
+
+fn clients(source: &Source<'_>, lines: &mut Lines) {
+    let Source {
+        config, snapshot, ..
+    } = source;
+    lines.field("connected_clients", snapshot.clients);
+    lines.field("cluster_connections", 0);
+    lines.field("maxclients", config.maxclients);
+    lines.field(
+        "client_recent_max_input_buffer",
+        snapshot.client_bytes.input_max,
+    );
+    lines.field(
+        "client_recent_max_output_buffer",
+        snapshot.client_bytes.output_max,
+    );
+    lines.zeroes(&[
+        "blocked_clients",
+        "tracking_clients",
+        "clients_in_timeout_table",
+        "total_blocking_keys",
+        "total_blocking_keys_on_nokey",
+    ]);
+}
+
+fn memory_section(source: &Source<'_>, lines: &mut Lines) {
+    let Source {
+        config, snapshot, ..
+    } = source;
+    let report: &MemoryReport = &snapshot.memory;
+    lines.bytes("used_memory", report.used);
+    lines.bytes("used_memory_rss", report.rss);
+    lines.bytes("used_memory_peak", report.peak);
+    let percent = |part, whole| format!("{:.2}%", 100.0 * ratio(part, whole));
+    lines.field("used_memory_peak_perc", percent(report.used, report.peak));
+    lines.field(
+        "used_memory_overhead",
+        report.used.saturating_sub(report.dataset),
+    );
+    lines.field("used_memory_startup", report.startup);
+    lines.field("used_memory_dataset", report.dataset);
+    let grown = report
+        .used
+        .saturating_sub(report.startup)
+        .max(report.dataset);
+    lines.field("used_memory_dataset_perc", percent(report.dataset, grown));
+    lines.field("allocator_allocated", report.allocator_allocated);
+    lines.field("allocator_active", report.allocator_active);
+    lines.field("allocator_resident", report.allocator_resident);
+    lines.bytes("total_system_memory", process::total_memory_bytes());
+    lines.zeroes(&["used_memory_lua", "used_memory_vm_eval"]);
+    lines.field("used_memory_lua_human", human(0));
+    lines.zeroes(&[
+        "used_memory_scripts_eval",
+        "number_of_cached_scripts",
+        "number_of_functions",
+        "number_of_libraries",
+        "used_memory_vm_functions",
+    ]);
+    lines.bytes("used_memory_vm_total", 0);
+    lines.field("used_memory_functions", 0);
+    lines.bytes("used_memory_scripts", 0);
+    lines.bytes("maxmemory", config.maxmemory);
+    lines.field("maxmemory_policy", config.maxmemory_policy.name());
+    let mut pair = |name: &str, unit: &str, part: u64, whole: u64| {
+        lines.decimal(&format!("{name}_ratio"), ratio(part, whole));
+        lines.field(&format!("{name}_{unit}"), part as i64 - whole as i64);
+    };
+    pair(
+        "allocator_frag",
+        "bytes",
+        report.allocator_active,
+        report.allocator_allocated,
+    );
+    pair(
+        "allocator_rss",
+        "bytes",
+        report.allocator_resident,
+        report.allocator_active,
+    );
+    pair(
+        "rss_overhead",
+        "bytes",
+        report.rss,
+        report.allocator_resident,
+    );
+    pair("mem_fragmentation", "bytes", report.rss, report.used);
+    lines.zeroes(&[
+        "mem_not_counted_for_evict",
+        "mem_replication_backlog",
+        "mem_total_replication_buffers",
+        "mem_clients_slaves",
+    ]);
+    lines.field("mem_clients_normal", report.clients);
+    lines.zeroes(&["mem_cluster_links", "mem_aof_buffer"]);
+    lines.field("mem_allocator", memory::allocator_name());
+    lines.zeroes(&[
+        "active_defrag_running",
+        "lazyfree_pending_objects",
+        "lazyfreed_objects",
+    ]);
+}
+
+fn persistence(source: &Source<'_>, lines: &mut Lines) {
+    lines.zeroes(&[
+        "loading",
+        "async_loading",
+        "current_cow_peak",
+        "current_cow_size",
+        "current_cow_size_age",
+    ]);
+    lines.decimal("current_fork_perc", 0.0);
+    lines.zeroes(&["current_save_keys_processed", "current_save_keys_total"]);
+    lines.field("rdb_changes_since_last_save", source.snapshot.dirty);
+    lines.field("rdb_bgsave_in_progress", 0);
+    lines.field("rdb_last_save_time", source.telemetry.started_ms / 1_000);
+    lines.field("rdb_last_bgsave_status", "ok");
+    lines.field("rdb_last_bgsave_time_sec", -1);
+    lines.field("rdb_current_bgsave_time_sec", -1);
+    lines.zeroes(&[
+        "rdb_saves",
+        "rdb_last_cow_size",
+        "rdb_last_load_keys_expired",
+        "rdb_last_load_keys_loaded",
+        "aof_enabled",
+        "aof_rewrite_in_progress",
+        "aof_rewrite_scheduled",
+    ]);
+    lines.field("aof_last_rewrite_time_sec", -1);
+    lines.field("aof_current_rewrite_time_sec", -1);
+    lines.field("aof_last_bgrewrite_status", "ok");
+    lines.zeroes(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
+    lines.field("aof_last_write_status", "ok");
+    lines.zeroes(&[
+        "aof_last_cow_size",
+        "module_fork_in_progress",
+        "module_fork_last_cow_size",
+    ]);
+}
+
+fn stats(source: &Source<'_>, lines: &mut Lines) {
+    let snapshot = source.snapshot;
+    lines.field("total_connections_received", snapshot.accepted);
+    lines.field("total_commands_processed", snapshot.calls);
+    lines.field(
+        "instantaneous_ops_per_sec",
+        snapshot.rates.commands.round() as u64,
+    );
+    lines.field("total_net_input_bytes", snapshot.bytes_in);
+    lines.field("total_net_output_bytes", snapshot.bytes_out);
+    lines.zeroes(&["total_net_repl_input_bytes", "total_net_repl_output_bytes"]);
+    lines.decimal(
+        "instantaneous_input_kbps",
+        snapshot.rates.bytes_in / 1_024.0,
+    );
+    lines.decimal(
+        "instantaneous_output_kbps",
+        snapshot.rates.bytes_out / 1_024.0,
+    );
+    lines.decimal("instantaneous_input_repl_kbps", 0.0);
+    lines.decimal("instantaneous_output_repl_kbps", 0.0);
+    lines.field("rejected_connections", snapshot.rejected);
+    lines.zeroes(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
+    lines.field("expired_keys", snapshot.expired);
+    lines.decimal("expired_stale_perc", 0.0);
+    lines.zeroes(&[
+        "expired_time_cap_reached_count",
+        "expire_cycle_cpu_milliseconds",
+    ]);
+    lines.field("evicted_keys", snapshot.evicted);
+    lines.zeroes(&[
+        "evicted_clients",
+        "total_eviction_exceeded_time",
+        "current_eviction_exceeded_time",
+    ]);
+    lines.field("keyspace_hits", snapshot.hits);
+    lines.field("keyspace_misses", snapshot.misses);
+    lines.zeroes(&[
+        "pubsub_channels",
+        "pubsub_patterns",
+        "pubsubshard_channels",
+        "latest_fork_usec",
+        "total_forks",
+        "migrate_cached_sockets",
+        "slave_expires_tracked_keys",
+        "active_defrag_hits",
+        "active_defrag_misses",
+        "active_defrag_key_hits",
+        "active_defrag_key_misses",
+        "total_active_defrag_time",
+        "current_active_defrag_time",
+        "tracking_total_keys",
+        "tracking_total_items",
+        "tracking_total_prefixes",
+        "unexpected_error_replies",
+    ]);
+    lines.field("total_error_replies", snapshot.error_count);
+    lines.field("dump_payload_sanitizations", 0);
+    lines.field("total_reads_processed", snapshot.reads);
+    lines.field("total_writes_processed", snapshot.writes);
+    lines.zeroes(&[
+        "io_threaded_reads_processed",
+        "io_threaded_writes_processed",
+        "reply_buffer_shrinks",
+        "reply_buffer_expands",
+        "acl_access_denied_auth",
+        "acl_access_denied_cmd",
+        "acl_access_denied_key",
+        "acl_access_denied_channel",
+    ]);
+}
+
+fn replication(source: &Source<'_>, lines: &mut Lines) {
+    lines.field("role", "master");
+    lines.field("connected_slaves", 0);
+    lines.field("master_failover_state", "no-failover");
+    lines.field("master_replid", &source.telemetry.replication_id);
+    lines.field("master_replid2", "0".repeat(40));
+    lines.field("master_repl_offset", 0);
+    lines.field("second_repl_offset", -1);
+    lines.field("repl_backlog_active", 0);
+    lines.field("repl_backlog_size", source.config.repl_backlog_size);
+    lines.zeroes(&["repl_backlog_first_byte_offset", "repl_backlog_histlen"]);
+}
+
+fn cpu(source: &Source<'_>, lines: &mut Lines) {
+    let cpu = &source.snapshot.cpu;
+    for (suffix, seconds) in [
+        ("", cpu.own),
+        ("_children", cpu.children),
+        ("_main_thread", cpu.main_thread),
+    ] {
+        lines.field(
+            &format!("used_cpu_sys{suffix}"),
+            format_args!("{:.6}", seconds.system),
+        );
+        lines.field(
+            &format!("used_cpu_user{suffix}"),
+            format_args!("{:.6}", seconds.user),
+        );
+    }
+}
+
+fn command_stats(source: &Source<'_>, lines: &mut Lines) {
+    for command in &source.snapshot.commands {
+        let CommandFigures {
+            name,
+            calls,
+            duration_ns,
+            rejected,
+            failed,
+            ..
+        } = command;
+        let duration_us = duration_ns / 1_000;
+        lines.field(
+            &format!("cmdstat_{name}"),
+            format_args!(
+                "calls={calls},usec={duration_us},usec_per_call={:.2},rejected_calls={rejected},failed_calls={failed}",
+                ratio(*duration_ns, *calls) / 1_000.0
+            ),
+        );
+    }
+}
+
+fn error_stats(source: &Source<'_>, lines: &mut Lines) {
+    for (code, count) in &source.snapshot.errors {
+        lines.field(&format!("errorstat_{code}"), format_args!("count={count}"));
+    }
+}
+
+fn latency_stats(source: &Source<'_>, lines: &mut Lines) {
+    let Source {
+        config, snapshot, ..
+    } = source;
+    if !config.latency_tracking {
+        return;
+    }
+    for command in snapshot.commands.iter().filter(|command| command.calls > 0) {
+        let percentiles: Vec<String> = config
+            .latency_tracking_info_percentiles
+            .iter()
+            .map(|percent| {
+                let value_ns = histogram::percentile_ns(&command.buckets, *percent);
+                format!("p{percent}={:.3}", value_ns / 1_000.0)
+            })
+            .collect();
+        lines.field(
+            &format!("latency_percentiles_usec_{}", command.name),
+            percentiles.join(","),
+        );
+    }
+}
+
+fn basalt(source: &Source<'_>, lines: &mut Lines) {
+    let Source {
+        service,
+        telemetry,
+        snapshot,
+        ..
+    } = source;
+    let token = snapshot.tokens();
+    lines.field("shards", service.shards.len());
+    lines.field("threads", telemetry.thread_count);
+    lines.field("takes", token.takes);
+    lines.field("takes_found_held", token.takes_found_held);
+    let tries = token.takes + token.takes_found_held;
+    lines.field(
+        "takes_found_held_perc",
+        format_args!("{:.4}%", 100.0 * ratio(token.takes_found_held, tries)),
+    );
+    lines.field("commands_queued", token.queued);
+    lines.field("multi_shard_operations", token.multi_shard_runs);
+    lines.field("handovers", token.handed_over);
+    lines.field("worker_handovers", token.worker_handovers);
+    lines.field(
+        "longest_hold_usec",
+        format_args!("{:.3}", token.longest_hold_ns as f64 / 1_000.0),
+    );
+    lines.decimal("expiry_lag_p50_ms", snapshot.lag_percentile_ms(50.0));
+    lines.decimal("expiry_lag_p99_ms", snapshot.lag_percentile_ms(99.0));
+    lines.field("expiry_lag_max_ms", snapshot.lag_max_ms);
+}
+
+fn keyspace(source: &Source<'_>, lines: &mut Lines) {
+    for (index, (keys, volatile)) in source.snapshot.memory.dbs.iter().enumerate() {
+        if *keys > 0 {
+            lines.field(
+                &format!("db{index}"),
+                format_args!("keys={keys},expires={volatile},avg_ttl=0"),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! Memory: what is used, what the allocator holds, what can be given back, and a report for people.
+//!
+//! `used` is counted by our own wrapper of the allocator, to the byte; the other figures are jemalloc's and the
+//! system's. Nothing here touches a shard.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use tikv_jemalloc_ctl::{Access, AsName, arenas, epoch, stats, stats_print};
+
+use super::Telemetry;
+use super::process;
+use crate::client::connection::Connection;
+use crate::client::registry::Shared;
+use crate::command::context::MemoryReport;
+use crate::session::service::Service;
+use crate::structures::account;
+
+/// Bytes in use by the whole process.
+pub fn used_bytes() -> u64 {
+    account::total_bytes().max(0).unsigned_abs()
+}
+
+/// Connections' memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientBytes {
+    /// All of it.
+    pub total: u64,
+    /// The largest unread input of a client.
+    pub input_max: u64,
+    /// The largest unsent output of a client.
+    pub output_max: u64,
+}
+
+/// What connections use: their state, input that is no whole request yet, and output that is not sent yet.
+pub fn client_bytes(service: &Service) -> ClientBytes {
+    const STATE_BYTES: usize = size_of::<Shared>() + size_of::<Connection>();
+    let mut bytes = ClientBytes::default();
+    for client in service.clients.all() {
+        let input = client.query_bytes.load(Relaxed) as u64;
+        let output = client.output_bytes.load(Relaxed) as u64;
+        bytes.total += STATE_BYTES as u64 + input + output;
+        bytes.input_max = bytes.input_max.max(input);
+        bytes.output_max = bytes.output_max.max(output);
+    }
+    bytes
+}
+
+/// Facts about memory, for MEMORY STATS, INFO and the metrics.
+pub fn report(service: &Service, telemetry: &Telemetry, clients: ClientBytes) -> MemoryReport {
+    let used = used_bytes();
+    // The allocator's statistics are those of the latest epoch; where there are none the figures stay zero.
+    let _ = epoch::advance();
+    let databases = service.boards.first().map_or(0, |board| board.dbs.len());
+    let mut dbs = vec![(0, 0); databases];
+    let mut dataset = 0;
+    for board in &service.boards {
+        dataset += board.used_bytes();
+        for (sum, db) in dbs.iter_mut().zip(&board.dbs) {
+            sum.0 += db.keys.get();
+            sum.1 += db.volatile_keys.get();
+        }
+    }
+    MemoryReport {
+        used,
+        peak: telemetry.raise_peak(used),
+        startup: telemetry.used_at_start,
+        clients: clients.total,
+        dataset: dataset.max(0).unsigned_abs(),
+        dbs,
+        allocator_allocated: stats::allocated::read().unwrap_or(0) as u64,
+        allocator_active: stats::active::read().unwrap_or(0) as u64,
+        allocator_resident: stats::resident::read().unwrap_or(0) as u64,
+        rss: process::rss_bytes(),
+    }
+}
+
+/// The allocator's name and version, as INFO has it.
+pub fn allocator_name() -> String {
+    let version = tikv_jemalloc_ctl::version::read().unwrap_or("");
+    format!("jemalloc-{}", version.split('-').next().unwrap_or(""))
+}
+
+/// MEMORY MALLOC-STATS: jemalloc's own report.
+pub fn allocator_report() -> String {
+    let mut report = Vec::new();
+    match stats_print::stats_print(&mut report, stats_print::Options::default()) {
+        Ok(()) => String::from_utf8_lossy(&report).into_owned(),
+        Err(error) => format!("The allocator gave no statistics: {error}\n"),
+    }
+}
+
+/// MEMORY PURGE: unused pages go back to the system; false if the allocator refused.
+///
+/// The `purge` control takes no value, which the safe interface can not say. A decay time of zero has the same effect:
+/// jemalloc purges at once when it is set. Then the old time is put back.
+pub fn purge() -> bool {
+    let Ok(count) = arenas::narenas::read() else {
+        return false;
+    };
+    let mut done = true;
+    for arena in 0..count {
+        for kind in ["dirty", "muzzy"] {
+            let name = format!("arena.{arena}.{kind}_decay_ms\0");
+            let name = name.as_str().name();
+            let before: Result<isize, _> = name.read();
+            // An arena number that is not in use has no settings.
+            let Ok(before) = before else { continue };
+            done &= name.write(0isize).is_ok() & name.write(before).is_ok();
+        }
+    }
+    done
+}
+
+/// MEMORY DOCTOR: what stands out, for people.
+pub fn doctor(report: &MemoryReport, client_count: u64) -> String {
+    const LITTLE_BYTES: u64 = 5 << 20;
+    const NOTABLE_BYTES: u64 = 10 << 20;
+    const CLIENT_BYTES: u64 = 200 << 10;
+    if report.used < LITTLE_BYTES {
+        return format!(
+            "Only {} are in use: too little to judge how memory is used. Ask again once there is data.\n",
+            human(report.used)
+        );
+    }
+    let exceeds = |part: u64, whole: u64, ratio: f64| {
+        part > whole + NOTABLE_BYTES && part as f64 > whole as f64 * ratio
+    };
+    let mut findings = Vec::new();
+    if report.peak as f64 > report.used as f64 * 1.5 {
+        findings.push(format!(
+            "Memory use was {} at its peak and is {} now. Pages that are only partly free stay with the process, so \
+             its resident set may be larger than the data needs; they are filled again when data comes. MEMORY PURGE \
+             gives back what is wholly free.",
+            human(report.peak),
+            human(report.used)
+        ));
+    }
+    if exceeds(report.rss, report.used, 1.4) {
+        findings.push(format!(
+            "The resident set ({}) is much larger than what is in use ({}): see whether there was a peak, or whether \
+             values of many different sizes come and go.",
+            human(report.rss),
+            human(report.used)
+        ));
+    }
+    if exceeds(report.allocator_active, report.allocator_allocated, 1.1) {
+        findings.push(
+            "The allocator's pages are filled unevenly (external fragmentation above 1.1), usually after many values \
+             were deleted. New values of the same sizes fill the gaps."
+                .to_owned(),
+        );
+    }
+    if exceeds(report.allocator_resident, report.allocator_active, 1.1) {
+        findings.push(
+            "The allocator keeps free pages that it has not yet given back. It does so by itself within seconds; \
+             MEMORY PURGE does so at once."
+                .to_owned(),
+        );
+    }
+    if exceeds(report.rss, report.allocator_resident, 1.1) {
+        findings.push(
+            "The process has memory that does not come from the allocator: stacks of threads, the program, or huge \
+             pages that the kernel joined."
+                .to_owned(),
+        );
+    }
+    if client_count > 0 && report.clients / client_count > CLIENT_BYTES {
+        findings.push(format!(
+            "Clients hold {} on average. CLIENT LIST shows which have much unread input (qbuf) or unsent output (omem).",
+            human(report.clients / client_count)
+        ));
+    }
+    if findings.is_empty() {
+        return "Nothing stands out in how memory is used.\n".to_owned();
+    }
+    let mut text = "What stands out in how memory is used:\n\n".to_owned();
+    for finding in findings {
+        text.push_str(&format!(" * {finding}\n\n"));
+    }
+    text
+}
+
+/// A number of bytes as INFO shows it to people.
+pub fn human(bytes: u64) -> String {
+    const UNITS: [char; 6] = ['B', 'K', 'M', 'G', 'T', 'P'];
+    let power = (bytes.max(1).ilog2() / 10).min(5);
+    if power == 0 {
+        return format!("{bytes}B");
+    }
+    format!(
+        "{:.2}{}",
+        bytes as f64 / (1u64 << (10 * power)) as f64,
+        UNITS[power as usize]
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_in_the_largest_unit_that_they_fill() {
+        let shown = [0, 1_023, 1_024, 941_112, 12_394_496, 25_276_514_304].map(human);
+        assert_eq!(
+            shown,
+            ["0B", "1023B", "1.00K", "919.05K", "11.82M", "23.54G"]
+        );
+    }
+
+    #[test]
+    fn the_doctor_names_what_stands_out_and_nothing_else() {
+        let mut report = MemoryReport {
+            used: 1 << 20,
+            ..MemoryReport::default()
+        };
+        assert!(doctor(&report, 1).contains("too little"));
+        let used = 100 << 20;
+        report = MemoryReport {
+            used,
+            peak: used,
+            allocator_allocated: used,
+            allocator_active: used,
+            allocator_resident: used,
+            rss: used,
+            ..MemoryReport::default()
+        };
+        assert_eq!(
+            doctor(&report, 1),
+            "Nothing stands out in how memory is used.\n"
+        );
+        report.peak = 2 * used;
+        report.clients = 1 << 20;
+        let text = doctor(&report, 2);
+        assert!(text.contains("at its peak") && text.contains("on average"));
+        assert_eq!(text.matches(" * ").count(), 2);
+    }
+
+    #[test]
+    fn the_allocator_names_itself_reports_and_purges() {
+        assert!(
+            allocator_name().starts_with("jemalloc-5"),
+            "{}",
+            allocator_name()
+        );
+        assert!(allocator_report().contains("jemalloc"));
+        assert!(purge());
+    }
+}

@@ -1,0 +1,659 @@
+//! `/metrics`: the snapshot in Prometheus's text format, under the names that redis_exporter's dashboards know.
+//!
+//! Whole numbers go through the `metrics` facade into a registry of `metrics-exporter-prometheus` that lives for one
+//! scrape, so nothing is global and nothing can go stale. What that registry can not hold is written here, in the same
+//! format: counters of seconds (its counters are integers) and histograms whose buckets are already counted.
+
+use std::fmt::Write;
+
+use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, SharedString};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
+
+use super::histogram::upper_ns;
+use super::info::{REDIS_VERSION, ratio};
+use super::process;
+use super::snapshot::{ShardFigures, Snapshot};
+use crate::config::Config;
+use crate::engine::board::LAG_BOUNDS_MS;
+use crate::session::service::Service;
+
+/// What the scraper is told of the format.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Latency buckets that are exposed with a bound; all above (4 s) are only in `+Inf`.
+const BOUNDED_BUCKETS: usize = 23;
+
+static METADATA: Metadata<'static> =
+    Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
+
+/// The text for one scrape.
+pub fn render(service: &Service) -> String {
+    let snapshot = Snapshot::gather(service);
+    let config = service.config.load();
+    let mut page = Page::new();
+    server(&mut page, service, &config, &snapshot);
+    traffic(&mut page, service, &snapshot);
+    memory(&mut page, &config, &snapshot);
+    keyspace(&mut page, &snapshot);
+    commands(&mut page, &snapshot);
+    shards(&mut page, service, &snapshot);
+    page.finish()
+}
+
+fn server(page: &mut Page, service: &Service, config: &Config, snapshot: &Snapshot) {
+    let telemetry = &service.telemetry;
+    let text = |value: &dyn ToString| value.to_string();
+    page.gauge("redis_up", "Whether the server answers.", 1.0);
+    page.labelled_gauge(
+        "redis_instance_info",
+        "Facts about the server, as labels.",
+        vec![
+            ("role", text(&"master")),
+            ("redis_version", text(&REDIS_VERSION)),
+            ("redis_build_id", text(&"0")),
+            ("redis_mode", text(&"standalone")),
+            ("os", process::os()),
+            ("maxmemory_policy", text(&config.maxmemory_policy.name())),
+            ("tcp_port", text(&config.port)),
+            ("run_id", telemetry.run_id.clone()),
+            ("process_id", text(&std::process::id())),
+            ("master_replid", telemetry.replication_id.clone()),
+        ],
+        1.0,
+    );
+    page.labelled_gauge(
+        "basalt_info",
+        "Version of basalt, as a label.",
+        vec![("version", text(&env!("CARGO_PKG_VERSION")))],
+        1.0,
+    );
+    let started_s = telemetry.started_ms / 1_000;
+    page.gauge(
+        "redis_start_time_seconds",
+        "Unix time of the start.",
+        started_s as f64,
+    );
+    page.gauge(
+        "redis_uptime_in_seconds",
+        "Seconds since the start.",
+        snapshot.uptime_s as f64,
+    );
+    page.gauge(
+        "redis_process_id",
+        "Number of the process.",
+        f64::from(std::process::id()),
+    );
+    page.gauge(
+        "redis_config_maxclients",
+        "Most clients at once.",
+        f64::from(config.maxclients),
+    );
+    page.gauge(
+        "redis_config_maxmemory",
+        "Most memory for data.",
+        config.maxmemory as f64,
+    );
+    for (name, help) in [
+        (
+            "redis_loading_dump_file",
+            "Whether a snapshot is being loaded.",
+        ),
+        (
+            "redis_rdb_bgsave_in_progress",
+            "Whether a snapshot is being saved.",
+        ),
+        ("redis_aof_enabled", "Whether changes are logged to disk."),
+        ("redis_connected_slaves", "Replicas connected."),
+        ("redis_master_repl_offset", "Bytes sent to replicas."),
+        ("redis_pubsub_channels", "Channels with subscribers."),
+        ("redis_pubsub_patterns", "Patterns subscribed to."),
+    ] {
+        page.gauge(name, help, 0.0);
+    }
+    page.gauge(
+        "redis_rdb_changes_since_last_save",
+        "Changes since the last snapshot.",
+        snapshot.dirty as f64,
+    );
+    let cpu = &snapshot.cpu;
+    for (suffix, seconds) in [
+        ("", cpu.own),
+        ("_children", cpu.children),
+        ("_main_thread", cpu.main_thread),
+    ] {
+        let system = format!("redis_cpu_sys{suffix}_seconds_total");
+        page.seconds_total(&system, "CPU time in the kernel.", &[(&[], seconds.system)]);
+        let user = format!("redis_cpu_user{suffix}_seconds_total");
+        page.seconds_total(
+            &user,
+            "CPU time outside of the kernel.",
+            &[(&[], seconds.user)],
+        );
+    }
+}
+
+fn traffic(page: &mut Page, service: &Service, snapshot: &Snapshot) {
+    page.gauge(
+        "redis_connected_clients",
+        "Connections now.",
+        snapshot.clients as f64,
+    );
+    page.gauge("redis_blocked_clients", "Clients that wait for data.", 0.0);
+    page.gauge(
+        "redis_tracking_clients",
+        "Clients that cache on their side.",
+        0.0,
+    );
+    page.gauge(
+        "redis_client_recent_max_input_buffer_bytes",
+        "Largest unread input of a client.",
+        snapshot.client_bytes.input_max as f64,
+    );
+    page.gauge(
+        "redis_client_recent_max_output_buffer_bytes",
+        "Largest unsent output of a client.",
+        snapshot.client_bytes.output_max as f64,
+    );
+    page.counter(
+        "redis_connections_received_total",
+        "Connections accepted.",
+        snapshot.accepted,
+    );
+    page.counter(
+        "redis_rejected_connections_total",
+        "Connections refused.",
+        snapshot.rejected,
+    );
+    page.counter(
+        "redis_commands_processed_total",
+        "Commands run.",
+        snapshot.calls,
+    );
+    page.gauge(
+        "redis_instantaneous_ops_per_sec",
+        "Commands a second, over the latest 1.6 s.",
+        snapshot.rates.commands.round(),
+    );
+    page.gauge(
+        "redis_instantaneous_input_kbps",
+        "KiB received a second, over the latest 1.6 s.",
+        snapshot.rates.bytes_in / 1_024.0,
+    );
+    page.gauge(
+        "redis_instantaneous_output_kbps",
+        "KiB sent a second, over the latest 1.6 s.",
+        snapshot.rates.bytes_out / 1_024.0,
+    );
+    page.counter(
+        "redis_net_input_bytes_total",
+        "Bytes received.",
+        snapshot.bytes_in,
+    );
+    page.counter(
+        "redis_net_output_bytes_total",
+        "Bytes sent.",
+        snapshot.bytes_out,
+    );
+    page.counter(
+        "basalt_socket_reads_total",
+        "Reads that found something.",
+        snapshot.reads,
+    );
+    page.counter(
+        "basalt_socket_writes_total",
+        "Writes to sockets.",
+        snapshot.writes,
+    );
+    for (code, count) in &snapshot.errors {
+        let labels = vec![("err", code.to_string())];
+        page.labelled_counter(
+            "redis_errors_total",
+            "Error replies by kind.",
+            labels,
+            *count,
+        );
+    }
+    page.gauge(
+        "redis_slowlog_length",
+        "Commands in the slow log.",
+        service.slowlog.len() as f64,
+    );
+    let (last_id, last_us) = service.slowlog.newest().unwrap_or_default();
+    page.gauge(
+        "redis_slowlog_last_id",
+        "Number of the latest slow command.",
+        last_id as f64,
+    );
+    page.gauge(
+        "redis_last_slow_execution_duration_seconds",
+        "Time of the latest slow command.",
+        last_us as f64 / 1e6,
+    );
+    for event in service.telemetry.latency.latest() {
+        let labels = || vec![("event_name", event.name.clone())];
+        page.labelled_gauge(
+            "redis_latency_spike_last",
+            "Unix time of an event's latest spike.",
+            labels(),
+            event.at_s as f64,
+        );
+        page.labelled_gauge(
+            "redis_latency_spike_duration_seconds",
+            "Length of an event's latest spike.",
+            labels(),
+            event.latest_ms as f64 / 1e3,
+        );
+    }
+}
+
+fn memory(page: &mut Page, config: &Config, snapshot: &Snapshot) {
+    let report = &snapshot.memory;
+    let overhead = report.used.saturating_sub(report.dataset);
+    for (name, help, bytes) in [
+        ("redis_memory_used_bytes", "Memory in use.", report.used),
+        (
+            "redis_memory_used_rss_bytes",
+            "Resident set of the process.",
+            report.rss,
+        ),
+        (
+            "redis_memory_used_peak_bytes",
+            "Most memory ever in use.",
+            report.peak,
+        ),
+        (
+            "redis_memory_used_startup_bytes",
+            "Memory in use at the start.",
+            report.startup,
+        ),
+        (
+            "redis_memory_used_dataset_bytes",
+            "Memory of keys and values.",
+            report.dataset,
+        ),
+        (
+            "redis_memory_used_overhead_bytes",
+            "Memory of everything else.",
+            overhead,
+        ),
+        (
+            "redis_memory_max_bytes",
+            "Limit of memory; 0 for none.",
+            config.maxmemory,
+        ),
+        (
+            "redis_mem_clients_normal",
+            "Memory of connections.",
+            report.clients,
+        ),
+        (
+            "redis_allocator_allocated_bytes",
+            "Allocated, by jemalloc.",
+            report.allocator_allocated,
+        ),
+        (
+            "redis_allocator_active_bytes",
+            "In active pages.",
+            report.allocator_active,
+        ),
+        (
+            "redis_allocator_resident_bytes",
+            "Resident for jemalloc.",
+            report.allocator_resident,
+        ),
+        (
+            "redis_total_system_memory_bytes",
+            "Of the machine.",
+            process::total_memory_bytes(),
+        ),
+    ] {
+        page.gauge(name, help, bytes as f64);
+    }
+    page.gauge(
+        "redis_mem_fragmentation_ratio",
+        "Resident set over memory in use.",
+        ratio(report.rss, report.used),
+    );
+    page.gauge(
+        "redis_allocator_frag_ratio",
+        "Active pages over what is allocated.",
+        ratio(report.allocator_active, report.allocator_allocated),
+    );
+    page.gauge(
+        "redis_allocator_rss_ratio",
+        "Resident for jemalloc over active pages.",
+        ratio(report.allocator_resident, report.allocator_active),
+    );
+}
+
+fn keyspace(page: &mut Page, snapshot: &Snapshot) {
+    for (index, (keys, volatile)) in snapshot.memory.dbs.iter().enumerate() {
+        let labels = || vec![("db", format!("db{index}"))];
+        page.labelled_gauge(
+            "redis_db_keys",
+            "Keys of a database.",
+            labels(),
+            *keys as f64,
+        );
+        page.labelled_gauge(
+            "redis_db_keys_expiring",
+            "Keys with a deadline.",
+            labels(),
+            *volatile as f64,
+        );
+    }
+    page.counter(
+        "redis_keyspace_hits_total",
+        "Keys found by reads.",
+        snapshot.hits,
+    );
+    page.counter(
+        "redis_keyspace_misses_total",
+        "Keys not found by reads.",
+        snapshot.misses,
+    );
+    page.counter(
+        "redis_expired_keys_total",
+        "Keys whose time had come.",
+        snapshot.expired,
+    );
+    page.counter(
+        "redis_evicted_keys_total",
+        "Keys deleted to make room.",
+        snapshot.evicted,
+    );
+    let below = |bucket: usize| snapshot.lag[..=bucket].iter().sum::<u64>();
+    let bounds = LAG_BOUNDS_MS.iter().enumerate();
+    page.histogram(
+        "basalt_expiry_lag_seconds",
+        "How late expired keys were deleted.",
+        &[Series {
+            labels: &[],
+            buckets: bounds
+                .map(|(bucket, ms)| (*ms as f64 / 1e3, below(bucket)))
+                .collect(),
+            count: snapshot.lag.iter().sum(),
+            sum: snapshot.lag_sum_ms as f64 / 1e3,
+        }],
+    );
+    page.gauge(
+        "basalt_expiry_lag_max_seconds",
+        "The latest that an expired key was ever deleted.",
+        snapshot.lag_max_ms as f64 / 1e3,
+    );
+}
+
+fn commands(page: &mut Page, snapshot: &Snapshot) {
+    for command in &snapshot.commands {
+        for (name, help, count) in [
+            ("redis_commands_total", "Runs of a command.", command.calls),
+            (
+                "redis_commands_rejected_calls_total",
+                "Refusals of a command before it ran.",
+                command.rejected,
+            ),
+            (
+                "redis_commands_failed_calls_total",
+                "Runs that ended in an error.",
+                command.failed,
+            ),
+        ] {
+            page.labelled_counter(name, help, vec![("cmd", command.name.to_owned())], count);
+        }
+    }
+    let labels: Vec<[(&str, &str); 1]> = snapshot
+        .commands
+        .iter()
+        .map(|command| [("cmd", command.name)])
+        .collect();
+    let durations: Vec<(&[(&str, &str)], f64)> = labels
+        .iter()
+        .zip(&snapshot.commands)
+        .map(|(labels, command)| (labels.as_slice(), command.duration_ns as f64 / 1e9))
+        .collect();
+    page.seconds_total(
+        "redis_commands_duration_seconds_total",
+        "Time of all runs of a command.",
+        &durations,
+    );
+    let series: Vec<Series<'_>> = labels
+        .iter()
+        .zip(&snapshot.commands)
+        .map(|(labels, command)| {
+            let mut below = 0;
+            let buckets = (0..BOUNDED_BUCKETS).map(|bucket| {
+                below += command.buckets[bucket];
+                (upper_ns(bucket) as f64 / 1e3, below)
+            });
+            Series {
+                labels,
+                buckets: buckets.collect(),
+                // Of the buckets themselves, so that it agrees with them even while commands run.
+                count: command.buckets.iter().sum(),
+                sum: command.duration_ns as f64 / 1e3,
+            }
+        })
+        .collect();
+    page.histogram(
+        "redis_commands_latencies_usec",
+        "Runs of a command by their time in microseconds.",
+        &series,
+    );
+}
+
+/// One family of figures that each shard has.
+type ShardRow = (&'static str, &'static str, fn(&ShardFigures) -> u64);
+
+static SHARD_GAUGES: [ShardRow; 2] = [
+    ("basalt_shard_keys", "Keys of a shard.", |shard| shard.keys),
+    ("basalt_shard_bytes", "Bytes charged to a shard.", |shard| {
+        shard.bytes
+    }),
+];
+
+static SHARD_COUNTERS: [ShardRow; 7] = [
+    (
+        "basalt_shard_commands_total",
+        "Commands run on a shard.",
+        |shard| shard.commands,
+    ),
+    (
+        "basalt_shard_takes_total",
+        "Times the token was taken.",
+        |shard| shard.token.takes,
+    ),
+    (
+        "basalt_shard_takes_found_held_total",
+        "Tries that found the token held.",
+        |shard| shard.token.takes_found_held,
+    ),
+    (
+        "basalt_shard_queued_total",
+        "Commands that had to queue.",
+        |shard| shard.token.queued,
+    ),
+    (
+        "basalt_shard_multi_shard_operations_total",
+        "Operations over several shards.",
+        |shard| shard.token.multi_shard_runs,
+    ),
+    (
+        "basalt_shard_handovers_total",
+        "Tokens that travelled on with a command.",
+        |shard| shard.token.handed_over,
+    ),
+    (
+        "basalt_shard_worker_handovers_total",
+        "Tokens given to the shard's worker.",
+        |shard| shard.token.worker_handovers,
+    ),
+];
+
+fn shards(page: &mut Page, service: &Service, snapshot: &Snapshot) {
+    page.gauge(
+        "basalt_shards",
+        "Number of shards.",
+        snapshot.shards.len() as f64,
+    );
+    page.gauge(
+        "basalt_threads",
+        "Threads that serve connections.",
+        service.telemetry.thread_count as f64,
+    );
+    for (index, shard) in snapshot.shards.iter().enumerate() {
+        let labels = || vec![("shard", index.to_string())];
+        for (name, help, read) in &SHARD_GAUGES {
+            page.labelled_gauge(name, help, labels(), read(shard) as f64);
+        }
+        for (name, help, read) in &SHARD_COUNTERS {
+            page.labelled_counter(name, help, labels(), read(shard));
+        }
+        page.labelled_gauge(
+            "basalt_shard_longest_hold_seconds",
+            "Longest time that the token was held.",
+            labels(),
+            shard.token.longest_hold_ns as f64 / 1e9,
+        );
+    }
+}
+
+/// One labelled histogram.
+struct Series<'a> {
+    labels: &'a [(&'a str, &'a str)],
+    /// Upper bounds with the counts up to them, without the infinite one.
+    buckets: Vec<(f64, u64)>,
+    count: u64,
+    sum: f64,
+}
+
+/// A page as it grows.
+struct Page {
+    registry: PrometheusRecorder,
+    /// What the registry can not hold.
+    text: String,
+}
+
+impl Page {
+    fn new() -> Page {
+        Page {
+            registry: PrometheusBuilder::new().build_recorder(),
+            text: String::new(),
+        }
+    }
+
+    fn finish(self) -> String {
+        let mut page = self.registry.handle().render();
+        page.push_str(&self.text);
+        page
+    }
+
+    fn gauge(&mut self, name: &'static str, help: &'static str, value: f64) {
+        self.labelled_gauge(name, help, Vec::new(), value);
+    }
+
+    fn labelled_gauge(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: Vec<(&'static str, String)>,
+        value: f64,
+    ) {
+        self.registry.describe_gauge(
+            KeyName::from_const_str(name),
+            None,
+            SharedString::const_str(help),
+        );
+        self.registry
+            .register_gauge(&key(name, labels), &METADATA)
+            .set(value);
+    }
+
+    fn counter(&mut self, name: &'static str, help: &'static str, count: u64) {
+        self.labelled_counter(name, help, Vec::new(), count);
+    }
+
+    fn labelled_counter(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: Vec<(&'static str, String)>,
+        count: u64,
+    ) {
+        self.registry.describe_counter(
+            KeyName::from_const_str(name),
+            None,
+            SharedString::const_str(help),
+        );
+        self.registry
+            .register_counter(&key(name, labels), &METADATA)
+            .absolute(count);
+    }
+
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        // Writing to a String can not fail.
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    /// A counter with fractions.
+    fn seconds_total(&mut self, name: &str, help: &str, series: &[(&[(&str, &str)], f64)]) {
+        self.head(name, help, "counter");
+        for (labels, seconds) in series {
+            let _ = writeln!(self.text, "{name}{} {seconds}", braces(labels, None));
+        }
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, series: &[Series<'_>]) {
+        self.head(name, help, "histogram");
+        for Series {
+            labels,
+            buckets,
+            count,
+            sum,
+        } in series
+        {
+            for (bound, below) in buckets {
+                let braces = braces(labels, Some(&bound.to_string()));
+                let _ = writeln!(self.text, "{name}_bucket{braces} {below}");
+            }
+            let _ = writeln!(
+                self.text,
+                "{name}_bucket{} {count}",
+                braces(labels, Some("+Inf"))
+            );
+            let _ = writeln!(self.text, "{name}_sum{} {sum}", braces(labels, None));
+            let _ = writeln!(self.text, "{name}_count{} {count}", braces(labels, None));
+        }
+    }
+}
+
+fn key(name: &'static str, labels: Vec<(&'static str, String)>) -> Key {
+    let labels: Vec<Label> = labels
+        .into_iter()
+        .map(|(label, value)| Label::new(label, value))
+        .collect();
+    Key::from_parts(name, labels)
+}
+
+/// Labels in braces; nothing when there are none.
+fn braces(labels: &[(&str, &str)], bound: Option<&str>) -> String {
+    let mut text = String::new();
+    for (label, value) in labels
+        .iter()
+        .copied()
+        .chain(bound.map(|bound| ("le", bound)))
+    {
+        text.push(if text.is_empty() { '{' } else { ',' });
+        let value = value
+            .replace('\\', r"\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n");
+        let _ = write!(text, "{label}=\"{value}\"");
+    }
+    if !text.is_empty() {
+        text.push('}');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! The `instantaneous_*` figures: rates over the latest second and a half, from readings taken ten times a second.
+//!
+//! Knows no source: totals and the time are handed in.
+
+use parking_lot::Mutex;
+
+/// Readings that a rate is averaged over, as in Redis.
+const SAMPLES: usize = 16;
+
+/// Totals at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Commands run.
+    pub commands: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+}
+
+/// Per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Commands.
+    pub commands: f64,
+    /// Bytes received.
+    pub bytes_in: f64,
+    /// Bytes sent.
+    pub bytes_out: f64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The readings, oldest overwritten first.
+    ring: [(u64, Totals); SAMPLES + 1],
+    /// Readings ever taken.
+    taken: usize,
+}
+
+impl Sampler {
+    /// Takes a reading.
+    pub fn tick(&self, now_ms: u64, totals: Totals) {
+        let mut inner = self.inner.lock();
+        let index = inner.taken % inner.ring.len();
+        inner.ring[index] = (now_ms, totals);
+        inner.taken += 1;
+    }
+
+    /// The rates between the oldest reading that is kept and the newest.
+    pub fn rates(&self) -> Rates {
+        let inner = self.inner.lock();
+        let kept = inner.taken.min(inner.ring.len());
+        if kept < 2 {
+            return Rates::default();
+        }
+        let (then_ms, then) = inner.ring[(inner.taken - kept) % inner.ring.len()];
+        let (now_ms, now) = inner.ring[(inner.taken - 1) % inner.ring.len()];
+        let seconds = now_ms.saturating_sub(then_ms) as f64 / 1_000.0;
+        let rate = |now: u64, then: u64| {
+            // Totals shrink when statistics are reset.
+            if seconds > 0.0 {
+                now.saturating_sub(then) as f64 / seconds
+            } else {
+                0.0
+            }
+        };
+        Rates {
+            commands: rate(now.commands, then.commands),
+            bytes_in: rate(now.bytes_in, then.bytes_in),
+            bytes_out: rate(now.bytes_out, then.bytes_out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn totals(commands: u64) -> Totals {
+        Totals {
+            commands,
+            bytes_in: commands * 10,
+            bytes_out: commands * 100,
+        }
+    }
+
+    #[test]
+    fn rates_are_per_second_over_the_latest_readings() {
+        let sampler = Sampler::default();
+        assert_eq!(sampler.rates(), Rates::default());
+        sampler.tick(0, totals(0));
+        assert_eq!(sampler.rates(), Rates::default());
+        sampler.tick(100, totals(50));
+        assert_eq!(
+            sampler.rates(),
+            Rates {
+                commands: 500.0,
+                bytes_in: 5e3,
+                bytes_out: 5e4
+            }
+        );
+        for tick in 2..100 {
+            sampler.tick(tick * 100, totals(50));
+        }
+        assert_eq!(sampler.rates().commands, 0.0);
+    }
+
+    #[test]
+    fn a_reset_of_the_totals_gives_no_negative_rate() {
+        let sampler = Sampler::default();
+        sampler.tick(0, totals(1_000));
+        sampler.tick(100, totals(3));
+        assert_eq!(sampler.rates().commands, 0.0);
+        sampler.tick(100, totals(9));
+        assert_eq!(sampler.rates().commands, 0.0);
+    }
+}

@@ -1,0 +1,330 @@
+//! All figures of one moment, summed over shards and threads: what INFO, the metrics and MEMORY STATS show.
+//!
+//! Gathering reads published counters only: no token is taken, so a scrape never waits for a shard and no shard waits
+//! for a scrape. Each figure is whole, though not all are of the same instant.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::counters::{self, BUCKETS};
+use super::errors;
+use super::histogram::Buckets;
+use super::memory::{self, ClientBytes};
+use super::process::{self, Cpu};
+use super::sampler::Rates;
+use super::{Telemetry, clock};
+use crate::command::context::MemoryReport;
+use crate::command::table::registry;
+use crate::engine::board::LAG_BOUNDS_MS;
+use crate::session::service::Service;
+use crate::shard::ownership::counters::Counters as TokenCounters;
+
+/// Buckets of the expiry lag, the open one included.
+pub const LAG_BUCKETS: usize = LAG_BOUNDS_MS.len() + 1;
+
+/// One command's figures over all threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandFigures {
+    /// Its full name.
+    pub name: &'static str,
+    /// Runs.
+    pub calls: u64,
+    /// Time of all runs.
+    pub duration_ns: u64,
+    /// Refused before they ran.
+    pub rejected: u64,
+    /// Ran and answered with an error.
+    pub failed: u64,
+    /// Runs by duration.
+    pub buckets: Buckets,
+}
+
+/// One shard's figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardFigures {
+    /// Keys in all databases.
+    pub keys: u64,
+    /// Bytes charged to it.
+    pub bytes: u64,
+    /// Commands run on it.
+    pub commands: u64,
+    /// What was counted of its token.
+    pub token: TokenCounters,
+}
+
+/// What CONFIG RESETSTAT subtracts from then on: boards and registries are others' to write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Baseline {
+    hits: u64,
+    misses: u64,
+    expired: u64,
+    evicted: u64,
+    accepted: u64,
+    rejected: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Microseconds since the epoch.
+    pub unix_us: u64,
+    /// Seconds since the start.
+    pub uptime_s: u64,
+    /// Commands that ran or were refused, in the order of the registry.
+    pub commands: Vec<CommandFigures>,
+    /// Runs of all commands.
+    pub calls: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Reads from sockets.
+    pub reads: u64,
+    /// Writes to sockets.
+    pub writes: u64,
+    /// Per second.
+    pub rates: Rates,
+    /// Shard by shard.
+    pub shards: Vec<ShardFigures>,
+    /// Keys found by reading commands.
+    pub hits: u64,
+    /// Keys not found by them.
+    pub misses: u64,
+    /// Keys deleted because their time had come.
+    pub expired: u64,
+    /// Keys deleted to make room.
+    pub evicted: u64,
+    /// Changes since the start.
+    pub dirty: u64,
+    /// Expired keys by how late they were deleted.
+    pub lag: [u64; LAG_BUCKETS],
+    /// Sum of the lags.
+    pub lag_sum_ms: u64,
+    /// The longest lag.
+    pub lag_max_ms: u64,
+    /// Connections now.
+    pub clients: u64,
+    /// Connections ever.
+    pub accepted: u64,
+    /// Connections refused.
+    pub rejected: u64,
+    /// What connections use.
+    pub client_bytes: ClientBytes,
+    /// Memory, and keys by database.
+    pub memory: MemoryReport,
+    /// CPU time.
+    pub cpu: Cpu,
+    /// Error replies by their first word.
+    pub errors: Vec<(Box<str>, u64)>,
+    /// All error replies.
+    pub error_count: u64,
+}
+
+impl Baseline {
+    /// The figures as they are.
+    pub fn of(service: &Service) -> Baseline {
+        let mut baseline = Baseline {
+            accepted: service.clients.accepted.load(Relaxed),
+            rejected: service.clients.rejected.load(Relaxed),
+            ..Baseline::default()
+        };
+        for board in &service.boards {
+            baseline.hits += board.hits.get();
+            baseline.misses += board.misses.get();
+            baseline.expired += board.expired.get();
+            baseline.evicted += board.evicted.get();
+        }
+        baseline
+    }
+
+    fn since(&self, earlier: &Baseline) -> Baseline {
+        Baseline {
+            hits: self.hits.saturating_sub(earlier.hits),
+            misses: self.misses.saturating_sub(earlier.misses),
+            expired: self.expired.saturating_sub(earlier.expired),
+            evicted: self.evicted.saturating_sub(earlier.evicted),
+            accepted: self.accepted.saturating_sub(earlier.accepted),
+            rejected: self.rejected.saturating_sub(earlier.rejected),
+        }
+    }
+}
+
+impl Snapshot {
+    /// The figures of this moment.
+    pub fn gather(service: &Service) -> Snapshot {
+        let telemetry: &Telemetry = &service.telemetry;
+        let since_reset = Baseline::of(service).since(&telemetry.baseline.lock());
+        let commands = commands();
+        let client_bytes = memory::client_bytes(service);
+        let unix_us = clock::unix_us();
+        let mut snapshot = Snapshot {
+            unix_us,
+            uptime_s: (unix_us / 1_000).saturating_sub(telemetry.started_ms) / 1_000,
+            calls: commands.iter().map(|command| command.calls).sum(),
+            commands,
+            bytes_in: 0,
+            bytes_out: 0,
+            reads: 0,
+            writes: 0,
+            rates: telemetry.sampler.rates(),
+            shards: shards(service),
+            hits: since_reset.hits,
+            misses: since_reset.misses,
+            expired: since_reset.expired,
+            evicted: since_reset.evicted,
+            dirty: 0,
+            lag: [0; LAG_BUCKETS],
+            lag_sum_ms: 0,
+            lag_max_ms: 0,
+            clients: service.clients.count() as u64,
+            accepted: since_reset.accepted,
+            rejected: since_reset.rejected,
+            client_bytes,
+            memory: memory::report(service, telemetry, client_bytes),
+            cpu: process::cpu(),
+            errors: errors::counts(),
+            error_count: errors::total(),
+        };
+        for thread in counters::all() {
+            snapshot.bytes_in += thread.bytes_in.get();
+            snapshot.bytes_out += thread.bytes_out.get();
+            snapshot.reads += thread.reads.get();
+            snapshot.writes += thread.writes.get();
+        }
+        for board in &service.boards {
+            snapshot.dirty += board.dirty.get();
+            snapshot.lag_sum_ms += board.expiry_lag_sum_ms.get();
+            snapshot.lag_max_ms = snapshot.lag_max_ms.max(board.expiry_lag_max_ms.get());
+            for (sum, count) in snapshot.lag.iter_mut().zip(&board.expiry_lag) {
+                *sum += count.get();
+            }
+        }
+        snapshot
+    }
+
+    /// The token counters of all shards together; the longest hold is the longest of any.
+    pub fn tokens(&self) -> TokenCounters {
+        let mut sum = TokenCounters::default();
+        for shard in &self.shards {
+            let token = &shard.token;
+            sum.takes += token.takes;
+            sum.takes_found_held += token.takes_found_held;
+            sum.queued += token.queued;
+            sum.multi_shard_runs += token.multi_shard_runs;
+            sum.handed_over += token.handed_over;
+            sum.worker_handovers += token.worker_handovers;
+            sum.longest_hold_ns = sum.longest_hold_ns.max(token.longest_hold_ns);
+        }
+        sum
+    }
+
+    /// The lag that `percent` of the expired keys stayed within, in ms.
+    pub fn lag_percentile_ms(&self, percent: f64) -> f64 {
+        lag_percentile_ms(&self.lag, self.lag_max_ms, percent)
+    }
+}
+
+fn lag_percentile_ms(lag: &[u64; LAG_BUCKETS], max_ms: u64, percent: f64) -> f64 {
+    let total: u64 = lag.iter().sum();
+    let rank = (percent / 100.0 * total as f64).max(f64::MIN_POSITIVE);
+    let mut before = 0;
+    for (index, &count) in lag.iter().enumerate() {
+        if count > 0 && (before + count) as f64 >= rank {
+            let lower = if index == 0 {
+                0
+            } else {
+                LAG_BOUNDS_MS[index - 1]
+            };
+            let upper = LAG_BOUNDS_MS
+                .get(index)
+                .copied()
+                .unwrap_or(max_ms)
+                .min(max_ms)
+                .max(lower);
+            return lower as f64 + (rank - before as f64) / count as f64 * (upper - lower) as f64;
+        }
+        before += count;
+    }
+    0.0
+}
+
+/// Figures of one command, if it ever ran or was refused.
+pub fn command(id: usize) -> Option<CommandFigures> {
+    let mut figures = CommandFigures {
+        name: registry().all().get(id)?.full_name,
+        calls: 0,
+        duration_ns: 0,
+        rejected: 0,
+        failed: 0,
+        buckets: [0; BUCKETS],
+    };
+    for thread in counters::all() {
+        let counters = thread.command_by_id(id);
+        figures.calls += counters.calls.get();
+        figures.duration_ns += counters.duration_ns.get();
+        figures.rejected += counters.rejected.get();
+        figures.failed += counters.failed.get();
+        for (sum, count) in figures
+            .buckets
+            .iter_mut()
+            .zip(counters.histogram().into_iter().flatten())
+        {
+            *sum += count.get();
+        }
+    }
+    (figures.calls + figures.rejected + figures.failed > 0).then_some(figures)
+}
+
+fn commands() -> Vec<CommandFigures> {
+    (0..registry().all().len()).filter_map(command).collect()
+}
+
+fn shards(service: &Service) -> Vec<ShardFigures> {
+    let shards = service
+        .boards
+        .iter()
+        .enumerate()
+        .map(|(index, board)| ShardFigures {
+            keys: board.dbs.iter().map(|db| db.keys.get()).sum(),
+            bytes: board.used_bytes().max(0).unsigned_abs(),
+            commands: board.commands.get(),
+            token: service.shards.counters(index as u16),
+        });
+    shards.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lag_percentiles_are_interpolated_and_never_above_the_longest_lag() {
+        let mut lag = [0; LAG_BUCKETS];
+        assert_eq!(lag_percentile_ms(&lag, 0, 99.0), 0.0);
+        lag[3] = 100; // 10 to 20 ms
+        assert_eq!(lag_percentile_ms(&lag, 20, 50.0), 15.0);
+        assert_eq!(lag_percentile_ms(&lag, 12, 100.0), 12.0);
+        lag[LAG_BUCKETS - 1] = 100; // above 5 s
+        assert_eq!(lag_percentile_ms(&lag, 9_000, 100.0), 9_000.0);
+    }
+
+    #[test]
+    fn a_baseline_is_subtracted_without_going_below_zero() {
+        let earlier = Baseline {
+            hits: 5,
+            expired: 9,
+            ..Baseline::default()
+        };
+        let now = Baseline {
+            hits: 7,
+            expired: 3,
+            ..Baseline::default()
+        };
+        assert_eq!(
+            now.since(&earlier),
+            Baseline {
+                hits: 2,
+                ..Baseline::default()
+            }
+        );
+    }
+}
