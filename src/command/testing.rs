@@ -412,7 +412,7 @@ pub(crate) fn check_rows(recorded: &str) {
     for line in recorded.lines().filter(|line| !line.starts_with(';')) {
         let name = line.split(' ').next().expect("a name");
         let command = registry()
-            .find(name.as_bytes())
+            .by_full_name(name)
             .unwrap_or_else(|| panic!("no {name}"));
         assert_eq!(row(command), line);
     }

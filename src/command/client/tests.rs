@@ -47,14 +47,20 @@ fn library_names_are_kept() {
     cli.check_all(&[
         ("CLIENT SETINFO lib-name redis-py", "OK"),
         ("CLIENT SETINFO LIB-VER 1.2.3", "OK"),
-        ("CLIENT SETINFO foo 1", "(error) ERR Unrecognized option 'foo'"),
+        (
+            "CLIENT SETINFO foo 1",
+            "(error) ERR Unrecognized option 'foo'",
+        ),
         (
             "CLIENT SETINFO lib-ver \"1 2\"",
             "(error) ERR lib-ver cannot contain spaces, newlines or special characters.",
         ),
     ]);
     let info = cli.run("CLIENT INFO");
-    assert!(info.contains(" lib-name=redis-py lib-ver=1.2.3\\n"), "{info}");
+    assert!(
+        info.contains(" lib-name=redis-py lib-ver=1.2.3\\n"),
+        "{info}"
+    );
     cli.check("RESET", "RESET");
     assert!(cli.run("CLIENT INFO").contains(" lib-name=redis-py "));
 }
@@ -95,8 +101,13 @@ fn a_connection_is_described_with_the_fields_of_redis() {
 fn list_filters_by_type_and_number() {
     let (mut cli, other) = two_clients();
     let ids = |reply: &str| -> Vec<String> {
-        let lines = reply.trim_matches('"').split("\\n").filter(|line| !line.is_empty());
-        lines.map(|line| line.split(' ').next().unwrap_or("").to_owned()).collect()
+        let lines = reply
+            .trim_matches('"')
+            .split("\\n")
+            .filter(|line| !line.is_empty());
+        lines
+            .map(|line| line.split(' ').next().unwrap_or("").to_owned())
+            .collect()
     };
     for (line, expected) in [
         ("CLIENT LIST", &["id=1", "id=2"][..]),
@@ -108,7 +119,10 @@ fn list_filters_by_type_and_number() {
     ] {
         assert_eq!(ids(&cli.run(line)), expected, "{line}");
     }
-    assert!(cli.run("CLIENT LIST ID 2").contains(" age=5 idle=5 flags=N db=0 "));
+    assert!(
+        cli.run("CLIENT LIST ID 2")
+            .contains(" age=5 idle=5 flags=N db=0 ")
+    );
     assert!(cli.run("CLIENT LIST ID 2").contains(" cmd=NULL "));
     other.block();
     assert!(cli.run("CLIENT LIST ID 2").contains(" flags=b "));
@@ -125,7 +139,11 @@ fn list_filters_by_type_and_number() {
 fn kill_closes_those_for_whom_every_filter_holds() {
     for (line, reply, is_killed) in [
         ("CLIENT KILL 10.0.0.1:1234", "OK", true),
-        ("CLIENT KILL 10.0.0.1:1", "(error) ERR No such client", false),
+        (
+            "CLIENT KILL 10.0.0.1:1",
+            "(error) ERR No such client",
+            false,
+        ),
         ("CLIENT KILL ID 2", "(integer) 1", true),
         ("CLIENT KILL ID 7", "(integer) 0", false),
         ("CLIENT KILL ID 2 ADDR 10.0.0.2:1", "(integer) 0", false),
@@ -164,23 +182,41 @@ fn who_kills_itself_closes_after_the_reply() {
 fn kill_complains_as_redis_does() {
     check_all(&[
         ("CLIENT KILL id", "(error) ERR No such client"),
-        ("CLIENT KILL id x", "(error) ERR client-id should be greater than 0"),
-        ("CLIENT KILL id 0", "(error) ERR client-id should be greater than 0"),
+        (
+            "CLIENT KILL id x",
+            "(error) ERR client-id should be greater than 0",
+        ),
+        (
+            "CLIENT KILL id 0",
+            "(error) ERR client-id should be greater than 0",
+        ),
         ("CLIENT KILL type x", "(error) ERR Unknown client type 'x'"),
         ("CLIENT KILL user x", "(error) ERR No such user 'x'"),
         ("CLIENT KILL skipme x", "(error) ERR syntax error"),
         ("CLIENT KILL foo x", "(error) ERR syntax error"),
         ("CLIENT KILL id 1 type", "(error) ERR syntax error"),
-        ("CLIENT KILL maxage x", "(error) ERR maxage is not an integer or out of range"),
-        ("CLIENT KILL maxage 0", "(error) ERR maxage should be greater than 0"),
+        (
+            "CLIENT KILL maxage x",
+            "(error) ERR maxage is not an integer or out of range",
+        ),
+        (
+            "CLIENT KILL maxage 0",
+            "(error) ERR maxage should be greater than 0",
+        ),
     ]);
 }
 
 #[test]
 fn pause_checks_mode_then_time() {
     check_all(&[
-        ("CLIENT PAUSE x foo", "(error) ERR CLIENT PAUSE mode must be WRITE or ALL"),
-        ("CLIENT PAUSE x", "(error) ERR timeout is not an integer or out of range"),
+        (
+            "CLIENT PAUSE x foo",
+            "(error) ERR CLIENT PAUSE mode must be WRITE or ALL",
+        ),
+        (
+            "CLIENT PAUSE x",
+            "(error) ERR timeout is not an integer or out of range",
+        ),
         ("CLIENT PAUSE -1", "(error) ERR timeout is negative"),
         (
             "CLIENT PAUSE 1 all x",
@@ -211,7 +247,10 @@ fn unblock_ends_a_wait_once() {
     }
     cli.check_all(&[
         ("CLIENT UNBLOCK 9", "(integer) 0"),
-        ("CLIENT UNBLOCK x", "(error) ERR value is not an integer or out of range"),
+        (
+            "CLIENT UNBLOCK x",
+            "(error) ERR value is not an integer or out of range",
+        ),
         (
             "CLIENT UNBLOCK 2 foo",
             "(error) ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR",
@@ -232,7 +271,11 @@ fn reply_modes_follow_each_other() {
     let mut cli = Terminal::new();
     for (line, before, after) in [
         ("CLIENT REPLY SKIP", ReplyMode::On, ReplyMode::SkipNext),
-        ("CLIENT REPLY SKIP", ReplyMode::SkipThis, ReplyMode::SkipNext),
+        (
+            "CLIENT REPLY SKIP",
+            ReplyMode::SkipThis,
+            ReplyMode::SkipNext,
+        ),
         ("CLIENT REPLY SKIP", ReplyMode::Off, ReplyMode::Off),
         ("CLIENT REPLY OFF", ReplyMode::On, ReplyMode::Off),
         ("CLIENT REPLY OFF", ReplyMode::SkipThis, ReplyMode::Off),
@@ -270,5 +313,8 @@ fn nothing_is_tracked() {
         "CLIENT TRACKINGINFO",
         "1) \"flags\"\n2) 1) \"off\"\n3) \"redirect\"\n4) (integer) -1\n5) \"prefixes\"\n6) (empty array)",
     );
-    assert!(cli.run("CLIENT HELP").contains("UNBLOCK <clientid> [TIMEOUT|ERROR]"));
+    assert!(
+        cli.run("CLIENT HELP")
+            .contains("UNBLOCK <clientid> [TIMEOUT|ERROR]")
+    );
 }
