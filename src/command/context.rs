@@ -50,6 +50,7 @@ pub struct ShardCx<'a> {
     pub shard: ShardPlace,
     keys: &'a [RoutedKey],
     wrote: bool,
+    used_last: usize,
 }
 
 /// Which shard out of how many.
@@ -81,6 +82,7 @@ impl<'a> ShardCx<'a> {
             shard,
             keys: args.keys(),
             wrote: false,
+            used_last: 0,
         }
     }
 
@@ -120,11 +122,18 @@ impl<'a> ShardCx<'a> {
         }
     }
 
-    /// One of the engines in hand, by its position among them.
+    /// One of the engines in hand, by its position among them. It learns the stamp of the one used before, so that
+    /// the effects of one command are ordered across shards as the handler made them.
     pub fn engine(&mut self, hand: usize) -> &mut Engine {
         match &mut self.engines {
             Engines::One(engine) => engine,
-            Engines::Many(engines) => engines[hand],
+            Engines::Many(engines) => {
+                let stamp = engines[self.used_last].effects.stamp();
+                self.used_last = hand;
+                let engine = &mut *engines[hand];
+                engine.effects.raise(stamp);
+                engine
+            }
         }
     }
 

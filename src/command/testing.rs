@@ -90,6 +90,11 @@ impl Terminal {
         }
     }
 
+    /// The connections that the server knows of: none, unless a test adds some.
+    pub(crate) fn clients(&self) -> &Registry {
+        &self.server.clients
+    }
+
     /// Runs one request, typed as at a prompt, and renders the reply.
     pub(crate) fn run(&mut self, line: &str) -> String {
         let mut bytes = Vec::new();
@@ -407,7 +412,7 @@ pub(crate) fn check_rows(recorded: &str) {
     for line in recorded.lines().filter(|line| !line.starts_with(';')) {
         let name = line.split(' ').next().expect("a name");
         let command = registry()
-            .find(name.as_bytes())
+            .by_full_name(name)
             .unwrap_or_else(|| panic!("no {name}"));
         assert_eq!(row(command), line);
     }

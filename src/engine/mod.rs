@@ -140,7 +140,11 @@ impl Engine {
         };
         let removed = db.len();
         self.board.clear_db(index);
+        // The database leaves its box, and the list of the doomed may grow.
+        let before = crate::structures::account::thread_bytes();
         self.doomed.push(*db);
+        self.board
+            .add_used(crate::structures::account::thread_bytes() - before);
         self.board.set_doomed(true);
         removed
     }

@@ -1,1 +1,320 @@
+//! CLIENT in process. What needs a second connection's task (closing, waking, pausing) is tested over sockets.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::client::connection::ReplyMode;
+use crate::client::registry::{Shared, Unblocked};
+use crate::command::context::After;
+use crate::command::testing::{Terminal, check_all, on_every_setup};
+
+/// A terminal whose server knows its own connection and one more, with number 2.
+fn two_clients() -> (Terminal, Arc<Shared>) {
+    let cli = Terminal::new();
+    let other = Arc::new(Shared::new(
+        2,
+        "10.0.0.1:1234".into(),
+        "127.0.0.1:6379".into(),
+        9,
+        false,
+        cli.now_ms - 5_000,
+    ));
+    cli.clients().add(Arc::clone(&cli.connection.shared));
+    cli.clients().add(Arc::clone(&other));
+    (cli, other)
+}
+
+#[test]
+fn names_are_set_and_taken_away() {
+    let refused = "(error) ERR Client names cannot contain spaces, newlines or special characters.";
+    check_all(&[
+        ("CLIENT ID", "(integer) 1"),
+        ("CLIENT GETNAME", "(nil)"),
+        ("CLIENT SETNAME me", "OK"),
+        ("CLIENT GETNAME", "\"me\""),
+        ("CLIENT SETNAME \"a b\"", refused),
+        ("CLIENT SETNAME \"a\\n\"", refused),
+        ("CLIENT SETNAME \"\\xe9\"", refused),
+        ("CLIENT GETNAME", "\"me\""),
+        ("CLIENT SETNAME \"\"", "OK"),
+        ("CLIENT GETNAME", "(nil)"),
+    ]);
+}
+
+#[test]
+fn library_names_are_kept() {
+    let mut cli = Terminal::new();
+    cli.check_all(&[
+        ("CLIENT SETINFO lib-name redis-py", "OK"),
+        ("CLIENT SETINFO LIB-VER 1.2.3", "OK"),
+        (
+            "CLIENT SETINFO foo 1",
+            "(error) ERR Unrecognized option 'foo'",
+        ),
+        (
+            "CLIENT SETINFO lib-ver \"1 2\"",
+            "(error) ERR lib-ver cannot contain spaces, newlines or special characters.",
+        ),
+    ]);
+    let info = cli.run("CLIENT INFO");
+    assert!(
+        info.contains(" lib-name=redis-py lib-ver=1.2.3\\n"),
+        "{info}"
+    );
+    cli.check("RESET", "RESET");
+    assert!(cli.run("CLIENT INFO").contains(" lib-name=redis-py "));
+}
+
+#[test]
+fn a_connection_is_described_with_the_fields_of_redis() {
+    let mut cli = Terminal::new();
+    cli.check("SELECT 3", "OK");
+    cli.check("CLIENT SETNAME me", "OK");
+    cli.advance_ms(2_000);
+    let info = cli.run("CLIENT INFO");
+    let fields: Vec<&str> = info
+        .trim_matches('"')
+        .split(' ')
+        .map(|field| field.split('=').next().expect("a name"))
+        .collect();
+    assert_eq!(
+        fields.join(" "),
+        "id addr laddr fd name age idle flags db sub psub ssub multi qbuf qbuf-free argv-mem \
+         multi-mem rbs rbp obl oll omem tot-mem events cmd user redir resp lib-name lib-ver"
+    );
+    for field in [
+        "id=1 addr=127.0.0.1:50000 laddr=127.0.0.1:50000 fd=8 name=me age=2 idle=0 flags=N db=3 ",
+        " multi=-1 qbuf=26 qbuf-free=0 argv-mem=10 ",
+        " events=r cmd=client|info user=default redir=-1 resp=2 ",
+    ] {
+        assert!(info.contains(field), "{field} in {info}");
+    }
+    cli.check("CLIENT NO-EVICT ON", "OK");
+    cli.check("CLIENT NO-TOUCH ON", "OK");
+    assert!(cli.run("CLIENT INFO").contains(" flags=eT "));
+    cli.check("CLIENT NO-EVICT OFF", "OK");
+    cli.check("CLIENT NO-TOUCH OFF", "OK");
+    assert!(cli.run("CLIENT INFO").contains(" flags=N "));
+}
+
+#[test]
+fn list_filters_by_type_and_number() {
+    let (mut cli, other) = two_clients();
+    let ids = |reply: &str| -> Vec<String> {
+        let lines = reply
+            .trim_matches('"')
+            .split("\\n")
+            .filter(|line| !line.is_empty());
+        lines
+            .map(|line| line.split(' ').next().unwrap_or("").to_owned())
+            .collect()
+    };
+    for (line, expected) in [
+        ("CLIENT LIST", &["id=1", "id=2"][..]),
+        ("CLIENT LIST TYPE normal", &["id=1", "id=2"]),
+        ("CLIENT LIST TYPE PubSub", &[]),
+        ("CLIENT LIST TYPE slave", &[]),
+        ("CLIENT LIST ID 2", &["id=2"]),
+        ("CLIENT LIST ID 2 7 1", &["id=2", "id=1"]),
+    ] {
+        assert_eq!(ids(&cli.run(line)), expected, "{line}");
+    }
+    assert!(
+        cli.run("CLIENT LIST ID 2")
+            .contains(" age=5 idle=5 flags=N db=0 ")
+    );
+    assert!(cli.run("CLIENT LIST ID 2").contains(" cmd=NULL "));
+    other.block();
+    assert!(cli.run("CLIENT LIST ID 2").contains(" flags=b "));
+    cli.check_all(&[
+        ("CLIENT LIST TYPE x", "(error) ERR Unknown client type 'x'"),
+        ("CLIENT LIST TYPE", "(error) ERR syntax error"),
+        ("CLIENT LIST ID", "(error) ERR syntax error"),
+        ("CLIENT LIST ID x", "(error) ERR Invalid client ID"),
+        ("CLIENT LIST foo", "(error) ERR syntax error"),
+    ]);
+}
+
+#[test]
+fn kill_closes_those_for_whom_every_filter_holds() {
+    for (line, reply, is_killed) in [
+        ("CLIENT KILL 10.0.0.1:1234", "OK", true),
+        (
+            "CLIENT KILL 10.0.0.1:1",
+            "(error) ERR No such client",
+            false,
+        ),
+        ("CLIENT KILL ID 2", "(integer) 1", true),
+        ("CLIENT KILL ID 7", "(integer) 0", false),
+        ("CLIENT KILL ID 2 ADDR 10.0.0.2:1", "(integer) 0", false),
+        ("CLIENT KILL LADDR 127.0.0.1:6379", "(integer) 1", true),
+        ("CLIENT KILL TYPE normal", "(integer) 1", true),
+        ("CLIENT KILL TYPE pubsub", "(integer) 0", false),
+        ("CLIENT KILL USER default", "(integer) 1", true),
+        ("CLIENT KILL MAXAGE 5", "(integer) 1", true),
+        ("CLIENT KILL MAXAGE 6", "(integer) 0", false),
+        ("CLIENT KILL SKIPME yes USER default", "(integer) 1", true),
+    ] {
+        let (mut cli, other) = two_clients();
+        cli.check(line, reply);
+        assert_eq!(other.is_killed(), is_killed, "{line}");
+        assert!(matches!(cli.after, After::Nothing), "{line}");
+    }
+}
+
+#[test]
+fn who_kills_itself_closes_after_the_reply() {
+    for (line, reply) in [
+        ("CLIENT KILL 127.0.0.1:50000", "OK"),
+        ("CLIENT KILL ID 1 SKIPME no", "(integer) 1"),
+    ] {
+        let (mut cli, other) = two_clients();
+        cli.check(line, reply);
+        assert!(matches!(cli.after, After::Close), "{line}");
+        assert!(!other.is_killed());
+    }
+    let (mut cli, _) = two_clients();
+    cli.check("CLIENT KILL ID 1", "(integer) 0");
+    assert!(matches!(cli.after, After::Nothing));
+}
+
+#[test]
+fn kill_complains_as_redis_does() {
+    check_all(&[
+        ("CLIENT KILL id", "(error) ERR No such client"),
+        (
+            "CLIENT KILL id x",
+            "(error) ERR client-id should be greater than 0",
+        ),
+        (
+            "CLIENT KILL id 0",
+            "(error) ERR client-id should be greater than 0",
+        ),
+        ("CLIENT KILL type x", "(error) ERR Unknown client type 'x'"),
+        ("CLIENT KILL user x", "(error) ERR No such user 'x'"),
+        ("CLIENT KILL skipme x", "(error) ERR syntax error"),
+        ("CLIENT KILL foo x", "(error) ERR syntax error"),
+        ("CLIENT KILL id 1 type", "(error) ERR syntax error"),
+        (
+            "CLIENT KILL maxage x",
+            "(error) ERR maxage is not an integer or out of range",
+        ),
+        (
+            "CLIENT KILL maxage 0",
+            "(error) ERR maxage should be greater than 0",
+        ),
+    ]);
+}
+
+#[test]
+fn pause_checks_mode_then_time() {
+    check_all(&[
+        (
+            "CLIENT PAUSE x foo",
+            "(error) ERR CLIENT PAUSE mode must be WRITE or ALL",
+        ),
+        (
+            "CLIENT PAUSE x",
+            "(error) ERR timeout is not an integer or out of range",
+        ),
+        ("CLIENT PAUSE -1", "(error) ERR timeout is negative"),
+        (
+            "CLIENT PAUSE 1 all x",
+            "(error) ERR unknown subcommand or wrong number of arguments for 'PAUSE'. Try CLIENT HELP.",
+        ),
+        ("CLIENT PAUSE 0", "OK"),
+        ("CLIENT PAUSE 100 write", "OK"),
+        ("CLIENT UNPAUSE", "OK"),
+    ]);
+}
+
+#[test]
+fn unblock_ends_a_wait_once() {
+    let (mut cli, other) = two_clients();
+    cli.check("CLIENT UNBLOCK 2", "(integer) 0");
+    for (line, how) in [
+        ("CLIENT UNBLOCK 2", Unblocked::TimedOut),
+        ("CLIENT UNBLOCK 2 timeout", Unblocked::TimedOut),
+        ("CLIENT UNBLOCK 2 ERROR", Unblocked::WithError),
+    ] {
+        other.block();
+        assert_eq!(other.unblocked(false), None);
+        cli.check(line, "(integer) 1");
+        cli.check(line, "(integer) 0");
+        assert!(other.take_nudge());
+        assert_eq!(other.unblocked(false), Some(how));
+        assert_eq!(other.unblocked(false), None);
+    }
+    cli.check_all(&[
+        ("CLIENT UNBLOCK 9", "(integer) 0"),
+        (
+            "CLIENT UNBLOCK x",
+            "(error) ERR value is not an integer or out of range",
+        ),
+        (
+            "CLIENT UNBLOCK 2 foo",
+            "(error) ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR",
+        ),
+    ]);
+}
+
+#[test]
+fn a_wait_ends_with_its_time() {
+    let (_, other) = two_clients();
+    other.block();
+    assert_eq!(other.unblocked(true), Some(Unblocked::TimedOut));
+    assert!(!other.unblock(Unblocked::WithError));
+}
+
+#[test]
+fn reply_modes_follow_each_other() {
+    let mut cli = Terminal::new();
+    for (line, before, after) in [
+        ("CLIENT REPLY SKIP", ReplyMode::On, ReplyMode::SkipNext),
+        (
+            "CLIENT REPLY SKIP",
+            ReplyMode::SkipThis,
+            ReplyMode::SkipNext,
+        ),
+        ("CLIENT REPLY SKIP", ReplyMode::Off, ReplyMode::Off),
+        ("CLIENT REPLY OFF", ReplyMode::On, ReplyMode::Off),
+        ("CLIENT REPLY OFF", ReplyMode::SkipThis, ReplyMode::Off),
+    ] {
+        cli.connection.reply_mode = before;
+        let arguments: Vec<&str> = line.split(' ').collect();
+        assert!(cli.reply_bytes(&arguments).is_empty(), "{line}");
+        assert_eq!(cli.connection.reply_mode, after, "{line} in {before:?}");
+    }
+    for before in [ReplyMode::On, ReplyMode::Off, ReplyMode::SkipThis] {
+        cli.connection.reply_mode = before;
+        cli.check("CLIENT REPLY ON", "OK");
+        assert_eq!(cli.connection.reply_mode, ReplyMode::On);
+    }
+    cli.check("CLIENT REPLY x", "(error) ERR syntax error");
+}
+
+#[test]
+fn switches_take_on_and_off_only() {
+    on_every_setup(|cli| {
+        cli.check("CLIENT NO-EVICT on", "OK");
+        assert!(cli.connection.shared.no_evict.load(Relaxed));
+        cli.check("CLIENT NO-EVICT x", "(error) ERR syntax error");
+        cli.check("CLIENT NO-TOUCH on", "OK");
+        assert!(cli.connection.no_touch);
+        cli.check("CLIENT NO-TOUCH x", "(error) ERR syntax error");
+    });
+}
+
+#[test]
+fn nothing_is_tracked() {
+    let mut cli = Terminal::new();
+    cli.check("CLIENT GETREDIR", "(integer) -1");
+    cli.check(
+        "CLIENT TRACKINGINFO",
+        "1) \"flags\"\n2) 1) \"off\"\n3) \"redirect\"\n4) (integer) -1\n5) \"prefixes\"\n6) (empty array)",
+    );
+    assert!(
+        cli.run("CLIENT HELP")
+            .contains("UNBLOCK <clientid> [TIMEOUT|ERROR]")
+    );
+}
