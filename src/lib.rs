@@ -26,13 +26,13 @@ pub mod shard;
 pub mod structures;
 pub mod telemetry;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, asan)))]
 #[global_allocator]
 static ALLOCATOR: structures::account::Counting<tikv_jemallocator::Jemalloc> =
     structures::account::Counting(tikv_jemallocator::Jemalloc);
 
-// Model checking replaces the atomics, and sanitizers the allocator: both build with this cfg.
-#[cfg(loom)]
+// Model checking replaces the atomics, and the address sanitizer the allocator (`--cfg asan`).
+#[cfg(any(loom, asan))]
 #[global_allocator]
 static ALLOCATOR: structures::account::Counting<std::alloc::System> =
     structures::account::Counting(std::alloc::System);

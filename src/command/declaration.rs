@@ -173,24 +173,35 @@ bit_set! {
         MAY_REPLICATE = "may_replicate";
         /// Its keys may be absent.
         NO_MANDATORY_KEYS = "no_mandatory_keys";
-        /// Allowed while a script is busy.
-        ALLOW_BUSY = "allow_busy";
         /// Not allowed while a dataset loads in the background.
         NO_ASYNC_LOADING = "no_async_loading";
         /// Not allowed in a transaction.
         NO_MULTI = "no_multi";
         /// Keys can not be found by first, last and step alone.
         MOVABLEKEYS = "movablekeys";
+        /// Allowed while a script is busy.
+        ALLOW_BUSY = "allow_busy";
         /// Carries secrets: arguments are hidden from MONITOR and the slow log.
         SENSITIVE = "sensitive";
         /// May touch keys that it did not declare (SORT … BY).
         TOUCHES_ARBITRARY_KEYS = "touches_arbitrary_keys";
+        /// Needs a permission in the configuration file, as DEBUG does.
+        PROTECTED = "protected";
+        /// A subcommand that stands in the table for routing only: COMMAND does not know it.
+        UNLISTED = "unlisted";
+        /// Meant for the servers themselves and for tests, says the documentation.
+        SYSCMD = "syscmd";
     }
 }
 
 impl Flags {
-    /// Flags that are ours, which COMMAND INFO does not show.
-    pub const INTERNAL: Flags = Flags::SENSITIVE.or(Flags::TOUCHES_ARBITRARY_KEYS);
+    /// Flags that COMMAND INFO does not show: ours, and those that Redis hides too.
+    pub const INTERNAL: Flags = Flags::SENSITIVE
+        .or(Flags::TOUCHES_ARBITRARY_KEYS)
+        .or(Flags::MAY_REPLICATE)
+        .or(Flags::PROTECTED)
+        .or(Flags::UNLISTED)
+        .or(Flags::SYSCMD);
 }
 
 bit_set! {
@@ -416,8 +427,11 @@ pub struct Command {
     pub history: &'static [(&'static str, &'static str)],
     /// Hints for clients of a cluster.
     pub tips: &'static [&'static str],
+    /// Since when another command is better, and which.
+    pub deprecated: Option<(&'static str, &'static str)>,
     /// How it meets the shards.
     pub run: Run,
+    subcommands: &'static [&'static Command],
     id: AtomicU16,
 }
 
@@ -442,7 +456,9 @@ impl Command {
             complexity: "O(1)",
             history: &[],
             tips: &[],
+            deprecated: None,
             run: Run::Session(not_declared),
+            subcommands: &[],
             id: AtomicU16::new(u16::MAX),
         }
     }
@@ -522,6 +538,12 @@ impl Command {
         self
     }
 
+    /// Since this version another command is better: which one, in the words of the manual.
+    pub const fn deprecated(mut self, since: &'static str, replaced_by: &'static str) -> Command {
+        self.deprecated = Some((since, replaced_by));
+        self
+    }
+
     /// The shards of the declared keys are in hand when `handler` runs.
     pub const fn on_keys(mut self, handler: ShardHandler) -> Command {
         assert!(!self.keys.is_empty(), "on_keys needs declared keys");
@@ -560,7 +582,15 @@ impl Command {
 
     /// Holds subcommands.
     pub const fn container(mut self, children: &'static [&'static Command]) -> Command {
+        self.subcommands = children;
         self.run = Run::Container(children);
+        self
+    }
+
+    /// Holds subcommands and does something itself; ended by one of the `on_…` calls. The handler also gets the
+    /// requests whose subcommand is none of these.
+    pub const fn with_subcommands(mut self, children: &'static [&'static Command]) -> Command {
+        self.subcommands = children;
         self
     }
 
@@ -589,12 +619,9 @@ impl Command {
         self.flags.has(Flags::WRITE)
     }
 
-    /// Its subcommands, if it is a container.
+    /// Its subcommands.
     pub fn children(&self) -> &'static [&'static Command] {
-        match self.run {
-            Run::Container(children) => children,
-            _ => &[],
-        }
+        self.subcommands
     }
 
     /// All ACL categories: those of group and flags, and the extra ones.

@@ -68,6 +68,33 @@ pub fn positions<'a>(
     Ok(())
 }
 
+/// The flags of a key where they depend on the arguments: SET with GET also reads, BITFIELD may only read.
+pub fn effective_flags<'a>(
+    command: &Command,
+    flags: KeyFlags,
+    argument_count: usize,
+    argument: impl Fn(usize) -> &'a [u8],
+) -> KeyFlags {
+    if !flags.has(KeyFlags::VARIABLE_FLAGS) {
+        return flags;
+    }
+    let has = |from: usize, words: &[&str]| {
+        (from..argument_count).any(|index| {
+            let is = |word: &&str| argument(index).eq_ignore_ascii_case(word.as_bytes());
+            words.iter().any(is)
+        })
+    };
+    match command.name {
+        "set" if has(3, &["GET"]) => KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
+        "set" => KeyFlags::OW.or(KeyFlags::UPDATE),
+        "bitfield" if has(2, &["SET", "INCRBY"]) => {
+            KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE)
+        }
+        "bitfield" => KeyFlags::RO.or(KeyFlags::ACCESS),
+        _ => flags,
+    }
+}
+
 fn begin<'a>(
     spec: &KeySpec,
     argument_count: usize,

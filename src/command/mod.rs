@@ -11,10 +11,12 @@ pub mod database;
 pub mod declaration;
 pub mod error;
 pub mod generic;
+pub mod introspect;
 pub mod keys;
 pub mod options;
 pub mod server;
 pub mod string;
+pub mod syntax;
 pub mod table;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::declaration::{Command, Run};
+use super::declaration::Command;
 
 /// The families, in the order of the documentation.
 static FAMILIES: &[&[&Command]] = &[
@@ -12,6 +12,7 @@ static FAMILIES: &[&[&Command]] = &[
     super::database::TABLE,
     super::generic::TABLE,
     super::server::TABLE,
+    super::introspect::TABLE,
     super::string::TABLE,
     super::bitmap::TABLE,
 ];
@@ -84,8 +85,9 @@ impl Registry {
 
 /// The subcommand that a request names, or the container itself when there is none.
 pub fn resolve(command: &'static Command, subcommand: Option<&[u8]>) -> &'static Command {
-    if let (Run::Container(children), Some(name)) = (command.run, subcommand)
-        && let Some(child) = children
+    if let Some(name) = subcommand
+        && let Some(child) = command
+            .children()
             .iter()
             .find(|child| name.eq_ignore_ascii_case(child.name.as_bytes()))
     {

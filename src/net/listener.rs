@@ -9,14 +9,8 @@ use tokio::net::{TcpListener, UnixListener};
 
 /// Opens a TCP listener; `*` and `::*` mean every address of their family.
 pub fn tcp(address: &str, port: u16, backlog: i32) -> io::Result<TcpListener> {
-    let address = match address {
-        "*" => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port),
-        "::*" | "::" => SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port),
-        name => (name, port)
-            .to_socket_addrs()?
-            .next()
-            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such address"))?,
-    };
+    let address = resolve(address, port)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such address"))?;
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
@@ -30,6 +24,15 @@ pub fn tcp(address: &str, port: u16, backlog: i32) -> io::Result<TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(backlog)?;
     TcpListener::from_std(socket.into())
+}
+
+/// An address of the configuration; `*` and `::*` mean every address of their family.
+pub fn resolve(address: &str, port: u16) -> Option<SocketAddr> {
+    match address {
+        "*" => Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)),
+        "::*" | "::" => Some(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port)),
+        name => (name, port).to_socket_addrs().ok()?.next(),
+    }
 }
 
 /// Opens a unix socket with these permissions, replacing a stale one.

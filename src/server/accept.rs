@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 
+use super::listening::Open;
 use super::runtime::Spawner;
 use crate::client::connection::Connection;
 use crate::client::registry::Shared;
@@ -16,7 +17,7 @@ use crate::net::stream::Stream;
 use crate::net::{connection, listener};
 use crate::session::Session;
 use crate::session::service::Service;
-use crate::telemetry::clock;
+use crate::telemetry::{clock, exporter};
 
 /// A listening socket.
 pub(super) enum Listener {
@@ -24,42 +25,76 @@ pub(super) enum Listener {
     Unix(UnixListener),
 }
 
-/// Opens every socket of the configuration; the text says which failed.
-pub(super) async fn open(config: &Config) -> Result<Vec<Listener>, String> {
+/// Opens the TCP sockets of the configuration; the text says which failed.
+pub(super) fn open_tcp(config: &Config) -> Result<Vec<Listener>, String> {
     let mut listeners = Vec::new();
-    if config.port != 0 {
-        for address in &config.bind {
-            let (name, optional) = match address.strip_prefix('-') {
-                Some(name) => (name, true),
-                None => (address.as_str(), false),
-            };
-            match listener::tcp(name, config.port, config.tcp_backlog as i32) {
-                Ok(socket) => listeners.push(Listener::Tcp(socket)),
-                Err(error) if optional && error.kind() != io::ErrorKind::AddrInUse => {}
-                Err(error) => {
-                    return Err(format!(
-                        "Could not create server TCP listening socket {name}:{}: {error}",
-                        config.port
-                    ));
-                }
-            }
-        }
+    if config.port == 0 {
+        return Ok(listeners);
     }
-    if !config.unixsocket.is_empty() {
-        let path = Path::new(&config.unixsocket);
-        match listener::unix(path, config.unixsocketperm) {
-            Ok(socket) => listeners.push(Listener::Unix(socket)),
+    for address in &config.bind {
+        let (name, optional) = match address.strip_prefix('-') {
+            Some(name) => (name, true),
+            None => (address.as_str(), false),
+        };
+        match listener::tcp(name, config.port, config.tcp_backlog as i32) {
+            Ok(socket) => listeners.push(Listener::Tcp(socket)),
+            Err(error) if optional && error.kind() != io::ErrorKind::AddrInUse => {}
             Err(error) => {
-                return Err(format!("Failed opening Unix socket: bind: {error}"));
+                return Err(format!(
+                    "Could not create server TCP listening socket {name}:{}: {error}",
+                    config.port
+                ));
             }
         }
     }
     Ok(listeners)
 }
 
+/// Opens the unix socket of the configuration, if it names one.
+pub(super) fn open_unix(config: &Config) -> Result<Vec<Listener>, String> {
+    if config.unixsocket.is_empty() {
+        return Ok(Vec::new());
+    }
+    let path = Path::new(&config.unixsocket);
+    match listener::unix(path, config.unixsocketperm) {
+        Ok(socket) => Ok(vec![Listener::Unix(socket)]),
+        Err(error) => Err(format!("Failed opening Unix socket: bind: {error}")),
+    }
+}
+
+/// Opens the metrics endpoint. A server whose metrics can not be served still serves its clients.
+pub(super) fn metrics(config: &Config, service: &Arc<Service>) -> Option<exporter::Handle> {
+    let mut listeners = Vec::new();
+    for address in &config.metrics_bind {
+        if config.metrics_port == 0 {
+            return None;
+        }
+        let (name, optional) = match address.strip_prefix('-') {
+            Some(name) => (name, true),
+            None => (address.as_str(), false),
+        };
+        let opened = listener::tcp(name, config.metrics_port, config.tcp_backlog as i32)
+            .and_then(TcpListener::into_std);
+        match opened {
+            Ok(listener) => listeners.push(listener),
+            Err(error) if optional && error.kind() != io::ErrorKind::AddrInUse => {}
+            Err(error) => tracing::warn!(
+                "Warning: no metrics on {name}:{}: {error}",
+                config.metrics_port
+            ),
+        }
+    }
+    if listeners.is_empty() {
+        return None;
+    }
+    exporter::start(listeners, Arc::clone(service))
+        .inspect_err(|error| tracing::warn!("Warning: no metrics: {error}"))
+        .ok()
+}
+
 /// Accepts until the server stops.
 pub(super) async fn accept(
-    listener: Listener,
+    open: Arc<Open>,
     service: Arc<Service>,
     spawner: Spawner,
     stop: watch::Sender<bool>,
@@ -67,11 +102,12 @@ pub(super) async fn accept(
     let mut stopped = stop.subscribe();
     loop {
         let accepted = tokio::select! {
-            accepted = next(&listener) => accepted,
+            accepted = next(&open.listener) => accepted,
             _ = stopped.wait_for(|stopped| *stopped) => return,
         };
         match accepted {
             Ok(socket) => admit(socket, &service, &spawner, &stop),
+            Err(_) if open.is_closed() => return,
             // Out of descriptors: what helps is that some connection ends.
             Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
         }

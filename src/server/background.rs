@@ -127,9 +127,9 @@ pub(super) async fn until_stopped(stop: watch::Sender<bool>, mut stopped: watch:
     let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM can be listened for");
     let mut interrupt = signal(SignalKind::interrupt()).expect("SIGINT can be listened for");
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        _ = stopped.wait_for(|stopped| *stopped) => {}
+        _ = terminate.recv() => tracing::warn!("Received SIGTERM scheduling shutdown..."),
+        _ = interrupt.recv() => tracing::warn!("Received SIGINT scheduling shutdown..."),
+        _ = stopped.wait_for(|stopped| *stopped) => tracing::warn!("User requested shutdown..."),
     }
     let _ = stop.send(true);
 }

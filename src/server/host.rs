@@ -6,38 +6,71 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::listening::Listening;
 use crate::client::registry::Registry;
 use crate::command::context::{LatencyEvent, MemoryReport, Server, SlowlogEntry};
 use crate::command::error::CommandError;
+use crate::config::Config;
 use crate::config::live::{self, Peer};
 use crate::config::rewrite;
 use crate::session::service::Service;
-use crate::telemetry::{clock, histogram, info, memory, snapshot};
+use crate::telemetry::{clock, histogram, info, log, memory, snapshot};
 
 /// See the module.
 pub(super) struct Host {
     service: Arc<Service>,
     file: Option<PathBuf>,
+    /// The open sockets.
+    pub(super) listening: Listening,
     /// One change of the configuration at a time.
     changing: Mutex<()>,
 }
 
 impl Host {
-    pub(super) fn new(service: Arc<Service>, file: Option<PathBuf>) -> Host {
+    pub(super) fn new(service: Arc<Service>, file: Option<PathBuf>, listening: Listening) -> Host {
         Host {
             service,
             file,
+            listening,
             changing: Mutex::new(()),
         }
     }
 
-    /// What a change of these parameters sets in motion.
-    fn apply(&self, changed: &[&'static str]) -> Result<(), CommandError> {
-        let config = self.service.config.load();
-        for name in changed {
-            if *name == "dir" {
-                std::env::set_current_dir(&config.dir)
-                    .map_err(|error| CommandError::from(format!("ERR {error}")))?;
+    /// Sets in motion what a change means; whatever fails leaves the server as it was.
+    fn apply(
+        &self,
+        old: &Config,
+        new: &Config,
+        changed: &[&'static str],
+    ) -> Result<(), CommandError> {
+        let failed = |name: &str, why: &str| {
+            CommandError::from(format!(
+                "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
+            ))
+        };
+        for &name in changed {
+            match name {
+                "dir" => std::env::set_current_dir(&new.dir)
+                    .map_err(|error| failed(name, &error.to_string()))?,
+                "port" => self.listening.replace(old, new).map_err(|text| {
+                    tracing::warn!("{text}");
+                    failed(name, "Unable to listen on this port. Check server logs.")
+                })?,
+                "bind" if !changed.contains(&"port") => {
+                    self.listening.replace(old, new).map_err(|text| {
+                        tracing::warn!("{text}");
+                        failed(name, "Failed to bind to specified addresses.")
+                    })?;
+                }
+                "maxclients" => super::descriptors_for(new.maxclients).map_err(|possible| {
+                    let why = format!(
+                        "The operating system is not able to handle the specified number of \
+                         clients, try with {possible}"
+                    );
+                    failed(name, &why)
+                })?,
+                "loglevel" => log::set_level(new.loglevel),
+                _ => {}
             }
         }
         Ok(())
@@ -55,8 +88,9 @@ impl Server for Host {
         let peer = if is_local { Peer::Local } else { Peer::Remote };
         let changed = live::set(&mut config, pairs, peer)
             .map_err(|error| CommandError::from(format!("ERR {error}")))?;
+        self.apply(&self.service.config.load(), &config, &changed)?;
         self.service.config.store(Arc::new(config));
-        self.apply(&changed)
+        Ok(())
     }
 
     fn config_rewrite(&self) -> Result<(), CommandError> {

@@ -1,8 +1,10 @@
 //! Composition root: builds shards, registries and listeners; starts and stops them in order.
 
 mod accept;
+mod announce;
 mod background;
 mod host;
+mod listening;
 mod runtime;
 
 use std::sync::atomic::AtomicBool;
@@ -13,57 +15,140 @@ use tokio::sync::watch;
 
 use crate::base::hash::Seed;
 use crate::client::registry::Registry;
+use crate::command::context::Server;
 use crate::config::{Config, Startup};
 use crate::engine::Engine;
 use crate::session::service::{Pause, Service};
 use crate::shard::Shards;
 use crate::shard::route::Router;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Telemetry, log};
+use host::Host;
+use listening::Listening;
 use runtime::Runtimes;
 
-/// Stack of the threads that run commands.
+/// What is assumed where the system does not say how many cores there are.
 const CORES_FALLBACK: usize = 1;
+
+/// Descriptors that the server needs beside those of its clients.
+const DESCRIPTORS_RESERVED: u64 = 32;
 
 /// Runs the server until it is told to stop; the exit code.
 pub fn run(startup: Startup) -> i32 {
-    let config = Arc::new(startup.config);
+    let mut config = startup.config;
+    if let Err(error) = log::start(config.loglevel, &config.logfile) {
+        eprintln!("Can't open the log file: {error}");
+        return 1;
+    }
+    announce::starting(&config, startup.file.as_deref(), &startup.warnings);
+    raise_descriptor_limit(&mut config);
+    let config = Arc::new(config);
     let cores = std::thread::available_parallelism().map_or(CORES_FALLBACK, usize::from);
-    let telemetry = Telemetry::new(startup.file.clone(), config.thread_count(cores));
+    let thread_count = config.thread_count(cores);
+    let telemetry = Telemetry::new(startup.file.clone(), thread_count);
     let service = Arc::new(build(
         Arc::clone(&config),
         config.shard_count(cores),
         telemetry,
     ));
-    let host = host::Host::new(Arc::clone(&service), startup.file);
-    assert!(
-        service.server.set(Arc::new(host)).is_ok(),
-        "the server is set once"
-    );
-    let runtimes = Runtimes::new(config.runtime, config.thread_count(cores));
+    let runtimes = Runtimes::new(config.runtime, thread_count);
     let (stop, stopped) = watch::channel(false);
-    let listeners = match runtimes.block_on(accept::open(&config)) {
-        Ok(listeners) => listeners,
-        Err(text) => {
-            eprintln!("{text}");
-            return 1;
-        }
-    };
+    let listening = Listening::new(
+        Arc::clone(&service),
+        runtimes.main().clone(),
+        runtimes.spawner(),
+        stop.clone(),
+    );
+    let host = Arc::new(Host::new(Arc::clone(&service), startup.file, listening));
+    let server: Arc<dyn Server> = Arc::clone(&host) as _;
+    assert!(service.server.set(server).is_ok(), "the server is set once");
     background::start_workers(&service, &runtimes);
     let background = background::start(Arc::clone(&service), stopped.clone());
-    for listener in listeners {
-        runtimes.accept(accept::accept(
-            listener,
-            Arc::clone(&service),
-            runtimes.spawner(),
-            stop.clone(),
-        ));
+    let metrics = {
+        let _registers_here = runtimes.main().enter();
+        accept::metrics(&config, &service)
+    };
+    write_pidfile(&config.pidfile);
+    if let Err(text) = host.listening.start(&config) {
+        tracing::error!("{text}");
+        return 1;
     }
-    eprintln!("Ready to accept connections tcp");
+    announce::ready(&config);
+    service.telemetry.set_ready(true);
     runtimes.block_on(background::until_stopped(stop, stopped));
+    service.telemetry.set_ready(false);
+    drop(metrics);
     background
         .join()
         .expect("the background thread does not panic");
+    remove_files(&config);
+    announce::stopped();
     0
+}
+
+/// Makes room for `maxclients` descriptors, or lowers `maxclients` to what there is room for.
+fn raise_descriptor_limit(config: &mut Config) {
+    if let Err(possible) = descriptors_for(config.maxclients) {
+        tracing::warn!(
+            "maxclients {} lowered to {possible}: the system lets no more files be open",
+            config.maxclients
+        );
+        config.maxclients = possible as u32;
+    }
+}
+
+/// Makes room for so many clients; the error is how many there is room for.
+fn descriptors_for(clients: u32) -> Result<(), u64> {
+    descriptors(u64::from(clients) + DESCRIPTORS_RESERVED)
+        .map_err(|granted| granted.saturating_sub(DESCRIPTORS_RESERVED).max(1))
+}
+
+/// Asks the system for so many descriptors; the error is how many it grants.
+fn descriptors(wanted: u64) -> Result<(), u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    let both = Rlimit {
+        current: Some(wanted),
+        maximum: limit.maximum.map(|maximum| maximum.max(wanted)),
+    };
+    if setrlimit(Resource::Nofile, both).is_ok() {
+        return Ok(());
+    }
+    // Without the right to raise the hard limit, go up to it.
+    let soft = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    let granted = match setrlimit(Resource::Nofile, soft) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    granted.map_or(Ok(()), |granted| {
+        if granted >= wanted {
+            Ok(())
+        } else {
+            Err(granted)
+        }
+    })
+}
+
+fn write_pidfile(path: &str) {
+    if !path.is_empty()
+        && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
+    {
+        tracing::warn!("Failed to write the PID file {path}: {error}");
+    }
+}
+
+/// What a server that stops in order leaves no trace of; it may be gone already.
+fn remove_files(config: &Config) {
+    for path in [&config.pidfile, &config.unixsocket] {
+        if !path.is_empty() {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// Shards, registries and what they share.

@@ -80,9 +80,9 @@ impl Runtimes {
         self.spawner.clone()
     }
 
-    /// Runs a task that accepts connections.
-    pub(super) fn accept(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.main.spawn(task);
+    /// The runtime on which sockets are accepted.
+    pub(super) fn main(&self) -> &Handle {
+        self.main.handle()
     }
 
     /// Runs a future on the calling thread.

@@ -63,12 +63,8 @@ impl Drop for Handle {
     }
 }
 
-/// Serves on these addresses until the handle is dropped.
-pub fn start(addresses: &[SocketAddr], service: Arc<Service>) -> io::Result<Handle> {
-    let listeners: Vec<TcpListener> = addresses
-        .iter()
-        .map(TcpListener::bind)
-        .collect::<io::Result<_>>()?;
+/// Serves on these sockets until the handle is dropped.
+pub fn start(listeners: Vec<TcpListener>, service: Arc<Service>) -> io::Result<Handle> {
     for listener in &listeners {
         listener.set_nonblocking(true)?;
     }
@@ -191,11 +187,9 @@ mod tests {
             2,
             telemetry,
         ));
-        let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        (
-            start(&[address], Arc::clone(&service)).expect("a free port"),
-            service,
-        )
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let handle = start(vec![listener], Arc::clone(&service)).expect("a thread");
+        (handle, service)
     }
 
     fn ask(handle: &Handle, request: &str) -> String {

@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(lines[1], "-".repeat(80));
         assert_eq!(
             lines[2..],
-            [" #", " |", " |_", "_||", "", "115", "m0s", " s"]
+            [" #", " |", " |", "_|#", "", "115", "m0s", " s"]
         );
         assert_eq!(latency.graph("nothing", 100), None);
     }

@@ -170,11 +170,6 @@ fn traffic(page: &mut Page, service: &Service, snapshot: &Snapshot) {
         snapshot.calls,
     );
     page.gauge(
-        "redis_instantaneous_ops_per_sec",
-        "Commands a second, over the latest 1.6 s.",
-        snapshot.rates.commands.round(),
-    );
-    page.gauge(
         "redis_instantaneous_input_kbps",
         "KiB received a second, over the latest 1.6 s.",
         snapshot.rates.bytes_in / 1_024.0,

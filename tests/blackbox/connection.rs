@@ -1,1 +1,185 @@
-//! TODO
+//! Connections: names, ids, lists, kills, pauses, silence, passwords.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{self, Options, Server, check};
+
+fn field(line: &str, name: &str) -> String {
+    let found = line
+        .split(' ')
+        .find_map(|word| word.strip_prefix(&format!("{name}=")));
+    found
+        .unwrap_or_else(|| panic!("no {name}= in {line}"))
+        .trim_end()
+        .to_owned()
+}
+
+#[test]
+fn client_list_names_every_connection_with_its_state() {
+    support::at_each_shard_count(|server| {
+        let mut first = server.raw();
+        let mut second = server.raw3();
+        check(&mut first, "CLIENT SETNAME first", "OK");
+        check(&mut second, "SELECT 5", "OK");
+        let id = first.call("CLIENT ID").integer();
+        let info = first.call("CLIENT INFO").body();
+        assert_eq!(field(&info, "id"), id.to_string());
+        assert_eq!(field(&info, "name"), "first");
+        assert_eq!(field(&info, "cmd"), "client|info");
+        assert_eq!(field(&info, "resp"), "2");
+        assert_eq!(field(&info, "user"), "default");
+        assert_eq!(field(&info, "laddr"), format!("127.0.0.1:{}", server.port));
+        let list = first.call("CLIENT LIST").body();
+        let other = list
+            .lines()
+            .find(|line| field(line, "db") == "5")
+            .expect("the second client");
+        assert_eq!(field(other, "cmd"), "select");
+        assert_eq!(field(other, "resp"), "3");
+        let only = first.call(&format!("CLIENT LIST ID {id} 999999")).body();
+        assert_eq!(only.lines().count(), 1);
+        for name in [
+            "addr", "fd", "age", "idle", "flags", "sub", "psub", "multi", "qbuf", "obl", "omem",
+            "events",
+        ] {
+            field(&info, name);
+        }
+    });
+}
+
+#[test]
+fn killed_clients_are_closed_and_counted() {
+    support::at_each_shard_count(|server| {
+        let mut killer = server.raw();
+        let mut victim = server.raw();
+        let id = victim.call("CLIENT ID").integer();
+        check(&mut killer, &format!("CLIENT KILL ID {id}"), "(integer) 1");
+        assert!(victim.is_closed());
+        let mut victim = server.raw();
+        let addr = field(&victim.call("CLIENT INFO").body(), "addr");
+        check(&mut killer, &format!("CLIENT KILL {addr}"), "OK");
+        assert!(victim.is_closed());
+        check(
+            &mut killer,
+            &format!("CLIENT KILL {addr}"),
+            "(error) ERR No such client",
+        );
+        let mut victims: Vec<_> = (0..20).map(|_| server.raw()).collect();
+        victims
+            .iter_mut()
+            .for_each(|victim| check(victim, "PING", "PONG"));
+        check(&mut killer, "CLIENT KILL TYPE normal", "(integer) 20");
+        assert!(victims.iter_mut().all(|victim| victim.is_closed()));
+        check(&mut killer, "PING", "PONG");
+        // Without SKIPME it takes itself as well, after the answer.
+        check(
+            &mut killer,
+            "CLIENT KILL TYPE normal SKIPME no",
+            "(integer) 1",
+        );
+        assert!(killer.is_closed());
+    });
+}
+
+#[test]
+fn silence_is_kept_and_broken_as_asked() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        raw.send(
+            b"CLIENT REPLY OFF\r\nSET quiet 1\r\nINCR quiet\r\nCLIENT REPLY ON\r\nGET quiet\r\n",
+        );
+        assert_eq!(raw.read().show(), "OK");
+        assert_eq!(raw.read().show(), "\"2\"");
+        raw.send(b"CLIENT REPLY SKIP\r\nINCR quiet\r\nGET quiet\r\n");
+        assert_eq!(raw.read().show(), "\"3\"");
+    });
+}
+
+#[test]
+fn a_pause_holds_writes_until_it_ends() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let mut writer = server.raw();
+        check(&mut writer, "PING", "PONG");
+        check(&mut raw, "CLIENT PAUSE 60000 WRITE", "OK");
+        check(&mut raw, "GET paused", "(nil)");
+        writer.send(b"SET paused v\r\n");
+        std::thread::sleep(Duration::from_millis(50));
+        check(&mut raw, "GET paused", "(nil)");
+        check(&mut raw, "CLIENT UNPAUSE", "OK");
+        assert_eq!(writer.read().show(), "OK");
+        check(&mut raw, "GET paused", "\"v\"");
+        let started = Instant::now();
+        check(&mut raw, "CLIENT PAUSE 100 ALL", "OK");
+        check(&mut writer, "GET paused", "\"v\"");
+        assert!(
+            started.elapsed() >= Duration::from_millis(95),
+            "served during the pause"
+        );
+    });
+}
+
+#[test]
+fn a_password_is_asked_for_and_can_be_changed() {
+    let server = Server::start(&Options::shards(2).with("requirepass", "first"));
+    let mut raw = server.raw();
+    check(&mut raw, "GET k", "(error) NOAUTH Authentication required.");
+    check(
+        &mut raw,
+        "AUTH wrong",
+        "(error) WRONGPASS invalid username-password pair or user is disabled.",
+    );
+    check(
+        &mut raw,
+        "AUTH default wrong",
+        "(error) WRONGPASS invalid username-password pair or user is disabled.",
+    );
+    check(
+        &mut raw,
+        "AUTH nobody first",
+        "(error) WRONGPASS invalid username-password pair or user is disabled.",
+    );
+    assert!(
+        raw.call("HELLO 3")
+            .text()
+            .starts_with("NOAUTH HELLO must be called with the client already authenticated")
+    );
+    assert!(!raw.call("HELLO 3 AUTH default first").is_error());
+    check(&mut raw, "GET k", "(null)");
+    check(&mut raw, "CONFIG SET requirepass second", "OK");
+    check(&mut raw, "GET k", "(null)");
+    let mut other = server.raw();
+    check(&mut other, "AUTH second", "OK");
+    check(&mut other, "RESET", "RESET");
+    check(
+        &mut other,
+        "GET k",
+        "(error) NOAUTH Authentication required.",
+    );
+    check(&mut other, "QUIT", "OK");
+    assert!(other.is_closed());
+    check(&mut raw, "CONFIG SET requirepass ''", "OK");
+    check(&mut server.raw(), "GET k", "(nil)");
+}
+
+#[test]
+fn quit_answers_what_came_before_it_and_nothing_after() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        raw.send(b"SET q 1\r\nQUIT\r\nSET q 2\r\n");
+        assert_eq!(raw.read_to_close(), b"+OK\r\n+OK\r\n");
+        check(&mut server.raw(), "GET q", "\"1\"");
+    });
+}
+
+#[test]
+fn ids_rise_and_are_never_reused() {
+    support::at_each_shard_count(|server| {
+        let mut last = 0;
+        for _ in 0..50 {
+            let id = server.raw().call("CLIENT ID").integer();
+            assert!(id > last);
+            last = id;
+        }
+    });
+}

@@ -1,1 +1,410 @@
-//! TODO
+//! The server about itself: INFO, CONFIG, COMMAND, SLOWLOG, MEMORY, DEBUG, SHUTDOWN, start-up errors.
+
+use std::collections::HashMap;
+use std::process::Command;
+
+use crate::support::{self, Options, Oracle, Server, check, is_stand_in};
+use crate::wire::{Raw, Value};
+
+fn info(raw: &mut Raw, section: &str) -> HashMap<String, String> {
+    let text = raw.call(&format!("INFO {section}")).body();
+    let pairs = text.lines().filter_map(|line| line.split_once(':'));
+    pairs
+        .map(|(name, value)| (name.to_owned(), value.trim_end().to_owned()))
+        .collect()
+}
+
+#[test]
+fn info_counts_what_happened() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        check(&mut raw, "CONFIG RESETSTAT", "OK");
+        for index in 0..100 {
+            check(&mut raw, &format!("SET info:{index} v"), "OK");
+            check(&mut raw, &format!("GET info:{index}"), "\"v\"");
+            check(&mut raw, &format!("GET miss:{index}"), "(nil)");
+        }
+        raw.call("NOSUCH");
+        raw.call("GET");
+        let stats = info(&mut raw, "stats");
+        assert_eq!(stats["keyspace_hits"], "100");
+        assert_eq!(stats["keyspace_misses"], "100");
+        let processed: u64 = stats["total_commands_processed"].parse().expect("a number");
+        assert!(processed >= 300, "{processed}");
+        let commands = info(&mut raw, "commandstats");
+        assert!(
+            commands["cmdstat_get"].starts_with("calls=200,usec="),
+            "{}",
+            commands["cmdstat_get"]
+        );
+        assert!(
+            commands["cmdstat_get"].contains("rejected_calls=1,"),
+            "{}",
+            commands["cmdstat_get"]
+        );
+        assert!(
+            commands["cmdstat_set"].starts_with("calls=100,usec="),
+            "{}",
+            commands["cmdstat_set"]
+        );
+        let errors = info(&mut raw, "errorstats");
+        assert_eq!(errors["errorstat_ERR"], "count=2");
+        let keyspace = info(&mut raw, "keyspace");
+        assert!(
+            keyspace["db0"].starts_with("keys=100,expires=0,avg_ttl=0"),
+            "{}",
+            keyspace["db0"]
+        );
+    });
+}
+
+#[test]
+fn info_has_the_fields_that_monitoring_reads() {
+    let server = Server::start(&Options::shards(8));
+    let mut raw = server.raw();
+    let all = info(&mut raw, "everything");
+    for name in [
+        "redis_version",
+        "redis_mode",
+        "os",
+        "arch_bits",
+        "process_id",
+        "tcp_port",
+        "run_id",
+        "uptime_in_seconds",
+        "uptime_in_days",
+        "hz",
+        "connected_clients",
+        "maxclients",
+        "blocked_clients",
+        "used_memory",
+        "used_memory_human",
+        "used_memory_rss",
+        "used_memory_peak",
+        "maxmemory",
+        "maxmemory_policy",
+        "mem_fragmentation_ratio",
+        "mem_allocator",
+        "loading",
+        "rdb_last_save_time",
+        "aof_enabled",
+        "total_connections_received",
+        "total_commands_processed",
+        "instantaneous_ops_per_sec",
+        "total_net_input_bytes",
+        "total_net_output_bytes",
+        "rejected_connections",
+        "expired_keys",
+        "evicted_keys",
+        "keyspace_hits",
+        "keyspace_misses",
+        "role",
+        "connected_slaves",
+        "used_cpu_sys",
+        "used_cpu_user",
+        "cluster_enabled",
+        "executable",
+        "config_file",
+    ] {
+        assert!(all.contains_key(name), "INFO lacks {name}");
+    }
+    assert_eq!(all["process_id"], server.pid().to_string());
+    assert_eq!(all["tcp_port"], server.port.to_string());
+    assert_eq!(all["connected_clients"], "1");
+    if !is_stand_in() {
+        assert_eq!(all["server_name"], "basalt");
+    }
+    let used: u64 = all["used_memory"].parse().expect("a number");
+    let value = vec![b'm'; 10 << 20];
+    assert_eq!(
+        raw.command(&[b"SET", b"big".as_slice(), &value]).show(),
+        "OK"
+    );
+    let after: u64 = info(&mut raw, "memory")["used_memory"]
+        .parse()
+        .expect("a number");
+    assert!(
+        (10 << 20..40 << 20).contains(&(after - used)),
+        "{used} to {after} for 10 MiB"
+    );
+    check(&mut raw, "DEL big", "(integer) 1");
+    support::eventually("the memory is given back", || {
+        let now: u64 = info(&mut raw, "memory")["used_memory"]
+            .parse()
+            .expect("a number");
+        now < used + (1 << 20)
+    });
+}
+
+#[test]
+fn config_is_set_all_or_nothing_and_rewritten() {
+    let server = Server::start(&Options::shards(2));
+    let file = server.dir().join("own.conf");
+    let port = support::free_port();
+    std::fs::write(
+        &file,
+        format!("# a comment\nport {port}\nbind 127.0.0.1\n\nmaxclients 100\nsave \"\"\n"),
+    )
+    .expect("a file");
+    let binary = std::env::var_os("BASALT_TEST_SERVER")
+        .unwrap_or_else(|| env!("CARGO_BIN_EXE_basalt").into());
+    let mut command = Command::new(binary);
+    command.arg(&file);
+    if !is_stand_in() {
+        command.args(["--metrics-port", "0"]);
+    }
+    let mut child = command
+        .current_dir(server.dir())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("a server");
+    support::eventually("it listens", || support::is_listening(port));
+    let mut raw = Raw::connect(port);
+    check(
+        &mut raw,
+        "CONFIG GET maxclients",
+        "1) \"maxclients\"\n2) \"100\"",
+    );
+    assert!(
+        raw.call("CONFIG SET maxclients 90 timeout nonsense")
+            .is_error()
+    );
+    check(
+        &mut raw,
+        "CONFIG GET maxclients",
+        "1) \"maxclients\"\n2) \"100\"",
+    );
+    check(&mut raw, "CONFIG SET maxclients 90 timeout 77", "OK");
+    check(&mut raw, "CONFIG REWRITE", "OK");
+    let text = std::fs::read_to_string(&file).expect("the file");
+    assert!(
+        text.starts_with(&format!(
+            "# a comment\nport {port}\nbind 127.0.0.1\n\nmaxclients 90\n"
+        )),
+        "{text}"
+    );
+    assert!(text.lines().any(|line| line == "timeout 77"), "{text}");
+    raw.send_unchecked(b"SHUTDOWN NOSAVE\r\n");
+    assert!(raw.read_to_close().is_empty());
+    assert!(child.wait().expect("its end").success());
+}
+
+#[test]
+fn shutdown_ends_the_process_well() {
+    for line in [
+        "SHUTDOWN\r\n",
+        "SHUTDOWN NOSAVE\r\n",
+        "SHUTDOWN NOSAVE NOW FORCE\r\n",
+    ] {
+        let mut server = Server::start(&Options::shards(8));
+        let mut raw = server.raw();
+        raw.send(line.as_bytes());
+        assert!(raw.is_closed());
+        assert_eq!(server.wait_for_exit(), Some(0), "{line}");
+    }
+    for signal in ["-TERM", "-INT"] {
+        let mut server = Server::start(&Options::shards(8));
+        let pid = server.pid().to_string();
+        assert!(
+            Command::new("kill")
+                .args([signal, &pid])
+                .status()
+                .expect("kill")
+                .success()
+        );
+        assert_eq!(
+            server.wait_for_exit(),
+            Some(0),
+            "{signal}: {}",
+            server.log()
+        );
+    }
+}
+
+#[test]
+fn the_log_has_the_shape_that_tools_read() {
+    let server = Server::start(&Options::shards(2));
+    let log = server.log();
+    assert!(log.contains(&format!("{}:M ", server.pid())), "{log}");
+    assert!(log.contains("Server initialized"), "{log}");
+    assert!(log.contains("Ready to accept connections"), "{log}");
+}
+
+#[test]
+fn a_bad_start_says_why_and_fails() {
+    if is_stand_in() {
+        return;
+    }
+    let refused: [&[&str]; 9] = [
+        &["--nosuchdirective", "1"],
+        &["--maxclients", "abc"],
+        &["--port", "70000"],
+        &["--maxmemory", "-5"],
+        &["--appendonly", "yes"],
+        &["--replicaof", "127.0.0.1", "6379"],
+        &["--cluster-enabled", "yes"],
+        &["--tls-port", "6380"],
+        &["--aclfile", "/tmp/acl"],
+    ];
+    for arguments in refused {
+        let output = Command::new(env!("CARGO_BIN_EXE_basalt"))
+            .args(["--metrics-port", "0"])
+            .args(arguments)
+            .output()
+            .expect("the server");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{arguments:?} starts");
+        assert!(
+            text.contains("FATAL CONFIG FILE ERROR"),
+            "{arguments:?}: {text}"
+        );
+        assert!(
+            text.contains(arguments[0].trim_start_matches('-')),
+            "{arguments:?}: {text}"
+        );
+    }
+}
+
+#[test]
+fn slow_commands_are_logged_whole_and_shortened() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        check(
+            &mut raw,
+            "CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 4",
+            "OK",
+        );
+        check(&mut raw, "SLOWLOG RESET", "OK");
+        let long = "x".repeat(200);
+        for index in 0..10 {
+            check(&mut raw, &format!("SET slow:{index} {long}"), "OK");
+        }
+        check(&mut raw, "SLOWLOG LEN", "(integer) 4");
+        let reply = raw.call("SLOWLOG GET 1");
+        let entry = reply.items()[0].items();
+        assert_eq!(entry.len(), 6);
+        // The last command logged is SLOWLOG LEN or the SET before, by the moment of logging; each has its words.
+        assert!(entry[3].items().len() >= 2);
+        check(&mut raw, "CONFIG SET slowlog-log-slower-than 10000", "OK");
+        check(&mut raw, "SLOWLOG RESET", "OK");
+        check(&mut raw, "SLOWLOG LEN", "(integer) 0");
+    });
+}
+
+#[test]
+fn digests_equal_redis_servers_for_the_same_data() {
+    let Some(Oracle(oracle)) = Oracle::start() else {
+        return;
+    };
+    support::at_each_shard_count(|server| {
+        let mut ours = server.raw();
+        let mut theirs = oracle.raw();
+        theirs.call("FLUSHALL");
+        for index in 0..300 {
+            let line = match index % 3 {
+                0 => format!("SET digest:{index} v{index}"),
+                1 => format!("SET digest:{index} {} EX 10000", index * 1_000_003_i64),
+                _ => format!("APPEND digest:{} tail", index - 2),
+            };
+            assert_eq!(ours.call(&line), theirs.call(&line));
+        }
+        assert_eq!(ours.call("DEBUG DIGEST"), theirs.call("DEBUG DIGEST"));
+        for index in [0, 1, 3, 299] {
+            let line = format!("DEBUG DIGEST-VALUE digest:{index}");
+            assert_eq!(ours.call(&line), theirs.call(&line));
+        }
+    });
+}
+
+/// What COMMAND INFO says of a command, less what redis-server 7.0 and later versions disagree on: tips, subcommands'
+/// order, and the categories and flags' order.
+#[test]
+fn command_info_equals_redis_servers() {
+    let Some(Oracle(oracle)) = Oracle::start() else {
+        return;
+    };
+    let server = Server::start(&Options::shards(2));
+    let mut ours = server.raw();
+    let mut theirs = oracle.raw();
+    let names: Vec<String> = ours
+        .call("COMMAND LIST")
+        .items()
+        .iter()
+        .map(Value::text)
+        .collect();
+    assert!(names.len() > 50, "{} commands", names.len());
+    let mut wrong = Vec::new();
+    for name in &names {
+        if name.contains('|') {
+            continue;
+        }
+        let (our, their) = (
+            ours.call(&format!("COMMAND INFO {name}")),
+            theirs.call(&format!("COMMAND INFO {name}")),
+        );
+        let Value::Array(their) = &their.items()[0] else {
+            continue;
+        };
+        let our = our.items()[0].items();
+        let sorted = |value: &Value| {
+            let mut items = value.items().to_vec();
+            items.sort();
+            items
+        };
+        for (index, what) in [(1, "arity"), (3, "first key"), (4, "last key"), (5, "step")] {
+            if our[index] != their[index] {
+                wrong.push(format!(
+                    "{name}: {what} {} for {}",
+                    our[index].show(),
+                    their[index].show()
+                ));
+            }
+        }
+        for (index, what) in [(2, "flags"), (6, "categories")] {
+            if sorted(&our[index]) != sorted(&their[index]) {
+                wrong.push(format!(
+                    "{name}: {what}\n{}\nfor\n{}",
+                    our[index].show(),
+                    their[index].show()
+                ));
+            }
+        }
+        if our[8] != their[8] {
+            wrong.push(format!(
+                "{name}: key specifications\n{}\nfor\n{}",
+                our[8].show(),
+                their[8].show()
+            ));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} differences:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn every_command_refuses_a_wrong_number_of_arguments() {
+    let server = Server::start(&Options::shards(2));
+    let mut raw = server.raw();
+    let Value::Array(commands) = raw.call("COMMAND") else {
+        panic!("COMMAND answers an array")
+    };
+    for command in &commands {
+        let (name, arity) = (command.items()[0].text(), command.items()[1].integer());
+        let least = arity.unsigned_abs() as usize;
+        let expected = format!("(error) ERR wrong number of arguments for '{name}' command");
+        let mut words = vec![name.clone()];
+        if least > 1 {
+            words.resize(least - 1, "1".to_owned());
+            assert_eq!(raw.command(&words).show(), expected, "too few: {words:?}");
+        }
+        // EXEC has its own answer, QUIT takes anything.
+        if arity > 0 && name != "quit" && name != "exec" {
+            words.resize(least + 1, "1".to_owned());
+            assert_eq!(raw.command(&words).show(), expected, "too many: {words:?}");
+        }
+    }
+}

@@ -4,6 +4,8 @@
 //! `BASALT_TEST_SERVER=/usr/bin/redis-server` puts another binary in our server's place, without the directives that
 //! only basalt has: this is how the tests themselves are checked before they judge anything.
 
+#![allow(dead_code, reason = "each test binary uses its part")]
+
 use std::ffi::OsString;
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};

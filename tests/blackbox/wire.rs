@@ -1,6 +1,8 @@
 //! The protocol as a test sees it: a reply as a plain tree, its text as redis-cli would print it, and a raw client over
 //! a blocking socket. Knows no command and shares no code with the server, so that both cannot be wrong together.
 
+#![allow(dead_code, reason = "each test binary uses its part")]
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
@@ -128,7 +130,8 @@ fn write_items(out: &mut String, indent: usize, mark: &str, empty: &str, items: 
     }
 }
 
-fn quote(text: &[u8]) -> String {
+/// A word in double quotes, as `split` reads it back.
+pub(crate) fn quote(text: &[u8]) -> String {
     format!("\"{}\"", escape(text).replace('"', "\\\""))
 }
 

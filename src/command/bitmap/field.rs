@@ -99,9 +99,6 @@ impl Encoding {
     }
 
     /// A number as a field can hold it; `None` where it does not fit and must not be changed.
-    ///
-    /// One deliberate difference: Redis saturates a SET of a signed field near the smallest 64-bit integer to the
-    /// largest number of the field, because its test for overflow overflows; here it becomes the smallest.
     fn fit(self, number: i128, overflow: Overflow) -> Option<i128> {
         if (self.min()..=self.max()).contains(&number) {
             return Some(number);
@@ -135,6 +132,25 @@ struct Operation {
     encoding: Encoding,
     offset: u64,
     overflow: Overflow,
+}
+
+impl Operation {
+    /// The number that a SET of a signed field stores, before it is made to fit.
+    ///
+    /// Redis's test for overflow overflows itself for the smallest numbers, so that they saturate at the wrong side; a
+    /// server that takes its place must agree on what the bits are.
+    fn signed(&self, value: i64) -> i128 {
+        let value = i128::from(value);
+        let max = self.encoding.max();
+        if self.overflow == Overflow::Saturate
+            && max - value > i128::from(i64::MAX)
+            && self.encoding.bits < 64
+        {
+            max
+        } else {
+            value
+        }
+    }
 }
 
 /// Reads the operations of a request, one after the other.
@@ -289,7 +305,7 @@ fn run(operation: Operation, bytes: &mut [u8], grows: bool, out: &mut Out) -> bo
             return false;
         }
         // A negative number for an unsigned field counts as the huge one with the same bits.
-        Action::Set(value) if encoding.signed => (i128::from(value), true),
+        Action::Set(value) if encoding.signed => (operation.signed(value), true),
         Action::Set(value) => (i128::from(value as u64), true),
         Action::Add(increment) => (before + i128::from(increment), false),
     };

@@ -224,10 +224,19 @@ fn explore(model: Model) -> usize {
     executions
 }
 
-/// A negative control: the model without one step must fail.
-fn must_fail(model: Model) {
+/// A negative control: the model without one step must fail, and as foreseen.
+fn must_fail(model: Model, how: &str) {
     let explored = catch_unwind(AssertUnwindSafe(|| explore(model)));
-    assert!(explored.is_err(), "no order showed {:?}", model.fault);
+    let panic = explored.expect_err("no order showed the fault");
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no text");
+    assert!(
+        text.contains(how),
+        "{:?} failed otherwise: {text}",
+        model.fault
+    );
 }
 
 const TAKE_AND_RELEASE: Model = Model {
@@ -279,17 +288,17 @@ const THREE: Model = Model {
 };
 
 #[test]
-fn three_threads_on_one_shard_3() {
+fn three_threads_on_one_shard_6() {
     explore(Model {
-        preemptions: Some(3),
+        preemptions: Some(6),
         ..THREE
     });
 }
 
 #[test]
-fn three_threads_on_one_shard_and_a_bound_of_one_3() {
+fn three_threads_on_one_shard_and_a_bound_of_one_6() {
     explore(Model {
-        preemptions: Some(3),
+        preemptions: Some(6),
         drain_max: 1,
         ..THREE
     });
@@ -331,11 +340,32 @@ fn a_worker_past_its_own_bound_gets_another_round_exhaustive() {
 }
 
 #[test]
-fn a_worker_and_a_new_command_3() {
+fn a_worker_and_a_new_command_exhaustive() {
     explore(Model {
-        preemptions: Some(3),
         expected: &[&[10, 11, 20]],
         threads: &[|scene| scene.worker_round(0), |scene| scene.work(0, 20)],
+        ..WORKER
+    });
+}
+
+#[test]
+fn a_worker_that_carries_a_traveller_6() {
+    explore(Model {
+        preemptions: Some(6),
+        expected: &[&[10, 11, 12], &[11, 20]],
+        // The second round is there in any case: whoever runs the traveller has its bound full then.
+        threads: &[
+            |scene| {
+                scene.worker_round(0);
+                scene.worker_round(0);
+            },
+            |scene| scene.work(1, 20),
+        ],
+        main: |scene| {
+            scene.submit(&[0], 10);
+            scene.submit(&[0, 1], 11);
+            scene.submit(&[0], 12);
+        },
         ..WORKER
     });
 }
@@ -365,9 +395,24 @@ fn a_traveller_up_and_single_commands_down_and_a_bound_of_one_exhaustive() {
 }
 
 #[test]
-fn two_travellers_and_a_single_command_2() {
+fn a_traveller_and_a_single_command_each_exhaustive() {
     explore(Model {
-        preemptions: Some(2),
+        expected: &[&[10, 11, 21], &[10, 20, 21]],
+        threads: &[|scene| {
+            scene.work_all(&[0, 1], 10);
+            scene.work(0, 11);
+        }],
+        main: |scene| {
+            scene.work(1, 20);
+            scene.submit(&[0, 1], 21);
+        },
+        ..MODEL
+    });
+}
+
+#[test]
+fn two_travellers_and_a_single_command_exhaustive() {
+    explore(Model {
         expected: &[&[10, 20], &[10, 20, 30]],
         threads: &[
             |scene| scene.submit(&[0, 1], 10),
@@ -391,24 +436,24 @@ const QUEUED_TRAVELLER: Model = Model {
 };
 
 #[test]
-fn a_traveller_through_two_held_shards_2() {
+fn a_traveller_through_two_held_shards_5() {
     explore(Model {
-        preemptions: Some(2),
+        preemptions: Some(5),
         ..QUEUED_TRAVELLER
     });
 }
 
 #[test]
-fn a_traveller_through_two_held_shards_and_a_bound_of_one_2() {
+fn a_traveller_through_two_held_shards_and_a_bound_of_one_5() {
     explore(Model {
-        preemptions: Some(2),
+        preemptions: Some(5),
         drain_max: 1,
         ..QUEUED_TRAVELLER
     });
 }
 
 const THREE_SHARDS: Model = Model {
-    preemptions: Some(2),
+    preemptions: Some(5),
     expected: &[&[10, 30], &[10, 20], &[10, 20, 31]],
     threads: &[
         |scene| scene.submit(&[0, 1, 2], 10),
@@ -422,12 +467,12 @@ const THREE_SHARDS: Model = Model {
 };
 
 #[test]
-fn travellers_over_three_shards_and_single_commands_down_2() {
+fn travellers_over_three_shards_and_single_commands_down_5() {
     explore(THREE_SHARDS);
 }
 
 #[test]
-fn travellers_over_three_shards_and_a_bound_of_one_2() {
+fn travellers_over_three_shards_and_a_bound_of_one_5() {
     explore(Model {
         drain_max: 1,
         ..THREE_SHARDS
@@ -435,9 +480,8 @@ fn travellers_over_three_shards_and_a_bound_of_one_2() {
 }
 
 #[test]
-fn all_or_none_against_a_traveller_and_a_single_command_2() {
+fn all_or_none_against_a_traveller_and_a_single_command_exhaustive() {
     explore(Model {
-        preemptions: Some(2),
         expected: &[&[10, 20], &[10, 20, 30]],
         threads: &[
             |scene| scene.work_all(&[0, 1], 10),
@@ -449,9 +493,8 @@ fn all_or_none_against_a_traveller_and_a_single_command_2() {
 }
 
 #[test]
-fn two_that_want_all_or_none_3() {
+fn two_that_want_all_or_none_exhaustive() {
     explore(Model {
-        preemptions: Some(3),
         expected: &[&[10, 20], &[10, 20]],
         threads: &[|scene| scene.work_all(&[0, 1], 10)],
         main: |scene| scene.work_all(&[0, 1], 20),
@@ -463,81 +506,111 @@ fn two_that_want_all_or_none_3() {
 
 #[test]
 fn a_release_that_forgets_what_is_pending_is_noticed() {
-    must_fail(Model {
-        fault: Fault::ForgetsPending,
-        ..TAKE_AND_RELEASE
-    });
+    must_fail(
+        Model {
+            fault: Fault::ForgetsPending,
+            ..TAKE_AND_RELEASE
+        },
+        "is left held",
+    );
 }
 
 #[test]
 fn a_take_in_two_steps_is_noticed() {
-    must_fail(Model {
-        fault: Fault::TakesInTwoSteps,
-        ..TAKE_AND_RELEASE
-    });
+    must_fail(
+        Model {
+            fault: Fault::TakesInTwoSteps,
+            ..TAKE_AND_RELEASE
+        },
+        "Concurrent",
+    );
 }
 
 #[test]
 fn a_relaxed_release_is_noticed() {
-    must_fail(Model {
-        fault: Fault::ReleasesRelaxed,
-        ..TAKE_AND_RELEASE
-    });
+    must_fail(
+        Model {
+            fault: Fault::ReleasesRelaxed,
+            ..TAKE_AND_RELEASE
+        },
+        "Concurrent",
+    );
 }
 
 #[test]
 fn a_relaxed_push_is_noticed() {
-    must_fail(Model {
-        fault: Fault::PushesRelaxed,
-        ..TAKE_AND_RELEASE
-    });
+    must_fail(
+        Model {
+            fault: Fault::PushesRelaxed,
+            ..TAKE_AND_RELEASE
+        },
+        "Concurrent",
+    );
 }
 
 #[test]
 fn a_list_run_newest_first_is_noticed() {
-    must_fail(Model {
-        fault: Fault::RunsNewestFirst,
-        ..TWO_BY_TWO
-    });
+    must_fail(
+        Model {
+            fault: Fault::RunsNewestFirst,
+            ..TWO_BY_TWO
+        },
+        "thread 1",
+    );
 }
 
 #[test]
 fn a_dropped_backlog_is_noticed() {
-    must_fail(Model {
-        fault: Fault::DropsBacklog,
-        preemptions: Some(2),
-        ..QUEUED_TRAVELLER
-    });
+    must_fail(
+        Model {
+            fault: Fault::DropsBacklog,
+            preemptions: Some(6),
+            ..QUEUED_TRAVELLER
+        },
+        "is left held",
+    );
 }
 
 #[test]
 fn a_traveller_that_leaves_its_token_behind_is_noticed() {
-    must_fail(Model {
-        fault: Fault::ForgetsTokens,
-        ..CROSSING
-    });
+    must_fail(
+        Model {
+            fault: Fault::ForgetsTokens,
+            ..CROSSING
+        },
+        "something pending",
+    );
 }
 
 #[test]
 fn a_dropped_wake_of_the_worker_is_noticed() {
-    must_fail(Model {
-        fault: Fault::DropsWorkerWake,
-        ..WORKER
-    });
+    must_fail(
+        Model {
+            fault: Fault::DropsWorkerWake,
+            ..WORKER
+        },
+        "deadlock",
+    );
 }
 
 #[test]
 fn a_worker_that_registers_too_late_is_noticed() {
-    must_fail(Model {
-        fault: Fault::RegistersTooLate,
-        ..WORKER
-    });
+    must_fail(
+        Model {
+            fault: Fault::RegistersTooLate,
+            ..WORKER
+        },
+        "deadlock",
+    );
 }
 
 #[test]
 fn a_handed_over_token_without_release_is_noticed() {
-    must_fail(Model {
-        fault: Fault::HandsOverRelaxed,
-        ..WORKER
-    });
+    must_fail(
+        Model {
+            fault: Fault::HandsOverRelaxed,
+            ..WORKER
+        },
+        "Concurrent",
+    );
 }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
+use super::shape::PREPARE_FROM_DEPTH;
 use super::*;
 use crate::structures::entry::{Entry, EntryRef, Value};
 
@@ -456,6 +457,33 @@ fn a_forgotten_edit_leaks_its_entry_and_nothing_else() {
         assert_eq!(take(&mut table, &key(number)).is_some(), number != 50);
     }
     assert_eq!(table.random(&mut || 5), None);
+}
+
+#[test]
+fn a_table_and_its_entries_may_change_threads() {
+    fn sent<T: Send>(value: T) -> T {
+        std::thread::scope(|scope| scope.spawn(move || value).join()).expect("it only returns")
+    }
+    let mut table = Numbers::new(SEED);
+    put(&mut table, b"key", 5);
+    assert_eq!(take(&mut sent(table), b"key"), Some(5));
+}
+
+#[test]
+fn a_doubling_is_prepared_before_it_is_needed() {
+    let mut table = Numbers::new(SEED);
+    let mut unprepared = 0;
+    for number in 0..60_000 {
+        let key = key(number);
+        let (depth, words) = (table.directory.depth(), table.directory.len());
+        let prepared = table.prepared;
+        table.insert_new(table.hash(&key), Entry::integer(1, &key, 0, None));
+        if table.directory.depth() > depth && depth >= PREPARE_FROM_DEPTH {
+            unprepared = unprepared.max(words - prepared);
+        }
+    }
+    assert!(table.directory.depth() > PREPARE_FROM_DEPTH);
+    assert_eq!(unprepared, 0);
 }
 
 #[test]

@@ -107,12 +107,8 @@ fn promtool_accepts_the_page_where_it_is_installed() {
     stdin.write_all(page().as_bytes()).expect("promtool reads");
     drop(stdin);
     let output = child.wait_with_output().expect("promtool ends");
-    // 3 says that the linter would have named something otherwise: the names are redis_exporter's, not ours.
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(matches!(output.status.code(), Some(0 | 3)), "{text}");
-    for line in text.lines() {
-        assert!(!line.starts_with("basalt_"), "{line}");
-    }
+    assert!(output.status.success(), "{text}");
 }
 
 #[test]

@@ -1,0 +1,225 @@
+//! What expiry costs: a million keys with one time to live, never touched again. How long until they are gone, by
+//! `used_memory` and `expired_keys`, and how another client's p99 does meanwhile, against the same client idle; and the
+//! lag from deadline to deletion with 100,000 volatile keys.
+//!
+//! ```text
+//! cargo bench --bench expiry -- [--quick] [--keys 1000000] [--rounds 5] [--basalt PATH] [--redis PATH] [--out DIR]
+//! ```
+//!
+//! Servers have all cores, and so has the one client; basalt and redis-server take turns.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+mod support;
+
+use support::process::{self, Client, Process};
+
+struct Round {
+    /// From the common deadline to the last key's deletion; negative when some keys went early.
+    gone_after_s: f64,
+    idle_p99_us: f64,
+    expiry_p99_us: f64,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.is_empty() {
+        eprintln!("started without --bench, as cargo test does: nothing is measured");
+        return;
+    }
+    let value = |name: &str, default: &str| {
+        let at = arguments.iter().position(|word| word == name);
+        at.and_then(|at| arguments.get(at + 1))
+            .map_or(default, String::as_str)
+            .to_owned()
+    };
+    let quick = arguments.iter().any(|word| word == "--quick");
+    let keys: usize = value("--keys", if quick { "100000" } else { "1000000" })
+        .parse()
+        .expect("a number");
+    let rounds: usize = value("--rounds", if quick { "1" } else { "5" })
+        .parse()
+        .expect("a number");
+    let told = value("--basalt", "");
+    let basalt = process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()));
+    let redis = PathBuf::from(value("--redis", "redis-server"));
+
+    let mut results: [Vec<Round>; 2] = [Vec::new(), Vec::new()];
+    for round in 0..rounds {
+        let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+        for index in order {
+            let binary = if index == 0 { &basalt } else { &redis };
+            let result = mass_expiry(binary, keys);
+            let name = if index == 0 { "basalt" } else { "redis" };
+            eprintln!(
+                "{name}: gone after {:.3} s, p99 idle {:.0} us, meanwhile {:.0} us",
+                result.gone_after_s, result.idle_p99_us, result.expiry_p99_us
+            );
+            results[index].push(result);
+        }
+    }
+    let mut out = format!(
+        "{}; {}; {keys} keys with one time to live, median of {rounds}.\n\n",
+        process::machine(),
+        process::date()
+    );
+    out += "| server | all gone after | p99 of another client, idle | meanwhile | ratio |\n|---|---|---|---|---|\n";
+    for (name, rounds) in ["basalt", "redis"].iter().zip(&results) {
+        let (idle, busy) = (
+            median(rounds, |round| round.idle_p99_us),
+            median(rounds, |round| round.expiry_p99_us),
+        );
+        let _ = writeln!(
+            out,
+            "| {name} | {:.2} s | {idle:.0} us | {busy:.0} us | {:.2} |",
+            median(rounds, |round| round.gone_after_s),
+            busy / idle
+        );
+    }
+    let _ = writeln!(
+        out,
+        "\n{}",
+        lag(&basalt, if quick { 20_000 } else { 100_000 })
+    );
+    #[expect(clippy::print_stdout, reason = "the report")]
+    {
+        println!("{out}");
+    }
+    let dir = value(
+        "--out",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
+    );
+    std::fs::create_dir_all(&dir).expect("the output folder");
+    std::fs::write(Path::new(&dir).join("expiry.md"), out).expect("write the table");
+}
+
+fn median(rounds: &[Round], of: fn(&Round) -> f64) -> f64 {
+    let mut values: Vec<f64> = rounds.iter().map(of).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn start(binary: &Path) -> Process {
+    Process::start(
+        "server",
+        binary,
+        &format!("0-{}", process::core_count() - 1),
+        &[],
+    )
+}
+
+fn mass_expiry(binary: &Path, keys: usize) -> Round {
+    let server = start(binary);
+    let mut client = server.client();
+    client.load(1000, |index, out| {
+        process::encode_into(out, &["SET", &format!("other:{index}"), "v"])
+    });
+    let empty = client.info("memory", "used_memory").expect("used_memory");
+    let loading = Instant::now();
+    // Long enough for the load; the rest of the wait measures the idle client.
+    let deadline_ms = now_ms() + 8000 + keys as u64 / 100;
+    let deadline = Instant::now() + Duration::from_millis(deadline_ms - now_ms());
+    let at = deadline_ms.to_string();
+    client.load(keys, |index, out| {
+        process::encode_into(
+            out,
+            &[
+                "SET",
+                &support::load::key(index),
+                "12345678901234567890123456789012",
+                "PXAT",
+                &at,
+            ],
+        );
+    });
+    assert!(
+        Instant::now() < deadline,
+        "loading took {:?}: too slow a machine for this",
+        loading.elapsed()
+    );
+    let full = client.info("memory", "used_memory").expect("used_memory");
+    let idle_p99_us = p99_until(
+        &mut client,
+        deadline
+            .checked_sub(Duration::from_millis(100))
+            .expect("later"),
+        3000,
+    );
+    let mut latencies = Vec::new();
+    let mut watcher = server.client();
+    let mut gone_after_s = f64::NAN;
+    std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
+    while deadline.elapsed() < Duration::from_secs(60) {
+        for _ in 0..200 {
+            latencies.push(timed(&mut client));
+        }
+        let expired = watcher.info("stats", "expired_keys").unwrap_or(0.0);
+        let used = watcher.info("memory", "used_memory").expect("used_memory");
+        // Tables need not shrink at once; what the entries took must be gone.
+        if expired >= keys as f64 && used - empty < (full - empty) * 0.35 {
+            gone_after_s = deadline.elapsed().as_secs_f64();
+            break;
+        }
+    }
+    Round {
+        gone_after_s,
+        idle_p99_us,
+        expiry_p99_us: p99(latencies),
+    }
+}
+
+/// The last requests before a moment.
+fn p99_until(client: &mut Client, end: Instant, requests_min: usize) -> f64 {
+    let mut latencies = Vec::new();
+    while Instant::now() < end || latencies.len() < requests_min {
+        latencies.push(timed(client));
+    }
+    p99(latencies)
+}
+
+fn timed(client: &mut Client) -> f64 {
+    let started = Instant::now();
+    client.ask(&["GET", "other:7"]);
+    started.elapsed().as_nanos() as f64 / 1000.0
+}
+
+fn p99(mut latencies: Vec<f64>) -> f64 {
+    latencies.sort_by(f64::total_cmp);
+    latencies
+        .get(latencies.len() * 99 / 100)
+        .copied()
+        .unwrap_or(f64::NAN)
+}
+
+/// Keys with times spread over five seconds, and what basalt itself says of the lag.
+fn lag(binary: &Path, keys: usize) -> String {
+    let server = start(binary);
+    let mut client = server.client();
+    let base = now_ms() + 2000;
+    client.load(keys, |index, out| {
+        let at = (base + (index as u64 * 7919) % 5000).to_string();
+        process::encode_into(out, &["SET", &support::load::key(index), "v", "PXAT", &at]);
+    });
+    std::thread::sleep(Duration::from_millis(
+        (base + 7000).saturating_sub(now_ms()),
+    ));
+    let left = client.ask(&["DBSIZE"]);
+    match client.info("stats", "basalt_expiry_lag_p99_usec") {
+        Some(lag) => format!(
+            "Lag from deadline to deletion with {keys} volatile keys: p99 {:.1} ms ({left} keys left).",
+            lag / 1000.0
+        ),
+        None => format!(
+            "{left} of {keys} volatile keys left 2 s after the last deadline (this server reports no lag)."
+        ),
+    }
+}
+
+fn now_ms() -> u64 {
+    let now = std::time::SystemTime::now();
+    now.duration_since(std::time::UNIX_EPOCH)
+        .expect("after 1970")
+        .as_millis() as u64
+}

@@ -1,0 +1,139 @@
+//! Bytes over payload that a key costs, in basalt and in redis-server: what `used_memory` says and what the system says
+//! (resident), for values of 8, 32, 100 and 1000 bytes, with and without a time to live.
+//!
+//! ```text
+//! cargo bench --bench memory -- [--quick] [--keys 1000000,5000000] [--values 8,32,100,1000] [--basalt PATH]
+//!     [--redis PATH] [--shards N] [--out DIR]
+//! ```
+//!
+//! Each figure comes from a fresh server: its memory before and after loading keys of 16 bytes, less the bytes of keys
+//! and values, divided by the keys.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+mod support;
+
+use support::load;
+use support::process::{self, Process};
+
+/// What one load cost, in bytes a key over payload.
+struct Cost {
+    used: f64,
+    resident: f64,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.is_empty() {
+        eprintln!("started without --bench, as cargo test does: nothing is measured");
+        return;
+    }
+    let value = |name: &str, default: &str| {
+        let at = arguments.iter().position(|word| word == name);
+        at.and_then(|at| arguments.get(at + 1))
+            .map_or(default, String::as_str)
+            .to_owned()
+    };
+    let quick = arguments.iter().any(|word| word == "--quick");
+    let numbers = |text: String| -> Vec<usize> {
+        text.split(',')
+            .map(|word| word.parse().expect("numbers parted by commas"))
+            .collect()
+    };
+    let counts = numbers(value(
+        "--keys",
+        if quick { "200000" } else { "1000000,5000000" },
+    ));
+    let sizes = numbers(value(
+        "--values",
+        if quick { "8,32" } else { "8,32,100,1000" },
+    ));
+    let told = value("--basalt", "");
+    let basalt = process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()));
+    let redis = PathBuf::from(value("--redis", "redis-server"));
+    let shards = value("--shards", "");
+    let own = if shards.is_empty() {
+        Vec::new()
+    } else {
+        vec!["--shards".to_owned(), shards]
+    };
+
+    let mut out = format!(
+        "{}; {}; keys of 16 bytes; bytes a key over payload.\n\n",
+        process::machine(),
+        process::date()
+    );
+    out += "| keys | value | TTL | basalt used | redis used | ratio | basalt RSS | redis RSS | ratio |\n";
+    out += "|---|---|---|---|---|---|---|---|---|\n";
+    for &keys in &counts {
+        for &size in &sizes {
+            // Payload of five gigabytes and more is no question of overhead, and no laptop's either.
+            if keys * (size + 16) > 4 << 30 {
+                continue;
+            }
+            for ttl in [false, true] {
+                let ours = cost(&basalt, &own, keys, size, ttl);
+                let theirs = cost(&redis, &[], keys, size, ttl);
+                let row = format!(
+                    "| {keys} | {size} | {} | {:.1} | {:.1} | {:.2} | {:.1} | {:.1} | {:.2} |",
+                    if ttl { "yes" } else { "no" },
+                    ours.used,
+                    theirs.used,
+                    ours.used / theirs.used,
+                    ours.resident,
+                    theirs.resident,
+                    ours.resident / theirs.resident
+                );
+                eprintln!("{row}");
+                let _ = writeln!(out, "{row}");
+            }
+        }
+    }
+    #[expect(clippy::print_stdout, reason = "the report")]
+    {
+        println!("{out}");
+    }
+    let dir = value(
+        "--out",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
+    );
+    std::fs::create_dir_all(&dir).expect("the output folder");
+    std::fs::write(Path::new(&dir).join("memory.md"), out).expect("write the table");
+}
+
+fn cost(binary: &Path, arguments: &[String], keys: usize, size: usize, ttl: bool) -> Cost {
+    let all = format!("0-{}", process::core_count() - 1);
+    let server = Process::start("server", binary, &all, arguments);
+    let mut client = server.client();
+    // The loading connection's buffers are there before and after.
+    client.load(1000, |_, out| process::encode_into(out, &["PING"]));
+    let before = reading(&server);
+    let value = "v".repeat(size);
+    client.load(keys, |index, out| {
+        let key = load::key(index);
+        if ttl {
+            // All different, as times in earnest are.
+            let seconds = (100_000 + index % 900_000).to_string();
+            process::encode_into(out, &["SET", &key, &value, "EX", &seconds]);
+        } else {
+            process::encode_into(out, &["SET", &key, &value]);
+        }
+    });
+    let after = reading(&server);
+    let payload = (keys * (size + 16)) as f64;
+    Cost {
+        used: (after.0 - before.0 - payload) / keys as f64,
+        resident: (after.1 - before.1 - payload) / keys as f64,
+    }
+}
+
+fn reading(server: &Process) -> (f64, f64) {
+    // Background work such as growing a table may still go on.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let used = server
+        .client()
+        .info("memory", "used_memory")
+        .expect("used_memory");
+    (used, process::resident_bytes(server.pid()) as f64)
+}

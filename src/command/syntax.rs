@@ -1,0 +1,664 @@
+//! A row's syntax line, read into the tree of arguments that COMMAND DOCS answers.
+//!
+//! The notation is the reference manual's: `[…]` may be left out, `<a | b>` is a choice, upper-case words are said as
+//! they stand, lower-case words are placeholders, and `x [x ...]` repeats what stands before it. A placeholder's type
+//! follows from its name; where it does not, the line says so: `value:integer`. Which key specification a placeholder
+//! belongs to follows from its position; where that is not expressible, the line says so: `pattern@1`. It knows
+//! nothing of replies.
+
+use super::declaration::{BeginSearch, Command, FindKeys, KeyFlags, KeySpec};
+
+/// What an argument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are Redis's own")]
+pub enum Kind {
+    String,
+    Integer,
+    Double,
+    Key,
+    Pattern,
+    UnixTime,
+    PureToken,
+    OneOf,
+    Block,
+}
+
+impl Kind {
+    const ALL: [(Kind, &'static str); 9] = [
+        (Kind::String, "string"),
+        (Kind::Integer, "integer"),
+        (Kind::Double, "double"),
+        (Kind::Key, "key"),
+        (Kind::Pattern, "pattern"),
+        (Kind::UnixTime, "unix-time"),
+        (Kind::PureToken, "pure-token"),
+        (Kind::OneOf, "oneof"),
+        (Kind::Block, "block"),
+    ];
+
+    /// As COMMAND DOCS answers.
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    fn named(text: &str) -> Option<Kind> {
+        Self::ALL
+            .iter()
+            .find(|(_, name)| *name == text)
+            .map(|(kind, _)| *kind)
+    }
+
+    /// The type that a placeholder of this name has everywhere but where the line says otherwise.
+    fn of_placeholder(name: &str) -> Kind {
+        match name {
+            "pattern" => Kind::Pattern,
+            "unix-time-seconds" | "unix-time-milliseconds" => Kind::UnixTime,
+            "height" | "latitude" | "longitude" | "max" | "min" | "radius" | "score"
+            | "timeout" | "width" => Kind::Double,
+            "bit" | "bits" | "client-id" | "count" | "cursor" | "db" | "decrement"
+            | "destination-db" | "end" | "end-slot" | "entries-added" | "entries-read"
+            | "frequency" | "increment" | "index" | "index1" | "index2" | "len" | "limit"
+            | "maxage" | "milliseconds" | "min-match-len" | "ms" | "num-matches" | "numkeys"
+            | "numlocal" | "numreplicas" | "offset" | "port" | "protover" | "rank" | "seconds"
+            | "slot" | "start" | "start-slot" | "stop" | "ttl" | "version" | "weight" => {
+                Kind::Integer
+            }
+            _ => Kind::String,
+        }
+    }
+}
+
+/// One argument, with what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Argument {
+    /// Its placeholder, or what it is about.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// A word that stands before it, or that it is.
+    pub token: Option<&'static str>,
+    /// Which of the command's key specifications finds it.
+    pub key_spec: Option<usize>,
+    /// May be left out.
+    pub optional: bool,
+    /// May be repeated.
+    pub multiple: bool,
+    /// The word is repeated with it.
+    pub multiple_token: bool,
+    /// The choices, or the members of a block.
+    pub parts: Vec<Argument>,
+}
+
+impl Argument {
+    fn new(name: impl Into<String>, kind: Kind) -> Argument {
+        Argument {
+            name: name.into(),
+            kind,
+            token: None,
+            key_spec: None,
+            optional: false,
+            multiple: false,
+            multiple_token: false,
+            parts: Vec::new(),
+        }
+    }
+
+    fn with_token(mut self, token: &'static str) -> Argument {
+        if !self.parts.is_empty() {
+            self.name = token.to_ascii_lowercase();
+        }
+        self.token = Some(token);
+        self
+    }
+
+    fn pure_token(word: &'static str) -> Argument {
+        let name = match word {
+            "*" => "auto-id".into(),
+            "$" => "new-id".into(),
+            "=" => "equal".into(),
+            "~" => "approximately".into(),
+            "\"\"" => "empty-string".into(),
+            _ => word.to_ascii_lowercase(),
+        };
+        let mut argument = Argument::new(name, Kind::PureToken);
+        argument.token = Some(word);
+        argument
+    }
+
+    fn placeholder(word: &'static str) -> Argument {
+        let (word, key_spec) = match word.split_once('@') {
+            Some((word, index)) => (word, index.parse().ok()),
+            None => (word, None),
+        };
+        let typed = word
+            .rsplit_once(':')
+            .and_then(|(name, kind)| Some((name, Kind::named(kind)?)));
+        let (name, kind) = typed.unwrap_or((word, Kind::of_placeholder(word)));
+        let mut argument = Argument::new(name, kind);
+        argument.key_spec = key_spec;
+        argument
+    }
+
+    /// Several arguments as one.
+    fn block(mut members: Vec<Argument>) -> Argument {
+        if members.len() == 1 {
+            return members.remove(0);
+        }
+        let mut argument = Argument::new("data", Kind::Block);
+        argument.parts = members;
+        argument
+    }
+
+    fn one_of(choices: Vec<Argument>) -> Argument {
+        let name = match choices.first().and_then(|choice| choice.token) {
+            Some("NX") => "condition",
+            Some("EX") => "expiration",
+            Some("ASYNC") => "flush-type",
+            Some("BYTE" | "M") => "unit",
+            Some("ASC") => "order",
+            Some("LEFT" | "MIN" | "BEFORE") => "where",
+            Some("AND") => "operation",
+            Some("MAXLEN") => "strategy",
+            Some("=") => "operator",
+            _ => "choice",
+        };
+        let mut argument = Argument::new(name, Kind::OneOf);
+        argument.parts = choices;
+        argument
+    }
+
+    /// How many words it takes: the fewest, and the most if there is a limit.
+    pub fn width(&self) -> (usize, Option<usize>) {
+        let token = usize::from(self.token.is_some());
+        let (mut least, mut most) = match self.kind {
+            Kind::PureToken => (1, Some(1)),
+            Kind::OneOf => {
+                let widths = || self.parts.iter().map(Argument::width);
+                let least = widths().map(|width| width.0).min().unwrap_or(0);
+                let most = widths()
+                    .map(|width| width.1)
+                    .try_fold(0, |most, width| Some(width?.max(most)));
+                (token + least, most.map(|most| token + most))
+            }
+            Kind::Block => {
+                let (least, most) = width(&self.parts);
+                (token + least, most.map(|most| token + most))
+            }
+            _ => (token + 1, Some(token + 1)),
+        };
+        if self.multiple {
+            most = None;
+        }
+        if self.optional {
+            least = 0;
+        }
+        (least, most)
+    }
+}
+
+/// How many words a list of arguments takes.
+pub fn width(arguments: &[Argument]) -> (usize, Option<usize>) {
+    arguments
+        .iter()
+        .map(Argument::width)
+        .fold((0, Some(0)), |all, one| {
+            (all.0 + one.0, all.1.zip(one.1).map(|(all, one)| all + one))
+        })
+}
+
+/// The arguments of a command, with their key specifications.
+pub fn arguments(command: &Command) -> Result<Vec<Argument>, String> {
+    let mut arguments = parse(command.syntax)?;
+    let first = command.full_name.split('|').count();
+    for (index, spec) in command.keys.iter().enumerate() {
+        assign(&mut arguments, index, spec, first);
+    }
+    Ok(arguments)
+}
+
+/// The arguments of a syntax line.
+pub fn parse(syntax: &'static str) -> Result<Vec<Argument>, String> {
+    let mut reader = Reader { rest: syntax };
+    let (mut choices, end) = reader.choices()?;
+    match (end, choices.len()) {
+        (None, 1) => sequence(&choices.remove(0)),
+        (None, _) => Err(format!("a choice without brackets: {syntax}")),
+        (Some(end), _) => Err(format!("'{end}' without its beginning: {syntax}")),
+    }
+}
+
+/// The notation as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Node {
+    Word(&'static str),
+    /// Brackets, and what stands between the bars in them.
+    Group {
+        optional: bool,
+        repeated: bool,
+        choices: Vec<Vec<Node>>,
+    },
+    Dots,
+}
+
+struct Reader {
+    rest: &'static str,
+}
+
+impl Reader {
+    /// The next bracket, bar or word.
+    fn next(&mut self) -> Option<&'static str> {
+        const MARKS: [char; 5] = ['[', ']', '<', '>', '|'];
+        self.rest = self.rest.trim_start();
+        let first = self.rest.chars().next()?;
+        let end = if MARKS.contains(&first) {
+            1
+        } else {
+            let ends = |letter: char| letter.is_whitespace() || MARKS.contains(&letter);
+            self.rest.find(ends).unwrap_or(self.rest.len())
+        };
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        Some(word)
+    }
+
+    /// What stands between the bars, to the closing bracket or the end.
+    fn choices(&mut self) -> Result<(Vec<Vec<Node>>, Option<&'static str>), String> {
+        let mut choices = vec![Vec::new()];
+        while let Some(word) = self.next() {
+            let node = match word {
+                "]" | ">" => return Ok((choices, Some(word))),
+                "|" => {
+                    choices.push(Vec::new());
+                    continue;
+                }
+                "[" | "<" => {
+                    let (inner, end) = self.choices()?;
+                    let wanted = if word == "[" { "]" } else { ">" };
+                    if end != Some(wanted) {
+                        return Err(format!("'{word}' without '{wanted}'"));
+                    }
+                    group(word == "[", inner)
+                }
+                "..." => Node::Dots,
+                _ => Node::Word(word),
+            };
+            choices.last_mut().expect("begins with one").push(node);
+        }
+        Ok((choices, None))
+    }
+}
+
+/// A group; `[x [x ...]]` is one that repeats.
+fn group(optional: bool, mut choices: Vec<Vec<Node>>) -> Node {
+    let repetition = choices
+        .last()
+        .and_then(|choice| choice.last())
+        .and_then(repeats);
+    let repeated = repetition.is_some_and(|repetition| {
+        let mut once = choices.clone();
+        once.last_mut().expect("it has the repetition").pop();
+        flat_choices(&once) == repetition
+    });
+    if repeated {
+        choices.last_mut().expect("it has the repetition").pop();
+    }
+    Node::Group {
+        optional,
+        repeated,
+        choices,
+    }
+}
+
+/// For `[x ...]`: what x is, as one text.
+fn repeats(node: &Node) -> Option<String> {
+    let Node::Group {
+        optional: true,
+        choices,
+        ..
+    } = node
+    else {
+        return None;
+    };
+    let mut once = choices.clone();
+    let dots = once.last_mut()?.pop()?;
+    (dots == Node::Dots).then(|| flat_choices(&once))
+}
+
+/// One text for the same notation; brackets that only hold together are left out.
+fn flat(nodes: &[Node]) -> String {
+    let one = |node: &Node| match node {
+        Node::Word(word) => (*word).to_owned(),
+        Node::Dots => "...".to_owned(),
+        Node::Group {
+            optional,
+            repeated,
+            choices,
+        } => {
+            let inner = flat_choices(choices);
+            let again = if *repeated { " again" } else { "" };
+            match (optional, choices.len()) {
+                (true, _) => format!("[{inner}{again}]"),
+                (false, 1) => format!("{inner}{again}"),
+                (false, _) => format!("<{inner}{again}>"),
+            }
+        }
+    };
+    nodes.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+fn flat_choices(choices: &[Vec<Node>]) -> String {
+    let choices: Vec<String> = choices.iter().map(|choice| flat(choice)).collect();
+    choices.join(" | ")
+}
+
+/// Whether a word is said as it stands.
+fn is_token(word: &str) -> bool {
+    !word.contains(|letter: char| letter.is_ascii_lowercase())
+}
+
+/// Nodes in a row, as arguments.
+fn sequence(nodes: &[Node]) -> Result<Vec<Argument>, String> {
+    // Each argument with the position of its first node.
+    let mut done: Vec<(usize, Argument)> = Vec::new();
+    let mut at = 0;
+    while let Some(node) = nodes.get(at) {
+        if let Some(body) = repeats(node) {
+            repeat(&mut done, nodes, at, &body)?;
+            at += 1;
+            continue;
+        }
+        let (argument, taken) = match node {
+            Node::Dots => return Err("dots repeat nothing".into()),
+            Node::Group {
+                optional,
+                repeated,
+                choices,
+            } => (bracketed(*optional, *repeated, choices)?, 1),
+            Node::Word(word) if is_token(word) => said(word, &nodes[at + 1..])?,
+            Node::Word(word) => (Argument::placeholder(word), 1),
+        };
+        done.push((at, argument));
+        at += taken;
+    }
+    Ok(done.into_iter().map(|(_, argument)| argument).collect())
+}
+
+/// A token with what it introduces, and how many nodes that takes.
+fn said(token: &'static str, after: &[Node]) -> Result<(Argument, usize), String> {
+    match after.first() {
+        Some(Node::Group {
+            optional: false,
+            repeated,
+            choices,
+        }) => {
+            let argument = bracketed(false, *repeated, choices)?;
+            return Ok((argument.with_token(token), 2));
+        }
+        Some(Node::Word(word)) if !is_token(word) => {}
+        _ => return Ok((Argument::pure_token(token), 1)),
+    }
+    let is_word = |node: &Node| matches!(node, Node::Word(word) if !is_token(word));
+    let mut words = after.iter().take_while(|node| is_word(node)).count();
+    // `BYBOX width height <M | …>`: the members differ too much for the token to introduce them all.
+    if matches!(
+        after.get(words),
+        Some(Node::Group {
+            optional: false,
+            ..
+        })
+    ) {
+        words = 1;
+    }
+    let mut end = words;
+    if words > 1 {
+        // `STREAMS key [key ...] id [id ...]`: repetitions of single members belong to the block.
+        let is_member = |node: &Node| {
+            is_word(node) || repeats(node).is_some_and(|body| !body.starts_with(token))
+        };
+        end = after.iter().take_while(|node| is_member(node)).count();
+    } else if let Some(Node::Word(word)) = after.first()
+        && after.get(1).and_then(repeats).as_deref() == Some(word)
+    {
+        let members = after[2..].iter().take_while(|node| is_word(node)).count();
+        end = if members > 0 {
+            let is_member = |node: &Node| is_word(node) || repeats(node).is_some();
+            after.iter().take_while(|node| is_member(node)).count()
+        } else {
+            1
+        };
+    }
+    let members = sequence(&after[..end])?;
+    Ok((Argument::block(members).with_token(token), end + 1))
+}
+
+/// What stands in brackets, as one argument.
+fn bracketed(optional: bool, repeated: bool, choices: &[Vec<Node>]) -> Result<Argument, String> {
+    let mut all = choices
+        .iter()
+        .map(|choice| Ok(Argument::block(sequence(choice)?)))
+        .collect::<Result<Vec<Argument>, String>>()?;
+    let mut argument = match all.len() {
+        1 => all.remove(0),
+        _ => Argument::one_of(all),
+    };
+    argument.optional |= optional;
+    argument.multiple |= repeated;
+    argument.multiple_token |= repeated && argument.token.is_some();
+    Ok(argument)
+}
+
+/// Marks what `[body ...]` at a node repeats: the argument before it, or several as a block.
+fn repeat(
+    done: &mut Vec<(usize, Argument)>,
+    nodes: &[Node],
+    at: usize,
+    body: &str,
+) -> Result<(), String> {
+    for first in (0..done.len()).rev() {
+        let node = done[first].0;
+        let before = flat(&nodes[node..at]);
+        let is_whole = before == body || before == format!("<{body}>");
+        let is_value = first + 1 == done.len()
+            && done[first].1.token.is_some()
+            && flat(&nodes[node + 1..at]) == body;
+        if is_whole || is_value {
+            let members = done.drain(first..).map(|(_, argument)| argument).collect();
+            let mut argument = Argument::block(members);
+            argument.multiple = true;
+            argument.multiple_token = is_whole && argument.token.is_some();
+            done.push((node, argument));
+            return Ok(());
+        }
+    }
+    Err(format!(
+        "'[{body} ...]' repeats nothing that stands before it"
+    ))
+}
+
+/// Gives the placeholders that a key specification finds its number and, if they are keys, their type.
+fn assign(arguments: &mut [Argument], index: usize, spec: &KeySpec, first: usize) {
+    let is_key = !spec.flags.has(KeyFlags::NOT_KEY);
+    walk(
+        arguments,
+        &mut Some(first),
+        None,
+        &mut |argument, at, token| {
+            let found = match (spec.begin, spec.find) {
+                (BeginSearch::Unknown, _) | (_, FindKeys::Unknown) => {
+                    argument.key_spec == Some(index)
+                }
+                (BeginSearch::Keyword(word, _), _) => token == Some(word),
+                (BeginSearch::Index(begin), FindKeys::KeyNum { first, .. }) => {
+                    at == Some((begin + first) as usize)
+                }
+                (BeginSearch::Index(begin), FindKeys::Range { last, step, .. }) => {
+                    let begin = begin as usize;
+                    at.is_some_and(|at| {
+                        at >= begin
+                            && at <= begin + last.max(0) as usize
+                            && (at - begin).is_multiple_of(step.max(1) as usize)
+                    })
+                }
+            };
+            if found {
+                argument.key_spec = Some(index);
+                if is_key && argument.kind == Kind::String {
+                    argument.kind = Kind::Key;
+                }
+            }
+        },
+    );
+}
+
+/// Visits every placeholder with its position, where that is certain, and the token directly before it.
+fn walk(
+    arguments: &mut [Argument],
+    at: &mut Option<usize>,
+    mut before: Option<&'static str>,
+    visit: &mut impl FnMut(&mut Argument, Option<usize>, Option<&'static str>),
+) {
+    for argument in arguments {
+        let start = *at;
+        if argument.token.is_some() {
+            before = argument.token;
+            *at = at.map(|at| at + 1);
+        }
+        match argument.kind {
+            Kind::PureToken => {}
+            Kind::OneOf => {
+                let inner = *at;
+                for choice in &mut argument.parts {
+                    let one = std::slice::from_mut(choice);
+                    walk(one, &mut inner.clone(), before, visit);
+                }
+            }
+            Kind::Block => walk(&mut argument.parts, &mut at.clone(), before, visit),
+            _ => visit(argument, *at, before),
+        }
+        if argument.kind != Kind::PureToken {
+            before = None;
+        }
+        // What follows stands at a certain place only if this always takes the same room.
+        *at = match argument.width() {
+            (least, Some(most)) if least == most => start.map(|start| start + least),
+            _ => None,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tree as one line: optional `?`, multiple `*`, the token repeated too `**`.
+    fn show(arguments: &[Argument]) -> String {
+        let one = |argument: &Argument| {
+            let mut text = match argument.kind {
+                Kind::PureToken => argument.token.expect("pure").to_owned(),
+                Kind::OneOf | Kind::Block => {
+                    let brackets = if argument.kind == Kind::OneOf {
+                        "<>"
+                    } else {
+                        "{}"
+                    };
+                    let (open, close) = brackets.split_at(1);
+                    let token = argument.token.unwrap_or("");
+                    format!("{token}{open}{}{close}", show(&argument.parts))
+                }
+                kind => {
+                    let token = argument.token.map(|token| format!("{token}="));
+                    let name = &argument.name;
+                    format!("{}{name}:{}", token.unwrap_or_default(), kind.name())
+                }
+            };
+            if argument.multiple {
+                text += if argument.multiple_token { "**" } else { "*" };
+            }
+            if argument.optional {
+                text += "?";
+            }
+            text
+        };
+        arguments.iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+
+    #[track_caller]
+    fn check(syntax: &'static str, expected: &str) {
+        assert_eq!(show(&parse(syntax).expect(syntax)), expected, "{syntax}");
+    }
+
+    #[test]
+    fn placeholders_have_the_type_of_their_name_or_the_one_they_state() {
+        check("", "");
+        check("key seconds", "key:string seconds:integer");
+        check(
+            "key offset value:integer",
+            "key:string offset:integer value:integer",
+        );
+        check("ip:port pattern", "ip:port:string pattern:pattern");
+    }
+
+    #[test]
+    fn choices_and_options_nest() {
+        check(
+            "key value [NX | XX] [GET] [EX seconds | KEEPTTL]",
+            "key:string value:string <NX XX>? GET? <EX=seconds:integer KEEPTTL>?",
+        );
+        check(
+            "key [start [end [BYTE | BIT]]]",
+            "key:string {start:integer {end:integer <BYTE BIT>?}?}?",
+        );
+        check(
+            "<FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS radius <M | KM> | BYBOX width height <M | KM>>",
+            "<FROMMEMBER=member:string FROMLONLAT{longitude:double latitude:double}> \
+             <{BYRADIUS=radius:double <M KM>} {BYBOX=width:double height:double <M KM>}>",
+        );
+        check("[COUNT count [ANY]]", "{COUNT=count:integer ANY?}?");
+        check(
+            "<host port | NO ONE>",
+            "<{host:string port:integer} {NO ONE}>",
+        );
+        check("[SAVE <YES | NO>]", "SAVE<YES NO>?");
+    }
+
+    #[test]
+    fn repetitions_mark_what_they_repeat() {
+        check("key [key ...]", "key:string*");
+        check("[section [section ...]]", "section:string*?");
+        check("key value [key value ...]", "{key:string value:string}*");
+        check(
+            "<parameter value> [parameter value ...]",
+            "{parameter:string value:string}*",
+        );
+        check("[ID client-id [client-id ...]]", "ID=client-id:integer*?");
+        check("[GET pattern [GET pattern ...]]", "GET=pattern:pattern**?");
+        check(
+            "[GET encoding offset [GET encoding offset ...]]",
+            "GET{encoding:string offset:integer}**?",
+        );
+        check(
+            "key [GET a | [OVERFLOW <WRAP | SAT>] <SET b | INCRBY c> [GET a | [OVERFLOW <WRAP | SAT>] <SET b | INCRBY c> ...]]",
+            "key:string <GET=a:string {OVERFLOW<WRAP SAT>? <SET=b:string INCRBY=c:string>}>*?",
+        );
+        check(
+            "[COUNT count] STREAMS key [key ...] id [id ...]",
+            "COUNT=count:integer? STREAMS{key:string* id:string*}",
+        );
+    }
+
+    #[test]
+    fn a_line_that_makes_no_sense_is_refused() {
+        for syntax in ["[key", "key]", "<a]", "a | b", "key [value ...]", "..."] {
+            assert!(parse(syntax).is_err(), "{syntax}");
+        }
+    }
+
+    #[test]
+    fn widths_count_words() {
+        let of = |syntax| width(&parse(syntax).expect(syntax));
+        assert_eq!(of("key seconds [NX | XX]"), (2, Some(3)));
+        assert_eq!(of("key [key ...]"), (1, None));
+        assert_eq!(of("[LIMIT offset count]"), (0, Some(3)));
+        assert_eq!(of("<ID client-id | ALL>"), (1, Some(2)));
+    }
+}

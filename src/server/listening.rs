@@ -1,0 +1,113 @@
+//! The open sockets: opened at the start, opened anew when CONFIG SET changes `port` or `bind`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::accept::{self, Listener};
+use super::runtime::Spawner;
+use crate::config::Config;
+use crate::session::service::Service;
+
+/// A socket that is being accepted from, until it is closed.
+pub(super) struct Open {
+    pub(super) listener: Listener,
+    closed: AtomicBool,
+}
+
+impl Open {
+    /// Whether accepting is over.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
+
+    /// Ends accepting at once; the port is free for another socket when this returns.
+    fn close(&self) {
+        self.closed.store(true, Relaxed);
+        if let Listener::Tcp(listener) = &self.listener {
+            // On a listening socket this wakes whoever accepts, and leaves the port. It fails only when that was
+            // done before.
+            let _ = socket2::SockRef::from(listener).shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+/// See the module.
+pub(super) struct Listening {
+    service: Arc<Service>,
+    runtime: Handle,
+    spawner: Spawner,
+    stop: watch::Sender<bool>,
+    tcp: Mutex<Vec<Arc<Open>>>,
+}
+
+impl Listening {
+    pub(super) fn new(
+        service: Arc<Service>,
+        runtime: Handle,
+        spawner: Spawner,
+        stop: watch::Sender<bool>,
+    ) -> Listening {
+        Listening {
+            service,
+            runtime,
+            spawner,
+            stop,
+            tcp: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Opens every socket of the configuration; the text says which failed.
+    pub(super) fn start(&self, config: &Config) -> Result<(), String> {
+        let _registers_here = self.runtime.enter();
+        *self.tcp.lock() = self.accept_all(accept::open_tcp(config)?);
+        self.accept_all(accept::open_unix(config)?);
+        Ok(())
+    }
+
+    /// Listens as `new` says instead of as `old` says; when that fails everything stays as it was.
+    pub(super) fn replace(&self, old: &Config, new: &Config) -> Result<(), String> {
+        let _registers_here = self.runtime.enter();
+        let mut tcp = self.tcp.lock();
+        if new.port != old.port {
+            // Another port can be opened before the old one is given up.
+            let opened = self.accept_all(accept::open_tcp(new)?);
+            tcp.iter().for_each(|open| open.close());
+            *tcp = opened;
+            return Ok(());
+        }
+        tcp.iter().for_each(|open| open.close());
+        match accept::open_tcp(new) {
+            Ok(listeners) => {
+                *tcp = self.accept_all(listeners);
+                Ok(())
+            }
+            Err(text) => {
+                *tcp = accept::open_tcp(old)
+                    .map(|old| self.accept_all(old))
+                    .unwrap_or_default();
+                Err(text)
+            }
+        }
+    }
+
+    fn accept_all(&self, listeners: Vec<Listener>) -> Vec<Arc<Open>> {
+        let accept = |listener| {
+            let open = Arc::new(Open {
+                listener,
+                closed: AtomicBool::new(false),
+            });
+            self.runtime.spawn(accept::accept(
+                Arc::clone(&open),
+                Arc::clone(&self.service),
+                self.spawner.clone(),
+                self.stop.clone(),
+            ));
+            open
+        };
+        listeners.into_iter().map(accept).collect()
+    }
+}

@@ -1,0 +1,242 @@
+//! Walks over a table: all of it, a slice after a cursor, one entry at random.
+//!
+//! Invariants: a walk changes nothing; its cursor means the same whatever the table does between two
+//! slices (see `visit`).
+
+use super::segment::{BUCKETS_MAX, Slot, Spot, WIDTH};
+use super::{Place, Stored, Table};
+
+impl<T: Stored> Table<T> {
+    /// Calls `f` with every entry.
+    pub fn for_each(&self, mut f: impl FnMut(T::Ref<'_>)) {
+        self.each_link(|_, segment| {
+            // SAFETY: live; slots own their entries, unchanged while `self` is borrowed.
+            unsafe {
+                segment.each(|_, slot, _| {
+                    if let Some(entry) = slot.entry() {
+                        f(T::borrow(entry));
+                    }
+                });
+            }
+        });
+    }
+
+    /// Calls `f` with some `budget` entries from where the call that returned `cursor` stopped, and
+    /// returns where this one stops: 0 at the end. A walk begins with 0.
+    ///
+    /// Every entry that is present from the first call to the last is seen at least once, whatever
+    /// happens between calls; an entry is seen twice only when its segment has split or merged. Any
+    /// number is safe as a cursor. Cursors take 48 bits.
+    pub fn scan(&self, cursor: u64, budget: usize, mut f: impl FnMut(T::Ref<'_>)) -> u64 {
+        self.visit(cursor, budget, |_, slot| {
+            if let Some(entry) = slot.entry() {
+                // SAFETY: the slot owns the entry, unchanged while `self` is borrowed.
+                f(unsafe { T::borrow(entry) });
+            }
+        })
+    }
+
+    /// As `scan`, without touching the entries: `f` gets the place, the seven bits and whether the
+    /// entry is saved.
+    pub fn walk(&self, cursor: u64, budget: usize, mut f: impl FnMut(Place, u8, bool)) -> u64 {
+        let parity = self.parity;
+        self.visit(cursor, budget, |place, slot| {
+            if slot.entry().is_some() {
+                f(place, slot.bits(), slot.parity() == parity);
+            }
+        })
+    }
+
+    /// The walk behind `scan`, in hash order.
+    ///
+    /// A cursor says "every entry whose hash starts with a lesser prefix has been seen, and of those
+    /// that start with this very prefix, the ones with a lesser t16":
+    ///
+    /// ```text
+    /// bits 21-47 prefix | 16-20 its length (the depth of the segment it was taken from) | 0-15 t16
+    /// ```
+    ///
+    /// Segments cover contiguous ranges of prefixes and are walked by rising home, so this is an exact
+    /// position, and remains one however the table changes: a segment that has split is several with
+    /// longer prefixes, all of which have been seen below t16, and we go on in the first; one that has
+    /// merged covers more than the prefix and is begun anew, which repeats entries but misses none.
+    /// Example: a walk stopped at prefix 101, t16 0x4000; the segment splits; the walk goes on in 1010
+    /// at 0x4000 and repeats nothing there, then sees 1011 from the start and repeats its first quarter.
+    fn visit(&self, cursor: u64, budget: usize, mut f: impl FnMut(Place, Slot)) -> u64 {
+        if self.directory.is_nothing() {
+            return 0;
+        }
+        let directory_depth = self.directory.depth();
+        let mut from = cursor & 0xffff;
+        let mut depth = (cursor >> 16 & 31) as u32;
+        let mut prefix = (cursor >> 21) & ((1 << depth) - 1);
+        let mut left = budget.max(1);
+        // Empty stretches cost time too.
+        let mut homes_left = left.saturating_mul(8).saturating_add(BUCKETS_MAX);
+        loop {
+            let index = if depth <= directory_depth {
+                prefix << (directory_depth - depth)
+            } else {
+                prefix >> (depth - directory_depth)
+            } as usize;
+            let segment = self.directory.get(index);
+            let found = if segment.is_none() {
+                directory_depth
+            } else {
+                segment.depth()
+            };
+            if found < depth {
+                from = 0;
+            }
+            depth = found;
+            prefix = (index >> (directory_depth - depth)) as u64;
+            let homes = if segment.is_none() {
+                0..0
+            } else {
+                segment.home(from)..segment.buckets()
+            };
+            for home in homes {
+                let to = segment.first_t16(home + 1);
+                for (link, segment) in self.chain(index).enumerate() {
+                    // SAFETY: live segments; `f` has no way to change them.
+                    unsafe {
+                        segment.each_within(from, to, |spot, slot| {
+                            left = left.saturating_sub(1);
+                            f(Place::new(index, link, spot), slot);
+                        });
+                    }
+                }
+                from = to;
+                homes_left = homes_left.saturating_sub(1);
+                if (left == 0 || homes_left == 0) && to < 1 << 16 {
+                    return prefix << 21 | u64::from(depth) << 16 | to;
+                }
+            }
+            prefix += 1;
+            from = 0;
+            if prefix == 1 << depth {
+                return 0;
+            }
+            if left == 0 || homes_left == 0 {
+                return prefix << 21 | u64::from(depth) << 16;
+            }
+        }
+    }
+
+    /// An entry drawn at random: a range of hashes, then a slot within it. Uniform but for how unevenly
+    /// the hash fills segments of equal depth.
+    #[must_use]
+    pub fn random(&self, draw: &mut dyn FnMut() -> u64) -> Option<Place> {
+        if self.is_empty() {
+            return None;
+        }
+        // Segments are half full at least, unless the table was drained or has just shrunk.
+        for _ in 0..64 {
+            let number = draw();
+            let index = self.directory.index(number);
+            let segment = self.directory.get(index);
+            if segment.is_none() {
+                continue;
+            }
+            let (link, segment) = if segment.is_chained() {
+                let links = self.chain(index).count();
+                let link = draw() as usize % links;
+                (link, self.chain(index).nth(link)?)
+            } else {
+                (0, segment)
+            };
+            // The low half is independent of the bits that chose the segment.
+            let slots = (segment.buckets() * WIDTH) as u64;
+            let drawn = (((number & 0xffff_ffff) * slots) >> 32) as usize;
+            let spot = Spot {
+                bucket: drawn / WIDTH,
+                slot: drawn % WIDTH,
+            };
+            let place = Place::new(index, link, spot);
+            // SAFETY: a live segment.
+            if let Some(slot) = unsafe { segment.slot(spot) }
+                // SAFETY: a slot in use, read while the table is borrowed.
+                && unsafe { *slot }.entry().is_some()
+            {
+                return Some(place);
+            }
+        }
+        self.first_from(self.directory.index(draw()))
+    }
+
+    /// Some entry, for tables so sparse that drawing at random finds none.
+    #[cold]
+    fn first_from(&self, start: usize) -> Option<Place> {
+        for index in start..start + self.directory.len() {
+            let index = index & (self.directory.len() - 1);
+            let mut found = None;
+            for (link, segment) in self.chain(index).enumerate() {
+                // SAFETY: live.
+                unsafe {
+                    segment.each(|spot, slot, _| {
+                        if slot.entry().is_some() {
+                            found = Some(Place::new(index, link, spot));
+                        }
+                    });
+                }
+            }
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Panics unless the table is sound. For tests; reads everything.
+    pub fn check_invariants(&self) {
+        let mut len = 0;
+        let mut deepest = 0;
+        let mut index = 0;
+        while index < self.directory.len() {
+            let segment = self.directory.get(index);
+            if segment.is_none() {
+                index += 1;
+                continue;
+            }
+            let (first, words) = self.span(index, segment);
+            assert_eq!(
+                first, index,
+                "a segment's words start at a multiple of their number"
+            );
+            deepest += usize::from(segment.depth() == self.directory.depth());
+            let mut links = 0;
+            for link in self.chain(index) {
+                links += 1;
+                // SAFETY: live; entries are owned by their slots.
+                unsafe {
+                    len += link.check();
+                    link.each(|_, slot, t16| {
+                        let entry = slot.entry().expect("no edit was forgotten");
+                        let hash = self.seed.hash(T::key(T::borrow(entry)));
+                        assert_eq!(hash & 0xffff, t16, "a slot keeps its key's low hash bits");
+                        let home = self.directory.index(hash);
+                        assert!(
+                            (first..first + words).contains(&home),
+                            "in its prefix's segment"
+                        );
+                    });
+                }
+            }
+            assert_eq!(segment.is_chained(), links > 1);
+            for other in first..first + words {
+                assert!(
+                    self.directory.get(other) == segment,
+                    "words of one segment are equal"
+                );
+                if let Some(successor) = &self.successor {
+                    for later in (2 * other)..(2 * self.prepared).min(2 * other + 2) {
+                        assert!(successor.get(later) == segment, "the successor follows");
+                    }
+                }
+            }
+            index += words;
+        }
+        assert_eq!(len, self.len);
+        assert_eq!(deepest, self.deepest);
+    }
+}

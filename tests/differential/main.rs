@@ -1,0 +1,413 @@
+//! Sends seeded streams of commands to basalt and to redis-server and compares every reply and, at the end, the data.
+//!
+//! A stream is a list of batches; a batch is sent in one write. Each seed draws its own weights of the families, so
+//! that some streams are nearly all of one kind. What differs is shrunk (batches and commands are left out while it
+//! still differs) and written to `tests/corpus/`, which is replayed first on every run.
+//!
+//! `DIFF_SEEDS=2000` for a long run, `DIFF_FIRST=17` to begin elsewhere. Only what is unordered by contract or depends
+//! on the moment is normalised: KEYS, walks with SCAN (compared as complete walks), RANDOMKEY (there is one or not),
+//! remaining times (within a tolerance).
+
+mod grammar;
+mod random;
+#[path = "../blackbox/support.rs"]
+mod support;
+#[path = "../blackbox/wire.rs"]
+mod wire;
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use random::Draw;
+use support::{Options, Oracle, Server};
+use wire::{Raw, Value};
+
+type Words = Vec<Vec<u8>>;
+type Stream = Vec<Vec<Words>>;
+
+/// The numbered databases that the streams use.
+const DATABASES: usize = 3;
+
+/// Failures to collect before giving up.
+const FAILURES_MAX: usize = 8;
+
+/// Runs of a shrunken stream before what is left is taken as it is.
+const SHRINK_RUNS_MAX: usize = 300;
+
+const SHARD_COUNTS: [usize; 3] = [1, 8, 64];
+
+/// The first thing the two servers disagree on.
+#[derive(Debug)]
+struct Difference {
+    command: String,
+    ours: String,
+    theirs: String,
+}
+
+#[test]
+fn ours_and_redis_server_answer_alike() {
+    let Some(Oracle(oracle)) = Oracle::start() else {
+        return;
+    };
+    let mut pairs: Vec<Pair> = SHARD_COUNTS
+        .iter()
+        .map(|&shards| Pair::new(shards, oracle.port))
+        .collect();
+    let mut failures = String::new();
+    let mut count = 0;
+    for path in corpus() {
+        let stream = read(&path);
+        for pair in &mut pairs {
+            if let Some(difference) = pair.differs(&stream) {
+                let _ = writeln!(
+                    failures,
+                    "corpus {} at {} shards: {}",
+                    path.display(),
+                    pair.shards,
+                    show(&difference)
+                );
+                count += 1;
+            }
+        }
+    }
+    let first: u64 = number("DIFF_FIRST", 1);
+    let mut seen = BTreeSet::new();
+    for seed in first..first + number("DIFF_SEEDS", 60) {
+        let pair = &mut pairs[(seed % SHARD_COUNTS.len() as u64) as usize];
+        let stream = generate(seed);
+        let Some(difference) = pair.differs(&stream) else {
+            continue;
+        };
+        count += 1;
+        let kind = difference
+            .command
+            .split(' ')
+            .next()
+            .unwrap_or("")
+            .to_ascii_uppercase();
+        if seen.insert(kind) {
+            let small = pair.shrink(stream);
+            let difference = pair.differs(&small).unwrap_or(difference);
+            let path = write(seed, pair.shards, &small, &difference);
+            let _ = writeln!(
+                failures,
+                "seed {seed} at {} shards: {}\n  written to {}",
+                pair.shards,
+                show(&difference),
+                path.display()
+            );
+        }
+        if count >= FAILURES_MAX {
+            break;
+        }
+    }
+    assert!(failures.is_empty(), "\n{failures}");
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
+}
+
+fn show(difference: &Difference) -> String {
+    format!(
+        "> {}\n  ours   {}\n  redis  {}",
+        difference.command, difference.ours, difference.theirs
+    )
+}
+
+fn generate(seed: u64) -> Stream {
+    let mut draw = Draw::new(seed);
+    // Swarm: some families hardly occur in a stream, others are most of it.
+    let mut weights: Vec<u32> = grammar::FAMILIES
+        .iter()
+        .map(|_| [0, 1, 4, 16][draw.below(4)])
+        .collect();
+    if let Some(connection) = weights.last_mut() {
+        *connection = 1;
+    }
+    let longest = [1, 1, 8, 30][draw.below(4)];
+    (0..40 + draw.below(40))
+        .map(|_| {
+            (0..1 + draw.below(longest))
+                .map(|_| grammar::command(&mut draw, &weights))
+                .collect()
+        })
+        .collect()
+}
+
+/// Ours at one shard count, and the oracle.
+struct Pair {
+    shards: usize,
+    ours: Server,
+    oracle_port: u16,
+}
+
+impl Pair {
+    fn new(shards: usize, oracle_port: u16) -> Pair {
+        Pair {
+            shards,
+            ours: Server::start(&Options::shards(shards)),
+            oracle_port,
+        }
+    }
+
+    /// Runs a stream on both, from empty.
+    fn differs(&mut self, stream: &Stream) -> Option<Difference> {
+        if !support::is_listening(self.ours.port) {
+            self.ours = Server::start(&Options::shards(self.shards));
+        }
+        let mut ours = fresh(self.ours.port);
+        let mut theirs = fresh(self.oracle_port);
+        for batch in stream {
+            for difference in [batch_differs(&mut ours, &mut theirs, batch)]
+                .into_iter()
+                .flatten()
+            {
+                return Some(difference);
+            }
+        }
+        data_differs(&mut ours, &mut theirs)
+    }
+
+    fn shrink(&mut self, mut stream: Stream) -> Stream {
+        let mut runs = 0;
+        let mut step = stream.len().div_ceil(2);
+        while step > 0 {
+            let mut at = 0;
+            while at < stream.len() && runs < SHRINK_RUNS_MAX {
+                let mut smaller = stream.clone();
+                smaller.drain(at..(at + step).min(stream.len()));
+                runs += 1;
+                if self.differs(&smaller).is_some() {
+                    stream = smaller
+                } else {
+                    at += step
+                }
+            }
+            step /= 2;
+        }
+        let mut batch = 0;
+        while batch < stream.len() {
+            let mut at = 0;
+            while at < stream[batch].len() && stream[batch].len() > 1 && runs < SHRINK_RUNS_MAX {
+                let mut smaller = stream.clone();
+                smaller[batch].remove(at);
+                runs += 1;
+                if self.differs(&smaller).is_some() {
+                    stream = smaller
+                } else {
+                    at += 1
+                }
+            }
+            batch += 1;
+        }
+        stream
+    }
+}
+
+fn fresh(port: u16) -> Raw {
+    let mut raw = Raw::connect(port);
+    raw.stream()
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .expect("a time-out");
+    raw.call("FLUSHALL");
+    raw
+}
+
+fn batch_differs(ours: &mut Raw, theirs: &mut Raw, batch: &[Words]) -> Option<Difference> {
+    let mut at = 0;
+    while at < batch.len() {
+        // A walk is many commands; those around it go in one write each.
+        let end = batch[at..]
+            .iter()
+            .position(|words| is_walk(words))
+            .map_or(batch.len(), |next| at + next);
+        if end == at {
+            let (ours, theirs) = (walk(ours, &batch[at]), walk(theirs, &batch[at]));
+            if ours != theirs {
+                return Some(difference(&batch[at], &ours, &theirs));
+            }
+            at += 1;
+            continue;
+        }
+        let mut bytes = Vec::new();
+        for words in &batch[at..end] {
+            wire::encode_into(&mut bytes, words);
+        }
+        ours.send_unchecked(&bytes);
+        theirs.send(&bytes);
+        for words in &batch[at..end] {
+            let (ours, theirs) = (reply(ours), reply(theirs));
+            if !alike(words, &ours, &theirs) {
+                return Some(difference(words, &ours, &theirs));
+            }
+        }
+        at = end;
+    }
+    None
+}
+
+fn difference(words: &Words, ours: &Value, theirs: &Value) -> Difference {
+    Difference {
+        command: line(words),
+        ours: ours.show(),
+        theirs: theirs.show(),
+    }
+}
+
+fn reply(raw: &mut Raw) -> Value {
+    raw.try_read()
+        .unwrap_or_else(|error| Value::Error(format!("(no reply: {error})").into_bytes()))
+}
+
+fn is_walk(words: &Words) -> bool {
+    words[0] == b"@WALK"
+}
+
+/// SCAN from 0 to 0: the set of what it returned, or its error.
+fn walk(raw: &mut Raw, words: &Words) -> Value {
+    let mut cursor = b"0".to_vec();
+    let mut found = BTreeSet::new();
+    for _ in 0..10_000 {
+        let mut request = vec![b"SCAN".to_vec(), cursor];
+        request.extend_from_slice(&words[1..]);
+        raw.send_unchecked(&wire::encode(&request));
+        let reply = reply(raw);
+        let Value::Array(parts) = &reply else {
+            return reply;
+        };
+        found.extend(parts[1].items().iter().cloned());
+        cursor = parts[0].bytes().to_vec();
+        if cursor == b"0" {
+            return Value::Array(found.into_iter().collect());
+        }
+    }
+    Value::Error(b"(a walk without an end)".to_vec())
+}
+
+/// Equal, but for what is unordered or depends on the moment.
+fn alike(words: &Words, ours: &Value, theirs: &Value) -> bool {
+    if ours == theirs {
+        return true;
+    }
+    let name = words[0].to_ascii_uppercase();
+    match (name.as_slice(), ours, theirs) {
+        (b"KEYS", Value::Array(ours), Value::Array(theirs)) => {
+            ours.iter().collect::<BTreeSet<_>>() == theirs.iter().collect::<BTreeSet<_>>()
+                && ours.len() == theirs.len()
+        }
+        (b"RANDOMKEY", Value::Bulk(_), Value::Bulk(_)) => true,
+        (b"TTL" | b"EXPIRETIME", Value::Integer(ours), Value::Integer(theirs)) => {
+            near(*ours, *theirs, 10)
+        }
+        (b"PTTL" | b"PEXPIRETIME", Value::Integer(ours), Value::Integer(theirs)) => {
+            near(*ours, *theirs, 10_000)
+        }
+        // The greeting names the server; that it is one of the same shape is enough.
+        (b"HELLO", Value::Map(ours), Value::Map(theirs)) => ours.len() == theirs.len(),
+        (b"HELLO", Value::Array(ours), Value::Array(theirs)) => ours.len() == theirs.len(),
+        _ => false,
+    }
+}
+
+fn near(ours: i64, theirs: i64, tolerance: i64) -> bool {
+    ours > 0 && theirs > 0 && (ours - theirs).abs() <= tolerance
+}
+
+/// Keys, values, encodings, deadlines and the digest of all databases in use.
+fn data_differs(ours: &mut Raw, theirs: &mut Raw) -> Option<Difference> {
+    let both = |ours: &mut Raw, theirs: &mut Raw, words: Words| {
+        let bytes = wire::encode(&words);
+        ours.send_unchecked(&bytes);
+        theirs.send(&bytes);
+        let (a, b) = (reply(ours), reply(theirs));
+        if alike(&words, &a, &b) {
+            Ok(b)
+        } else {
+            Err(difference(&words, &a, &b))
+        }
+    };
+    let words = |text: &str| wire::split(text);
+    let compare = || -> Result<(), Difference> {
+        for database in 0..DATABASES {
+            both(ours, theirs, words(&format!("SELECT {database}")))?;
+            let keys = both(ours, theirs, words("KEYS *"))?;
+            for key in keys.items() {
+                for question in ["TYPE", "GET", "PEXPIRETIME", "OBJECT ENCODING"] {
+                    let mut asked = words(question);
+                    asked.push(key.bytes().to_vec());
+                    both(ours, theirs, asked)?;
+                }
+            }
+            both(ours, theirs, words("DBSIZE"))?;
+        }
+        both(ours, theirs, words("DEBUG DIGEST"))?;
+        Ok(())
+    };
+    let mut compare = compare;
+    compare().err()
+}
+
+fn line(words: &Words) -> String {
+    words
+        .iter()
+        .map(|word| wire::quote(word))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn corpus_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus")
+}
+
+fn corpus() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(corpus_dir())
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with("differential-"))
+        })
+        .collect();
+    paths.sort();
+    paths
+}
+
+/// One command a line, batches parted by empty lines, `#` for comments.
+fn read(path: &Path) -> Stream {
+    let text = std::fs::read_to_string(path).expect("a stream of the corpus");
+    let mut stream = vec![Vec::new()];
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        match stream.last_mut() {
+            Some(batch) if !line.is_empty() => batch.push(wire::split(line)),
+            _ => stream.push(Vec::new()),
+        }
+    }
+    stream.retain(|batch| !batch.is_empty());
+    stream
+}
+
+fn write(seed: u64, shards: usize, stream: &Stream, difference: &Difference) -> PathBuf {
+    let mut out = format!("# seed {seed} at {shards} shards; what differed when it was found:\n");
+    for line in show(difference).lines() {
+        let _ = writeln!(out, "# {line}");
+    }
+    for batch in stream {
+        for words in batch {
+            let _ = writeln!(out, "{}", line(words));
+        }
+        out.push('\n');
+    }
+    let path = corpus_dir().join(format!("differential-{seed}.txt"));
+    std::fs::create_dir_all(corpus_dir()).expect("tests/corpus");
+    std::fs::write(&path, out).expect("write to the corpus");
+    path
+}

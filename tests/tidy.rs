@@ -1,0 +1,439 @@
+//! Keeps the source as the map says: who imports whom, what must be absent from the lower half, where `unsafe` lives,
+//! how files begin and how long they are. The rules are data; a new import edge is a visible line in `MAY_IMPORT`.
+//! Each rule is first shown a text that it must flag, so that none passes by having gone blind.
+
+use std::path::{Path, PathBuf};
+
+/// Top modules of the crate, each with those it may name. A module may always name itself.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("base", &[]),
+    ("structures", &["base"]),
+    ("resp", &["base"]),
+    ("engine", &["base", "structures"]),
+    ("client", &["base", "resp"]),
+    ("config", &["base"]),
+    (
+        "command",
+        &["base", "resp", "structures", "engine", "client", "config"],
+    ),
+    // Counters may be imported anywhere above the engine; the exporter reads the command table for its labels.
+    (
+        "telemetry",
+        &[
+            "base",
+            "client",
+            "command",
+            "config",
+            "engine",
+            "structures",
+        ],
+    ),
+    (
+        "shard",
+        &[
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "client",
+            "config",
+            "command",
+            "telemetry",
+        ],
+    ),
+    (
+        "session",
+        &[
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "client",
+            "config",
+            "command",
+            "shard",
+            "telemetry",
+        ],
+    ),
+    (
+        "net",
+        &[
+            "base",
+            "resp",
+            "client",
+            "config",
+            "session",
+            "shard",
+            "telemetry",
+        ],
+    ),
+    (
+        "server",
+        &[
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "client",
+            "config",
+            "command",
+            "shard",
+            "session",
+            "net",
+            "telemetry",
+        ],
+    ),
+    ("main", &["config", "server"]),
+    ("lib", &["structures"]),
+];
+
+/// Modules that know no runtime, no thread, no lock, no socket, no file and no clock.
+const PURE: &[&str] = &["base", "structures", "resp", "engine", "command"];
+
+const IMPURE_WORDS: &[&str] = &[
+    "std::thread",
+    "std::net",
+    "std::fs",
+    "std::time::Instant",
+    "std::time::SystemTime",
+    "SystemTime::now",
+    "Instant::now",
+    "tokio",
+    "parking_lot",
+    "Mutex",
+    "RwLock",
+    "Condvar",
+];
+
+/// Folders and files where `unsafe` may stand; the allocator's counter lives in structures too.
+const UNSAFE_HOMES: &[&str] = &["src/structures/", "src/shard/ownership"];
+
+const LEFTOVERS: &[&str] = &[
+    "todo!",
+    "unimplemented!",
+    "FIXME",
+    "XXX",
+    "dbg!",
+    "#[ignore",
+];
+
+const LINES_MAX: usize = 900;
+
+/// One source file: its path from the crate's root, and its text.
+struct File {
+    path: String,
+    text: String,
+}
+
+impl File {
+    fn of(path: &str, text: &str) -> File {
+        File {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        }
+    }
+
+    /// `src/engine/value/string.rs` belongs to `engine`, `src/main.rs` to `main`.
+    fn top_module(&self) -> Option<&str> {
+        let inside = self.path.strip_prefix("src/")?;
+        let first = inside.split('/').next()?;
+        Some(first.strip_suffix(".rs").unwrap_or(first))
+    }
+
+    /// Lines without comments, and without what follows `#[cfg(test)]` on an inline module: tests may use what the
+    /// code beside them may not. Numbered from 1.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let tests = self
+            .text
+            .lines()
+            .collect::<Vec<_>>()
+            .windows(2)
+            .position(|pair| {
+                pair[0].trim() == "#[cfg(test)]"
+                    && pair[1].trim_start().starts_with("mod ")
+                    && pair[1].contains('{')
+            });
+        let end = if self.is_test() {
+            0
+        } else {
+            tests.unwrap_or(usize::MAX)
+        };
+        self.text
+            .lines()
+            .enumerate()
+            .take(end)
+            .map(|(index, line)| (index + 1, line.split("//").next().unwrap_or("")))
+    }
+
+    fn is_test(&self) -> bool {
+        self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
+    }
+}
+
+type Rule = fn(&File) -> Vec<String>;
+
+fn imports_follow_the_map(file: &File) -> Vec<String> {
+    let Some(module) = file.top_module() else {
+        return Vec::new();
+    };
+    let Some((_, allowed)) = MAY_IMPORT.iter().find(|(name, _)| *name == module) else {
+        return vec![format!(
+            "{}: module {module} is not on the map in tests/tidy.rs",
+            file.path
+        )];
+    };
+    let mut wrong = Vec::new();
+    for (number, line) in file.code() {
+        for named in named_modules(line) {
+            let is_known = MAY_IMPORT.iter().any(|(name, _)| *name == named);
+            if is_known && named != module && !allowed.contains(&named) {
+                wrong.push(format!(
+                    "{}:{number}: {module} may not import {named}",
+                    file.path
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+/// `crate::engine::db` and `basalt::config` name `engine` and `config`.
+fn named_modules(line: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    for prefix in ["crate::", "basalt::"] {
+        for (at, _) in line.match_indices(prefix) {
+            let rest = &line[at + prefix.len()..];
+            if let Some(group) = rest.strip_prefix('{') {
+                let group = group.split('}').next().unwrap_or("");
+                found.extend(
+                    group
+                        .split(',')
+                        .map(|item| item.trim().split("::").next().unwrap_or("")),
+                );
+            } else {
+                let end = rest
+                    .find(|c: char| !c.is_alphanumeric() && c != '_')
+                    .unwrap_or(rest.len());
+                found.push(&rest[..end]);
+            }
+        }
+    }
+    found
+}
+
+fn the_lower_half_is_pure(file: &File) -> Vec<String> {
+    if !file
+        .top_module()
+        .is_some_and(|module| PURE.contains(&module))
+    {
+        return Vec::new();
+    }
+    let mut wrong = Vec::new();
+    for (number, line) in file.code() {
+        for word in IMPURE_WORDS.iter().filter(|word| has_word(line, word)) {
+            wrong.push(format!("{}:{number}: {word} below shard", file.path));
+        }
+    }
+    wrong
+}
+
+fn nothing_is_left_over(file: &File) -> Vec<String> {
+    // This file names the words.
+    if file.path == "tests/tidy.rs" {
+        return Vec::new();
+    }
+    let mut wrong = Vec::new();
+    for (index, line) in file.text.lines().enumerate() {
+        for word in LEFTOVERS.iter().filter(|word| has_word(line, word)) {
+            wrong.push(format!("{}:{}: {word}", file.path, index + 1));
+        }
+    }
+    wrong
+}
+
+/// The word as a word: `tokio` but not `tokiox`, `todo!` but not `mytodo!`.
+fn has_word(line: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back().is_some_and(is_part);
+        let after =
+            word.ends_with(is_part) && line[at + word.len()..].chars().next().is_some_and(is_part);
+        !before && !after
+    })
+}
+
+fn files_begin_with_what_they_are(file: &File) -> Vec<String> {
+    if file.text.starts_with("//! ") {
+        return Vec::new();
+    }
+    vec![format!("{}: does not begin with //!", file.path)]
+}
+
+fn files_are_short(file: &File) -> Vec<String> {
+    let lines = file.text.lines().count();
+    if lines <= LINES_MAX {
+        return Vec::new();
+    }
+    vec![format!(
+        "{}: {lines} lines; {LINES_MAX} at most, then a folder",
+        file.path
+    )]
+}
+
+fn unsafe_stays_at_home(file: &File) -> Vec<String> {
+    if UNSAFE_HOMES.iter().any(|home| file.path.starts_with(home)) || file.path == "tests/tidy.rs" {
+        return Vec::new();
+    }
+    let mut wrong = Vec::new();
+    for (index, line) in file.text.lines().enumerate() {
+        let line = line.split("//").next().unwrap_or("");
+        if [
+            "unsafe {",
+            "unsafe fn",
+            "unsafe impl",
+            "unsafe trait",
+            "expect(unsafe_code",
+            "allow(unsafe_code",
+        ]
+        .iter()
+        .any(|form| has_word(line, form))
+        {
+            wrong.push(format!(
+                "{}:{}: unsafe away from home",
+                file.path,
+                index + 1
+            ));
+        }
+    }
+    wrong
+}
+
+/// Each rule with a file that it must flag.
+fn rules() -> Vec<(&'static str, Rule, Vec<File>)> {
+    vec![
+        (
+            "imports",
+            imports_follow_the_map,
+            vec![
+                File::of("src/resp/request.rs", "//! x\nuse crate::command::table;\n"),
+                File::of(
+                    "src/structures/table/mod.rs",
+                    "//! x\nfn f() { crate::engine::db::new(); }\n",
+                ),
+                File::of(
+                    "src/engine/db.rs",
+                    "//! x\nuse crate::{base::hash, shard::route};\n",
+                ),
+                File::of("src/main.rs", "//! x\nuse basalt::engine;\n"),
+                File::of("src/surprise.rs", "//! x\n"),
+            ],
+        ),
+        (
+            "purity",
+            the_lower_half_is_pure,
+            vec![
+                File::of("src/engine/db.rs", "//! x\nuse std::time::Instant;\n"),
+                File::of("src/command/string.rs", "//! x\nuse std::sync::Mutex;\n"),
+                File::of("src/base/clock.rs", "//! x\nuse tokio::time;\n"),
+                File::of(
+                    "src/resp/reply.rs",
+                    "//! x\nfn f() { std::thread::yield_now() }\n",
+                ),
+            ],
+        ),
+        (
+            "leftovers",
+            nothing_is_left_over,
+            LEFTOVERS
+                .iter()
+                .map(|word| File::of("src/net/mod.rs", &format!("//! x\n{word}(x)]\n")))
+                .collect(),
+        ),
+        (
+            "header",
+            files_begin_with_what_they_are,
+            vec![File::of("src/net/mod.rs", "use std::io;\n")],
+        ),
+        (
+            "length",
+            files_are_short,
+            vec![File::of("src/net/mod.rs", &"//! x\n".repeat(LINES_MAX + 1))],
+        ),
+        (
+            "unsafe",
+            unsafe_stays_at_home,
+            vec![
+                File::of("src/engine/db.rs", "//! x\nfn f() { unsafe { g() } }\n"),
+                File::of("src/shard/route.rs", "//! x\nunsafe impl Send for X {}\n"),
+            ],
+        ),
+    ]
+}
+
+#[test]
+fn every_rule_flags_what_it_must() {
+    for (name, rule, canaries) in rules() {
+        for canary in canaries {
+            assert!(
+                !rule(&canary).is_empty(),
+                "rule {name} passes {:?} in {}",
+                canary.text,
+                canary.path
+            );
+        }
+        let clean = File::of(
+            "src/shard/route.rs",
+            "//! Fine.\n\nuse crate::base::hash;\n// unsafe { todo }\n",
+        );
+        assert_eq!(
+            rule(&clean),
+            Vec::<String>::new(),
+            "rule {name} flags a clean file"
+        );
+    }
+}
+
+#[test]
+fn the_source_is_tidy() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for folder in ["src", "tests", "benches"] {
+        collect(&root.join(folder), &mut files);
+    }
+    assert!(files.len() > 20, "only {} files found", files.len());
+    let mut wrong = Vec::new();
+    for path in files {
+        let text = std::fs::read_to_string(&path).expect("a source file");
+        let path = path
+            .strip_prefix(root)
+            .expect("inside")
+            .to_string_lossy()
+            .replace('\\', "/");
+        let file = File { path, text };
+        for (_, rule, _) in rules() {
+            wrong.extend(rule(&file));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} findings:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            if path.file_name().is_some_and(|name| name != "target") {
+                collect(&path, files);
+            }
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            files.push(path);
+        }
+    }
+}
