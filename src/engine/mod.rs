@@ -140,9 +140,12 @@ impl Engine {
         };
         let removed = db.len();
         self.board.clear_db(index);
-        // The database leaves its box, and the list of the doomed may grow.
+        // The database leaves its box, which is freed at the end of the block, and the list of the doomed may grow.
         let before = crate::structures::account::thread_bytes();
-        self.doomed.push(*db);
+        {
+            let db = db;
+            self.doomed.push(*db);
+        }
         self.board
             .add_used(crate::structures::account::thread_bytes() - before);
         self.board.set_doomed(true);

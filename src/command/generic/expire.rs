@@ -5,6 +5,7 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::engine::effect::Event;
+use crate::structures::entry::DEADLINE_MAX;
 
 const UPDATED: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))];
 const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
@@ -137,7 +138,8 @@ fn expire(
         Start::Now => at_ms.and_then(|at_ms| at_ms.checked_add(now_ms)),
         Start::Epoch => at_ms,
     };
-    let at_ms = at_ms.ok_or(invalid)?;
+    // The engine keeps no later time; without this, one that it can not keep would seem to come later for ever.
+    let at_ms = at_ms.ok_or(invalid)?.min(DEADLINE_MAX as i64);
 
     let key = args.key(1);
     let mut keyspace = cx.at(&key);

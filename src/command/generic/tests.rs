@@ -523,6 +523,7 @@ fn expire_checks_options_then_the_time() {
         ),
         ("SET k v", "OK"),
         ("PEXPIREAT k 9223372036854770000", "(integer) 1"),
+        ("PEXPIREAT k 9223372036854770000 GT", "(integer) 0"),
         ("EXISTS k", "(integer) 1"),
     ]);
 }
