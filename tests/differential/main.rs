@@ -161,11 +161,9 @@ impl Pair {
         let mut ours = fresh(self.ours.port);
         let mut theirs = fresh(self.oracle_port);
         for batch in stream {
-            for difference in [batch_differs(&mut ours, &mut theirs, batch)]
-                .into_iter()
-                .flatten()
-            {
-                return Some(difference);
+            let difference = batch_differs(&mut ours, &mut theirs, batch);
+            if difference.is_some() {
+                return difference;
             }
         }
         data_differs(&mut ours, &mut theirs)
@@ -222,7 +220,7 @@ fn batch_differs(ours: &mut Raw, theirs: &mut Raw, batch: &[Words]) -> Option<Di
         // A walk is many commands; those around it go in one write each.
         let end = batch[at..]
             .iter()
-            .position(|words| is_walk(words))
+            .position(is_walk)
             .map_or(batch.len(), |next| at + next);
         if end == at {
             let (ours, theirs) = (walk(ours, &batch[at]), walk(theirs, &batch[at]));
