@@ -13,6 +13,7 @@ static FAMILIES: &[&[&Command]] = &[
     super::generic::TABLE,
     super::server::TABLE,
     super::introspect::TABLE,
+    super::debug::TABLE,
     super::string::TABLE,
     super::bitmap::TABLE,
 ];
