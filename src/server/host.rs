@@ -108,7 +108,7 @@ impl Server for Host {
     }
 
     fn memory(&self) -> MemoryReport {
-        let clients = memory::client_bytes(&self.service);
+        let clients = memory::client_figures(&self.service);
         memory::report(&self.service, &self.service.telemetry, clients)
     }
 

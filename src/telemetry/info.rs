@@ -202,14 +202,14 @@ fn clients(source: &Source<'_>, lines: &mut Lines) {
     lines.field("maxclients", config.maxclients);
     lines.field(
         "client_recent_max_input_buffer",
-        snapshot.client_bytes.input_max,
+        snapshot.client_figures.input_max,
     );
     lines.field(
         "client_recent_max_output_buffer",
-        snapshot.client_bytes.output_max,
+        snapshot.client_figures.output_max,
     );
+    lines.field("blocked_clients", snapshot.client_figures.blocked);
     lines.zeroes(&[
-        "blocked_clients",
         "tracking_clients",
         "clients_in_timeout_table",
         "total_blocking_keys",

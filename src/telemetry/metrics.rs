@@ -138,7 +138,11 @@ fn traffic(page: &mut Page, service: &Service, snapshot: &Snapshot) {
         "Connections now.",
         snapshot.clients as f64,
     );
-    page.gauge("redis_blocked_clients", "Clients that wait for data.", 0.0);
+    page.gauge(
+        "redis_blocked_clients",
+        "Clients that wait for data.",
+        snapshot.client_figures.blocked as f64,
+    );
     page.gauge(
         "redis_tracking_clients",
         "Clients that cache on their side.",
@@ -147,12 +151,12 @@ fn traffic(page: &mut Page, service: &Service, snapshot: &Snapshot) {
     page.gauge(
         "redis_client_recent_max_input_buffer_bytes",
         "Largest unread input of a client.",
-        snapshot.client_bytes.input_max as f64,
+        snapshot.client_figures.input_max as f64,
     );
     page.gauge(
         "redis_client_recent_max_output_buffer_bytes",
         "Largest unsent output of a client.",
-        snapshot.client_bytes.output_max as f64,
+        snapshot.client_figures.output_max as f64,
     );
     page.counter(
         "redis_connections_received_total",

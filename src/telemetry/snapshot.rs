@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::counters::{self, BUCKETS};
 use super::errors;
 use super::histogram::Buckets;
-use super::memory::{self, ClientBytes};
+use super::memory::{self, ClientFigures};
 use super::process::{self, Cpu};
 use super::sampler::Rates;
 use super::{Telemetry, clock};
@@ -107,8 +107,8 @@ pub struct Snapshot {
     pub accepted: u64,
     /// Connections refused.
     pub rejected: u64,
-    /// What connections use.
-    pub client_bytes: ClientBytes,
+    /// What connections use, and how many wait.
+    pub client_figures: ClientFigures,
     /// Memory, and keys by database.
     pub memory: MemoryReport,
     /// CPU time.
@@ -154,7 +154,7 @@ impl Snapshot {
         let telemetry: &Telemetry = &service.telemetry;
         let since_reset = Baseline::of(service).since(&telemetry.baseline.lock());
         let commands = commands();
-        let client_bytes = memory::client_bytes(service);
+        let client_figures = memory::client_figures(service);
         let unix_us = clock::unix_us();
         let mut snapshot = Snapshot {
             unix_us,
@@ -178,8 +178,8 @@ impl Snapshot {
             clients: service.clients.count() as u64,
             accepted: since_reset.accepted,
             rejected: since_reset.rejected,
-            client_bytes,
-            memory: memory::report(service, telemetry, client_bytes),
+            client_figures,
+            memory: memory::report(service, telemetry, client_figures),
             cpu: process::cpu(),
             errors: errors::counts(),
             error_count: errors::total(),
