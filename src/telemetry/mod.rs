@@ -117,6 +117,10 @@ impl Telemetry {
     }
 }
 
+/// Held by tests that read or reset what the whole process counts.
+#[cfg(test)]
+static COUNTING: Mutex<()> = Mutex::new(());
+
 fn random_id() -> String {
     let bytes: [u8; 20] = rand::random();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
