@@ -7,11 +7,11 @@ use std::fmt::{Display, Write};
 
 use super::histogram;
 use super::memory::human;
+use super::observed::Observed;
 use super::snapshot::{CommandFigures, Snapshot};
 use super::{Telemetry, memory, process};
 use crate::command::context::MemoryReport;
 use crate::config::Config;
-use crate::session::service::Service;
 
 /// The level of Redis that is claimed towards clients.
 pub const REDIS_VERSION: &str = "7.4.0";
@@ -21,7 +21,7 @@ const CRON_HZ: u32 = 10;
 
 /// What a section is written from.
 struct Source<'a> {
-    service: &'a Service,
+    service: &'a dyn Observed,
     telemetry: &'a Telemetry,
     config: &'a Config,
     snapshot: &'a Snapshot,
@@ -70,7 +70,7 @@ static SECTIONS: [Section; 14] = [
 ];
 
 /// The text of INFO for these sections, in lower case; none: the default ones.
-pub fn text(service: &Service, sections: &[String]) -> String {
+pub fn text(service: &dyn Observed, sections: &[String]) -> String {
     let wanted = |section: &Section| {
         sections.is_empty() && section.by_default
             || sections.iter().any(|name| match name.as_str() {
@@ -81,10 +81,10 @@ pub fn text(service: &Service, sections: &[String]) -> String {
             })
     };
     let snapshot = Snapshot::gather(service);
-    let config = service.config.load();
+    let config = service.config();
     let source = Source {
         service,
-        telemetry: &service.telemetry,
+        telemetry: service.telemetry(),
         config: &config,
         snapshot: &snapshot,
     };
@@ -493,7 +493,7 @@ fn basalt(source: &Source<'_>, lines: &mut Lines) {
         ..
     } = source;
     let token = snapshot.tokens();
-    lines.field("shards", service.shards.len());
+    lines.field("shards", service.boards().len());
     lines.field("threads", telemetry.thread_count);
     lines.field("takes", token.takes);
     lines.field("takes_found_held", token.takes_found_held);

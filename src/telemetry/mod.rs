@@ -7,7 +7,7 @@
 //! clock counters errors      written while commands run
 //! slowlog latency sampler    kept by somebody who noticed, or by the cron
 //! process memory histogram   read from the system, the allocator, the buckets
-//! snapshot                   all figures of one moment, summed
+//! observed snapshot          what is read of a server; all its figures of one moment, summed
 //! info metrics               the snapshot as text: for INFO, for Prometheus
 //! exporter log               the HTTP endpoint; lines for people
 //! ```
@@ -22,6 +22,7 @@ pub mod latency;
 pub mod log;
 pub mod memory;
 pub mod metrics;
+pub mod observed;
 pub mod process;
 pub mod sampler;
 pub mod slowlog;
@@ -32,8 +33,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use crate::session::service::Service;
 use latency::Latency;
+use observed::Observed;
 use sampler::{Sampler, Totals};
 use snapshot::Baseline;
 
@@ -100,7 +101,7 @@ impl Telemetry {
     }
 
     /// CONFIG RESETSTAT.
-    pub fn reset_statistics(&self, service: &Service) {
+    pub fn reset_statistics(&self, service: &dyn Observed) {
         counters::reset();
         errors::reset();
         *self.baseline.lock() = Baseline::of(service);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::*;
+use crate::session::service::Service;
 use crate::telemetry::COUNTING;
 
 fn service(config: Config) -> Service {
