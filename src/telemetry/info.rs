@@ -357,10 +357,11 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.zeroes(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
     lines.field("expired_keys", snapshot.expired);
     lines.decimal("expired_stale_perc", 0.0);
-    lines.zeroes(&[
-        "expired_time_cap_reached_count",
+    lines.field("expired_time_cap_reached_count", 0);
+    lines.field(
         "expire_cycle_cpu_milliseconds",
-    ]);
+        snapshot.expire_ns / 1_000_000,
+    );
     lines.field("evicted_keys", snapshot.evicted);
     lines.zeroes(&[
         "evicted_clients",

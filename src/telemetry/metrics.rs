@@ -361,6 +361,11 @@ fn keyspace(page: &mut Page, snapshot: &Snapshot) {
         "Keys deleted to make room.",
         snapshot.evicted,
     );
+    page.seconds_total(
+        "basalt_expire_cycle_seconds_total",
+        "Time spent on expiry in the background.",
+        &[(&[], snapshot.expire_ns as f64 / 1e9)],
+    );
     let below = |bucket: usize| snapshot.lag[..=bucket].iter().sum::<u64>();
     let bounds = LAG_BOUNDS_MS.iter().enumerate();
     page.histogram(

@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
+use crate::config::Config;
 use latency::Latency;
 use observed::Observed;
 use sampler::{Sampler, Totals};
@@ -59,6 +60,7 @@ pub struct Telemetry {
     pub sampler: Sampler,
     used_at_start: u64,
     peak_used: AtomicU64,
+    expire_ns: AtomicU64,
     baseline: Mutex<Baseline>,
     ready: AtomicBool,
 }
@@ -78,6 +80,7 @@ impl Telemetry {
             sampler: Sampler::default(),
             used_at_start: used,
             peak_used: AtomicU64::new(used),
+            expire_ns: AtomicU64::new(0),
             baseline: Mutex::new(Baseline::default()),
             ready: AtomicBool::new(false),
         }
@@ -100,10 +103,19 @@ impl Telemetry {
         self.peak_used.fetch_max(used, Relaxed).max(used)
     }
 
+    /// A slice of background expiry that took so long.
+    pub fn note_expire_slice(&self, config: &Config, now_ms: u64, spent_ns: u64) {
+        self.expire_ns.fetch_add(spent_ns, Relaxed);
+        let spent_ms = spent_ns / 1_000_000;
+        self.latency
+            .note(config, latency::EXPIRE_CYCLE, now_ms / 1_000, spent_ms);
+    }
+
     /// CONFIG RESETSTAT.
     pub fn reset_statistics(&self, service: &dyn Observed) {
         counters::reset();
         errors::reset();
+        self.expire_ns.store(0, Relaxed);
         *self.baseline.lock() = Baseline::of(service);
     }
 

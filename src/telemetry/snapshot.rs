@@ -92,6 +92,8 @@ pub struct Snapshot {
     pub expired: u64,
     /// Keys deleted to make room.
     pub evicted: u64,
+    /// Time spent on expiry in the background.
+    pub expire_ns: u64,
     /// Changes since the start.
     pub dirty: u64,
     /// Expired keys by how late they were deleted.
@@ -170,6 +172,7 @@ impl Snapshot {
             misses: since_reset.misses,
             expired: since_reset.expired,
             evicted: since_reset.evicted,
+            expire_ns: telemetry.expire_ns.load(Relaxed),
             dirty: 0,
             lag: [0; LAG_BUCKETS],
             lag_sum_ms: 0,
