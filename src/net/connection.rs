@@ -36,6 +36,16 @@ enum End {
     Shutdown,
 }
 
+/// What a turn leaves in the read buffer.
+enum Left {
+    /// Nothing that could be run.
+    Nothing,
+    /// A part of a request, or an error that the parser reports when it is asked again.
+    Part,
+    /// Complete requests, for the next turn.
+    Requests,
+}
+
 impl From<io::Error> for End {
     fn from(_: io::Error) -> End {
         End::Closed
@@ -45,8 +55,9 @@ impl From<io::Error> for End {
 /// Serves a connection until it ends; true when the client asked the server to stop.
 pub async fn serve(stream: Stream, mut session: Session) -> bool {
     let mut batch = None;
+    let mut config = session.service().config.load_full();
     let end = loop {
-        match turn(&stream, &mut session, &mut batch).await {
+        match turn(&stream, &mut session, &mut batch, &mut config).await {
             Ok(()) => {}
             Err(end) => break end,
         }
@@ -63,6 +74,7 @@ async fn turn(
     stream: &Stream,
     session: &mut Session,
     slot: &mut Option<Box<Batch>>,
+    config: &mut Arc<Config>,
 ) -> Result<(), End> {
     readable(stream, session).await?;
     let mut batch = slot.take().unwrap_or_else(pool::take);
@@ -79,18 +91,22 @@ async fn turn(
         }
     }
     loop {
-        let config = session.service().config.load_full();
-        let more = match run_turn(stream, session, &mut batch, &config).await {
-            Ok(more) => more,
+        // Kept from turn to turn: taking a reference anew would have all cores write to its count.
+        if !Arc::ptr_eq(config, &session.service().config.load()) {
+            *config = session.service().config.load_full();
+        }
+        let left = match run_turn(stream, session, &mut batch, config).await {
+            Ok(left) => left,
             Err(end) => {
                 pool::put(batch);
                 return Err(end);
             }
         };
-        if !more {
-            break;
+        match left {
+            Left::Nothing => break,
+            Left::Part => {}
+            Left::Requests => tokio::task::yield_now().await,
         }
-        tokio::task::yield_now().await;
     }
     *slot = keep(session, batch);
     Ok(())
@@ -149,13 +165,13 @@ fn read(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<bool, E
     }
 }
 
-/// Parses, runs and answers one turn's worth of requests; true when complete requests may be left.
+/// Parses, runs and answers one turn's worth of requests.
 async fn run_turn(
     stream: &Stream,
     session: &mut Session,
     batch: &mut Box<Batch>,
     config: &Arc<Config>,
-) -> Result<bool, End> {
+) -> Result<Left, End> {
     let limits = Limits {
         bulk_len_max: config.proto_max_bulk_len,
         inline_len_max: INLINE_BYTES_MAX,
@@ -183,16 +199,16 @@ async fn run_turn(
             return Err(End::Closed);
         }
         batch.consume(consumed);
-        return Ok(false);
+        return Ok(Left::Nothing);
     }
-    let service = Arc::clone(session.service());
+    let service = session.service();
     let now = clock::now();
     let shared = &session.connection.shared;
     shared.active_ms.store(now.unix_ms, Relaxed);
     shared.commands.fetch_add(count as u64, Relaxed);
     batch.out.set_protocol(session.connection.protocol);
     batch.plan(&service.router);
-    look(batch, &service, session.connection.db);
+    look(batch, service, session.connection.db);
     let mut step = session.run(batch, config, now);
     loop {
         match step {
@@ -222,7 +238,11 @@ async fn run_turn(
     if session.connection.shared.is_killed() {
         return Err(End::Closed);
     }
-    Ok(count == REQUESTS_PER_TURN && !batch.input.is_empty())
+    Ok(match batch.input.is_empty() {
+        true => Left::Nothing,
+        false if count < REQUESTS_PER_TURN => Left::Part,
+        false => Left::Requests,
+    })
 }
 
 /// How often a sleeping connection looks whether its client is still there.

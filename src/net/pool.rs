@@ -14,6 +14,7 @@ pub const INPUT_BYTES: usize = 16 * 1024;
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 thread_local! {
+    #[expect(clippy::vec_box, reason = "a batch moves between pool and connection as one pointer")]
     static POOL: RefCell<Vec<Box<Batch>>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -95,7 +95,7 @@ pub(super) fn metrics(config: &Config, service: &Arc<Service>) -> Option<exporte
 /// Accepts until the server stops.
 pub(super) async fn accept(
     open: Arc<Open>,
-    service: Arc<Service>,
+    service: &'static Service,
     spawner: Spawner,
     stop: watch::Sender<bool>,
 ) {
@@ -106,7 +106,7 @@ pub(super) async fn accept(
             _ = stopped.wait_for(|stopped| *stopped) => return,
         };
         match accepted {
-            Ok(socket) => admit(socket, &service, &spawner, &stop),
+            Ok(socket) => admit(socket, service, &spawner, &stop),
             Err(_) if open.is_closed() => return,
             // Out of descriptors: what helps is that some connection ends.
             Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
@@ -163,7 +163,7 @@ CONFIG SET protected-mode no sent from the loopback interface, or with the direc
 
 fn admit(
     accepted: Accepted,
-    service: &Arc<Service>,
+    service: &'static Service,
     spawner: &Spawner,
     stop: &watch::Sender<bool>,
 ) {
@@ -216,7 +216,7 @@ fn admit(
         clock::unix_ms(),
     ));
     service.clients.add(Arc::clone(&shared));
-    let session = Session::new(Connection::new(shared, authenticated), Arc::clone(service));
+    let session = Session::new(Connection::new(shared, authenticated), service);
     let stop = stop.clone();
     handle.spawn(async move {
         if connection::serve(stream, session).await {

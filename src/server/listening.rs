@@ -37,7 +37,7 @@ impl Open {
 
 /// See the module.
 pub(super) struct Listening {
-    service: Arc<Service>,
+    service: &'static Service,
     runtime: Handle,
     spawner: Spawner,
     stop: watch::Sender<bool>,
@@ -46,7 +46,7 @@ pub(super) struct Listening {
 
 impl Listening {
     pub(super) fn new(
-        service: Arc<Service>,
+        service: &'static Service,
         runtime: Handle,
         spawner: Spawner,
         stop: watch::Sender<bool>,
@@ -102,7 +102,7 @@ impl Listening {
             });
             self.runtime.spawn(accept::accept(
                 Arc::clone(&open),
-                Arc::clone(&self.service),
+                self.service,
                 self.spawner.clone(),
                 self.stop.clone(),
             ));

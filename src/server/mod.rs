@@ -52,8 +52,10 @@ pub fn run(startup: Startup) -> i32 {
     ));
     let runtimes = Runtimes::new(config.runtime, thread_count);
     let (stop, stopped) = watch::channel(false);
+    // Sessions borrow it for as long as the process lives, instead of counting references on one shared line.
+    let everywhere: &'static Service = Box::leak(Box::new(Arc::clone(&service)));
     let listening = Listening::new(
-        Arc::clone(&service),
+        everywhere,
         runtimes.main().clone(),
         runtimes.spawner(),
         stop.clone(),

@@ -6,7 +6,7 @@ use crate::command::declaration::{Command, Flags};
 use crate::config::Config;
 use crate::config::live::Peer;
 use crate::engine::Now;
-use crate::telemetry::{counters, errors, latency};
+use crate::telemetry::{counters, errors, latency, log};
 
 /// Bytes of an unknown command's name and arguments that the error quotes.
 const QUOTED_BYTES_MAX: usize = 128;
@@ -49,6 +49,19 @@ impl Session {
     fn refuse(&mut self, batch: &mut Batch, plan: &Plan, config: &Config) {
         let mark = batch.out.position();
         let args = batch.args(plan);
+        if plan.command.is_none() && (args.is(0, "post") || args.is(0, "host:")) {
+            // A browser that was lured into sending a form here: the lines that follow are not to be run.
+            log::warn_seldom(
+                "cross-protocol",
+                format_args!(
+                    "Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands, \
+                     which a browser does and a client does not. Connection from {} aborted.",
+                    self.connection.shared.address
+                ),
+            );
+            self.must_close = true;
+            return;
+        }
         let text = match plan.command {
             None => {
                 let mut quoted = String::new();

@@ -65,7 +65,10 @@ pub struct Session {
     pub connection: Connection,
     /// Where the last request that is not complete yet stands.
     pub parser: Parser,
-    service: Arc<Service>,
+    /// Lives as long as the process: a count of references here would be one line that all cores write to.
+    service: &'static Service,
+    /// Whether a request was refused in a way that ends the connection.
+    must_close: bool,
     /// What the next request waits for, if it ran already and has no reply yet.
     blocked: Option<Block>,
 }
@@ -79,18 +82,19 @@ enum Ran {
 
 impl Session {
     /// A session of a fresh connection.
-    pub fn new(connection: Connection, service: Arc<Service>) -> Session {
+    pub fn new(connection: Connection, service: &'static Service) -> Session {
         Session {
             connection,
             parser: Parser::default(),
             service,
+            must_close: false,
             blocked: None,
         }
     }
 
     /// What this session shares with all others.
-    pub fn service(&self) -> &Arc<Service> {
-        &self.service
+    pub fn service(&self) -> &'static Service {
+        self.service
     }
 
     fn view(&self) -> ClientView {
@@ -104,7 +108,7 @@ impl Session {
 
     /// Runs the plans of a batch, in order, until all ran or one has to wait.
     pub fn run(&mut self, batch: &mut Batch, config: &Arc<Config>, now: Now) -> Step {
-        let service = Arc::clone(&self.service);
+        let service = self.service;
         let shards: &Shards = &service.shards;
         let counters = counters::local();
         let mut held: Option<(u16, Held<'_, Engine, Message>)> = None;
@@ -119,6 +123,10 @@ impl Session {
             let plan = batch.plans[batch.next];
             let Some(command) = self.admit(batch, &plan, config) else {
                 batch.next += 1;
+                if self.must_close {
+                    release(&mut held, batch);
+                    return Step::Close;
+                }
                 continue;
             };
             if let Some(until_ms) = service.pause.holds(command, now.unix_ms) {

@@ -3,12 +3,19 @@
 use super::super::Out;
 use super::super::declaration::CommandResult;
 
+/// What Redis answers: three digits of a well-known number, not the number.
+#[expect(
+    clippy::approx_constant,
+    reason = "clients are tested against these digits"
+)]
+const DOUBLE: f64 = 3.141;
+
 /// `DEBUG PROTOCOL type`
 pub(super) fn reply(kind: &[u8], out: &mut Out) -> CommandResult {
     match kind.to_ascii_lowercase().as_slice() {
         b"string" => out.bulk(b"Hello World"),
         b"integer" => out.integer(12_345),
-        b"double" => out.double(3.141),
+        b"double" => out.double(DOUBLE),
         b"bignum" => out.big_number("1234567999999999999999999999999999999"),
         b"null" => out.null(),
         b"array" => {

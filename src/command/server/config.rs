@@ -60,7 +60,7 @@ static SET: Command = Command::sub("config|set", "set", GROUP, -4)
     .on_session(set);
 
 fn set(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    if args.len() % 2 != 0 {
+    if !args.len().is_multiple_of(2) {
         return Err(CommandError::Arity("config|set"));
     }
     let words: Vec<String> = args
