@@ -2,6 +2,7 @@
 
 use super::effect::Event;
 use super::{Engine, Now};
+use crate::structures::wheel;
 
 /// Wheel items looked at per database and slice; keeps a slice well under 100 µs.
 const ITEMS_PER_SLICE: usize = 64;
@@ -53,7 +54,11 @@ impl Engine {
             return;
         };
         let mut later_ms = None;
+        // The table compares a few bits of the hash only, and where it looks depends on all of them. An item that spoke
+        // for another key than its own could delete that one and leave its own without any item.
+        let seed = self.seed;
         let place = db.table.find_by_hash(hash, |entry| match entry.deadline() {
+            Some(_) if (seed.hash(entry.key()) ^ hash) & wheel::ITEM != 0 => false,
             Some(deadline_ms) if deadline_ms <= now.unix_ms => true,
             Some(deadline_ms) => {
                 later_ms = Some(deadline_ms);
@@ -191,6 +196,24 @@ mod tests {
             "{items:?} items for one key"
         );
         while engine.expire_slice(Now { unix_ms: 3_700_000 }) {}
+        assert_eq!(engine.db(0).map(|db| db.len()), Some(0));
+    }
+
+    #[test]
+    fn deadlines_that_are_moved_over_and_over_are_all_kept() {
+        let mut engine = Engine::new(1, SEED, 1);
+        let (mut now_ms, mut draw) = (1_000, 1u64);
+        for round in 0..300_000 {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let name = format!("key{}", (draw >> 33) % 100_000);
+            set(&mut engine, &name, now_ms, Deadline::At(now_ms + 300));
+            now_ms += u64::from(round % 30 == 0);
+            if round % 300 == 0 {
+                while engine.expire_slice(Now { unix_ms: now_ms }) {}
+            }
+        }
+        now_ms += 1_000;
+        while engine.expire_slice(Now { unix_ms: now_ms }) {}
         assert_eq!(engine.db(0).map(|db| db.len()), Some(0));
     }
 }
