@@ -177,6 +177,7 @@ fn ping(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
 /// `QUIT`
 static QUIT: Command = Command::new("quit", Group::Connection, -1)
     .flags(BEFORE_AUTH)
+    .deprecated("7.2.0", "just closing the connection")
     .doc("1.0.0", "", "Closes the connection after the reply.")
     .on_session(|cx, _, out| {
         out.ok();

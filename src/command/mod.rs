@@ -8,6 +8,7 @@ pub mod client;
 pub mod connection;
 pub mod context;
 pub mod database;
+pub mod debug;
 pub mod declaration;
 pub mod error;
 pub mod generic;

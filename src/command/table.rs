@@ -13,6 +13,7 @@ static FAMILIES: &[&[&Command]] = &[
     super::generic::TABLE,
     super::server::TABLE,
     super::introspect::TABLE,
+    super::debug::TABLE,
     super::string::TABLE,
     super::bitmap::TABLE,
 ];
@@ -94,4 +95,129 @@ pub fn resolve(command: &'static Command, subcommand: Option<&[u8]>) -> &'static
         return child;
     }
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::declaration::{Command, Flags, KeyFlags, Run};
+    use super::super::{keys, syntax};
+    use super::registry;
+
+    fn all() -> impl Iterator<Item = &'static Command> {
+        registry().all().iter().copied()
+    }
+
+    #[test]
+    fn names_are_lower_case_short_and_unique() {
+        let mut seen = std::collections::HashSet::new();
+        for command in all() {
+            let name = command.full_name;
+            assert_eq!(name, name.to_ascii_lowercase());
+            assert!(command.name.len() <= super::NAME_BYTES_MAX, "{name}");
+            assert!(seen.insert(name), "{name} is there twice");
+        }
+    }
+
+    #[test]
+    fn subcommands_carry_the_name_of_their_container() {
+        for command in registry().top_level() {
+            for child in command.children() {
+                let expected = format!("{}|{}", command.name, child.name);
+                assert_eq!(child.full_name, expected);
+                assert!(child.children().is_empty(), "{expected} has no subcommands");
+            }
+            if matches!(command.run, Run::Container(_)) {
+                assert!(!command.children().is_empty(), "{}", command.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_says_since_when_and_what_for() {
+        for command in all() {
+            let name = command.full_name;
+            assert_eq!(command.since.split('.').count(), 3, "{name} has a version");
+            assert!(command.summary.ends_with('.'), "{name} has a sentence");
+            assert!(!command.complexity.is_empty(), "{name} has a cost");
+        }
+    }
+
+    #[test]
+    fn a_command_writes_or_reads_but_not_both() {
+        for command in all() {
+            let both = Flags::WRITE.or(Flags::READONLY);
+            assert!(!command.flags.has(both), "{}", command.full_name);
+        }
+    }
+
+    /// Commands that write without naming the keys that they write.
+    const WRITES_WHOLE_DATABASES: &[&str] = &["flushall", "flushdb", "swapdb"];
+
+    #[test]
+    fn a_write_names_a_key_that_it_writes() {
+        let writes = KeyFlags::RW.or(KeyFlags::OW).or(KeyFlags::RM);
+        for command in all().filter(|command| command.is_write()) {
+            let names_one = command.keys.iter().any(|spec| spec.flags.any(writes));
+            let is_whole = WRITES_WHOLE_DATABASES.contains(&command.full_name);
+            assert!(names_one != is_whole, "{}", command.full_name);
+        }
+    }
+
+    #[test]
+    fn a_read_names_no_key_that_it_writes() {
+        let writes = KeyFlags::RW.or(KeyFlags::OW).or(KeyFlags::RM);
+        for command in all().filter(|command| command.flags.has(Flags::READONLY)) {
+            for spec in command.keys {
+                assert!(!spec.flags.any(writes), "{}", command.full_name);
+            }
+        }
+    }
+
+    /// Commands whose arity lets more or fewer arguments in than their syntax; the handler refuses them, as in Redis.
+    const LOOSE: &[&str] = &["debug"];
+
+    #[test]
+    fn the_syntax_can_be_read_and_agrees_with_the_arity() {
+        let mut wrong = Vec::new();
+        for command in all().filter(|command| !command.flags.has(Flags::UNLISTED)) {
+            let name = command.full_name;
+            let arguments =
+                syntax::arguments(command).unwrap_or_else(|why| panic!("{name}: {why}"));
+            if matches!(command.run, Run::Container(_)) {
+                assert!(
+                    arguments.is_empty(),
+                    "{name} takes what its subcommands take"
+                );
+                continue;
+            }
+            let words = name.split('|').count();
+            let (least, most) = syntax::width(&arguments);
+            let (least, most) = (least + words, most.map(|most| most + words));
+            let wanted = command.arity.unsigned_abs() as usize;
+            let fits = match command.arity {
+                0.. => most == Some(wanted) && least == wanted,
+                _ => least == wanted && most != Some(wanted),
+            };
+            if fits == LOOSE.contains(&name) {
+                wrong.push(format!("{name}: arity {}, {least}..{most:?}", command.arity));
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+
+    #[test]
+    fn keys_are_found_among_as_few_arguments_as_the_arity_allows() {
+        for command in all().filter(|command| !command.keys.is_empty()) {
+            let count = command.arity.unsigned_abs() as usize;
+            let found = keys::positions(
+                command,
+                count,
+                |_| b"1",
+                |at, _| {
+                    assert!(at < count, "{} finds a key at {at}", command.full_name);
+                },
+            );
+            assert!(found.is_ok(), "{}", command.full_name);
+        }
+    }
 }

@@ -87,7 +87,7 @@ pub(super) fn metrics(config: &Config, service: &Arc<Service>) -> Option<exporte
     if listeners.is_empty() {
         return None;
     }
-    exporter::start(listeners, Arc::clone(service))
+    exporter::start(listeners, Arc::clone(service) as _)
         .inspect_err(|error| tracing::warn!("Warning: no metrics: {error}"))
         .ok()
 }

@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::runtime::Runtimes;
 use crate::session::service::Service;
-use crate::telemetry::clock;
+use crate::telemetry::clock::{self, Ticks};
 
 /// How often shards are looked at while some key has a deadline: far below the lag that is promised.
 const TICK: Duration = Duration::from_millis(10);
@@ -91,13 +91,21 @@ async fn slices(service: &Service) {
                 more = true;
                 continue;
             };
+            let taken = Ticks::now();
             if due && service.active_expire.load(Relaxed) {
                 more |= engine.expire_slice(now);
+                let spent_ns = Ticks::now().since_ns(taken);
+                service
+                    .telemetry
+                    .note_expire_slice(&service.config.load(), now.unix_ms, spent_ns);
             }
             if board.has_doomed() {
                 more |= engine.free_slice(SEGMENTS_PER_SLICE);
             }
             let trash = std::mem::take(&mut engine.trash);
+            service
+                .shards
+                .note_hold_ns(shard as u16, Ticks::now().since_ns(taken));
             drop(engine);
             drop(trash);
         }

@@ -100,16 +100,16 @@ impl Server for Host {
     }
 
     fn reset_statistics(&self) {
-        self.service.telemetry.reset_statistics(&self.service);
+        self.service.telemetry.reset_statistics(&*self.service);
     }
 
     fn info(&self, sections: &[String]) -> String {
-        info::text(&self.service, sections)
+        info::text(&*self.service, sections)
     }
 
     fn memory(&self) -> MemoryReport {
-        let clients = memory::client_bytes(&self.service);
-        memory::report(&self.service, &self.service.telemetry, clients)
+        let clients = memory::client_figures(&*self.service);
+        memory::report(&*self.service, &self.service.telemetry, clients)
     }
 
     fn slowlog(&self, count: usize) -> Vec<SlowlogEntry> {

@@ -69,7 +69,9 @@ pub fn run(startup: Startup) -> i32 {
     };
     write_pidfile(&config.pidfile);
     if let Err(text) = host.listening.start(&config) {
-        tracing::error!("{text}");
+        tracing::error!("Warning: {text}");
+        // Tools that look for a free port read this line.
+        tracing::error!("Failed listening on port {} (tcp), aborting.", config.port);
         return 1;
     }
     announce::ready(&config);

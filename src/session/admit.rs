@@ -4,6 +4,7 @@ use super::Session;
 use super::batch::{Batch, Plan, Route};
 use crate::command::declaration::{Command, Flags};
 use crate::config::Config;
+use crate::config::live::Peer;
 use crate::engine::Now;
 use crate::telemetry::{counters, errors, latency};
 
@@ -17,24 +18,35 @@ impl Session {
         &mut self,
         batch: &mut Batch,
         plan: &Plan,
-        _config: &Config,
+        config: &Config,
     ) -> Option<&'static Command> {
         match plan.command {
             Some(command)
                 if plan.route != Route::Refused
+                    && self.is_permitted(command, config)
                     && (self.connection.authenticated || command.flags.has(Flags::NO_AUTH)) =>
             {
                 Some(command)
             }
             _ => {
-                self.refuse(batch, plan);
+                self.refuse(batch, plan, config);
                 None
             }
         }
     }
 
+    /// Whether the configuration file allows this command to this client.
+    #[inline]
+    fn is_permitted(&self, command: &Command, config: &Config) -> bool {
+        let peer = || match self.connection.shared.is_local() {
+            true => Peer::Local,
+            false => Peer::Remote,
+        };
+        !command.flags.has(Flags::PROTECTED) || config.enable_debug_command.allows(peer())
+    }
+
     #[cold]
-    fn refuse(&mut self, batch: &mut Batch, plan: &Plan) {
+    fn refuse(&mut self, batch: &mut Batch, plan: &Plan, config: &Config) {
         let mark = batch.out.position();
         let args = batch.args(plan);
         let text = match plan.command {
@@ -57,7 +69,8 @@ impl Session {
             }
             Some(command) => {
                 counters::local().command(command).rejected.add(1);
-                if !command.children().is_empty() && args.len() > 1 {
+                let is_refused = plan.route == Route::Refused;
+                if is_refused && !command.children().is_empty() && args.len() > 1 {
                     let name = args.get(1);
                     let name = &name[..name.len().min(QUOTED_BYTES_MAX)];
                     format!(
@@ -65,11 +78,16 @@ impl Session {
                         String::from_utf8_lossy(name),
                         command.name.to_ascii_uppercase()
                     )
-                } else if plan.route == Route::Refused {
+                } else if is_refused {
                     format!(
                         "ERR wrong number of arguments for '{}' command",
                         command.full_name
                     )
+                } else if !self.is_permitted(command, config) {
+                    "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", \
+                     you can run it from a local connection, otherwise you need to set this option in the \
+                     configuration file, and then restart the server."
+                        .to_owned()
                 } else {
                     "NOAUTH Authentication required.".to_owned()
                 }

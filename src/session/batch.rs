@@ -77,6 +77,11 @@ pub struct Parts<'b> {
 }
 
 impl Batch {
+    /// One of the shards that [`Route::Several`] ranges over.
+    pub fn listed_shard(&self, index: u32) -> Option<u16> {
+        self.shards.get(index as usize).copied()
+    }
+
     /// The arguments of a planned request.
     #[inline]
     pub fn args(&self, plan: &Plan) -> Args<'_> {

@@ -53,6 +53,9 @@ const SPINS: u32 = 16;
 /// How often all shards of a command are tried at once before the command travels.
 const TRIES_ALL: u32 = 3;
 
+/// Holds of a shard that are longer than this are worth comparing with its longest.
+const HOLD_NOTED_NS: u64 = 2_000;
+
 /// Output beyond this is sent before the next command runs.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 
@@ -106,6 +109,8 @@ impl Session {
         let counters = counters::local();
         let mut held: Option<(u16, Held<'_, Engine, Message>)> = None;
         let mut before = Ticks::now();
+        let mut holding = None;
+        let mut hold_ns = 0;
         while batch.next < batch.plans.len() {
             if batch.out.len_bytes() > OUTPUT_BYTES_MAX {
                 release(&mut held, batch);
@@ -155,6 +160,18 @@ impl Session {
             let duration_ns = after.since_ns(before);
             before = after;
             counters.command(command).ran(duration_ns, failed);
+            let in_hand = match plan.route {
+                Route::Several(first, _) => batch.listed_shard(first),
+                Route::All => Some(0),
+                _ => held.as_ref().map(|(shard, _)| *shard),
+            };
+            hold_ns = if in_hand == holding { hold_ns } else { 0 } + duration_ns;
+            holding = in_hand;
+            if hold_ns > HOLD_NOTED_NS
+                && let Some(shard) = holding
+            {
+                shards.note_hold_ns(shard, hold_ns);
+            }
             if failed {
                 errors::note(batch.out.since(mark));
             }

@@ -13,6 +13,7 @@ use crate::engine::board::ShardBoard;
 use crate::shard::Shards;
 use crate::shard::route::Router;
 use crate::telemetry::Telemetry;
+use crate::telemetry::observed::{Observed, TokenFigures};
 use crate::telemetry::slowlog::Slowlog;
 
 /// See the module.
@@ -46,6 +47,41 @@ impl Service {
             .server
             .get()
             .expect("the server is set before it listens")
+    }
+}
+
+impl Observed for Service {
+    fn boards(&self) -> &[Arc<ShardBoard>] {
+        &self.boards
+    }
+
+    fn token(&self, shard: usize) -> TokenFigures {
+        let counters = self.shards.counters(shard as u16);
+        TokenFigures {
+            takes: counters.takes,
+            takes_found_held: counters.takes_found_held,
+            queued: counters.queued,
+            multi_shard_runs: counters.multi_shard_runs,
+            handed_over: counters.handed_over,
+            worker_handovers: counters.worker_handovers,
+            longest_hold_ns: counters.longest_hold_ns,
+        }
+    }
+
+    fn clients(&self) -> &Registry {
+        &self.clients
+    }
+
+    fn config(&self) -> Arc<Config> {
+        self.config.load_full()
+    }
+
+    fn slowlog(&self) -> &Slowlog {
+        &self.slowlog
+    }
+
+    fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
     }
 }
 

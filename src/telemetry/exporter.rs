@@ -20,7 +20,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, watch};
 
 use super::metrics;
-use crate::session::service::Service;
+use super::observed::Observed;
 
 /// Connections served at once; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 64;
@@ -64,7 +64,7 @@ impl Drop for Handle {
 }
 
 /// Serves on these sockets until the handle is dropped.
-pub fn start(listeners: Vec<TcpListener>, service: Arc<Service>) -> io::Result<Handle> {
+pub fn start(listeners: Vec<TcpListener>, service: Arc<dyn Observed>) -> io::Result<Handle> {
     for listener in &listeners {
         listener.set_nonblocking(true)?;
     }
@@ -88,7 +88,7 @@ pub fn start(listeners: Vec<TcpListener>, service: Arc<Service>) -> io::Result<H
 
 async fn serve(
     listeners: Vec<TcpListener>,
-    service: Arc<Service>,
+    service: Arc<dyn Observed>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -103,7 +103,11 @@ async fn serve(
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-async fn accept(listener: tokio::net::TcpListener, service: Arc<Service>, places: Arc<Semaphore>) {
+async fn accept(
+    listener: tokio::net::TcpListener,
+    service: Arc<dyn Observed>,
+    places: Arc<Semaphore>,
+) {
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             return;
@@ -123,7 +127,7 @@ async fn accept(listener: tokio::net::TcpListener, service: Arc<Service>, places
                 .serve_connection(
                     TokioIo::new(stream),
                     service_fn(|request| {
-                        let response = answer(&request, &service);
+                        let response = answer(&request, &*service);
                         async move { Ok::<_, Infallible>(response) }
                     }),
                 );
@@ -134,7 +138,7 @@ async fn accept(listener: tokio::net::TcpListener, service: Arc<Service>, places
     }
 }
 
-fn answer(request: &Request<Incoming>, service: &Service) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, service: &dyn Observed) -> Response<Full<Bytes>> {
     let path = request.uri().path();
     if !matches!(path, "/" | "/metrics" | "/health" | "/ready") {
         return text(
@@ -157,7 +161,7 @@ fn answer(request: &Request<Incoming>, service: &Service) -> Response<Full<Bytes
             response
         }
         "/health" => text(StatusCode::OK, "ok\n"),
-        "/ready" if service.telemetry.is_ready() => text(StatusCode::OK, "ready\n"),
+        "/ready" if service.telemetry().is_ready() => text(StatusCode::OK, "ready\n"),
         "/ready" => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
         _ => text(StatusCode::OK, "basalt: /metrics /health /ready\n"),
     }
@@ -178,6 +182,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::session::service::Service;
     use crate::telemetry::Telemetry;
 
     fn endpoint() -> (Handle, Arc<Service>) {
@@ -188,7 +193,7 @@ mod tests {
             telemetry,
         ));
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-        let handle = start(vec![listener], Arc::clone(&service)).expect("a thread");
+        let handle = start(vec![listener], Arc::clone(&service) as _).expect("a thread");
         (handle, service)
     }
 

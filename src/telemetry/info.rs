@@ -7,11 +7,11 @@ use std::fmt::{Display, Write};
 
 use super::histogram;
 use super::memory::human;
+use super::observed::Observed;
 use super::snapshot::{CommandFigures, Snapshot};
 use super::{Telemetry, memory, process};
 use crate::command::context::MemoryReport;
 use crate::config::Config;
-use crate::session::service::Service;
 
 /// The level of Redis that is claimed towards clients.
 pub const REDIS_VERSION: &str = "7.4.0";
@@ -21,7 +21,7 @@ const CRON_HZ: u32 = 10;
 
 /// What a section is written from.
 struct Source<'a> {
-    service: &'a Service,
+    service: &'a dyn Observed,
     telemetry: &'a Telemetry,
     config: &'a Config,
     snapshot: &'a Snapshot,
@@ -70,7 +70,7 @@ static SECTIONS: [Section; 14] = [
 ];
 
 /// The text of INFO for these sections, in lower case; none: the default ones.
-pub fn text(service: &Service, sections: &[String]) -> String {
+pub fn text(service: &dyn Observed, sections: &[String]) -> String {
     let wanted = |section: &Section| {
         sections.is_empty() && section.by_default
             || sections.iter().any(|name| match name.as_str() {
@@ -81,10 +81,10 @@ pub fn text(service: &Service, sections: &[String]) -> String {
             })
     };
     let snapshot = Snapshot::gather(service);
-    let config = service.config.load();
+    let config = service.config();
     let source = Source {
         service,
-        telemetry: &service.telemetry,
+        telemetry: service.telemetry(),
         config: &config,
         snapshot: &snapshot,
     };
@@ -202,14 +202,14 @@ fn clients(source: &Source<'_>, lines: &mut Lines) {
     lines.field("maxclients", config.maxclients);
     lines.field(
         "client_recent_max_input_buffer",
-        snapshot.client_bytes.input_max,
+        snapshot.client_figures.input_max,
     );
     lines.field(
         "client_recent_max_output_buffer",
-        snapshot.client_bytes.output_max,
+        snapshot.client_figures.output_max,
     );
+    lines.field("blocked_clients", snapshot.client_figures.blocked);
     lines.zeroes(&[
-        "blocked_clients",
         "tracking_clients",
         "clients_in_timeout_table",
         "total_blocking_keys",
@@ -357,10 +357,11 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.zeroes(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
     lines.field("expired_keys", snapshot.expired);
     lines.decimal("expired_stale_perc", 0.0);
-    lines.zeroes(&[
-        "expired_time_cap_reached_count",
+    lines.field("expired_time_cap_reached_count", 0);
+    lines.field(
         "expire_cycle_cpu_milliseconds",
-    ]);
+        snapshot.expire_ns / 1_000_000,
+    );
     lines.field("evicted_keys", snapshot.evicted);
     lines.zeroes(&[
         "evicted_clients",
@@ -493,7 +494,7 @@ fn basalt(source: &Source<'_>, lines: &mut Lines) {
         ..
     } = source;
     let token = snapshot.tokens();
-    lines.field("shards", service.shards.len());
+    lines.field("shards", service.boards().len());
     lines.field("threads", telemetry.thread_count);
     lines.field("takes", token.takes);
     lines.field("takes_found_held", token.takes_found_held);

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use tikv_jemalloc_ctl::{Access, AsName, arenas, epoch, stats, stats_print};
 
 use super::Telemetry;
+use super::observed::Observed;
 use super::process;
 use crate::client::connection::Connection;
 use crate::client::registry::Shared;
 use crate::command::context::MemoryReport;
-use crate::session::service::Service;
 use crate::structures::account;
 
 /// Bytes in use by the whole process.
@@ -20,11 +20,13 @@ pub fn used_bytes() -> u64 {
     account::total_bytes().max(0).unsigned_abs()
 }
 
-/// Connections' memory.
+/// Connections' memory, and how many of them wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClientBytes {
-    /// All of it.
+pub struct ClientFigures {
+    /// All memory.
     pub total: u64,
+    /// Clients that wait for data.
+    pub blocked: u64,
     /// The largest unread input of a client.
     pub input_max: u64,
     /// The largest unsent output of a client.
@@ -32,28 +34,33 @@ pub struct ClientBytes {
 }
 
 /// What connections use: their state, input that is no whole request yet, and output that is not sent yet.
-pub fn client_bytes(service: &Service) -> ClientBytes {
+pub fn client_figures(service: &dyn Observed) -> ClientFigures {
     const STATE_BYTES: usize = size_of::<Shared>() + size_of::<Connection>();
-    let mut bytes = ClientBytes::default();
-    for client in service.clients.all() {
+    let mut figures = ClientFigures::default();
+    for client in service.clients().all() {
         let input = client.query_bytes.load(Relaxed) as u64;
         let output = client.output_bytes.load(Relaxed) as u64;
-        bytes.total += STATE_BYTES as u64 + input + output;
-        bytes.input_max = bytes.input_max.max(input);
-        bytes.output_max = bytes.output_max.max(output);
+        figures.total += STATE_BYTES as u64 + input + output;
+        figures.blocked += u64::from(client.is_blocked());
+        figures.input_max = figures.input_max.max(input);
+        figures.output_max = figures.output_max.max(output);
     }
-    bytes
+    figures
 }
 
 /// Facts about memory, for MEMORY STATS, INFO and the metrics.
-pub fn report(service: &Service, telemetry: &Telemetry, clients: ClientBytes) -> MemoryReport {
+pub fn report(
+    service: &dyn Observed,
+    telemetry: &Telemetry,
+    clients: ClientFigures,
+) -> MemoryReport {
     let used = used_bytes();
     // The allocator's statistics are those of the latest epoch; where there are none the figures stay zero.
     let _ = epoch::advance();
-    let databases = service.boards.first().map_or(0, |board| board.dbs.len());
+    let databases = service.boards().first().map_or(0, |board| board.dbs.len());
     let mut dbs = vec![(0, 0); databases];
     let mut dataset = 0;
-    for board in &service.boards {
+    for board in service.boards() {
         dataset += board.used_bytes();
         for (sum, db) in dbs.iter_mut().zip(&board.dbs) {
             sum.0 += db.keys.get();

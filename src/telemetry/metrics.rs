@@ -11,11 +11,11 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 
 use super::histogram::upper_ns;
 use super::info::{REDIS_VERSION, ratio};
+use super::observed::Observed;
 use super::process;
 use super::snapshot::{ShardFigures, Snapshot};
 use crate::config::Config;
 use crate::engine::board::LAG_BOUNDS_MS;
-use crate::session::service::Service;
 
 /// What the scraper is told of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -27,9 +27,9 @@ static METADATA: Metadata<'static> =
     Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
 
 /// The text for one scrape.
-pub fn render(service: &Service) -> String {
+pub fn render(service: &dyn Observed) -> String {
     let snapshot = Snapshot::gather(service);
-    let config = service.config.load();
+    let config = service.config();
     let mut page = Page::new();
     server(&mut page, service, &config, &snapshot);
     traffic(&mut page, service, &snapshot);
@@ -40,8 +40,8 @@ pub fn render(service: &Service) -> String {
     page.finish()
 }
 
-fn server(page: &mut Page, service: &Service, config: &Config, snapshot: &Snapshot) {
-    let telemetry = &service.telemetry;
+fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &Snapshot) {
+    let telemetry = service.telemetry();
     let text = |value: &dyn ToString| value.to_string();
     page.gauge("redis_up", "Whether the server answers.", 1.0);
     page.labelled_gauge(
@@ -132,13 +132,17 @@ fn server(page: &mut Page, service: &Service, config: &Config, snapshot: &Snapsh
     }
 }
 
-fn traffic(page: &mut Page, service: &Service, snapshot: &Snapshot) {
+fn traffic(page: &mut Page, service: &dyn Observed, snapshot: &Snapshot) {
     page.gauge(
         "redis_connected_clients",
         "Connections now.",
         snapshot.clients as f64,
     );
-    page.gauge("redis_blocked_clients", "Clients that wait for data.", 0.0);
+    page.gauge(
+        "redis_blocked_clients",
+        "Clients that wait for data.",
+        snapshot.client_figures.blocked as f64,
+    );
     page.gauge(
         "redis_tracking_clients",
         "Clients that cache on their side.",
@@ -147,12 +151,12 @@ fn traffic(page: &mut Page, service: &Service, snapshot: &Snapshot) {
     page.gauge(
         "redis_client_recent_max_input_buffer_bytes",
         "Largest unread input of a client.",
-        snapshot.client_bytes.input_max as f64,
+        snapshot.client_figures.input_max as f64,
     );
     page.gauge(
         "redis_client_recent_max_output_buffer_bytes",
         "Largest unsent output of a client.",
-        snapshot.client_bytes.output_max as f64,
+        snapshot.client_figures.output_max as f64,
     );
     page.counter(
         "redis_connections_received_total",
@@ -211,9 +215,9 @@ fn traffic(page: &mut Page, service: &Service, snapshot: &Snapshot) {
     page.gauge(
         "redis_slowlog_length",
         "Commands in the slow log.",
-        service.slowlog.len() as f64,
+        service.slowlog().len() as f64,
     );
-    let (last_id, last_us) = service.slowlog.newest().unwrap_or_default();
+    let (last_id, last_us) = service.slowlog().newest().unwrap_or_default();
     page.gauge(
         "redis_slowlog_last_id",
         "Number of the latest slow command.",
@@ -224,7 +228,7 @@ fn traffic(page: &mut Page, service: &Service, snapshot: &Snapshot) {
         "Time of the latest slow command.",
         last_us as f64 / 1e6,
     );
-    for event in service.telemetry.latency.latest() {
+    for event in service.telemetry().latency.latest() {
         let labels = || vec![("event_name", event.name.clone())];
         page.labelled_gauge(
             "redis_latency_spike_last",
@@ -357,6 +361,11 @@ fn keyspace(page: &mut Page, snapshot: &Snapshot) {
         "Keys deleted to make room.",
         snapshot.evicted,
     );
+    page.seconds_total(
+        "basalt_expire_cycle_seconds_total",
+        "Time spent on expiry in the background.",
+        &[(&[], snapshot.expire_ns as f64 / 1e9)],
+    );
     let below = |bucket: usize| snapshot.lag[..=bucket].iter().sum::<u64>();
     let bounds = LAG_BOUNDS_MS.iter().enumerate();
     page.histogram(
@@ -484,7 +493,7 @@ static SHARD_COUNTERS: [ShardRow; 7] = [
     ),
 ];
 
-fn shards(page: &mut Page, service: &Service, snapshot: &Snapshot) {
+fn shards(page: &mut Page, service: &dyn Observed, snapshot: &Snapshot) {
     page.gauge(
         "basalt_shards",
         "Number of shards.",
@@ -493,7 +502,7 @@ fn shards(page: &mut Page, service: &Service, snapshot: &Snapshot) {
     page.gauge(
         "basalt_threads",
         "Threads that serve connections.",
-        service.telemetry.thread_count as f64,
+        service.telemetry().thread_count as f64,
     );
     for (index, shard) in snapshot.shards.iter().enumerate() {
         let labels = || vec![("shard", index.to_string())];

@@ -7,7 +7,7 @@
 //! clock counters errors      written while commands run
 //! slowlog latency sampler    kept by somebody who noticed, or by the cron
 //! process memory histogram   read from the system, the allocator, the buckets
-//! snapshot                   all figures of one moment, summed
+//! observed snapshot          what is read of a server; all its figures of one moment, summed
 //! info metrics               the snapshot as text: for INFO, for Prometheus
 //! exporter log               the HTTP endpoint; lines for people
 //! ```
@@ -22,6 +22,7 @@ pub mod latency;
 pub mod log;
 pub mod memory;
 pub mod metrics;
+pub mod observed;
 pub mod process;
 pub mod sampler;
 pub mod slowlog;
@@ -32,8 +33,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use crate::session::service::Service;
+use crate::config::Config;
 use latency::Latency;
+use observed::Observed;
 use sampler::{Sampler, Totals};
 use snapshot::Baseline;
 
@@ -58,6 +60,7 @@ pub struct Telemetry {
     pub sampler: Sampler,
     used_at_start: u64,
     peak_used: AtomicU64,
+    expire_ns: AtomicU64,
     baseline: Mutex<Baseline>,
     ready: AtomicBool,
 }
@@ -77,6 +80,7 @@ impl Telemetry {
             sampler: Sampler::default(),
             used_at_start: used,
             peak_used: AtomicU64::new(used),
+            expire_ns: AtomicU64::new(0),
             baseline: Mutex::new(Baseline::default()),
             ready: AtomicBool::new(false),
         }
@@ -99,10 +103,19 @@ impl Telemetry {
         self.peak_used.fetch_max(used, Relaxed).max(used)
     }
 
+    /// A slice of background expiry that took so long.
+    pub fn note_expire_slice(&self, config: &Config, now_ms: u64, spent_ns: u64) {
+        self.expire_ns.fetch_add(spent_ns, Relaxed);
+        let spent_ms = spent_ns / 1_000_000;
+        self.latency
+            .note(config, latency::EXPIRE_CYCLE, now_ms / 1_000, spent_ms);
+    }
+
     /// CONFIG RESETSTAT.
-    pub fn reset_statistics(&self, service: &Service) {
+    pub fn reset_statistics(&self, service: &dyn Observed) {
         counters::reset();
         errors::reset();
+        self.expire_ns.store(0, Relaxed);
         *self.baseline.lock() = Baseline::of(service);
     }
 
@@ -116,6 +129,10 @@ impl Telemetry {
         self.ready.store(ready, Relaxed);
     }
 }
+
+/// Held by tests that read or reset what the whole process counts.
+#[cfg(test)]
+static COUNTING: Mutex<()> = Mutex::new(());
 
 fn random_id() -> String {
     let bytes: [u8; 20] = rand::random();

@@ -35,7 +35,7 @@ pub fn rss_bytes() -> u64 {
 /// Memory of the machine, in bytes.
 pub fn total_memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
-    u64::from(info.totalram) * u64::from(info.mem_unit.max(1))
+    info.totalram * u64::from(info.mem_unit.max(1))
 }
 
 /// CPU time so far, in steps of a clock tick.

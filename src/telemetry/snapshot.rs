@@ -8,15 +8,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::counters::{self, BUCKETS};
 use super::errors;
 use super::histogram::Buckets;
-use super::memory::{self, ClientBytes};
+use super::memory::{self, ClientFigures};
+use super::observed::{Observed, TokenFigures};
 use super::process::{self, Cpu};
 use super::sampler::Rates;
 use super::{Telemetry, clock};
 use crate::command::context::MemoryReport;
 use crate::command::table::registry;
 use crate::engine::board::LAG_BOUNDS_MS;
-use crate::session::service::Service;
-use crate::shard::ownership::counters::Counters as TokenCounters;
 
 /// Buckets of the expiry lag, the open one included.
 pub const LAG_BUCKETS: usize = LAG_BOUNDS_MS.len() + 1;
@@ -48,7 +47,7 @@ pub struct ShardFigures {
     /// Commands run on it.
     pub commands: u64,
     /// What was counted of its token.
-    pub token: TokenCounters,
+    pub token: TokenFigures,
 }
 
 /// What CONFIG RESETSTAT subtracts from then on: boards and registries are others' to write.
@@ -93,6 +92,8 @@ pub struct Snapshot {
     pub expired: u64,
     /// Keys deleted to make room.
     pub evicted: u64,
+    /// Time spent on expiry in the background.
+    pub expire_ns: u64,
     /// Changes since the start.
     pub dirty: u64,
     /// Expired keys by how late they were deleted.
@@ -107,8 +108,8 @@ pub struct Snapshot {
     pub accepted: u64,
     /// Connections refused.
     pub rejected: u64,
-    /// What connections use.
-    pub client_bytes: ClientBytes,
+    /// What connections use, and how many wait.
+    pub client_figures: ClientFigures,
     /// Memory, and keys by database.
     pub memory: MemoryReport,
     /// CPU time.
@@ -121,13 +122,13 @@ pub struct Snapshot {
 
 impl Baseline {
     /// The figures as they are.
-    pub fn of(service: &Service) -> Baseline {
+    pub fn of(service: &dyn Observed) -> Baseline {
         let mut baseline = Baseline {
-            accepted: service.clients.accepted.load(Relaxed),
-            rejected: service.clients.rejected.load(Relaxed),
+            accepted: service.clients().accepted.load(Relaxed),
+            rejected: service.clients().rejected.load(Relaxed),
             ..Baseline::default()
         };
-        for board in &service.boards {
+        for board in service.boards() {
             baseline.hits += board.hits.get();
             baseline.misses += board.misses.get();
             baseline.expired += board.expired.get();
@@ -150,11 +151,11 @@ impl Baseline {
 
 impl Snapshot {
     /// The figures of this moment.
-    pub fn gather(service: &Service) -> Snapshot {
-        let telemetry: &Telemetry = &service.telemetry;
+    pub fn gather(service: &dyn Observed) -> Snapshot {
+        let telemetry: &Telemetry = service.telemetry();
         let since_reset = Baseline::of(service).since(&telemetry.baseline.lock());
         let commands = commands();
-        let client_bytes = memory::client_bytes(service);
+        let client_figures = memory::client_figures(service);
         let unix_us = clock::unix_us();
         let mut snapshot = Snapshot {
             unix_us,
@@ -171,15 +172,16 @@ impl Snapshot {
             misses: since_reset.misses,
             expired: since_reset.expired,
             evicted: since_reset.evicted,
+            expire_ns: telemetry.expire_ns.load(Relaxed),
             dirty: 0,
             lag: [0; LAG_BUCKETS],
             lag_sum_ms: 0,
             lag_max_ms: 0,
-            clients: service.clients.count() as u64,
+            clients: service.clients().count() as u64,
             accepted: since_reset.accepted,
             rejected: since_reset.rejected,
-            client_bytes,
-            memory: memory::report(service, telemetry, client_bytes),
+            client_figures,
+            memory: memory::report(service, telemetry, client_figures),
             cpu: process::cpu(),
             errors: errors::counts(),
             error_count: errors::total(),
@@ -190,7 +192,7 @@ impl Snapshot {
             snapshot.reads += thread.reads.get();
             snapshot.writes += thread.writes.get();
         }
-        for board in &service.boards {
+        for board in service.boards() {
             snapshot.dirty += board.dirty.get();
             snapshot.lag_sum_ms += board.expiry_lag_sum_ms.get();
             snapshot.lag_max_ms = snapshot.lag_max_ms.max(board.expiry_lag_max_ms.get());
@@ -202,8 +204,8 @@ impl Snapshot {
     }
 
     /// The token counters of all shards together; the longest hold is the longest of any.
-    pub fn tokens(&self) -> TokenCounters {
-        let mut sum = TokenCounters::default();
+    pub fn tokens(&self) -> TokenFigures {
+        let mut sum = TokenFigures::default();
         for shard in &self.shards {
             let token = &shard.token;
             sum.takes += token.takes;
@@ -278,16 +280,16 @@ fn commands() -> Vec<CommandFigures> {
     (0..registry().all().len()).filter_map(command).collect()
 }
 
-fn shards(service: &Service) -> Vec<ShardFigures> {
+fn shards(service: &dyn Observed) -> Vec<ShardFigures> {
     let shards = service
-        .boards
+        .boards()
         .iter()
         .enumerate()
         .map(|(index, board)| ShardFigures {
             keys: board.dbs.iter().map(|db| db.keys.get()).sum(),
             bytes: board.used_bytes().max(0).unsigned_abs(),
             commands: board.commands.get(),
-            token: service.shards.counters(index as u16),
+            token: service.token(index),
         });
     shards.collect()
 }

@@ -6,7 +6,8 @@
 //! # a comment
 //! @ 3              from here on the connection speaks RESP3 (a new connection is made)
 //! !sorted          the next answer's items come in no particular order
-//! !since 7.2       the next answer is typed by hand, from the named version's behaviour
+//! !since 7.2       the next answer is typed by hand, from the named version's behaviour; `!since basalt: why` marks
+//!                  a difference that is meant
 //! > SET k v        a command, words as redis-cli splits them
 //! OK               its answer, up to the next line that starts with one of # @ ! > or is empty
 //! ```

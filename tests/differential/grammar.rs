@@ -24,7 +24,7 @@ pub(crate) const FAMILIES: &[Family] = &[
             (8, "SET {key} {value}"),
             (
                 8,
-                "SET {key} {value} [NX|XX] [GET] [EX {seconds}|PX {millis}|EXAT {at}|PXAT {at_ms}|KEEPTTL]",
+                "SET {key} {value} [NX|XX] [GET] [EX {seconds}|PX {millis}|EXAT {future}|PXAT {future_ms}|KEEPTTL]",
             ),
             (
                 3,
@@ -70,7 +70,7 @@ pub(crate) const FAMILIES: &[Family] = &[
             (2, "BITOP (NOT|{junk}) {key} {key}"),
             (
                 6,
-                "BITFIELD {key} (GET {field} {field_offset}|SET {field} {field_offset} {integer}|\
+                "BITFIELD {key} (GET {field} {field_offset}|SET {field} {field_offset} {bits}|\
                  INCRBY {field} {field_offset} {integer}|OVERFLOW (WRAP|SAT|FAIL|{junk}))*",
             ),
             (
@@ -325,6 +325,44 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
             (draw.below(2000) as i64 - 1000).to_string().into_bytes()
         }
         "integer" => pick(draw, &edges),
+        // Redis takes the difference to a field's bounds in 64 bits; beyond 62 its answer is an overflow's.
+        "bits" => pick(
+            draw,
+            &[
+                "0",
+                "1",
+                "-1",
+                "100",
+                "-100",
+                "255",
+                "256",
+                "65536",
+                "4611686018427387904",
+            ],
+        ),
+        "future" => pick(
+            draw,
+            &[
+                "4102444800",
+                "4102444801",
+                "5102444800",
+                "0",
+                "-1",
+                "x",
+                "9223372036854775807",
+            ],
+        ),
+        "future_ms" => pick(
+            draw,
+            &[
+                "4102444800000",
+                "4102444800001",
+                "5102444800999",
+                "0",
+                "-1",
+                "x",
+            ],
+        ),
         "float" => pick(
             draw,
             &[
@@ -397,11 +435,10 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
                 "1.5",
                 "9223372036854775807",
                 "-9223372036854775808",
-                "9223372036854776",
             ],
         ),
         // For comparisons (GT, LT) drawn so widely that two relative times never lie within the servers' skew.
-        "wide" => (10_000_000_u64 + draw.below(3_000_000_000) as u64 * 100)
+        "wide" => (10_000_000_u64 + draw.below(1_000_000_000) as u64 * 100)
             .to_string()
             .into_bytes(),
         "at" => pick(

@@ -56,7 +56,6 @@ fn ours_and_redis_server_answer_alike() {
         .map(|&shards| Pair::new(shards, oracle.port))
         .collect();
     let mut failures = String::new();
-    let mut count = 0;
     for path in corpus() {
         let stream = read(&path);
         for pair in &mut pairs {
@@ -68,19 +67,17 @@ fn ours_and_redis_server_answer_alike() {
                     pair.shards,
                     show(&difference)
                 );
-                count += 1;
             }
         }
     }
     let first: u64 = number("DIFF_FIRST", 1);
     let mut seen = BTreeSet::new();
-    for seed in first..first + number("DIFF_SEEDS", 60) {
+    for seed in first..first + number("DIFF_SEEDS", 200) {
         let pair = &mut pairs[(seed % SHARD_COUNTS.len() as u64) as usize];
         let stream = generate(seed);
         let Some(difference) = pair.differs(&stream) else {
             continue;
         };
-        count += 1;
         let kind = difference
             .command
             .split(' ')
@@ -99,7 +96,7 @@ fn ours_and_redis_server_answer_alike() {
                 path.display()
             );
         }
-        if count >= FAILURES_MAX {
+        if seen.len() >= FAILURES_MAX {
             break;
         }
     }
@@ -164,11 +161,9 @@ impl Pair {
         let mut ours = fresh(self.ours.port);
         let mut theirs = fresh(self.oracle_port);
         for batch in stream {
-            for difference in [batch_differs(&mut ours, &mut theirs, batch)]
-                .into_iter()
-                .flatten()
-            {
-                return Some(difference);
+            let difference = batch_differs(&mut ours, &mut theirs, batch);
+            if difference.is_some() {
+                return difference;
             }
         }
         data_differs(&mut ours, &mut theirs)
@@ -225,7 +220,7 @@ fn batch_differs(ours: &mut Raw, theirs: &mut Raw, batch: &[Words]) -> Option<Di
         // A walk is many commands; those around it go in one write each.
         let end = batch[at..]
             .iter()
-            .position(|words| is_walk(words))
+            .position(is_walk)
             .map_or(batch.len(), |next| at + next);
         if end == at {
             let (ours, theirs) = (walk(ours, &batch[at]), walk(theirs, &batch[at]));
@@ -303,16 +298,45 @@ fn alike(words: &Words, ours: &Value, theirs: &Value) -> bool {
         }
         (b"RANDOMKEY", Value::Bulk(_), Value::Bulk(_)) => true,
         (b"TTL" | b"EXPIRETIME", Value::Integer(ours), Value::Integer(theirs)) => {
-            near(*ours, *theirs, 10)
+            near(*ours, *theirs, 10) || both_above(*ours, *theirs, FAR_MS / 1000)
         }
         (b"PTTL" | b"PEXPIRETIME", Value::Integer(ours), Value::Integer(theirs)) => {
-            near(*ours, *theirs, 10_000)
+            near(*ours, *theirs, 10_000) || both_above(*ours, *theirs, FAR_MS)
         }
+        // From 7.2 on these judge their arguments even where there is no key.
+        (b"BITCOUNT" | b"BITPOS", Value::Error(_), Value::Integer(0 | -1)) => true,
+        // Redis shares small integers, but not those that COPY made.
+        (b"OBJECT", Value::Integer(ours), Value::Integer(theirs)) => {
+            let shared = i64::from(i32::MAX);
+            [1, shared].contains(ours) && [1, shared].contains(theirs)
+        }
+        // Guarded by enable-debug-command, and not built into every server.
+        (b"DEBUG", Value::Error(ours), _) if ours.starts_with(b"ERR unknown command") => true,
+        // GETKEYS with too few words: the text changed in 7.2.
+        (b"COMMAND", Value::Error(_), Value::Error(theirs)) => {
+            theirs.ends_with(b"'command|getkeys' command")
+                || theirs.ends_with(b"'command|getkeysandflags' command")
+        }
+        (_, Value::Error(ours), Value::Error(theirs)) => same_text(words, ours, theirs),
         // The greeting names the server; that it is one of the same shape is enough.
         (b"HELLO", Value::Map(ours), Value::Map(theirs)) => ours.len() == theirs.len(),
         (b"HELLO", Value::Array(ours), Value::Array(theirs)) => ours.len() == theirs.len(),
         _ => false,
     }
+}
+
+/// Errors that quote the client's words: ours are text, so what is no UTF-8 reads as U+FFFD; Redis cuts a word at a NUL.
+fn same_text(words: &Words, ours: &[u8], theirs: &[u8]) -> bool {
+    let has_nul = words.iter().any(|word| word.contains(&0));
+    let lossy = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+    lossy(ours) == lossy(theirs) || has_nul && ours[..12] == theirs[..12]
+}
+
+/// basalt keeps deadlines in 48 bits, to the year 10,889; what lies beyond is that year to it.
+const FAR_MS: i64 = 270_000_000_000_000;
+
+fn both_above(ours: i64, theirs: i64, limit: i64) -> bool {
+    ours > limit && theirs > limit
 }
 
 fn near(ours: i64, theirs: i64, tolerance: i64) -> bool {

@@ -25,9 +25,9 @@ pub(super) static BITFIELD: Command = Command::new("bitfield", Group::Bitmap, -2
     .doc(
         "3.2.0",
         "key [GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] \
-         <SET encoding offset value | INCRBY encoding offset increment> \
+         <SET encoding offset value:integer | INCRBY encoding offset increment> \
          [GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] \
-         <SET encoding offset value | INCRBY encoding offset increment> ...]]",
+         <SET encoding offset value:integer | INCRBY encoding offset increment> ...]]",
         "Reads, sets and adds to integers of any width inside a string.",
     )
     .complexity("O(1) for each operation.")

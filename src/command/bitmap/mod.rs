@@ -67,7 +67,7 @@ static SETBIT: Command = Command::new("setbit", Group::Bitmap, 4)
     .flags(Flags::DENYOOM)
     .doc(
         "2.2.0",
-        "key offset value",
+        "key offset value:integer",
         "Sets or clears a bit of a string, which grows where it is too short; answers the bit before.",
     )
     .on_keys(setbit);

@@ -150,7 +150,7 @@ pub(super) static PAUSE: Command = Command::sub("client|pause", "pause", GROUP, 
     .flags(ADMIN)
     .doc(
         "3.0.0",
-        "timeout [WRITE | ALL]",
+        "timeout:integer [WRITE | ALL]",
         "Holds all requests, or only writes, back for so many milliseconds.",
     )
     .history(&[("6.2.0", "Added the modes `WRITE` and `ALL`.")])

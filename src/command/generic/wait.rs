@@ -16,7 +16,7 @@ pub(super) static WAIT: Command = Command::new("wait", Group::Generic, 3)
     .categories(Categories::CONNECTION)
     .doc(
         "3.0.0",
-        "numreplicas timeout",
+        "numreplicas timeout:integer",
         "Waits until so many replicas have what this connection wrote.",
     )
     .tips(TIPS)
@@ -42,7 +42,7 @@ pub(super) static WAITAOF: Command = Command::new("waitaof", Group::Generic, 4)
     .categories(Categories::CONNECTION)
     .doc(
         "7.2.0",
-        "numlocal numreplicas timeout",
+        "numlocal numreplicas timeout:integer",
         "Waits until the append-only files here and on replicas have what this connection wrote.",
     )
     .tips(TIPS)

@@ -15,7 +15,7 @@ pub(super) static INCRBYFLOAT: Command = Command::new("incrbyfloat", Group::Stri
     .flags(COUNTER_FLAGS)
     .doc(
         "2.6.0",
-        "key increment",
+        "key increment:double",
         "Adds to the number that a key holds; no key counts as 0.",
     )
     .on_keys(incrbyfloat);

@@ -116,6 +116,7 @@ pub(super) static GETRANGE: Command = Command::new("getrange", Group::String, 4)
 /// `SUBSTR key start end`
 pub(super) static SUBSTR: Command = Command::new("substr", Group::String, 4)
     .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .deprecated("2.0.0", "`GETRANGE`")
     .doc(
         "1.0.0",
         "key start end",

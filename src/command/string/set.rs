@@ -146,6 +146,7 @@ fn set_with_options(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Com
 pub(super) static SETNX: Command = Command::new("setnx", Group::String, 3)
     .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::INSERT))])
     .flags(Flags::DENYOOM.or(Flags::FAST))
+    .deprecated("2.6.12", "`SET` with the `NX` argument")
     .doc(
         "1.0.0",
         "key value",
@@ -169,6 +170,7 @@ fn setnx(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
 pub(super) static SETEX: Command = Command::new("setex", Group::String, 4)
     .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM)
+    .deprecated("2.6.12", "`SET` with the `EX` argument")
     .doc(
         "2.0.0",
         "key seconds value",
@@ -180,6 +182,7 @@ pub(super) static SETEX: Command = Command::new("setex", Group::String, 4)
 pub(super) static PSETEX: Command = Command::new("psetex", Group::String, 4)
     .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM)
+    .deprecated("2.6.12", "`SET` with the `PX` argument")
     .doc(
         "2.6.0",
         "key milliseconds value",
@@ -206,6 +209,7 @@ pub(super) static GETSET: Command = Command::new("getset", Group::String, 3)
         KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
     )])
     .flags(Flags::DENYOOM.or(Flags::FAST))
+    .deprecated("6.2.0", "`SET` with the `!GET` argument")
     .doc(
         "1.0.0",
         "key value",

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::*;
+use crate::session::service::Service;
+use crate::telemetry::COUNTING;
 
 fn service(config: Config) -> Service {
     crate::server::build(Arc::new(config), 4, Telemetry::new(None, 2))
@@ -96,6 +98,7 @@ fn every_field_of_redis_7_that_its_idle_self_shows_is_there() {
 fn commands_errors_and_latencies_are_shown_once_something_ran() {
     use crate::command::table::registry;
     use crate::telemetry::{counters, errors};
+    let _alone = COUNTING.lock();
     let ping = registry().find(b"ping").expect("PING exists");
     counters::local().command(ping).ran(1_500, false);
     errors::note(b"INFOTEST no");
@@ -119,6 +122,7 @@ fn commands_errors_and_latencies_are_shown_once_something_ran() {
 
 #[test]
 fn a_reset_takes_connections_and_look_ups_back_to_zero() {
+    let _alone = COUNTING.lock();
     let service = service(Config::default());
     service
         .clients

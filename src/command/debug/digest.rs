@@ -1,0 +1,151 @@
+//! DEBUG DIGEST and DIGEST-VALUE: signatures of data, equal to those of redis-server for equal data.
+//!
+//! ```text
+//! xor(d, x)  d := d ⊕ SHA1(x)          members whose order does not matter
+//! mix(d, x)  d := SHA1(d ⊕ SHA1(x))    members in order
+//! value      mix(type as 4 bytes), the members of the value, xor("!!expire!!") if it has a deadline
+//! dataset    for each database that has keys: mix(its number as 4 bytes), then for each key:
+//!            xor(the signature that begins with zeros, mixes the key, and goes on as its value's)
+//! ```
+//!
+//! Numbers are big-endian. The signature of one key begins with zeros in DIGEST-VALUE, without the key's name.
+
+use sha1::{Digest as _, Sha1};
+
+use super::super::context::ShardCx;
+use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
+use super::super::{Args, Out};
+use super::{GROUP, PART, unknown};
+use crate::engine::value::{DataType, Kind, Object, Text};
+use crate::structures::entry::EntryRef;
+
+/// A signature that grows.
+#[derive(Clone, Copy, Default)]
+struct Signature([u8; 20]);
+
+impl Signature {
+    fn xor(&mut self, bytes: &[u8]) {
+        let hash = Sha1::digest(bytes);
+        for (byte, with) in self.0.iter_mut().zip(hash) {
+            *byte ^= with;
+        }
+    }
+
+    fn mix(&mut self, bytes: &[u8]) {
+        self.xor(bytes);
+        self.0 = Sha1::digest(self.0).into();
+    }
+
+    fn value(&mut self, entry: EntryRef<'_, Object>) {
+        let data_type = Kind(entry.kind()).data_type();
+        self.mix(&type_number(data_type).to_be_bytes());
+        match data_type {
+            DataType::String => {
+                if let Some(text) = Text::of(entry) {
+                    text.with_bytes(|bytes| self.mix(bytes));
+                }
+            }
+            // Each type adds its members here when it exists: lists mix them; sets xor them; hashes and sorted sets
+            // xor a signature of each pair.
+            DataType::List
+            | DataType::Set
+            | DataType::SortedSet
+            | DataType::Hash
+            | DataType::Stream => {}
+        }
+        if entry.deadline().is_some() {
+            self.xor(b"!!expire!!");
+        }
+    }
+
+    fn reply(&self, out: &mut Out) {
+        let digits: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        out.simple(&digits);
+    }
+}
+
+/// Redis's number of a type.
+fn type_number(data_type: DataType) -> u32 {
+    match data_type {
+        DataType::String => 0,
+        DataType::List => 1,
+        DataType::Set => 2,
+        DataType::SortedSet => 3,
+        DataType::Hash => 4,
+        DataType::Stream => 6,
+    }
+}
+
+/// `DEBUG DIGEST`
+pub(super) static DIGEST: Command = Command::sub("debug|digest", "digest", GROUP, -2)
+    .flags(PART)
+    .doc(
+        "1.0.0",
+        "",
+        "Answers a signature of everything that the databases hold.",
+    )
+    .complexity("O(N) where N is the size of the data")
+    .on_all_shards(digest);
+
+fn digest(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    const ENTRIES_A_STEP: usize = 1_000;
+    if args.len() != 2 {
+        return Err(unknown(args));
+    }
+    let mut all = Signature::default();
+    for db in 0..cx.engine(0).database_count() {
+        let hands = 0..cx.engine_count();
+        let count: usize = hands.clone().map(|hand| cx.keyspace(hand, db).len()).sum();
+        if count == 0 {
+            continue;
+        }
+        all.mix(&(db as u32).to_be_bytes());
+        for hand in hands {
+            let Some(db) = cx.engine(hand).db(db) else {
+                continue;
+            };
+            let mut cursor = 0;
+            loop {
+                // Expired keys that are still there count too, as they do in Redis.
+                cursor = db.table().scan(cursor, ENTRIES_A_STEP, |entry| {
+                    let mut one = Signature::default();
+                    one.mix(entry.key());
+                    one.value(entry);
+                    all.xor(&one.0);
+                });
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    all.reply(out);
+    Ok(())
+}
+
+/// `DEBUG DIGEST-VALUE [key [key ...]]`
+pub(super) static DIGEST_VALUE: Command =
+    Command::sub("debug|digest-value", "digest-value", GROUP, -2)
+        .flags(PART)
+        .names_keys(&[KeySpec::range(2, -1, 1, KeyFlags::RO)])
+        .doc(
+            "5.0.0",
+            "[key [key ...]]",
+            "Answers a signature of each key's value.",
+        )
+        .complexity("O(N) where N is the size of the values")
+        .on_keys(digest_value);
+
+fn digest_value(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    out.array(args.keys().len());
+    for routed in args.keys() {
+        let key = args.key_of(routed);
+        let mut keyspace = cx.at_routed(routed).untouched();
+        let mut signature = Signature::default();
+        if let Some(place) = keyspace.find_write(&key) {
+            signature.value(keyspace.entry(place));
+        }
+        signature.reply(out);
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! DEBUG OBJECT, LISTPACK, HTSTATS and POPULATE: how values are kept, and many of them at once.
+
+use super::super::context::ShardCx;
+use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
+use super::super::error::CommandError;
+use super::super::{Args, Out};
+use super::{GROUP, PART, unknown};
+use crate::base::hash::slot;
+use crate::engine::Key;
+use crate::engine::keyspace::Deadline;
+use crate::engine::value::{Encoding, Text};
+
+const KEY: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RO)];
+
+/// `DEBUG OBJECT key`
+pub(super) static OBJECT: Command = Command::sub("debug|object", "object", GROUP, -2)
+    .flags(PART)
+    .names_keys(KEY)
+    .doc("1.0.0", "key", "Says how a value is kept.")
+    .on_keys(object);
+
+fn object(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    const CLOCK_MASK: u64 = (1 << 24) - 1;
+    if args.len() != 3 {
+        return Err(unknown(args));
+    }
+    let key = args.key(2);
+    let clock = (cx.now.unix_ms / 1_000) & CLOCK_MASK;
+    let mut keyspace = cx.at(&key).untouched();
+    let place = keyspace.find_write(&key).ok_or(CommandError::NoSuchKey)?;
+    let saved_bytes = match keyspace.text(place) {
+        Ok(text) => saved_bytes(text),
+        Err(_) => keyspace.entry(place).memory_bytes(),
+    };
+    // No access times are kept, so a key counts as used just now.
+    out.simple(&format!(
+        "Value at:{:p} refcount:1 encoding:{} serializedlength:{saved_bytes} lru:{clock} \
+         lru_seconds_idle:0",
+        keyspace.entry(place).key().as_ptr(),
+        keyspace.kind(place).encoding().name(),
+    ));
+    Ok(())
+}
+
+/// What a string takes in a snapshot that compresses nothing: integers of up to 32 bits are packed, all else has its
+/// length before it.
+fn saved_bytes(text: Text<'_>) -> usize {
+    const PACKED_TEXT_BYTES_MAX: usize = 11;
+    let number = match text {
+        Text::Integer(number) => Some(number),
+        _ if text.len() > PACKED_TEXT_BYTES_MAX => None,
+        _ => text.with_bytes(crate::base::number::parse_i64),
+    };
+    if let Some(number) = number {
+        if i8::try_from(number).is_ok() {
+            return 2;
+        }
+        if i16::try_from(number).is_ok() {
+            return 3;
+        }
+        if i32::try_from(number).is_ok() {
+            return 5;
+        }
+    }
+    let header = match text.len() {
+        0..64 => 1,
+        64..16_384 => 2,
+        _ => 5,
+    };
+    header + text.len()
+}
+
+/// `DEBUG LISTPACK key`
+pub(super) static LISTPACK: Command = Command::sub("debug|listpack", "listpack", GROUP, -2)
+    .flags(PART)
+    .names_keys(KEY)
+    .doc("7.0.0", "key", "Says how large a packed value is.")
+    .on_keys(listpack);
+
+fn listpack(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if args.len() != 3 {
+        return Err(unknown(args));
+    }
+    let key = args.key(2);
+    let mut keyspace = cx.at(&key).untouched();
+    let place = keyspace.find_write(&key).ok_or(CommandError::NoSuchKey)?;
+    if keyspace.kind(place).encoding() != Encoding::Listpack {
+        return Err("ERR Not a listpack encoded object.".into());
+    }
+    out.simple(&format!(
+        "Listpack in an entry of {} bytes",
+        keyspace.entry(place).memory_bytes()
+    ));
+    Ok(())
+}
+
+/// `DEBUG HTSTATS dbid [FULL]`
+pub(super) static HTSTATS: Command = Command::sub("debug|htstats", "htstats", GROUP, -2)
+    .flags(PART)
+    .doc(
+        "4.0.0",
+        "dbid [FULL]",
+        "Answers figures about the tables of a database.",
+    )
+    .on_all_shards(htstats);
+
+fn htstats(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if args.len() < 3 {
+        return Err(unknown(args));
+    }
+    let db = usize::try_from(args.integer(2)?)
+        .ok()
+        .filter(|db| *db < cx.engine(0).database_count())
+        .ok_or("ERR Out of range database")?;
+    let (mut keys, mut volatile, mut tables) = (0, 0, 0);
+    for hand in 0..cx.engine_count() {
+        if let Some(db) = cx.engine(hand).db(db) {
+            keys += db.len();
+            volatile += db.volatile_count();
+            tables += 1;
+        }
+    }
+    let about = |count: usize| match count {
+        0 => "No stats available for empty dictionaries\n".to_owned(),
+        _ => format!(" number of tables: {tables}\n number of elements: {count}\n"),
+    };
+    out.verbatim(
+        "txt",
+        format!(
+            "[Dictionary HT]\n{}[Expires HT]\n{}",
+            about(keys),
+            about(volatile)
+        ),
+    );
+    Ok(())
+}
+
+/// `DEBUG POPULATE count [prefix] [size]`
+pub(super) static POPULATE: Command = Command::sub("debug|populate", "populate", GROUP, -2)
+    .flags(PART)
+    .doc(
+        "1.0.0",
+        "count [prefix [size]]",
+        "Creates string keys that are not there yet.",
+    )
+    .complexity("O(N) where N is the number of keys")
+    .on_all_shards(populate);
+
+/// As in Redis nobody is told of these keys: no notification, no replica, no log.
+fn populate(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if !(3..=5).contains(&args.len()) {
+        return Err(unknown(args));
+    }
+    let positive = |index: usize| match args.integer(index) {
+        Ok(number) if number >= 0 => Ok(number as usize),
+        Ok(_) => Err("ERR value is out of range, must be positive".into()),
+        Err(error) => Err(error),
+    };
+    let count = positive(2)?;
+    let prefix = if args.len() > 3 { args.get(3) } else { b"key" };
+    let size = if args.len() > 4 { positive(4)? } else { 0 };
+    let (db, seed) = (cx.client.db, cx.engine(0).seed());
+    // All shards are in hand, a power of two of them, and a key's slot says by its low bits which one owns it.
+    let mask = cx.engine_count() as u16 - 1;
+    for number in 0..count {
+        let name = [prefix, b":", number.to_string().as_bytes()].concat();
+        let mut value = format!("value:{number}").into_bytes();
+        if size > 0 {
+            value.resize(size, 0);
+        }
+        let key = Key::new(&name, seed);
+        let hand = usize::from(slot(&name) & mask);
+        let mut keyspace = cx.keyspace(hand, db);
+        if keyspace.find_write(&key).is_none() {
+            keyspace.put_text(&key, None, &value, Deadline::Clear);
+        }
+    }
+    out.ok();
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! DEBUG: what tests and people in trouble ask a server for.
+//!
+//! One command to clients, allowed by `enable-debug-command` only. The subcommands that need shards are rows of their
+//! own, for routing; COMMAND does not list them. Redis's switches for parts that this server does not have (its cron,
+//! its replication ids, its resizable reply buffers) are taken and change nothing; what would need persistence or
+//! would crash the server is refused as unknown.
+
+mod digest;
+mod inspect;
+mod protocol;
+#[cfg(test)]
+mod tests;
+
+use super::context::{After, Block, SessionCx};
+use super::declaration::{Command, CommandResult, Flags, Group};
+use super::error::CommandError;
+use super::server::{reply_help, text};
+use super::{Args, Out};
+use crate::base::glob::{self, Case};
+use crate::base::number;
+use crate::base::random::Random;
+
+pub(super) static TABLE: &[&Command] = &[&DEBUG];
+
+const GROUP: Group = Group::Server;
+const FLAGS: Flags = Flags::ADMIN
+    .or(Flags::NOSCRIPT)
+    .or(Flags::LOADING)
+    .or(Flags::STALE)
+    .or(Flags::PROTECTED);
+/// Of the rows that COMMAND does not list.
+const PART: Flags = FLAGS.or(Flags::UNLISTED);
+
+/// `DEBUG subcommand`
+static DEBUG: Command = Command::new("debug", GROUP, -2)
+    .flags(FLAGS.or(Flags::SYSCMD))
+    .doc("1.0.0", "", "Holds the commands for debugging.")
+    .complexity("Depends on subcommand.")
+    .with_subcommands(&[
+        &digest::DIGEST,
+        &digest::DIGEST_VALUE,
+        &inspect::HTSTATS,
+        &inspect::LISTPACK,
+        &inspect::OBJECT,
+        &inspect::POPULATE,
+    ])
+    .on_session(debug);
+
+/// No such subcommand, or not with so many arguments.
+fn unknown(args: &Args<'_>) -> CommandError {
+    const QUOTED_BYTES_MAX: usize = 128;
+    let name = args.get(1);
+    let name = String::from_utf8_lossy(&name[..name.len().min(QUOTED_BYTES_MAX)]);
+    format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try DEBUG HELP.")
+        .into()
+}
+
+fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let name = args.get(1).to_ascii_lowercase();
+    match (name.as_slice(), args.len()) {
+        (b"help", 2) => help(out),
+        (b"sleep", 3) => sleep(cx, args, out),
+        (b"set-active-expire", 3) => {
+            cx.server
+                .set_active_expire(leading_integer(args.get(2)) != 0);
+            out.ok();
+        }
+        (b"log", 3) => {
+            cx.server.log(&format!("DEBUG LOG: {}", text(args, 2)));
+            out.ok();
+        }
+        (b"error", 3) => out.error(args.get(2)),
+        (b"protocol", 3) => protocol::reply(args.get(2), out)?,
+        (b"quicklist-packed-threshold", 3) => {
+            const MOST: u64 = 4 << 30;
+            number::parse_memory(args.get(2))
+                .filter(|bytes| *bytes < MOST)
+                .ok_or("ERR argument must be a memory value bigger than 1 and smaller than 4gb")?;
+            out.ok();
+        }
+        (b"replybuffer", 4) if args.is(2, "PEAK-RESET-TIME") => {
+            if !args.is(3, "NEVER") && !args.is(3, "RESET") {
+                args.integer(3)?;
+            }
+            out.ok();
+        }
+        (b"replybuffer", 4) if args.is(2, "RESIZING") => out.ok(),
+        (b"change-repl-id", 2)
+        | (b"pause-cron" | b"set-disable-deny-scripts" | b"set-skip-checksum-validation", 3) => {
+            out.ok();
+        }
+        (b"stringmatch-test", 2) => {
+            match_at_random(cx.now.unix_ms);
+            out.simple("Apparently Redis did not crash: test passed");
+        }
+        _ => return Err(unknown(args)),
+    }
+    Ok(())
+}
+
+/// `DEBUG SLEEP seconds`: Redis is one thread, so this stops everybody there, and must here.
+fn sleep(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) {
+    const LONGEST_S: f64 = 1e9;
+    let seconds = number::parse_f64(args.get(2)).unwrap_or(0.0);
+    let ms = (seconds.clamp(0.0, LONGEST_S) * 1_000.0).ceil() as u64;
+    if ms == 0 {
+        out.ok();
+        return;
+    }
+    let until_ms = cx.now.unix_ms + ms;
+    cx.server.pause(until_ms, false);
+    cx.after = After::Block(Block {
+        until_ms: Some(until_ms),
+        on_timeout: Out::ok,
+    });
+}
+
+/// The integer that a text begins with, 0 if there is none, as C reads switches.
+fn leading_integer(text: &[u8]) -> i64 {
+    let text = text.trim_ascii_start();
+    let sign = usize::from(text.starts_with(b"-") || text.starts_with(b"+"));
+    let digits = text[sign..].iter().take_while(|byte| byte.is_ascii_digit());
+    let end = sign + digits.count();
+    let text = text[..end].strip_prefix(b"+").unwrap_or(&text[..end]);
+    std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Matches random texts against random patterns; what matters is that it ends.
+fn match_at_random(seed: u64) {
+    const ROUNDS: usize = 10_000;
+    const LETTERS: &[u8] = b"ab*?[]-^\\";
+    let mut random = Random::new(seed);
+    let mut draw = |text: &mut Vec<u8>| {
+        text.clear();
+        for _ in 0..random.next_u64() % 32 {
+            text.push(LETTERS[(random.next_u64() % LETTERS.len() as u64) as usize]);
+        }
+    };
+    let (mut pattern, mut matched) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        draw(&mut pattern);
+        draw(&mut matched);
+        glob::matches(&pattern, &matched, Case::Sensitive);
+        glob::matches(&pattern, &matched, Case::Insensitive);
+    }
+}
+
+fn help(out: &mut Out) {
+    let lines = [
+        "CHANGE-REPL-ID",
+        "    Taken, and changes nothing: there are no replicas yet.",
+        "DIGEST",
+        "    A signature of everything that the databases hold.",
+        "DIGEST-VALUE <key> [<key> ...]",
+        "    A signature of each key's value.",
+        "ERROR <string>",
+        "    Answer an error with this text.",
+        "HTSTATS <dbid>",
+        "    Figures about the tables of a database.",
+        "LISTPACK <key>",
+        "    Say how large a packed value is.",
+        "LOG <message>",
+        "    Write a message to the log.",
+        "OBJECT <key>",
+        "    Say how a value is kept.",
+        "PAUSE-CRON <0|1>",
+        "    Taken, and changes nothing: no work is done by a cron here.",
+        "POPULATE <count> [<prefix>] [<size>]",
+        "    Create string keys <prefix>:<number> (prefix 'key' if none is given).",
+        "PROTOCOL <type>",
+        "    Answer a reply of this type: string, integer, double, bignum, null, array, set,",
+        "    map, attrib, push, verbatim, true, false.",
+        "QUICKLIST-PACKED-THRESHOLD <size>",
+        "    Taken, and changes nothing.",
+        "REPLYBUFFER <PEAK-RESET-TIME <NEVER|RESET|time>|RESIZING <0|1>>",
+        "    Taken, and changes nothing: idle connections have no reply buffer here.",
+        "SET-ACTIVE-EXPIRE <0|1>",
+        "    Whether expired keys are deleted before somebody asks for them.",
+        "SET-DISABLE-DENY-SCRIPTS <0|1>",
+        "    Taken, and changes nothing.",
+        "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
+        "    Taken, and changes nothing.",
+        "SLEEP <seconds>",
+        "    Run no commands for so long. Decimals are allowed.",
+        "STRINGMATCH-TEST",
+        "    Match random texts against random patterns.",
+    ];
+    reply_help("DEBUG", &lines, out);
+}

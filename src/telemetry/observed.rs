@@ -1,0 +1,46 @@
+//! What telemetry reads of a server: published figures only, so that looking never takes a shard.
+//!
+//! The server implements it; telemetry knows neither sessions nor tokens.
+
+use std::sync::Arc;
+
+use super::Telemetry;
+use super::slowlog::Slowlog;
+use crate::client::registry::Registry;
+use crate::config::Config;
+use crate::engine::board::ShardBoard;
+
+/// See the module.
+pub trait Observed: Send + Sync {
+    /// What each shard publishes.
+    fn boards(&self) -> &[Arc<ShardBoard>];
+    /// What was counted of a shard's token.
+    fn token(&self, shard: usize) -> TokenFigures;
+    /// All connections.
+    fn clients(&self) -> &Registry;
+    /// The configuration as it is now.
+    fn config(&self) -> Arc<Config>;
+    /// The slow log.
+    fn slowlog(&self) -> &Slowlog;
+    /// What the server remembers of itself.
+    fn telemetry(&self) -> &Telemetry;
+}
+
+/// How a shard's token was used. All but the last only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenFigures {
+    /// Times it was taken.
+    pub takes: u64,
+    /// Tries that found it held.
+    pub takes_found_held: u64,
+    /// Commands that had to queue.
+    pub queued: u64,
+    /// Operations over several shards of which this was the lowest.
+    pub multi_shard_runs: u64,
+    /// Times it travelled on with a command.
+    pub handed_over: u64,
+    /// Times it was given to the shard's worker.
+    pub worker_handovers: u64,
+    /// Longest hold that was noted.
+    pub longest_hold_ns: u64,
+}
