@@ -199,7 +199,10 @@ mod tests {
                 _ => least == wanted && most != Some(wanted),
             };
             if fits == LOOSE.contains(&name) {
-                wrong.push(format!("{name}: arity {}, {least}..{most:?}", command.arity));
+                wrong.push(format!(
+                    "{name}: arity {}, {least}..{most:?}",
+                    command.arity
+                ));
             }
         }
         assert!(wrong.is_empty(), "{wrong:#?}");

@@ -132,7 +132,10 @@ fn no_writer_sleeps_through_the_end_of_a_pause() {
                 writer.send(b"INCR rounds\r\nGET rounds\r\n");
             }
             if round % 2 == 0 {
-                std::thread::sleep(Duration::from_millis(1));
+                eventually("all held back", || {
+                    let clients = raw.call("INFO clients").body();
+                    clients.contains("blocked_clients:4\r\n")
+                });
             }
             check(&mut raw, "CLIENT UNPAUSE", "OK");
             for writer in &mut writers {
