@@ -77,6 +77,7 @@ pub struct Shared {
     labels: Mutex<Option<Box<Labels>>>,
     killed: AtomicBool,
     nudged: AtomicBool,
+    sleeping: AtomicBool,
     blocked: AtomicU8,
     /// Wakes the connection's task for a kill, an unpause or a push.
     pub waker: AtomicWaker,
@@ -113,6 +114,7 @@ impl Shared {
             labels: Mutex::new(None),
             killed: AtomicBool::new(false),
             nudged: AtomicBool::new(false),
+            sleeping: AtomicBool::new(false),
             blocked: AtomicU8::new(RUNNING),
             waker: AtomicWaker::new(),
         }
@@ -141,9 +143,14 @@ impl Shared {
         self.blocked.store(BLOCKED, Relaxed);
     }
 
-    /// Whether it waits so.
+    /// Says that its task sleeps, for a blocked request or a pause, or does so no more.
+    pub fn set_sleeping(&self, sleeping: bool) {
+        self.sleeping.store(sleeping, Relaxed);
+    }
+
+    /// Whether it waits so, or for the end of a pause.
     pub fn is_blocked(&self) -> bool {
-        self.blocked.load(Relaxed) == BLOCKED
+        self.blocked.load(Relaxed) == BLOCKED || self.sleeping.load(Relaxed)
     }
 
     /// CLIENT UNBLOCK: ends the wait, unless somebody did so before or there is none; true if this call ended it.

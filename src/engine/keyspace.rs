@@ -394,6 +394,39 @@ impl<'e> Keyspace<'e> {
         })
     }
 
+    /// As [`Keyspace::scan`], and deletes the expired entries that it meets.
+    pub fn scan_expiring(
+        &mut self,
+        cursor: u64,
+        budget: usize,
+        mut visit: impl FnMut(EntryRef<'_, Object>),
+    ) -> u64 {
+        let (now_ms, seed) = (self.now.unix_ms, self.engine.seed());
+        let Some(db) = self.engine.db(self.db) else {
+            return 0;
+        };
+        let is_due = |entry: EntryRef<'_, Object>| {
+            entry
+                .deadline()
+                .is_some_and(|deadline_ms| deadline_ms <= now_ms)
+        };
+        let mut due = Vec::new();
+        let next = db.table.scan(cursor, budget, |entry| {
+            if is_due(entry) {
+                due.push(seed.hash(entry.key()));
+            } else {
+                visit(entry);
+            }
+        });
+        for hash in due {
+            let db = self.engine.db(self.db);
+            if let Some(place) = db.and_then(|db| db.table.find_by_hash(hash, is_due)) {
+                self.engine.expire_now(self.db, place, self.now);
+            }
+        }
+        next
+    }
+
     /// A key drawn at random, nearly evenly; expired ones are skipped.
     pub fn random(&mut self) -> Option<Vec<u8>> {
         const TRIES_MAX: usize = 100;

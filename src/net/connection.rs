@@ -228,7 +228,9 @@ async fn run_turn(
             }
             Step::SleepUntil(until_ms) => {
                 flush(stream, session, batch).await?;
+                session.connection.shared.set_sleeping(true);
                 sleep_until(stream, session, until_ms).await?;
+                session.connection.shared.set_sleeping(false);
             }
         }
         step = session.run(batch, config, clock::now());

@@ -12,4 +12,5 @@ mod server_commands;
 mod strings;
 mod support;
 mod transcripts;
+mod waiting;
 mod wire;

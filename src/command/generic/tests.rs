@@ -174,6 +174,22 @@ fn scan_filters_by_pattern_and_type() {
 }
 
 #[test]
+fn scan_deletes_the_expired_keys_that_it_meets() {
+    on_every_setup(|cli| {
+        for number in 0..100 {
+            cli.check(&format!("SET gone:{number} v PX 1"), "OK");
+            cli.check(&format!("SET stays:{number} v"), "OK");
+        }
+        cli.advance_ms(1);
+        cli.check("DBSIZE", "(integer) 200");
+        let (cursor, keys) = scan(cli, "0", "COUNT 1000 TYPE hash");
+        assert_eq!((cursor.as_str(), keys.len()), ("0", 0));
+        cli.check("DBSIZE", "(integer) 100");
+        assert_eq!(scan(cli, "0", "COUNT 1000").1.len(), 100);
+    });
+}
+
+#[test]
 fn scan_checks_cursor_then_options() {
     check_all(&[
         ("SCAN x COUNT 0", "(error) ERR invalid cursor"),

@@ -156,7 +156,7 @@ fn scan_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> Comm
     };
     let budget = options.count.saturating_sub(gather.visited).max(1);
     let budget = usize::try_from(budget).unwrap_or(usize::MAX);
-    let next = cx.keyspace(0, db).scan(position, budget, |entry| {
+    let next = cx.keyspace(0, db).scan_expiring(position, budget, |entry| {
         gather.visited += 1;
         let has_type = options
             .data_type

@@ -1,0 +1,148 @@
+//! Requests that are answered later: WAIT, its end by time, by CLIENT UNBLOCK and by the client's own end, and pauses.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{self, check, eventually};
+use crate::wire::Raw;
+
+fn is_blocked(raw: &mut Raw, id: i64) -> bool {
+    let line = raw.call(&format!("CLIENT LIST ID {id}")).body();
+    line.contains(" flags=b ")
+}
+
+#[test]
+fn what_is_sent_behind_a_wait_is_answered_behind_it() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let started = Instant::now();
+        raw.send(b"SET k 1\r\nWAIT 1 120\r\nINCR k\r\nWAIT 0 0\r\nGET k\r\n");
+        assert_eq!(raw.read().show(), "OK");
+        assert!(started.elapsed() < Duration::from_millis(100), "SET waits");
+        for expected in ["(integer) 0", "(integer) 2", "(integer) 0", "\"2\""] {
+            assert_eq!(raw.read().show(), expected);
+        }
+        assert!(started.elapsed() >= Duration::from_millis(120));
+    });
+}
+
+#[test]
+fn a_wait_without_end_is_ended_by_unblock() {
+    support::at_each_shard_count(|server| {
+        let mut other = server.raw();
+        for (how, reply) in [
+            ("", "(integer) 0"),
+            (" TIMEOUT", "(integer) 0"),
+            (
+                " ERROR",
+                "(error) UNBLOCKED client unblocked via CLIENT UNBLOCK",
+            ),
+        ] {
+            let mut waiting = server.raw();
+            let id = waiting.call("CLIENT ID").integer();
+            check(
+                &mut other,
+                &format!("CLIENT UNBLOCK {id}{how}"),
+                "(integer) 0",
+            );
+            waiting.send(b"WAIT 1 0\r\nPING\r\n");
+            eventually("blocked", || is_blocked(&mut other, id));
+            check(
+                &mut other,
+                &format!("CLIENT UNBLOCK {id}{how}"),
+                "(integer) 1",
+            );
+            assert_eq!(waiting.read().show(), reply);
+            assert_eq!(waiting.read().show(), "PONG");
+            check(
+                &mut other,
+                &format!("CLIENT UNBLOCK {id}{how}"),
+                "(integer) 0",
+            );
+        }
+    });
+}
+
+#[test]
+fn who_waits_can_be_killed_or_go_away() {
+    support::at_each_shard_count(|server| {
+        let mut other = server.raw();
+        let mut waiting = server.raw();
+        let id = waiting.call("CLIENT ID").integer();
+        waiting.send(b"WAIT 1 0\r\n");
+        eventually("blocked", || is_blocked(&mut other, id));
+        check(&mut other, &format!("CLIENT KILL ID {id}"), "(integer) 1");
+        assert!(waiting.is_closed());
+
+        let mut waiting = server.raw();
+        let id = waiting.call("CLIENT ID").integer();
+        waiting.send(b"WAIT 1 0\r\n");
+        eventually("blocked", || is_blocked(&mut other, id));
+        drop(waiting);
+        eventually("gone", || {
+            let list = other.call(&format!("CLIENT LIST ID {id}")).body();
+            list.is_empty()
+        });
+    });
+}
+
+#[test]
+fn silence_holds_for_late_replies_too() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        raw.send(b"CLIENT REPLY SKIP\r\nWAIT 1 20\r\nPING\r\n");
+        assert_eq!(raw.read().show(), "PONG");
+    });
+}
+
+#[test]
+fn a_pause_of_everything_holds_every_request_back() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let mut others: Vec<Raw> = (0..4).map(|_| server.raw()).collect();
+        others
+            .iter_mut()
+            .for_each(|other| check(other, "PING", "PONG"));
+        let started = Instant::now();
+        check(&mut raw, "CLIENT PAUSE 200 ALL", "OK");
+        // As in Redis, the one request that could end the pause waits for its end.
+        raw.send(b"PING\r\n");
+        for (other, request) in
+            others
+                .iter_mut()
+                .zip(["PING\r\n", "GET k\r\n", "CLIENT UNPAUSE\r\n", "KEYS *\r\n"])
+        {
+            other.send(request.as_bytes());
+        }
+        assert_eq!(raw.read().show(), "PONG");
+        for other in &mut others {
+            other.read();
+        }
+        assert!(started.elapsed() >= Duration::from_millis(195));
+    });
+}
+
+#[test]
+fn no_writer_sleeps_through_the_end_of_a_pause() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let mut writers: Vec<Raw> = (0..4).map(|_| server.raw()).collect();
+        for round in 1..=50 {
+            check(&mut raw, "CLIENT PAUSE 100000 WRITE", "OK");
+            for writer in &mut writers {
+                writer.send(b"INCR rounds\r\nGET rounds\r\n");
+            }
+            if round % 2 == 0 {
+                eventually("all held back", || {
+                    let clients = raw.call("INFO clients").body();
+                    clients.contains("blocked_clients:4\r\n")
+                });
+            }
+            check(&mut raw, "CLIENT UNPAUSE", "OK");
+            for writer in &mut writers {
+                assert!(!writer.read().is_error());
+                assert!(!writer.read().is_nil());
+            }
+            check(&mut raw, "GET rounds", &format!("\"{}\"", round * 4));
+        }
+    });
+}
