@@ -170,7 +170,7 @@ fn pipelined_increments_are_exact_and_reads_never_go_back() {
             };
             assert_eq!(got, expected, "sum:{key} at {at}");
         }
-        println!("{at}: {total} increments");
+        eprintln!("{at}: {total} increments");
     });
 }
 
@@ -311,7 +311,7 @@ fn no_mget_sees_half_an_mset() {
             }));
         }
         let counts = together(workers, storm_time());
-        println!(
+        eprintln!(
             "{at}: {} MSETs, {} MGETs",
             counts[..4].iter().sum::<usize>(),
             counts[4..].iter().sum::<usize>()
@@ -401,7 +401,7 @@ fn pipelined_writes_and_reads_take_effect_in_program_order() {
             }));
         }
         let counts = together(workers, storm_time());
-        println!(
+        eprintln!(
             "{at}: {} writes, {} reads",
             counts[..4].iter().sum::<usize>(),
             counts[4..].iter().sum::<usize>()
@@ -487,12 +487,12 @@ fn clients_that_vanish_at_any_point_leave_no_shard_held() {
             }));
         }
         let gone: usize = together(workers, storm_time()).iter().sum();
-        println!("{at}: {gone} clients vanished");
+        eprintln!("{at}: {gone} clients vanished");
         every_shard_answers(server, at);
         let mut raw = server.raw();
         // INCRBY 0 reads a counter that, on a busy machine, nobody came to raise.
         let sum = raw.call("INCRBY honest 0").integer();
-        println!("{at}: {sum} honest increments");
+        eprintln!("{at}: {sum} honest increments");
         assert_eq!(sum, *honest.lock().expect("the sum"), "at {at}");
         support::eventually("all other clients are gone", || {
             raw.call("CLIENT LIST").body().lines().count() == 1

@@ -27,7 +27,7 @@ fn ten_thousand_idle_connections_disturb_nobody() {
         line.parse::<usize>().expect("a number") == count + 1
     });
     let each = server.resident_bytes().saturating_sub(before) / count.max(1) as u64;
-    println!("{count} idle connections, {each} resident bytes each");
+    eprintln!("{count} idle connections, {each} resident bytes each");
     for _ in 0..100 {
         check(&mut raw, "GET idle", "\"v\"");
     }

@@ -47,7 +47,7 @@ fn ours_answers_as_recorded_at_1_and_64_shards() {
             wrong.is_empty(),
             "at {shards} shards, of {asked} answers:\n{wrong}"
         );
-        println!("{asked} answers at {shards} shards");
+        eprintln!("{asked} answers at {shards} shards");
     }
 }
 
