@@ -4,7 +4,9 @@
 mod bits;
 mod concurrency;
 mod connection;
+mod debug;
 mod expiry;
+mod introspect;
 mod keys;
 mod limits;
 mod protocol;

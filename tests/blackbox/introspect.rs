@@ -1,0 +1,239 @@
+//! What COMMAND says of each command that we have, held against redis-server: COMMAND INFO is equal, and so is the
+//! structure of COMMAND DOCS, but for the written exceptions. Texts in our own words are not compared.
+
+use std::collections::BTreeSet;
+
+use crate::support::{Options, Oracle, Server, is_stand_in};
+use crate::wire::{Raw, Value};
+
+/// The version of the reference that the exceptions are about; newer commands are ours alone and are counted.
+const REFERENCE: &str = "7.0.15";
+
+const LATER: &str = "as in Redis 7.2, which changed it";
+const NEWER: &str = "has options of later versions";
+
+/// Command, what differs, and why. A difference that is gone must go from here too.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    (
+        "bitop",
+        "arguments",
+        "names its operations, with those of Redis 8",
+    ),
+    ("client|kill", "arguments", NEWER),
+    ("client|list", "arguments", LATER),
+    ("client|pause", "since", "as corrected in Redis 7.2"),
+    ("command|getkeys", "arguments", LATER),
+    (
+        "command|getkeys",
+        "arity",
+        "keys of a command without arguments may be asked for since 7.2",
+    ),
+    ("command|getkeysandflags", "arguments", LATER),
+    ("command|getkeysandflags", "arity", "the same"),
+    ("config|get", "arguments", LATER),
+    ("config|resetstat", "tips", LATER),
+    ("config|rewrite", "tips", LATER),
+    ("latency|reset", "tips", LATER),
+    (
+        "lcs",
+        "arguments",
+        "a placeholder's name is as the manual shows it",
+    ),
+    ("psetex", "deprecation", LATER),
+    ("quit", "deprecation", LATER),
+    ("set", "arguments", NEWER),
+    ("setex", "deprecation", LATER),
+    ("setnx", "deprecation", LATER),
+];
+
+const INFO_FIELDS: [&str; 9] = [
+    "name",
+    "arity",
+    "flags",
+    "first key",
+    "last key",
+    "step",
+    "categories",
+    "tips",
+    "key specifications",
+];
+
+#[test]
+fn commands_are_described_as_the_reference_describes_them() {
+    let Some(Oracle(oracle)) = Oracle::start() else {
+        return;
+    };
+    if is_stand_in() {
+        return;
+    }
+    let server = Server::start(&Options::shards(2));
+    let mut ours = resp3(&server);
+    let mut theirs = resp3(&oracle);
+    let names =
+        |reply: Value| -> BTreeSet<String> { reply.items().iter().map(Value::text).collect() };
+    let known = names(theirs.call("COMMAND LIST"));
+    let mut differences = BTreeSet::new();
+    let mut report = String::new();
+    let (mut compared, mut newer) = (0, 0);
+    for name in names(ours.call("COMMAND LIST")) {
+        let docs = docs_of(&mut ours, &name);
+        if !known.contains(&name) {
+            let since = text_at(&docs, "since");
+            assert!(
+                is_later(&since),
+                "{name} of {since} is unknown to {REFERENCE}"
+            );
+            newer += 1;
+            continue;
+        }
+        compared += 1;
+        let mut note = |what: &str, ours: String, theirs: String| {
+            if ours != theirs && differences.insert((name.clone(), what.to_owned())) {
+                report += &format!("{name}: {what}\n    ours   {ours}\n    theirs {theirs}\n");
+            }
+        };
+        let info = format!("COMMAND INFO {name}");
+        let (our_row, their_row) = (ours.call(&info), theirs.call(&info));
+        let (our_row, their_row) = (our_row.items()[0].items(), their_row.items()[0].items());
+        for (index, field) in INFO_FIELDS.iter().enumerate() {
+            note(field, our_row[index].show(), their_row[index].show());
+        }
+        let their_docs = docs_of(&mut theirs, &name);
+        for field in ["since", "group"] {
+            note(field, text_at(&docs, field), text_at(&their_docs, field));
+        }
+        note("deprecation", deprecation(&docs), deprecation(&their_docs));
+        for field in ["summary", "complexity"] {
+            let has = |docs: &Value| at(docs, field).is_some().to_string();
+            note(field, has(&docs), has(&their_docs));
+        }
+        let shape_of = |docs: &Value| at(docs, "arguments").map(shape).unwrap_or_default();
+        note("arguments", shape_of(&docs), shape_of(&their_docs));
+    }
+    eprintln!("{compared} commands compared, {newer} newer than {REFERENCE}");
+    let expected: BTreeSet<(String, String)> = EXCEPTIONS
+        .iter()
+        .map(|(name, what, _)| ((*name).to_owned(), (*what).to_owned()))
+        .collect();
+    let unexpected: Vec<_> = differences.difference(&expected).collect();
+    let gone: Vec<_> = expected.difference(&differences).collect();
+    assert!(unexpected.is_empty(), "{unexpected:#?}\n{report}");
+    assert!(gone.is_empty(), "no differences any more: {gone:#?}");
+}
+
+#[test]
+fn replies_to_mistakes_are_those_of_the_reference() {
+    let Some(Oracle(oracle)) = Oracle::start() else {
+        return;
+    };
+    let server = Server::start(&Options::shards(1));
+    for version in [2, 3] {
+        let mut ours = Raw::connect(server.port);
+        let mut theirs = Raw::connect(oracle.port);
+        for client in [&mut ours, &mut theirs] {
+            client.call(&format!("HELLO {version}"));
+        }
+        for line in [
+            "COMMAND INFO nosuch get|x",
+            "COMMAND DOCS nosuch",
+            "COMMAND nosuch",
+            "COMMAND COUNT 1",
+            "COMMAND GETKEYS nosuch a",
+            "COMMAND GETKEYS ping a",
+            "COMMAND GETKEYS get a b",
+            "COMMAND GETKEYS mset a 1 b 2",
+            "COMMAND GETKEYS config get a",
+            "COMMAND GETKEYS config nosuch a",
+            "COMMAND GETKEYS memory usage a",
+            "COMMAND GETKEYSANDFLAGS set a 1 get",
+            "COMMAND GETKEYSANDFLAGS set a 1",
+            "COMMAND GETKEYSANDFLAGS bitfield a get u8 0",
+            "COMMAND GETKEYSANDFLAGS copy a b",
+            "COMMAND LIST FILTERBY",
+            "COMMAND LIST FILTERBY COLOUR red",
+            "COMMAND LIST FILTERBY MODULE nosuch",
+            "COMMAND LIST FILTERBY ACLCAT nosuch",
+            "COMMAND LIST FILTERBY PATTERN getr*",
+            "COMMAND LIST x",
+        ] {
+            assert_eq!(
+                ours.call(line),
+                theirs.call(line),
+                "{line} in RESP{version}"
+            );
+        }
+    }
+}
+
+fn resp3(server: &Server) -> Raw {
+    let mut client = Raw::connect(server.port);
+    client.call("HELLO 3");
+    client
+}
+
+fn docs_of(client: &mut Raw, name: &str) -> Value {
+    match client.call(&format!("COMMAND DOCS {name}")) {
+        Value::Map(mut pairs) if pairs.len() == 1 => pairs.remove(0).1,
+        other => panic!("COMMAND DOCS {name}: {}", other.show()),
+    }
+}
+
+/// A member of a map.
+fn at<'v>(map: &'v Value, key: &str) -> Option<&'v Value> {
+    let Value::Map(pairs) = map else {
+        panic!("expected a map, got {}", map.show());
+    };
+    pairs
+        .iter()
+        .find(|(name, _)| name.bytes() == key.as_bytes())
+        .map(|(_, value)| value)
+}
+
+fn text_at(map: &Value, key: &str) -> String {
+    at(map, key).map(Value::text).unwrap_or_default()
+}
+
+fn deprecation(docs: &Value) -> String {
+    let flags = at(docs, "doc_flags").map(Value::show).unwrap_or_default();
+    let (since, by) = (
+        text_at(docs, "deprecated_since"),
+        text_at(docs, "replaced_by"),
+    );
+    format!("{flags} {since} {by}")
+}
+
+fn is_later(version: &str) -> bool {
+    let numbers = |text: &str| -> Vec<u32> {
+        let parts = text.split('.');
+        parts.map(|part| part.parse().expect("a version")).collect()
+    };
+    numbers(version) > numbers(REFERENCE)
+}
+
+/// Arguments as one line, without the names of groups, which nobody sees, and without versions.
+fn shape(arguments: &Value) -> String {
+    let one = |argument: &Value| {
+        let kind = text_at(argument, "type");
+        let token = text_at(argument, "token");
+        let mut text = match at(argument, "arguments") {
+            Some(parts) => format!("{token}{kind}({})", shape(parts)),
+            None if kind == "pure-token" => token,
+            None => format!("{token} {}:{kind}", text_at(argument, "name")),
+        };
+        if let Some(index) = at(argument, "key_spec_index") {
+            text += &format!("@{}", index.integer());
+        }
+        if let Some(flags) = at(argument, "flags") {
+            for flag in flags.items() {
+                text += &format!(" +{}", flag.text());
+            }
+        }
+        text
+    };
+    arguments
+        .items()
+        .iter()
+        .map(one)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
