@@ -3,8 +3,8 @@
 //! The notation is the reference manual's: `[…]` may be left out, `<a | b>` is a choice, upper-case words are said as
 //! they stand, lower-case words are placeholders, and `x [x ...]` repeats what stands before it. A placeholder's type
 //! follows from its name; where it does not, the line says so: `value:integer`. Which key specification a placeholder
-//! belongs to follows from its position; where that is not expressible, the line says so: `pattern@1`. It knows
-//! nothing of replies.
+//! belongs to follows from its position; where that is not expressible, the line says so: `pattern@1`. Brackets hold
+//! together what is one block although nothing shows it: `[TO <host port [FORCE]>]`. It knows nothing of replies.
 
 use super::declaration::{BeginSearch, Command, FindKeys, KeyFlags, KeySpec};
 
@@ -619,6 +619,14 @@ mod tests {
             "<{host:string port:integer} {NO ONE}>",
         );
         check("[SAVE <YES | NO>]", "SAVE<YES NO>?");
+        check(
+            "[TO <host port [FORCE]>]",
+            "TO{host:string port:integer FORCE?}?",
+        );
+        check(
+            "key <<MAXLEN | MINID> [= | ~] threshold [LIMIT count]>",
+            "key:string {<MAXLEN MINID> <= ~>? threshold:string LIMIT=count:integer?}",
+        );
     }
 
     #[test]

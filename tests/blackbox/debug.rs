@@ -36,26 +36,27 @@ fn local_lets_connections_from_this_machine_debug() {
 
 #[test]
 fn sleep_stops_everybody() {
+    const SLEEP: Duration = Duration::from_millis(300);
+    const ATTEMPTS: usize = 20;
     at_each_shard_count(|server| {
-        const SLEEP: Duration = Duration::from_millis(300);
         let mut sleeper = Raw::connect(server.port);
         let mut other = Raw::connect(server.port);
         assert_eq!(other.call("SET k v").text(), "OK");
-        let started = Instant::now();
-        assert_eq!(sleeper.call("DEBUG SLEEP 0.3").text(), "OK");
-        assert!(started.elapsed() >= SLEEP - Duration::from_millis(5));
-        sleeper.send(b"DEBUG SLEEP 0.3\r\nECHO after\r\n");
-        // Its first byte may arrive after the other's, so the other asks until it had to wait.
-        let started = Instant::now();
-        let mut longest = Duration::ZERO;
-        while longest < SLEEP / 2 && started.elapsed() < SLEEP * 20 {
-            let asked = Instant::now();
-            assert_eq!(other.call("GET k").text(), "v");
-            longest = longest.max(asked.elapsed());
-        }
-        assert!(longest >= SLEEP / 2, "nobody had to wait: {longest:?}");
-        assert_eq!(sleeper.read().text(), "OK");
-        assert_eq!(sleeper.read().text(), "after");
+        // The other one asks until it had to wait; on a loaded machine it may sleep through a pause itself.
+        let has_waited = (0..ATTEMPTS).any(|_| {
+            sleeper.send(b"DEBUG SLEEP 0.3\r\nECHO after\r\n");
+            let started = Instant::now();
+            let mut longest = Duration::ZERO;
+            while started.elapsed() < SLEEP * 2 {
+                let asked = Instant::now();
+                assert_eq!(other.call("GET k").text(), "v");
+                longest = longest.max(asked.elapsed());
+            }
+            assert_eq!(sleeper.read().text(), "OK");
+            assert_eq!(sleeper.read().text(), "after");
+            longest >= SLEEP / 2
+        });
+        assert!(has_waited, "nobody had to wait");
     });
 }
 
