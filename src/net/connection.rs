@@ -118,8 +118,8 @@ fn keep(session: &Session, batch: Box<Batch>) -> Option<Box<Batch>> {
         .connection
         .shared
         .query_bytes
-        .store(batch.input.len(), Relaxed);
-    if batch.input.is_empty() && !session.parser.is_inside_request() {
+        .store(batch.pending().len(), Relaxed);
+    if batch.pending().is_empty() && !session.parser.is_inside_request() {
         pool::put(batch);
         return None;
     }
@@ -177,9 +177,7 @@ async fn run_turn(
         inline_len_max: INLINE_BYTES_MAX,
         authenticated: session.connection.authenticated,
     };
-    let Batch {
-        input, requests, ..
-    } = &mut **batch;
+    let (input, requests) = batch.parsing();
     let parsed = session
         .parser
         .parse(input, &limits, REQUESTS_PER_TURN, requests);
@@ -195,7 +193,7 @@ async fn run_turn(
     };
     let count = batch.requests.requests.len();
     if count == 0 {
-        if batch.input.len() as u64 > config.client_query_buffer_limit {
+        if batch.pending().len() as u64 > config.client_query_buffer_limit {
             return Err(End::Closed);
         }
         batch.consume(consumed);
@@ -215,7 +213,7 @@ async fn run_turn(
             Step::Done => break,
             Step::Wait(ticket) => {
                 let message = poll_fn(|cx| ticket.poll(cx)).await;
-                session.resume(batch, message);
+                session.resume(batch, message, config, clock::now());
             }
             Step::Flush => flush(stream, session, batch).await?,
             Step::Close => {
@@ -240,7 +238,7 @@ async fn run_turn(
     if session.connection.shared.is_killed() {
         return Err(End::Closed);
     }
-    Ok(match batch.input.is_empty() {
+    Ok(match batch.pending().is_empty() {
         true => Left::Nothing,
         false if count < REQUESTS_PER_TURN => Left::Part,
         false => Left::Requests,
@@ -284,7 +282,11 @@ async fn sleep_until(stream: &Stream, session: &Session, until_ms: u64) -> Resul
 }
 
 /// Sends the whole output; waits while the client does not take it.
+///
+/// Meanwhile it goes on receiving, though not running: many clients send a whole pipeline before they read its first
+/// reply, and would wait for ever on a server that waits for them.
 async fn flush(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<(), End> {
+    let mut receives = true;
     while !batch.out.is_empty() {
         let written = {
             match batch.out.as_slice() {
@@ -308,14 +310,25 @@ async fn flush(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 shared.output_bytes.store(batch.out.len_bytes(), Relaxed);
-                poll_fn(|cx| {
+                let has_input = poll_fn(|cx| {
                     shared.waker.register(cx.waker());
                     if shared.is_killed() {
                         return Poll::Ready(Err(End::Closed));
                     }
-                    stream.poll_write_ready(cx).map_err(End::from)
+                    if let Poll::Ready(ready) = stream.poll_write_ready(cx) {
+                        return Poll::Ready(ready.map(|()| false).map_err(End::from));
+                    }
+                    if receives && stream.poll_read_ready(cx).is_ready() {
+                        return Poll::Ready(Ok(true));
+                    }
+                    Poll::Pending
                 })
                 .await?;
+                if has_input {
+                    let limit = session.service().config.load().client_query_buffer_limit;
+                    let is_open = read(stream, session, batch).is_ok();
+                    receives = is_open && (batch.pending().len() as u64) < limit;
+                }
             }
             Err(error) => return Err(error.into()),
         }

@@ -46,8 +46,9 @@ pub struct Plan {
 /// See the module.
 #[derive(Default)]
 pub struct Batch {
-    /// Bytes received and not yet consumed.
+    /// Bytes received; those before `start` are consumed.
     pub input: Vec<u8>,
+    start: usize,
     /// The requests in `input`.
     pub requests: Requests,
     /// The same, planned.
@@ -86,7 +87,7 @@ impl Batch {
     #[inline]
     pub fn args(&self, plan: &Plan) -> Args<'_> {
         Args::new(
-            &self.input,
+            &self.input[self.start..],
             &self.requests.unescaped,
             self.requests.spans_of(plan.request),
             &self.keys[plan.keys_first as usize..plan.keys_end as usize],
@@ -98,6 +99,7 @@ impl Batch {
     pub fn parts(&mut self, plan: &Plan) -> Parts<'_> {
         let Batch {
             input,
+            start,
             requests,
             keys,
             out,
@@ -108,7 +110,7 @@ impl Batch {
         let keys = &keys[plan.keys_first as usize..plan.keys_end as usize];
         let spans = requests.spans_of(plan.request);
         Parts {
-            args: Args::new(input, &requests.unescaped, spans, keys),
+            args: Args::new(&input[*start..], &requests.unescaped, spans, keys),
             out,
             trash,
             shards,
@@ -120,6 +122,16 @@ impl Batch {
         &self.keys[plan.keys_first as usize..plan.keys_end as usize]
     }
 
+    /// The bytes that are not consumed yet.
+    pub fn pending(&self) -> &[u8] {
+        &self.input[self.start..]
+    }
+
+    /// What the parser reads, and where it puts the requests.
+    pub fn parsing(&mut self) -> (&[u8], &mut Requests) {
+        (&self.input[self.start..], &mut self.requests)
+    }
+
     /// Forgets all requests and plans, and the bytes they stood in.
     pub fn consume(&mut self, consumed: usize) {
         self.requests.clear();
@@ -127,10 +139,14 @@ impl Batch {
         self.keys.clear();
         self.shards.clear();
         self.next = 0;
-        if consumed == self.input.len() {
+        self.start += consumed;
+        if self.start == self.input.len() {
             self.input.clear();
-        } else {
-            self.input.drain(..consumed);
+            self.start = 0;
+        } else if self.start >= self.input.len() / 2 {
+            // What is moved is never more than what was consumed, so a long pipeline is not moved over and over.
+            self.input.drain(..self.start);
+            self.start = 0;
         }
     }
 
@@ -146,13 +162,14 @@ impl Batch {
     fn plan_one(&mut self, request: Request, router: &Router) -> Plan {
         let Batch {
             input,
+            start,
             requests,
             keys,
             shards,
             ..
         } = self;
         let spans = requests.spans_of(request);
-        let argument = |index: usize| spans[index].bytes(input, &requests.unescaped);
+        let argument = |index: usize| spans[index].bytes(&input[*start..], &requests.unescaped);
         let count = spans.len();
         let keys_first = keys.len() as u32;
         let mut plan = Plan {

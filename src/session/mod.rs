@@ -226,7 +226,13 @@ impl Session {
     }
 
     /// Takes the reply of a message that was waited for; [`Session::run`] goes on behind it.
-    pub fn resume(&mut self, batch: &mut Batch, mut message: Box<Parcel<Message>>) {
+    pub fn resume(
+        &mut self,
+        batch: &mut Batch,
+        mut message: Box<Parcel<Message>>,
+        config: &Arc<Config>,
+        now: Now,
+    ) {
         self.connection.stamp = self.connection.stamp.max(message.client.stamp);
         if let Some((gather, result)) = message.gather.take() {
             match (result, &mut batch.gather) {
@@ -245,7 +251,11 @@ impl Session {
         batch.out.append(&mut message.out);
         let plan = batch.plans[batch.next];
         if let Some(command) = plan.command {
-            counters::local().command(command).ran(0, message.failed);
+            let duration_ns = message.duration_ns;
+            counters::local()
+                .command(command)
+                .ran(duration_ns, message.failed);
+            self.note(batch, &plan, command, config, now, duration_ns);
         }
         if batch.out.since(mark).first() == Some(&b'-') {
             errors::note(batch.out.since(mark));

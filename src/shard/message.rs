@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::engine::value::Trash;
 use crate::engine::{Engine, Now};
 use crate::resp::request::Span;
+use crate::telemetry::clock::Ticks;
 
 /// Where a finished message is put for the connection that waits for it.
 #[derive(Default)]
@@ -60,6 +61,8 @@ pub struct Message {
     pub out: Out,
     /// Whether the reply is an error.
     pub failed: bool,
+    /// How long it ran, the wait for its shards left out.
+    pub duration_ns: u64,
     /// For commands that go from shard to shard: what they gathered so far, and whether the visit failed.
     pub gather: Option<(Gather, CommandResult)>,
 }
@@ -113,6 +116,7 @@ impl Message {
             client: parts.client,
             out: parts.out,
             failed: false,
+            duration_ns: 0,
             gather: parts.gather.map(|gather| (gather, Ok(()))),
         });
         (message, ticket)
@@ -125,6 +129,7 @@ impl ownership::Message<Engine> for Message {
     }
 
     fn run(&mut self, hands: &mut Hands<'_, Engine>) {
+        let before = Ticks::now();
         let Message {
             data,
             spans,
@@ -156,6 +161,7 @@ impl ownership::Message<Engine> for Message {
         for engine in engines {
             self.trash.append(&mut engine.trash);
         }
+        self.duration_ns += Ticks::now().since_ns(before);
     }
 
     fn finish(mut parcel: Box<Parcel<Self>>) {
