@@ -28,14 +28,12 @@ pub fn take() -> Box<Batch> {
     })
 }
 
-/// Gives an empty batch back.
+/// Gives a batch back, at whatever point its connection left it.
 pub fn put(mut batch: Box<Batch>) {
     if batch.input.capacity() > KEPT_BYTES_MAX {
         batch.input = Vec::with_capacity(INPUT_BYTES);
     }
-    batch.input.clear();
-    batch.consume(0);
-    batch.out.clear();
+    batch.reset();
     POOL.with_borrow_mut(|pool| {
         if pool.len() < KEPT_MAX {
             pool.push(batch);

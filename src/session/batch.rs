@@ -132,6 +132,16 @@ impl Batch {
         (&self.input[self.start..], &mut self.requests)
     }
 
+    /// Forgets everything, wherever a connection ended, for the next one.
+    pub fn reset(&mut self) {
+        self.input.clear();
+        self.start = 0;
+        self.consume(0);
+        self.gather = None;
+        self.out.clear();
+        self.trash.clear();
+    }
+
     /// Forgets all requests and plans, and the bytes they stood in.
     pub fn consume(&mut self, consumed: usize) {
         self.requests.clear();
