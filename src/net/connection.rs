@@ -196,6 +196,8 @@ async fn run_turn(
         if batch.pending().len() as u64 > config.client_query_buffer_limit {
             return Err(End::Closed);
         }
+        let shared = &session.connection.shared;
+        shared.active_ms.store(clock::unix_ms(), Relaxed);
         batch.consume(consumed);
         return Ok(Left::Nothing);
     }
@@ -324,6 +326,7 @@ async fn flush(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<
                     Poll::Pending
                 })
                 .await?;
+                shared.active_ms.store(clock::unix_ms(), Relaxed);
                 if has_input {
                     let limit = session.service().config.load().client_query_buffer_limit;
                     let is_open = read(stream, session, batch).is_ok();

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
 
 use super::runtime::Runtimes;
 use crate::session::service::Service;
@@ -16,6 +15,9 @@ use crate::telemetry::clock::{self, Ticks};
 
 /// How often shards are looked at while some key has a deadline: far below the lag that is promised.
 const TICK: Duration = Duration::from_millis(10);
+
+/// Pause between two ticks' worth of slices while work is left: others get the core, but the work goes on.
+const BREATH: Duration = Duration::from_millis(1);
 
 /// Ticks between the looks when nothing has a deadline, and between the slower duties.
 const SLOW_TICKS: u32 = 10;
@@ -51,22 +53,25 @@ pub(super) fn start(service: Arc<Service>, stopped: watch::Receiver<bool>) -> Jo
 }
 
 async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
-    let mut ticks = interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut count = 0u32;
+    let mut is_behind = false;
     loop {
         let idle = service
             .boards
             .iter()
             .all(|board| board.next_deadline_ms.get() == u64::MAX && !board.has_doomed());
-        let wait = if idle { TICK * SLOW_TICKS } else { TICK };
+        let wait = match (is_behind, idle) {
+            (true, _) => BREATH,
+            (false, true) => TICK * SLOW_TICKS,
+            (false, false) => TICK,
+        };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             _ = stopped.changed() => return,
         }
         let step = if idle { SLOW_TICKS } else { 1 };
         count = count.wrapping_add(step);
-        slices(&service).await;
+        is_behind = slices(&service).await;
         if count % SLOW_TICKS < step {
             service.telemetry.tick(clock::unix_ms());
         }
@@ -76,8 +81,9 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Runs slices on all shards that have work, taking only those that are free, until none is left or a tick passed.
-async fn slices(service: &Service) {
+/// Runs slices on all shards that have work, taking only those that are free, until none is left or a tick passed;
+/// true when some are left.
+async fn slices(service: &Service) -> bool {
     let started_ms = clock::unix_ms();
     loop {
         let now = clock::now();
@@ -110,7 +116,7 @@ async fn slices(service: &Service) {
             drop(trash);
         }
         if !more || clock::unix_ms() > started_ms + TICK.as_millis() as u64 {
-            return;
+            return more;
         }
         tokio::task::yield_now().await;
     }
@@ -124,7 +130,8 @@ fn close_idle_clients(service: &Service) {
     }
     let now_ms = clock::unix_ms();
     for client in service.clients.all() {
-        if now_ms.saturating_sub(client.active_ms.load(Relaxed)) > timeout_s * 1_000 {
+        let idle_ms = now_ms.saturating_sub(client.active_ms.load(Relaxed));
+        if idle_ms > timeout_s * 1_000 && !client.is_blocked() {
             client.kill();
         }
     }

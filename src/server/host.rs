@@ -48,30 +48,34 @@ impl Host {
                 "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
             ))
         };
-        for &name in changed {
-            match name {
-                "dir" => std::env::set_current_dir(&new.dir)
-                    .map_err(|error| failed(name, &error.to_string()))?,
-                "port" => self.listening.replace(old, new).map_err(|text| {
-                    tracing::warn!("{text}");
-                    failed(name, "Unable to listen on this port. Check server logs.")
-                })?,
-                "bind" if !changed.contains(&"port") => {
-                    self.listening.replace(old, new).map_err(|text| {
-                        tracing::warn!("{text}");
-                        failed(name, "Failed to bind to specified addresses.")
-                    })?;
+        let is_changed = |name| changed.contains(&name);
+        if is_changed("maxclients") {
+            super::descriptors_for(new.maxclients).map_err(|possible| {
+                let why = format!(
+                    "The operating system is not able to handle the specified number of \
+                     clients, try with {possible}"
+                );
+                failed("maxclients", &why)
+            })?;
+        }
+        if is_changed("dir") {
+            std::env::set_current_dir(&new.dir)
+                .map_err(|error| failed("dir", &error.to_string()))?;
+        }
+        // Last of what may fail, because it puts back itself what it changed.
+        if is_changed("port") || is_changed("bind") {
+            self.listening.replace(old, new).map_err(|text| {
+                tracing::warn!("{text}");
+                // It was possible before, so it is possible again.
+                let _ = std::env::set_current_dir(&old.dir);
+                match is_changed("port") {
+                    true => failed("port", "Unable to listen on this port. Check server logs."),
+                    false => failed("bind", "Failed to bind to specified addresses."),
                 }
-                "maxclients" => super::descriptors_for(new.maxclients).map_err(|possible| {
-                    let why = format!(
-                        "The operating system is not able to handle the specified number of \
-                         clients, try with {possible}"
-                    );
-                    failed(name, &why)
-                })?,
-                "loglevel" => log::set_level(new.loglevel),
-                _ => {}
-            }
+            })?;
+        }
+        if is_changed("loglevel") {
+            log::set_level(new.loglevel);
         }
         Ok(())
     }

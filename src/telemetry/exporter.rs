@@ -32,7 +32,7 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 const HEADERS_MAX: usize = 64;
 
 /// Within which a request's head must be complete, and after which an idle connection is closed.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// After which a connection is closed in any case, so that one that reads slowly does not keep its place for ever.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
