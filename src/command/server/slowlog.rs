@@ -2,7 +2,6 @@
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, Group};
-use super::super::error::CommandError;
 use super::super::{Args, Out};
 use super::reply_help;
 
@@ -42,7 +41,12 @@ fn get(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
             Ok(count) if count >= 0 => count as usize,
             _ => return Err("ERR count should be greater than or equal to -1".into()),
         },
-        _ => return Err(CommandError::Arity("slowlog|get")),
+        _ => {
+            return Err(
+                "ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP."
+                    .into(),
+            );
+        }
     };
     let entries = cx.server.slowlog(count);
     out.array(entries.len());
