@@ -206,10 +206,10 @@ fn lag(binary: &Path, keys: usize) -> String {
         (base + 7000).saturating_sub(now_ms()),
     ));
     let left = client.ask(&["DBSIZE"]);
-    match client.info("stats", "basalt_expiry_lag_p99_usec") {
+    match client.info("basalt", "expiry_lag_p99_ms") {
         Some(lag) => format!(
             "Lag from deadline to deletion with {keys} volatile keys: p99 {:.1} ms ({left} keys left).",
-            lag / 1000.0
+            lag
         ),
         None => format!(
             "{left} of {keys} volatile keys left 2 s after the last deadline (this server reports no lag)."

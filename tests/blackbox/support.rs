@@ -206,7 +206,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = self.log();
-            let tail: Vec<&str> = log.lines().rev().take(30).collect();
+            let tail: Vec<&str> = log.lines().rev().take(log_lines()).collect();
             eprintln!("--- log of {}", self.name);
             for line in tail.iter().rev() {
                 eprintln!("{line}");
@@ -215,6 +215,12 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Lines of a failed server's log to show; a backtrace in it needs more.
+fn log_lines() -> usize {
+    let told = std::env::var("SERVER_LOG_LINES").ok();
+    told.and_then(|text| text.parse().ok()).unwrap_or(30)
 }
 
 /// redis-server, the judge. Absent: the test says so and passes, unless `BASALT_REQUIRE_ORACLE=1`.

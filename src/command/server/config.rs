@@ -61,7 +61,7 @@ static SET: Command = Command::sub("config|set", "set", GROUP, -4)
 
 fn set(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if !args.len().is_multiple_of(2) {
-        return Err(CommandError::Arity("config|set"));
+        return Err(CommandError::Syntax);
     }
     let words: Vec<String> = args
         .from(2)
