@@ -328,7 +328,11 @@ async fn flush(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<
                 .await?;
                 shared.active_ms.store(clock::unix_ms(), Relaxed);
                 if has_input {
-                    let limit = session.service().config.load().client_query_buffer_limit;
+                    let limit = match session.connection.authenticated {
+                        true => session.service().config.load().client_query_buffer_limit,
+                        // Who may not run anything may not fill the memory either.
+                        false => pool::INPUT_BYTES as u64,
+                    };
                     let is_open = read(stream, session, batch).is_ok();
                     receives = is_open && (batch.pending().len() as u64) < limit;
                 }
