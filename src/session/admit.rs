@@ -24,7 +24,9 @@ impl Session {
             Some(command)
                 if plan.route != Route::Refused
                     && self.is_permitted(command, config)
-                    && (self.connection.authenticated || command.flags.has(Flags::NO_AUTH)) =>
+                    && (self.connection.authenticated
+                        || command.flags.has(Flags::NO_AUTH)
+                        || config.requirepass.is_empty()) =>
             {
                 Some(command)
             }
