@@ -180,6 +180,13 @@ impl Session {
             {
                 shards.note_hold_ns(shard, hold_ns);
             }
+            if failed
+                || is_slow_for_log(config, duration_ns)
+                || is_slow_for_monitor(config, duration_ns)
+            {
+                // What follows takes a lock, which nobody should wait for with a token in hand.
+                release(&mut held, batch);
+            }
             if failed {
                 errors::note(batch.out.since(mark));
             }
@@ -517,12 +524,10 @@ impl Session {
             .shared
             .last_command
             .store(command.id() as u16, Relaxed);
-        let threshold_us = config.slowlog_log_slower_than;
-        if threshold_us >= 0 && duration_ns / 1_000 >= threshold_us as u64 {
+        if is_slow_for_log(config, duration_ns) {
             self.note_slow(batch, plan, command, config, now, duration_ns / 1_000);
         }
-        let threshold_ms = config.latency_monitor_threshold;
-        if threshold_ms > 0 && duration_ns / 1_000_000 >= threshold_ms as u64 {
+        if is_slow_for_monitor(config, duration_ns) {
             self.note_latency(command, config, now, duration_ns / 1_000_000);
         }
     }
@@ -543,6 +548,20 @@ impl Session {
             }
         }
     }
+}
+
+/// Whether the slow log wants a command that ran for so long.
+#[inline]
+fn is_slow_for_log(config: &Config, duration_ns: u64) -> bool {
+    let threshold_us = config.slowlog_log_slower_than;
+    threshold_us >= 0 && duration_ns / 1_000 >= threshold_us as u64
+}
+
+/// Whether the latency monitor does.
+#[inline]
+fn is_slow_for_monitor(config: &Config, duration_ns: u64) -> bool {
+    let threshold_ms = config.latency_monitor_threshold;
+    threshold_ms > 0 && duration_ns / 1_000_000 >= threshold_ms as u64
 }
 
 /// Lets a token go, then frees what was too large to be freed under it.
