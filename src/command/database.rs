@@ -288,7 +288,9 @@ mod tests {
             cli.check("FLUSHALL", "OK");
             let drain = |cli: &mut crate::command::testing::Terminal| {
                 for engine in &mut cli.engines {
-                    while engine.free_slice(1) {}
+                    let mut doomed = engine.take_doomed();
+                    while doomed.free_some(1) {}
+                    engine.settle(&mut doomed);
                 }
                 let used = |engine: &crate::engine::Engine| engine.used_bytes();
                 cli.engines.iter().map(used).sum::<i64>()

@@ -45,6 +45,30 @@ pub struct Now {
     pub unix_ms: u64,
 }
 
+/// Databases that a flush gave up: nobody but their holder knows them any more, so they are freed without a token.
+pub struct Doomed {
+    dbs: Vec<Db>,
+    freed_bytes: i64,
+}
+
+impl Doomed {
+    /// Frees a few segments; true while some are left.
+    pub fn free_some(&mut self, segments: usize) -> bool {
+        let before = crate::structures::account::thread_bytes();
+        if let Some(db) = self.dbs.last_mut()
+            && !db.drain_some(segments)
+        {
+            self.dbs.pop();
+        }
+        let more = !self.dbs.is_empty();
+        if !more {
+            self.dbs = Vec::new();
+        }
+        self.freed_bytes += before - crate::structures::account::thread_bytes();
+        more
+    }
+}
+
 /// All that one shard owns.
 pub struct Engine {
     dbs: Box<[Option<Box<Db>>]>,
@@ -133,7 +157,7 @@ impl Engine {
         }
     }
 
-    /// Empties one database; the memory is given back in slices by [`Engine::free_slice`].
+    /// Empties one database; the memory is given back in slices, see [`Engine::take_doomed`].
     pub fn flush_db(&mut self, index: usize) -> usize {
         let Some(db) = self.dbs[index].take() else {
             return 0;
@@ -152,19 +176,19 @@ impl Engine {
         removed
     }
 
-    /// Frees a few segments of what flushes gave up; true while some are left.
-    pub fn free_slice(&mut self, segments: usize) -> bool {
-        let before = crate::structures::account::thread_bytes();
-        if let Some(db) = self.doomed.last_mut()
-            && !db.drain_some(segments)
-        {
-            self.doomed.pop();
+    /// Hands out what flushes gave up, to be freed without the token.
+    pub fn take_doomed(&mut self) -> Doomed {
+        self.board.set_doomed(false);
+        Doomed {
+            dbs: std::mem::take(&mut self.doomed),
+            freed_bytes: 0,
         }
+    }
+
+    /// Takes back from the shard's account what the freeing of its doomed databases gave back.
+    pub fn settle(&mut self, doomed: &mut Doomed) {
         self.board
-            .add_used(crate::structures::account::thread_bytes() - before);
-        let more = !self.doomed.is_empty();
-        self.board.set_doomed(more);
-        more
+            .add_used(-std::mem::take(&mut doomed.freed_bytes));
     }
 
     /// Bytes that the allocator handed out for this shard's data.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::pool;
 use super::stream::Stream;
+use crate::client::connection::ReplyMode;
 use crate::config::Config;
 use crate::resp::request::Limits;
 use crate::session::batch::Batch;
@@ -186,7 +187,9 @@ async fn run_turn(
         Err(error) => {
             let text = error.text();
             batch.out.set_protocol(session.connection.protocol);
-            batch.out.error(text);
+            if session.connection.reply_mode == ReplyMode::On {
+                batch.out.error(text);
+            }
             flush(stream, session, batch).await?;
             return Err(End::Closed);
         }
@@ -334,6 +337,7 @@ async fn flush(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<
                         false => pool::INPUT_BYTES as u64,
                     };
                     let is_open = read(stream, session, batch).is_ok();
+                    shared.query_bytes.store(batch.pending().len(), Relaxed);
                     receives = is_open && (batch.pending().len() as u64) < limit;
                 }
             }

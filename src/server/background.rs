@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::runtime::Runtimes;
+use crate::engine::{Doomed, Engine};
 use crate::session::service::Service;
 use crate::telemetry::clock::{self, Ticks};
 
@@ -19,10 +20,16 @@ const TICK: Duration = Duration::from_millis(10);
 /// Pause between two ticks' worth of slices while work is left: others get the core, but the work goes on.
 const BREATH: Duration = Duration::from_millis(1);
 
-/// Ticks between the looks when nothing has a deadline, and between the slower duties.
-const SLOW_TICKS: u32 = 10;
+/// The longest that shards are not looked at.
+const TICK_MAX: Duration = Duration::from_millis(50);
 
-/// Segments freed while a token is held once.
+/// How often the sampled figures are taken.
+const SAMPLE_MS: u64 = 100;
+
+/// How often idle clients are looked for.
+const LOOK_MS: u64 = 1_000;
+
+/// Segments freed before the background looks at the shards again.
 const SEGMENTS_PER_SLICE: usize = 16;
 
 /// Spawns a worker task for each shard: it takes over when a holder met more than its bound.
@@ -53,44 +60,54 @@ pub(super) fn start(service: Arc<Service>, stopped: watch::Receiver<bool>) -> Jo
 }
 
 async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
-    let mut count = 0u32;
     let mut is_behind = false;
+    let mut freeing = Freeing::default();
+    let (mut ticked_ms, mut looked_ms) = (0, 0);
     loop {
-        let idle = service
-            .boards
-            .iter()
-            .all(|board| board.next_deadline_ms.get() == u64::MAX && !board.has_doomed());
-        let wait = match (is_behind, idle) {
-            (true, _) => BREATH,
-            (false, true) => TICK * SLOW_TICKS,
-            (false, false) => TICK,
+        let wait = if is_behind {
+            BREATH
+        } else {
+            until_due(&service)
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             _ = stopped.changed() => return,
         }
-        let step = if idle { SLOW_TICKS } else { 1 };
-        count = count.wrapping_add(step);
-        is_behind = slices(&service).await;
-        if count % SLOW_TICKS < step {
-            service.telemetry.tick(clock::unix_ms());
+        is_behind = slices(&service, &mut freeing).await;
+        let now_ms = clock::unix_ms();
+        if now_ms.abs_diff(ticked_ms) >= SAMPLE_MS {
+            ticked_ms = now_ms;
+            service.telemetry.tick(now_ms);
         }
-        if count % (10 * SLOW_TICKS) < SLOW_TICKS {
+        if now_ms.abs_diff(looked_ms) >= LOOK_MS {
+            looked_ms = now_ms;
             close_idle_clients(&service);
         }
     }
 }
 
+/// How long no shard has work, within bounds: not so short that nothing but looking is done, nor so long that a
+/// deadline set meanwhile is kept late.
+fn until_due(service: &Service) -> Duration {
+    let now_ms = clock::unix_ms();
+    let due_ms = service.boards.iter().map(|board| match board.has_doomed() {
+        true => now_ms,
+        false => board.next_deadline_ms.get(),
+    });
+    let left_ms = due_ms.min().unwrap_or(u64::MAX).saturating_sub(now_ms);
+    Duration::from_millis(left_ms).clamp(TICK, TICK_MAX)
+}
+
 /// Runs slices on all shards that have work, taking only those that are free, until none is left or a tick passed;
 /// true when some are left.
-async fn slices(service: &Service) -> bool {
+async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
     let started_ms = clock::unix_ms();
     loop {
         let now = clock::now();
         let mut more = false;
         for (shard, board) in service.boards.iter().enumerate() {
             let due = board.next_deadline_ms.get() <= now.unix_ms;
-            if !due && !board.has_doomed() {
+            if !due && !board.has_doomed() && !freeing.owes(shard) {
                 continue;
             }
             let Some(mut engine) = service.shards.try_take(shard as u16) else {
@@ -105,9 +122,7 @@ async fn slices(service: &Service) -> bool {
                     .telemetry
                     .note_expire_slice(&service.config.load(), now.unix_ms, spent_ns);
             }
-            if board.has_doomed() {
-                more |= engine.free_slice(SEGMENTS_PER_SLICE);
-            }
+            freeing.visit(shard, &mut engine);
             let trash = std::mem::take(&mut engine.trash);
             service
                 .shards
@@ -115,10 +130,48 @@ async fn slices(service: &Service) -> bool {
             drop(engine);
             drop(trash);
         }
+        more |= freeing.free_some();
         if !more || clock::unix_ms() > started_ms + TICK.as_millis() as u64 {
             return more;
         }
         tokio::task::yield_now().await;
+    }
+}
+
+/// Flushed databases on their way back to the allocator, with the shards whose account they are on.
+#[derive(Default)]
+struct Freeing {
+    doomed: Vec<(usize, Doomed)>,
+    freed: Vec<(usize, Doomed)>,
+}
+
+impl Freeing {
+    /// Whether a shard's account has to be settled.
+    fn owes(&self, shard: usize) -> bool {
+        self.freed.iter().any(|(owner, _)| *owner == shard)
+    }
+
+    /// With a shard in hand: takes over what it gave up, and settles what was freed.
+    fn visit(&mut self, shard: usize, engine: &mut Engine) {
+        if engine.board().has_doomed() {
+            self.doomed.push((shard, engine.take_doomed()));
+        }
+        self.freed.retain_mut(|(owner, doomed)| {
+            if *owner == shard {
+                engine.settle(doomed);
+            }
+            *owner != shard
+        });
+    }
+
+    /// Frees some, with no token in hand; true while there is something left to do.
+    fn free_some(&mut self) -> bool {
+        if let Some((_, doomed)) = self.doomed.last_mut()
+            && !doomed.free_some(SEGMENTS_PER_SLICE)
+        {
+            self.freed.extend(self.doomed.pop());
+        }
+        !self.doomed.is_empty() || !self.freed.is_empty()
     }
 }
 
