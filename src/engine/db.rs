@@ -217,6 +217,11 @@ impl Db {
         db.volatile_keys.set(self.volatile_count as u64);
     }
 
+    /// Takes this database off the board: another one will show itself in its place.
+    pub(super) fn hide(&mut self) {
+        self.table.set_board(None);
+    }
+
     /// SWAPDB: this database now has another number.
     pub(super) fn move_to(&mut self, index: usize) {
         self.index = index;

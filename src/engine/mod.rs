@@ -148,6 +148,12 @@ impl Engine {
         if first == second {
             return;
         }
+        // Both first: a table that moves blanks the place it had, which may be the other one's by then.
+        for index in [first, second] {
+            if let Some(db) = self.dbs[index].as_deref_mut() {
+                db.hide();
+            }
+        }
         self.dbs.swap(first, second);
         for index in [first, second] {
             match self.dbs[index].as_deref_mut() {
@@ -159,10 +165,12 @@ impl Engine {
 
     /// Empties one database; the memory is given back in slices, see [`Engine::take_doomed`].
     pub fn flush_db(&mut self, index: usize) -> usize {
-        let Some(db) = self.dbs[index].take() else {
+        let Some(mut db) = self.dbs[index].take() else {
             return 0;
         };
         let removed = db.len();
+        // What is drained later must not blank the place of the database that follows.
+        db.hide();
         self.board.clear_db(index);
         // The database leaves its box, which is freed at the end of the block, and the list of the doomed may grow.
         let before = crate::structures::account::thread_bytes();
