@@ -90,6 +90,7 @@ fn main() {
             }
         }
     }
+    let _ = writeln!(out, "\n{}", idle(&basalt, 1000));
     #[expect(clippy::print_stdout, reason = "the report")]
     {
         println!("{out}");
@@ -126,6 +127,31 @@ fn cost(binary: &Path, arguments: &[String], keys: usize, size: usize, ttl: bool
         used: (after.0 - before.0 - payload) / keys as f64,
         resident: (after.1 - before.1 - payload) / keys as f64,
     }
+}
+
+/// What idle connections cost: CPU of the whole server, and its memory for each.
+fn idle(binary: &Path, count: usize) -> String {
+    let server = Process::start(
+        "idle",
+        binary,
+        &format!("0-{}", process::core_count() - 1),
+        &[],
+    );
+    let before = reading(&server);
+    let mut clients: Vec<_> = (0..count).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.ask(&["PING"]);
+    }
+    let after = reading(&server);
+    let (cpu, started) = (process::cpu_ns(server.pid()), std::time::Instant::now());
+    std::thread::sleep(std::time::Duration::from_secs(10));
+    let busy = (process::cpu_ns(server.pid()) - cpu) as f64 / started.elapsed().as_nanos() as f64;
+    format!(
+        "Idle with {count} connections: {:.2} % of a core; {:.0} bytes of used_memory and {:.0} resident a connection.",
+        busy * 100.0,
+        (after.0 - before.0) / count as f64,
+        (after.1 - before.1) / count as f64
+    )
 }
 
 fn reading(server: &Process) -> (f64, f64) {

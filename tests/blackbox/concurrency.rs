@@ -78,6 +78,56 @@ fn together<T: Send + 'static>(workers: Vec<Worker<T>>, time: Duration) -> Vec<T
 
 type Worker<T> = Box<dyn FnOnce(Arc<AtomicBool>) -> T + Send>;
 
+/// The other way to run: a runtime for each core, with the connections dealt out.
+#[test]
+fn the_runtime_per_core_keeps_the_same_promises() {
+    if support::is_stand_in() {
+        return;
+    }
+    for threads in [1, 2, 8] {
+        let options = Options::shards(64)
+            .threads(threads)
+            .with("runtime", "per-core");
+        let server = Server::start(&options);
+        let port = server.port;
+        let workers: Vec<Worker<i64>> = (0..8)
+            .map(|client| -> Worker<i64> {
+                Box::new(move |stop| {
+                    let mut raw = Raw::connect(port);
+                    let mut draw = Draw::new(client + 70);
+                    let mut sum = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        let mut bytes = Vec::new();
+                        let count = 1 + draw.below(30);
+                        for _ in 0..count {
+                            encode_into(&mut bytes, &["INCR", "core:first"]);
+                            encode_into(&mut bytes, &["INCR", "core:second"]);
+                            encode_into(&mut bytes, &["MGET", "core:second", "core:first"]);
+                        }
+                        raw.send(&bytes);
+                        for _ in 0..count {
+                            raw.read().integer();
+                            raw.read().integer();
+                            let pair = raw.read();
+                            let number = |index: usize| -> i64 {
+                                pair.items()[index].text().parse().expect("a number")
+                            };
+                            assert!(number(0) <= number(1), "{}", pair.show());
+                        }
+                        sum += count as i64;
+                    }
+                    sum
+                })
+            })
+            .collect();
+        let sum: i64 = together(workers, storm_time()).iter().sum();
+        let mut raw = server.raw();
+        assert_eq!(raw.call("INCRBY core:first 0").integer(), sum);
+        assert_eq!(raw.call("INCRBY core:second 0").integer(), sum);
+        every_shard_answers(&server, &format!("runtime per-core, {threads} threads"));
+    }
+}
+
 /// Every shard answers, one by one and all at once.
 fn every_shard_answers(server: &Server, at: &str) {
     let mut raw = server.raw();

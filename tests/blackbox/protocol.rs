@@ -398,6 +398,69 @@ fn a_client_that_does_not_read_costs_little_and_loses_nothing() {
 }
 
 #[test]
+fn lengths_are_believed_only_as_far_as_bytes_arrive() {
+    let server = Server::start(&Options::shards(8));
+    let mut other = server.raw();
+    check(&mut other, "PING", "PONG");
+    let before = server.resident_bytes();
+    let claims: [&[u8]; 3] = [
+        b"*2\r\n$3\r\nGET\r\n$500000000\r\nx",
+        b"*1000000\r\n$3\r\nDEL\r\n$1\r\nk\r\n",
+        b"*2147483647\r\n$4\r\nMGET\r\n",
+    ];
+    let mut clients = Vec::new();
+    for index in 0..150 {
+        let mut raw = server.raw();
+        raw.send(claims[index % claims.len()]);
+        clients.push(raw);
+    }
+    for _ in 0..50 {
+        check(&mut other, "PING", "PONG");
+    }
+    let grown = server.resident_bytes().saturating_sub(before);
+    assert!(
+        grown < 64 << 20,
+        "{grown} bytes for 150 clients that sent some bytes each"
+    );
+}
+
+#[test]
+fn commands_with_very_many_arguments_work() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let names: Vec<String> = (0..50_000).map(|index| format!("wide:{index}")).collect();
+        let mut words = vec!["MSET"];
+        for name in &names {
+            words.push(name);
+            words.push("v");
+        }
+        assert_eq!(raw.command(&words).show(), "OK");
+        let mut words = vec!["EXISTS"];
+        words.extend(names.iter().map(String::as_str));
+        assert_eq!(raw.command(&words).integer(), 50_000);
+        words[0] = "MGET";
+        assert_eq!(raw.command(&words).items().len(), 50_000);
+        words[0] = "UNLINK";
+        assert_eq!(raw.command(&words).integer(), 50_000);
+        check(&mut raw, "DBSIZE", "(integer) 0");
+    });
+}
+
+#[test]
+fn a_whole_pipeline_may_be_sent_before_the_first_reply_is_read() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let value = "v".repeat(100);
+        check(&mut raw, &format!("SET before {value}"), "OK");
+        // More than both sockets' buffers hold, in requests as in replies.
+        raw.send(&encode(&["GET", "before"]).repeat(100_000));
+        for _ in 0..100_000 {
+            assert_eq!(raw.read().bytes(), value.as_bytes());
+        }
+    });
+}
+
+#[test]
 fn a_long_pipeline_in_one_write_is_answered_in_order() {
     support::at_each_shard_count(|server| {
         let mut raw = server.raw();
