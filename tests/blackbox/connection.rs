@@ -68,9 +68,15 @@ fn killed_clients_are_closed_and_counted() {
         victims
             .iter_mut()
             .for_each(|victim| check(victim, "PING", "PONG"));
+        support::eventually("only they are left", || {
+            killer.call("CLIENT LIST").body().lines().count() == 21
+        });
         check(&mut killer, "CLIENT KILL TYPE normal", "(integer) 20");
         assert!(victims.iter_mut().all(|victim| victim.is_closed()));
         check(&mut killer, "PING", "PONG");
+        support::eventually("they are gone", || {
+            killer.call("CLIENT LIST").body().lines().count() == 1
+        });
         // Without SKIPME it takes itself as well, after the answer.
         check(
             &mut killer,

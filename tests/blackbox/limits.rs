@@ -1,6 +1,7 @@
 //! Many connections: ten thousand idle ones, the limit and its error, and time-outs.
 
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 
 use crate::support::{self, Options, Server, check, is_stand_in};
 use crate::wire::Raw;
@@ -98,7 +99,6 @@ fn idle_clients_are_closed_after_the_time_out() {
 
 #[test]
 fn a_unix_socket_serves_with_its_permissions() {
-    use std::io::{Read, Write};
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("socket");
@@ -120,6 +120,21 @@ fn a_unix_socket_serves_with_its_permissions() {
     stream.read_exact(&mut reply).expect("two replies");
     assert_eq!(&reply, b"+OK\r\n$1\r\nv\r\n");
     check(&mut server.raw(), "GET unix", "\"v\"");
+}
+
+#[test]
+fn several_addresses_of_both_families_are_served() {
+    if TcpListener::bind(("::1", 0)).is_err() {
+        eprintln!("skipped: no IPv6 here");
+        return;
+    }
+    let server = Server::start(&Options::shards(2).with("bind", "127.0.0.1 ::1 -192.0.2.1"));
+    check(&mut server.raw(), "SET family v", "OK");
+    let mut stream = TcpStream::connect(("::1", server.port)).expect("connect over IPv6");
+    stream.write_all(b"GET family\r\n").expect("send");
+    let mut reply = [0; 7];
+    stream.read_exact(&mut reply).expect("a reply");
+    assert_eq!(&reply, b"$1\r\nv\r\n");
 }
 
 #[test]
@@ -172,7 +187,6 @@ fn metrics_and_health_answer_over_http() {
 }
 
 fn http(port: u16, path: &str) -> String {
-    use std::io::{Read, Write};
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connect to the exporter");
     write!(
         stream,

@@ -124,8 +124,10 @@ impl Server {
         let started = Instant::now();
         loop {
             if let Ok(mut client) = Raw::try_connect(self.port) {
-                client.send_unchecked(b"PING\r\n");
+                // Closed by the server, so that this connection no longer counts when the test begins.
+                client.send_unchecked(b"PING\r\nQUIT\r\n");
                 if client.try_read().is_ok() {
+                    client.read_to_close();
                     return Ok(());
                 }
             }
