@@ -75,7 +75,10 @@ impl ShardBoard {
 
     /// Charges bytes to the shard (or takes them back, when negative).
     pub fn add_used(&self, bytes: i64) {
-        self.used.store(self.used.load(Relaxed) + bytes, Relaxed);
+        // Most changes fit where the old value was: no need to dirty the line then.
+        if bytes != 0 {
+            self.used.store(self.used.load(Relaxed) + bytes, Relaxed);
+        }
     }
 
     /// Bytes charged to the shard.
