@@ -71,24 +71,6 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         }
         (b"error", 3) => out.error(args.get(2)),
         (b"protocol", 3) => protocol::reply(args.get(2), out)?,
-        (b"quicklist-packed-threshold", 3) => {
-            const MOST: u64 = 4 << 30;
-            number::parse_memory(args.get(2))
-                .filter(|bytes| *bytes < MOST)
-                .ok_or("ERR argument must be a memory value bigger than 1 and smaller than 4gb")?;
-            out.ok();
-        }
-        (b"replybuffer", 4) if args.is(2, "PEAK-RESET-TIME") => {
-            if !args.is(3, "NEVER") && !args.is(3, "RESET") {
-                args.integer(3)?;
-            }
-            out.ok();
-        }
-        (b"replybuffer", 4) if args.is(2, "RESIZING") => out.ok(),
-        (b"change-repl-id", 2)
-        | (b"pause-cron" | b"set-disable-deny-scripts" | b"set-skip-checksum-validation", 3) => {
-            out.ok();
-        }
         (b"stringmatch-test", 2) => {
             match_at_random(cx.now.unix_ms);
             out.simple("Apparently Redis did not crash: test passed");
@@ -150,8 +132,6 @@ fn match_at_random(seed: u64) {
 
 fn help(out: &mut Out) {
     let lines = [
-        "CHANGE-REPL-ID",
-        "    Taken, and changes nothing: there are no replicas yet.",
         "DIGEST",
         "    A signature of everything that the databases hold.",
         "DIGEST-VALUE <key> [<key> ...]",
@@ -166,23 +146,13 @@ fn help(out: &mut Out) {
         "    Write a message to the log.",
         "OBJECT <key>",
         "    Say how a value is kept.",
-        "PAUSE-CRON <0|1>",
-        "    Taken, and changes nothing: no work is done by a cron here.",
         "POPULATE <count> [<prefix>] [<size>]",
         "    Create string keys <prefix>:<number> (prefix 'key' if none is given).",
         "PROTOCOL <type>",
         "    Answer a reply of this type: string, integer, double, bignum, null, array, set,",
         "    map, attrib, push, verbatim, true, false.",
-        "QUICKLIST-PACKED-THRESHOLD <size>",
-        "    Taken, and changes nothing.",
-        "REPLYBUFFER <PEAK-RESET-TIME <NEVER|RESET|time>|RESIZING <0|1>>",
-        "    Taken, and changes nothing: idle connections have no reply buffer here.",
         "SET-ACTIVE-EXPIRE <0|1>",
         "    Whether expired keys are deleted before somebody asks for them.",
-        "SET-DISABLE-DENY-SCRIPTS <0|1>",
-        "    Taken, and changes nothing.",
-        "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
-        "    Taken, and changes nothing.",
         "SLEEP <seconds>",
         "    Run no commands for so long. Decimals are allowed.",
         "STRINGMATCH-TEST",
