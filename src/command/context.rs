@@ -2,7 +2,6 @@
 //!
 //! Handlers never learn how many shards there are or which thread they run on.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use super::args::{Args, RoutedKey};
@@ -49,7 +48,6 @@ pub struct ShardCx<'a> {
     /// The shard in hand (the first of them) and how many there are in the server, for cursors.
     pub shard: ShardPlace,
     keys: &'a [RoutedKey],
-    wrote: bool,
     used_last: usize,
 }
 
@@ -81,7 +79,6 @@ impl<'a> ShardCx<'a> {
             command,
             shard,
             keys: args.keys(),
-            wrote: false,
             used_last: 0,
         }
     }
@@ -153,13 +150,7 @@ impl<'a> ShardCx<'a> {
 
     /// Records that a key changed, under the name that notifications use.
     pub fn wrote(&mut self, key: &Key<'_>, event: Event) {
-        self.wrote = true;
         self.at(key).wrote(key.bytes, event);
-    }
-
-    /// Whether a change was recorded through [`ShardCx::wrote`].
-    pub fn has_written(&self) -> bool {
-        self.wrote
     }
 }
 
@@ -295,8 +286,6 @@ pub trait Server: Send + Sync {
     fn allocator_report(&self) -> String;
     /// How many shards there are.
     fn shard_count(&self) -> usize;
-    /// Room for what later families need, found by type.
-    fn extension(&self) -> &dyn Any;
 }
 
 /// One entry of the slow log.

@@ -14,7 +14,6 @@
 //!
 //! After every request it is asserted that a command declared READONLY changed nothing but expired keys.
 
-use std::any::Any;
 use std::fmt::Write as _;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -645,9 +644,6 @@ impl Server for NoServer {
     }
     fn shard_count(&self) -> usize {
         1
-    }
-    fn extension(&self) -> &dyn Any {
-        &()
     }
 }
 

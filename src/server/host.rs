@@ -1,6 +1,5 @@
 //! What session handlers may ask of the server: the one implementation of `command::context::Server`.
 
-use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -203,9 +202,5 @@ impl Server for Host {
 
     fn shard_count(&self) -> usize {
         self.service.shards.len()
-    }
-
-    fn extension(&self) -> &dyn Any {
-        self
     }
 }
