@@ -94,11 +94,16 @@ impl Engine {
         self.discard(trash);
     }
 
-    /// Keeps a large value until the token is let go; small ones are freed already.
+    /// Keeps a large value until the token is let go, and a huge one for the background; small ones are freed already.
     pub(super) fn discard(&mut self, trash: Option<super::value::Trash>) {
         if let Some(trash) = trash {
             self.board.add_used(-trash.bytes());
-            self.trash.push(trash);
+            if trash.is_huge() {
+                self.doomed_values.push(trash);
+                self.board.set_doomed(true);
+            } else {
+                self.trash.push(trash);
+            }
         }
     }
 }

@@ -45,15 +45,27 @@ pub struct Now {
     pub unix_ms: u64,
 }
 
-/// Databases that a flush gave up: nobody but their holder knows them any more, so they are freed without a token.
+/// What a shard gave up: flushed databases and huge values. Nobody but their holder knows them any more, so they are
+/// freed without a token.
 pub struct Doomed {
     dbs: Vec<Db>,
+    values: Vec<value::Trash>,
     freed_bytes: i64,
 }
 
+/// Elements of a huge value that are freed together with one segment of a database, as they take about as long.
+const ELEMENTS_PER_SEGMENT: usize = 256;
+
 impl Doomed {
-    /// Frees a few segments; true while some are left.
+    /// Frees a few segments, or as much of a huge value; true while some are left.
     pub fn free_some(&mut self, segments: usize) -> bool {
+        // Huge values left the shard's account when they were deleted.
+        if let Some(trash) = self.values.last_mut() {
+            if !trash.free_some(segments * ELEMENTS_PER_SEGMENT) {
+                self.values.pop();
+            }
+            return !self.values.is_empty() || !self.dbs.is_empty();
+        }
         let before = crate::structures::account::thread_bytes();
         if let Some(db) = self.dbs.last_mut()
             && !db.drain_some(segments)
@@ -82,6 +94,8 @@ pub struct Engine {
     pub trash: Vec<value::Trash>,
     /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
     doomed: Vec<Db>,
+    /// Huge values, freed in slices too.
+    doomed_values: Vec<value::Trash>,
 }
 
 impl Engine {
@@ -95,6 +109,7 @@ impl Engine {
             random: Random::new(random_seed),
             trash: Vec::new(),
             doomed: Vec::new(),
+            doomed_values: Vec::new(),
         }
     }
 
@@ -189,6 +204,7 @@ impl Engine {
         self.board.set_doomed(false);
         Doomed {
             dbs: std::mem::take(&mut self.doomed),
+            values: std::mem::take(&mut self.doomed_values),
             freed_bytes: 0,
         }
     }
