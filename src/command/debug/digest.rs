@@ -16,6 +16,7 @@ use super::super::context::ShardCx;
 use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
 use super::super::{Args, Out};
 use super::{GROUP, PART, unknown};
+use crate::engine::value::set::SetRef;
 use crate::engine::value::{DataType, Kind, Object, Text};
 use crate::structures::entry::EntryRef;
 
@@ -47,8 +48,10 @@ impl Signature {
             }
             // Each type adds its members here when it exists: lists mix them; sets xor them; hashes and sorted sets
             // xor a signature of each pair.
+            DataType::Set => {
+                SetRef::of(entry).for_each(|member| member.with_bytes(|member| self.xor(member)))
+            }
             DataType::List
-            | DataType::Set
             | DataType::SortedSet
             | DataType::Hash
             | DataType::Stream

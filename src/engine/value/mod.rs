@@ -2,6 +2,7 @@
 
 pub mod kind;
 pub mod object;
+pub mod set;
 pub mod text;
 
 pub use kind::{DataType, Encoding, Kind};

@@ -5,12 +5,6 @@
 //!
 //! [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
 
-#![allow(
-    unreachable_code,
-    unused_variables,
-    reason = "until the first collection lands"
-)]
-
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
 
@@ -46,7 +40,10 @@ macro_rules! collections {
     };
 }
 
-collections! {}
+collections! {
+    /// Members of a set.
+    Set(super::set::Members);
+}
 
 /// See the module.
 pub struct Object {
