@@ -14,6 +14,7 @@ pub mod error;
 pub mod generic;
 pub mod introspect;
 pub mod keys;
+pub mod list;
 pub mod options;
 pub mod scan;
 pub mod server;
@@ -23,6 +24,7 @@ pub mod syntax;
 pub mod table;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod transaction;
 
 pub use crate::resp::reply::Out;
 pub use args::Args;

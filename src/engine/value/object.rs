@@ -7,6 +7,7 @@
 
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::quicklist::Quicklist;
 
 /// What every large collection can do, whatever its type.
 pub trait Body {
@@ -41,6 +42,8 @@ macro_rules! collections {
 }
 
 collections! {
+    /// A list of many nodes.
+    List(Quicklist);
     /// Members of a set.
     Set(super::set::Members);
 }
