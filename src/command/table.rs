@@ -18,6 +18,7 @@ static FAMILIES: &[&[&Command]] = &[
     super::bitmap::TABLE,
     super::transaction::TABLE,
     super::list::TABLE,
+    super::set::TABLE,
 ];
 
 /// Every command and subcommand; a command's id is its position in `all`.
