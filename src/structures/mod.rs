@@ -3,5 +3,6 @@
 pub mod account;
 pub mod block;
 pub mod entry;
+pub mod ordered;
 pub mod table;
 pub mod wheel;
