@@ -72,6 +72,7 @@ impl Terminal {
         let engine = |number: usize| {
             let mut engine = Engine::new(DATABASES, SEED, number as u64 + 1);
             engine.effects.set_recording(true);
+            engine.shard = number as u16;
             engine
         };
         let now_ms = 1_700_000_000_000;
@@ -168,7 +169,7 @@ impl Terminal {
             assert_eq!(self.changes(), before, "{} is read-only", command.full_name);
         }
         for engine in &mut self.engines {
-            engine.trash.clear();
+            engine.deferred.settle();
         }
         wire(&out)
     }

@@ -88,9 +88,9 @@ impl Db {
 
     /// Runs a change and charges what it allocated or freed.
     pub(super) fn charged<R>(&mut self, change: impl FnOnce(&mut Db) -> R) -> R {
-        let before = account::thread_bytes();
+        let before = account::charged_bytes();
         let result = change(self);
-        self.board.add_used(account::thread_bytes() - before);
+        self.board.add_used(account::charged_bytes() - before);
         result
     }
 

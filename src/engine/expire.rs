@@ -88,17 +88,23 @@ impl Engine {
             .unix_ms
             .saturating_sub(entry.deadline().unwrap_or(now.unix_ms));
         self.effects.wrote(index, entry.key(), Event::EXPIRED);
+        self.waiters.key_changed(index, entry.key());
         self.board.note_lag(lag_ms);
         self.board.expired.add(1);
         let trash = db.charged(|db| super::value::Trash::from_entry(db.remove(place)));
         self.discard(trash);
     }
 
-    /// Keeps a large value until the token is let go; small ones are freed already.
+    /// Keeps a large value until the token is let go, and a huge one for the background; small ones are freed already.
     pub(super) fn discard(&mut self, trash: Option<super::value::Trash>) {
         if let Some(trash) = trash {
             self.board.add_used(-trash.bytes());
-            self.trash.push(trash);
+            if trash.is_huge() {
+                self.doomed_values.push(trash);
+                self.board.set_doomed(true);
+            } else {
+                self.deferred.trash.push(trash);
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 //! the shard's memory; recording an effect stays with the handler, which knows the event's name.
 
 use super::effect::Event;
+use super::value::object::{entry_bytes, note_entry_bytes};
 use super::value::{
     BLOCK_BYTES_MIN, DataType, EMBSTR_BYTES_MAX, Kind, Object, Text, Trash, is_inline_text,
     overwrite_text, raw_entry, string_entry, unshare_text, writable_text,
@@ -112,7 +113,7 @@ impl<'e> Keyspace<'e> {
     /// Bytes that the entry at a place takes, with its share of the table.
     pub fn memory_bytes(&self, place: Place) -> usize {
         const TABLE_BYTES_PER_KEY: usize = 12;
-        self.entry(place).memory_bytes() + TABLE_BYTES_PER_KEY
+        entry_bytes(self.entry(place)) + TABLE_BYTES_PER_KEY
     }
 
     /// Type and encoding of the entry at a place.
@@ -135,19 +136,71 @@ impl<'e> Keyspace<'e> {
 
     /// Looks up a string that is about to change.
     pub fn find_text(&mut self, key: &Key<'_>) -> Result<Option<Place>, WrongType> {
-        match self.find_write(key) {
-            Some(place) if self.kind(place).data_type() != DataType::String => Err(WrongType),
+        self.find_typed(key, DataType::String)
+    }
+
+    /// Looks up a value of one type for a command that reads it.
+    pub fn read_typed(
+        &mut self,
+        key: &Key<'_>,
+        data_type: DataType,
+    ) -> Result<Option<Place>, WrongType> {
+        let found = self.find_read(key);
+        self.check_type(found, data_type)
+    }
+
+    /// Looks up a value of one type that is about to change.
+    pub fn find_typed(
+        &mut self,
+        key: &Key<'_>,
+        data_type: DataType,
+    ) -> Result<Option<Place>, WrongType> {
+        let found = self.find_write(key);
+        self.check_type(found, data_type)
+    }
+
+    fn check_type(
+        &self,
+        found: Option<Place>,
+        data_type: DataType,
+    ) -> Result<Option<Place>, WrongType> {
+        match found {
+            Some(place) if self.kind(place).data_type() != data_type => Err(WrongType),
             found => Ok(found),
         }
     }
 
-    /// Access to an entry whose value is about to change; what it allocates is charged to the shard.
+    /// Access to an entry whose value is about to change; what it allocates is charged to the shard, and an object
+    /// learns what it takes. Whatever leaves `change` with memory of its own, a reply above all, must have been
+    /// allocated under [`account::apart`], or else the shard would go on paying for it.
+    ///
+    /// [`account::apart`]: crate::structures::account::apart
     pub fn edit<R>(&mut self, place: Place, change: impl FnOnce(&mut Entry<Object>) -> R) -> R {
         let db = self
             .engine
             .db_mut(self.db)
             .expect("a place implies a database");
-        db.charged(|db| change(&mut db.table.edit(place)))
+        db.charged(|db| {
+            let mut entry = db.table.edit(place);
+            let bytes_before = entry_bytes(entry.view()) as i64;
+            let reading = crate::structures::account::charged_bytes();
+            let result = change(&mut entry);
+            let added = crate::structures::account::charged_bytes() - reading;
+            note_entry_bytes(&mut entry, bytes_before + added);
+            result
+        })
+    }
+
+    /// Stores a new entry under a key that a look-up just did not find.
+    pub fn create(&mut self, key: &Key<'_>, make: impl FnOnce() -> Entry<Object>) -> Place {
+        let db = self.engine.db_or_create(self.db, self.now);
+        db.charged(|db| {
+            let reading = crate::structures::account::charged_bytes();
+            let mut entry = make();
+            let added = crate::structures::account::charged_bytes() - reading;
+            note_entry_bytes(&mut entry, added);
+            db.insert(key.hash, entry)
+        })
     }
 
     /// Stores a string under a key, in the encoding that Redis would choose, replacing whatever is there.
@@ -316,7 +369,7 @@ impl<'e> Keyspace<'e> {
         let entry = db.charged(|db| db.remove(place));
         self.engine
             .board
-            .add_used(-(entry.view().memory_bytes() as i64));
+            .add_used(-(entry_bytes(entry.view()) as i64));
         entry
     }
 
@@ -329,7 +382,7 @@ impl<'e> Keyspace<'e> {
             Value::Bytes(bytes) => Entry::bytes(kind, key, bytes, deadline),
             // Shared memory would be charged to both and freed once.
             Value::Block(block) => Entry::block(kind, key, Block::new(block), deadline),
-            Value::Object(object) => match *object {},
+            Value::Object(object) => Entry::object(kind, key, object.duplicate(), deadline),
         }
     }
 
@@ -342,9 +395,7 @@ impl<'e> Keyspace<'e> {
 
     /// Stores an entry that [`Keyspace::take`] or [`Keyspace::duplicate`] handed out, perhaps under another key or in another shard.
     pub fn adopt(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
-        self.engine
-            .board
-            .add_used(entry.view().memory_bytes() as i64);
+        self.engine.board.add_used(entry_bytes(entry.view()) as i64);
         let entry = if entry.view().key() == key.bytes {
             entry
         } else {
@@ -360,6 +411,7 @@ impl<'e> Keyspace<'e> {
     /// Records that a key changed.
     pub fn wrote(&mut self, key: &[u8], event: Event) {
         self.engine.effects.wrote(self.db, key, event);
+        self.engine.waiters.key_changed(self.db, key);
         self.engine.board.dirty.add(1);
     }
 

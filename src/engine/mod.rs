@@ -10,8 +10,10 @@ pub mod effect;
 pub mod expire;
 pub mod keyspace;
 pub mod value;
+pub mod waiting;
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use crate::base::hash::Seed;
 use crate::base::random::Random;
@@ -45,15 +47,27 @@ pub struct Now {
     pub unix_ms: u64,
 }
 
-/// Databases that a flush gave up: nobody but their holder knows them any more, so they are freed without a token.
+/// What a shard gave up: flushed databases and huge values. Nobody but their holder knows them any more, so they are
+/// freed without a token.
 pub struct Doomed {
     dbs: Vec<Db>,
+    values: Vec<value::Trash>,
     freed_bytes: i64,
 }
 
+/// Elements of a huge value that are freed together with one segment of a database, as they take about as long.
+const ELEMENTS_PER_SEGMENT: usize = 256;
+
 impl Doomed {
-    /// Frees a few segments; true while some are left.
+    /// Frees a few segments, or as much of a huge value; true while some are left.
     pub fn free_some(&mut self, segments: usize) -> bool {
+        // Huge values left the shard's account when they were deleted.
+        if let Some(trash) = self.values.last_mut() {
+            if !trash.free_some(segments * ELEMENTS_PER_SEGMENT) {
+                self.values.pop();
+            }
+            return !self.values.is_empty() || !self.dbs.is_empty();
+        }
         let before = crate::structures::account::thread_bytes();
         if let Some(db) = self.dbs.last_mut()
             && !db.drain_some(segments)
@@ -69,6 +83,37 @@ impl Doomed {
     }
 }
 
+/// What whoever holds a shard does after letting its token go, so that nobody waits for it meanwhile.
+#[derive(Default)]
+pub struct Deferred {
+    /// Values too large to be freed under the token.
+    pub trash: Vec<value::Trash>,
+    /// Tasks that can go on.
+    pub wakes: Vec<Waker>,
+}
+
+impl Deferred {
+    /// Whether there is nothing to do.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.trash.is_empty() && self.wakes.is_empty()
+    }
+
+    /// Takes over what another one has.
+    pub fn append(&mut self, other: &mut Deferred) {
+        self.trash.append(&mut other.trash);
+        self.wakes.append(&mut other.wakes);
+    }
+
+    /// Does it. For those who hold no token.
+    pub fn settle(&mut self) {
+        for waker in self.wakes.drain(..) {
+            waker.wake();
+        }
+        self.trash.clear();
+    }
+}
+
 /// All that one shard owns.
 pub struct Engine {
     dbs: Box<[Option<Box<Db>>]>,
@@ -78,10 +123,16 @@ pub struct Engine {
     pub effects: Effects,
     /// For RANDOMKEY, eviction and the like.
     pub random: Random,
-    /// Values too large to be freed while the token is held; the session takes and drops them afterwards.
-    pub trash: Vec<value::Trash>,
+    /// What is to be done once the token is let go.
+    pub deferred: Deferred,
+    /// Who waits for keys of this shard.
+    pub waiters: waiting::Waiters,
+    /// Its number among the shards of the server.
+    pub shard: u16,
     /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
     doomed: Vec<Db>,
+    /// Huge values, freed in slices too.
+    doomed_values: Vec<value::Trash>,
 }
 
 impl Engine {
@@ -93,8 +144,11 @@ impl Engine {
             board: Arc::new(ShardBoard::new(database_count)),
             effects: Effects::default(),
             random: Random::new(random_seed),
-            trash: Vec::new(),
+            deferred: Deferred::default(),
+            waiters: waiting::Waiters::default(),
+            shard: 0,
             doomed: Vec::new(),
+            doomed_values: Vec::new(),
         }
     }
 
@@ -156,6 +210,7 @@ impl Engine {
         }
         self.dbs.swap(first, second);
         for index in [first, second] {
+            self.waiters.database_changed(index);
             match self.dbs[index].as_deref_mut() {
                 Some(db) => db.move_to(index),
                 None => self.board.clear_db(index),
@@ -169,6 +224,7 @@ impl Engine {
             return 0;
         };
         let removed = db.len();
+        self.waiters.database_changed(index);
         // What is drained later must not blank the place of the database that follows.
         db.hide();
         self.board.clear_db(index);
@@ -189,6 +245,7 @@ impl Engine {
         self.board.set_doomed(false);
         Doomed {
             dbs: std::mem::take(&mut self.doomed),
+            values: std::mem::take(&mut self.doomed_values),
             freed_bytes: 0,
         }
     }

@@ -66,6 +66,7 @@ pub async fn serve(stream: Stream, mut session: Session) -> bool {
     if let Some(batch) = batch {
         pool::put(batch);
     }
+    session.end(clock::now());
     session.service().clients.remove(session.connection.id());
     matches!(end, End::Shutdown)
 }
@@ -232,7 +233,7 @@ async fn run_turn(
             Step::SleepUntil(until_ms) => {
                 flush(stream, session, batch).await?;
                 session.connection.shared.set_sleeping(true);
-                sleep_until(stream, session, until_ms).await?;
+                sleep_until(stream, session, batch, until_ms).await?;
                 session.connection.shared.set_sleeping(false);
             }
         }
@@ -250,16 +251,32 @@ async fn run_turn(
     })
 }
 
-/// How often a sleeping connection looks whether its client is still there.
+/// How often a sleeping connection that receives no more looks whether its client is still there.
 const CLOSED_CHECK: Duration = Duration::from_millis(500);
 
 /// Sleeps until a Unix time, or until somebody nudges the connection (the end of a pause or of a blocked request), or
 /// until it is killed or its client is gone.
-async fn sleep_until(stream: &Stream, session: &Session, until_ms: u64) -> Result<(), End> {
+///
+/// Meanwhile it goes on receiving, though not running: so it learns at once when the client goes, and nothing is handed
+/// to one who is not there any more.
+async fn sleep_until(
+    stream: &Stream,
+    session: &Session,
+    batch: &mut Batch,
+    until_ms: u64,
+) -> Result<(), End> {
+    let mut receives = true;
     let shared = &session.connection.shared;
     loop {
+        let mut has_input = false;
         let left = Duration::from_millis(until_ms.saturating_sub(clock::unix_ms()));
-        let mut sleep = Box::pin(tokio::time::sleep(left.min(CLOSED_CHECK)));
+        // A client that may still send is heard when it goes; of another one we have to ask.
+        let nap = if receives {
+            left
+        } else {
+            left.min(CLOSED_CHECK)
+        };
+        let mut sleep = Box::pin(tokio::time::sleep(nap));
         let mut slept = false;
         poll_fn(|cx| {
             shared.waker.register(cx.waker());
@@ -270,20 +287,42 @@ async fn sleep_until(stream: &Stream, session: &Session, until_ms: u64) -> Resul
                 return Poll::Ready(Ok(()));
             }
             slept = sleep.as_mut().poll(cx).is_ready();
-            if slept {
+            has_input = !slept && receives && stream.poll_read_ready(cx).is_ready();
+            if slept || has_input {
                 Poll::Ready(Ok(()))
             } else {
                 Poll::Pending
             }
         })
         .await?;
-        if !slept || left <= CLOSED_CHECK {
+        if has_input {
+            receives = receive(stream, session, batch)?;
+            continue;
+        }
+        if !slept || nap == left {
             return Ok(());
         }
         if stream.is_closed_by_peer() {
             return Err(End::Closed);
         }
     }
+}
+
+/// Reads while requests of the same connection wait; whether there is room for more.
+fn receive(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<bool, End> {
+    let limit = match session.connection.authenticated {
+        true => session.service().config.load().client_query_buffer_limit,
+        // Who may not run anything may not fill the memory either.
+        false => pool::INPUT_BYTES as u64,
+    };
+    read(stream, session, batch)?;
+    let pending = batch.pending().len();
+    session
+        .connection
+        .shared
+        .query_bytes
+        .store(pending, Relaxed);
+    Ok((pending as u64) < limit)
 }
 
 /// Sends the whole output; waits while the client does not take it.
@@ -331,14 +370,8 @@ async fn flush(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<
                 .await?;
                 shared.active_ms.store(clock::unix_ms(), Relaxed);
                 if has_input {
-                    let limit = match session.connection.authenticated {
-                        true => session.service().config.load().client_query_buffer_limit,
-                        // Who may not run anything may not fill the memory either.
-                        false => pool::INPUT_BYTES as u64,
-                    };
-                    let is_open = read(stream, session, batch).is_ok();
-                    shared.query_bytes.store(batch.pending().len(), Relaxed);
-                    receives = is_open && (batch.pending().len() as u64) < limit;
+                    // What the client is to get, it gets, even if it sends nothing more.
+                    receives = receive(stream, session, batch).unwrap_or(false);
                 }
             }
             Err(error) => return Err(error.into()),

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::runtime::Runtimes;
 use crate::engine::{Doomed, Engine};
 use crate::session::service::Service;
+use crate::shard::execute::serve_waiters;
 use crate::telemetry::clock::{self, Ticks};
 
 /// How often shards are looked at while some key has a deadline: far below the lag that is promised.
@@ -123,12 +124,13 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
                     .note_expire_slice(&service.config.load(), now.unix_ms, spent_ns);
             }
             freeing.visit(shard, &mut engine);
-            let trash = std::mem::take(&mut engine.trash);
+            serve_waiters(&mut engine, now);
+            let mut deferred = std::mem::take(&mut engine.deferred);
             service
                 .shards
                 .note_hold_ns(shard as u16, Ticks::now().since_ns(taken));
             drop(engine);
-            drop(trash);
+            deferred.settle();
         }
         more |= freeing.free_some();
         if !more || clock::unix_ms() > started_ms + TICK.as_millis() as u64 {

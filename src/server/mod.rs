@@ -162,7 +162,11 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         k1: rand::random(),
     };
     let engines: Vec<Engine> = (0..shard_count)
-        .map(|_| Engine::new(config.databases as usize, seed, rand::random()))
+        .map(|shard| {
+            let mut engine = Engine::new(config.databases as usize, seed, rand::random());
+            engine.shard = shard as u16;
+            engine
+        })
         .collect();
     let boards = engines
         .iter()

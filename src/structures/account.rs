@@ -36,6 +36,8 @@ thread_local! {
     static CELL: Cell<usize> = const { Cell::new(UNSET) };
     /// This thread's part of the shared cell.
     static SHARED_PART: Cell<i64> = const { Cell::new(0) };
+    /// What was allocated apart so far.
+    static APART: Cell<i64> = const { Cell::new(0) };
 }
 
 /// The bytes that jemalloc sets aside for a request of `size` bytes at its usual alignment.
@@ -73,6 +75,24 @@ pub fn thread_bytes() -> i64 {
         SHARED_CELL => SHARED_PART.get(),
         cell => CELLS[cell].0.load(Ordering::Relaxed),
     }
+}
+
+/// As [`thread_bytes`], without what was allocated [`apart`]: what the code between two readings charged to the
+/// account of whoever reads.
+#[inline]
+#[must_use]
+pub fn charged_bytes() -> i64 {
+    thread_bytes() - APART.get()
+}
+
+/// Runs something whose memory is not to be charged to the account that is being kept around it, such as a reply
+/// that is written while a value changes.
+#[inline]
+pub fn apart<R>(run: impl FnOnce() -> R) -> R {
+    let before = charged_bytes();
+    let result = run();
+    APART.set(APART.get() + charged_bytes() - before);
+    result
 }
 
 /// Bytes in use by the whole process: the sum over all threads, ended ones too.

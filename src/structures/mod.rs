@@ -4,5 +4,7 @@ pub mod account;
 pub mod block;
 pub mod entry;
 pub mod ordered;
+pub mod pack;
+pub mod splice;
 pub mod table;
 pub mod wheel;

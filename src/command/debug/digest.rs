@@ -51,7 +51,12 @@ impl Signature {
             | DataType::Set
             | DataType::SortedSet
             | DataType::Hash
-            | DataType::Stream => {}
+            | DataType::Stream
+            | DataType::Bloom
+            | DataType::Cuckoo
+            | DataType::CountMin
+            | DataType::TopK
+            | DataType::TDigest => {}
         }
         if entry.deadline().is_some() {
             self.xor(b"!!expire!!");
@@ -73,6 +78,12 @@ fn type_number(data_type: DataType) -> u32 {
         DataType::SortedSet => 3,
         DataType::Hash => 4,
         DataType::Stream => 6,
+        // What Redis's modules add counts as one type.
+        DataType::Bloom
+        | DataType::Cuckoo
+        | DataType::CountMin
+        | DataType::TopK
+        | DataType::TDigest => 5,
     }
 }
 

@@ -1,0 +1,123 @@
+//! The data types and their encodings, under the names that clients know.
+//!
+//! A kind says what a value reports to be. How it really lies in memory shows in the entry's form: a small collection
+//! is bytes of its entry, a large one an object.
+
+/// The data types, as TYPE names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are Redis's own")]
+pub enum DataType {
+    String = 0,
+    List = 1,
+    Set = 2,
+    SortedSet = 3,
+    Hash = 4,
+    Stream = 6,
+    Bloom = 7,
+    Cuckoo = 8,
+    CountMin = 9,
+    TopK = 10,
+    TDigest = 11,
+}
+
+impl DataType {
+    /// All types with the name that TYPE and SCAN TYPE use.
+    pub const ALL: [(DataType, &'static str); 11] = [
+        (DataType::String, "string"),
+        (DataType::List, "list"),
+        (DataType::Set, "set"),
+        (DataType::SortedSet, "zset"),
+        (DataType::Hash, "hash"),
+        (DataType::Stream, "stream"),
+        (DataType::Bloom, "MBbloom--"),
+        (DataType::Cuckoo, "MBbloomCF"),
+        (DataType::CountMin, "CMSk-TYPE"),
+        (DataType::TopK, "TopK-TYPE"),
+        (DataType::TDigest, "TDIS-TYPE"),
+    ];
+
+    /// As TYPE answers.
+    pub fn name(self) -> &'static str {
+        Self::ALL
+            .iter()
+            .find(|(kind, _)| *kind == self)
+            .map_or("none", |(_, name)| name)
+    }
+}
+
+/// How a value is laid out, as OBJECT ENCODING names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are Redis's own")]
+pub enum Encoding {
+    Raw = 0,
+    Int = 1,
+    Embstr = 2,
+    Hashtable = 3,
+    Intset = 4,
+    Listpack = 5,
+    Quicklist = 6,
+    Skiplist = 7,
+    Stream = 8,
+    Listpackex = 9,
+}
+
+impl Encoding {
+    const ALL: [(Encoding, &'static str); 10] = [
+        (Encoding::Raw, "raw"),
+        (Encoding::Int, "int"),
+        (Encoding::Embstr, "embstr"),
+        (Encoding::Hashtable, "hashtable"),
+        (Encoding::Intset, "intset"),
+        (Encoding::Listpack, "listpack"),
+        (Encoding::Quicklist, "quicklist"),
+        (Encoding::Skiplist, "skiplist"),
+        (Encoding::Stream, "stream"),
+        (Encoding::Listpackex, "listpackex"),
+    ];
+
+    /// As OBJECT ENCODING answers.
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
+/// Type and encoding in one byte, as an entry's header holds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind(pub u8);
+
+impl Kind {
+    /// Packs both.
+    pub const fn new(data_type: DataType, encoding: Encoding) -> Kind {
+        Kind(((data_type as u8) << 4) | encoding as u8)
+    }
+
+    /// A string held as an integer.
+    pub const INT: Kind = Kind::new(DataType::String, Encoding::Int);
+    /// A short string that was never edited.
+    pub const EMBSTR: Kind = Kind::new(DataType::String, Encoding::Embstr);
+    /// Any other string.
+    pub const RAW: Kind = Kind::new(DataType::String, Encoding::Raw);
+
+    /// The type.
+    pub fn data_type(self) -> DataType {
+        match self.0 >> 4 {
+            0 => DataType::String,
+            1 => DataType::List,
+            2 => DataType::Set,
+            3 => DataType::SortedSet,
+            4 => DataType::Hash,
+            6 => DataType::Stream,
+            7 => DataType::Bloom,
+            8 => DataType::Cuckoo,
+            9 => DataType::CountMin,
+            10 => DataType::TopK,
+            11 => DataType::TDigest,
+            other => unreachable!("no data type {other}"),
+        }
+    }
+
+    /// The encoding.
+    pub fn encoding(self) -> Encoding {
+        Encoding::ALL[usize::from(self.0 & 15)].0
+    }
+}

@@ -1,0 +1,135 @@
+//! Collections that outgrew their entry, and values that are freed after the token is let go.
+//!
+//! An object knows to the byte what the allocator gave for it, because [`Keyspace::edit`] measures every change; so
+//! MEMORY USAGE, RENAME to another shard and deletion cost the same whatever a collection's size.
+//!
+//! [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
+
+#![allow(
+    unreachable_code,
+    unused_variables,
+    reason = "until the first collection lands"
+)]
+
+use crate::structures::account;
+use crate::structures::entry::{Entry, EntryRef, Value};
+
+/// What every large collection can do, whatever its type.
+pub trait Body {
+    /// A copy that shares nothing with it.
+    fn duplicate(&self) -> Self;
+
+    /// Frees a bounded part, some `budget` elements; true while more is left. What is left is no collection any more.
+    fn free_some(&mut self, budget: usize) -> bool;
+}
+
+macro_rules! collections {
+    ($($(#[$doc:meta])* $name:ident($body:ty);)*) => {
+        /// A large collection: one variant a type.
+        pub enum Collection {
+            $($(#[$doc])* $name($body),)*
+        }
+
+        impl Body for Collection {
+            fn duplicate(&self) -> Collection {
+                match *self {
+                    $(Collection::$name(ref body) => Collection::$name(body.duplicate()),)*
+                }
+            }
+
+            fn free_some(&mut self, budget: usize) -> bool {
+                match *self {
+                    $(Collection::$name(ref mut body) => body.free_some(budget),)*
+                }
+            }
+        }
+    };
+}
+
+collections! {}
+
+/// See the module.
+pub struct Object {
+    /// The collection itself.
+    pub body: Collection,
+    /// What it owns beyond its own box, as the allocator counts it.
+    bytes: usize,
+}
+
+impl Object {
+    /// A collection for an entry made inside [`Keyspace::create`] or [`Keyspace::edit`], which count its bytes.
+    ///
+    /// [`Keyspace::create`]: crate::engine::keyspace::Keyspace::create
+    /// [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
+    pub fn boxed(body: Collection) -> Box<Object> {
+        Box::new(Object { body, bytes: 0 })
+    }
+
+    /// A copy, which knows its own bytes.
+    pub fn duplicate(&self) -> Box<Object> {
+        let before = account::thread_bytes();
+        let body = self.body.duplicate();
+        let bytes = usize::try_from(account::thread_bytes() - before).unwrap_or(0);
+        Box::new(Object { body, bytes })
+    }
+}
+
+/// Bytes that the allocator gave for an entry and all that it owns.
+pub fn entry_bytes(entry: EntryRef<'_, Object>) -> usize {
+    let beyond = match entry.value() {
+        Value::Object(object) => object.bytes,
+        _ => 0,
+    };
+    entry.memory_bytes() + beyond
+}
+
+/// Writes down what an object takes, given what its entry takes with all that it owns.
+pub(in crate::engine) fn note_entry_bytes(entry: &mut Entry<Object>, total: i64) {
+    if let Value::Object(_) = entry.view().value() {
+        let own = entry.view().memory_bytes() as i64;
+        if let Some(object) = entry.object_mut() {
+            object.bytes = usize::try_from(total - own).unwrap_or(0);
+        }
+    }
+}
+
+/// A value too large to be freed under the token.
+pub struct Trash {
+    entry: Entry<Object>,
+}
+
+/// Entries with more memory than this are freed after the token is let go.
+const TRASH_BYTES_MIN: usize = 64 * 1024;
+
+/// And with more than this, in slices by the background: whoever let the token go has other clients to serve.
+const DOOMED_BYTES_MIN: usize = 1024 * 1024;
+
+impl Trash {
+    /// Frees a small entry at once, keeps a large one for later.
+    ///
+    /// Blocks are always kept: a reply may share one and free it elsewhere, so that the shard would never see its
+    /// memory come back.
+    pub fn from_entry(entry: Entry<Object>) -> Option<Trash> {
+        let view = entry.view();
+        let keep = matches!(view.value(), Value::Block(_)) || entry_bytes(view) > TRASH_BYTES_MIN;
+        keep.then_some(Trash { entry })
+    }
+
+    /// Bytes that the shard no longer answers for.
+    pub fn bytes(&self) -> i64 {
+        entry_bytes(self.entry.view()) as i64
+    }
+
+    /// Whether freeing it at once would take too long.
+    pub fn is_huge(&self) -> bool {
+        let view = self.entry.view();
+        matches!(view.value(), Value::Object(_)) && entry_bytes(view) > DOOMED_BYTES_MIN
+    }
+
+    /// Frees a bounded part; true while more is left.
+    pub fn free_some(&mut self, budget: usize) -> bool {
+        self.entry
+            .object_mut()
+            .is_some_and(|object| object.body.free_some(budget))
+    }
+}

@@ -1,0 +1,164 @@
+//! Strings as handlers read and write them: integers, bytes in the entry, or a shared block.
+
+use super::{DataType, Kind, Object};
+use crate::structures::block::Block;
+use crate::structures::entry::{Entry, EntryRef, Value};
+
+/// Longest text reported as `embstr`.
+pub const EMBSTR_BYTES_MAX: usize = 44;
+
+/// From this length on a string lives in a shared block, which replies and snapshots hold without copying.
+pub const BLOCK_BYTES_MIN: usize = 16 * 1024;
+
+/// A string value as a handler reads it.
+#[derive(Clone, Copy)]
+pub enum Text<'a> {
+    /// Held as an integer.
+    Integer(i64),
+    /// Held inside the entry.
+    Bytes(&'a [u8]),
+    /// Held in a shared block.
+    Block(&'a Block),
+}
+
+impl<'a> Text<'a> {
+    /// The string in an entry; `None` for a collection.
+    pub fn of(entry: EntryRef<'a, Object>) -> Option<Text<'a>> {
+        Some(match entry.value() {
+            Value::Integer(number) => Text::Integer(number),
+            Value::Bytes(bytes) if Kind(entry.kind()).data_type() == DataType::String => {
+                Text::Bytes(bytes)
+            }
+            Value::Bytes(_) => return None,
+            Value::Block(block) => Text::Block(block),
+            Value::Object(_) => return None,
+        })
+    }
+
+    /// Length of the text.
+    pub fn len(&self) -> usize {
+        match self {
+            Text::Integer(number) => {
+                let digits = number.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 1;
+                digits + usize::from(*number < 0)
+            }
+            Text::Bytes(bytes) => bytes.len(),
+            Text::Block(block) => block.len(),
+        }
+    }
+
+    /// Whether the text is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The integer that the text is in canonical form, if it is one.
+    #[inline]
+    pub fn integer(&self) -> Option<i64> {
+        match self {
+            Text::Integer(number) => Some(*number),
+            Text::Bytes(bytes) => crate::base::number::parse_i64(bytes),
+            Text::Block(_) => None,
+        }
+    }
+
+    /// Hands the text out as bytes.
+    pub fn with_bytes<R>(&self, read: impl FnOnce(&[u8]) -> R) -> R {
+        match self {
+            Text::Integer(number) => read(itoa::Buffer::new().format(*number).as_bytes()),
+            Text::Bytes(bytes) => read(bytes),
+            Text::Block(block) => read(block),
+        }
+    }
+
+    /// The text as owned bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.with_bytes(<[u8]>::to_vec)
+    }
+}
+
+/// A new string entry in the encoding that Redis would choose.
+pub fn string_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Object> {
+    if value.len() <= 20
+        && let Some(number) = crate::base::number::parse_i64(value)
+    {
+        return Entry::integer(Kind::INT.0, key, number, deadline);
+    }
+    if value.len() <= EMBSTR_BYTES_MAX {
+        Entry::bytes(Kind::EMBSTR.0, key, value, deadline)
+    } else {
+        raw_entry(key, value, deadline)
+    }
+}
+
+/// A new string entry that reports `raw` whatever its length.
+pub fn raw_entry(key: &[u8], value: &[u8], deadline: Option<u64>) -> Entry<Object> {
+    if value.len() < BLOCK_BYTES_MIN {
+        Entry::bytes(Kind::RAW.0, key, value, deadline)
+    } else {
+        Entry::block(Kind::RAW.0, key, Block::new(value), deadline)
+    }
+}
+
+/// Whether a value is a string that lies in its entry, so that it can be overwritten where it is.
+#[inline]
+pub fn is_inline_text(entry: EntryRef<'_, Object>) -> bool {
+    Kind(entry.kind()).data_type() == DataType::String
+        && matches!(entry.value(), Value::Integer(_) | Value::Bytes(_))
+}
+
+/// Makes an inline string another one, shorter than a block, in the encoding that Redis would choose.
+#[inline]
+pub fn overwrite_text(entry: &mut Entry<Object>, value: &[u8]) {
+    if value.len() <= 20
+        && let Some(number) = crate::base::number::parse_i64(value)
+    {
+        entry.set_kind(Kind::INT.0);
+        entry.set_integer(number);
+        return;
+    }
+    let kind = if value.len() <= EMBSTR_BYTES_MAX {
+        Kind::EMBSTR
+    } else {
+        Kind::RAW
+    };
+    entry.set_kind(kind.0);
+    entry.set_bytes(value);
+}
+
+/// Gives a string whose block somebody else holds a block of its own; the old handle comes back.
+pub fn unshare_text(entry: &mut Entry<Object>) -> Option<Block> {
+    let block = entry.block_mut().filter(|block| !block.is_unique())?;
+    let copy = Block::new(block);
+    Some(std::mem::replace(block, copy))
+}
+
+/// A string's bytes for writing, at least `len_min` of them: it reports `raw` from now on, and grows with zeros.
+///
+/// Growth is amortized: inside the entry by the steps of the allocator's classes, in a block by doubling.
+pub fn writable_text(entry: &mut Entry<Object>, len_min: usize) -> &mut [u8] {
+    entry.set_kind(Kind::RAW.0);
+    if let Value::Integer(number) = entry.view().value() {
+        entry.set_bytes(itoa::Buffer::new().format(number).as_bytes());
+    }
+    if let Value::Bytes(bytes) = entry.view().value()
+        && bytes.len() < len_min
+    {
+        if len_min < BLOCK_BYTES_MIN {
+            entry.resize_bytes(len_min);
+        } else {
+            let mut block = Block::new(bytes);
+            block.resize(len_min);
+            entry.set_block(block);
+        }
+    }
+    // Two steps, because a borrow that is returned from one arm only is not understood yet by the compiler.
+    if entry.block_mut().is_some() {
+        let block = entry.block_mut().expect("asked above");
+        if block.len() < len_min {
+            block.resize(len_min);
+        }
+        return block.make_mut();
+    }
+    entry.bytes_mut().expect("a string is bytes or a block")
+}
