@@ -15,6 +15,7 @@ pub mod generic;
 pub mod introspect;
 pub mod keys;
 pub mod options;
+pub mod scan;
 pub mod server;
 pub mod string;
 pub mod syntax;

@@ -3,6 +3,8 @@
 pub mod account;
 pub mod block;
 pub mod entry;
+pub mod intset;
+pub mod lzf;
 pub mod ordered;
 pub mod pack;
 pub mod splice;

@@ -74,6 +74,17 @@ impl Object {
     }
 }
 
+/// An entry made outside of any shard's account, of a result that [`Keyspace::adopt`] then charges to whoever gets it.
+/// What else `make` allocates must be gone when it returns.
+///
+/// [`Keyspace::adopt`]: crate::engine::keyspace::Keyspace::adopt
+pub fn detached(make: impl FnOnce() -> Entry<Object>) -> Entry<Object> {
+    let before = account::charged_bytes();
+    let mut entry = make();
+    note_entry_bytes(&mut entry, account::charged_bytes() - before);
+    entry
+}
+
 /// Bytes that the allocator gave for an entry and all that it owns.
 pub fn entry_bytes(entry: EntryRef<'_, Object>) -> usize {
     let beyond = match entry.value() {
