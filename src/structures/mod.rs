@@ -5,6 +5,7 @@ pub mod block;
 pub mod entry;
 pub mod intset;
 pub mod lzf;
+pub mod ordered;
 pub mod pack;
 pub mod quicklist;
 pub mod splice;
