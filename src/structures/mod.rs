@@ -3,5 +3,7 @@
 pub mod account;
 pub mod block;
 pub mod entry;
+pub mod hyperloglog;
+pub mod splice;
 pub mod table;
 pub mod wheel;

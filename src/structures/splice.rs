@@ -1,0 +1,78 @@
+//! A buffer of bytes that grows and shrinks anywhere. Packed structures are written against it, so that
+//! one may lie in a vector of its own or inside an entry. It knows nothing of what the bytes mean.
+
+/// Bytes of which a part can be replaced by a part of another length.
+pub trait Splice {
+    /// All bytes.
+    fn bytes(&self) -> &[u8];
+
+    /// All bytes, for writing over them.
+    fn bytes_mut(&mut self) -> &mut [u8];
+
+    /// Takes `removed` bytes out at `at` and makes room for `inserted` ones there, which it returns.
+    /// They hold anything; the caller writes them all.
+    ///
+    /// # Panics
+    /// If fewer than `removed` bytes follow `at`.
+    fn splice(&mut self, at: usize, removed: usize, inserted: usize) -> &mut [u8];
+}
+
+impl Splice for Vec<u8> {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self
+    }
+
+    fn splice(&mut self, at: usize, removed: usize, inserted: usize) -> &mut [u8] {
+        let len = self.len();
+        let tail = at..len;
+        assert!(removed <= tail.len(), "the removed bytes are there");
+        if inserted > removed {
+            // `resize` at least doubles the capacity, so that many small insertions stay cheap.
+            self.resize(len + (inserted - removed), 0);
+        }
+        if inserted != removed {
+            self.copy_within(at + removed..len, at + inserted);
+        }
+        self.truncate(len - removed + inserted);
+        &mut self[at..at + inserted]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_vector_spliced_holds_what_the_std_splice_gives(
+            start in prop::collection::vec(any::<u8>(), 0..600),
+            changes in prop::collection::vec(
+                (any::<usize>(), any::<usize>(), prop::collection::vec(any::<u8>(), 0..300)),
+                0..20,
+            ),
+        ) {
+            let (mut ours, mut model) = (start.clone(), start);
+            for (at, removed, inserted) in changes {
+                let at = at % (model.len() + 1);
+                let removed = removed % (model.len() - at + 1);
+                Splice::splice(&mut ours, at, removed, inserted.len()).copy_from_slice(&inserted);
+                model.splice(at..at + removed, inserted);
+                prop_assert_eq!(&ours, &model);
+                prop_assert_eq!(Splice::bytes(&ours), &model[..]);
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "the removed bytes are there")]
+    fn removing_more_than_there_is_is_refused() {
+        Splice::splice(&mut vec![1, 2, 3], 2, 2, 0);
+    }
+}
