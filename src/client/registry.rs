@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
+use std::task::Waker;
 
 use atomic_waker::AtomicWaker;
 use dashmap::DashMap;
@@ -33,10 +34,56 @@ pub enum Unblocked {
     WithError,
 }
 
-const RUNNING: u8 = 0;
-const BLOCKED: u8 = 1;
-const UNBLOCKED_AS_LATE: u8 = 2;
-const UNBLOCKED_WITH_ERROR: u8 = 3;
+/// The number of a wait: a connection waits many times, and what ends one wait must not end the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitNumber(u64);
+
+/// Where a connection stands in its wait, see [`Shared::wait_state`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitState {
+    /// It does not wait.
+    Running,
+    /// It waits.
+    Blocked,
+    /// Somebody runs its request again, with a shard in hand.
+    Serving,
+    /// It runs its request again itself.
+    Retrying,
+    /// The reply is there.
+    Served,
+    /// It ended without.
+    Ended(Unblocked),
+}
+
+impl WaitState {
+    fn bits(self) -> u64 {
+        match self {
+            WaitState::Running => 0,
+            WaitState::Blocked => 1,
+            WaitState::Serving => 2,
+            WaitState::Retrying => 3,
+            WaitState::Served => 4,
+            WaitState::Ended(Unblocked::TimedOut) => 5,
+            WaitState::Ended(Unblocked::WithError) => 6,
+        }
+    }
+
+    fn of(bits: u64) -> WaitState {
+        match bits & WAIT_STATE {
+            0 => WaitState::Running,
+            1 => WaitState::Blocked,
+            2 => WaitState::Serving,
+            3 => WaitState::Retrying,
+            4 => WaitState::Served,
+            5 => WaitState::Ended(Unblocked::TimedOut),
+            _ => WaitState::Ended(Unblocked::WithError),
+        }
+    }
+}
+
+/// The bits of the state; the number of the wait stands above them.
+const WAIT_STATE: u64 = 7;
+const WAIT_STATE_BITS: u32 = 3;
 
 /// A connection as others see it.
 pub struct Shared {
@@ -60,6 +107,8 @@ pub struct Shared {
     pub last_command: AtomicU16,
     /// Bytes of unprocessed input.
     pub query_bytes: AtomicUsize,
+    /// Size of the buffer for input, unprocessed or not.
+    pub buffer_bytes: AtomicUsize,
     /// Bytes of unsent output.
     pub output_bytes: AtomicUsize,
     /// Bytes received.
@@ -77,8 +126,10 @@ pub struct Shared {
     labels: Mutex<Option<Box<Labels>>>,
     killed: AtomicBool,
     nudged: AtomicBool,
+    buffer_requested: AtomicBool,
     sleeping: AtomicBool,
-    blocked: AtomicU8,
+    /// Number and state of the latest wait: whoever ends it, or serves it, wins one CAS on this word.
+    wait: AtomicU64,
     /// Wakes the connection's task for a kill, an unpause or a push.
     pub waker: AtomicWaker,
 }
@@ -104,6 +155,7 @@ impl Shared {
             resp: AtomicU8::new(2),
             last_command: AtomicU16::new(u16::MAX),
             query_bytes: AtomicUsize::new(0),
+            buffer_bytes: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
@@ -114,8 +166,9 @@ impl Shared {
             labels: Mutex::new(None),
             killed: AtomicBool::new(false),
             nudged: AtomicBool::new(false),
+            buffer_requested: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
-            blocked: AtomicU8::new(RUNNING),
+            wait: AtomicU64::new(0),
             waker: AtomicWaker::new(),
         }
     }
@@ -124,6 +177,18 @@ impl Shared {
     pub fn kill(&self) {
         self.killed.store(true, Relaxed);
         self.waker.wake();
+    }
+
+    /// Asks an idle connection to give its buffer back.
+    pub fn request_buffer(&self) {
+        self.buffer_requested.store(true, Release);
+        self.waker.wake();
+    }
+
+    /// Whether it was asked to since the last call.
+    pub fn take_buffer_request(&self) -> bool {
+        // A look first: the flag is on a line that others read.
+        self.buffer_requested.load(Acquire) && self.buffer_requested.swap(false, Acquire)
     }
 
     /// Makes a sleeping connection look again at what it waits for. The flag outlives a wake that comes before the
@@ -138,9 +203,42 @@ impl Shared {
         self.nudged.swap(false, Acquire)
     }
 
-    /// The connection waits for something that may not come.
-    pub fn block(&self) {
-        self.blocked.store(BLOCKED, Relaxed);
+    /// As [`Shared::nudge`], for those who have a shard in hand: the waker is for later.
+    pub fn nudge_later(&self) -> Option<Waker> {
+        self.nudged.store(true, Release);
+        self.waker.take()
+    }
+
+    /// The connection begins to wait for something that may not come.
+    pub fn block(&self) -> WaitNumber {
+        let number = (self.wait.load(Relaxed) >> WAIT_STATE_BITS) + 1;
+        self.wait.store(
+            number << WAIT_STATE_BITS | WaitState::Blocked.bits(),
+            Release,
+        );
+        WaitNumber(number)
+    }
+
+    /// Where it stands in its latest wait.
+    pub fn wait_state(&self) -> WaitState {
+        WaitState::of(self.wait.load(Acquire))
+    }
+
+    /// Where it stands in one wait; running, if that is over.
+    pub fn wait_state_of(&self, wait: WaitNumber) -> WaitState {
+        let word = self.wait.load(Acquire);
+        match word >> WAIT_STATE_BITS == wait.0 {
+            true => WaitState::of(word),
+            false => WaitState::Running,
+        }
+    }
+
+    /// Moves one wait from a state to another; false if it was not in that state.
+    pub fn change_wait(&self, wait: WaitNumber, from: WaitState, to: WaitState) -> bool {
+        let number = wait.0 << WAIT_STATE_BITS;
+        self.wait
+            .compare_exchange(number | from.bits(), number | to.bits(), AcqRel, Acquire)
+            .is_ok()
     }
 
     /// Says that its task sleeps, for a blocked request or a pause, or does so no more.
@@ -150,37 +248,59 @@ impl Shared {
 
     /// Whether it waits so, or for the end of a pause.
     pub fn is_blocked(&self) -> bool {
-        self.blocked.load(Relaxed) == BLOCKED || self.sleeping.load(Relaxed)
+        matches!(
+            self.wait_state(),
+            WaitState::Blocked | WaitState::Serving | WaitState::Retrying
+        ) || self.sleeping.load(Relaxed)
     }
 
     /// CLIENT UNBLOCK: ends the wait, unless somebody did so before or there is none; true if this call ended it.
     pub fn unblock(&self, how: Unblocked) -> bool {
-        let to = match how {
-            Unblocked::TimedOut => UNBLOCKED_AS_LATE,
-            Unblocked::WithError => UNBLOCKED_WITH_ERROR,
-        };
-        let is_first = self
-            .blocked
-            .compare_exchange(BLOCKED, to, Relaxed, Relaxed)
-            .is_ok();
+        let is_first = self.end_wait(how);
         if is_first {
             self.nudge();
         }
         is_first
     }
 
-    /// For the connection itself: whether its wait is over, and how; it is, if its time is.
-    pub fn unblocked(&self, is_late: bool) -> Option<Unblocked> {
-        if is_late && self.unblock(Unblocked::TimedOut) {
-            self.take_nudge();
+    fn end_wait(&self, how: Unblocked) -> bool {
+        loop {
+            let word = self.wait.load(Acquire);
+            match WaitState::of(word) {
+                WaitState::Blocked => {
+                    let to = word & !WAIT_STATE | WaitState::Ended(how).bits();
+                    if self
+                        .wait
+                        .compare_exchange(word, to, AcqRel, Acquire)
+                        .is_ok()
+                    {
+                        return true;
+                    }
+                }
+                // Somebody looks whether there is something for it, which takes some µs.
+                WaitState::Serving => std::hint::spin_loop(),
+                _ => return false,
+            }
         }
-        let how = match self.blocked.load(Relaxed) {
-            UNBLOCKED_AS_LATE => Unblocked::TimedOut,
-            UNBLOCKED_WITH_ERROR => Unblocked::WithError,
-            _ => return None,
+    }
+
+    /// For the connection itself: whether its wait ended without what it waited for, and how; it has, if its time is
+    /// over and nobody serves it just now.
+    pub fn unblocked(&self, is_late: bool) -> Option<Unblocked> {
+        if is_late {
+            self.end_wait(Unblocked::TimedOut);
+        }
+        let WaitState::Ended(how) = self.wait_state() else {
+            return None;
         };
-        self.blocked.store(RUNNING, Relaxed);
+        self.end();
         Some(how)
+    }
+
+    /// For the connection itself: it waits no more, however that came.
+    pub fn end(&self) {
+        self.wait
+            .store(self.wait.load(Relaxed) & !WAIT_STATE, Release);
     }
 
     /// Whether the peer is on this machine: the unix socket or a loopback address.

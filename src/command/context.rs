@@ -11,6 +11,7 @@ use crate::client::connection::Connection;
 use crate::config::Config;
 use crate::engine::effect::Event;
 use crate::engine::keyspace::{Keyspace, WrongType};
+use crate::engine::value::DataType;
 use crate::engine::{Engine, Key, Now};
 
 /// The engines that a command runs on, ascending by shard.
@@ -49,7 +50,43 @@ pub struct ShardCx<'a> {
     pub shard: ShardPlace,
     keys: &'a [RoutedKey],
     used_last: usize,
+    may_block: bool,
+    wait: Option<Wait>,
 }
+
+/// What a request waits for that found nothing to answer with.
+#[derive(Clone, Debug)]
+pub struct Wait {
+    /// The request is run again when one of its keys came to hold this type.
+    pub data_type: DataType,
+    /// And when one of its keys went away or changed its type.
+    pub when_gone: bool,
+    /// It needs the shards of all its keys; else it is run with those that are at hand, see [`ShardCx::holds`].
+    pub needs_all: bool,
+    /// Until this Unix time in milliseconds; none: for ever.
+    pub until_ms: Option<u64>,
+    /// The reply when the time is over.
+    pub on_timeout: fn(&mut super::Out),
+    /// Arguments that later runs see instead of what the client sent, by position.
+    pub rewritten: Vec<(usize, Vec<u8>)>,
+}
+
+impl Wait {
+    /// A wait of the usual kind: for a type in any of the keys; the time's end answers null.
+    pub fn new(data_type: DataType, until_ms: Option<u64>) -> Wait {
+        Wait {
+            data_type,
+            when_gone: false,
+            needs_all: false,
+            until_ms,
+            on_timeout: super::Out::null_array,
+            rewritten: Vec::new(),
+        }
+    }
+}
+
+/// The hand of a routed key whose shard is not in hand.
+pub const NOT_IN_HAND: u16 = u16::MAX;
 
 /// Which shard out of how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,7 +117,40 @@ impl<'a> ShardCx<'a> {
             shard,
             keys: args.keys(),
             used_last: 0,
+            may_block: false,
+            wait: None,
         }
+    }
+
+    /// Says that the client can wait.
+    pub fn allow_blocking(&mut self) {
+        self.may_block = true;
+    }
+
+    /// Whether the request may wait. In a transaction or a script it may not, and answers as if its time were over.
+    pub fn may_block(&self) -> bool {
+        self.may_block
+    }
+
+    /// Answers nothing yet: the handler returns, and runs again from its start once it may find something.
+    pub fn wait(&mut self, wait: Wait) {
+        debug_assert!(self.may_block, "asked first");
+        self.wait = Some(wait);
+    }
+
+    /// What the handler asked to wait for.
+    pub fn take_wait(&mut self) -> Option<Wait> {
+        self.wait.take()
+    }
+
+    /// Whether the shard of a key is in hand. It always is but for requests that waited, see [`Wait::needs_all`].
+    pub fn holds(&self, key: &RoutedKey) -> bool {
+        key.hand != NOT_IN_HAND
+    }
+
+    /// Gives the engines back.
+    pub fn into_engines(self) -> Engines<'a> {
+        self.engines
     }
 
     /// The keyspace that owns a key, in the client's database.
@@ -96,7 +166,7 @@ impl<'a> ShardCx<'a> {
             Engines::Many(_) => self
                 .keys
                 .iter()
-                .find(|routed| routed.hash == key.hash)
+                .find(|routed| routed.hash == key.hash && routed.hand != NOT_IN_HAND)
                 .map(|routed| usize::from(routed.hand))
                 .expect("handlers touch declared keys only"),
         };
@@ -278,6 +348,8 @@ pub trait Server: Send + Sync {
     fn unix_us(&self) -> u64;
     /// Debug switches: whether due keys are deleted in the background.
     fn set_active_expire(&self, on: bool);
+    /// Debug switches: whether idle clients keep what they have.
+    fn pause_cron(&self, paused: bool);
     /// A text that the log should carry.
     fn log(&self, line: &str);
     /// Gives memory that the allocator holds but nobody uses back to the system.

@@ -1,10 +1,11 @@
-//! Options that several families share: when a key, or a field, expires.
+//! Options that several families share: when a key, or a field, expires, and how long a request waits.
 //!
 //! Words are read first and values later, because Redis answers a syntax error before it looks at a number, and some
 //! commands look at the key in between.
 
 use super::Args;
 use super::error::CommandError;
+use crate::base::number;
 use crate::engine::Now;
 use crate::engine::keyspace::Deadline;
 
@@ -152,6 +153,42 @@ pub const PERSIST: BareWord = BareWord {
     word: "persist",
     means: Expiry::Persist,
 };
+
+/// A timeout in seconds, whole or not, as the Unix time in milliseconds at which it ends; none when it is 0.
+pub fn blocking_timeout(args: &Args<'_>, at: usize, now: Now) -> Result<Option<u64>, CommandError> {
+    let seconds =
+        number::parse_f64(args.get(at)).ok_or("ERR timeout is not a float or out of range")?;
+    let timeout_ms = (seconds * 1_000.0).ceil();
+    // The cast is exact below 2^63, and what lies above is refused.
+    const MS_MAX: f64 = i64::MAX as f64;
+    if timeout_ms >= MS_MAX {
+        return Err("ERR timeout is out of range".into());
+    }
+    until_ms(timeout_ms as i64, now)
+}
+
+/// A timeout in milliseconds, likewise.
+pub fn blocking_timeout_ms(
+    args: &Args<'_>,
+    at: usize,
+    now: Now,
+) -> Result<Option<u64>, CommandError> {
+    let timeout_ms = args
+        .integer(at)
+        .map_err(|_| "ERR timeout is not an integer or out of range")?;
+    until_ms(timeout_ms, now)
+}
+
+fn until_ms(timeout_ms: i64, now: Now) -> Result<Option<u64>, CommandError> {
+    match timeout_ms {
+        ..0 => Err("ERR timeout is negative".into()),
+        0 => Ok(None),
+        _ => timeout_ms
+            .checked_add(now.unix_ms as i64)
+            .map(|until_ms| Some(until_ms as u64))
+            .ok_or_else(|| "ERR timeout is out of range".into()),
+    }
+}
 
 #[cfg(test)]
 mod tests {

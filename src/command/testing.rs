@@ -72,6 +72,7 @@ impl Terminal {
         let engine = |number: usize| {
             let mut engine = Engine::new(DATABASES, SEED, number as u64 + 1);
             engine.effects.set_recording(true);
+            engine.shard = number as u16;
             engine
         };
         let now_ms = 1_700_000_000_000;
@@ -168,7 +169,7 @@ impl Terminal {
             assert_eq!(self.changes(), before, "{} is read-only", command.full_name);
         }
         for engine in &mut self.engines {
-            engine.trash.clear();
+            engine.deferred.settle();
         }
         wire(&out)
     }
@@ -637,6 +638,7 @@ impl Server for NoServer {
         1_700_000_000_000_000
     }
     fn set_active_expire(&self, _: bool) {}
+    fn pause_cron(&self, _: bool) {}
     fn log(&self, _: &str) {}
     fn purge_memory(&self) {}
     fn allocator_report(&self) -> String {

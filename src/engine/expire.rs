@@ -88,6 +88,7 @@ impl Engine {
             .unix_ms
             .saturating_sub(entry.deadline().unwrap_or(now.unix_ms));
         self.effects.wrote(index, entry.key(), Event::EXPIRED);
+        self.waiters.key_changed(index, entry.key());
         self.board.note_lag(lag_ms);
         self.board.expired.add(1);
         let trash = db.charged(|db| super::value::Trash::from_entry(db.remove(place)));
@@ -102,7 +103,7 @@ impl Engine {
                 self.doomed_values.push(trash);
                 self.board.set_doomed(true);
             } else {
-                self.trash.push(trash);
+                self.deferred.trash.push(trash);
             }
         }
     }

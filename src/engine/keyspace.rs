@@ -411,6 +411,7 @@ impl<'e> Keyspace<'e> {
     /// Records that a key changed.
     pub fn wrote(&mut self, key: &[u8], event: Event) {
         self.engine.effects.wrote(self.db, key, event);
+        self.engine.waiters.key_changed(self.db, key);
         self.engine.board.dirty.add(1);
     }
 

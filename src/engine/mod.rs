@@ -10,8 +10,10 @@ pub mod effect;
 pub mod expire;
 pub mod keyspace;
 pub mod value;
+pub mod waiting;
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use crate::base::hash::Seed;
 use crate::base::random::Random;
@@ -81,6 +83,37 @@ impl Doomed {
     }
 }
 
+/// What whoever holds a shard does after letting its token go, so that nobody waits for it meanwhile.
+#[derive(Default)]
+pub struct Deferred {
+    /// Values too large to be freed under the token.
+    pub trash: Vec<value::Trash>,
+    /// Tasks that can go on.
+    pub wakes: Vec<Waker>,
+}
+
+impl Deferred {
+    /// Whether there is nothing to do.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.trash.is_empty() && self.wakes.is_empty()
+    }
+
+    /// Takes over what another one has.
+    pub fn append(&mut self, other: &mut Deferred) {
+        self.trash.append(&mut other.trash);
+        self.wakes.append(&mut other.wakes);
+    }
+
+    /// Does it. For those who hold no token.
+    pub fn settle(&mut self) {
+        for waker in self.wakes.drain(..) {
+            waker.wake();
+        }
+        self.trash.clear();
+    }
+}
+
 /// All that one shard owns.
 pub struct Engine {
     dbs: Box<[Option<Box<Db>>]>,
@@ -90,8 +123,12 @@ pub struct Engine {
     pub effects: Effects,
     /// For RANDOMKEY, eviction and the like.
     pub random: Random,
-    /// Values too large to be freed while the token is held; the session takes and drops them afterwards.
-    pub trash: Vec<value::Trash>,
+    /// What is to be done once the token is let go.
+    pub deferred: Deferred,
+    /// Who waits for keys of this shard.
+    pub waiters: waiting::Waiters,
+    /// Its number among the shards of the server.
+    pub shard: u16,
     /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
     doomed: Vec<Db>,
     /// Huge values, freed in slices too.
@@ -107,7 +144,9 @@ impl Engine {
             board: Arc::new(ShardBoard::new(database_count)),
             effects: Effects::default(),
             random: Random::new(random_seed),
-            trash: Vec::new(),
+            deferred: Deferred::default(),
+            waiters: waiting::Waiters::default(),
+            shard: 0,
             doomed: Vec::new(),
             doomed_values: Vec::new(),
         }
@@ -171,6 +210,7 @@ impl Engine {
         }
         self.dbs.swap(first, second);
         for index in [first, second] {
+            self.waiters.database_changed(index);
             match self.dbs[index].as_deref_mut() {
                 Some(db) => db.move_to(index),
                 None => self.board.clear_db(index),
@@ -184,6 +224,7 @@ impl Engine {
             return 0;
         };
         let removed = db.len();
+        self.waiters.database_changed(index);
         // What is drained later must not blank the place of the database that follows.
         db.hide();
         self.board.clear_db(index);

@@ -162,7 +162,11 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         k1: rand::random(),
     };
     let engines: Vec<Engine> = (0..shard_count)
-        .map(|_| Engine::new(config.databases as usize, seed, rand::random()))
+        .map(|shard| {
+            let mut engine = Engine::new(config.databases as usize, seed, rand::random());
+            engine.shard = shard as u16;
+            engine
+        })
         .collect();
     let boards = engines
         .iter()
@@ -176,6 +180,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         clients: Registry::new(),
         pause: Pause::default(),
         active_expire: AtomicBool::new(true),
+        cron_paused: AtomicBool::new(false),
         slowlog: Default::default(),
         telemetry,
         server: OnceLock::new(),

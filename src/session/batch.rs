@@ -1,14 +1,14 @@
 //! The requests of one turn, planned: looked up, checked, their keys hashed and their shards named.
 //!
-//! A batch is scratch: it is taken from a pool when a connection has input and given back when it has none, so that
-//! an idle connection keeps no buffers.
+//! A batch is scratch: it is taken from a pool when a connection has input and given back when it was idle for some
+//! time, so that an idle connection keeps no buffers.
 
 use crate::command::args::{Args, RoutedKey};
 use crate::command::context::Gather;
 use crate::command::declaration::{Command, Run};
 use crate::command::keys;
 use crate::command::table::{registry, resolve};
-use crate::engine::value::Trash;
+use crate::engine::Deferred;
 use crate::resp::reply::Out;
 use crate::resp::request::{Request, Requests};
 use crate::shard::route::Router;
@@ -49,14 +49,16 @@ pub struct Batch {
     /// Bytes received; those before `start` are consumed.
     pub input: Vec<u8>,
     start: usize,
+    /// The most that `input` held since the batch was last put aside.
+    pub peak: usize,
     /// The requests in `input`.
     pub requests: Requests,
     /// The same, planned.
     pub plans: Vec<Plan>,
     /// Replies not yet sent.
     pub out: Out,
-    /// Values to be freed when no token is held.
-    pub trash: Vec<Trash>,
+    /// What is to be done when no token is held.
+    pub deferred: Deferred,
     /// The next plan to run.
     pub next: usize,
     /// A command on its way from shard to shard, and the shard it visits next.
@@ -71,8 +73,8 @@ pub struct Parts<'b> {
     pub args: Args<'b>,
     /// Where its reply goes.
     pub out: &'b mut Out,
-    /// Where values go that are freed once no token is held.
-    pub trash: &'b mut Vec<Trash>,
+    /// Where that goes which is done once no token is held.
+    pub deferred: &'b mut Deferred,
     /// The list that [`Route::Several`] is a range of.
     pub shards: &'b [u16],
 }
@@ -103,7 +105,7 @@ impl Batch {
             requests,
             keys,
             out,
-            trash,
+            deferred,
             shards,
             ..
         } = self;
@@ -112,7 +114,7 @@ impl Batch {
         Parts {
             args: Args::new(&input[*start..], &requests.unescaped, spans, keys),
             out,
-            trash,
+            deferred,
             shards,
         }
     }
@@ -139,7 +141,7 @@ impl Batch {
         self.consume(0);
         self.gather = None;
         self.out.clear();
-        self.trash.clear();
+        self.deferred.settle();
     }
 
     /// Forgets all requests and plans, and the bytes they stood in.

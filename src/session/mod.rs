@@ -6,6 +6,7 @@
 
 pub mod admit;
 pub mod batch;
+mod blocked;
 pub mod look;
 pub mod service;
 
@@ -13,22 +14,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::connection::{Connection, ReplyMode};
-use crate::client::registry::Unblocked;
 use crate::command::Out;
-use crate::command::context::{After, Block, ClientView, Engines, Gather, SessionCx, ShardPlace};
-use crate::command::declaration::{Command, Run};
+use crate::command::context::{After, ClientView, Engines, Gather, SessionCx, ShardPlace};
+use crate::command::declaration::{Command, Flags, Run};
 use crate::config::Config;
 use crate::engine::{Engine, Now};
 use crate::resp::reply::Position;
 use crate::resp::request::Parser;
 use crate::shard::Shards;
-use crate::shard::execute::{self, Scene};
+use crate::shard::blocking::Waiter;
+use crate::shard::execute::{self, Outcome, Scene};
 use crate::shard::message::{Message, Parts, Ticket};
 use crate::shard::ownership::Held;
 use crate::shard::ownership::parcel::Parcel;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::{counters, errors};
 use batch::{Batch, Plan, Route};
+use blocked::{Blocked, Going};
 use service::Service;
 
 /// What the connection's task does next.
@@ -74,14 +76,26 @@ pub struct Session {
     /// Whether a request was refused in a way that ends the connection.
     must_close: bool,
     /// What the next request waits for, if it ran already and has no reply yet.
-    blocked: Option<Block>,
+    blocked: Option<Blocked>,
+    /// The wait that the next request is another attempt of.
+    retry: Option<Arc<Waiter>>,
 }
 
 /// How one plan ended.
 enum Ran {
     Yes { failed: bool },
     Queued(Arc<Ticket>),
+    Blocked(Blocked),
     Then(After),
+}
+
+impl Ran {
+    fn of(outcome: Outcome) -> Ran {
+        match outcome {
+            Outcome::Done { failed } => Ran::Yes { failed },
+            Outcome::Blocked(waiter) => Ran::Blocked(Blocked::On(waiter)),
+        }
+    }
 }
 
 impl Session {
@@ -93,6 +107,7 @@ impl Session {
             service,
             must_close: false,
             blocked: None,
+            retry: None,
         }
     }
 
@@ -137,12 +152,16 @@ impl Session {
                 release(&mut held, batch);
                 return Step::SleepUntil(until_ms);
             }
-            if let Some(block) = self.blocked {
-                if !self.unblock(batch, block, now) {
-                    return Step::SleepUntil(block.until_ms.unwrap_or(u64::MAX));
+            if let Some(blocked) = self.blocked.take() {
+                release(&mut held, batch);
+                match self.go_on(batch, blocked, now) {
+                    Going::Answered => {
+                        batch.next += 1;
+                        continue;
+                    }
+                    Going::Waits(until_ms) => return Step::SleepUntil(until_ms),
+                    Going::Again => {}
                 }
-                batch.next += 1;
-                continue;
             }
             let mark = batch.out.position();
             let ran = match plan.route {
@@ -166,7 +185,7 @@ impl Session {
                     return Step::Wait(ticket);
                 }
                 Ran::Yes { failed } => failed,
-                Ran::Then(_) => false,
+                Ran::Then(_) | Ran::Blocked(_) => false,
             };
             let after = Ticks::now();
             let duration_ns = after.since_ns(before);
@@ -195,12 +214,19 @@ impl Session {
                 errors::note(batch.out.since(mark));
             }
             self.note(batch, &plan, command, config, now, duration_ns);
-            if let Ran::Then(After::Block(block)) = ran {
-                // The request stays the next one until it is answered.
-                self.blocked = Some(block);
-                self.connection.shared.block();
-                continue;
-            }
+            // A request that waits stays the next one until it is answered.
+            let ran = match ran {
+                Ran::Then(After::Block(block)) => {
+                    self.connection.shared.block();
+                    self.blocked = Some(Blocked::For(block));
+                    continue;
+                }
+                Ran::Blocked(blocked) => {
+                    self.blocked = Some(blocked);
+                    continue;
+                }
+                ran => ran,
+            };
             self.apply_reply_mode(&mut batch.out, mark);
             batch.next += 1;
             if let Ran::Then(after) = ran {
@@ -213,27 +239,6 @@ impl Session {
         }
         release(&mut held, batch);
         Step::Done
-    }
-
-    /// Answers the request that the connection is blocked in, if its wait is over.
-    #[cold]
-    fn unblock(&mut self, batch: &mut Batch, block: Block, now: Now) -> bool {
-        let is_late = block
-            .until_ms
-            .is_some_and(|until_ms| until_ms <= now.unix_ms);
-        let Some(unblocked) = self.connection.shared.unblocked(is_late) else {
-            return false;
-        };
-        self.blocked = None;
-        let mark = batch.out.position();
-        match unblocked {
-            Unblocked::TimedOut => (block.on_timeout)(&mut batch.out),
-            Unblocked::WithError => batch
-                .out
-                .error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
-        }
-        self.apply_reply_mode(&mut batch.out, mark);
-        true
     }
 
     /// Takes the reply of a message that was waited for; [`Session::run`] goes on behind it.
@@ -257,6 +262,10 @@ impl Session {
                 }
                 (Ok(()), None) => unreachable!("a visit belongs to a command under way"),
             }
+        }
+        if let Some(waiter) = message.blocked.take() {
+            self.blocked = Some(Blocked::On(waiter));
+            return;
         }
         let mark = batch.out.position();
         batch.out.append(&mut message.out);
@@ -309,11 +318,13 @@ impl Session {
                 index: shard,
                 count: shards.len() as u16,
             },
+            blocker: Some(&self.connection.shared),
+            retry: self.retry.as_ref(),
         };
         let batch::Parts { args, out, .. } = batch.parts(plan);
-        let failed = execute::run(command, Engines::One(engine), &mut view, scene, &args, out);
+        let outcome = execute::run(command, Engines::One(engine), &mut view, scene, &args, out);
         self.connection.stamp = view.stamp;
-        Ran::Yes { failed }
+        Ran::of(outcome)
     }
 
     /// All shards of the command at once: tried a few times, then the command travels.
@@ -331,7 +342,7 @@ impl Session {
         let batch::Parts {
             args,
             out,
-            trash,
+            deferred,
             shards: listed,
         } = batch.parts(plan);
         let wanted = match plan.route {
@@ -351,9 +362,15 @@ impl Session {
                 index: wanted[0],
                 count: shards.len() as u16,
             };
-            let scene = Scene { now, config, place };
+            let scene = Scene {
+                now,
+                config,
+                place,
+                blocker: Some(&self.connection.shared),
+                retry: self.retry.as_ref(),
+            };
             let mut hands = all.hands();
-            let failed = {
+            let outcome = {
                 let engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
                 // All entries are fetched at once, so that the shards are held for one cache miss and not for many.
                 for key in args.keys() {
@@ -365,12 +382,13 @@ impl Session {
                 execute::run(command, engines, &mut view, scene, &args, out)
             };
             for (_, engine) in hands.iter() {
-                trash.append(&mut engine.trash);
+                deferred.append(&mut engine.deferred);
             }
             drop(all);
-            trash.clear();
+            deferred.settle();
             self.connection.stamp = view.stamp;
-            return Ran::Yes { failed };
+            self.retry = None;
+            return Ran::of(outcome);
         }
         let wanted = wanted.to_vec();
         self.queue(batch, plan, command, &wanted, shards, config, now)
@@ -401,6 +419,8 @@ impl Session {
             now,
             config,
             place: ShardPlace { index, count },
+            blocker: None,
+            retry: None,
         };
         while next < count && !gather.done {
             let Some(mut held) = shards.take_spinning(next, SPINS) else {
@@ -415,6 +435,8 @@ impl Session {
                     config,
                     out: Out::new(self.connection.protocol),
                     gather: Some(gather),
+                    blocker: None,
+                    retry: None,
                 });
                 shards.submit(message);
                 return Ran::Queued(ticket);
@@ -516,6 +538,11 @@ impl Session {
             config,
             out: Out::new(self.connection.protocol),
             gather: None,
+            blocker: command
+                .flags
+                .has(Flags::BLOCKING)
+                .then_some(&self.connection.shared),
+            retry: self.retry.take(),
         });
         shards.submit(message);
         Ran::Queued(ticket)
@@ -579,11 +606,11 @@ fn is_slow_for_monitor(config: &Config, duration_ns: u64) -> bool {
 #[inline]
 fn release(held: &mut Option<(u16, Held<'_, Engine, Message>)>, batch: &mut Batch) {
     if let Some((_, mut engine)) = held.take() {
-        if engine.trash.is_empty() {
+        if engine.deferred.is_empty() {
             return;
         }
-        batch.trash.append(&mut engine.trash);
+        batch.deferred.append(&mut engine.deferred);
         drop(engine);
-        batch.trash.clear();
+        batch.deferred.settle();
     }
 }

@@ -1,11 +1,15 @@
 //! Running one command with its shards in hand: the same code for a command that runs at once and for one that was
-//! queued.
+//! queued. Afterwards those are served who waited for what it changed.
 
+use std::sync::Arc;
+
+use super::blocking::{self, Waiter};
+use crate::client::registry::Shared;
 use crate::command::context::{ClientView, Engines, Gather, ShardCx, ShardPlace};
-use crate::command::declaration::{Command, Run};
+use crate::command::declaration::{Command, CommandResult, Flags, Run};
 use crate::command::{Args, Out};
 use crate::config::Config;
-use crate::engine::Now;
+use crate::engine::{Engine, Now};
 
 /// All that a command needs besides its shards and arguments.
 #[derive(Clone, Copy)]
@@ -13,12 +17,27 @@ pub struct Scene<'a> {
     /// The moment.
     pub now: Now,
     /// Limits and thresholds.
-    pub config: &'a Config,
+    pub config: &'a Arc<Config>,
     /// The shard in hand, for cursors.
     pub place: ShardPlace,
+    /// Who waits if the command has to; nobody, if it must not.
+    pub blocker: Option<&'a Arc<Shared>>,
+    /// The same request waited already, and is run again by its own connection.
+    pub retry: Option<&'a Arc<Waiter>>,
 }
 
-/// Runs a command; true when it answered with an error.
+/// How a command ended.
+pub enum Outcome {
+    /// It answered.
+    Done {
+        /// With an error.
+        failed: bool,
+    },
+    /// It waits.
+    Blocked(Arc<Waiter>),
+}
+
+/// Runs a command.
 pub fn run(
     command: &'static Command,
     engines: Engines<'_>,
@@ -26,19 +45,60 @@ pub fn run(
     scene: Scene<'_>,
     args: &Args<'_>,
     out: &mut Out,
-) -> bool {
-    let (Run::Keys(handler) | Run::AllShards(handler)) = command.run else {
-        unreachable!("{} does not run with shards in hand", command.full_name)
-    };
-    with_context(command, engines, client, scene, args, |cx| {
-        match handler(cx, args, out) {
-            Ok(()) => false,
-            Err(error) => {
-                out.error(error.text().as_bytes());
-                true
-            }
+) -> Outcome {
+    if command.flags.has(Flags::BLOCKING) {
+        return run_blocking(command, engines, client, scene, args, out);
+    }
+    let mut cx = context(command, engines, client, scene, args);
+    let failed = answer(command, &mut cx, args, out);
+    learn(&mut cx, client);
+    serve(&mut cx.into_engines(), scene.now);
+    Outcome::Done { failed }
+}
+
+/// Runs a command that may have to wait.
+#[cold]
+#[inline(never)]
+fn run_blocking(
+    command: &'static Command,
+    engines: Engines<'_>,
+    client: &mut ClientView,
+    scene: Scene<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+) -> Outcome {
+    let mut cx = context(command, engines, client, scene, args);
+    if scene.blocker.is_some() {
+        cx.allow_blocking();
+    }
+    let failed = answer(command, &mut cx, args, out);
+    learn(&mut cx, client);
+    let wait = cx.take_wait();
+    let mut engines = cx.into_engines();
+    let outcome = match (wait, scene.blocker) {
+        (Some(wait), Some(blocker)) => {
+            let waiter = match scene.retry {
+                Some(waiter) => {
+                    waiter.wait_on(&mut engines);
+                    Arc::clone(waiter)
+                }
+                None => {
+                    let waiter = Waiter::new(blocker, command, args, client, scene, wait, out);
+                    waiter.register(&mut engines);
+                    waiter
+                }
+            };
+            Outcome::Blocked(waiter)
         }
-    })
+        _ => {
+            if let Some(waiter) = scene.retry {
+                waiter.leave(&mut engines);
+            }
+            Outcome::Done { failed }
+        }
+    };
+    serve(&mut engines, scene.now);
+    outcome
 }
 
 /// Runs one visit of a command that goes from shard to shard; the error, if any, ends it.
@@ -49,26 +109,46 @@ pub fn run_part(
     scene: Scene<'_>,
     args: &Args<'_>,
     gather: &mut Gather,
-) -> crate::command::declaration::CommandResult {
+) -> CommandResult {
     let (Run::EachShard(part, _) | Run::Cursor(_, part, _)) = command.run else {
         unreachable!("{} does not go from shard to shard", command.full_name)
     };
-    with_context(command, engines, client, scene, args, |cx| {
-        part(cx, args, gather)
-    })
+    let mut cx = context(command, engines, client, scene, args);
+    let result = part(&mut cx, args, gather);
+    learn(&mut cx, client);
+    serve(&mut cx.into_engines(), scene.now);
+    result
 }
 
-/// Lamport stamps: the shards and the connection agree on the largest before, and the connection knows of all
-/// effects after.
+/// Runs the handler; true when it answered with an error.
 #[inline]
-fn with_context<R>(
+pub(super) fn answer(
     command: &'static Command,
-    mut engines: Engines<'_>,
-    client: &mut ClientView,
-    scene: Scene<'_>,
+    cx: &mut ShardCx<'_>,
     args: &Args<'_>,
-    body: impl FnOnce(&mut ShardCx<'_>) -> R,
-) -> R {
+    out: &mut Out,
+) -> bool {
+    let (Run::Keys(handler) | Run::AllShards(handler)) = command.run else {
+        unreachable!("{} does not run with shards in hand", command.full_name)
+    };
+    match handler(cx, args, out) {
+        Ok(()) => false,
+        Err(error) => {
+            out.error(error.text().as_bytes());
+            true
+        }
+    }
+}
+
+/// A context over engines, which agree with the connection on the largest Lamport stamp that any of them knows.
+#[inline]
+pub(super) fn context<'c>(
+    command: &'static Command,
+    mut engines: Engines<'c>,
+    client: &ClientView,
+    scene: Scene<'c>,
+    args: &Args<'c>,
+) -> ShardCx<'c> {
     match &mut engines {
         Engines::One(engine) => {
             engine.effects.raise(client.stamp);
@@ -88,7 +168,7 @@ fn with_context<R>(
             }
         }
     }
-    let mut cx = ShardCx::new(
+    ShardCx::new(
         engines,
         *client,
         scene.now,
@@ -96,10 +176,30 @@ fn with_context<R>(
         command,
         scene.place,
         args,
-    );
-    let result = body(&mut cx);
+    )
+}
+
+/// The connection knows of all effects after.
+#[inline]
+pub(super) fn learn(cx: &mut ShardCx<'_>, client: &mut ClientView) {
     for hand in 0..cx.engine_count() {
         client.stamp = client.stamp.max(cx.engine(hand).effects.stamp());
     }
-    result
+}
+
+/// Serves those who waited for what changed.
+#[inline]
+fn serve(engines: &mut Engines<'_>, now: Now) {
+    let is_due = match engines {
+        Engines::One(engine) => engine.waiters.has_ready(),
+        Engines::Many(engines) => engines.iter().any(|engine| engine.waiters.has_ready()),
+    };
+    if is_due {
+        blocking::serve(engines, now);
+    }
+}
+
+/// As after a command, for whoever changed a shard otherwise, by expiry above all.
+pub fn serve_waiters(engine: &mut Engine, now: Now) {
+    serve(&mut Engines::One(engine), now);
 }

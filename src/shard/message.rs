@@ -8,17 +8,18 @@ use std::task::{Context, Poll};
 use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
-use super::execute::{self, Scene};
+use super::blocking::Waiter;
+use super::execute::{self, Outcome, Scene};
 use super::ownership;
 use super::ownership::hands::Hands;
 use super::ownership::parcel::Parcel;
+use crate::client::registry::Shared;
 use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, Gather, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Run};
 use crate::command::{Args, Out};
 use crate::config::Config;
-use crate::engine::value::Trash;
-use crate::engine::{Engine, Now};
+use crate::engine::{Deferred, Engine, Now};
 use crate::resp::request::Span;
 use crate::telemetry::clock::Ticks;
 
@@ -53,7 +54,11 @@ pub struct Message {
     keys: Vec<RoutedKey>,
     config: Arc<Config>,
     now: Now,
-    trash: Vec<Trash>,
+    deferred: Deferred,
+    blocker: Option<Arc<Shared>>,
+    retry: Option<Arc<Waiter>>,
+    /// Who leaves the queues of the shards, instead of a command that runs.
+    leaving: Option<Arc<Waiter>>,
     ticket: Option<Arc<Ticket>>,
     /// The client, with its stamp raised once the message ran.
     pub client: ClientView,
@@ -61,6 +66,8 @@ pub struct Message {
     pub out: Out,
     /// Whether the reply is an error.
     pub failed: bool,
+    /// The command waits: there is no reply yet.
+    pub blocked: Option<Arc<Waiter>>,
     /// How long it ran, the wait for its shards left out.
     pub duration_ns: u64,
     /// For commands that go from shard to shard: what they gathered so far, and whether the visit failed.
@@ -87,6 +94,10 @@ pub struct Parts<'a> {
     pub out: Out,
     /// What earlier visits gathered.
     pub gather: Option<Gather>,
+    /// Who waits if the command has to.
+    pub blocker: Option<&'a Arc<Shared>>,
+    /// The wait of which this is another attempt.
+    pub retry: Option<Arc<Waiter>>,
 }
 
 impl Message {
@@ -111,7 +122,11 @@ impl Message {
             keys: parts.args.keys().to_vec(),
             config: Arc::clone(parts.config),
             now: parts.now,
-            trash: Vec::new(),
+            deferred: Deferred::default(),
+            blocker: parts.blocker.map(Arc::clone),
+            retry: parts.retry,
+            leaving: None,
+            blocked: None,
             ticket: Some(Arc::clone(&ticket)),
             client: parts.client,
             out: parts.out,
@@ -120,6 +135,26 @@ impl Message {
             gather: parts.gather.map(|gather| (gather, Ok(()))),
         });
         (message, ticket)
+    }
+
+    /// Takes a waiter out of the queues of one shard; nobody awaits that.
+    pub fn leave(waiter: &Arc<Waiter>, shard: u16, now: Now) -> Box<Parcel<Message>> {
+        let (mut parcel, _) = Message::new(Parts {
+            shards: &[shard],
+            place: ShardPlace::default(),
+            command: waiter.command,
+            args: &Args::new(&[], &[], &[], &[]),
+            client: waiter.client,
+            now,
+            config: &waiter.config,
+            out: Out::default(),
+            gather: None,
+            blocker: None,
+            retry: None,
+        });
+        parcel.leaving = Some(Arc::clone(waiter));
+        parcel.ticket = None;
+        parcel
     }
 }
 
@@ -143,9 +178,16 @@ impl ownership::Message<Engine> for Message {
             now: self.now,
             config: &self.config,
             place: self.place,
+            blocker: self.blocker.as_ref(),
+            retry: self.retry.as_ref(),
         };
         let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
-        {
+        if let Some(waiter) = &self.leaving {
+            for engine in &mut engines {
+                waiter.leave_shard(engine);
+                execute::serve_waiters(engine, self.now);
+            }
+        } else {
             let engines = match engines.as_mut_slice() {
                 [engine] => Engines::One(engine),
                 engines => Engines::Many(engines.iter_mut().map(|engine| &mut **engine).collect()),
@@ -155,17 +197,20 @@ impl ownership::Message<Engine> for Message {
                     *result =
                         execute::run_part(self.command, engines, client, scene, &args, gather);
                 }
-                _ => self.failed = execute::run(self.command, engines, client, scene, &args, out),
+                _ => match execute::run(self.command, engines, client, scene, &args, out) {
+                    Outcome::Done { failed } => self.failed = failed,
+                    Outcome::Blocked(waiter) => self.blocked = Some(waiter),
+                },
             }
         }
         for engine in engines {
-            self.trash.append(&mut engine.trash);
+            self.deferred.append(&mut engine.deferred);
         }
         self.duration_ns += Ticks::now().since_ns(before);
     }
 
     fn finish(mut parcel: Box<Parcel<Self>>) {
-        parcel.trash.clear();
+        parcel.deferred.settle();
         if let Some(ticket) = parcel.ticket.take() {
             *ticket.done.lock() = Some(parcel);
             ticket.waker.wake();

@@ -17,6 +17,7 @@
 
 #![expect(unsafe_code, reason = "a packed layout behind a thin pointer")]
 
+mod splice;
 #[cfg(test)]
 mod tests;
 
@@ -114,6 +115,16 @@ impl Shape {
             key_len,
             value_len,
         }
+    }
+
+    #[inline]
+    fn form(self) -> u8 {
+        self.flags & FORM
+    }
+
+    #[inline]
+    fn has_deadline(self) -> bool {
+        self.flags & DEADLINE != 0
     }
 
     #[inline]
@@ -436,6 +447,24 @@ impl<O> Entry<O> {
     /// Lays the entry out anew, with the same key and the first `kept` bytes of the value. The deadline
     /// stays if there is room for one.
     fn reshape(&mut self, new: Shape, kept: usize) {
+        self.move_value(new, kept, 0, 0);
+    }
+
+    /// As [`Entry::reshape`] for bytes that stay bytes: keeps the first `head` and the last `tail` of
+    /// them, at both ends of the new value. What is new in between is zero.
+    fn reshape_around(&mut self, new: Shape, head: usize, tail: usize) {
+        let old = self.shape();
+        assert!(head + tail <= old.value_len.min(new.value_len));
+        self.move_value(new, head, old.value_len - tail, tail);
+        let gap = new.value_len - tail - head;
+        // SAFETY: between the two parts, which lie within the value. Zeros, because the memory may
+        // never have been written.
+        unsafe { ptr::write_bytes(self.value_ptr().add(head), 0, gap) };
+    }
+
+    /// Lays the entry out anew: the first `head` bytes of the value stay in front, and the `tail`
+    /// bytes at `tail_at` become its last.
+    fn move_value(&mut self, new: Shape, head: usize, tail_at: usize, tail: usize) {
         let old = self.shape();
         debug_assert_eq!(old.key_len, new.key_len);
         let view = self.view();
@@ -443,7 +472,9 @@ impl<O> Entry<O> {
         let (old_layout, new_layout) = (old.layout(), new.layout());
         let from = self.address;
         // SAFETY: both shapes lie within their allocations; where they are the same one, only the
-        // value moves, and the copy allows overlap.
+        // value moves, and the copies allow overlap. Neither part is overwritten before it moves: a
+        // value that begins later leaves its tail first, as that ends up behind the whole old head; one
+        // that begins earlier, its head first, as that ends up before the old tail.
         unsafe {
             let mut to = from;
             if old_layout != new_layout {
@@ -452,7 +483,20 @@ impl<O> Entry<O> {
                 ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), key_end);
             }
             let old_value = from.add(old.value_at()).as_ptr();
-            ptr::copy(old_value, to.add(new.value_at()).as_ptr(), kept);
+            let new_value = to.add(new.value_at()).as_ptr();
+            let move_tail = || {
+                if tail > 0 {
+                    let tail_to = new_value.add(new.value_len - tail);
+                    ptr::copy(old_value.add(tail_at), tail_to, tail);
+                }
+            };
+            if new.value_at() >= old.value_at() {
+                move_tail();
+                ptr::copy(old_value, new_value, head);
+            } else {
+                ptr::copy(old_value, new_value, head);
+                move_tail();
+            }
             if old_layout != new_layout {
                 alloc::dealloc(from.as_ptr(), old_layout);
                 self.address = to;

@@ -8,7 +8,7 @@ use crate::command::connection::DEFAULT_USER;
 use crate::command::context::{After, SessionCx};
 use crate::command::declaration::{Command, CommandResult};
 use crate::command::error::CommandError;
-use crate::command::generic::wait::deadline_ms;
+use crate::command::options::blocking_timeout_ms;
 use crate::command::{Args, Out};
 
 /// `CLIENT KILL <ip:port | <[ID client-id] | [TYPE …] | [USER username] | [ADDR ip:port] | …>>`
@@ -164,7 +164,7 @@ fn pause(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     if args.len() == 4 && !writes_only && !args.is(3, "all") {
         return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into());
     }
-    if let Some(until_ms) = deadline_ms(cx, args, 2)? {
+    if let Some(until_ms) = blocking_timeout_ms(args, 2, cx.now)? {
         cx.server.pause(until_ms, writes_only);
     }
     out.ok();

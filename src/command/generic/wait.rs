@@ -5,7 +5,7 @@
 
 use crate::command::context::{After, Block, SessionCx};
 use crate::command::declaration::{Categories, Command, CommandResult, Flags, Group};
-use crate::command::error::CommandError;
+use crate::command::options::blocking_timeout_ms;
 use crate::command::{Args, Out};
 
 const TIPS: &[&str] = &["request_policy:all_shards", "response_policy:agg_min"];
@@ -24,7 +24,7 @@ pub(super) static WAIT: Command = Command::new("wait", Group::Generic, 3)
 
 fn wait(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let wanted = args.integer(1)?;
-    let until_ms = deadline_ms(cx, args, 2)?;
+    let until_ms = blocking_timeout_ms(args, 2, cx.now)?;
     if wanted <= 0 {
         out.integer(0);
     } else {
@@ -57,7 +57,7 @@ fn wait_aof(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     if replicas < 0 {
         return Err("ERR value is out of range, must be positive".into());
     }
-    let until_ms = deadline_ms(cx, args, 3)?;
+    let until_ms = blocking_timeout_ms(args, 3, cx.now)?;
     if local == 1 {
         return Err(
             "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.".into(),
@@ -79,23 +79,4 @@ fn reply_none(out: &mut Out) {
     out.array(2);
     out.integer(0);
     out.integer(0);
-}
-
-/// A timeout in milliseconds as the Unix time at which it ends; none when it is 0.
-pub(in crate::command) fn deadline_ms(
-    cx: &SessionCx<'_>,
-    args: &Args<'_>,
-    at: usize,
-) -> Result<Option<u64>, CommandError> {
-    let timeout_ms = args
-        .integer(at)
-        .map_err(|_| "ERR timeout is not an integer or out of range")?;
-    match timeout_ms {
-        ..0 => Err("ERR timeout is negative".into()),
-        0 => Ok(None),
-        _ => timeout_ms
-            .checked_add(cx.now.unix_ms as i64)
-            .map(|until_ms| Some(until_ms as u64))
-            .ok_or_else(|| "ERR timeout is out of range".into()),
-    }
 }

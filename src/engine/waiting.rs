@@ -1,0 +1,199 @@
+//! Who waits for a key of this shard, first come first served.
+//!
+//! Every change to a key that somebody waits for makes the key ready; whoever has the shard in hand serves the waiters
+//! once its command is over. What a waiter is, and how it is served, is the affair of the layer above.
+//!
+//! Invariants: no queue is empty; a waiter stands in the queue of a key once; nobody waits, no memory.
+
+use std::any::Any;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::value::DataType;
+
+/// Somebody who waits.
+pub trait Waiter: Send + Sync {
+    /// A number that no other waiter ever has.
+    fn id(&self) -> u64;
+
+    /// Whether it still waits; who does not is dropped from the queues.
+    fn is_waiting(&self) -> bool;
+
+    /// For the layer that made it.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+/// What makes a key worth a look for a waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interest {
+    /// The key holds this type.
+    pub data_type: DataType,
+    /// Or it is gone, or holds another type.
+    pub when_gone: bool,
+}
+
+/// One place in a queue.
+#[derive(Clone)]
+pub struct Waiting {
+    /// Who.
+    pub waiter: Arc<dyn Waiter>,
+    /// For what.
+    pub interest: Interest,
+}
+
+/// A database and a key in it.
+pub type Place = (usize, Box<[u8]>);
+
+/// See the module.
+#[derive(Default)]
+pub struct Waiters {
+    queues: HashMap<Place, VecDeque<Waiting>>,
+    ready: Vec<Place>,
+}
+
+impl Waiters {
+    /// Whether nobody waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// Puts a waiter at the end of a key's queue, unless it stands there already.
+    pub fn add(&mut self, db: usize, key: &[u8], waiting: Waiting) {
+        let queue = self.queues.entry((db, key.into())).or_default();
+        let id = waiting.waiter.id();
+        if queue.iter().all(|other| other.waiter.id() != id) {
+            queue.push_back(waiting);
+        }
+    }
+
+    /// Takes a waiter out of a key's queue; true if it stood there.
+    pub fn remove(&mut self, db: usize, key: &[u8], id: u64) -> bool {
+        // The standard map wants a key of the type it holds.
+        let place: Place = (db, key.into());
+        let Some(queue) = self.queues.get_mut(&place) else {
+            return false;
+        };
+        let before = queue.len();
+        queue.retain(|waiting| waiting.waiter.id() != id);
+        let found = queue.len() < before;
+        if queue.is_empty() {
+            self.queues.remove(&place);
+            if self.queues.is_empty() {
+                self.queues = HashMap::new();
+            }
+        }
+        found
+    }
+
+    /// The `index`th waiter of a key.
+    pub fn nth(&self, place: &Place, index: usize) -> Option<&Waiting> {
+        self.queues.get(place)?.get(index)
+    }
+
+    /// A key changed: those who wait for it are to be looked at.
+    #[inline]
+    pub fn key_changed(&mut self, db: usize, key: &[u8]) {
+        if !self.queues.is_empty() {
+            self.note(db, key);
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, db: usize, key: &[u8]) {
+        let place: Place = (db, key.into());
+        if self.queues.contains_key(&place) && !self.ready.contains(&place) {
+            self.ready.push(place);
+        }
+    }
+
+    /// A whole database changed (FLUSHDB, SWAPDB).
+    pub fn database_changed(&mut self, db: usize) {
+        for place in self.queues.keys() {
+            if place.0 == db && !self.ready.contains(place) {
+                self.ready.push(place.clone());
+            }
+        }
+    }
+
+    /// Whether some key is to be looked at.
+    #[inline]
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The keys to look at, in the order in which they became so.
+    pub fn take_ready(&mut self) -> Vec<Place> {
+        std::mem::take(&mut self.ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Numbered(u64);
+
+    impl Waiter for Numbered {
+        fn id(&self) -> u64 {
+            self.0
+        }
+
+        fn is_waiting(&self) -> bool {
+            true
+        }
+
+        fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+            self
+        }
+    }
+
+    fn waiting(id: u64) -> Waiting {
+        Waiting {
+            waiter: Arc::new(Numbered(id)),
+            interest: Interest {
+                data_type: DataType::List,
+                when_gone: false,
+            },
+        }
+    }
+
+    #[test]
+    fn a_key_becomes_ready_once_and_only_when_somebody_waits_for_it() {
+        let mut waiters = Waiters::default();
+        waiters.key_changed(0, b"a");
+        assert!(!waiters.has_ready(), "nobody waits");
+        waiters.add(0, b"a", waiting(1));
+        waiters.add(1, b"b", waiting(1));
+        waiters.key_changed(0, b"b");
+        assert!(!waiters.has_ready(), "another database");
+        waiters.key_changed(1, b"b");
+        waiters.key_changed(0, b"a");
+        waiters.key_changed(1, b"b");
+        let ready: Vec<Place> = waiters.take_ready();
+        assert_eq!(ready, [(1, b"b"[..].into()), (0, b"a"[..].into())]);
+        assert!(!waiters.has_ready());
+        waiters.database_changed(1);
+        assert_eq!(waiters.take_ready().len(), 1);
+    }
+
+    #[test]
+    fn waiters_stand_in_the_order_in_which_they_came_and_once() {
+        let mut waiters = Waiters::default();
+        for id in [3, 1, 2, 1] {
+            waiters.add(0, b"k", waiting(id));
+        }
+        let place: Place = (0, b"k"[..].into());
+        let order = |waiters: &Waiters| -> Vec<u64> {
+            (0..)
+                .map_while(|index| waiters.nth(&place, index))
+                .map(|waiting| waiting.waiter.id())
+                .collect()
+        };
+        assert_eq!(order(&waiters), [3, 1, 2]);
+        assert!(waiters.remove(0, b"k", 1) && !waiters.remove(0, b"k", 1));
+        assert_eq!(order(&waiters), [3, 2]);
+        assert!(waiters.remove(0, b"k", 3) && waiters.remove(0, b"k", 2));
+        assert!(waiters.is_empty());
+    }
+}

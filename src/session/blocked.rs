@@ -1,0 +1,110 @@
+//! A request that ran and has no reply yet: what it waits for, and how it goes on.
+
+use std::sync::Arc;
+
+use super::Session;
+use super::batch::Batch;
+use crate::client::registry::{Unblocked, WaitState};
+use crate::command::context::Block;
+use crate::engine::Now;
+use crate::shard::blocking::Waiter;
+use crate::shard::message::Message;
+use crate::telemetry::errors;
+
+/// What a connection waits for.
+pub(super) enum Blocked {
+    /// For its time to end, or CLIENT UNBLOCK.
+    For(Block),
+    /// For a key as well.
+    On(Arc<Waiter>),
+}
+
+/// How it goes on.
+pub(super) enum Going {
+    /// The reply is written.
+    Answered,
+    /// Not before this Unix time in milliseconds, or a nudge.
+    Waits(u64),
+    /// The request is to be run again.
+    Again,
+}
+
+/// How soon to look again at a wait that ended by its time while somebody was about to serve it.
+const SOON_MS: u64 = 1;
+
+impl Session {
+    /// Goes on with the request that the connection is blocked in, as far as that is possible.
+    #[cold]
+    pub(super) fn go_on(&mut self, batch: &mut Batch, blocked: Blocked, now: Now) -> Going {
+        let (until_ms, on_timeout) = match &blocked {
+            Blocked::For(block) => (block.until_ms, block.on_timeout),
+            Blocked::On(waiter) => (waiter.wait().until_ms, waiter.wait().on_timeout),
+        };
+        let mark = batch.out.position();
+        if let Blocked::On(waiter) = &blocked {
+            match waiter.state() {
+                WaitState::Retrying => {
+                    self.retry = Some(Arc::clone(waiter));
+                    return Going::Again;
+                }
+                WaitState::Served => {
+                    self.connection.shared.end();
+                    if let Some(mut served) = waiter.take_reply() {
+                        batch.out.append(&mut served.out);
+                        self.connection.stamp = self.connection.stamp.max(served.stamp);
+                        if served.failed {
+                            errors::note(batch.out.since(mark));
+                        }
+                    }
+                    // Whoever served it had some of its shards in hand only.
+                    if waiter.shards().len() > 1 {
+                        self.leave_queues(waiter, now);
+                    }
+                    self.apply_reply_mode(&mut batch.out, mark);
+                    return Going::Answered;
+                }
+                _ => {}
+            }
+        }
+        let is_late = until_ms.is_some_and(|until_ms| until_ms <= now.unix_ms);
+        let Some(unblocked) = self.connection.shared.unblocked(is_late) else {
+            self.blocked = Some(blocked);
+            return Going::Waits(match is_late {
+                true => now.unix_ms + SOON_MS,
+                false => until_ms.unwrap_or(u64::MAX),
+            });
+        };
+        if let Blocked::On(waiter) = &blocked {
+            self.leave_queues(waiter, now);
+        }
+        match unblocked {
+            Unblocked::TimedOut => on_timeout(&mut batch.out),
+            Unblocked::WithError => batch
+                .out
+                .error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+        }
+        self.apply_reply_mode(&mut batch.out, mark);
+        Going::Answered
+    }
+
+    /// The connection ends: nobody may serve it any more, and those behind it in the queues move up.
+    pub fn end(&mut self, now: Now) {
+        let waiting = match self.blocked.take() {
+            Some(Blocked::On(waiter)) => Some(waiter),
+            _ => self.retry.take(),
+        };
+        if let Some(waiter) = waiting {
+            self.connection.shared.unblock(Unblocked::TimedOut);
+            self.connection.shared.end();
+            self.leave_queues(&waiter, now);
+        }
+    }
+
+    fn leave_queues(&self, waiter: &Arc<Waiter>, now: Now) {
+        for shard in waiter.shards() {
+            self.service
+                .shards
+                .submit(Message::leave(waiter, shard, now));
+        }
+    }
+}

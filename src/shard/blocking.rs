@@ -1,0 +1,374 @@
+//! Requests that wait for a key: BLPOP, XREAD BLOCK and the like.
+//!
+//! A handler that finds nothing asks to wait. While its shards are still in hand, the request is put in the queues of
+//! its keys. Whoever changes such a key serves the queue as soon as its own command is over, before it lets the shard
+//! go: it runs the waiting request again, with the keys whose shards it has, and hands the reply to the connection.
+//! A request that needs more shards than are at hand ([`Wait::needs_all`]) is run again by its own connection, and
+//! meanwhile holds its place: those behind it in the queue wait for it.
+//!
+//! Serving, the end of the time, CLIENT UNBLOCK and a disconnect race on one word of the connection
+//! ([`Shared::change_wait`]), with one winner.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::execute::{self, Scene};
+use crate::client::registry::{Shared, WaitNumber, WaitState};
+use crate::command::args::RoutedKey;
+use crate::command::context::{ClientView, Engines, NOT_IN_HAND, ShardPlace, Wait};
+use crate::command::declaration::Command;
+use crate::command::{Args, Out};
+use crate::config::Config;
+use crate::engine::value::Kind;
+use crate::engine::waiting::{self, Interest, Place, Waiting};
+use crate::engine::{Engine, Key, Now};
+use crate::resp::request::Span;
+
+/// How many waiters there were so far.
+static WAITERS: AtomicU64 = AtomicU64::new(0);
+
+/// A request that waits.
+pub struct Waiter {
+    id: u64,
+    connection: Arc<Shared>,
+    number: WaitNumber,
+    pub(super) command: &'static Command,
+    data: Vec<u8>,
+    spans: Vec<Span>,
+    keys: Vec<RoutedKey>,
+    pub(super) client: ClientView,
+    pub(super) config: Arc<Config>,
+    place: ShardPlace,
+    wait: Wait,
+    reply: Mutex<Option<Served>>,
+    protocol: crate::resp::reply::Protocol,
+}
+
+/// The reply of a request that waited.
+pub struct Served {
+    /// The reply itself.
+    pub out: Out,
+    /// Stamp of the last effect that it knows of.
+    pub stamp: u64,
+    /// Whether it is an error.
+    pub failed: bool,
+}
+
+/// What came of an attempt to serve.
+enum Attempt {
+    /// It has its reply, or waits no more.
+    Over,
+    /// There is nothing for it.
+    NotYet,
+    /// Its connection tries itself; nobody behind it may be served before.
+    Elsewhere,
+}
+
+impl waiting::Waiter for Waiter {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn is_waiting(&self) -> bool {
+        matches!(
+            self.state(),
+            WaitState::Blocked | WaitState::Serving | WaitState::Retrying
+        )
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+impl Waiter {
+    /// A request that begins to wait, with a copy of its arguments.
+    pub(super) fn new(
+        connection: &Arc<Shared>,
+        command: &'static Command,
+        args: &Args<'_>,
+        client: &ClientView,
+        scene: Scene<'_>,
+        wait: Wait,
+        out: &Out,
+    ) -> Arc<Waiter> {
+        let mut data = Vec::new();
+        let mut spans = Vec::with_capacity(args.len());
+        for (at, argument) in args.from(0).enumerate() {
+            let rewritten = wait.rewritten.iter().find(|(index, _)| *index == at);
+            let argument = rewritten.map_or(argument, |(_, bytes)| bytes);
+            spans.push(Span {
+                start: data.len() as u32,
+                len: argument.len() as u32,
+            });
+            data.extend_from_slice(argument);
+        }
+        Arc::new(Waiter {
+            id: WAITERS.fetch_add(1, Relaxed),
+            connection: Arc::clone(connection),
+            number: connection.block(),
+            command,
+            data,
+            spans,
+            keys: args.keys().to_vec(),
+            client: *client,
+            config: Arc::clone(scene.config),
+            place: scene.place,
+            wait,
+            reply: Mutex::new(None),
+            protocol: out.protocol(),
+        })
+    }
+
+    /// What ends the wait besides a reply.
+    pub fn wait(&self) -> &Wait {
+        &self.wait
+    }
+
+    /// Where the wait stands.
+    pub fn state(&self) -> WaitState {
+        self.connection.wait_state_of(self.number)
+    }
+
+    /// The reply, once.
+    pub fn take_reply(&self) -> Option<Served> {
+        self.reply.lock().take()
+    }
+
+    /// The shards in whose queues it may stand.
+    pub fn shards(&self) -> Vec<u16> {
+        let mut shards: Vec<u16> = self.keys.iter().map(|key| key.shard).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+
+    fn key(&self, routed: &RoutedKey) -> &[u8] {
+        self.spans[routed.argument as usize].bytes(&self.data, &[])
+    }
+
+    /// Stands in line for all its keys. All shards are in hand.
+    pub(super) fn register(self: &Arc<Self>, engines: &mut Engines<'_>) {
+        let interest = Interest {
+            data_type: self.wait.data_type,
+            when_gone: self.wait.when_gone,
+        };
+        for routed in &self.keys {
+            if let Some(engine) = engine_of(engines, routed.shard) {
+                let waiter: Arc<dyn waiting::Waiter> = Arc::clone(self) as _;
+                let waiting = Waiting { waiter, interest };
+                engine
+                    .waiters
+                    .add(self.client.db, self.key(routed), waiting);
+            }
+        }
+    }
+
+    /// Its own connection ran it again, and there was nothing after all: it goes on waiting where it stands.
+    pub(super) fn wait_on(&self, engines: &mut Engines<'_>) {
+        self.connection
+            .change_wait(self.number, WaitState::Retrying, WaitState::Blocked);
+        // Those behind it were held up.
+        for routed in &self.keys {
+            if let Some(engine) = engine_of(engines, routed.shard) {
+                engine.waiters.key_changed(self.client.db, self.key(routed));
+            }
+        }
+    }
+
+    /// Leaves the queues of those keys whose shards are in hand.
+    pub(super) fn leave(&self, engines: &mut Engines<'_>) {
+        for routed in &self.keys {
+            if let Some(engine) = engine_of(engines, routed.shard) {
+                self.leave_queue(engine, routed);
+            }
+        }
+    }
+
+    /// Leaves the queues of one shard.
+    pub(super) fn leave_shard(&self, engine: &mut Engine) {
+        for routed in &self.keys {
+            if routed.shard == engine.shard {
+                self.leave_queue(engine, routed);
+            }
+        }
+    }
+
+    fn leave_queue(&self, engine: &mut Engine, routed: &RoutedKey) {
+        let (db, key) = (self.client.db, self.key(routed));
+        if engine.waiters.remove(db, key, self.id) {
+            // Those behind it may have been held up by it.
+            engine.waiters.key_changed(db, key);
+        }
+    }
+
+    /// Runs the request again with the engines in hand.
+    fn serve(self: &Arc<Self>, engines: &mut Engines<'_>, now: Now) -> Attempt {
+        if self.state() == WaitState::Retrying {
+            return Attempt::Elsewhere;
+        }
+        let mut keys = self.keys.clone();
+        for key in &mut keys {
+            key.hand = hand_of(engines, key.shard);
+        }
+        let lacks_some = keys.iter().any(|key| key.hand == NOT_IN_HAND);
+        let is_mine = |to| {
+            self.connection
+                .change_wait(self.number, WaitState::Blocked, to)
+        };
+        if self.wait.needs_all && lacks_some {
+            if !is_mine(WaitState::Retrying) {
+                return Attempt::Over;
+            }
+            self.wake(engines);
+            return Attempt::Elsewhere;
+        }
+        if !is_mine(WaitState::Serving) {
+            return Attempt::Over;
+        }
+        let args = Args::new(&self.data, &[], &self.spans, &keys);
+        let mut out = Out::new(self.protocol);
+        let mut client = self.client;
+        let scene = Scene {
+            now,
+            config: &self.config,
+            place: self.place,
+            blocker: None,
+            retry: None,
+        };
+        let (failed, is_answered) = {
+            let mut cx = execute::context(self.command, reborrow(engines), &client, scene, &args);
+            cx.allow_blocking();
+            let failed = execute::answer(self.command, &mut cx, &args, &mut out);
+            execute::learn(&mut cx, &mut client);
+            (failed, cx.take_wait().is_none())
+        };
+        if !is_answered {
+            self.connection
+                .change_wait(self.number, WaitState::Serving, WaitState::Blocked);
+            return Attempt::NotYet;
+        }
+        *self.reply.lock() = Some(Served {
+            out,
+            stamp: client.stamp,
+            failed,
+        });
+        self.connection
+            .change_wait(self.number, WaitState::Serving, WaitState::Served);
+        self.wake(engines);
+        Attempt::Over
+    }
+
+    /// Wakes its connection, as soon as the shards are let go.
+    fn wake(&self, engines: &mut Engines<'_>) {
+        let first = match engines {
+            Engines::One(engine) => Some(&mut **engine),
+            Engines::Many(engines) => engines.first_mut().map(|engine| &mut **engine),
+        };
+        if let (Some(engine), Some(waker)) = (first, self.connection.nudge_later()) {
+            engine.deferred.wakes.push(waker);
+        }
+    }
+}
+
+/// Serves all who wait for keys that changed in these shards, and those who wait for what they change in turn.
+#[cold]
+#[inline(never)]
+pub(super) fn serve(engines: &mut Engines<'_>, now: Now) {
+    let count = match engines {
+        Engines::One(_) => 1,
+        Engines::Many(engines) => engines.len(),
+    };
+    loop {
+        let mut any = false;
+        for hand in 0..count {
+            let ready = engine_at(engines, hand).waiters.take_ready();
+            any |= !ready.is_empty();
+            for place in ready {
+                serve_key(engines, hand, &place, now);
+            }
+        }
+        if !any {
+            return;
+        }
+    }
+}
+
+fn serve_key(engines: &mut Engines<'_>, hand: usize, place: &Place, now: Now) {
+    let mut index = 0;
+    loop {
+        let engine = engine_at(engines, hand);
+        let Some(waiting) = engine.waiters.nth(place, index).cloned() else {
+            return;
+        };
+        let id = waiting.waiter.id();
+        if !waiting.waiter.is_waiting() {
+            engine.waiters.remove(place.0, &place.1, id);
+            continue;
+        }
+        if !is_worth_a_look(engine, place, waiting.interest, now) {
+            index += 1;
+            continue;
+        }
+        let Ok(waiter) = waiting.waiter.into_any().downcast::<Waiter>() else {
+            unreachable!("only this module makes waiters")
+        };
+        match waiter.serve(engines, now) {
+            Attempt::Over => {
+                waiter.leave(engines);
+                engine_at(engines, hand)
+                    .waiters
+                    .remove(place.0, &place.1, id);
+            }
+            Attempt::NotYet => index += 1,
+            Attempt::Elsewhere => return,
+        }
+    }
+}
+
+/// Whether a key holds what somebody waits for.
+fn is_worth_a_look(engine: &mut Engine, place: &Place, interest: Interest, now: Now) -> bool {
+    let key = Key::new(&place.1, engine.seed());
+    let mut keyspace = engine.keyspace(place.0, now).untouched();
+    match keyspace.find_write(&key) {
+        Some(found) => {
+            let kind: Kind = keyspace.kind(found);
+            kind.data_type() == interest.data_type || interest.when_gone
+        }
+        None => interest.when_gone,
+    }
+}
+
+fn engine_at<'e>(engines: &'e mut Engines<'_>, hand: usize) -> &'e mut Engine {
+    match engines {
+        Engines::One(engine) => engine,
+        Engines::Many(engines) => engines[hand],
+    }
+}
+
+fn reborrow<'e>(engines: &'e mut Engines<'_>) -> Engines<'e> {
+    match engines {
+        Engines::One(engine) => Engines::One(engine),
+        Engines::Many(engines) => {
+            Engines::Many(engines.iter_mut().map(|engine| &mut **engine).collect())
+        }
+    }
+}
+
+fn hand_of(engines: &Engines<'_>, shard: u16) -> u16 {
+    let hand = match engines {
+        Engines::One(engine) => (engine.shard == shard).then_some(0),
+        Engines::Many(engines) => engines.iter().position(|engine| engine.shard == shard),
+    };
+    hand.map_or(NOT_IN_HAND, |hand| hand as u16)
+}
+
+fn engine_of<'e>(engines: &'e mut Engines<'_>, shard: u16) -> Option<&'e mut Engine> {
+    match hand_of(engines, shard) {
+        NOT_IN_HAND => None,
+        hand => Some(engine_at(engines, usize::from(hand))),
+    }
+}

@@ -1,0 +1,165 @@
+//! Changing a pack where it lies. Every change is one splice and a new head.
+//!
+//! Texts are taken as they come and kept in their smallest form. Those with `_element` in their name
+//! take an [`Element`], for who has a number already or copies from another pack.
+
+use crate::structures::pack::encoding::Encoded;
+use crate::structures::pack::{At, BYTES_MAX, COUNT_UNKNOWN, EMPTY, Element, HEAD_BYTES, Pack, at};
+use crate::structures::splice::Splice;
+
+/// A pack that can be changed. Callers ask [`Pack::fits`] before they let it grow without a bound.
+pub struct PackMut<'b, B: Splice> {
+    buffer: &'b mut B,
+}
+
+impl<'b, B: Splice> PackMut<'b, B> {
+    /// Takes a buffer that holds a pack.
+    #[inline]
+    pub fn new(buffer: &'b mut B) -> Self {
+        debug_assert!(buffer.bytes().len() >= EMPTY.len(), "there is a pack");
+        Self { buffer }
+    }
+
+    /// Looks at the pack.
+    #[inline]
+    #[must_use]
+    pub fn as_pack(&self) -> Pack<'_> {
+        Pack::new(self.buffer.bytes())
+    }
+
+    /// Adds a text behind the last.
+    pub fn push_back(&mut self, text: &[u8]) {
+        self.push_back_element(Element::of(text));
+    }
+
+    /// Adds a text before the first.
+    pub fn push_front(&mut self, text: &[u8]) {
+        self.push_front_element(Element::of(text));
+    }
+
+    /// Adds a text before another; gives back where it is.
+    pub fn insert_before(&mut self, place: At, text: &[u8]) -> At {
+        self.insert_element_before(place, Element::of(text))
+    }
+
+    /// Adds a text behind another; gives back where it is.
+    pub fn insert_after(&mut self, place: At, text: &[u8]) -> At {
+        self.insert_element_after(place, Element::of(text))
+    }
+
+    /// Puts a text in the place of another; gives back where it is.
+    pub fn replace(&mut self, place: At, text: &[u8]) -> At {
+        self.replace_element(place, Element::of(text))
+    }
+
+    /// Adds an element behind the last.
+    pub fn push_back_element(&mut self, element: Element<'_>) {
+        let end = self.as_pack().end();
+        self.put(end, 0, element, 1);
+    }
+
+    /// Adds an element before the first.
+    pub fn push_front_element(&mut self, element: Element<'_>) {
+        self.put(HEAD_BYTES, 0, element, 1);
+    }
+
+    /// Adds an element before another; gives back where it is.
+    pub fn insert_element_before(&mut self, place: At, element: Element<'_>) -> At {
+        self.put(place.offset(), 0, element, 1)
+    }
+
+    /// Adds an element behind another; gives back where it is.
+    pub fn insert_element_after(&mut self, place: At, element: Element<'_>) -> At {
+        let after = self.as_pack().after(place);
+        self.put(after, 0, element, 1)
+    }
+
+    /// Puts an element in the place of another; gives back where it is.
+    pub fn replace_element(&mut self, place: At, element: Element<'_>) -> At {
+        let removed = self.as_pack().after(place) - place.offset();
+        self.put(place.offset(), removed, element, 0)
+    }
+
+    /// Adds many elements behind the last, with one splice.
+    pub fn push_back_all<'e>(&mut self, elements: impl Iterator<Item = Element<'e>> + Clone) {
+        let sizes = elements.clone().map(Element::encoded_len);
+        let (count, size) = sizes.fold((0, 0), |(count, sum), size| (count + 1, sum + size));
+        let end = self.as_pack().end();
+        let mut left = self.buffer.splice(end, 0, size);
+        for element in elements {
+            let encoded = Encoded::of(element);
+            let room;
+            (room, left) = left.split_at_mut(encoded.whole_size());
+            encoded.write(room);
+        }
+        self.update_head(0, count);
+    }
+
+    /// Adds a copy of all elements of another pack behind the last.
+    pub fn push_back_pack(&mut self, other: Pack<'_>) {
+        let elements = &other.bytes()[HEAD_BYTES..other.end()];
+        let end = self.as_pack().end();
+        let room = self.buffer.splice(end, 0, elements.len());
+        room.copy_from_slice(elements);
+        self.update_head(0, other.len());
+    }
+
+    /// Takes an element out; gives back where the next one is now.
+    pub fn remove(&mut self, place: At) -> Option<At> {
+        self.remove_range(place, 1)
+    }
+
+    /// Takes `count` elements out from a place on, or as many as there are; gives back where the next
+    /// one is now.
+    pub fn remove_range(&mut self, from: At, count: usize) -> Option<At> {
+        let pack = self.as_pack();
+        let (mut until, mut removed) = (from, 0);
+        let end = loop {
+            if removed == count {
+                break until.offset();
+            }
+            removed += 1;
+            match pack.next(until) {
+                Some(next) => until = next,
+                None => break pack.end(),
+            }
+        };
+        self.buffer.splice(from.offset(), end - from.offset(), 0);
+        self.update_head(removed, 0);
+        self.as_pack().at(from.offset())
+    }
+
+    /// Takes all elements out.
+    pub fn clear(&mut self) {
+        let len = self.buffer.bytes().len();
+        self.buffer
+            .splice(0, len, EMPTY.len())
+            .copy_from_slice(&EMPTY);
+    }
+
+    /// Writes an element over `removed` bytes at an offset; `added` is by how much the count grows.
+    #[inline]
+    fn put(&mut self, offset: usize, removed: usize, element: Element<'_>, added: usize) -> At {
+        let encoded = Encoded::of(element);
+        let room = self.buffer.splice(offset, removed, encoded.whole_size());
+        encoded.write(room);
+        self.update_head(0, added);
+        at(offset)
+    }
+
+    /// Makes the head true again after a change of the elements.
+    #[inline]
+    fn update_head(&mut self, removed: usize, added: usize) {
+        let bytes = self.buffer.bytes_mut();
+        let total = u32::try_from(bytes.len()).expect("callers keep to BYTES_MAX");
+        debug_assert!(total as usize <= 2 * BYTES_MAX);
+        bytes[..4].copy_from_slice(&total.to_le_bytes());
+        let count = u16::from_le_bytes([bytes[4], bytes[5]]);
+        if count != COUNT_UNKNOWN {
+            // Saturates, and is unknown from then on.
+            let count = (usize::from(count) - removed).saturating_add(added);
+            let count = u16::try_from(count).unwrap_or(COUNT_UNKNOWN);
+            bytes[4..6].copy_from_slice(&count.to_le_bytes());
+        }
+    }
+}

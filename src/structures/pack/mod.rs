@@ -1,0 +1,434 @@
+//! Elements one after the other in one run of bytes: small lists, hashes, sets and sorted sets.
+//!
+//! ```text
+//! total u32 | count u16 | element … | 0xFF
+//! ```
+//!
+//! The format is that of Redis's listpack, byte for byte, so that a small collection is dumped and
+//! restored by copying. Total counts all bytes. Count is 65535 where it is not known. Both are
+//! little-endian. What an element looks like stands in [`encoding`].
+//!
+//! An element is an integer or bytes, and what it is follows from its text alone: the decimal text of
+//! an `i64` in its one canonical form is an integer. A pack knows nothing of fields and scores; it
+//! does not know who owns its bytes either, see [`Splice`].
+//!
+//! Invariants: a [`Pack`] holds bytes that [`Pack::check`] accepts, as it is made from bytes that
+//! [`PackMut`] wrote or that were checked. Reading never leaves the slice: on bytes that break this,
+//! functions panic or give wrong elements, no more.
+//!
+//! [`Splice`]: crate::structures::splice::Splice
+
+mod edit;
+mod encoding;
+#[cfg(test)]
+mod tests;
+
+pub use edit::PackMut;
+
+use std::iter::FusedIterator;
+
+use crate::base::number;
+use encoding::{END, Encoded};
+
+/// A pack without elements.
+pub const EMPTY: [u8; 7] = [7, 0, 0, 0, 0, 0, END];
+
+/// Packs do not grow beyond this; callers ask [`Pack::fits`] and choose something else then.
+pub const BYTES_MAX: usize = 1 << 30;
+
+const HEAD_BYTES: usize = 6;
+const COUNT_UNKNOWN: u16 = u16::MAX;
+
+/// One element of a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element<'a> {
+    /// What text like `-12` becomes.
+    Integer(i64),
+    /// Any other bytes.
+    Bytes(&'a [u8]),
+}
+
+/// Where an element begins. Good until the pack changes at or before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct At(u32);
+
+/// A view of a pack.
+#[derive(Clone, Copy, Debug)]
+pub struct Pack<'a> {
+    bytes: &'a [u8],
+}
+
+/// The bytes that a text takes as an element.
+#[must_use]
+pub fn encoded_len(bytes: &[u8]) -> usize {
+    Element::of(bytes).encoded_len()
+}
+
+impl<'a> Element<'a> {
+    /// What a text is kept as.
+    #[inline]
+    #[must_use]
+    pub fn of(text: &'a [u8]) -> Self {
+        number::parse_i64(text).map_or(Element::Bytes(text), Element::Integer)
+    }
+
+    /// How long the text is.
+    #[must_use]
+    pub fn len(self) -> usize {
+        match self {
+            Element::Integer(value) => integer_text_len(value),
+            Element::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether the text is empty.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        matches!(self, Element::Bytes([]))
+    }
+
+    /// Shows the text.
+    #[inline]
+    pub fn with_bytes<R>(self, show: impl FnOnce(&[u8]) -> R) -> R {
+        match self {
+            Element::Integer(value) => show(itoa::Buffer::new().format(value).as_bytes()),
+            Element::Bytes(bytes) => show(bytes),
+        }
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn to_vec(self) -> Vec<u8> {
+        self.with_bytes(<[u8]>::to_vec)
+    }
+
+    /// Whether this is the text.
+    #[inline]
+    #[must_use]
+    pub fn is(self, text: &[u8]) -> bool {
+        match self {
+            Element::Integer(value) => number::parse_i64(text) == Some(value),
+            Element::Bytes(bytes) => bytes == text,
+        }
+    }
+
+    /// The number that the text is in its canonical form.
+    #[inline]
+    #[must_use]
+    pub fn integer(self) -> Option<i64> {
+        match self {
+            Element::Integer(value) => Some(value),
+            // Not of our own making: others may have kept a number as text.
+            Element::Bytes(bytes) => number::parse_i64(bytes),
+        }
+    }
+
+    /// The bytes that the element takes in a pack.
+    #[must_use]
+    pub fn encoded_len(self) -> usize {
+        Encoded::of(self).whole_size()
+    }
+}
+
+fn integer_text_len(value: i64) -> usize {
+    let magnitude = value.unsigned_abs();
+    let digits = magnitude.checked_ilog10().map_or(1, |log| log as usize + 1);
+    digits + usize::from(value < 0)
+}
+
+impl At {
+    #[inline]
+    fn offset(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl<'a> Pack<'a> {
+    /// Looks at bytes that are a pack.
+    #[inline]
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        debug_assert!(bytes.len() >= EMPTY.len(), "a pack has a head and an end");
+        Self { bytes }
+    }
+
+    /// Looks at bytes from elsewhere: nothing unless they are a pack in every detail, from the total
+    /// over each element to the count, which may be unknown but not wrong.
+    #[must_use]
+    pub fn check(bytes: &'a [u8]) -> Option<Self> {
+        let pack = Self { bytes };
+        let (&total, _) = bytes.split_first_chunk::<4>()?;
+        let (&end, elements) = bytes.get(HEAD_BYTES..)?.split_last()?;
+        if u32::from_le_bytes(total) as usize != bytes.len() || end != END {
+            return None;
+        }
+        let mut left = elements;
+        let mut count = 0_usize;
+        while !left.is_empty() {
+            let (_, size) = encoding::decode(left)?;
+            left = left.get(size..)?;
+            left = left.get(encoding::check_back_length(size, left)?..)?;
+            count += 1;
+        }
+        let known = pack.known_len();
+        known.is_none_or(|known| known == count).then_some(pack)
+    }
+
+    /// All bytes, as they may be dumped.
+    #[inline]
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// How many elements there are: at once, unless there are 65535 or have been since the pack began.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.known_len().unwrap_or_else(|| self.places().count())
+    }
+
+    /// Whether there is no element.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.bytes.len() <= EMPTY.len()
+    }
+
+    /// Whether elements of `more` bytes may be added, see [`encoded_len`].
+    #[inline]
+    #[must_use]
+    pub fn fits(self, more: usize) -> bool {
+        more <= BYTES_MAX.saturating_sub(self.bytes.len())
+    }
+
+    /// The first element.
+    #[inline]
+    #[must_use]
+    pub fn first(self) -> Option<At> {
+        self.at(HEAD_BYTES)
+    }
+
+    /// The last element.
+    #[inline]
+    #[must_use]
+    pub fn last(self) -> Option<At> {
+        self.before(self.end())
+    }
+
+    /// The element after one.
+    #[inline]
+    #[must_use]
+    pub fn next(self, at: At) -> Option<At> {
+        self.at(self.after(at))
+    }
+
+    /// The element before one.
+    #[inline]
+    #[must_use]
+    pub fn prev(self, at: At) -> Option<At> {
+        self.before(at.offset())
+    }
+
+    /// The element of an index, from -1 downwards from the end. Walks from the nearer end.
+    #[must_use]
+    pub fn nth(self, index: isize) -> Option<At> {
+        let (mut steps, mut backwards) = match usize::try_from(index) {
+            Ok(index) => (index, false),
+            Err(_) => (index.unsigned_abs() - 1, true),
+        };
+        if let Some(len) = self.known_len() {
+            if steps >= len {
+                return None;
+            }
+            if steps > len / 2 {
+                steps = len - 1 - steps;
+                backwards = !backwards;
+            }
+        }
+        let mut places = self.places();
+        let place = if backwards {
+            places.nth_back(steps)
+        } else {
+            places.nth(steps)
+        };
+        place.map(|(at, _)| at)
+    }
+
+    /// The element at a place.
+    #[inline]
+    #[must_use]
+    pub fn get(self, at: At) -> Element<'a> {
+        self.read(at.offset()).0
+    }
+
+    /// The elements in order, from either end.
+    #[inline]
+    #[must_use]
+    pub fn iter(self) -> Iter<'a> {
+        Iter(self.places())
+    }
+
+    /// The elements in order with their places, from either end.
+    #[inline]
+    #[must_use]
+    pub fn places(self) -> Places<'a> {
+        Places {
+            pack: self,
+            front: HEAD_BYTES,
+            back: self.end(),
+        }
+    }
+
+    /// The first element that is `wanted`, looking only at every `step`-th, beginning with the first.
+    #[must_use]
+    pub fn find(self, wanted: &[u8], step: usize) -> Option<At> {
+        let skipped = step.saturating_sub(1);
+        // Read on the first integer met, as hashes of texts never meet one.
+        let mut number = None;
+        let (mut offset, end) = (HEAD_BYTES, self.end());
+        while offset < end {
+            let (element, size) = self.read(offset);
+            let same = match element {
+                Element::Bytes(bytes) => bytes == wanted,
+                Element::Integer(value) => {
+                    *number.get_or_insert_with(|| number::parse_i64(wanted)) == Some(value)
+                }
+            };
+            if same {
+                return Some(at(offset));
+            }
+            offset += encoding::whole_size(size);
+            for _ in 0..skipped {
+                if offset >= end {
+                    break;
+                }
+                offset += encoding::whole_size(self.read(offset).1);
+            }
+        }
+        None
+    }
+
+    /// The count of the head.
+    #[inline]
+    fn known_len(self) -> Option<usize> {
+        let count = u16::from_le_bytes([self.bytes[4], self.bytes[5]]);
+        (count != COUNT_UNKNOWN).then_some(usize::from(count))
+    }
+
+    /// Where the end byte is.
+    #[inline]
+    fn end(self) -> usize {
+        self.bytes.len() - 1
+    }
+
+    /// The place at an offset, unless it is the end.
+    #[inline]
+    fn at(self, offset: usize) -> Option<At> {
+        (offset < self.end()).then(|| at(offset))
+    }
+
+    /// Where the element after one would begin.
+    #[inline]
+    fn after(self, at: At) -> usize {
+        at.offset() + encoding::whole_size(self.read(at.offset()).1)
+    }
+
+    #[inline]
+    fn before(self, offset: usize) -> Option<At> {
+        let before = &self.bytes[HEAD_BYTES..offset];
+        if before.is_empty() {
+            return None;
+        }
+        let size = encoding::read_back_length(before);
+        Some(at(offset - encoding::whole_size(size)))
+    }
+
+    /// The element at an offset, and its size without the back length.
+    #[inline]
+    fn read(self, offset: usize) -> (Element<'a>, usize) {
+        match encoding::decode(&self.bytes[offset..]) {
+            Some(found) => found,
+            None => not_an_element(),
+        }
+    }
+}
+
+#[inline]
+fn at(offset: usize) -> At {
+    // Totals are kept in 32 bits, so offsets are below.
+    At(offset as u32)
+}
+
+#[cold]
+fn not_an_element() -> ! {
+    panic!("no element begins here: a place of another pack, or one that has changed")
+}
+
+/// Elements with their places, see [`Pack::places`].
+#[derive(Clone, Debug)]
+pub struct Places<'a> {
+    pack: Pack<'a>,
+    front: usize,
+    /// Where the elements not yet given end.
+    back: usize,
+}
+
+impl<'a> Iterator for Places<'a> {
+    type Item = (At, Element<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.front >= self.back {
+            return None;
+        }
+        let (element, size) = self.pack.read(self.front);
+        let place = at(self.front);
+        self.front += encoding::whole_size(size);
+        Some((place, element))
+    }
+}
+
+impl DoubleEndedIterator for Places<'_> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.front >= self.back {
+            return None;
+        }
+        let place = self.pack.before(self.back)?;
+        self.back = place.offset();
+        Some((place, self.pack.get(place)))
+    }
+}
+
+impl FusedIterator for Places<'_> {}
+
+/// Elements, see [`Pack::iter`].
+#[derive(Clone, Debug)]
+pub struct Iter<'a>(Places<'a>);
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = Element<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next().map(|(_, element)| element)
+    }
+}
+
+impl DoubleEndedIterator for Iter<'_> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.0.next_back().map(|(_, element)| element)
+    }
+}
+
+impl FusedIterator for Iter<'_> {}
+
+impl<'a> IntoIterator for Pack<'a> {
+    type Item = Element<'a>;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
