@@ -57,12 +57,10 @@ impl Signature {
                     });
                 }
             }
-            DataType::Set
             DataType::Set => {
                 SetRef::of(entry).for_each(|member| member.with_bytes(|member| self.xor(member)))
             }
-            DataType::List
-            | DataType::SortedSet
+            DataType::SortedSet
             | DataType::Hash
             | DataType::Stream
             | DataType::Bloom
