@@ -25,6 +25,9 @@ pub(super) const SETS: Family = (
             "SINTERCARD (1 {key}|2 {key} {key}|3 {key} {key} {key}|{small} {key}) [LIMIT {small}|{junk}]",
         ),
         (3, "@SSCAN {key} [MATCH {pattern}] [COUNT {small}]"),
-        (1, "SSCAN {key} (x|-|18446744073709551616) [COUNT {small}|{junk}]"),
+        (
+            1,
+            "SSCAN {key} (x|-|18446744073709551616) [COUNT {small}|{junk}]",
+        ),
     ],
 );
