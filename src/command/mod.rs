@@ -17,6 +17,7 @@ pub mod keys;
 pub mod options;
 pub mod scan;
 pub mod server;
+pub mod sorted_set;
 pub mod string;
 pub mod syntax;
 pub mod table;

@@ -2,6 +2,7 @@
 
 pub mod kind;
 pub mod object;
+pub mod sorted_set;
 pub mod text;
 
 pub use kind::{DataType, Encoding, Kind};

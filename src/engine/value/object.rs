@@ -5,14 +5,9 @@
 //!
 //! [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
 
-#![allow(
-    unreachable_code,
-    unused_variables,
-    reason = "until the first collection lands"
-)]
-
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::ordered::ranking::Ranking;
 
 /// What every large collection can do, whatever its type.
 pub trait Body {
@@ -46,7 +41,10 @@ macro_rules! collections {
     };
 }
 
-collections! {}
+collections! {
+    /// A sorted set.
+    SortedSet(Ranking);
+}
 
 /// See the module.
 pub struct Object {
