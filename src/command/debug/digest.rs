@@ -16,8 +16,11 @@ use super::super::context::ShardCx;
 use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
 use super::super::{Args, Out};
 use super::{GROUP, PART, unknown};
+use crate::engine::value::list::ListRef;
+use crate::engine::value::set::SetRef;
 use crate::engine::value::{DataType, Kind, Object, Text};
 use crate::structures::entry::EntryRef;
+use crate::structures::quicklist::End;
 
 /// A signature that grows.
 #[derive(Clone, Copy, Default)]
@@ -45,11 +48,19 @@ impl Signature {
                     text.with_bytes(|bytes| self.mix(bytes));
                 }
             }
-            // Each type adds its members here when it exists: lists mix them; sets xor them; hashes and sorted sets
+            // Each type adds its members here when it exists: sets xor them; hashes and sorted sets
             // xor a signature of each pair.
-            DataType::List
-            | DataType::Set
-            | DataType::SortedSet
+            DataType::List => {
+                if let Some(list) = ListRef::of(entry) {
+                    list.visit(End::Front, 0, usize::MAX, |element| {
+                        element.with_bytes(|bytes| self.mix(bytes));
+                    });
+                }
+            }
+            DataType::Set => {
+                SetRef::of(entry).for_each(|member| member.with_bytes(|member| self.xor(member)))
+            }
+            DataType::SortedSet
             | DataType::Hash
             | DataType::Stream
             | DataType::Bloom

@@ -8,6 +8,7 @@
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::ordered::ranking::Ranking;
+use crate::structures::quicklist::Quicklist;
 
 /// What every large collection can do, whatever its type.
 pub trait Body {
@@ -44,6 +45,10 @@ macro_rules! collections {
 collections! {
     /// A sorted set.
     SortedSet(Ranking);
+    /// A list of many nodes.
+    List(Quicklist);
+    /// Members of a set.
+    Set(super::set::Members);
 }
 
 /// See the module.
