@@ -9,3 +9,5 @@ pub mod pack;
 pub mod splice;
 pub mod table;
 pub mod wheel;
+pub mod ziplist;
+pub mod zipmap;
