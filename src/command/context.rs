@@ -348,6 +348,8 @@ pub trait Server: Send + Sync {
     fn unix_us(&self) -> u64;
     /// Debug switches: whether due keys are deleted in the background.
     fn set_active_expire(&self, on: bool);
+    /// Debug switches: whether idle clients keep what they have.
+    fn pause_cron(&self, paused: bool);
     /// A text that the log should carry.
     fn log(&self, line: &str);
     /// Gives memory that the allocator holds but nobody uses back to the system.

@@ -32,6 +32,8 @@ pub struct Service {
     pub pause: Pause,
     /// Whether due keys are deleted in the background (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
+    /// Whether periodic work that nobody waits for rests (DEBUG PAUSE-CRON).
+    pub cron_paused: AtomicBool,
     /// SLOWLOG.
     pub slowlog: Slowlog,
     /// What the server remembers of itself.

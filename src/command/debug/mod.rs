@@ -65,6 +65,10 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
                 .set_active_expire(leading_integer(args.get(2)) != 0);
             out.ok();
         }
+        (b"pause-cron", 3) => {
+            cx.server.pause_cron(leading_integer(args.get(2)) != 0);
+            out.ok();
+        }
         (b"log", 3) => {
             cx.server.log(&format!("DEBUG LOG: {}", text(args, 2)));
             out.ok();
@@ -146,6 +150,8 @@ fn help(out: &mut Out) {
         "    Write a message to the log.",
         "OBJECT <key>",
         "    Say how a value is kept.",
+        "PAUSE-CRON <0|1>",
+        "    Whether idle clients keep their buffers.",
         "POPULATE <count> [<prefix>] [<size>]",
         "    Create string keys <prefix>:<number> (prefix 'key' if none is given).",
         "PROTOCOL <type>",
