@@ -8,7 +8,9 @@ use super::{GROUP, PART, unknown};
 use crate::base::hash::slot;
 use crate::engine::Key;
 use crate::engine::keyspace::Deadline;
-use crate::engine::value::{Encoding, Text};
+use crate::engine::serial::writer::Writer;
+use crate::engine::serial::{self, Form};
+use crate::engine::value::Encoding;
 
 const KEY: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RO)];
 
@@ -26,12 +28,13 @@ fn object(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     }
     let key = args.key(2);
     let clock = (cx.now.unix_ms / 1_000) & CLOCK_MASK;
+    let compresses = cx.config.rdbcompression;
     let mut keyspace = cx.at(&key).untouched();
     let place = keyspace.find_write(&key).ok_or(CommandError::NoSuchKey)?;
-    let saved_bytes = match keyspace.text(place) {
-        Ok(text) => saved_bytes(text),
-        Err(_) => keyspace.entry(place).memory_bytes(),
-    };
+    let mut writer = Writer::new(Form::Whole, compresses);
+    serial::write(keyspace.entry(place), &mut writer);
+    // The type is not counted.
+    let saved_bytes = writer.bytes().len() - 1;
     // No access times are kept, so a key counts as used just now.
     out.simple(&format!(
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{saved_bytes} lru:{clock} \
@@ -40,34 +43,6 @@ fn object(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         keyspace.kind(place).encoding().name(),
     ));
     Ok(())
-}
-
-/// What a string takes in a snapshot that compresses nothing: integers of up to 32 bits are packed, all else has its
-/// length before it.
-fn saved_bytes(text: Text<'_>) -> usize {
-    const PACKED_TEXT_BYTES_MAX: usize = 11;
-    let number = match text {
-        Text::Integer(number) => Some(number),
-        _ if text.len() > PACKED_TEXT_BYTES_MAX => None,
-        _ => text.with_bytes(crate::base::number::parse_i64),
-    };
-    if let Some(number) = number {
-        if i8::try_from(number).is_ok() {
-            return 2;
-        }
-        if i16::try_from(number).is_ok() {
-            return 3;
-        }
-        if i32::try_from(number).is_ok() {
-            return 5;
-        }
-    }
-    let header = match text.len() {
-        0..64 => 1,
-        64..16_384 => 2,
-        _ => 5,
-    };
-    header + text.len()
 }
 
 /// `DEBUG LISTPACK key`

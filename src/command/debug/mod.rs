@@ -8,6 +8,7 @@
 mod digest;
 mod inspect;
 mod protocol;
+mod reload;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use super::{Args, Out};
 use crate::base::glob::{self, Case};
 use crate::base::number;
 use crate::base::random::Random;
+use crate::engine::serial::frame;
 
 pub(super) static TABLE: &[&Command] = &[&DEBUG];
 
@@ -43,6 +45,7 @@ static DEBUG: Command = Command::new("debug", GROUP, -2)
         &inspect::LISTPACK,
         &inspect::OBJECT,
         &inspect::POPULATE,
+        &reload::RELOAD,
     ])
     .on_session(debug);
 
@@ -67,6 +70,10 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         }
         (b"pause-cron", 3) => {
             cx.server.pause_cron(leading_integer(args.get(2)) != 0);
+            out.ok();
+        }
+        (b"set-skip-checksum-validation", 3) => {
+            frame::skip_checksums(leading_integer(args.get(2)) != 0);
             out.ok();
         }
         (b"log", 3) => {
@@ -157,8 +164,12 @@ fn help(out: &mut Out) {
         "PROTOCOL <type>",
         "    Answer a reply of this type: string, integer, double, bignum, null, array, set,",
         "    map, attrib, push, verbatim, true, false.",
+        "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
+        "    Write every value as a snapshot would and read it back, in memory: there is no file.",
         "SET-ACTIVE-EXPIRE <0|1>",
         "    Whether expired keys are deleted before somebody asks for them.",
+        "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
+        "    Whether RESTORE believes payloads without looking at their checksum.",
         "SLEEP <seconds>",
         "    Run no commands for so long. Decimals are allowed.",
         "STRINGMATCH-TEST",

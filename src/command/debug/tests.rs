@@ -81,7 +81,6 @@ fn whatever_does_not_fit_is_an_unknown_subcommand() {
             "htstats",
             "populate 1 2 3 4",
             "jmap",
-            "reload",
         ] {
             let name = line.split(' ').next().expect("a name");
             let expected = format!(
@@ -166,5 +165,30 @@ fn switches_and_texts_are_taken() {
         cli.check("DEBUG HTSTATS 99", "(error) ERR Out of range database");
         cli.check("SET k v", "OK");
         assert!(cli.run("DEBUG HTSTATS 0").contains("number of elements: 1"));
+    });
+}
+
+#[test]
+fn reload_reads_back_what_it_wrote() {
+    on_every_setup(|cli| {
+        cli.check("DEBUG POPULATE 100", "OK");
+        cli.check("MSET int 12 long 12345678901 empty \"\"", "OK");
+        cli.check("SET volatile x PX 5000", "OK");
+        cli.check("SELECT 3", "OK");
+        cli.check(&format!("SET raw {}", "abc".repeat(10_000)), "OK");
+        let before = cli.run("DEBUG DIGEST");
+        cli.check("DEBUG RELOAD", "OK");
+        cli.check("DEBUG DIGEST", &before);
+        cli.check("SELECT 0", "OK");
+        cli.check("OBJECT ENCODING int", "\"int\"");
+        assert_eq!(cli.ttl_ms("volatile"), 5000);
+        cli.check("DEBUG RELOAD noflush MERGE nosave", "OK");
+        cli.check(
+            "DEBUG RELOAD now",
+            "(error) ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
+        );
+        cli.advance_ms(5000);
+        cli.check("DEBUG RELOAD", "OK");
+        cli.check("DBSIZE", "(integer) 103");
     });
 }

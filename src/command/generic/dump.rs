@@ -15,7 +15,6 @@ use crate::command::declaration::{
 };
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
-use crate::config::Config;
 use crate::engine::effect::Event;
 use crate::engine::serial::reader::Reader;
 use crate::engine::serial::writer::Writer;
@@ -117,7 +116,7 @@ impl Options {
 
 fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let options = Options::read(args)?;
-    let (key, now_ms, limits) = (args.key(1), cx.now.unix_ms, limits(cx.config));
+    let (key, now_ms, limits) = (args.key(1), cx.now.unix_ms, limits(cx));
     let is_by_frequency = is_lfu(cx.config.maxmemory_policy);
     let mut keyspace = cx.at(&key);
     if !options.replaces && keyspace.find_write(&key).is_some() {
@@ -155,7 +154,8 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 }
 
 /// The thresholds of the configuration, by which values that are read choose their encodings.
-pub(in crate::command) fn limits(config: &Config) -> Limits {
+pub(in crate::command) fn limits(cx: &mut ShardCx<'_>) -> Limits {
+    let config = cx.config;
     Limits {
         string_bytes_max: usize::try_from(config.proto_max_bulk_len)
             .map_or(u32::MAX as usize, |bytes| bytes.min(u32::MAX as usize)),
