@@ -14,6 +14,7 @@ pub mod error;
 pub mod generic;
 pub mod introspect;
 pub mod keys;
+pub mod list;
 pub mod options;
 pub mod server;
 pub mod string;

@@ -6,6 +6,7 @@ pub mod entry;
 pub mod intset;
 pub mod lzf;
 pub mod pack;
+pub mod quicklist;
 pub mod splice;
 pub mod table;
 pub mod wheel;

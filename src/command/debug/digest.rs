@@ -16,8 +16,10 @@ use super::super::context::ShardCx;
 use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
 use super::super::{Args, Out};
 use super::{GROUP, PART, unknown};
+use crate::engine::value::list::ListRef;
 use crate::engine::value::{DataType, Kind, Object, Text};
 use crate::structures::entry::EntryRef;
+use crate::structures::quicklist::End;
 
 /// A signature that grows.
 #[derive(Clone, Copy, Default)]
@@ -45,10 +47,16 @@ impl Signature {
                     text.with_bytes(|bytes| self.mix(bytes));
                 }
             }
-            // Each type adds its members here when it exists: lists mix them; sets xor them; hashes and sorted sets
+            // Each type adds its members here when it exists: sets xor them; hashes and sorted sets
             // xor a signature of each pair.
-            DataType::List
-            | DataType::Set
+            DataType::List => {
+                if let Some(list) = ListRef::of(entry) {
+                    list.visit(End::Front, 0, usize::MAX, |element| {
+                        element.with_bytes(|bytes| self.mix(bytes));
+                    });
+                }
+            }
+            DataType::Set
             | DataType::SortedSet
             | DataType::Hash
             | DataType::Stream

@@ -10,7 +10,9 @@ use crate::engine::Key;
 use crate::engine::keyspace::Deadline;
 use crate::engine::serial::writer::Writer;
 use crate::engine::serial::{self, Form};
-use crate::engine::value::Encoding;
+use crate::engine::value::list::ListRef;
+use crate::engine::value::{Encoding, Object};
+use crate::structures::entry::EntryRef;
 
 const KEY: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RO)];
 
@@ -38,11 +40,28 @@ fn object(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     // No access times are kept, so a key counts as used just now.
     out.simple(&format!(
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{saved_bytes} lru:{clock} \
-         lru_seconds_idle:0",
+         lru_seconds_idle:0{}",
         keyspace.entry(place).key().as_ptr(),
         keyspace.kind(place).encoding().name(),
+        about_nodes(keyspace.entry(place)),
     ));
     Ok(())
+}
+
+/// Figures of a list that consists of nodes.
+fn about_nodes(entry: EntryRef<'_, Object>) -> String {
+    let Some(list) = ListRef::of(entry).and_then(ListRef::as_quicklist) else {
+        return String::new();
+    };
+    let (count, limits) = (list.nodes().len(), list.limits());
+    format!(
+        " ql_nodes:{count} ql_avg_node:{:.2} ql_listpack_max:{} ql_compressed:{} \
+         ql_uncompressed_size:{}",
+        list.len() as f64 / count as f64,
+        limits.fill,
+        u8::from(limits.compress_depth != 0),
+        list.uncompressed_bytes(),
+    )
 }
 
 /// `DEBUG LISTPACK key`

@@ -21,6 +21,7 @@ use crate::base::glob::{self, Case};
 use crate::base::number;
 use crate::base::random::Random;
 use crate::engine::serial::frame;
+use crate::engine::value::list;
 
 pub(super) static TABLE: &[&Command] = &[&DEBUG];
 
@@ -82,6 +83,13 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         }
         (b"error", 3) => out.error(args.get(2)),
         (b"protocol", 3) => protocol::reply(args.get(2), out)?,
+        (b"quicklist-packed-threshold", 3) => {
+            let bytes = number::parse_memory(args.get(2))
+                .filter(|bytes| *bytes <= 1 << 32)
+                .ok_or("ERR argument must be a memory value bigger than 1 and smaller than 4gb")?;
+            list::set_plain_bytes_min(u32::try_from(bytes).unwrap_or(u32::MAX));
+            out.ok();
+        }
         (b"stringmatch-test", 2) => {
             match_at_random(cx.now.unix_ms);
             out.simple("Apparently Redis did not crash: test passed");
@@ -164,6 +172,9 @@ fn help(out: &mut Out) {
         "PROTOCOL <type>",
         "    Answer a reply of this type: string, integer, double, bignum, null, array, set,",
         "    map, attrib, push, verbatim, true, false.",
+        "QUICKLIST-PACKED-THRESHOLD <size>",
+        "    Length from which on an element of a large list is kept apart from others; 0 restores",
+        "    the usual one, which is what fits a node.",
         "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
         "    Write every value as a snapshot would and read it back, in memory: there is no file.",
         "SET-ACTIVE-EXPIRE <0|1>",

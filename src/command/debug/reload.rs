@@ -47,7 +47,7 @@ fn reload(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-/// One database of one shard; false if a value could not be read back.
+/// One database of one shard, without what is due; false if a value could not be read back.
 fn reload_db(cx: &mut ShardCx<'_>, hand: usize, db: usize) -> bool {
     const KEYS_A_STEP: usize = 1_000;
     let (limits, compresses) = (limits(cx), cx.config.rdbcompression);
@@ -56,7 +56,8 @@ fn reload_db(cx: &mut ShardCx<'_>, hand: usize, db: usize) -> bool {
     let mut keys: Vec<Vec<u8>> = Vec::with_capacity(keyspace.len());
     let mut cursor = 0;
     loop {
-        cursor = keyspace.scan(cursor, KEYS_A_STEP, |entry| keys.push(entry.key().to_vec()));
+        cursor =
+            keyspace.scan_expiring(cursor, KEYS_A_STEP, |entry| keys.push(entry.key().to_vec()));
         if cursor == 0 {
             break;
         }

@@ -20,6 +20,7 @@ use crate::engine::serial::reader::Reader;
 use crate::engine::serial::writer::Writer;
 use crate::engine::serial::{self, Form, Limits, frame};
 use crate::engine::told::Use;
+use crate::engine::value::list;
 use crate::structures::entry::DEADLINE_MAX;
 
 /// `DUMP key`
@@ -159,5 +160,6 @@ pub(in crate::command) fn limits(cx: &mut ShardCx<'_>) -> Limits {
     Limits {
         string_bytes_max: usize::try_from(config.proto_max_bulk_len)
             .map_or(u32::MAX as usize, |bytes| bytes.min(u32::MAX as usize)),
+        list: list::limits(config.list_max_listpack_size, config.list_compress_depth),
     }
 }

@@ -9,38 +9,69 @@
 
 use super::packed::Packed;
 use super::reader::Reader;
+use super::writer::Writer;
 use super::{Malformed, types};
+use crate::engine::value::Object;
+use crate::engine::value::list::{ListRef, entry_of};
+use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::pack::{Element, Pack};
+use crate::structures::quicklist::{End, Limits, NodeView, Quicklist};
 
 /// A node that is one element.
-pub(super) const NODE_PLAIN: u64 = 1;
+const NODE_PLAIN: u64 = 1;
 /// A node that is a pack of elements.
-pub(super) const NODE_PACKED: u64 = 2;
+const NODE_PACKED: u64 = 2;
 
-/// A part of a list, in order.
-pub(super) enum Part<'a> {
-    /// One element.
-    Element(Element<'a>),
-    /// A pack of them, not empty.
-    Pack(Pack<'a>),
+/// Writes a list as nodes, behind its type.
+pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
+    writer.byte(types::LIST_QUICKLIST_2);
+    match (
+        ListRef::of(entry).and_then(ListRef::as_quicklist),
+        entry.value(),
+    ) {
+        (Some(list), _) => {
+            let nodes = list.nodes();
+            writer.length(nodes.len() as u64);
+            for node in nodes {
+                match node {
+                    NodeView::Packed(pack) => {
+                        writer.length(NODE_PACKED);
+                        writer.string(&pack);
+                    }
+                    NodeView::Plain(element) => {
+                        writer.length(NODE_PLAIN);
+                        writer.string(element);
+                    }
+                }
+            }
+        }
+        (None, Value::Bytes(pack)) => {
+            writer.length(1);
+            writer.length(NODE_PACKED);
+            writer.string(pack);
+        }
+        (None, _) => unreachable!("a list is a pack or nodes"),
+    }
 }
 
-/// Reads a list of any form and calls `add` with its parts.
+/// Reads a list of any form.
 pub(super) fn read(
     form: u8,
+    key: &[u8],
     reader: &mut Reader<'_>,
-    mut add: impl FnMut(Part<'_>),
-) -> Result<(), Malformed> {
+    limits: &Limits,
+) -> Result<Entry<Object>, Malformed> {
+    let mut list = Quicklist::new(*limits);
     match form {
         types::LIST => {
             for _ in 0..reader.count(1)? {
-                add(Part::Element(Element::Bytes(&reader.string()?)));
+                list.push(End::Back, &reader.string()?);
             }
         }
-        types::LIST_ZIPLIST => read_ziplist(&reader.string()?, &mut add)?,
+        types::LIST_ZIPLIST => read_ziplist(&reader.string()?, &mut list)?,
         types::LIST_QUICKLIST => {
             for _ in 0..reader.count(1)? {
-                read_ziplist(&reader.string()?, &mut add)?;
+                read_ziplist(&reader.string()?, &mut list)?;
             }
         }
         _ => {
@@ -48,24 +79,25 @@ pub(super) fn read(
                 let node = reader.length()?;
                 let bytes = reader.string()?;
                 match node {
-                    NODE_PLAIN if !bytes.is_empty() => add(Part::Element(Element::Bytes(&bytes))),
+                    NODE_PLAIN if !bytes.is_empty() => list.append_plain(&bytes),
                     NODE_PACKED => {
-                        let pack = Pack::check(&bytes).ok_or(Malformed::PACK)?;
-                        if !pack.is_empty() {
-                            add(Part::Pack(pack));
-                        }
+                        list.append_pack(Pack::check(&bytes).ok_or(Malformed::PACK)?);
                     }
                     _ => return Err(Malformed("a list node of an unknown kind")),
                 }
             }
         }
     }
-    Ok(())
+    if list.is_empty() {
+        return Err(Malformed::EMPTY);
+    }
+    Ok(entry_of(key, list, limits, None))
 }
 
-fn read_ziplist(bytes: &[u8], add: &mut impl FnMut(Part<'_>)) -> Result<(), Malformed> {
-    Packed::ziplist(bytes)?.each(|element| {
-        add(Part::Element(element));
+/// Its elements in nodes of the size of today.
+fn read_ziplist(bytes: &[u8], list: &mut Quicklist) -> Result<(), Malformed> {
+    Packed::ziplist(bytes)?.each(|element: Element<'_>| {
+        element.with_bytes(|element| list.push(End::Back, element));
         Ok(())
     })
 }

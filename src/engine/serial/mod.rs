@@ -30,6 +30,7 @@ use super::value::object::note_entry_bytes;
 use super::value::{DataType, Kind, Object, Text, string_entry};
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef};
+use crate::structures::quicklist;
 use reader::Reader;
 use writer::Writer;
 
@@ -104,6 +105,8 @@ mod form {
 pub struct Limits {
     /// No string may be longer.
     pub string_bytes_max: usize,
+    /// Of lists.
+    pub list: quicklist::Limits,
 }
 
 /// Writes an entry's value, behind its type.
@@ -117,6 +120,7 @@ pub fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
                 None => unreachable!("a string is a text"),
             }
         }
+        DataType::List => list::write(entry, writer),
         _ => {}
     }
 }
@@ -129,19 +133,23 @@ pub fn read(
     limits: &Limits,
 ) -> Result<Entry<Object>, Malformed> {
     let before = account::charged_bytes();
-    let mut entry = read_value(key, deadline, reader, limits)?;
+    let mut entry = read_value(key, reader, limits)?;
+    entry.set_deadline(deadline);
     note_entry_bytes(&mut entry, account::charged_bytes() - before);
     Ok(entry)
 }
 
 fn read_value(
     key: &[u8],
-    deadline: Option<u64>,
     reader: &mut Reader<'_>,
     limits: &Limits,
 ) -> Result<Entry<Object>, Malformed> {
-    match reader.byte()? {
-        types::STRING => Ok(string_entry(key, &reader.string()?, deadline)),
+    let form = reader.byte()?;
+    match form {
+        types::STRING => Ok(string_entry(key, &reader.string()?, None)),
+        types::LIST | types::LIST_ZIPLIST | types::LIST_QUICKLIST | types::LIST_QUICKLIST_2 => {
+            list::read(form, key, reader, &limits.list)
+        }
         _ => Err(Malformed("a value of an unknown type")),
     }
 }

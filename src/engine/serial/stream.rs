@@ -16,7 +16,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::packed::Packed;
 use super::reader::Reader;
 use super::{Malformed, types};
 use crate::structures::pack::{Element, Pack};

@@ -1,6 +1,7 @@
 //! What a key can hold: the types, their encodings, and how handlers see them.
 
 pub mod kind;
+pub mod list;
 pub mod object;
 pub mod text;
 

@@ -13,6 +13,7 @@
 
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::quicklist::Quicklist;
 
 /// What every large collection can do, whatever its type.
 pub trait Body {
@@ -46,7 +47,10 @@ macro_rules! collections {
     };
 }
 
-collections! {}
+collections! {
+    /// A list of many nodes.
+    List(Quicklist);
+}
 
 /// See the module.
 pub struct Object {

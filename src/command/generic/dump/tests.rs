@@ -1,12 +1,19 @@
 //! DUMP and RESTORE in process: options and errors, payloads recorded from redis-server 7.0.15, and payloads that
 //! somebody tampered with.
 
+mod ancient;
+mod mutated;
 mod recorded;
 
 use super::super::super::testing::{Terminal, on_every_setup};
 use crate::config::values::MaxmemoryPolicy;
 use crate::engine::serial::frame;
 use crate::resp::reply::Protocol;
+
+/// Whether the type that a first byte stands for can be read.
+fn is_here(form: u8) -> bool {
+    [0, 1, 10, 14, 18].contains(&form)
+}
 
 /// `RESTORE key 0 payload` with more words behind it.
 fn restore(cli: &mut Terminal, key: &str, payload: &[u8], options: &str) -> String {

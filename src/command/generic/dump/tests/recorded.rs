@@ -52,9 +52,15 @@ fn what_redis_dumped_is_the_same_here_and_goes_back_as_the_same() {
             encoding,
             digest,
             payload,
-        } in all().filter(|recorded| recorded.name.starts_with("str:"))
+        } in all().filter(|recorded| super::is_here(recorded.payload[0]))
         {
             assert_eq!(restore(cli, name, &payload, ""), "OK", "{name}");
+            // From 7.2 on a list that fits one node is a pack.
+            let encoding = if name == "list:small" {
+                "listpack"
+            } else {
+                encoding
+            };
             assert_eq!(cli.encoding(name), encoding, "{name}");
             let ours = cli.run(&format!("DEBUG DIGEST-VALUE {name}"));
             assert_eq!(ours, format!("1) {digest}"), "{name}");

@@ -1,0 +1,71 @@
+//! Forms that servers wrote before 7.0, made from their description: lists of strings, ziplists, zipmaps, scores as
+//! text. And forms of servers after 7.0, of which there is none here to record from.
+
+use super::{dump, restore};
+use crate::command::testing::on_every_setup;
+use crate::engine::serial::frame;
+use crate::structures::ziplist::maker::ziplist;
+use crate::structures::zipmap::maker::zipmap;
+
+/// A length, short enough for the two shortest forms.
+fn length(length: usize, into: &mut Vec<u8>) {
+    if length < 64 {
+        into.push(length as u8);
+    } else {
+        into.extend_from_slice(&[0x40 | (length >> 8) as u8, length as u8]);
+    }
+}
+
+fn string(text: &[u8], into: &mut Vec<u8>) {
+    length(text.len(), into);
+    into.extend_from_slice(text);
+}
+
+/// A type, a count, and strings.
+fn strings(form: u8, count: usize, texts: &[&[u8]]) -> Vec<u8> {
+    let mut value = vec![form];
+    length(count, &mut value);
+    texts.iter().for_each(|text| string(text, &mut value));
+    value
+}
+
+/// A type and one string.
+fn one_string(form: u8, text: &[u8]) -> Vec<u8> {
+    let mut value = vec![form];
+    string(text, &mut value);
+    value
+}
+
+const LIST: &[&[u8]] = &[b"a", b"12", b"-5", b"", b"99999999999", b"300"];
+
+/// Each with the commands that make the same value here.
+pub(super) fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    let list = "RPUSH k a 12 -5 \"\" 99999999999 300";
+    let two_ziplists = [ziplist(&LIST[..2], true), ziplist(&LIST[2..], true)];
+    let two_ziplists: Vec<&[u8]> = two_ziplists.iter().map(Vec::as_slice).collect();
+    [
+        (list, strings(1, LIST.len(), LIST)),
+        (list, one_string(10, &ziplist(LIST, true))),
+        (list, one_string(10, &ziplist(LIST, false))),
+        (list, strings(14, 2, &two_ziplists)),
+    ]
+    .into_iter()
+}
+
+#[test]
+fn forms_of_other_ages_are_what_commands_make_here() {
+    on_every_setup(|cli| {
+        for (line, value) in all().filter(|(_, value)| super::is_here(value[0])) {
+            let about = || value.escape_ascii().to_string();
+            cli.run("FLUSHALL");
+            assert!(!cli.run(line).contains("error"), "{line}");
+            let expected = cli.run("DEBUG DIGEST-VALUE k");
+            let payload = frame::seal(value.clone(), 6);
+            assert_eq!(restore(cli, "k", &payload, "replace"), "OK", "{}", about());
+            assert_eq!(cli.run("DEBUG DIGEST-VALUE k"), expected, "{}", about());
+            let again = dump(cli, "k");
+            assert_eq!(restore(cli, "k", &again, "replace"), "OK", "{}", about());
+            assert_eq!(cli.run("DEBUG DIGEST-VALUE k"), expected, "{}", about());
+        }
+    });
+}
