@@ -7,12 +7,14 @@ use std::sync::Arc;
 use super::args::{Args, RoutedKey};
 use super::declaration::Command;
 use super::error::CommandError;
+use crate::base::hash::Seed;
 use crate::client::connection::Connection;
 use crate::config::Config;
 use crate::engine::effect::Event;
 use crate::engine::keyspace::{Keyspace, WrongType};
-use crate::engine::value::DataType;
+use crate::engine::value::{DataType, Object};
 use crate::engine::{Engine, Key, Now};
+use crate::structures::entry::EntryRef;
 
 /// The engines that a command runs on, ascending by shard.
 pub enum Engines<'a> {
@@ -186,6 +188,24 @@ impl<'a> ShardCx<'a> {
             keyspace.untouched()
         } else {
             keyspace
+        }
+    }
+
+    /// The entry of a key that was looked up before in this command, for reading several side by side. Nothing is
+    /// counted, touched or deleted.
+    pub fn peek(&self, routed: &RoutedKey, key: &Key<'_>) -> Option<EntryRef<'_, Object>> {
+        let engine = match &self.engines {
+            Engines::One(engine) => &**engine,
+            Engines::Many(engines) => &*engines[usize::from(routed.hand)],
+        };
+        engine.peek(self.client.db, key)
+    }
+
+    /// The key of all hashes.
+    pub fn seed(&self) -> Seed {
+        match &self.engines {
+            Engines::One(engine) => engine.seed(),
+            Engines::Many(engines) => engines[0].seed(),
         }
     }
 

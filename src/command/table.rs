@@ -17,6 +17,7 @@ static FAMILIES: &[&[&Command]] = &[
     super::string::TABLE,
     super::bitmap::TABLE,
     super::list::TABLE,
+    super::set::TABLE,
 ];
 
 /// Every command and subcommand; a command's id is its position in `all`.

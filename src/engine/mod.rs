@@ -19,6 +19,7 @@ use std::task::Waker;
 
 use crate::base::hash::Seed;
 use crate::base::random::Random;
+use crate::structures::entry::EntryRef;
 use board::ShardBoard;
 use db::Db;
 use effect::Effects;
@@ -192,6 +193,12 @@ impl Engine {
                 .add_used(crate::structures::account::thread_bytes() - before);
         }
         slot.as_deref_mut().expect("created above")
+    }
+
+    /// The entry of a key, without counting, touching or deleting anything: for keys that were just looked up.
+    pub fn peek(&self, db: usize, key: &Key<'_>) -> Option<EntryRef<'_, value::Object>> {
+        let db = self.db(db)?;
+        Some(db.at(db.find(key)?))
     }
 
     /// A view on one database at one moment.

@@ -17,6 +17,7 @@ use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
 use super::super::{Args, Out};
 use super::{GROUP, PART, unknown};
 use crate::engine::value::list::ListRef;
+use crate::engine::value::set::SetRef;
 use crate::engine::value::{DataType, Kind, Object, Text};
 use crate::structures::entry::EntryRef;
 use crate::structures::quicklist::End;
@@ -47,8 +48,6 @@ impl Signature {
                     text.with_bytes(|bytes| self.mix(bytes));
                 }
             }
-            // Each type adds its members here when it exists: sets xor them; hashes and sorted sets
-            // xor a signature of each pair.
             DataType::List => {
                 if let Some(list) = ListRef::of(entry) {
                     list.visit(End::Front, 0, usize::MAX, |element| {
@@ -56,8 +55,11 @@ impl Signature {
                     });
                 }
             }
-            DataType::Set
-            | DataType::SortedSet
+            DataType::Set => {
+                SetRef::of(entry).for_each(|member| member.with_bytes(|member| self.xor(member)))
+            }
+            // Each type adds its members here when it exists.
+            DataType::SortedSet
             | DataType::Hash
             | DataType::Stream
             | DataType::Bloom

@@ -14,6 +14,7 @@ use crate::command::declaration::{
     Categories, Command, CommandResult, Flags, Group, KeyFlags, KeySpec,
 };
 use crate::command::error::CommandError;
+use crate::command::set;
 use crate::command::{Args, Out};
 use crate::engine::effect::Event;
 use crate::engine::serial::reader::Reader;
@@ -155,11 +156,12 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 }
 
 /// The thresholds of the configuration, by which values that are read choose their encodings.
-pub(in crate::command) fn limits(cx: &mut ShardCx<'_>) -> Limits {
+pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
     let config = cx.config;
     Limits {
         string_bytes_max: usize::try_from(config.proto_max_bulk_len)
             .map_or(u32::MAX as usize, |bytes| bytes.min(u32::MAX as usize)),
         list: list::limits(config.list_max_listpack_size, config.list_compress_depth),
+        set: set::limits(cx),
     }
 }

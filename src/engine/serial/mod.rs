@@ -26,7 +26,7 @@ mod sorted_set;
 mod stream;
 pub mod writer;
 
-use super::value::object::note_entry_bytes;
+use super::value::{self, object::note_entry_bytes};
 use super::value::{DataType, Kind, Object, Text, string_entry};
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef};
@@ -36,6 +36,8 @@ use writer::Writer;
 
 /// What every server from 7.0 on can read.
 pub const V10: u16 = 10;
+/// From 7.2 on: small sets of anything, packed.
+pub const V11: u16 = 11;
 /// From 7.4 on: deadlines of hash fields.
 pub const V12: u16 = 12;
 
@@ -58,6 +60,7 @@ impl Malformed {
     const TWICE: Malformed = Malformed("the same member twice");
     const EMPTY: Malformed = Malformed("a collection without elements");
     const PACK: Malformed = Malformed("a packed structure out of shape");
+    const GROUP: Malformed = Malformed("a packed structure with a part of a group");
     const ORDER: Malformed = Malformed("members out of order");
 }
 
@@ -101,13 +104,19 @@ mod form {
 }
 
 /// What values are measured by when they are read: the thresholds of their encodings, as the configuration has them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Limits {
     /// No string may be longer.
     pub string_bytes_max: usize,
     /// Of lists.
     pub list: quicklist::Limits,
+    /// Of sets.
+    pub set: value::set::Limits,
 }
+
+/// Members that are added one by one to a small collection that is searched for each of them. Collections of more
+/// members begin large, unless they come packed: thresholds may be set so high that this would take for ever.
+const SEARCHED_MAX: usize = 4096;
 
 /// Writes an entry's value, behind its type.
 pub fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
@@ -121,6 +130,7 @@ pub fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
             }
         }
         DataType::List => list::write(entry, writer),
+        DataType::Set => set::write(entry, writer),
         _ => {}
     }
 }
@@ -149,6 +159,9 @@ fn read_value(
         types::STRING => Ok(string_entry(key, &reader.string()?, None)),
         types::LIST | types::LIST_ZIPLIST | types::LIST_QUICKLIST | types::LIST_QUICKLIST_2 => {
             list::read(form, key, reader, &limits.list)
+        }
+        types::SET | types::SET_INTSET | types::SET_LISTPACK => {
+            set::read(form, key, reader, &limits.set)
         }
         _ => Err(Malformed("a value of an unknown type")),
     }

@@ -1,8 +1,11 @@
 //! The packed structures that strings of a snapshot may hold, old and new, as one sequence of elements.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
 use super::Malformed;
 use crate::base::number;
-use crate::structures::pack::{Element, Pack};
+use crate::structures::pack::{self, Element, Pack, PackMut};
 use crate::structures::ziplist::Ziplist;
 
 /// A checked list of elements.
@@ -54,9 +57,41 @@ impl<'a> Packed<'a> {
         if filled == 0 {
             Ok(())
         } else {
-            Err(Malformed("a packed structure with a part of a group"))
+            Err(Malformed::GROUP)
         }
     }
+}
+
+/// The members of a pack of groups of `step` elements, each of which begins with a member, as a command would have made
+/// it: no member comes twice, and what is a number lies there as one.
+pub(super) fn distinct(pack: Pack<'_>, step: usize) -> Result<Cow<'_, [u8]>, Malformed> {
+    let mut members = HashSet::with_capacity(pack.len() / step);
+    let (mut is_canonical, mut behind) = (true, 0);
+    for element in pack.iter() {
+        if let Element::Bytes(text) = element {
+            is_canonical = is_canonical && number::parse_i64(text).is_none();
+        }
+        if behind == 0 {
+            // A number that lies there as text is the same member.
+            let member = element.integer().map_or(element, Element::Integer);
+            if !members.insert(member) {
+                return Err(Malformed::TWICE);
+            }
+        }
+        behind = (behind + 1) % step;
+    }
+    if behind != 0 {
+        return Err(Malformed::GROUP);
+    }
+    if is_canonical {
+        return Ok(Cow::Borrowed(pack.bytes()));
+    }
+    let mut copy = pack::EMPTY.to_vec();
+    let mut writer = PackMut::new(&mut copy);
+    for element in pack.iter() {
+        element.with_bytes(|text| writer.push_back(text));
+    }
+    Ok(Cow::Owned(copy))
 }
 
 /// A score as packs hold it: a number or its text.

@@ -3,6 +3,7 @@
 pub mod kind;
 pub mod list;
 pub mod object;
+pub mod set;
 pub mod text;
 
 pub use kind::{DataType, Encoding, Kind};

@@ -4,6 +4,7 @@
 use super::{dump, restore};
 use crate::command::testing::on_every_setup;
 use crate::engine::serial::frame;
+use crate::structures::pack::{self, PackMut};
 use crate::structures::ziplist::maker::ziplist;
 use crate::structures::zipmap::maker::zipmap;
 
@@ -38,6 +39,33 @@ fn one_string(form: u8, text: &[u8]) -> Vec<u8> {
 
 const LIST: &[&[u8]] = &[b"a", b"12", b"-5", b"", b"99999999999", b"300"];
 
+/// -1, 3 and 70000, as wide as if a wider number had been there.
+const INTSET: &[u8] = b"\x08\0\0\0\x03\0\0\0\
+    \xff\xff\xff\xff\xff\xff\xff\xff\x03\0\0\0\0\0\0\0\x70\x11\x01\0\0\0\0\0";
+
+/// A pack as all servers make it.
+fn pack(texts: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = pack::EMPTY.to_vec();
+    let mut pack = PackMut::new(&mut bytes);
+    texts.iter().for_each(|text| pack.push_back(text));
+    bytes
+}
+
+/// A pack of short texts in which numbers lie as text, too.
+fn text_pack(texts: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = vec![0; 6];
+    for text in texts {
+        bytes.push(0x80 | text.len() as u8);
+        bytes.extend_from_slice(text);
+        bytes.push(1 + text.len() as u8);
+    }
+    bytes.push(0xff);
+    let total = bytes.len() as u32;
+    bytes[..4].copy_from_slice(&total.to_le_bytes());
+    bytes[4..6].copy_from_slice(&(texts.len() as u16).to_le_bytes());
+    bytes
+}
+
 /// Each with the commands that make the same value here.
 pub(super) fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     let list = "RPUSH k a 12 -5 \"\" 99999999999 300";
@@ -48,6 +76,13 @@ pub(super) fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
         (list, one_string(10, &ziplist(LIST, true))),
         (list, one_string(10, &ziplist(LIST, false))),
         (list, strings(14, 2, &two_ziplists)),
+        ("SADD k a b 17", strings(2, 3, &[b"17", b"b", b"a"])),
+        ("SADD k 3 -1 70000", one_string(11, INTSET)),
+        ("SADD k a b 17", one_string(20, &pack(&[b"a", b"17", b"b"]))),
+        (
+            "SADD k a b 17",
+            one_string(20, &text_pack(&[b"a", b"17", b"b"])),
+        ),
     ]
     .into_iter()
 }

@@ -37,6 +37,22 @@ const COMMANDS: &[(&str, &[&str])] = &[
             "LTRIM k 1 -2",
         ],
     ),
+    (
+        "set",
+        &[
+            "SMEMBERS k",
+            "SCARD k",
+            "SISMEMBER k a",
+            "SMISMEMBER k a 17",
+            "SSCAN k 0",
+            "SINTER k k",
+            "SUNION k k",
+            "SRANDMEMBER k -5",
+            "SADD k 1 x",
+            "SREM k 1",
+            "SPOP k",
+        ],
+    ),
 ];
 
 #[test]
