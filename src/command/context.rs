@@ -25,7 +25,7 @@ pub enum Engines<'a> {
 }
 
 /// What a shard handler may know of its client.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ClientView {
     /// As CLIENT ID says.
     pub id: u64,
@@ -35,6 +35,18 @@ pub struct ClientView {
     pub no_touch: bool,
     /// Stamp of the last effect that the connection knows of.
     pub stamp: u64,
+}
+
+impl ClientView {
+    /// What a connection shows of itself now.
+    pub fn of(connection: &Connection) -> ClientView {
+        ClientView {
+            id: connection.id(),
+            db: connection.db,
+            no_touch: connection.no_touch,
+            stamp: connection.stamp,
+        }
+    }
 }
 
 /// See the module.

@@ -24,6 +24,7 @@ pub mod syntax;
 pub mod table;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod transaction;
 
 pub use crate::resp::reply::Out;
 pub use args::Args;
