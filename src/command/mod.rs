@@ -19,6 +19,7 @@ pub mod list;
 pub mod options;
 pub mod scan;
 pub mod server;
+pub mod sorted_set;
 pub mod set;
 pub mod string;
 pub mod syntax;

@@ -4,6 +4,7 @@ pub mod hyperloglog;
 pub mod kind;
 pub mod list;
 pub mod object;
+pub mod sorted_set;
 pub mod set;
 pub mod text;
 

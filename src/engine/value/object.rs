@@ -7,6 +7,7 @@
 
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::ordered::ranking::Ranking;
 use crate::structures::quicklist::Quicklist;
 
 /// What every large collection can do, whatever its type.
@@ -42,6 +43,8 @@ macro_rules! collections {
 }
 
 collections! {
+    /// A sorted set.
+    SortedSet(Ranking);
     /// A list of many nodes.
     List(Quicklist);
     /// Members of a set.
