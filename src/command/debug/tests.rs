@@ -192,3 +192,18 @@ fn reload_reads_back_what_it_wrote() {
         cli.check("DBSIZE", "(integer) 103");
     });
 }
+
+#[test]
+fn signatures_of_collections_are_those_of_redis() {
+    on_every_setup(|cli| {
+        cli.run("ZADD z 1 a 2.5 b -inf c +inf d 3 7 1e100 e -0.1 f 0 g");
+        cli.run("SADD s 3 1 2 -300");
+        cli.run("RPUSH l a 1 -5 \"hello world\" \"\" 99999999999");
+        cli.check(
+            "DEBUG DIGEST-VALUE z s l",
+            "1) da673a2cd0552e64dc34071b5ffc0893e7148190\n\
+             2) c6e544f890e0a92c39af3c66af324ecb863d80d9\n\
+             3) 24e741e1408f47745bdb714c2b3a2bdb253a40cf",
+        );
+    });
+}

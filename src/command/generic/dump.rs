@@ -14,8 +14,8 @@ use crate::command::declaration::{
     Categories, Command, CommandResult, Flags, Group, KeyFlags, KeySpec,
 };
 use crate::command::error::CommandError;
-use crate::command::set;
 use crate::command::{Args, Out};
+use crate::command::{set, sorted_set};
 use crate::engine::effect::Event;
 use crate::engine::serial::reader::Reader;
 use crate::engine::serial::writer::Writer;
@@ -163,5 +163,6 @@ pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
             .map_or(u32::MAX as usize, |bytes| bytes.min(u32::MAX as usize)),
         list: list::limits(config.list_max_listpack_size, config.list_compress_depth),
         set: set::limits(cx),
+        sorted_set: sorted_set::limits(cx),
     }
 }

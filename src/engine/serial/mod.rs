@@ -112,6 +112,8 @@ pub struct Limits {
     pub list: quicklist::Limits,
     /// Of sets.
     pub set: value::set::Limits,
+    /// Of sorted sets.
+    pub sorted_set: value::sorted_set::Limits,
 }
 
 /// Members that are added one by one to a small collection that is searched for each of them. Collections of more
@@ -131,6 +133,7 @@ pub fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
         }
         DataType::List => list::write(entry, writer),
         DataType::Set => set::write(entry, writer),
+        DataType::SortedSet => sorted_set::write(entry, writer),
         _ => {}
     }
 }
@@ -162,6 +165,9 @@ fn read_value(
         }
         types::SET | types::SET_INTSET | types::SET_LISTPACK => {
             set::read(form, key, reader, &limits.set)
+        }
+        types::ZSET | types::ZSET_2 | types::ZSET_ZIPLIST | types::ZSET_LISTPACK => {
+            sorted_set::read(form, key, reader, &limits.sorted_set)
         }
         _ => Err(Malformed("a value of an unknown type")),
     }

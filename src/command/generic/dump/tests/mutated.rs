@@ -53,6 +53,27 @@ const COMMANDS: &[(&str, &[&str])] = &[
             "SPOP k",
         ],
     ),
+    (
+        "zset",
+        &[
+            "ZRANGE k 0 -1 WITHSCORES",
+            "ZRANGE k +inf -inf BYSCORE REV LIMIT 1 2",
+            "ZRANGEBYLEX k - +",
+            "ZSCORE k a",
+            "ZMSCORE k a 7",
+            "ZRANK k a",
+            "ZREVRANK k 7 WITHSCORE",
+            "ZCOUNT k -inf 3",
+            "ZRANDMEMBER k -5 WITHSCORES",
+            "ZSCAN k 0",
+            "ZUNION 2 k k WITHSCORES",
+            "ZINCRBY k 1.5 a",
+            "ZADD k 5 x",
+            "ZREM k x",
+            "ZREMRANGEBYSCORE k 1 2",
+            "ZPOPMAX k",
+        ],
+    ),
 ];
 
 #[test]
