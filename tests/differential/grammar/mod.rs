@@ -12,12 +12,18 @@
 //! Times are either deep in the past or far in the future: the two servers do not run in step, so nothing may expire
 //! while they are compared.
 
+mod list;
+
 use crate::random::Draw;
+
+/// The timeout of requests that wait: a wrong word in its place might make them wait for ever.
+const WAITED_S: &[u8] = b"0.001";
 
 /// A family: its name and its rows, each with a weight.
 pub(crate) type Family = (&'static str, &'static [(u32, &'static str)]);
 
 pub(crate) const FAMILIES: &[Family] = &[
+    list::LISTS,
     (
         "strings",
         &[
@@ -152,7 +158,9 @@ pub(crate) fn command(draw: &mut Draw, families: &[u32]) -> Vec<Vec<u8>> {
 
 /// Now and then a command is made wrong: a word too few or too many, one that does not belong, another case.
 fn spoil(draw: &mut Draw, words: &mut Vec<Vec<u8>>) {
-    if words[0].starts_with(b"@") {
+    // What waits keeps its short timeout.
+    let waits = words.iter().any(|word| word == WAITED_S);
+    if words[0].starts_with(b"@") || waits {
         return;
     }
     match draw.below(40) {
