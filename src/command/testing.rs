@@ -218,6 +218,7 @@ impl Terminal {
                 self.after = cx.after;
                 result
             }
+            Run::Transaction(_) => Err(CommandError::from("ERR no transactions here")),
             Run::Container(_) => Err(CommandError::from("ERR unknown subcommand")),
         }
     }

@@ -89,6 +89,8 @@ impl Engine {
             .saturating_sub(entry.deadline().unwrap_or(now.unix_ms));
         self.effects.wrote(index, entry.key(), Event::EXPIRED);
         self.waiters.key_changed(index, entry.key());
+        let stamp = self.effects.stamp();
+        self.watches.key_changed(index, entry.key(), stamp);
         self.board.note_lag(lag_ms);
         self.board.expired.add(1);
         let trash = db.charged(|db| super::value::Trash::from_entry(db.remove(place)));

@@ -412,6 +412,8 @@ impl<'e> Keyspace<'e> {
     pub fn wrote(&mut self, key: &[u8], event: Event) {
         self.engine.effects.wrote(self.db, key, event);
         self.engine.waiters.key_changed(self.db, key);
+        let stamp = self.engine.effects.stamp();
+        self.engine.watches.key_changed(self.db, key, stamp);
         self.engine.board.dirty.add(1);
     }
 

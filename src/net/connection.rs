@@ -285,7 +285,10 @@ async fn run_turn(
             Step::Done => break,
             Step::Wait(ticket) => {
                 let message = poll_fn(|cx| ticket.poll(cx)).await;
-                session.resume(batch, message, config, clock::now());
+                if let Some(next) = session.resume(batch, message, config, clock::now()) {
+                    step = next;
+                    continue;
+                }
             }
             Step::Flush => flush(stream, session, batch).await?,
             Step::Close => {

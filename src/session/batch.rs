@@ -204,7 +204,7 @@ impl Batch {
             return plan;
         }
         plan.route = match command.run {
-            Run::Session(_) => Route::Session,
+            Run::Session(_) | Run::Transaction(_) => Route::Session,
             Run::Container(_) => Route::Refused,
             Run::AllShards(_) => Route::All,
             Run::EachShard(..) | Run::Cursor(..) => Route::Each,

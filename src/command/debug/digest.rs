@@ -17,6 +17,7 @@ use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
 use super::super::{Args, Out};
 use super::{GROUP, PART, unknown};
 use crate::engine::value::list::ListRef;
+use crate::engine::value::set::SetRef;
 use crate::engine::value::{DataType, Kind, Object, Text};
 use crate::structures::entry::EntryRef;
 use crate::structures::quicklist::End;
@@ -56,8 +57,10 @@ impl Signature {
                     });
                 }
             }
-            DataType::Set
-            | DataType::SortedSet
+            DataType::Set => {
+                SetRef::of(entry).for_each(|member| member.with_bytes(|member| self.xor(member)))
+            }
+            DataType::SortedSet
             | DataType::Hash
             | DataType::Stream
             | DataType::Bloom

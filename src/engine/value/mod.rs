@@ -1,8 +1,11 @@
 //! What a key can hold: the types, their encodings, and how handlers see them.
 
+pub mod hyperloglog;
 pub mod kind;
 pub mod list;
 pub mod object;
+pub mod sorted_set;
+pub mod set;
 pub mod text;
 
 pub use kind::{DataType, Encoding, Kind};

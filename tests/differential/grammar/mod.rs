@@ -13,6 +13,7 @@
 //! while they are compared.
 
 mod list;
+mod set;
 
 use crate::random::Draw;
 
@@ -24,6 +25,7 @@ pub(crate) type Family = (&'static str, &'static [(u32, &'static str)]);
 
 pub(crate) const FAMILIES: &[Family] = &[
     list::LISTS,
+    set::SETS,
     (
         "strings",
         &[
@@ -161,6 +163,8 @@ fn spoil(draw: &mut Draw, words: &mut Vec<Vec<u8>>) {
     // What waits keeps its short timeout.
     let waits = words.iter().any(|word| word == WAITED_S);
     if words[0].starts_with(b"@") || waits {
+    // Without its count, SPOP would draw.
+    if words[0].starts_with(b"@") || words[0] == b"SPOP" {
         return;
     }
     match draw.below(40) {
@@ -476,6 +480,11 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
                 "x",
             ],
         ),
+        "member" => match draw.below(4) {
+            0 | 1 => (draw.below(24) as i64 - 8).to_string().into_bytes(),
+            2 => vec![b'a' + draw.below(8) as u8],
+            _ => word(draw, "value"),
+        },
         "value" => match draw.below(8) {
             0 | 1 => (draw.below(30) as i64 - 10).to_string().into_bytes(),
             2 => pick(draw, &edges),
