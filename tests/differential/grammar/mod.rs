@@ -160,11 +160,9 @@ pub(crate) fn command(draw: &mut Draw, families: &[u32]) -> Vec<Vec<u8>> {
 
 /// Now and then a command is made wrong: a word too few or too many, one that does not belong, another case.
 fn spoil(draw: &mut Draw, words: &mut Vec<Vec<u8>>) {
-    // What waits keeps its short timeout.
+    // What waits keeps its short timeout. Without its count, SPOP would draw.
     let waits = words.iter().any(|word| word == WAITED_S);
-    if words[0].starts_with(b"@") || waits {
-    // Without its count, SPOP would draw.
-    if words[0].starts_with(b"@") || words[0] == b"SPOP" {
+    if words[0].starts_with(b"@") || words[0] == b"SPOP" || waits {
         return;
     }
     match draw.below(40) {
