@@ -411,8 +411,13 @@ impl<'e> Keyspace<'e> {
     /// Deletes a collection that the change recorded last has emptied, and records that it is gone.
     pub fn delete_emptied(&mut self, key: &Key<'_>, place: Place) {
         self.delete(place);
-        self.engine.effects.followed(self.db, key.bytes, Event::DEL);
-        self.key_changed(key.bytes);
+        self.followed(key.bytes, Event::DEL);
+    }
+
+    /// Records what happened to a key as a part of a change that counts elsewhere.
+    pub fn followed(&mut self, key: &[u8], event: Event) {
+        self.engine.effects.followed(self.db, key, event);
+        self.key_changed(key);
     }
 
     /// Records that a key changed.
