@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Key;
 use super::board::ShardBoard;
+use super::told::Told;
 use super::value::Object;
 use crate::base::hash::Seed;
 use crate::structures::account;
@@ -19,6 +20,7 @@ pub struct Db {
     sweep: Option<Sweep>,
     seed: Seed,
     volatile_count: usize,
+    pub(super) told: Told,
     board: Arc<ShardBoard>,
 }
 
@@ -49,6 +51,7 @@ impl Db {
             sweep: None,
             seed,
             volatile_count: 0,
+            told: Told::default(),
             board,
         }
     }
@@ -131,6 +134,9 @@ impl Db {
 
     pub(super) fn remove(&mut self, place: Place) -> Entry<Object> {
         let old = self.table.remove(place);
+        if !self.told.is_empty() {
+            self.told.forget(self.seed.hash(old.view().key()));
+        }
         self.volatile_count -= usize::from(old.view().deadline().is_some());
         self.publish();
         old

@@ -9,6 +9,8 @@ pub mod db;
 pub mod effect;
 pub mod expire;
 pub mod keyspace;
+pub mod serial;
+pub mod told;
 pub mod value;
 pub mod waiting;
 pub mod watching;

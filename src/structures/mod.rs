@@ -12,3 +12,5 @@ pub mod quicklist;
 pub mod splice;
 pub mod table;
 pub mod wheel;
+pub mod ziplist;
+pub mod zipmap;
