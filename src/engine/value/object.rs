@@ -5,12 +5,7 @@
 //!
 //! [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
 
-#![allow(
-    unreachable_code,
-    unused_variables,
-    reason = "until the first collection lands"
-)]
-
+use super::hash::HashTable;
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
 
@@ -46,7 +41,10 @@ macro_rules! collections {
     };
 }
 
-collections! {}
+collections! {
+    /// Fields with values.
+    Hash(HashTable);
+}
 
 /// See the module.
 pub struct Object {
