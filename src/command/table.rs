@@ -16,6 +16,7 @@ static FAMILIES: &[&[&Command]] = &[
     super::debug::TABLE,
     super::string::TABLE,
     super::bitmap::TABLE,
+    super::hash::TABLE,
 ];
 
 /// Every command and subcommand; a command's id is its position in `all`.

@@ -16,6 +16,7 @@ use super::super::context::ShardCx;
 use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
 use super::super::{Args, Out};
 use super::{GROUP, PART, unknown};
+use crate::engine::value::hash::HashRef;
 use crate::engine::value::{DataType, Kind, Object, Text};
 use crate::structures::entry::EntryRef;
 
@@ -45,12 +46,21 @@ impl Signature {
                     text.with_bytes(|bytes| self.mix(bytes));
                 }
             }
-            // Each type adds its members here when it exists: lists mix them; sets xor them; hashes and sorted sets
-            // xor a signature of each pair.
+            DataType::Hash => {
+                if let Some(hash) = HashRef::of(entry, 0) {
+                    hash.for_each(|field| {
+                        let mut pair = Signature::default();
+                        field.name.with_bytes(|name| pair.mix(name));
+                        field.value.with_bytes(|value| pair.mix(value));
+                        self.xor(&pair.0);
+                    });
+                }
+            }
+            // Each type adds its members here when it exists: lists mix them; sets xor them; sorted sets xor a
+            // signature of each pair.
             DataType::List
             | DataType::Set
             | DataType::SortedSet
-            | DataType::Hash
             | DataType::Stream
             | DataType::Bloom
             | DataType::Cuckoo

@@ -21,6 +21,7 @@ pub(super) mod wait;
 mod walk;
 
 use super::declaration::Command;
+pub(super) use walk::scan_cursor;
 
 pub(super) static TABLE: &[&Command] = &[
     &transfer::COPY,

@@ -82,7 +82,7 @@ fn scan_shard(args: &Args<'_>, shard_count: u16) -> Result<u16, CommandError> {
 }
 
 /// A cursor as C's `strtoul` reads it: empty text is 0, a sign is allowed and a negative number wraps around.
-pub(super) fn scan_cursor(text: &[u8]) -> Option<u64> {
+pub(in crate::command) fn scan_cursor(text: &[u8]) -> Option<u64> {
     let (negative, digits) = match text {
         [] => return Some(0),
         [b'-', digits @ ..] => (true, digits),
