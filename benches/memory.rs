@@ -142,6 +142,8 @@ fn idle(binary: &Path, count: usize) -> String {
     for client in &mut clients {
         client.ask(&["PING"]);
     }
+    // Buffers of connections that were active of late are given back after two seconds.
+    std::thread::sleep(std::time::Duration::from_secs(4));
     let after = reading(&server);
     let (cpu, started) = (process::cpu_ns(server.pid()), std::time::Instant::now());
     std::thread::sleep(std::time::Duration::from_secs(10));

@@ -1,5 +1,5 @@
 //! The table at sizes that fit the cache and sizes that do not: finding one by one and in batches,
-//! inserting, removing; the wheel; and the worst pause of an insert while a table grows.
+//! inserting, removing; the wheel; rankings with either index; and the worst pause of an insert while a table grows.
 //!
 //! Dimensions: keys of 16 bytes, values of 32; 1 000 keys (all in cache), 1 000 000 (few in cache).
 //! `cargo bench --bench structures -- growth_pause` prints the pauses only. Under
@@ -11,6 +11,8 @@ use std::hint::black_box;
 
 use basalt::base::hash::Seed;
 use basalt::structures::entry::Entry;
+use basalt::structures::ordered::ranking::Ranking;
+use basalt::structures::ordered::{Direction, Form};
 use basalt::structures::table::Table;
 use basalt::structures::wheel::Wheel;
 use criterion::{BatchSize, Criterion, Throughput};
@@ -31,6 +33,9 @@ fn main() {
         for count in [1000, if small { 10_000 } else { 1_000_000 }] {
             lookups(&mut criterion, count);
             changes(&mut criterion, count);
+            for form in [Form::Tree, Form::Skip] {
+                rankings(&mut criterion, count, form);
+            }
         }
         timers(&mut criterion);
         criterion.final_summary();
@@ -183,6 +188,52 @@ fn timers(criterion: &mut Criterion) {
                 while wheel.advance(now_ms, 64, |_| fired += 1) {}
             }
             assert_eq!(fired, COUNT);
+        });
+    });
+    group.finish();
+}
+
+/// Sorted sets of members with random scores, over either index.
+fn rankings(criterion: &mut Criterion, count: usize, form: Form) {
+    let mut ranking = Ranking::new(form, SEED);
+    let mut draw = Draw(4);
+    for number in 0..count {
+        let key = key(number);
+        let hash = ranking.hash(&key);
+        ranking.insert_new(hash, &key, draw.below(1 << 40) as f64);
+    }
+    let keys: Vec<_> = (0..1 << 16).map(|_| key(draw.below(count))).collect();
+    let mut at = 0;
+    let mut group = criterion.benchmark_group(format!("{form:?} ranking of {count}"));
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("new score", |bench| {
+        bench.iter(|| {
+            at = (at + 1) % keys.len();
+            let place = ranking.find(ranking.hash(&keys[at]), &keys[at]);
+            ranking.set_score(place.expect("all are there"), draw.below(1 << 40) as f64);
+        });
+    });
+    group.bench_function("remove and insert again", |bench| {
+        bench.iter(|| {
+            at = (at + 1) % keys.len();
+            let hash = ranking.hash(&keys[at]);
+            let place = ranking.find(hash, &keys[at]);
+            ranking.remove(place.expect("all are there"));
+            ranking.insert_new(hash, &keys[at], draw.below(1 << 40) as f64);
+        });
+    });
+    group.bench_function("rank", |bench| {
+        bench.iter(|| {
+            at = (at + 1) % keys.len();
+            let place = ranking.find(ranking.hash(&keys[at]), &keys[at]);
+            ranking.rank(place.expect("all are there"))
+        });
+    });
+    group.bench_function("ten from a rank on", |bench| {
+        bench.iter(|| {
+            let from = draw.below(count - 10);
+            let range = ranking.range(from, from + 10, Direction::Ascending);
+            range.map(|(member, _)| member[15]).max()
         });
     });
     group.finish();

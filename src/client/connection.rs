@@ -20,6 +20,7 @@ pub enum ReplyMode {
 }
 
 /// See the module.
+#[derive(Clone)]
 pub struct Connection {
     /// What others may see and ask of it.
     pub shared: Arc<Shared>,

@@ -107,6 +107,8 @@ pub struct Shared {
     pub last_command: AtomicU16,
     /// Bytes of unprocessed input.
     pub query_bytes: AtomicUsize,
+    /// Size of the buffer for input, unprocessed or not.
+    pub buffer_bytes: AtomicUsize,
     /// Bytes of unsent output.
     pub output_bytes: AtomicUsize,
     /// Bytes received.
@@ -124,6 +126,7 @@ pub struct Shared {
     labels: Mutex<Option<Box<Labels>>>,
     killed: AtomicBool,
     nudged: AtomicBool,
+    buffer_requested: AtomicBool,
     sleeping: AtomicBool,
     /// Number and state of the latest wait: whoever ends it, or serves it, wins one CAS on this word.
     wait: AtomicU64,
@@ -152,6 +155,7 @@ impl Shared {
             resp: AtomicU8::new(2),
             last_command: AtomicU16::new(u16::MAX),
             query_bytes: AtomicUsize::new(0),
+            buffer_bytes: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
@@ -162,6 +166,7 @@ impl Shared {
             labels: Mutex::new(None),
             killed: AtomicBool::new(false),
             nudged: AtomicBool::new(false),
+            buffer_requested: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
             wait: AtomicU64::new(0),
             waker: AtomicWaker::new(),
@@ -172,6 +177,18 @@ impl Shared {
     pub fn kill(&self) {
         self.killed.store(true, Relaxed);
         self.waker.wake();
+    }
+
+    /// Asks an idle connection to give its buffer back.
+    pub fn request_buffer(&self) {
+        self.buffer_requested.store(true, Release);
+        self.waker.wake();
+    }
+
+    /// Whether it was asked to since the last call.
+    pub fn take_buffer_request(&self) -> bool {
+        // A look first: the flag is on a line that others read.
+        self.buffer_requested.load(Acquire) && self.buffer_requested.swap(false, Acquire)
     }
 
     /// Makes a sleeping connection look again at what it waits for. The flag outlives a wake that comes before the

@@ -176,7 +176,7 @@ fn ping(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
 
 /// `QUIT`
 static QUIT: Command = Command::new("quit", Group::Connection, -1)
-    .flags(BEFORE_AUTH)
+    .flags(BEFORE_AUTH.or(Flags::TRANSACTIONAL))
     .deprecated("7.2.0", "just closing the connection")
     .doc("1.0.0", "", "Closes the connection after the reply.")
     .on_session(|cx, _, out| {
@@ -187,7 +187,7 @@ static QUIT: Command = Command::new("quit", Group::Connection, -1)
 
 /// `RESET`
 static RESET: Command = Command::new("reset", Group::Connection, 1)
-    .flags(BEFORE_AUTH)
+    .flags(BEFORE_AUTH.or(Flags::TRANSACTIONAL))
     .doc(
         "6.2.0",
         "",

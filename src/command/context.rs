@@ -7,12 +7,14 @@ use std::sync::Arc;
 use super::args::{Args, RoutedKey};
 use super::declaration::Command;
 use super::error::CommandError;
+use crate::base::hash::Seed;
 use crate::client::connection::Connection;
 use crate::config::Config;
 use crate::engine::effect::Event;
 use crate::engine::keyspace::{Keyspace, WrongType};
-use crate::engine::value::DataType;
+use crate::engine::value::{DataType, Object};
 use crate::engine::{Engine, Key, Now};
+use crate::structures::entry::EntryRef;
 
 /// The engines that a command runs on, ascending by shard.
 pub enum Engines<'a> {
@@ -23,7 +25,7 @@ pub enum Engines<'a> {
 }
 
 /// What a shard handler may know of its client.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ClientView {
     /// As CLIENT ID says.
     pub id: u64,
@@ -33,6 +35,18 @@ pub struct ClientView {
     pub no_touch: bool,
     /// Stamp of the last effect that the connection knows of.
     pub stamp: u64,
+}
+
+impl ClientView {
+    /// What a connection shows of itself now.
+    pub fn of(connection: &Connection) -> ClientView {
+        ClientView {
+            id: connection.id(),
+            db: connection.db,
+            no_touch: connection.no_touch,
+            stamp: connection.stamp,
+        }
+    }
 }
 
 /// See the module.
@@ -186,6 +200,24 @@ impl<'a> ShardCx<'a> {
             keyspace.untouched()
         } else {
             keyspace
+        }
+    }
+
+    /// The entry of a key that was looked up before in this command, for reading several side by side. Nothing is
+    /// counted, touched or deleted.
+    pub fn peek(&self, routed: &RoutedKey, key: &Key<'_>) -> Option<EntryRef<'_, Object>> {
+        let engine = match &self.engines {
+            Engines::One(engine) => &**engine,
+            Engines::Many(engines) => &*engines[usize::from(routed.hand)],
+        };
+        engine.peek(self.client.db, key)
+    }
+
+    /// The key of all hashes.
+    pub fn seed(&self) -> Seed {
+        match &self.engines {
+            Engines::One(engine) => engine.seed(),
+            Engines::Many(engines) => engines[0].seed(),
         }
     }
 
@@ -348,6 +380,8 @@ pub trait Server: Send + Sync {
     fn unix_us(&self) -> u64;
     /// Debug switches: whether due keys are deleted in the background.
     fn set_active_expire(&self, on: bool);
+    /// Debug switches: whether idle clients keep what they have.
+    fn pause_cron(&self, paused: bool);
     /// A text that the log should carry.
     fn log(&self, line: &str);
     /// Gives memory that the allocator holds but nobody uses back to the system.

@@ -104,7 +104,8 @@ fn swapdb(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let second = integer_32(args, 2, Some("ERR invalid second DB index"))?;
     let (first, second) = (existing(first, cx.config)?, existing(second, cx.config)?);
     for hand in 0..cx.engine_count() {
-        cx.engine(hand).swap_dbs(first, second);
+        let now = cx.now;
+        cx.engine(hand).swap_dbs(first, second, now);
     }
     record(cx, 1);
     out.ok();

@@ -10,7 +10,7 @@ use super::error::CommandError;
 use super::{Args, Out};
 
 /// What a handler answers: its reply is already in the output, or an error is written for it.
-pub type CommandResult = Result<(), CommandError>;
+pub type CommandResult<T = ()> = Result<T, CommandError>;
 
 /// A handler that runs with the shards of its keys in hand.
 pub type ShardHandler = fn(&mut ShardCx<'_>, &Args<'_>, &mut Out) -> CommandResult;
@@ -40,8 +40,20 @@ pub enum Run {
     Cursor(CursorShard, PartHandler, MergeHandler),
     /// Never touches a keyspace.
     Session(SessionHandler),
+    /// Begins, runs or ends a transaction.
+    Transaction(TransactionVerb),
     /// Holds subcommands of the same shape; alone it only reports them.
     Container(&'static [&'static Command]),
+}
+
+/// What a client asks to be done with its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are Redis's own")]
+pub enum TransactionVerb {
+    Multi,
+    Exec,
+    Discard,
+    Unwatch,
 }
 
 /// The group that documentation and default ACL categories go by.
@@ -191,6 +203,8 @@ bit_set! {
         UNLISTED = "unlisted";
         /// Meant for the servers themselves and for tests, says the documentation.
         SYSCMD = "syscmd";
+        /// Has to do with transactions, so that it is not just run, nor just queued.
+        TRANSACTIONAL = "transactional";
     }
 }
 
@@ -201,7 +215,8 @@ impl Flags {
         .or(Flags::MAY_REPLICATE)
         .or(Flags::PROTECTED)
         .or(Flags::UNLISTED)
-        .or(Flags::SYSCMD);
+        .or(Flags::SYSCMD)
+        .or(Flags::TRANSACTIONAL);
 }
 
 bit_set! {
@@ -571,6 +586,12 @@ impl Command {
         merge: MergeHandler,
     ) -> Command {
         self.run = Run::Cursor(shard, part, merge);
+        self
+    }
+
+    /// Is about a transaction; the session knows what to do.
+    pub const fn on_transaction(mut self, verb: TransactionVerb) -> Command {
+        self.run = Run::Transaction(verb);
         self
     }
 

@@ -13,15 +13,21 @@ pub mod declaration;
 pub mod error;
 pub mod generic;
 pub mod hash;
+pub mod hyperloglog;
 pub mod introspect;
 pub mod keys;
+pub mod list;
 pub mod options;
+pub mod scan;
 pub mod server;
+pub mod set;
+pub mod sorted_set;
 pub mod string;
 pub mod syntax;
 pub mod table;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod transaction;
 
 pub use crate::resp::reply::Out;
 pub use args::Args;

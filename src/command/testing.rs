@@ -218,6 +218,7 @@ impl Terminal {
                 self.after = cx.after;
                 result
             }
+            Run::Transaction(_) => Err(CommandError::from("ERR no transactions here")),
             Run::Container(_) => Err(CommandError::from("ERR unknown subcommand")),
         }
     }
@@ -638,6 +639,7 @@ impl Server for NoServer {
         1_700_000_000_000_000
     }
     fn set_active_expire(&self, _: bool) {}
+    fn pause_cron(&self, _: bool) {}
     fn log(&self, _: &str) {}
     fn purge_memory(&self) {}
     fn allocator_report(&self) -> String {

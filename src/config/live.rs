@@ -100,6 +100,15 @@ pub fn get<P: AsRef<[u8]>>(config: &Config, patterns: &[P]) -> Vec<(String, Stri
     found
 }
 
+/// Whether a parameter's value is a secret, which no log may show.
+pub fn is_sensitive(name: &[u8]) -> bool {
+    std::str::from_utf8(name).is_ok_and(|name| {
+        PARAMETERS
+            .iter()
+            .any(|parameter| parameter.traits.sensitive && parameter.is_called(name))
+    })
+}
+
 /// Sets all pairs, or none of them. Returns the names, as the table has them, whose values are now different.
 pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
     config: &mut Config,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Key;
 use super::board::ShardBoard;
+use super::told::Told;
 use super::value::Object;
 use super::value::hash::next_field_deadline;
 use super::value::object::{entry_bytes, note_entry_bytes};
@@ -25,6 +26,7 @@ pub struct Db {
     field_volatile_count: usize,
     /// Hashes with more due fields than one slice deletes.
     pub(super) unfinished: Vec<u64>,
+    pub(super) told: Told,
     board: Arc<ShardBoard>,
 }
 
@@ -65,6 +67,7 @@ impl Db {
             volatile_count: 0,
             field_volatile_count: 0,
             unfinished: Vec::new(),
+            told: Told::default(),
             board,
         }
     }
@@ -151,6 +154,9 @@ impl Db {
 
     pub(super) fn remove(&mut self, place: Place) -> Entry<Object> {
         let old = self.table.remove(place);
+        if !self.told.is_empty() {
+            self.told.forget(self.seed.hash(old.view().key()));
+        }
         self.volatile_count -= usize::from(old.view().deadline().is_some());
         self.field_volatile_count -= usize::from(next_field_deadline(old.view()).is_some());
         self.publish();

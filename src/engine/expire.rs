@@ -140,6 +140,8 @@ impl Engine {
         {
             self.effects.expired(index, entry.key(), Event::EXPIRED);
             self.waiters.key_changed(index, entry.key());
+            let stamp = self.effects.stamp();
+            self.watches.key_changed(index, entry.key(), stamp);
             self.board.note_lag(now_ms - deadline_ms);
             self.board.expired.add(1);
             let trash = db.charged(|db| Trash::from_entry(db.remove(place)));
@@ -163,6 +165,8 @@ impl Engine {
         if count > 0 {
             self.effects.expired(index, entry.key(), Event::HEXPIRED);
             self.waiters.key_changed(index, entry.key());
+            let stamp = self.effects.stamp();
+            self.watches.key_changed(index, entry.key(), stamp);
         }
         if left.is_none() {
             return false;

@@ -6,6 +6,7 @@
 use super::db::next_deadline;
 use super::effect::Event;
 use super::expire::{FIELDS_PER_LOOKUP, is_over};
+use super::told::Use;
 use super::value::object::{entry_bytes, note_entry_bytes};
 use super::value::{
     BLOCK_BYTES_MIN, DataType, EMBSTR_BYTES_MAX, Kind, Object, Text, Trash, is_inline_text,
@@ -30,6 +31,9 @@ pub enum Deadline {
     /// This time, in Unix milliseconds.
     At(u64),
 }
+
+/// The access bits that count uses.
+const USE_BITS: u8 = 3;
 
 /// See the module.
 pub struct Keyspace<'e> {
@@ -387,9 +391,28 @@ impl<'e> Keyspace<'e> {
 
     /// How often the entry at a place was used since eviction last aged it: 0 to 3.
     pub fn uses(&self, place: Place) -> u8 {
-        const USE_BITS: u8 = 3;
         let db = self.engine.db(self.db).expect("a place implies a database");
         db.table().bits(place) & USE_BITS
+    }
+
+    /// Remembers what another server knew of a key's use, until it is used here.
+    pub fn tell_use(&mut self, key: &Key<'_>, used: Use) {
+        let Some(db) = self.engine.db_mut(self.db) else {
+            return;
+        };
+        if let Some(place) = db.find(key) {
+            db.charged(|db| {
+                let bits = db.table.bits(place) & !USE_BITS | used.bits();
+                db.table.set_bits(place, bits);
+                db.told.note(key.hash, used);
+            });
+        }
+    }
+
+    /// What [`Keyspace::tell_use`] was told of a key that has not been used since.
+    pub fn told_use(&self, key: &Key<'_>, place: Place) -> Option<Use> {
+        let db = self.engine.db(self.db)?;
+        db.told.of(key.hash, db.table.bits(place) & USE_BITS)
     }
 
     /// Stores an entry that [`Keyspace::take`] or [`Keyspace::duplicate`] handed out, perhaps under another key or in another shard.
@@ -411,6 +434,8 @@ impl<'e> Keyspace<'e> {
     pub fn wrote(&mut self, key: &[u8], event: Event) {
         self.engine.effects.wrote(self.db, key, event);
         self.engine.waiters.key_changed(self.db, key);
+        let stamp = self.engine.effects.stamp();
+        self.engine.watches.key_changed(self.db, key, stamp);
         self.engine.board.dirty.add(1);
     }
 

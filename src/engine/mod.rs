@@ -9,14 +9,18 @@ pub mod db;
 pub mod effect;
 pub mod expire;
 pub mod keyspace;
+pub mod serial;
+pub mod told;
 pub mod value;
 pub mod waiting;
+pub mod watching;
 
 use std::sync::Arc;
 use std::task::Waker;
 
 use crate::base::hash::Seed;
 use crate::base::random::Random;
+use crate::structures::entry::EntryRef;
 use board::ShardBoard;
 use db::Db;
 use effect::Effects;
@@ -127,6 +131,8 @@ pub struct Engine {
     pub deferred: Deferred,
     /// Who waits for keys of this shard.
     pub waiters: waiting::Waiters,
+    /// Which keys transactions watch.
+    pub watches: watching::Watches,
     /// Its number among the shards of the server.
     pub shard: u16,
     /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
@@ -146,6 +152,7 @@ impl Engine {
             random: Random::new(random_seed),
             deferred: Deferred::default(),
             waiters: waiting::Waiters::default(),
+            watches: watching::Watches::default(),
             shard: 0,
             doomed: Vec::new(),
             doomed_values: Vec::new(),
@@ -192,13 +199,19 @@ impl Engine {
         slot.as_deref_mut().expect("created above")
     }
 
+    /// The entry of a key, without counting, touching or deleting anything: for keys that were just looked up.
+    pub fn peek(&self, db: usize, key: &Key<'_>) -> Option<EntryRef<'_, value::Object>> {
+        let db = self.db(db)?;
+        Some(db.at(db.find(key)?))
+    }
+
     /// A view on one database at one moment.
     pub fn keyspace(&mut self, db: usize, now: Now) -> keyspace::Keyspace<'_> {
         keyspace::Keyspace::new(self, db, now)
     }
 
     /// Exchanges two databases.
-    pub fn swap_dbs(&mut self, first: usize, second: usize) {
+    pub fn swap_dbs(&mut self, first: usize, second: usize, now: Now) {
         if first == second {
             return;
         }
@@ -209,12 +222,35 @@ impl Engine {
             }
         }
         self.dbs.swap(first, second);
+        self.note_swap(first, second, now);
         for index in [first, second] {
             self.waiters.database_changed(index);
             match self.dbs[index].as_deref_mut() {
                 Some(db) => db.move_to(index),
                 None => self.board.clear_db(index),
             }
+        }
+    }
+
+    /// Watched keys that are in either of two databases count as changed when these are exchanged.
+    fn note_swap(&mut self, first: usize, second: usize, now: Now) {
+        if self.watches.is_empty() {
+            return;
+        }
+        self.effects.changed(0);
+        let (stamp, seed) = (self.effects.stamp(), self.seed);
+        let Engine { dbs, watches, .. } = self;
+        let is_there = |index: usize, key: &[u8]| {
+            dbs[index].as_deref().is_some_and(|db| {
+                let place = db.find(&Key::new(key, seed));
+                let deadline = place.and_then(|place| db.at(place).deadline());
+                place.is_some() && deadline.is_none_or(|deadline_ms| deadline_ms > now.unix_ms)
+            })
+        };
+        for index in [first, second] {
+            watches.database_changed(index, stamp, |key| {
+                is_there(first, key) || is_there(second, key)
+            });
         }
     }
 
@@ -225,6 +261,12 @@ impl Engine {
         };
         let removed = db.len();
         self.waiters.database_changed(index);
+        if !self.watches.is_empty() {
+            self.effects.changed(0);
+            let (stamp, seed) = (self.effects.stamp(), self.seed);
+            self.watches
+                .database_changed(index, stamp, |key| db.find(&Key::new(key, seed)).is_some());
+        }
         // What is drained later must not blank the place of the database that follows.
         db.hide();
         self.board.clear_db(index);

@@ -1,6 +1,6 @@
 //! One connection's task: read, parse the whole batch, run it in order, write, and yield now and then.
 //!
-//! The task holds no buffer while it waits for input. It runs at most a turn's worth of commands before it lets
+//! A task that was idle for two seconds holds no buffer. It runs at most a turn's worth of commands before it lets
 //! other connections go on, and does not read while its output is not taken.
 
 use std::future::poll_fn;
@@ -11,6 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::pool;
+use super::retained::{CLAIM_BYTES_MAX, LARGE_BYTES, Reservation};
 use super::stream::Stream;
 use crate::client::connection::ReplyMode;
 use crate::config::Config;
@@ -55,36 +56,102 @@ impl From<io::Error> for End {
 
 /// Serves a connection until it ends; true when the client asked the server to stop.
 pub async fn serve(stream: Stream, mut session: Session) -> bool {
-    let mut batch = None;
+    let mut kept = Kept::default();
     let mut config = session.service().config.load_full();
     let end = loop {
-        match turn(&stream, &mut session, &mut batch, &mut config).await {
+        match turn(&stream, &mut session, &mut kept, &mut config).await {
             Ok(()) => {}
             Err(end) => break end,
         }
     };
-    if let Some(batch) = batch {
-        pool::put(batch);
-    }
+    kept.let_go();
     session.end(clock::now());
     session.service().clients.remove(session.connection.id());
     matches!(end, End::Shutdown)
+}
+
+/// What a connection has between two turns.
+#[derive(Default)]
+struct Kept {
+    batch: Option<Box<Batch>>,
+    reservation: Reservation,
+}
+
+impl Kept {
+    /// Keeps a batch for the next turn: because it holds a part of a request, or because the connection was active
+    /// just now and the budget of all connections allows it.
+    fn put(&mut self, session: &Session, mut batch: Box<Batch>) {
+        let shared = &session.connection.shared;
+        let pending = batch.pending().len();
+        shared.query_bytes.store(pending, Relaxed);
+        let is_needed = pending > 0 || session.parser.is_inside_request();
+        if is_needed {
+            let claimed = session.parser.wants().min(CLAIM_BYTES_MAX);
+            let wanted = batch.input.len() + claimed;
+            if wanted > batch.input.capacity()
+                && session.connection.authenticated
+                && self.reservation.resize(wanted)
+            {
+                batch.input.reserve_exact(claimed);
+            }
+        } else if batch.input.capacity() > LARGE_BYTES
+            && (1..batch.input.capacity() / 4).contains(&batch.peak)
+        {
+            batch.input = Vec::with_capacity(pool::INPUT_BYTES);
+        }
+        batch.peak = 0;
+        let bytes = batch.input.capacity();
+        if !self.reservation.resize(bytes) && !is_needed {
+            self.reservation.resize(0);
+            shared.buffer_bytes.store(0, Relaxed);
+            return pool::put(batch);
+        }
+        shared.buffer_bytes.store(bytes, Relaxed);
+        self.batch = Some(batch);
+    }
+
+    /// The connection is idle: it keeps the bytes of a request that has begun, and nothing else.
+    fn shrink(&mut self, session: &Session) {
+        let Some(mut batch) = self.batch.take() else {
+            return;
+        };
+        let shared = &session.connection.shared;
+        if batch.pending().is_empty() && !session.parser.is_inside_request() {
+            pool::put(batch);
+            self.reservation.resize(0);
+            shared.buffer_bytes.store(0, Relaxed);
+            return;
+        }
+        batch.input.shrink_to_fit();
+        let bytes = batch.input.capacity();
+        self.reservation.resize(bytes);
+        shared.buffer_bytes.store(bytes, Relaxed);
+        self.batch = Some(batch);
+    }
+
+    fn let_go(self) {
+        if let Some(batch) = self.batch {
+            pool::put(batch);
+        }
+    }
 }
 
 /// Waits for input, reads once, and runs what is complete.
 async fn turn(
     stream: &Stream,
     session: &mut Session,
-    slot: &mut Option<Box<Batch>>,
+    kept: &mut Kept,
     config: &mut Arc<Config>,
 ) -> Result<(), End> {
-    readable(stream, session).await?;
-    let mut batch = slot.take().unwrap_or_else(pool::take);
+    while readable(stream, session).await? == Woken::ByBackground {
+        kept.shrink(session);
+    }
+    let mut batch = kept.batch.take().unwrap_or_else(pool::take);
     let read = read(stream, session, &mut batch);
     match read {
         Ok(true) => {}
         Ok(false) => {
-            *slot = keep(session, batch);
+            kept.put(session, batch);
             return Ok(());
         }
         Err(end) => {
@@ -110,32 +177,30 @@ async fn turn(
             Left::Requests => tokio::task::yield_now().await,
         }
     }
-    *slot = keep(session, batch);
+    kept.put(session, batch);
     Ok(())
 }
 
-/// A batch is kept only while it holds a part of a request.
-fn keep(session: &Session, batch: Box<Batch>) -> Option<Box<Batch>> {
-    session
-        .connection
-        .shared
-        .query_bytes
-        .store(batch.pending().len(), Relaxed);
-    if batch.pending().is_empty() && !session.parser.is_inside_request() {
-        pool::put(batch);
-        return None;
-    }
-    Some(batch)
+/// What ended a wait for input.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    ByInput,
+    /// The connection was idle for long: it is to give its buffer back.
+    ByBackground,
 }
 
-async fn readable(stream: &Stream, session: &Session) -> Result<(), End> {
+async fn readable(stream: &Stream, session: &Session) -> Result<Woken, End> {
     let shared = &session.connection.shared;
     poll_fn(|cx| {
         shared.waker.register(cx.waker());
         if shared.is_killed() {
             return Poll::Ready(Err(End::Closed));
         }
-        stream.poll_read_ready(cx).map_err(End::from)
+        if shared.take_buffer_request() {
+            return Poll::Ready(Ok(Woken::ByBackground));
+        }
+        let ready = stream.poll_read_ready(cx);
+        ready.map(|ready| ready.map(|()| Woken::ByInput).map_err(End::from))
     })
     .await
 }
@@ -160,6 +225,7 @@ fn read(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<bool, E
             counters.reads.add(1);
             let shared = &session.connection.shared;
             shared.bytes_in.fetch_add(count as u64, Relaxed);
+            batch.peak = batch.peak.max(batch.input.len());
             Ok(true)
         }
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
@@ -219,7 +285,10 @@ async fn run_turn(
             Step::Done => break,
             Step::Wait(ticket) => {
                 let message = poll_fn(|cx| ticket.poll(cx)).await;
-                session.resume(batch, message, config, clock::now());
+                if let Some(next) = session.resume(batch, message, config, clock::now()) {
+                    step = next;
+                    continue;
+                }
             }
             Step::Flush => flush(stream, session, batch).await?,
             Step::Close => {

@@ -3,4 +3,5 @@
 pub mod connection;
 pub mod listener;
 pub mod pool;
+pub mod retained;
 pub mod stream;

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::runtime::Runtimes;
 use crate::engine::{Doomed, Engine};
+use crate::net::retained;
 use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
 use crate::telemetry::clock::{self, Ticks};
@@ -83,6 +84,9 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
         if now_ms.abs_diff(looked_ms) >= LOOK_MS {
             looked_ms = now_ms;
             close_idle_clients(&service);
+            if !service.cron_paused.load(Relaxed) {
+                collect_idle_buffers(&service);
+            }
         }
     }
 }
@@ -174,6 +178,28 @@ impl Freeing {
             self.freed.extend(self.doomed.pop());
         }
         !self.doomed.is_empty() || !self.freed.is_empty()
+    }
+}
+
+/// How long a connection keeps its buffer after its last request.
+const BUFFER_KEPT_MS: u64 = 2_000;
+
+/// Room in a buffer that is not worth waking its connection for.
+const BUFFER_ROOM_BYTES_MAX: usize = 8 * 1024;
+
+/// Has connections give back buffers that they have not used of late.
+fn collect_idle_buffers(service: &Service) {
+    if !retained::is_any() {
+        return;
+    }
+    let now_ms = clock::unix_ms();
+    for client in service.clients.all() {
+        let idle_ms = now_ms.saturating_sub(client.active_ms.load(Relaxed));
+        let bytes = client.buffer_bytes.load(Relaxed);
+        let has_room = bytes > client.query_bytes.load(Relaxed) + BUFFER_ROOM_BYTES_MAX;
+        if has_room && idle_ms >= BUFFER_KEPT_MS {
+            client.request_buffer();
+        }
     }
 }
 

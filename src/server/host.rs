@@ -186,6 +186,12 @@ impl Server for Host {
             .store(on, std::sync::atomic::Ordering::Relaxed);
     }
 
+    fn pause_cron(&self, paused: bool) {
+        self.service
+            .cron_paused
+            .store(paused, std::sync::atomic::Ordering::Relaxed);
+    }
+
     fn log(&self, line: &str) {
         tracing::warn!("{line}");
     }

@@ -180,6 +180,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         clients: Registry::new(),
         pause: Pause::default(),
         active_expire: AtomicBool::new(true),
+        cron_paused: AtomicBool::new(false),
         slowlog: Default::default(),
         telemetry,
         server: OnceLock::new(),

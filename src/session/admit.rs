@@ -4,7 +4,7 @@ use super::Session;
 use super::batch::{Batch, Plan, Route};
 use crate::command::declaration::{Command, Flags};
 use crate::config::Config;
-use crate::config::live::Peer;
+use crate::config::live::{self, Peer};
 use crate::engine::Now;
 use crate::telemetry::{counters, errors, latency, log};
 
@@ -49,6 +49,7 @@ impl Session {
 
     #[cold]
     fn refuse(&mut self, batch: &mut Batch, plan: &Plan, config: &Config) {
+        self.spoil_transaction();
         let mark = batch.out.position();
         let args = batch.args(plan);
         if plan.command.is_none() && (args.is(0, "post") || args.is(0, "host:")) {
@@ -154,11 +155,14 @@ impl Session {
             now.unix_ms / 1_000,
             duration_us,
             args.from(0).enumerate().map(|(index, argument)| {
-                if command.flags.has(Flags::SENSITIVE) && index > 0 {
-                    b"(redacted)"
-                } else {
-                    argument
-                }
+                let is_secret = match command.full_name {
+                    // CONFIG SET name value name value …
+                    "config|set" => {
+                        index > 2 && index % 2 == 1 && live::is_sensitive(args.get(index - 1))
+                    }
+                    _ => command.flags.has(Flags::SENSITIVE) && index > 0,
+                };
+                if is_secret { b"(redacted)" } else { argument }
             }),
             &shared.address,
             &shared.labels().name,

@@ -1,7 +1,7 @@
 //! The requests of one turn, planned: looked up, checked, their keys hashed and their shards named.
 //!
-//! A batch is scratch: it is taken from a pool when a connection has input and given back when it has none, so that
-//! an idle connection keeps no buffers.
+//! A batch is scratch: it is taken from a pool when a connection has input and given back when it was idle for some
+//! time, so that an idle connection keeps no buffers.
 
 use crate::command::args::{Args, RoutedKey};
 use crate::command::context::Gather;
@@ -49,6 +49,8 @@ pub struct Batch {
     /// Bytes received; those before `start` are consumed.
     pub input: Vec<u8>,
     start: usize,
+    /// The most that `input` held since the batch was last put aside.
+    pub peak: usize,
     /// The requests in `input`.
     pub requests: Requests,
     /// The same, planned.
@@ -202,7 +204,7 @@ impl Batch {
             return plan;
         }
         plan.route = match command.run {
-            Run::Session(_) => Route::Session,
+            Run::Session(_) | Run::Transaction(_) => Route::Session,
             Run::Container(_) => Route::Refused,
             Run::AllShards(_) => Route::All,
             Run::EachShard(..) | Run::Cursor(..) => Route::Each,

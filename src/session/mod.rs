@@ -9,6 +9,7 @@ pub mod batch;
 mod blocked;
 pub mod look;
 pub mod service;
+mod transaction;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +17,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::client::connection::{Connection, ReplyMode};
 use crate::command::Out;
 use crate::command::context::{After, ClientView, Engines, Gather, SessionCx, ShardPlace};
-use crate::command::declaration::{Command, Flags, Run};
+use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
+use crate::command::transaction::is_watch;
 use crate::config::Config;
 use crate::engine::{Engine, Now};
 use crate::resp::reply::Position;
@@ -32,6 +34,7 @@ use crate::telemetry::{counters, errors};
 use batch::{Batch, Plan, Route};
 use blocked::{Blocked, Going};
 use service::Service;
+use transaction::{Pending, is_queued};
 
 /// What the connection's task does next.
 pub enum Step {
@@ -77,6 +80,8 @@ pub struct Session {
     must_close: bool,
     /// What the next request waits for, if it ran already and has no reply yet.
     blocked: Option<Blocked>,
+    /// What is watched and queued.
+    pending: Option<Box<Pending>>,
     /// The wait that the next request is another attempt of.
     retry: Option<Arc<Waiter>>,
 }
@@ -108,6 +113,7 @@ impl Session {
             must_close: false,
             blocked: None,
             retry: None,
+            pending: None,
         }
     }
 
@@ -117,12 +123,22 @@ impl Session {
     }
 
     fn view(&self) -> ClientView {
-        ClientView {
-            id: self.connection.id(),
-            db: self.connection.db,
-            no_touch: self.connection.no_touch,
-            stamp: self.connection.stamp,
-        }
+        ClientView::of(&self.connection)
+    }
+
+    /// Whether a command is queued by a transaction, so that nothing can hold it back before EXEC.
+    fn is_queueing(&self, command: &Command) -> bool {
+        let is_open = self
+            .pending
+            .as_ref()
+            .is_some_and(|pending| pending.is_open());
+        is_open && is_queued(command)
+    }
+
+    /// Whether a command is an EXEC that may write.
+    fn writes_by_exec(&self, command: &Command) -> bool {
+        matches!(command.run, Run::Transaction(TransactionVerb::Exec))
+            && self.transaction_may_write()
     }
 
     /// Runs the plans of a batch, in order, until all ran or one has to wait.
@@ -148,7 +164,11 @@ impl Session {
                 }
                 continue;
             };
-            if let Some(until_ms) = service.pause.holds(command, now.unix_ms) {
+            let is_unusual = self.pending.is_some() || command.flags.has(Flags::TRANSACTIONAL);
+            let writes = is_unusual && self.writes_by_exec(command);
+            if let Some(until_ms) = service.pause.holds(command, writes, now.unix_ms)
+                && !self.is_queueing(command)
+            {
                 release(&mut held, batch);
                 return Step::SleepUntil(until_ms);
             }
@@ -164,11 +184,18 @@ impl Session {
                 }
             }
             let mark = batch.out.position();
-            let ran = match plan.route {
-                Route::Shard(shard) => {
+            let special = if is_unusual {
+                release(&mut held, batch);
+                self.transact(batch, &plan, command, config, now)
+            } else {
+                None
+            };
+            let ran = match (special, plan.route) {
+                (Some(ran), _) => ran,
+                (None, Route::Shard(shard)) => {
                     self.on_shard(batch, &plan, command, shard, &mut held, shards, config, now)
                 }
-                route => {
+                (None, route) => {
                     release(&mut held, batch);
                     match route {
                         Route::Session => self.on_session(batch, &plan, command, config, now),
@@ -227,6 +254,9 @@ impl Session {
                 }
                 ran => ran,
             };
+            if is_unusual && is_watch(command) && matches!(ran, Ran::Yes { failed: false }) {
+                self.note_watched(batch, &plan);
+            }
             self.apply_reply_mode(&mut batch.out, mark);
             batch.next += 1;
             if let Ran::Then(after) = ran {
@@ -241,20 +271,21 @@ impl Session {
         Step::Done
     }
 
-    /// Takes the reply of a message that was waited for; [`Session::run`] goes on behind it.
+    /// Takes the reply of a message that was waited for; [`Session::run`] goes on behind it, unless another step comes
+    /// first.
     pub fn resume(
         &mut self,
         batch: &mut Batch,
         mut message: Box<Parcel<Message>>,
         config: &Arc<Config>,
         now: Now,
-    ) {
+    ) -> Option<Step> {
         self.connection.stamp = self.connection.stamp.max(message.client.stamp);
         if let Some((gather, result)) = message.gather.take() {
             match (result, &mut batch.gather) {
                 (Ok(()), Some((kept, _))) => {
                     *kept = gather;
-                    return;
+                    return None;
                 }
                 (Err(error), kept) => {
                     *kept = None;
@@ -265,12 +296,25 @@ impl Session {
         }
         if let Some(waiter) = message.blocked.take() {
             self.blocked = Some(Blocked::On(waiter));
-            return;
+            return None;
+        }
+        let mut step = None;
+        if let Some(run) = message.transaction.take() {
+            self.connection = run.connection;
+            step = match Self::after_exec(run.aftermath) {
+                Ran::Then(After::Close) => Some(Step::Close),
+                Ran::Then(After::Shutdown) => Some(Step::Shutdown),
+                _ => None,
+            };
         }
         let mark = batch.out.position();
         batch.out.append(&mut message.out);
+        batch.out.set_protocol(self.connection.protocol);
         let plan = batch.plans[batch.next];
         if let Some(command) = plan.command {
+            if is_watch(command) && !message.failed {
+                self.note_watched(batch, &plan);
+            }
             let duration_ns = message.duration_ns;
             counters::local()
                 .command(command)
@@ -282,6 +326,7 @@ impl Session {
         }
         self.apply_reply_mode(&mut batch.out, mark);
         batch.next += 1;
+        step
     }
 
     #[expect(
@@ -437,6 +482,7 @@ impl Session {
                     gather: Some(gather),
                     blocker: None,
                     retry: None,
+                    transaction: None,
                 });
                 shards.submit(message);
                 return Ran::Queued(ticket);
@@ -543,6 +589,7 @@ impl Session {
                 .has(Flags::BLOCKING)
                 .then_some(&self.connection.shared),
             retry: self.retry.take(),
+            transaction: None,
         });
         shards.submit(message);
         Ran::Queued(ticket)

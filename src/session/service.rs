@@ -32,6 +32,8 @@ pub struct Service {
     pub pause: Pause,
     /// Whether due keys are deleted in the background (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
+    /// Whether periodic work that nobody waits for rests (DEBUG PAUSE-CRON).
+    pub cron_paused: AtomicBool,
     /// SLOWLOG.
     pub slowlog: Slowlog,
     /// What the server remembers of itself.
@@ -110,12 +112,13 @@ impl Pause {
     }
 
     /// Until when a command has to wait, if it has to. A pause of everything holds CLIENT UNPAUSE back too, as in
-    /// Redis.
+    /// Redis. `writes` says of an EXEC what its row does not.
     #[inline]
-    pub fn holds(&self, command: &Command, now_ms: u64) -> Option<u64> {
+    pub fn holds(&self, command: &Command, writes: bool, now_ms: u64) -> Option<u64> {
         const MAY_WRITE: Flags = Flags::WRITE.or(Flags::MAY_REPLICATE);
         let until_ms = self.until_ms.load(Relaxed);
-        if until_ms <= now_ms || (self.writes_only.load(Relaxed) && !command.flags.any(MAY_WRITE)) {
+        let is_write = || writes || command.flags.any(MAY_WRITE);
+        if until_ms <= now_ms || (self.writes_only.load(Relaxed) && !is_write()) {
             return None;
         }
         Some(until_ms)

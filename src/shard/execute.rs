@@ -199,6 +199,14 @@ fn serve(engines: &mut Engines<'_>, now: Now) {
     }
 }
 
+/// As after a command, for whoever ran several.
+pub(super) fn serve_waiters_of_all(engines: &mut [&mut Engine], now: Now) {
+    if engines.iter().any(|engine| engine.waiters.has_ready()) {
+        let engines = engines.iter_mut().map(|engine| &mut **engine).collect();
+        blocking::serve(&mut Engines::Many(engines), now);
+    }
+}
+
 /// As after a command, for whoever changed a shard otherwise, by expiry above all.
 pub fn serve_waiters(engine: &mut Engine, now: Now) {
     serve(&mut Engines::One(engine), now);

@@ -13,9 +13,11 @@ use super::execute::{self, Outcome, Scene};
 use super::ownership;
 use super::ownership::hands::Hands;
 use super::ownership::parcel::Parcel;
+use super::transaction::{Aftermath, Stage, Transaction, Watched};
+use crate::client::connection::Connection;
 use crate::client::registry::Shared;
 use crate::command::args::RoutedKey;
-use crate::command::context::{ClientView, Engines, Gather, ShardPlace};
+use crate::command::context::{ClientView, Engines, Gather, Server, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Run};
 use crate::command::{Args, Out};
 use crate::config::Config;
@@ -57,8 +59,10 @@ pub struct Message {
     deferred: Deferred,
     blocker: Option<Arc<Shared>>,
     retry: Option<Arc<Waiter>>,
-    /// Who leaves the queues of the shards, instead of a command that runs.
-    leaving: Option<Arc<Waiter>>,
+    /// What is to be forgotten by its shard, instead of a command that runs.
+    forgets: Option<Forgotten>,
+    /// The transaction that runs, when the command is EXEC.
+    pub transaction: Option<Box<TransactionRun>>,
     ticket: Option<Arc<Ticket>>,
     /// The client, with its stamp raised once the message ran.
     pub client: ClientView,
@@ -72,6 +76,26 @@ pub struct Message {
     pub duration_ns: u64,
     /// For commands that go from shard to shard: what they gathered so far, and whether the visit failed.
     pub gather: Option<(Gather, CommandResult)>,
+}
+
+/// What a shard is asked to forget.
+enum Forgotten {
+    /// Somebody waits no more.
+    Waiter(Arc<Waiter>),
+    /// Somebody watches no more.
+    Watched(Vec<Watched>),
+}
+
+/// A transaction under way, with the connection that it works on.
+pub struct TransactionRun {
+    /// What is queued.
+    pub transaction: Transaction,
+    /// The connection, which waits meanwhile.
+    pub connection: Connection,
+    /// What queued commands may ask of the server.
+    pub server: &'static dyn Server,
+    /// What it left to be done.
+    pub aftermath: Aftermath,
 }
 
 /// All that a message is made of.
@@ -98,6 +122,8 @@ pub struct Parts<'a> {
     pub blocker: Option<&'a Arc<Shared>>,
     /// The wait of which this is another attempt.
     pub retry: Option<Arc<Waiter>>,
+    /// The transaction, when the command is EXEC.
+    pub transaction: Option<Box<TransactionRun>>,
 }
 
 impl Message {
@@ -125,7 +151,8 @@ impl Message {
             deferred: Deferred::default(),
             blocker: parts.blocker.map(Arc::clone),
             retry: parts.retry,
-            leaving: None,
+            forgets: None,
+            transaction: parts.transaction,
             blocked: None,
             ticket: Some(Arc::clone(&ticket)),
             client: parts.client,
@@ -139,22 +166,52 @@ impl Message {
 
     /// Takes a waiter out of the queues of one shard; nobody awaits that.
     pub fn leave(waiter: &Arc<Waiter>, shard: u16, now: Now) -> Box<Parcel<Message>> {
-        let (mut parcel, _) = Message::new(Parts {
-            shards: &[shard],
-            place: ShardPlace::default(),
-            command: waiter.command,
-            args: &Args::new(&[], &[], &[], &[]),
-            client: waiter.client,
+        Message::forget(
+            Forgotten::Waiter(Arc::clone(waiter)),
+            shard,
             now,
-            config: &waiter.config,
-            out: Out::default(),
-            gather: None,
+            &waiter.config,
+        )
+    }
+
+    /// Has one shard forget what was watched; nobody awaits that.
+    pub fn unwatch(
+        watched: Vec<Watched>,
+        shard: u16,
+        now: Now,
+        config: &Arc<Config>,
+    ) -> Box<Parcel<Message>> {
+        Message::forget(Forgotten::Watched(watched), shard, now, config)
+    }
+
+    fn forget(
+        forgotten: Forgotten,
+        shard: u16,
+        now: Now,
+        config: &Arc<Config>,
+    ) -> Box<Parcel<Message>> {
+        Parcel::new(Message {
+            shards: vec![shard],
+            place: ShardPlace::default(),
+            command: crate::command::transaction::UNWATCH_ROW,
+            data: Vec::new(),
+            spans: Vec::new(),
+            keys: Vec::new(),
+            config: Arc::clone(config),
+            now,
+            deferred: Deferred::default(),
             blocker: None,
             retry: None,
-        });
-        parcel.leaving = Some(Arc::clone(waiter));
-        parcel.ticket = None;
-        parcel
+            forgets: Some(forgotten),
+            transaction: None,
+            ticket: None,
+            client: ClientView::default(),
+            out: Out::default(),
+            failed: false,
+            blocked: None,
+            duration_ns: 0,
+            gather: None,
+        })
     }
 }
 
@@ -182,11 +239,29 @@ impl ownership::Message<Engine> for Message {
             retry: self.retry.as_ref(),
         };
         let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
-        if let Some(waiter) = &self.leaving {
+        if let Some(forgotten) = &self.forgets {
             for engine in &mut engines {
-                waiter.leave_shard(engine);
-                execute::serve_waiters(engine, self.now);
+                match forgotten {
+                    Forgotten::Waiter(waiter) => {
+                        waiter.leave_shard(engine);
+                        execute::serve_waiters(engine, self.now);
+                    }
+                    Forgotten::Watched(watched) => {
+                        for watched in watched {
+                            engine.watches.remove(watched.db, &watched.key);
+                        }
+                    }
+                }
             }
+        } else if let Some(run) = &mut self.transaction {
+            let stage = Stage {
+                connection: &mut run.connection,
+                server: run.server,
+                config: &self.config,
+                now: self.now,
+                shard_count: self.place.count,
+            };
+            run.aftermath = run.transaction.run(&mut engines, stage, out);
         } else {
             let engines = match engines.as_mut_slice() {
                 [engine] => Engines::One(engine),

@@ -3,7 +3,14 @@
 pub mod account;
 pub mod block;
 pub mod entry;
+pub mod hyperloglog;
+pub mod intset;
+pub mod lzf;
+pub mod ordered;
 pub mod pack;
+pub mod quicklist;
 pub mod splice;
 pub mod table;
 pub mod wheel;
+pub mod ziplist;
+pub mod zipmap;

@@ -13,6 +13,7 @@ mod protocol;
 mod server_commands;
 mod strings;
 mod support;
+mod transactions;
 mod transcripts;
 mod waiting;
 mod wire;

@@ -113,8 +113,8 @@ impl ClientType {
 /// Bytes of our own that an idle connection takes, without buffers.
 const CONNECTION_BYTES: usize = 1024;
 
-/// One line. The asking connection's own request counts as in its query buffer, as it does in Redis, although buffers
-/// are pooled here; what only Redis's way of buffering has is zero.
+/// One line. The asking connection's own request counts as in its query buffer, as it does in Redis, although it
+/// is read into a shared one here; what only Redis's way of buffering has is zero.
 fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut String) {
     let is_self = client.id == cx.client.id();
     let (query_bytes, argument_bytes) = if is_self {
@@ -123,7 +123,11 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
         (client.query_bytes.load(Relaxed), 0)
     };
     let output_bytes = client.output_bytes.load(Relaxed);
-    let total_bytes = CONNECTION_BYTES + query_bytes + argument_bytes + output_bytes;
+    let free_bytes = client
+        .buffer_bytes
+        .load(Relaxed)
+        .saturating_sub(query_bytes);
+    let total_bytes = CONNECTION_BYTES + query_bytes + free_bytes + argument_bytes + output_bytes;
     let command = if is_self {
         cx.command.full_name
     } else {
@@ -138,7 +142,7 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
     let _ = writeln!(
         text,
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 \
-         multi=-1 qbuf={query_bytes} qbuf-free=0 argv-mem={argument_bytes} multi-mem=0 rbs=0 \
+         multi=-1 qbuf={query_bytes} qbuf-free={free_bytes} argv-mem={argument_bytes} multi-mem=0 rbs=0 \
          rbp=0 obl={output_bytes} oll=0 omem=0 tot-mem={total_bytes} events={} cmd={command} \
          user={DEFAULT_USER} redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,

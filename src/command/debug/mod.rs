@@ -8,6 +8,7 @@
 mod digest;
 mod inspect;
 mod protocol;
+mod reload;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,8 @@ use super::{Args, Out};
 use crate::base::glob::{self, Case};
 use crate::base::number;
 use crate::base::random::Random;
+use crate::engine::serial::frame;
+use crate::engine::value::list;
 
 pub(super) static TABLE: &[&Command] = &[&DEBUG];
 
@@ -43,6 +46,7 @@ static DEBUG: Command = Command::new("debug", GROUP, -2)
         &inspect::LISTPACK,
         &inspect::OBJECT,
         &inspect::POPULATE,
+        &reload::RELOAD,
     ])
     .on_session(debug);
 
@@ -65,12 +69,27 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
                 .set_active_expire(leading_integer(args.get(2)) != 0);
             out.ok();
         }
+        (b"pause-cron", 3) => {
+            cx.server.pause_cron(leading_integer(args.get(2)) != 0);
+            out.ok();
+        }
+        (b"set-skip-checksum-validation", 3) => {
+            frame::skip_checksums(leading_integer(args.get(2)) != 0);
+            out.ok();
+        }
         (b"log", 3) => {
             cx.server.log(&format!("DEBUG LOG: {}", text(args, 2)));
             out.ok();
         }
         (b"error", 3) => out.error(args.get(2)),
         (b"protocol", 3) => protocol::reply(args.get(2), out)?,
+        (b"quicklist-packed-threshold", 3) => {
+            let bytes = number::parse_memory(args.get(2))
+                .filter(|bytes| *bytes <= 1 << 32)
+                .ok_or("ERR argument must be a memory value bigger than 1 and smaller than 4gb")?;
+            list::set_plain_bytes_min(u32::try_from(bytes).unwrap_or(u32::MAX));
+            out.ok();
+        }
         (b"stringmatch-test", 2) => {
             match_at_random(cx.now.unix_ms);
             out.simple("Apparently Redis did not crash: test passed");
@@ -146,13 +165,22 @@ fn help(out: &mut Out) {
         "    Write a message to the log.",
         "OBJECT <key>",
         "    Say how a value is kept.",
+        "PAUSE-CRON <0|1>",
+        "    Whether idle clients keep their buffers.",
         "POPULATE <count> [<prefix>] [<size>]",
         "    Create string keys <prefix>:<number> (prefix 'key' if none is given).",
         "PROTOCOL <type>",
         "    Answer a reply of this type: string, integer, double, bignum, null, array, set,",
         "    map, attrib, push, verbatim, true, false.",
+        "QUICKLIST-PACKED-THRESHOLD <size>",
+        "    Length from which on an element of a large list is kept apart from others; 0 restores",
+        "    the usual one, which is what fits a node.",
+        "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
+        "    Write every value as a snapshot would and read it back, in memory: there is no file.",
         "SET-ACTIVE-EXPIRE <0|1>",
         "    Whether expired keys are deleted before somebody asks for them.",
+        "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
+        "    Whether RESTORE believes payloads without looking at their checksum.",
         "SLEEP <seconds>",
         "    Run no commands for so long. Decimals are allowed.",
         "STRINGMATCH-TEST",

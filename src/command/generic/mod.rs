@@ -6,11 +6,13 @@
 //! transfer   RENAME RENAMENX COPY MOVE
 //! expire     EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST
 //! object     OBJECT
+//! dump       DUMP RESTORE
 //! wait       WAIT WAITAOF
 //! ```
 //!
 //! Nothing here knows what a value is made of; copying one is the engine's affair.
 
+pub(super) mod dump;
 mod expire;
 mod object;
 mod presence;
@@ -21,11 +23,11 @@ pub(super) mod wait;
 mod walk;
 
 use super::declaration::Command;
-pub(super) use walk::scan_cursor;
 
 pub(super) static TABLE: &[&Command] = &[
     &transfer::COPY,
     &presence::DEL,
+    &dump::DUMP,
     &presence::EXISTS,
     &expire::EXPIRE,
     &expire::EXPIREAT,
@@ -41,6 +43,7 @@ pub(super) static TABLE: &[&Command] = &[
     &walk::RANDOMKEY,
     &transfer::RENAME,
     &transfer::RENAMENX,
+    &dump::RESTORE,
     &walk::SCAN,
     &presence::TOUCH,
     &expire::TTL,

@@ -1,6 +1,5 @@
 //! Keys as such, on one shard and on several, in both protocols.
 
-use super::walk::scan_cursor;
 use crate::command::context::After;
 use crate::command::testing::{Terminal, check_all, check_rows, on_every_setup};
 use crate::engine::Now;
@@ -202,26 +201,6 @@ fn scan_checks_cursor_then_options() {
         ("SCAN 0 NOVALUES", "(error) ERR syntax error"),
         ("SCAN 0 FOO 1", "(error) ERR syntax error"),
     ]);
-}
-
-#[test]
-fn cursors_are_read_as_strtoul_reads_them() {
-    for (text, cursor) in [
-        ("", Some(0)),
-        ("0", Some(0)),
-        ("+5", Some(5)),
-        ("007", Some(7)),
-        ("18446744073709551615", Some(u64::MAX)),
-        ("18446744073709551616", None),
-        ("-1", Some(u64::MAX)),
-        ("-", None),
-        ("+", None),
-        (" 1", None),
-        ("1 ", None),
-        ("0x1", None),
-    ] {
-        assert_eq!(scan_cursor(text.as_bytes()), cursor, "{text:?}");
-    }
 }
 
 #[test]

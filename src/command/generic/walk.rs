@@ -16,7 +16,7 @@ use crate::base::glob::{self, Case};
 use crate::command::context::{Gather, ShardCx};
 use crate::command::declaration::{Command, CommandResult, Flags, Group};
 use crate::command::error::CommandError;
-use crate::command::{Args, Out};
+use crate::command::{Args, Out, scan};
 use crate::engine::value::{DataType, Kind};
 
 /// `KEYS pattern`
@@ -72,40 +72,10 @@ pub(super) static SCAN: Command = Command::new("scan", Group::Generic, -2)
 
 const POSITION_BITS: u32 = 48;
 
-/// Keys that one call looks at, unless COUNT says otherwise.
-const SCAN_COUNT: i64 = 10;
-
 fn scan_shard(args: &Args<'_>, shard_count: u16) -> Result<u16, CommandError> {
-    let cursor = scan_cursor(args.get(1)).ok_or("ERR invalid cursor")?;
+    let cursor = scan::cursor(args.get(1))?;
     // Any number is safe: one of a server with more shards goes on somewhere.
     Ok((cursor >> POSITION_BITS) as u16 % shard_count)
-}
-
-/// A cursor as C's `strtoul` reads it: empty text is 0, a sign is allowed and a negative number wraps around.
-pub(in crate::command) fn scan_cursor(text: &[u8]) -> Option<u64> {
-    let (negative, digits) = match text {
-        [] => return Some(0),
-        [b'-', digits @ ..] => (true, digits),
-        [b'+', digits @ ..] => (false, digits),
-        digits => (false, digits),
-    };
-    if digits.is_empty() {
-        return None;
-    }
-    let mut value: u64 = 0;
-    for digit in digits {
-        if !digit.is_ascii_digit() {
-            return None;
-        }
-        value = value
-            .checked_mul(10)?
-            .checked_add(u64::from(digit - b'0'))?;
-    }
-    Some(if negative {
-        value.wrapping_neg()
-    } else {
-        value
-    })
 }
 
 struct ScanOptions<'a> {
@@ -118,7 +88,7 @@ struct ScanOptions<'a> {
 fn scan_options<'a>(args: &Args<'a>) -> Result<ScanOptions<'a>, CommandError> {
     let mut options = ScanOptions {
         pattern: None,
-        count: SCAN_COUNT as u64,
+        count: scan::COUNT_DEFAULT as u64,
         data_type: None,
     };
     let mut at = 2;
@@ -150,8 +120,8 @@ fn scan_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> Comm
     let options = scan_options(args)?;
     let (shard, db) = (cx.shard, cx.client.db);
     let is_first = scan_shard(args, shard.count)? == shard.index;
-    let position = match scan_cursor(args.get(1)) {
-        Some(cursor) if is_first => cursor & ((1 << POSITION_BITS) - 1),
+    let position = match scan::cursor(args.get(1)) {
+        Ok(cursor) if is_first => cursor & ((1 << POSITION_BITS) - 1),
         _ => 0,
     };
     let budget = options.count.saturating_sub(gather.visited).max(1);

@@ -8,6 +8,8 @@
 use super::hash::HashTable;
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::ordered::ranking::Ranking;
+use crate::structures::quicklist::Quicklist;
 
 /// What every large collection can do, whatever its type.
 pub trait Body {
@@ -44,6 +46,12 @@ macro_rules! collections {
 collections! {
     /// Fields with values.
     Hash(HashTable);
+    /// A sorted set.
+    SortedSet(Ranking);
+    /// A list of many nodes.
+    List(Quicklist);
+    /// Members of a set.
+    Set(super::set::Members);
 }
 
 /// See the module.
@@ -70,6 +78,17 @@ impl Object {
         let bytes = usize::try_from(account::thread_bytes() - before).unwrap_or(0);
         Box::new(Object { body, bytes })
     }
+}
+
+/// An entry made outside of any shard's account, of a result that [`Keyspace::adopt`] then charges to whoever gets it.
+/// What else `make` allocates must be gone when it returns.
+///
+/// [`Keyspace::adopt`]: crate::engine::keyspace::Keyspace::adopt
+pub fn detached(make: impl FnOnce() -> Entry<Object>) -> Entry<Object> {
+    let before = account::charged_bytes();
+    let mut entry = make();
+    note_entry_bytes(&mut entry, account::charged_bytes() - before);
+    entry
 }
 
 /// Bytes that the allocator gave for an entry and all that it owns.

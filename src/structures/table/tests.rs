@@ -313,7 +313,7 @@ fn entries_of_one_and_the_same_hash_are_all_kept_and_all_shown() {
 }
 
 #[test]
-fn draws_reach_every_entry_about_equally() {
+fn draws_reach_every_entry_equally_often() {
     let mut table = Numbers::new(SEED);
     let mut draw = Draw(9);
     assert_eq!(table.random(&mut || draw.next()), None);
@@ -326,7 +326,7 @@ fn draws_reach_every_entry_about_equally() {
         drawn[number(table.at(place)) as usize] += 1;
     }
     assert!(
-        drawn.iter().all(|&times| (40..250).contains(&times)),
+        drawn.iter().all(|&times| (50..160).contains(&times)),
         "{drawn:?}"
     );
     // One left of many is found as well.

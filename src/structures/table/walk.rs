@@ -123,19 +123,25 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// An entry drawn at random: a range of hashes, then a slot within it. Uniform but for how unevenly
-    /// the hash fills segments of equal depth.
+    /// An entry drawn at random, each as likely as any other, but for those in overflow chains.
     #[must_use]
     pub fn random(&self, draw: &mut dyn FnMut() -> u64) -> Option<Place> {
         if self.is_empty() {
             return None;
         }
-        // Segments are half full at least, unless the table was drained or has just shrunk.
-        for _ in 0..64 {
+        // Among several segments each counts as one of the largest, of which the smaller ones fill a part.
+        let slots = if self.directory.len() == 1 {
+            self.directory.get(0).buckets()
+        } else {
+            BUCKETS_MAX
+        } * WIDTH;
+        // Three or four tries on average; only a table that was drained needs more than a few dozen.
+        for _ in 0..256 {
             let number = draw();
             let index = self.directory.index(number);
             let segment = self.directory.get(index);
-            if segment.is_none() {
+            // A segment that several words name must not be drawn as many times as often.
+            if segment.is_none() || self.span(index, segment).0 != index {
                 continue;
             }
             let (link, segment) = if segment.is_chained() {
@@ -146,14 +152,13 @@ impl<T: Stored> Table<T> {
                 (0, segment)
             };
             // The low half is independent of the bits that chose the segment.
-            let slots = (segment.buckets() * WIDTH) as u64;
-            let drawn = (((number & 0xffff_ffff) * slots) >> 32) as usize;
+            let drawn = (((number & 0xffff_ffff) * slots as u64) >> 32) as usize;
             let spot = Spot {
                 bucket: drawn / WIDTH,
                 slot: drawn % WIDTH,
             };
             let place = Place::new(index, link, spot);
-            // SAFETY: a live segment.
+            // SAFETY: a live segment, which knows no slot beyond its own.
             if let Some(slot) = unsafe { segment.slot(spot) }
                 // SAFETY: a slot in use, read while the table is borrowed.
                 && unsafe { *slot }.entry().is_some()

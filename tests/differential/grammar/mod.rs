@@ -12,12 +12,15 @@
 //! Times are either deep in the past or far in the future: the two servers do not run in step, so nothing may expire
 //! while they are compared.
 
+mod set;
+
 use crate::random::Draw;
 
 /// A family: its name and its rows, each with a weight.
 pub(crate) type Family = (&'static str, &'static [(u32, &'static str)]);
 
 pub(crate) const FAMILIES: &[Family] = &[
+    set::SETS,
     (
         "strings",
         &[
@@ -152,7 +155,8 @@ pub(crate) fn command(draw: &mut Draw, families: &[u32]) -> Vec<Vec<u8>> {
 
 /// Now and then a command is made wrong: a word too few or too many, one that does not belong, another case.
 fn spoil(draw: &mut Draw, words: &mut Vec<Vec<u8>>) {
-    if words[0].starts_with(b"@") {
+    // Without its count, SPOP would draw.
+    if words[0].starts_with(b"@") || words[0] == b"SPOP" {
         return;
     }
     match draw.below(40) {
@@ -468,6 +472,11 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
                 "x",
             ],
         ),
+        "member" => match draw.below(4) {
+            0 | 1 => (draw.below(24) as i64 - 8).to_string().into_bytes(),
+            2 => vec![b'a' + draw.below(8) as u8],
+            _ => word(draw, "value"),
+        },
         "value" => match draw.below(8) {
             0 | 1 => (draw.below(30) as i64 - 10).to_string().into_bytes(),
             2 => pick(draw, &edges),

@@ -106,7 +106,6 @@ impl<'a> Layout<'a> {
             }
             Value::Object(object) => match &object.body {
                 Collection::Hash(table) => Some(Layout::Large(table)),
-                #[allow(unreachable_patterns, reason = "until another collection lands")]
                 _ => None,
             },
             _ => None,
@@ -175,7 +174,6 @@ pub fn expire_some(
 fn large_mut(entry: &mut Entry<Object>) -> Option<&mut HashTable> {
     match &mut entry.object_mut()?.body {
         Collection::Hash(table) => Some(table),
-        #[allow(unreachable_patterns, reason = "until another collection lands")]
         _ => None,
     }
 }

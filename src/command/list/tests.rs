@@ -1,0 +1,233 @@
+//! What the transcript can not show: encodings, events, memory, and what Redis 7.0 does not know.
+
+use crate::command::testing::{Terminal, check_rows, check_transcript, on_every_setup};
+use crate::resp::reply::Protocol;
+
+#[test]
+fn rows_are_those_of_redis() {
+    check_rows(include_str!("rows.txt"));
+}
+
+#[test]
+fn the_transcript_of_redis_holds() {
+    check_transcript(include_str!("transcript.txt"), |_| {});
+}
+
+#[test]
+fn the_transcript_of_redis_holds_for_lists_of_many_nodes() {
+    for depth in [0, 1] {
+        check_transcript(include_str!("transcript.txt"), |cli| {
+            cli.configure(|config| {
+                config.list_max_listpack_size = 1;
+                config.list_compress_depth = depth;
+            });
+        });
+    }
+}
+
+fn words(count: usize, word: &str) -> String {
+    (0..count)
+        .map(|number| format!(" {word}{number}"))
+        .collect()
+}
+
+#[test]
+fn a_list_is_packed_until_it_passes_the_limit_and_again_below_half_of_it() {
+    on_every_setup(|cli| {
+        cli.configure(|config| config.list_max_listpack_size = 10);
+        cli.check(&format!("RPUSH l{}", words(10, "e")), "(integer) 10");
+        assert_eq!(cli.encoding("l"), "listpack");
+        cli.check("LPUSH l x", "(integer) 11");
+        assert_eq!(cli.encoding("l"), "quicklist");
+        cli.check("LTRIM l 5 -1", "OK");
+        assert_eq!(
+            cli.encoding("l"),
+            "quicklist",
+            "six are more than half of ten"
+        );
+        cli.check("LPOP l", "\"e4\"");
+        assert_eq!(cli.encoding("l"), "listpack");
+        cli.check("LRANGE l 0 0", "1) \"e5\"");
+    });
+}
+
+#[test]
+fn bytes_count_when_the_limit_is_one_of_bytes() {
+    let mut cli = Terminal::new();
+    let long = "x".repeat(4_000);
+    cli.check(&format!("RPUSH l {long} {long}"), "(integer) 2");
+    assert_eq!(cli.encoding("l"), "listpack");
+    cli.check(&format!("RPUSH l {long}"), "(integer) 3");
+    assert_eq!(cli.encoding("l"), "quicklist");
+    cli.run("RPOP l");
+    assert_eq!(cli.encoding("l"), "quicklist");
+    cli.run("LPOP l");
+    assert_eq!(cli.encoding("l"), "listpack");
+    cli.check(&format!("LSET l 0 {}", "y".repeat(9_000)), "OK");
+    assert_eq!(cli.encoding("l"), "quicklist");
+    cli.check("LSET l 0 short", "OK");
+    assert_eq!(cli.encoding("l"), "listpack");
+    cli.check(
+        &format!("LINSERT l BEFORE short {}", "y".repeat(9_000)),
+        "(integer) 2",
+    );
+    assert_eq!(cli.encoding("l"), "quicklist");
+    cli.check("LREM l 0 short", "(integer) 1");
+    cli.check("LLEN l", "(integer) 1");
+}
+
+#[test]
+fn what_changes_nothing_does_not_change_the_encoding() {
+    let mut cli = Terminal::new();
+    cli.check("RPUSH l a", "(integer) 1");
+    let long = "y".repeat(9_000);
+    cli.check(&format!("LINSERT l BEFORE none {long}"), "(integer) -1");
+    cli.check(
+        &format!("LSET l 1 {long}"),
+        "(error) ERR index out of range",
+    );
+    assert_eq!(cli.encoding("l"), "listpack");
+}
+
+#[test]
+fn events_name_what_happened_and_where() {
+    let mut cli = Terminal::with(4, Protocol::Resp2);
+    for (line, events) in [
+        ("LPUSH l a b", "l:lpush l"),
+        ("RPUSH l c d", "l:rpush l"),
+        ("LPUSHX none a", ""),
+        ("RPUSHX l e", "l:rpush l"),
+        ("LSET l 0 x", "l:lset l"),
+        ("LINSERT l AFTER x y", "l:linsert l"),
+        ("LINSERT l AFTER none y", ""),
+        ("LREM l 0 none", ""),
+        ("LREM l 0 y", "l:lrem l"),
+        ("LTRIM l 0 3", "l:ltrim l"),
+        ("LPOP l", "l:lpop l"),
+        ("RPOP l 1", "l:rpop l"),
+        ("LPOP l 0", ""),
+        ("LMOVE l m LEFT RIGHT", "l:rpush m, l:lpop l"),
+        ("RPOPLPUSH l m", "l:lpush m, l:rpop l, g:del l"),
+        ("LMOVE m m LEFT RIGHT", "l:rpush m, l:lpop m"),
+        ("LMPOP 2 l m LEFT COUNT 5", "l:lpop m, g:del m"),
+        ("RPUSH l a", "l:rpush l"),
+        ("LMOVE l l LEFT LEFT", "l:lpush l, l:lpop l"),
+        ("BLPOP l 0", "l:lpop l, g:del l"),
+        ("RPUSH l a b c", "l:rpush l"),
+        ("BLMOVE l m LEFT RIGHT 0", "l:rpush m, l:lpop l"),
+        ("LTRIM l 5 6", "l:ltrim l, g:del l"),
+        ("LREM m 0 a", "l:lrem m, g:del m"),
+    ] {
+        cli.events();
+        cli.run(line);
+        assert_eq!(cli.events(), events, "{line}");
+    }
+}
+
+#[test]
+fn what_can_not_wait_answers_as_if_its_time_were_over() {
+    let mut cli = Terminal::with(4, Protocol::Resp2);
+    for (line, wire) in [
+        ("BLPOP a b c 0", "*-1\r\n"),
+        ("BRPOP a b c 0", "*-1\r\n"),
+        ("BLMPOP 0 1 a LEFT", "*-1\r\n"),
+        ("BLMOVE a b LEFT LEFT 0", "$-1\r\n"),
+        ("BRPOPLPUSH a b 0", "$-1\r\n"),
+    ] {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let reply = cli.reply_bytes(&arguments);
+        assert_eq!(String::from_utf8_lossy(&reply), wire, "{line}");
+    }
+}
+
+#[test]
+fn nulls_are_of_their_kind() {
+    let mut cli = Terminal::with(1, Protocol::Resp2);
+    for (line, wire) in [
+        ("LPOP none", "$-1\r\n"),
+        ("LPOP none 2", "*-1\r\n"),
+        ("RPOP none 0", "*-1\r\n"),
+        ("LMPOP 1 none LEFT", "*-1\r\n"),
+        ("LMOVE none other LEFT LEFT", "$-1\r\n"),
+        ("LINDEX none 0", "$-1\r\n"),
+        ("LPOS none a", "$-1\r\n"),
+        ("LPOS none a COUNT 0", "*0\r\n"),
+    ] {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let reply = cli.reply_bytes(&arguments);
+        assert_eq!(String::from_utf8_lossy(&reply), wire, "{line}");
+    }
+}
+
+#[test]
+fn the_lowest_rank_has_no_opposite_and_is_refused() {
+    let mut cli = Terminal::new();
+    cli.check(
+        "LPOS l a RANK -9223372036854775808",
+        "(error) ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+    );
+}
+
+#[test]
+fn an_expired_target_does_not_lose_the_element() {
+    on_every_setup(|cli| {
+        for number in 0..200 {
+            cli.check(&format!("RPUSH s{number} a b"), "(integer) 2");
+            cli.check(&format!("RPUSH t{number} old"), "(integer) 1");
+            cli.check(&format!("PEXPIRE t{number} 10"), "(integer) 1");
+        }
+        cli.advance_ms(11);
+        for number in 0..200 {
+            cli.check(&format!("LMOVE s{number} t{number} LEFT RIGHT"), "\"a\"");
+            cli.check(&format!("LRANGE t{number} 0 -1"), "1) \"a\"");
+            cli.check(&format!("LRANGE s{number} 0 -1"), "1) \"b\"");
+        }
+    });
+}
+
+#[test]
+fn a_shard_pays_for_its_lists_to_the_byte() {
+    let mut cli = Terminal::new();
+    cli.run("SET warm up");
+    cli.run("DEL warm");
+    let before = cli.engines[0].used_bytes();
+    for round in 0..3 {
+        for number in 0..2_000 {
+            cli.run(&format!(
+                "{} l element:{number:08}",
+                ["LPUSH", "RPUSH"][number % 2]
+            ));
+        }
+        cli.run("COPY l m");
+        cli.run("LREM m 0 element:00000100");
+        cli.run("LTRIM m 10 -10");
+        cli.run("LINSERT l BEFORE element:00000007 here");
+        for _ in 0..700 {
+            cli.run("RPOP l");
+            cli.run("LPOP l 2");
+            cli.run("LMOVE m l LEFT RIGHT");
+        }
+        if round == 1 {
+            cli.run("RENAME l other");
+            cli.run("DEL other");
+        }
+    }
+    cli.run("LPOP l 100000");
+    cli.run("DEL m");
+    assert_eq!(cli.engines[0].used_bytes(), before);
+}
+
+#[test]
+fn elements_of_16_bytes_take_18_and_a_half_at_most() {
+    const COUNT: usize = 100_000;
+    for command in ["LPUSH", "RPUSH"] {
+        let mut cli = Terminal::new();
+        for chunk in 0..COUNT / 100 {
+            let mut arguments = vec![command.to_owned(), "l".to_owned()];
+            arguments.extend((0..100).map(|number| format!("element:{:08}", chunk * 100 + number)));
+            cli.run_args(&arguments);
+        }
+        let each = cli.engines[0].used_bytes() as f64 / COUNT as f64;
+        assert!(each <= 18.5, "{each} bytes each after {command}");
+    }
+}

@@ -1,0 +1,141 @@
+//! What SCAN and the walks over one collection (HSCAN, SSCAN, ZSCAN) have in common: cursors, options, replies.
+
+use super::error::CommandError;
+use super::{Args, Out};
+use crate::base::glob::{self, Case};
+
+/// Elements that one call looks at, unless COUNT says otherwise.
+pub const COUNT_DEFAULT: usize = 10;
+
+/// A cursor as C's `strtoul` reads it: empty text is 0, a sign is allowed and a negative number wraps around.
+pub fn cursor(text: &[u8]) -> Result<u64, CommandError> {
+    parse_cursor(text).ok_or_else(|| "ERR invalid cursor".into())
+}
+
+fn parse_cursor(text: &[u8]) -> Option<u64> {
+    let (negative, digits) = match text {
+        [] => return Some(0),
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let mut value: u64 = 0;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value = value
+            .checked_mul(10)?
+            .checked_add(u64::from(digit - b'0'))?;
+    }
+    Some(if negative {
+        value.wrapping_neg()
+    } else {
+        value
+    })
+}
+
+/// `[MATCH pattern] [COUNT count] [NOVALUES]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options<'a> {
+    /// What elements must match; none where everything does.
+    pub pattern: Option<&'a [u8]>,
+    /// How many elements to look at.
+    pub count: usize,
+    /// Fields without their values; only HSCAN takes it.
+    pub no_values: bool,
+}
+
+impl<'a> Options<'a> {
+    /// Reads the options from an argument on. NOVALUES is a syntax error here.
+    pub fn parse(args: &Args<'a>, from: usize) -> Result<Options<'a>, CommandError> {
+        let options = Options::parse_with_no_values(args, from)?;
+        if options.no_values {
+            return Err(CommandError::Syntax);
+        }
+        Ok(options)
+    }
+
+    /// Reads the options from an argument on, NOVALUES among them.
+    pub fn parse_with_no_values(args: &Args<'a>, from: usize) -> Result<Options<'a>, CommandError> {
+        let mut options = Options {
+            pattern: None,
+            count: COUNT_DEFAULT,
+            no_values: false,
+        };
+        let mut at = from;
+        while at < args.len() {
+            if args.is(at, "novalues") {
+                options.no_values = true;
+                at += 1;
+                continue;
+            }
+            if at + 1 >= args.len() {
+                return Err(CommandError::Syntax);
+            }
+            if args.is(at, "count") {
+                let count = args.integer(at + 1)?;
+                if count < 1 {
+                    return Err(CommandError::Syntax);
+                }
+                options.count = usize::try_from(count).unwrap_or(usize::MAX);
+            } else if args.is(at, "match") {
+                let pattern = args.get(at + 1);
+                options.pattern = (!glob::matches_all(pattern)).then_some(pattern);
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 2;
+        }
+        Ok(options)
+    }
+
+    /// Whether an element is asked for.
+    pub fn fits(&self, element: &[u8]) -> bool {
+        self.pattern
+            .is_none_or(|pattern| glob::matches(pattern, element, Case::Sensitive))
+    }
+}
+
+/// The reply: the next cursor, and an array of `count` replies that `elements` holds.
+pub fn reply(next: u64, count: usize, elements: &mut Out, out: &mut Out) {
+    out.array(2);
+    out.bulk(itoa::Buffer::new().format(next).as_bytes());
+    out.array(count);
+    out.append(elements);
+}
+
+/// The reply for a key that is not there.
+pub fn reply_nothing(out: &mut Out) {
+    out.array(2);
+    out.bulk(b"0");
+    out.array(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_read_as_strtoul_reads_them() {
+        for (text, value) in [
+            ("", Some(0)),
+            ("0", Some(0)),
+            ("+5", Some(5)),
+            ("007", Some(7)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("-1", Some(u64::MAX)),
+            ("-", None),
+            ("+", None),
+            (" 1", None),
+            ("1 ", None),
+            ("0x1", None),
+        ] {
+            assert_eq!(cursor(text.as_bytes()).ok(), value, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! What several sets have in common, have together, or one has and the others have not.
+//!
+//! All sets are looked up first, in the order of the arguments, so that expired ones go and a wrong type is an error
+//! whatever the others hold; then they are read side by side, on however many shards they lie. The result goes into the
+//! reply as it is found, or into a new set that replaces the target in the end.
+
+use super::{event, limits, reply_member};
+use crate::command::Args;
+use crate::command::Out;
+use crate::command::args::RoutedKey;
+use crate::command::context::ShardCx;
+use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::error::CommandError;
+use crate::engine::effect::Event;
+use crate::engine::value::DataType;
+use crate::engine::value::object::detached;
+use crate::engine::value::set::{self, Members, SetRef};
+use crate::structures::pack::Element;
+
+/// What becomes of the sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Intersection,
+    Union,
+    /// The first without the others.
+    Difference,
+}
+
+const SOURCES: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyFlags::RO.or(KeyFlags::ACCESS))];
+const STORED_SOURCES: KeySpec = KeySpec::range(2, -1, 1, KeyFlags::RO.or(KeyFlags::ACCESS));
+const OVERWRITTEN: &[KeySpec] = &[
+    KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE)),
+    STORED_SOURCES,
+];
+const UNORDERED: &[&str] = &["nondeterministic_output_order"];
+
+const INTERSECTION_COST: &str = "O(N*M) at worst, for M sets of which the smallest has N members.";
+const SUM_COST: &str = "O(N), N being the members of all sets together.";
+
+/// `SINTER key [key ...]`
+pub(super) static SINTER: Command = Command::new("sinter", Group::Set, -2)
+    .reads(SOURCES)
+    .doc(
+        "1.0.0",
+        "key [key ...]",
+        "Answers the members that all of several sets have.",
+    )
+    .complexity(INTERSECTION_COST)
+    .tips(UNORDERED)
+    .on_keys(|cx, args, out| reply(cx, args, out, Operation::Intersection));
+
+/// `SUNION key [key ...]`
+pub(super) static SUNION: Command = Command::new("sunion", Group::Set, -2)
+    .reads(SOURCES)
+    .doc(
+        "1.0.0",
+        "key [key ...]",
+        "Answers the members that any of several sets has.",
+    )
+    .complexity(SUM_COST)
+    .tips(UNORDERED)
+    .on_keys(|cx, args, out| reply(cx, args, out, Operation::Union));
+
+/// `SDIFF key [key ...]`
+pub(super) static SDIFF: Command = Command::new("sdiff", Group::Set, -2)
+    .reads(SOURCES)
+    .doc(
+        "1.0.0",
+        "key [key ...]",
+        "Answers the members of a set that none of several others has.",
+    )
+    .complexity(SUM_COST)
+    .tips(UNORDERED)
+    .on_keys(|cx, args, out| reply(cx, args, out, Operation::Difference));
+
+/// `SINTERSTORE destination key [key ...]`
+pub(super) static SINTERSTORE: Command = Command::new("sinterstore", Group::Set, -3)
+    .writes(&[
+        KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE)),
+        STORED_SOURCES,
+    ])
+    .flags(Flags::DENYOOM)
+    .doc(
+        "1.0.0",
+        "destination key [key ...]",
+        "Stores the members that all of several sets have.",
+    )
+    .complexity(INTERSECTION_COST)
+    .on_keys(|cx, args, out| store(cx, args, out, Operation::Intersection, event("sinterstore")));
+
+/// `SUNIONSTORE destination key [key ...]`
+pub(super) static SUNIONSTORE: Command = Command::new("sunionstore", Group::Set, -3)
+    .writes(OVERWRITTEN)
+    .flags(Flags::DENYOOM)
+    .doc(
+        "1.0.0",
+        "destination key [key ...]",
+        "Stores the members that any of several sets has.",
+    )
+    .complexity(SUM_COST)
+    .on_keys(|cx, args, out| store(cx, args, out, Operation::Union, event("sunionstore")));
+
+/// `SDIFFSTORE destination key [key ...]`
+pub(super) static SDIFFSTORE: Command = Command::new("sdiffstore", Group::Set, -3)
+    .writes(OVERWRITTEN)
+    .flags(Flags::DENYOOM)
+    .doc(
+        "1.0.0",
+        "destination key [key ...]",
+        "Stores the members of a set that none of several others has.",
+    )
+    .complexity(SUM_COST)
+    .on_keys(|cx, args, out| store(cx, args, out, Operation::Difference, event("sdiffstore")));
+
+/// `SINTERCARD numkeys key [key ...] [LIMIT limit]`
+pub(super) static SINTERCARD: Command = Command::new("sintercard", Group::Set, -3)
+    .reads(&[KeySpec::counted(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .flags(Flags::MOVABLEKEYS)
+    .doc(
+        "7.0.0",
+        "numkeys key [key ...] [LIMIT limit]",
+        "Counts the members that all of several sets have.",
+    )
+    .complexity(INTERSECTION_COST)
+    .on_keys(sintercard);
+
+fn reply(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    operation: Operation,
+) -> CommandResult {
+    look_up(cx, args, args.keys())?;
+    let sources = sources(cx, args, args.keys());
+    // Only a union of several sets finds members more than once.
+    let mut seen =
+        (operation == Operation::Union && sources.len() > 1).then(|| Members::new(cx.seed()));
+    let mark = out.later();
+    let mut count = 0;
+    combine(operation, &sources, cx, |member| {
+        let is_new = seen
+            .as_mut()
+            .is_none_or(|seen| member.with_bytes(|member| seen.insert(member)));
+        if is_new {
+            count += 1;
+            reply_member(member, out);
+        }
+    });
+    out.close_set(mark, count);
+    Ok(())
+}
+
+fn store(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    operation: Operation,
+    event: Event,
+) -> CommandResult {
+    let limits = limits(cx);
+    let target = args.key(1);
+    let keys = &args.keys()[1..];
+    look_up(cx, args, keys)?;
+    let sources = sources(cx, args, keys);
+    let entry = detached(|| {
+        let mut entry = set::empty_intset(target.bytes);
+        combine(operation, &sources, cx, |member| {
+            member.with_bytes(|member| set::add(&mut entry, member, &limits));
+        });
+        entry
+    });
+    let count = SetRef::of(entry.view()).len();
+    let mut keyspace = cx.at(&target);
+    let found = keyspace.find_write(&target);
+    if count > 0 {
+        keyspace.adopt(&target, found, entry);
+        keyspace.wrote(target.bytes, event);
+    } else if let Some(place) = found {
+        keyspace.delete(place);
+        keyspace.wrote(target.bytes, Event::DEL);
+    }
+    out.integer(count as i64);
+    Ok(())
+}
+
+fn sintercard(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let numkeys = args
+        .integer(1)
+        .ok()
+        .filter(|numkeys| *numkeys > 0)
+        .ok_or("ERR numkeys should be greater than 0")?;
+    let numkeys = usize::try_from(numkeys).unwrap_or(usize::MAX);
+    if numkeys > args.len() - 2 {
+        return Err("ERR Number of keys can't be greater than number of args".into());
+    }
+    let mut limit = 0;
+    let mut at = 2 + numkeys;
+    while at < args.len() {
+        if !args.is(at, "limit") || at + 1 >= args.len() {
+            return Err(CommandError::Syntax);
+        }
+        limit = args
+            .integer(at + 1)
+            .ok()
+            .and_then(|limit| usize::try_from(limit).ok())
+            .ok_or("ERR LIMIT can't be negative")?;
+        at += 2;
+    }
+    look_up(cx, args, args.keys())?;
+    let sources = sources(cx, args, args.keys());
+    let mut count = 0;
+    intersect(&sources, |_| {
+        count += 1;
+        count != limit
+    });
+    out.integer(count as i64);
+    Ok(())
+}
+
+/// One of the sets that a command reads; none where there is no such key.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    key: &'a [u8],
+    set: Option<SetRef<'a>>,
+}
+
+impl Source<'_> {
+    fn len(&self) -> usize {
+        self.set.map_or(0, SetRef::len)
+    }
+}
+
+/// Looks all keys up as commands that read do; what is expired goes now.
+fn look_up(cx: &mut ShardCx<'_>, args: &Args<'_>, keys: &[RoutedKey]) -> CommandResult {
+    for routed in keys {
+        let key = args.key_of(routed);
+        cx.at_routed(routed).read_typed(&key, DataType::Set)?;
+    }
+    Ok(())
+}
+
+/// The sets under keys that have just been looked up.
+fn sources<'c>(cx: &'c ShardCx<'_>, args: &Args<'c>, keys: &[RoutedKey]) -> Vec<Source<'c>> {
+    let source = |routed: &RoutedKey| Source {
+        key: args.get(routed.argument as usize),
+        set: cx.peek(routed, &args.key_of(routed)).map(SetRef::of),
+    };
+    keys.iter().map(source).collect()
+}
+
+/// Calls `f` with the members of the result; those of a union may come more than once.
+fn combine(
+    operation: Operation,
+    sources: &[Source<'_>],
+    cx: &ShardCx<'_>,
+    mut f: impl FnMut(Element<'_>),
+) {
+    match operation {
+        Operation::Intersection => intersect(sources, |member| {
+            f(member);
+            true
+        }),
+        Operation::Union => {
+            for set in sources.iter().filter_map(|source| source.set) {
+                set.for_each(&mut f);
+            }
+        }
+        Operation::Difference => subtract(sources, cx, f),
+    }
+}
+
+/// Calls `f` with the members that all sets have, as long as it returns true: each of the smallest set's is looked for
+/// in the others.
+fn intersect(sources: &[Source<'_>], mut f: impl FnMut(Element<'_>) -> bool) {
+    let Some(mut sets) = sources
+        .iter()
+        .map(|source| source.set)
+        .collect::<Option<Vec<SetRef<'_>>>>()
+    else {
+        return;
+    };
+    sets.sort_by_key(|set| set.len());
+    if let [smallest, others @ ..] = sets.as_slice() {
+        smallest.while_each(|member| !others.iter().all(|set| set.has(member)) || f(member));
+    }
+}
+
+/// Calls `f` with the members of the first set that no other has.
+///
+/// Either each of the first set's members is looked for in the others, which takes N steps for each of them; or the
+/// first is copied and all others' members are taken out of the copy, which takes as many steps as there are members.
+/// A member found soon ends its search, so the first way is thought to take half of what it may.
+fn subtract(sources: &[Source<'_>], cx: &ShardCx<'_>, mut f: impl FnMut(Element<'_>)) {
+    let Some((first, others)) = sources.split_first() else {
+        return;
+    };
+    let Some(set) = first.set else {
+        return;
+    };
+    if others.iter().any(|other| other.key == first.key) {
+        return;
+    }
+    let mut others: Vec<SetRef<'_>> = others.iter().filter_map(|other| other.set).collect();
+    let searching = first.len().saturating_mul(others.len() + 1) / 2;
+    let removing: usize = first.len() + others.iter().map(|other| other.len()).sum::<usize>();
+    if searching <= removing {
+        // What is taken out is found soonest in the largest.
+        others.sort_by_key(|other| std::cmp::Reverse(other.len()));
+        set.for_each(|member| {
+            if !others.iter().any(|other| other.has(member)) {
+                f(member);
+            }
+        });
+        return;
+    }
+    let mut left = Members::new(cx.seed());
+    set.for_each(|member| {
+        member.with_bytes(|member| left.insert(member));
+    });
+    for other in others {
+        if left.is_empty() {
+            break;
+        }
+        other.for_each(|member| {
+            member.with_bytes(|member| left.remove(member));
+        });
+    }
+    left.for_each(|member| f(Element::Bytes(member)));
+}

@@ -1,0 +1,155 @@
+//! Members by chance, with and without taking them out.
+
+use super::{event, limits, reply_member, took_out};
+use crate::base::number;
+use crate::command::Args;
+use crate::command::Out;
+use crate::command::context::ShardCx;
+use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::error::CommandError;
+use crate::engine::effect::Event;
+use crate::engine::value::DataType;
+use crate::engine::value::set::{self, SetRef};
+use crate::structures::account;
+
+const SPOP_EVENT: Event = event("spop");
+
+/// Members that one SRANDMEMBER with repetitions draws at most: a reply of gibibytes helps nobody.
+const DRAWS_MAX: u64 = 1 << 26;
+
+/// `SPOP key [count]`
+pub(super) static SPOP: Command = Command::new("spop", Group::Set, -2)
+    .writes(&[KeySpec::one(
+        1,
+        KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE),
+    )])
+    .flags(Flags::FAST)
+    .doc(
+        "1.0.0",
+        "key [count]",
+        "Takes one or several random members out of a set and answers them.",
+    )
+    .complexity("O(1), or O(N) for N members that are taken.")
+    .history(&[("3.2.0", "Takes a count.")])
+    .tips(&["nondeterministic_output"])
+    .on_keys(spop);
+
+fn spop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    match args.len() {
+        2 => spop_one(cx, args, out),
+        3 => spop_many(cx, args, out),
+        _ => Err(CommandError::Syntax),
+    }
+}
+
+fn spop_one(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let Some(place) = keyspace.find_typed(&key, DataType::Set)? else {
+        out.null();
+        return Ok(());
+    };
+    let mut random = keyspace.engine().random.fork();
+    let set = SetRef::of(keyspace.entry(place));
+    let member = set::random_member(set, &mut random).map(|member| member.to_vec());
+    if let Some(member) = member {
+        keyspace.edit(place, |entry| set::remove(entry, &member));
+        took_out(&mut keyspace, &key, place, SPOP_EVENT);
+        out.bulk(&member);
+    }
+    Ok(())
+}
+
+fn spop_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let count = number::parse_i64(args.get(2))
+        .and_then(|count| usize::try_from(count).ok())
+        .ok_or("ERR value is out of range, must be positive")?;
+    let limits = limits(cx);
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_typed(&key, DataType::Set)?;
+    let Some(place) = found.filter(|_| count > 0) else {
+        out.set(0);
+        return Ok(());
+    };
+    let set = SetRef::of(keyspace.entry(place));
+    if count >= set.len() {
+        out.set(set.len());
+        set.for_each(|member| reply_member(member, out));
+        keyspace.delete(place);
+        keyspace.wrote(key.bytes, SPOP_EVENT);
+        keyspace.wrote(key.bytes, Event::DEL);
+        return Ok(());
+    }
+    out.set(count);
+    let mut random = keyspace.engine().random.fork();
+    keyspace.edit(place, |entry| {
+        set::take_many(entry, count, &mut random, &limits, |member| {
+            account::apart(|| reply_member(member, out));
+        });
+    });
+    keyspace.wrote(key.bytes, SPOP_EVENT);
+    Ok(())
+}
+
+/// `SRANDMEMBER key [count]`
+pub(super) static SRANDMEMBER: Command = Command::new("srandmember", Group::Set, -2)
+    .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .doc(
+        "1.0.0",
+        "key [count]",
+        "Answers one or several random members of a set.",
+    )
+    .complexity("O(1), or O(N) for a count of N, whatever its sign.")
+    .history(&[("2.6.0", "Takes a count.")])
+    .tips(&["nondeterministic_output"])
+    .on_keys(srandmember);
+
+fn srandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let count = match args.len() {
+        2 => None,
+        3 => Some(draw_count(args)?),
+        _ => return Err(CommandError::Syntax),
+    };
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.read_typed(&key, DataType::Set)?;
+    let mut random = keyspace.engine().random.fork();
+    let set = found.map(|place| SetRef::of(keyspace.entry(place)));
+    match (set, count) {
+        (None, None) => out.null(),
+        (Some(set), None) => match set::random_member(set, &mut random) {
+            Some(member) => reply_member(member, out),
+            None => out.null(),
+        },
+        (None, Some(_)) | (_, Some(0)) => out.array(0),
+        (Some(set), Some(count @ 1..)) => {
+            let count = usize::try_from(count).unwrap_or(usize::MAX).min(set.len());
+            out.array(count);
+            set::sample(set, count, &mut random, |member| reply_member(member, out));
+        }
+        (Some(set), Some(count)) => {
+            if count.unsigned_abs() > DRAWS_MAX {
+                return Err("ERR value is out of range".into());
+            }
+            let count = count.unsigned_abs() as usize;
+            out.array(count);
+            set::random_many(set, count, &mut random, |member| reply_member(member, out));
+        }
+    }
+    Ok(())
+}
+
+/// How many members: negative for so many draws, in which members may repeat.
+fn draw_count(args: &Args<'_>) -> Result<i64, CommandError> {
+    match number::parse_i64(args.get(2)) {
+        Some(i64::MIN) => Err(format!(
+            "ERR value is out of range, value must between {} and {}",
+            -i64::MAX,
+            i64::MAX
+        )
+        .into()),
+        Some(count) => Ok(count),
+        None => Err(CommandError::NotInteger),
+    }
+}

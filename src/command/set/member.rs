@@ -1,0 +1,250 @@
+//! Adding, removing, moving, asking for and listing members.
+
+use super::{event, limits, reply_member, took_out};
+use crate::command::Args;
+use crate::command::Out;
+use crate::command::context::ShardCx;
+use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::scan;
+use crate::engine::effect::Event;
+use crate::engine::value::DataType;
+use crate::engine::value::set::{self, SetRef};
+
+const SADD_EVENT: Event = event("sadd");
+const SREM_EVENT: Event = event("srem");
+
+const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO)];
+const ACCESS: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
+
+/// `SADD key member [member ...]`
+pub(super) static SADD: Command = Command::new("sadd", Group::Set, -3)
+    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::INSERT))])
+    .flags(Flags::DENYOOM.or(Flags::FAST))
+    .doc(
+        "1.0.0",
+        "key member [member ...]",
+        "Adds members to a set, which comes into being with the first.",
+    )
+    .complexity("O(N), N being the count of members that are named.")
+    .history(&[("2.4.0", "Takes several members.")])
+    .on_keys(sadd);
+
+fn sadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let limits = limits(cx);
+    let key = args.key(1);
+    let count = args.len() - 2;
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_typed(&key, DataType::Set)?;
+    let place = found.unwrap_or_else(|| {
+        keyspace.create(&key, || {
+            set::new_entry(key.bytes, args.get(2), count, &limits)
+        })
+    });
+    let added = keyspace.edit(place, |entry| {
+        if found.is_some() {
+            set::expect_members(entry, count, &limits);
+        }
+        let new = args
+            .from(2)
+            .filter(|member| set::add(entry, member, &limits));
+        new.count()
+    });
+    if added > 0 {
+        keyspace.wrote(key.bytes, SADD_EVENT);
+    }
+    out.integer(added as i64);
+    Ok(())
+}
+
+/// `SREM key member [member ...]`
+pub(super) static SREM: Command = Command::new("srem", Group::Set, -3)
+    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::DELETE))])
+    .flags(Flags::FAST)
+    .doc(
+        "1.0.0",
+        "key member [member ...]",
+        "Takes members out of a set, which goes with the last.",
+    )
+    .complexity("O(N), N being the count of members that are named.")
+    .history(&[("2.4.0", "Takes several members.")])
+    .on_keys(srem);
+
+fn srem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let Some(place) = keyspace.find_typed(&key, DataType::Set)? else {
+        out.integer(0);
+        return Ok(());
+    };
+    let removed = keyspace.edit(place, |entry| {
+        let there = args.from(2).filter(|member| set::remove(entry, member));
+        there.count()
+    });
+    if removed > 0 {
+        took_out(&mut keyspace, &key, place, SREM_EVENT);
+    }
+    out.integer(removed as i64);
+    Ok(())
+}
+
+/// `SMOVE source destination member`
+pub(super) static SMOVE: Command = Command::new("smove", Group::Set, 4)
+    .writes(&[
+        KeySpec::one(1, KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE)),
+        KeySpec::one(2, KeyFlags::RW.or(KeyFlags::INSERT)),
+    ])
+    .flags(Flags::FAST)
+    .doc(
+        "1.0.0",
+        "source destination member",
+        "Moves a member from one set to another.",
+    )
+    .on_keys(smove);
+
+fn smove(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let limits = limits(cx);
+    let (source, target, member) = (args.key(1), args.key(2), args.get(3));
+    let mut from = cx.at(&source);
+    let Some(place) = from.find_typed(&source, DataType::Set)? else {
+        out.integer(0);
+        return Ok(());
+    };
+    let is_member = SetRef::of(from.entry(place)).contains(member);
+    cx.at(&target).find_typed(&target, DataType::Set)?;
+    if !is_member || source.bytes == target.bytes {
+        out.integer(i64::from(is_member));
+        return Ok(());
+    }
+    let mut from = cx.at(&source);
+    // Looked up anew: a target whose time had come went away meanwhile, and places with it.
+    if let Some(place) = from.find_write(&source) {
+        from.edit(place, |entry| set::remove(entry, member));
+        took_out(&mut from, &source, place, SREM_EVENT);
+    }
+    let mut to = cx.at(&target);
+    let found = to.find_write(&target);
+    let place = found
+        .unwrap_or_else(|| to.create(&target, || set::new_entry(target.bytes, member, 1, &limits)));
+    if to.edit(place, |entry| set::add(entry, member, &limits)) {
+        to.wrote(target.bytes, SADD_EVENT);
+    }
+    out.integer(1);
+    Ok(())
+}
+
+/// `SISMEMBER key member`
+pub(super) static SISMEMBER: Command = Command::new("sismember", Group::Set, 3)
+    .reads(READ)
+    .flags(Flags::FAST)
+    .doc(
+        "1.0.0",
+        "key member",
+        "Answers whether a set has this member.",
+    )
+    .on_keys(sismember);
+
+fn sismember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.read_typed(&key, DataType::Set)?;
+    let set = found.map(|place| SetRef::of(keyspace.entry(place)));
+    let is_member = set.is_some_and(|set| set.contains(args.get(2)));
+    out.integer(i64::from(is_member));
+    Ok(())
+}
+
+/// `SMISMEMBER key member [member ...]`
+pub(super) static SMISMEMBER: Command = Command::new("smismember", Group::Set, -3)
+    .reads(ACCESS)
+    .flags(Flags::FAST)
+    .doc(
+        "6.2.0",
+        "key member [member ...]",
+        "Answers which of these members a set has.",
+    )
+    .complexity("O(N), N being the count of members that are named.")
+    .on_keys(smismember);
+
+fn smismember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.read_typed(&key, DataType::Set)?;
+    let set = found.map(|place| SetRef::of(keyspace.entry(place)));
+    out.array(args.len() - 2);
+    for member in args.from(2) {
+        out.integer(i64::from(set.is_some_and(|set| set.contains(member))));
+    }
+    Ok(())
+}
+
+/// `SCARD key`
+pub(super) static SCARD: Command = Command::new("scard", Group::Set, 2)
+    .reads(READ)
+    .flags(Flags::FAST)
+    .doc("1.0.0", "key", "Counts the members of a set.")
+    .on_keys(scard);
+
+fn scard(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.read_typed(&key, DataType::Set)?;
+    let count = found.map_or(0, |place| SetRef::of(keyspace.entry(place)).len());
+    out.integer(count as i64);
+    Ok(())
+}
+
+/// `SMEMBERS key`
+pub(super) static SMEMBERS: Command = Command::new("smembers", Group::Set, 2)
+    .reads(ACCESS)
+    .doc("1.0.0", "key", "Answers all members of a set.")
+    .complexity("O(N), N being the count of members.")
+    .tips(&["nondeterministic_output_order"])
+    .on_keys(smembers);
+
+fn smembers(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let Some(place) = keyspace.read_typed(&key, DataType::Set)? else {
+        out.set(0);
+        return Ok(());
+    };
+    let set = SetRef::of(keyspace.entry(place));
+    out.set(set.len());
+    set.for_each(|member| reply_member(member, out));
+    Ok(())
+}
+
+/// `SSCAN key cursor [MATCH pattern] [COUNT count]`
+pub(super) static SSCAN: Command = Command::new("sscan", Group::Set, -3)
+    .reads(ACCESS)
+    .doc(
+        "2.8.0",
+        "key cursor [MATCH pattern] [COUNT count]",
+        "Walks over the members of a set, some at a time.",
+    )
+    .complexity("O(1) for each call, O(N) for a whole walk over N members.")
+    .tips(&["nondeterministic_output"])
+    .on_keys(sscan);
+
+fn sscan(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let cursor = scan::cursor(args.get(2))?;
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    // A key that is not there makes any options right.
+    let Some(place) = keyspace.read_typed(&key, DataType::Set)? else {
+        scan::reply_nothing(out);
+        return Ok(());
+    };
+    let options = scan::Options::parse(args, 3)?;
+    let mut found = Out::new(out.protocol());
+    let mut count = 0;
+    let set = SetRef::of(keyspace.entry(place));
+    let next = set.scan(cursor, options.count, |member| {
+        if member.with_bytes(|member| options.fits(member)) {
+            count += 1;
+            reply_member(member, &mut found);
+        }
+    });
+    scan::reply(next, count, &mut found, out);
+    Ok(())
+}

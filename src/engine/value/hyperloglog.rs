@@ -1,0 +1,87 @@
+//! Strings that hold a HyperLogLog: changed where they lie, in the entry or in its block.
+//!
+//! What the bytes mean is `structures::hyperloglog`'s affair. The string reports `raw` after a change. A block must not
+//! be shared when a function here changes it: [`Keyspace::edit_text`] sees to that.
+//!
+//! [`Keyspace::edit_text`]: crate::engine::keyspace::Keyspace::edit_text
+
+use super::{Kind, Object, writable_text};
+use crate::structures::entry::Entry;
+use crate::structures::hyperloglog::{self, Corrupt, Registers};
+use crate::structures::splice::Splice;
+
+/// The bytes of a string entry as a buffer.
+struct TextBuffer<'e> {
+    entry: &'e mut Entry<Object>,
+}
+
+impl<'e> TextBuffer<'e> {
+    fn of(entry: &'e mut Entry<Object>) -> TextBuffer<'e> {
+        entry.set_kind(Kind::RAW.0);
+        TextBuffer { entry }
+    }
+
+    fn resize(&mut self, len: usize) {
+        let old_len = self.bytes().len();
+        if len >= old_len {
+            writable_text(self.entry, len);
+        } else if let Some(block) = self.entry.block_mut() {
+            block.resize(len);
+        } else {
+            self.entry.resize_bytes(len);
+        }
+    }
+}
+
+impl Splice for TextBuffer<'_> {
+    fn bytes(&self) -> &[u8] {
+        use crate::structures::entry::Value;
+        match self.entry.view().value() {
+            Value::Bytes(bytes) => bytes,
+            Value::Block(block) => block,
+            Value::Integer(_) | Value::Object(_) => &[],
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        writable_text(self.entry, 0)
+    }
+
+    fn splice(&mut self, at: usize, removed: usize, inserted: usize) -> &mut [u8] {
+        let len = self.bytes().len();
+        assert!(removed <= len - at, "the removed bytes are there");
+        let len_after = len - removed + inserted;
+        if len_after > len {
+            self.resize(len_after);
+        }
+        self.bytes_mut()
+            .copy_within(at + removed..len, at + inserted);
+        if len_after < len {
+            self.resize(len_after);
+        }
+        &mut self.bytes_mut()[at..at + inserted]
+    }
+}
+
+/// Adds elements to a sketch; says whether it changed. On an error it did not.
+pub fn add<'e>(
+    entry: &mut Entry<Object>,
+    elements: impl ExactSizeIterator<Item = &'e [u8]>,
+    sparse_bytes_max: usize,
+) -> Result<bool, Corrupt> {
+    hyperloglog::add(&mut TextBuffer::of(entry), elements, sparse_bytes_max)
+}
+
+/// Raises a sketch to registers.
+pub fn raise_all(
+    entry: &mut Entry<Object>,
+    registers: &Registers,
+    sparse_bytes_max: usize,
+) -> Result<(), Corrupt> {
+    hyperloglog::raise_all(&mut TextBuffer::of(entry), registers, sparse_bytes_max)
+}
+
+/// Writes a sketch down densely.
+pub fn to_dense(entry: &mut Entry<Object>) -> Result<(), Corrupt> {
+    hyperloglog::to_dense(&mut TextBuffer::of(entry))
+}

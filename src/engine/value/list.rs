@@ -1,0 +1,408 @@
+//! Lists as handlers see them: a pack inside the entry while small, a quicklist when large.
+//!
+//! A list becomes a quicklist when the pack with what is about to come would pass the limit of a node, and a pack
+//! again when what is left is one node of half that size, as in Redis 7.2. The limits come with every change; a
+//! quicklist keeps those that it was made with for its nodes.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::object::{Body, Collection, Object};
+use super::{DataType, Encoding, Kind};
+use crate::base::number::parse_i64;
+use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::pack::{self, Element, Pack, PackMut};
+use crate::structures::quicklist::{End, Limits, Quicklist};
+
+/// A list in its entry.
+pub const LISTPACK: Kind = Kind::new(DataType::List, Encoding::Listpack);
+/// A list of many nodes.
+pub const QUICKLIST: Kind = Kind::new(DataType::List, Encoding::Quicklist);
+
+/// Elements from this length on have a node for themselves in lists that are made from now on; set by DEBUG only.
+static PLAIN_BYTES_MIN: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// Makes shorter elements than usual have nodes for themselves; 0 is as usual.
+pub fn set_plain_bytes_min(bytes: u32) {
+    PLAIN_BYTES_MIN.store(if bytes == 0 { u32::MAX } else { bytes }, Ordering::Relaxed);
+}
+
+/// The limits that the parameters `list-max-listpack-size` and `list-compress-depth` set.
+pub fn limits(fill: i32, compress_depth: u32) -> Limits {
+    Limits {
+        fill,
+        compress_depth,
+        plain_bytes_min: PLAIN_BYTES_MIN.load(Ordering::Relaxed),
+    }
+}
+
+impl Body for Quicklist {
+    fn duplicate(&self) -> Quicklist {
+        Quicklist::duplicate(self)
+    }
+
+    fn free_some(&mut self, budget: usize) -> bool {
+        Quicklist::free_some(self, budget)
+    }
+}
+
+/// A list for reading.
+#[derive(Clone, Copy)]
+pub struct ListRef<'a>(Form<'a>);
+
+#[derive(Clone, Copy)]
+enum Form<'a> {
+    Pack(Pack<'a>),
+    Nodes(&'a Quicklist),
+}
+
+impl<'a> ListRef<'a> {
+    /// The list in an entry; nothing if it holds another type.
+    #[inline]
+    pub fn of(entry: EntryRef<'a, Object>) -> Option<ListRef<'a>> {
+        match entry.value() {
+            Value::Bytes(bytes) if entry.kind() == LISTPACK.0 => {
+                Some(ListRef(Form::Pack(Pack::new(bytes))))
+            }
+            Value::Object(object) => match &object.body {
+                Collection::List(list) => Some(ListRef(Form::Nodes(list))),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The quicklist, if it is one.
+    pub fn as_quicklist(self) -> Option<&'a Quicklist> {
+        match self.0 {
+            Form::Pack(_) => None,
+            Form::Nodes(list) => Some(list),
+        }
+    }
+
+    /// Elements.
+    #[inline]
+    pub fn len(self) -> usize {
+        match self.0 {
+            Form::Pack(pack) => pack.len(),
+            Form::Nodes(list) => list.len(),
+        }
+    }
+
+    /// Never true of a list that is a key's value.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The element with a number.
+    pub fn get<R>(self, index: usize, read: impl FnOnce(Element<'_>) -> R) -> Option<R> {
+        match self.0 {
+            Form::Pack(pack) => {
+                let at = pack.nth(isize::try_from(index).ok()?)?;
+                Some(read(pack.get(at)))
+            }
+            Form::Nodes(list) => list.get(index, read),
+        }
+    }
+
+    /// Visits elements from an end towards the other, without the first `skipped`, until told to stop.
+    pub fn walk<B>(
+        self,
+        from: End,
+        skipped: usize,
+        mut visit: impl FnMut(Element<'_>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        match self.0 {
+            Form::Pack(pack) => match from {
+                End::Front => pack.iter().skip(skipped).try_for_each(visit),
+                End::Back => pack.iter().rev().skip(skipped).try_for_each(visit),
+            },
+            Form::Nodes(list) => list.walk(from, skipped, &mut visit),
+        }
+    }
+
+    /// Visits `count` elements, or as many as there are.
+    pub fn visit(
+        self,
+        from: End,
+        skipped: usize,
+        count: usize,
+        mut visit: impl FnMut(Element<'_>),
+    ) {
+        if count == 0 {
+            return;
+        }
+        let mut left = count;
+        let _ = self.walk(from, skipped, |element| {
+            visit(element);
+            left -= 1;
+            if left == 0 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+    }
+
+    /// Visits the numbers of the elements that equal `element`, in the order in which they are met from an end, as far
+    /// as `looked_at_max` elements; numbers count from the front.
+    pub fn positions(
+        self,
+        element: &[u8],
+        from: End,
+        looked_at_max: usize,
+        mut visit: impl FnMut(usize) -> ControlFlow<()>,
+    ) {
+        let (len, integer) = (self.len(), parse_i64(element));
+        let mut looked_at = 0;
+        let _ = self.walk(from, 0, |candidate| {
+            if looked_at == looked_at_max {
+                return ControlFlow::Break(());
+            }
+            let index = match from {
+                End::Front => looked_at,
+                End::Back => len - 1 - looked_at,
+            };
+            looked_at += 1;
+            if equals(candidate, element, integer) {
+                visit(index)
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+    }
+
+    /// The number of the first element that equals this.
+    pub fn position(self, element: &[u8]) -> Option<usize> {
+        let mut found = None;
+        self.positions(element, End::Front, usize::MAX, |index| {
+            found = Some(index);
+            ControlFlow::Break(())
+        });
+        found
+    }
+}
+
+#[inline]
+fn equals(candidate: Element<'_>, bytes: &[u8], integer: Option<i64>) -> bool {
+    match candidate {
+        Element::Integer(number) => integer == Some(number),
+        Element::Bytes(candidate) => candidate == bytes,
+    }
+}
+
+/// A list without elements, which must not stay so.
+pub fn empty_entry(key: &[u8]) -> Entry<Object> {
+    Entry::bytes(LISTPACK.0, key, &pack::EMPTY, None)
+}
+
+/// A quicklist in an entry of its own, or its pack if it is small; for lists that come from elsewhere.
+pub fn entry_of(
+    key: &[u8],
+    list: Quicklist,
+    limits: &Limits,
+    deadline: Option<u64>,
+) -> Entry<Object> {
+    match list.single_pack() {
+        Some(pack) if limits.allow(pack.bytes().len(), pack.len()) => {
+            Entry::bytes(LISTPACK.0, key, pack.bytes(), deadline)
+        }
+        _ => Entry::object(
+            QUICKLIST.0,
+            key,
+            Object::boxed(Collection::List(list)),
+            deadline,
+        ),
+    }
+}
+
+fn nodes_mut(entry: &mut Entry<Object>) -> Option<&mut Quicklist> {
+    match &mut entry.object_mut()?.body {
+        Collection::List(list) => Some(list),
+        _ => None,
+    }
+}
+
+/// Makes a pack a quicklist if so many elements of so many bytes together would be too much for it.
+#[inline]
+fn make_room(entry: &mut Entry<Object>, bytes: usize, count: usize, limits: &Limits) {
+    if let Value::Bytes(own) = entry.view().value() {
+        let pack = Pack::new(own);
+        if !limits.allow(own.len().saturating_add(bytes), pack.len() + count) {
+            let mut list = Quicklist::new(*limits);
+            list.append_pack(pack);
+            entry.set_object(Object::boxed(Collection::List(list)));
+            entry.set_kind(QUICKLIST.0);
+        }
+    }
+}
+
+/// Makes a quicklist a pack if what is left is so little; for use when elements were taken out.
+#[inline]
+fn settle(entry: &mut Entry<Object>, limits: &Limits) {
+    if let Some(list) = nodes_mut(entry)
+        && let Some(pack) = list.single_pack()
+        && limits.are_far(pack.bytes().len(), pack.len())
+    {
+        let bytes = pack.bytes().to_vec();
+        entry.set_bytes(&bytes);
+        entry.set_kind(LISTPACK.0);
+    }
+}
+
+/// Adds elements at an end, one after the other.
+pub fn push<'v, I: Iterator<Item = &'v [u8]>>(
+    entry: &mut Entry<Object>,
+    end: End,
+    elements: impl Fn() -> I,
+    limits: &Limits,
+) -> usize {
+    let (mut bytes, mut count) = (0_usize, 0);
+    for element in elements() {
+        bytes = bytes.saturating_add(element.len());
+        count += 1;
+    }
+    make_room(entry, bytes, count, limits);
+    if let Some(list) = nodes_mut(entry) {
+        elements().for_each(|element| list.push(end, element));
+        return list.len();
+    }
+    let mut pack = PackMut::new(entry);
+    for element in elements() {
+        match end {
+            End::Front => pack.push_front(element),
+            End::Back => pack.push_back(element),
+        }
+    }
+    pack.as_pack().len()
+}
+
+/// Takes the element at an end out; the length that is left.
+pub fn pop<R>(
+    entry: &mut Entry<Object>,
+    end: End,
+    limits: &Limits,
+    take: impl FnOnce(Element<'_>) -> R,
+) -> Option<(R, usize)> {
+    if let Some(list) = nodes_mut(entry) {
+        let result = list.pop(end, take)?;
+        let len = list.len();
+        settle(entry, limits);
+        return Some((result, len));
+    }
+    let mut mutable = PackMut::new(entry);
+    let pack = mutable.as_pack();
+    let at = match end {
+        End::Front => pack.first(),
+        End::Back => pack.last(),
+    }?;
+    let (result, len) = (take(pack.get(at)), pack.len());
+    mutable.remove(at);
+    Some((result, len - 1))
+}
+
+/// Takes elements out, from one number on; the length that is left.
+pub fn remove_range(
+    entry: &mut Entry<Object>,
+    first: usize,
+    count: usize,
+    limits: &Limits,
+) -> usize {
+    if let Some(list) = nodes_mut(entry) {
+        list.remove_range(first, count);
+        let len = list.len();
+        settle(entry, limits);
+        return len;
+    }
+    let mut pack = PackMut::new(entry);
+    let at = isize::try_from(first)
+        .ok()
+        .and_then(|first| pack.as_pack().nth(first));
+    if let Some(at) = at {
+        pack.remove_range(at, count);
+    }
+    pack.as_pack().len()
+}
+
+/// Makes the element with this number, which there is, another one.
+pub fn set(entry: &mut Entry<Object>, index: usize, element: &[u8], limits: &Limits) {
+    make_room(entry, element.len(), 1, limits);
+    if let Some(list) = nodes_mut(entry) {
+        list.set(index, element);
+        settle(entry, limits);
+        return;
+    }
+    let mut pack = PackMut::new(entry);
+    let at = isize::try_from(index)
+        .ok()
+        .and_then(|index| pack.as_pack().nth(index));
+    if let Some(at) = at {
+        pack.replace(at, element);
+    }
+}
+
+/// Puts an element in front of the one with this number, or behind all; the new length.
+pub fn insert(entry: &mut Entry<Object>, index: usize, element: &[u8], limits: &Limits) -> usize {
+    make_room(entry, element.len(), 1, limits);
+    if let Some(list) = nodes_mut(entry) {
+        list.insert(index, element);
+        return list.len();
+    }
+    let mut pack = PackMut::new(entry);
+    let at = isize::try_from(index)
+        .ok()
+        .and_then(|index| pack.as_pack().nth(index));
+    match at {
+        Some(at) => drop(pack.insert_before(at, element)),
+        None => pack.push_back(element),
+    }
+    pack.as_pack().len()
+}
+
+/// Takes out elements that equal this, at most so many, the first ones from an end. How many, and the length that is
+/// left.
+pub fn remove_equal(
+    entry: &mut Entry<Object>,
+    element: &[u8],
+    from: End,
+    count_max: usize,
+    limits: &Limits,
+) -> (usize, usize) {
+    if let Some(list) = nodes_mut(entry) {
+        let removed = list.remove_equal(element, from, count_max);
+        let len = list.len();
+        if removed > 0 {
+            settle(entry, limits);
+        }
+        return (removed, len);
+    }
+    let integer = parse_i64(element);
+    let mut mutable = PackMut::new(entry);
+    let len = mutable.as_pack().len();
+    let mut found = Vec::new();
+    {
+        let pack = mutable.as_pack();
+        let matching = |(_, candidate): &(_, Element<'_>)| equals(*candidate, element, integer);
+        match from {
+            End::Front => found.extend(
+                pack.places()
+                    .filter(matching)
+                    .take(count_max)
+                    .map(|(at, _)| at),
+            ),
+            End::Back => found.extend(
+                pack.places()
+                    .rev()
+                    .filter(matching)
+                    .take(count_max)
+                    .map(|(at, _)| at),
+            ),
+        }
+    }
+    // From the back to the front, so that the places that are left stay good.
+    found.sort_unstable();
+    for at in found.iter().rev() {
+        mutable.remove(*at);
+    }
+    (found.len(), len - found.len())
+}

@@ -1,0 +1,110 @@
+//! The members of a large set: a table of one allocation each. Knows nothing of entries, limits or smaller encodings.
+
+use crate::base::hash::Seed;
+use crate::base::random::Random;
+use crate::engine::value::Body;
+use crate::structures::entry::Entry;
+use crate::structures::table::{Place, Table};
+
+/// See the module.
+pub struct Members {
+    table: Table<Entry<()>>,
+    seed: Seed,
+}
+
+/// Members that are freed in the time of one segment of the table.
+const MEMBERS_PER_SEGMENT: usize = 256;
+
+impl Members {
+    /// No members; takes no memory until there is one.
+    pub fn new(seed: Seed) -> Members {
+        Members {
+            table: Table::new(seed),
+            seed,
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Whether this is one of them.
+    #[inline]
+    pub fn contains(&self, member: &[u8]) -> bool {
+        self.table.find(self.table.hash(member), member).is_some()
+    }
+
+    /// Adds a member, unless it is there already.
+    #[inline]
+    pub fn insert(&mut self, member: &[u8]) -> bool {
+        let hash = self.table.hash(member);
+        let is_new = self.table.find(hash, member).is_none();
+        if is_new {
+            self.table
+                .insert_new(hash, Entry::bytes(0, member, b"", None));
+        }
+        is_new
+    }
+
+    /// Takes a member out, if it is there.
+    #[inline]
+    pub fn remove(&mut self, member: &[u8]) -> bool {
+        match self.table.find(self.table.hash(member), member) {
+            Some(place) => {
+                self.table.remove(place);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Calls `f` with every member.
+    pub fn for_each(&self, mut f: impl FnMut(&[u8])) {
+        self.table.for_each(|member| f(member.key()));
+    }
+
+    /// Calls `f` with some `budget` members from a cursor on, and returns the next cursor, as [`Table::scan`] does.
+    pub fn scan(&self, cursor: u64, budget: usize, mut f: impl FnMut(&[u8])) -> u64 {
+        self.table.scan(cursor, budget, |member| f(member.key()))
+    }
+
+    /// A member drawn at random, each as likely.
+    pub fn random(&self, random: &mut Random) -> Option<&[u8]> {
+        let place = self.place(random)?;
+        Some(self.table.at(place).key())
+    }
+
+    /// Takes a member out that is drawn at random, and shows it to `f`.
+    pub fn take_random(&mut self, random: &mut Random, f: impl FnOnce(&[u8])) {
+        if let Some(place) = self.place(random) {
+            f(self.table.remove(place).view().key());
+        }
+    }
+
+    fn place(&self, random: &mut Random) -> Option<Place> {
+        self.table.random(&mut || random.next_u64())
+    }
+}
+
+impl Body for Members {
+    fn duplicate(&self) -> Members {
+        let mut copy = Members::new(self.seed);
+        self.table.for_each(|member| {
+            let member = member.key();
+            let hash = copy.table.hash(member);
+            copy.table
+                .insert_new(hash, Entry::bytes(0, member, b"", None));
+        });
+        copy
+    }
+
+    fn free_some(&mut self, budget: usize) -> bool {
+        self.table.drain_some((budget / MEMBERS_PER_SEGMENT).max(1))
+    }
+}

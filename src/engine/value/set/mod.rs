@@ -1,0 +1,289 @@
+//! Sets as handlers see them: their members, never how they lie.
+//!
+//! ```text
+//! intset     integers only, sorted, as narrow as the widest needs    inside the entry
+//! listpack   anything, in the order of insertion                     inside the entry
+//! hashtable  a table of members                                      an object
+//! ```
+//!
+//! A set begins as the first of these that its first member and the number of members to come allow, and moves down
+//! the list when it breaks a limit; taking members out never moves it back. The limits are handed in: this module does
+//! not know where they come from. Where Redis changed its mind about limits, version 7.2 is followed.
+//!
+//! Invariants: a listpack holds no member twice, and integers in it are packed as such; nobody keeps an empty set.
+
+mod draw;
+mod members;
+#[cfg(test)]
+mod tests;
+
+pub use draw::{random_many, random_member, sample, take_many};
+pub use members::Members;
+
+use super::{Collection, DataType, Encoding, Kind, Object};
+use crate::base::hash::Seed;
+use crate::base::number;
+use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::intset::{self, Intset, IntsetMut};
+use crate::structures::pack::{self, Element, Pack, PackMut};
+
+const INTSET: Kind = Kind::new(DataType::Set, Encoding::Intset);
+const LISTPACK: Kind = Kind::new(DataType::Set, Encoding::Listpack);
+const HASHTABLE: Kind = Kind::new(DataType::Set, Encoding::Hashtable);
+
+/// Up to where sets stay small, and the key of the hashes of those that do not.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// Members of an intset.
+    pub intset_entries: usize,
+    /// Members of a listpack.
+    pub listpack_entries: usize,
+    /// Bytes of a member of a listpack.
+    pub listpack_value: usize,
+    /// For the tables of large sets.
+    pub seed: Seed,
+}
+
+/// A set to be read.
+#[derive(Clone, Copy)]
+pub enum SetRef<'a> {
+    /// Integers, ascending.
+    Intset(Intset<'a>),
+    /// Few and short members.
+    Listpack(Pack<'a>),
+    /// All others.
+    Table(&'a Members),
+}
+
+impl<'a> SetRef<'a> {
+    /// The set in an entry, whose type has been checked.
+    #[inline]
+    pub fn of(entry: EntryRef<'a, Object>) -> SetRef<'a> {
+        match entry.value() {
+            Value::Bytes(bytes) if Kind(entry.kind()) == INTSET => {
+                SetRef::Intset(Intset::new(bytes))
+            }
+            Value::Bytes(bytes) => SetRef::Listpack(Pack::new(bytes)),
+            Value::Object(object) => match &object.body {
+                Collection::Set(members) => SetRef::Table(members),
+                #[allow(unreachable_patterns, reason = "until other types are there")]
+                _ => unreachable!("the type was checked"),
+            },
+            Value::Integer(_) | Value::Block(_) => unreachable!("the type was checked"),
+        }
+    }
+
+    /// How many members there are.
+    #[inline]
+    pub fn len(self) -> usize {
+        match self {
+            SetRef::Intset(numbers) => numbers.len(),
+            SetRef::Listpack(pack) => pack.len(),
+            SetRef::Table(members) => members.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether this is a member.
+    #[inline]
+    pub fn contains(self, member: &[u8]) -> bool {
+        match self {
+            SetRef::Intset(numbers) => {
+                number::parse_i64(member).is_some_and(|number| numbers.contains(number))
+            }
+            SetRef::Listpack(pack) => pack.find(member, 1).is_some(),
+            SetRef::Table(members) => members.contains(member),
+        }
+    }
+
+    /// Whether a member of another set is one of this, too.
+    #[inline]
+    pub fn has(self, member: Element<'_>) -> bool {
+        match (self, member) {
+            (SetRef::Intset(numbers), Element::Integer(number)) => numbers.contains(number),
+            (_, member) => member.with_bytes(|member| self.contains(member)),
+        }
+    }
+
+    /// Calls `f` with every member.
+    pub fn for_each(self, mut f: impl FnMut(Element<'_>)) {
+        match self {
+            SetRef::Intset(numbers) => {
+                numbers
+                    .iter()
+                    .for_each(|number| f(Element::Integer(number)));
+            }
+            SetRef::Listpack(pack) => pack.iter().for_each(f),
+            SetRef::Table(members) => members.for_each(|member| f(Element::Bytes(member))),
+        }
+    }
+
+    /// Calls `f` with one member after the other as long as it returns true.
+    pub fn while_each(self, mut f: impl FnMut(Element<'_>) -> bool) {
+        const SLICE: usize = 64;
+        match self {
+            SetRef::Intset(numbers) => {
+                numbers.iter().all(|number| f(Element::Integer(number)));
+            }
+            SetRef::Listpack(pack) => {
+                pack.iter().all(f);
+            }
+            SetRef::Table(members) => {
+                let (mut cursor, mut goes_on) = (0, true);
+                while goes_on {
+                    cursor = members.scan(cursor, SLICE, |member| {
+                        goes_on = goes_on && f(Element::Bytes(member));
+                    });
+                    goes_on = goes_on && cursor != 0;
+                }
+            }
+        }
+    }
+
+    /// Calls `f` with some `budget` members from a cursor on, and returns the next cursor; small sets are shown whole.
+    pub fn scan(self, cursor: u64, budget: usize, mut f: impl FnMut(Element<'_>)) -> u64 {
+        match self {
+            SetRef::Table(members) => {
+                members.scan(cursor, budget, |member| f(Element::Bytes(member)))
+            }
+            small => {
+                small.for_each(f);
+                0
+            }
+        }
+    }
+}
+
+/// An empty set in the encoding that suits its first member and a guess at how many there will be.
+pub fn new_entry(key: &[u8], first: &[u8], count: usize, limits: &Limits) -> Entry<Object> {
+    if count <= limits.intset_entries && number::parse_i64(first).is_some() {
+        empty_intset(key)
+    } else if count <= limits.listpack_entries {
+        Entry::bytes(LISTPACK.0, key, &pack::EMPTY, None)
+    } else {
+        let members = Members::new(limits.seed);
+        Entry::object(
+            HASHTABLE.0,
+            key,
+            Object::boxed(Collection::Set(members)),
+            None,
+        )
+    }
+}
+
+/// An empty set to which anything may be added: it takes the smallest encoding that holds what comes.
+pub fn empty_intset(key: &[u8]) -> Entry<Object> {
+    Entry::bytes(INTSET.0, key, &intset::EMPTY, None)
+}
+
+/// Makes a set ready for `count` members that are about to be added.
+pub fn expect_members(entry: &mut Entry<Object>, count: usize, limits: &Limits) {
+    let count_max = match Kind(entry.view().kind()) {
+        INTSET => limits.intset_entries,
+        LISTPACK => limits.listpack_entries,
+        _ => return,
+    };
+    if count > count_max {
+        to_table(entry, limits);
+    }
+}
+
+/// Adds a member, unless it is there already.
+#[inline]
+pub fn add(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) -> bool {
+    match Kind(entry.view().kind()) {
+        INTSET => add_to_intset(entry, member, limits),
+        LISTPACK => add_to_listpack(entry, member, limits),
+        _ => members_mut(entry).insert(member),
+    }
+}
+
+fn add_to_intset(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) -> bool {
+    let Some(number) = number::parse_i64(member) else {
+        let numbers = SetRef::of(entry.view());
+        let stays_small = numbers.len() < limits.listpack_entries
+            && member.len().max(widest(numbers)) <= limits.listpack_value;
+        if stays_small {
+            let mut bytes = pack::EMPTY.to_vec();
+            let mut pack = PackMut::new(&mut bytes);
+            numbers.for_each(|number| number.with_bytes(|number| pack.push_back(number)));
+            entry.set_kind(LISTPACK.0);
+            entry.set_bytes(&bytes);
+            return add_to_listpack(entry, member, limits);
+        }
+        return to_table(entry, limits).insert(member);
+    };
+    let mut numbers = IntsetMut::new(entry);
+    let is_new = numbers.add(number);
+    if is_new && numbers.as_intset().len() > limits.intset_entries {
+        to_table(entry, limits);
+    }
+    is_new
+}
+
+/// Digits of the longest number in an intset.
+fn widest(numbers: SetRef<'_>) -> usize {
+    let SetRef::Intset(numbers) = numbers else {
+        return 0;
+    };
+    let digits = |number: Option<i64>| number.map_or(0, |number| Element::Integer(number).len());
+    digits(numbers.min()).max(digits(numbers.max()))
+}
+
+fn add_to_listpack(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) -> bool {
+    let mut pack = PackMut::new(entry);
+    let view = pack.as_pack();
+    if view.find(member, 1).is_some() {
+        return false;
+    }
+    let stays_small = view.len() < limits.listpack_entries
+        && member.len() <= limits.listpack_value
+        && view.fits(pack::encoded_len(member));
+    if stays_small {
+        pack.push_back(member);
+    } else {
+        to_table(entry, limits).insert(member);
+    }
+    true
+}
+
+/// Takes a member out, if it is there.
+pub fn remove(entry: &mut Entry<Object>, member: &[u8]) -> bool {
+    match Kind(entry.view().kind()) {
+        INTSET => {
+            number::parse_i64(member).is_some_and(|number| IntsetMut::new(entry).remove(number))
+        }
+        LISTPACK => {
+            let mut pack = PackMut::new(entry);
+            let found = pack.as_pack().find(member, 1);
+            if let Some(at) = found {
+                pack.remove(at);
+            }
+            found.is_some()
+        }
+        _ => members_mut(entry).remove(member),
+    }
+}
+
+/// Makes a small set a large one.
+#[cold]
+fn to_table<'e>(entry: &'e mut Entry<Object>, limits: &Limits) -> &'e mut Members {
+    let mut members = Members::new(limits.seed);
+    SetRef::of(entry.view()).for_each(|member| {
+        member.with_bytes(|member| members.insert(member));
+    });
+    entry.set_kind(HASHTABLE.0);
+    entry.set_object(Object::boxed(Collection::Set(members)));
+    members_mut(entry)
+}
+
+fn members_mut(entry: &mut Entry<Object>) -> &mut Members {
+    match entry.object_mut().map(|object| &mut object.body) {
+        Some(Collection::Set(members)) => members,
+        _ => unreachable!("the type and the encoding were checked"),
+    }
+}

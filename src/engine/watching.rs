@@ -1,0 +1,103 @@
+//! Which keys of this shard are watched by transactions to be, and when each last changed.
+//!
+//! Stamps order what happens on a shard, and a connection knows the largest that it has seen: a key that changed at a
+//! larger one changed after the connection began to watch it. So nobody has to be told of a change.
+//!
+//! Invariants: a key stands here while somebody watches it; nobody watches, no memory.
+
+use std::collections::HashMap;
+
+use super::waiting::Place;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Watches {
+    keys: HashMap<Place, Watch>,
+}
+
+#[derive(Debug, Default)]
+struct Watch {
+    watchers: usize,
+    changed_at: u64,
+}
+
+impl Watches {
+    /// Somebody begins to watch a key.
+    pub fn add(&mut self, db: usize, key: &[u8]) {
+        self.keys.entry((db, key.into())).or_default().watchers += 1;
+    }
+
+    /// Somebody who watched a key does so no more.
+    pub fn remove(&mut self, db: usize, key: &[u8]) {
+        let place: Place = (db, key.into());
+        if let Some(watch) = self.keys.get_mut(&place) {
+            watch.watchers -= 1;
+            if watch.watchers == 0 {
+                self.keys.remove(&place);
+            }
+        }
+        if self.keys.is_empty() {
+            self.keys = HashMap::new();
+        }
+    }
+
+    /// Whether a key that is watched changed after this stamp.
+    pub fn changed_since(&self, db: usize, key: &[u8], stamp: u64) -> bool {
+        self.keys
+            .get(&(db, Box::from(key)))
+            .is_some_and(|watch| watch.changed_at > stamp)
+    }
+
+    /// A key changed.
+    #[inline]
+    pub fn key_changed(&mut self, db: usize, key: &[u8], stamp: u64) {
+        if !self.keys.is_empty() {
+            self.note(db, key, stamp);
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, db: usize, key: &[u8], stamp: u64) {
+        if let Some(watch) = self.keys.get_mut(&(db, Box::from(key))) {
+            watch.changed_at = stamp;
+        }
+    }
+
+    /// Many keys of a database changed at once: those for which `is_hit` says so.
+    pub fn database_changed(&mut self, db: usize, stamp: u64, is_hit: impl Fn(&[u8]) -> bool) {
+        for ((index, key), watch) in &mut self.keys {
+            if *index == db && is_hit(key) {
+                watch.changed_at = stamp;
+            }
+        }
+    }
+
+    /// Whether nobody watches anything.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_counts_for_those_who_watched_before_it() {
+        let mut watches = Watches::default();
+        watches.key_changed(0, b"k", 5);
+        watches.add(0, b"k");
+        assert!(!watches.changed_since(0, b"k", 0), "nobody watched then");
+        watches.key_changed(1, b"k", 6);
+        assert!(!watches.changed_since(0, b"k", 5), "another database");
+        watches.key_changed(0, b"k", 7);
+        watches.add(0, b"k");
+        assert!(watches.changed_since(0, b"k", 5) && !watches.changed_since(0, b"k", 7));
+        watches.remove(0, b"k");
+        assert!(watches.changed_since(0, b"k", 5), "one is left");
+        watches.remove(0, b"k");
+        watches.remove(0, b"k");
+        assert!(watches.is_empty());
+    }
+}

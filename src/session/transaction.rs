@@ -1,0 +1,265 @@
+//! MULTI, EXEC, DISCARD, WATCH and UNWATCH: what is queued, and what runs it.
+//!
+//! EXEC takes the shards of all queued commands and of all watched keys at once, as any command over several shards
+//! does: tried a few times, then the whole transaction travels as a message.
+
+use std::sync::Arc;
+
+use super::batch::{Batch, Plan};
+use super::{Ran, SPINS, SPINS_ALL, Session, TRIES_ALL};
+use crate::command::Out;
+use crate::command::context::{After, ShardPlace};
+use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
+use crate::config::Config;
+use crate::engine::{Engine, Now};
+use crate::shard::message::{Message, Parts, TransactionRun};
+use crate::shard::transaction::{Aftermath, Stage, Transaction, Watched};
+use crate::telemetry::errors;
+
+/// What a connection that has begun to watch or to queue keeps of it.
+#[derive(Default)]
+pub(super) struct Pending {
+    /// What is queued, and what is watched.
+    transaction: Transaction,
+    /// MULTI was sent.
+    is_open: bool,
+    /// A command was refused when it should have been queued.
+    is_spoiled: bool,
+}
+
+impl Pending {
+    /// Whether commands are queued instead of run.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+}
+
+impl Session {
+    /// A command was refused: a transaction that is being queued will not run.
+    pub(super) fn spoil_transaction(&mut self) {
+        if let Some(pending) = &mut self.pending {
+            pending.is_spoiled |= pending.is_open;
+        }
+    }
+
+    /// Whether EXEC would write: CLIENT PAUSE WRITE holds it back then.
+    pub(super) fn transaction_may_write(&self) -> bool {
+        self.pending
+            .as_ref()
+            .is_some_and(|pending| pending.transaction.may_write())
+    }
+
+    /// Deals with a command while something is watched or queued, or that has to do with that; nothing if it is to
+    /// run as any other.
+    #[cold]
+    pub(super) fn transact(
+        &mut self,
+        batch: &mut Batch,
+        plan: &Plan,
+        command: &'static Command,
+        config: &Arc<Config>,
+        now: Now,
+    ) -> Option<Ran> {
+        let is_open = self.pending.as_ref().is_some_and(|pending| pending.is_open);
+        if is_open && command.flags.has(Flags::NO_MULTI) {
+            self.spoil_transaction();
+            batch
+                .out
+                .error("ERR Command not allowed inside a transaction");
+            return Some(Ran::Yes { failed: true });
+        }
+        if is_open && is_queued(command) {
+            return Some(self.enqueue(batch, plan, command, config));
+        }
+        let verb = match command.run {
+            Run::Transaction(verb) => verb,
+            // WATCH runs as any other command, and is noted afterwards; RESET and QUIT end what was begun.
+            Run::Keys(_) if !is_open => return None,
+            Run::Keys(_) => {
+                return Some(error(batch, "ERR WATCH inside MULTI is not allowed"));
+            }
+            _ => {
+                if command.flags.has(Flags::TRANSACTIONAL) {
+                    self.discard(now);
+                }
+                return None;
+            }
+        };
+        Some(match verb {
+            TransactionVerb::Multi if is_open => error(batch, "ERR MULTI calls can not be nested"),
+            TransactionVerb::Multi => {
+                self.pending.get_or_insert_default().is_open = true;
+                batch.out.ok();
+                Ran::Yes { failed: false }
+            }
+            TransactionVerb::Exec if !is_open => error(batch, "ERR EXEC without MULTI"),
+            TransactionVerb::Exec => self.exec(batch, plan, command, config, now),
+            TransactionVerb::Discard if !is_open => error(batch, "ERR DISCARD without MULTI"),
+            TransactionVerb::Discard | TransactionVerb::Unwatch => {
+                self.discard(now);
+                batch.out.ok();
+                Ran::Yes { failed: false }
+            }
+        })
+    }
+
+    fn enqueue(
+        &mut self,
+        batch: &mut Batch,
+        plan: &Plan,
+        command: &'static Command,
+        config: &Config,
+    ) -> Ran {
+        let Some(pending) = &mut self.pending else {
+            unreachable!("a transaction is open")
+        };
+        if !pending.is_spoiled {
+            pending.transaction.push(command, &batch.args(plan));
+            if pending.transaction.memory_bytes() as u64 > config.client_query_buffer_limit {
+                self.must_close = true;
+                return Ran::Then(After::Close);
+            }
+        }
+        batch.out.simple("QUEUED");
+        Ran::Yes { failed: false }
+    }
+
+    /// Notes what WATCH has just begun to watch.
+    pub(super) fn note_watched(&mut self, batch: &Batch, plan: &Plan) {
+        let args = batch.args(plan);
+        let pending = self.pending.get_or_insert_default();
+        for routed in args.keys() {
+            pending.transaction.watched.push(Watched {
+                db: self.connection.db,
+                key: args.get(routed.argument as usize).into(),
+                hash: routed.hash,
+                shard: routed.shard,
+                stamp: self.connection.stamp,
+            });
+        }
+    }
+
+    /// Forgets what is queued and what is watched.
+    pub(super) fn discard(&mut self, now: Now) {
+        let Some(pending) = self.pending.take() else {
+            return;
+        };
+        self.unwatch(pending.transaction.watched, now);
+    }
+
+    /// Has the shards forget what was watched; nobody awaits that.
+    fn unwatch(&self, mut watched: Vec<Watched>, now: Now) {
+        watched.sort_by_key(|watched| watched.shard);
+        for group in watched.chunk_by(|one, other| one.shard == other.shard) {
+            let shard = group[0].shard;
+            let config = self.service.config.load_full();
+            let message = Message::unwatch(group.to_vec(), shard, now, &config);
+            self.service.shards.submit(message);
+        }
+    }
+
+    fn exec(
+        &mut self,
+        batch: &mut Batch,
+        plan: &Plan,
+        command: &'static Command,
+        config: &Arc<Config>,
+        now: Now,
+    ) -> Ran {
+        let Some(pending) = self.pending.take() else {
+            unreachable!("a transaction is open")
+        };
+        let transaction = pending.transaction;
+        if pending.is_spoiled {
+            self.unwatch(transaction.watched, now);
+            return error(
+                batch,
+                "EXECABORT Transaction discarded because of previous errors.",
+            );
+        }
+        let shards = &self.service.shards;
+        let count = shards.len() as u16;
+        let wanted = transaction.shards(count);
+        let server = self.service.server();
+        let mut stage = Some(Stage {
+            connection: &mut self.connection,
+            server,
+            config,
+            now,
+            shard_count: count,
+        });
+        let mut run = |engines: &mut [&mut Engine], out: &mut Out| {
+            let stage = stage.take()?;
+            Some(transaction.run(engines, stage, out))
+        };
+        let done: Option<Aftermath> = match *wanted.as_slice() {
+            [] => run(&mut [], &mut batch.out),
+            [shard] => shards.take_spinning(shard, SPINS).and_then(|mut held| {
+                let done = run(&mut [&mut held], &mut batch.out);
+                batch.deferred.append(&mut held.deferred);
+                done
+            }),
+            _ => (0..TRIES_ALL).find_map(|_| {
+                let Some(mut all) = shards.try_take_all(&wanted) else {
+                    (0..SPINS_ALL).for_each(|_| std::hint::spin_loop());
+                    return None;
+                };
+                let mut hands = all.hands();
+                let mut engines: Vec<&mut Engine> =
+                    hands.iter().map(|(_, engine)| engine).collect();
+                let done = run(&mut engines, &mut batch.out);
+                for engine in engines {
+                    batch.deferred.append(&mut engine.deferred);
+                }
+                done
+            }),
+        };
+        batch.deferred.settle();
+        if let Some(aftermath) = done {
+            return Self::after_exec(aftermath);
+        }
+        let (message, ticket) = Message::new(Parts {
+            shards: &wanted,
+            place: ShardPlace {
+                index: wanted[0],
+                count,
+            },
+            command,
+            args: &batch.args(plan),
+            client: self.view(),
+            now,
+            config,
+            out: Out::new(self.connection.protocol),
+            gather: None,
+            blocker: None,
+            retry: None,
+            transaction: Some(Box::new(TransactionRun {
+                transaction,
+                connection: self.connection.clone(),
+                server,
+                aftermath: Aftermath::default(),
+            })),
+        });
+        shards.submit(message);
+        Ran::Queued(ticket)
+    }
+
+    /// What a transaction left to be done; no shard is in hand.
+    pub(super) fn after_exec(aftermath: Aftermath) -> Ran {
+        for text in &aftermath.errors {
+            errors::note(text);
+        }
+        Ran::Then(aftermath.after)
+    }
+}
+
+/// Whether an open transaction queues a command, rather than doing it at once.
+pub(super) fn is_queued(command: &Command) -> bool {
+    !command.flags.has(Flags::TRANSACTIONAL)
+        || matches!(command.run, Run::Transaction(TransactionVerb::Unwatch))
+}
+
+fn error(batch: &mut Batch, text: &str) -> Ran {
+    batch.out.error(text);
+    Ran::Yes { failed: true }
+}

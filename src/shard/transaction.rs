@@ -1,0 +1,345 @@
+//! The commands of a transaction, queued, and run as one step with all their shards in hand.
+//!
+//! It owns all that it needs, so that it can travel as a message like any other command.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::execute::{self, Scene};
+use crate::client::connection::Connection;
+use crate::command::args::RoutedKey;
+use crate::command::context::{After, ClientView, Engines, Gather, Server, SessionCx, ShardPlace};
+use crate::command::declaration::{Command, CommandResult, Flags, Run};
+use crate::command::{Args, Out};
+use crate::config::Config;
+use crate::engine::{Engine, Key, Now};
+use crate::resp::request::Span;
+use crate::telemetry::clock::Ticks;
+use crate::telemetry::counters;
+
+/// A key that must not change before EXEC.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// Its database.
+    pub db: usize,
+    /// Its name.
+    pub key: Box<[u8]>,
+    /// Its hash.
+    pub hash: u64,
+    /// Its shard.
+    pub shard: u16,
+    /// The largest stamp that the connection knew of when it began to watch.
+    pub stamp: u64,
+}
+
+/// One queued command.
+struct Step {
+    command: &'static Command,
+    spans_end: u32,
+    keys_end: u32,
+}
+
+/// Queued commands and watched keys.
+#[derive(Default)]
+pub struct Transaction {
+    data: Vec<u8>,
+    spans: Vec<Span>,
+    keys: Vec<RoutedKey>,
+    steps: Vec<Step>,
+    /// What must not have changed.
+    pub watched: Vec<Watched>,
+}
+
+/// What a transaction runs with besides its shards.
+pub struct Stage<'a> {
+    /// The connection, whose database a step may change.
+    pub connection: &'a mut Connection,
+    /// What steps may ask of the server.
+    pub server: &'static dyn Server,
+    /// Limits and thresholds.
+    pub config: &'a Arc<Config>,
+    /// The moment.
+    pub now: Now,
+    /// How many shards the server has.
+    pub shard_count: u16,
+}
+
+/// What a run leaves to be done besides its reply.
+#[derive(Default)]
+pub struct Aftermath {
+    /// What a step wants the session to do.
+    pub after: After,
+    /// The error replies of steps, for the statistics.
+    pub errors: Vec<Vec<u8>>,
+}
+
+impl Transaction {
+    /// Queues a command.
+    pub fn push(&mut self, command: &'static Command, args: &Args<'_>) {
+        for argument in args.from(0) {
+            self.spans.push(Span {
+                start: self.data.len() as u32,
+                len: argument.len() as u32,
+            });
+            self.data.extend_from_slice(argument);
+        }
+        self.keys.extend_from_slice(args.keys());
+        self.steps.push(Step {
+            command,
+            spans_end: self.spans.len() as u32,
+            keys_end: self.keys.len() as u32,
+        });
+    }
+
+    /// How many commands are queued.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// What it takes in memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.data.capacity()
+            + self.spans.capacity() * size_of::<Span>()
+            + self.keys.capacity() * size_of::<RoutedKey>()
+            + self.steps.capacity() * size_of::<Step>()
+    }
+
+    /// Whether any of the queued commands may change data.
+    pub fn may_write(&self) -> bool {
+        const MAY_WRITE: Flags = Flags::WRITE.or(Flags::MAY_REPLICATE);
+        self.steps
+            .iter()
+            .any(|step| step.command.flags.any(MAY_WRITE))
+    }
+
+    /// The shards that it needs, ascending, out of so many.
+    pub fn shards(&self, count: u16) -> Vec<u16> {
+        let is_wide = |step: &Step| {
+            matches!(
+                step.command.run,
+                Run::AllShards(_) | Run::EachShard(..) | Run::Cursor(..)
+            )
+        };
+        if self.steps.iter().any(is_wide) {
+            return (0..count).collect();
+        }
+        let mut shards: Vec<u16> = self.keys.iter().map(|key| key.shard).collect();
+        shards.extend(self.watched.iter().map(|watched| watched.shard));
+        // A command whose keys could not be found runs anywhere, to say so.
+        let is_lost = |step: &Step| matches!(step.command.run, Run::Keys(_));
+        if shards.is_empty() && self.steps.iter().any(is_lost) {
+            shards.push(0);
+        }
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+
+    /// Runs everything with the engines of [`Transaction::shards`] in hand, or nothing if a watched key changed.
+    pub fn run(&self, engines: &mut [&mut Engine], stage: Stage<'_>, out: &mut Out) -> Aftermath {
+        let mut aftermath = Aftermath::default();
+        if self.unwatch(engines, stage.now) {
+            out.null_array();
+            return aftermath;
+        }
+        out.array(self.steps.len());
+        let mut stage = stage;
+        let (mut span, mut key) = (0, 0);
+        for step in &self.steps {
+            let spans = &self.spans[span..step.spans_end as usize];
+            let keys = &self.keys[key..step.keys_end as usize];
+            (span, key) = (step.spans_end as usize, step.keys_end as usize);
+            let args = Args::new(&self.data, &[], spans, keys);
+            let (before, mark) = (Ticks::now(), out.position());
+            let failed = run_step(
+                step.command,
+                &args,
+                engines,
+                &mut stage,
+                out,
+                &mut aftermath,
+            );
+            if failed {
+                aftermath.errors.push(out.since(mark).to_vec());
+            }
+            out.set_protocol(stage.connection.protocol);
+            counters::local()
+                .command(step.command)
+                .ran(Ticks::now().since_ns(before), failed);
+        }
+        let shared = &stage.connection.shared;
+        shared.db.store(stage.connection.db as u32, Relaxed);
+        shared
+            .resp
+            .store(stage.connection.protocol.version(), Relaxed);
+        execute::serve_waiters_of_all(engines, stage.now);
+        aftermath
+    }
+
+    /// Watches no more; true if one of the keys changed meanwhile.
+    fn unwatch(&self, engines: &mut [&mut Engine], now: Now) -> bool {
+        let mut any_changed = false;
+        for watched in &self.watched {
+            let engine = engines
+                .iter_mut()
+                .find(|engine| engine.shard == watched.shard);
+            let Some(engine) = engine else {
+                continue;
+            };
+            any_changed |= has_changed(engine, watched, now);
+            engine.watches.remove(watched.db, &watched.key);
+        }
+        any_changed
+    }
+}
+
+fn has_changed(engine: &mut Engine, watched: &Watched, now: Now) -> bool {
+    let key = Key {
+        bytes: &watched.key,
+        hash: watched.hash,
+    };
+    // A key whose time came meanwhile goes now, and that is a change.
+    let _ = engine
+        .keyspace(watched.db, now)
+        .untouched()
+        .find_write(&key);
+    engine
+        .watches
+        .changed_since(watched.db, &watched.key, watched.stamp)
+}
+
+/// Runs one command; true when it answered with an error.
+fn run_step(
+    command: &'static Command,
+    args: &Args<'_>,
+    engines: &mut [&mut Engine],
+    stage: &mut Stage<'_>,
+    out: &mut Out,
+    aftermath: &mut Aftermath,
+) -> bool {
+    let result = match command.run {
+        Run::Session(handler) => {
+            let mut cx = SessionCx {
+                client: stage.connection,
+                server: stage.server,
+                config: stage.config,
+                now: stage.now,
+                command,
+                after: After::Nothing,
+            };
+            let result = handler(&mut cx, args, out);
+            match cx.after {
+                After::Nothing => {}
+                // Nothing waits inside a transaction.
+                After::Block(block) => (block.on_timeout)(out),
+                after => aftermath.after = after,
+            }
+            result
+        }
+        // UNWATCH: the keys are watched no more when a transaction runs.
+        Run::Transaction(_) => {
+            out.ok();
+            Ok(())
+        }
+        Run::Container(_) => Err("ERR unknown subcommand".into()),
+        _ => return run_on_shards(command, args, engines, stage, out),
+    };
+    match result {
+        Ok(()) => false,
+        Err(error) => {
+            out.error(error.text().as_bytes());
+            true
+        }
+    }
+}
+
+fn run_on_shards(
+    command: &'static Command,
+    args: &Args<'_>,
+    engines: &mut [&mut Engine],
+    stage: &mut Stage<'_>,
+    out: &mut Out,
+) -> bool {
+    let mut view = ClientView::of(stage.connection);
+    let scene = |index: u16| Scene {
+        now: stage.now,
+        config: stage.config,
+        place: ShardPlace {
+            index,
+            count: stage.shard_count,
+        },
+        blocker: None,
+        retry: None,
+    };
+    let failed = match command.run {
+        Run::EachShard(_, merge) | Run::Cursor(_, _, merge) => {
+            let result = visit_each(command, args, engines, &mut view, &scene, stage.shard_count);
+            match result.and_then(|gather| merge(args, gather, out)) {
+                Ok(()) => false,
+                Err(error) => {
+                    out.error(error.text().as_bytes());
+                    true
+                }
+            }
+        }
+        _ => {
+            let is_mine = |shard: u16| {
+                matches!(command.run, Run::AllShards(_))
+                    || args.keys().iter().any(|key| key.shard == shard)
+            };
+            // A command without keys that could be found runs anywhere, to say so.
+            let anywhere = match engines.iter().any(|engine| is_mine(engine.shard)) {
+                true => None,
+                false => engines.first().map(|engine| engine.shard),
+            };
+            let mut mine: Vec<&mut Engine> = engines
+                .iter_mut()
+                .filter(|engine| is_mine(engine.shard) || anywhere == Some(engine.shard))
+                .map(|engine| &mut **engine)
+                .collect();
+            let first = mine.first().map_or(0, |engine| engine.shard);
+            let mine = match mine.len() {
+                1 => Engines::One(mine.remove(0)),
+                _ => Engines::Many(mine),
+            };
+            let mut cx = execute::context(command, mine, &view, scene(first), args);
+            let failed = execute::answer(command, &mut cx, args, out);
+            execute::learn(&mut cx, &mut view);
+            failed
+        }
+    };
+    stage.connection.stamp = view.stamp;
+    failed
+}
+
+fn visit_each<'s>(
+    command: &'static Command,
+    args: &Args<'s>,
+    engines: &mut [&mut Engine],
+    view: &mut ClientView,
+    scene: &dyn Fn(u16) -> Scene<'s>,
+    count: u16,
+) -> CommandResult<Gather> {
+    let (part, first) = match command.run {
+        Run::EachShard(part, _) => (part, 0),
+        Run::Cursor(shard_of, part, _) => (part, shard_of(args, count)?),
+        _ => unreachable!("{} does not go from shard to shard", command.full_name),
+    };
+    let mut gather = Gather::default();
+    for engine in engines.iter_mut().filter(|engine| engine.shard >= first) {
+        if gather.done {
+            break;
+        }
+        let shard = engine.shard;
+        let mut cx = execute::context(command, Engines::One(engine), view, scene(shard), args);
+        let result = part(&mut cx, args, &mut gather);
+        execute::learn(&mut cx, view);
+        result?;
+    }
+    Ok(gather)
+}

@@ -1,0 +1,322 @@
+//! Registers as runs of equal ones, for sketches that saw little.
+//!
+//! ```text
+//! 00nnnnnn             n + 1 registers at zero, 1 to 64
+//! 01nnnnnn nnnnnnnn    n + 1 registers at zero, 1 to 16,384, high bits first
+//! 1vvvvvnn             n + 1 registers, 1 to 4, at v + 1, 1 to 32
+//! ```
+//!
+//! Runs are split where a register changes, and joined again only nearby and only as far as Redis joins them, so that
+//! the same elements in the same order give the same bytes. The length of all runs together must be the number of
+//! registers; bytes from clients may say otherwise, and nothing here trusts them.
+
+use super::estimate::Histogram;
+use super::{Corrupt, HEADER_BYTES, REGISTERS};
+use crate::structures::splice::Splice;
+
+/// The runs of a sketch that saw nothing.
+pub(super) const EMPTY: [u8; 2] = [0x7f, 0xff];
+
+/// Higher values do not fit a run.
+const VALUE_MAX: u8 = 32;
+
+/// Longer runs of zeros take two bytes.
+const SHORT_ZEROS_MAX: usize = 64;
+
+/// Longest run of a value.
+const VALUES_MAX: usize = 4;
+
+/// How many runs are looked at for neighbours that can be joined.
+const JOIN_LOOKS: usize = 5;
+
+/// One run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The value of its registers.
+    pub value: u8,
+    /// How many registers.
+    pub len: usize,
+    /// Bytes that it takes.
+    pub bytes: usize,
+}
+
+/// The run at a position; `None` at the end.
+#[inline]
+fn run_at(runs: &[u8], at: usize) -> Option<Run> {
+    let first = *runs.get(at)?;
+    let low = usize::from(first & 0x3f);
+    Some(match first >> 6 {
+        0 => Run {
+            value: 0,
+            len: low + 1,
+            bytes: 1,
+        },
+        1 => {
+            // Where the second byte is missing a zero counts.
+            let second = runs.get(at + 1).copied().unwrap_or(0);
+            Run {
+                value: 0,
+                len: (low << 8 | usize::from(second)) + 1,
+                bytes: 2,
+            }
+        }
+        _ => Run {
+            value: (first >> 2 & 0x1f) + 1,
+            len: low % VALUES_MAX + 1,
+            bytes: 1,
+        },
+    })
+}
+
+/// One run after the other, without a check.
+pub fn runs(bytes: &[u8]) -> impl Iterator<Item = Run> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let run = run_at(bytes, at)?;
+        at += run.bytes;
+        Some(run)
+    })
+}
+
+/// Counts how often each value occurs.
+pub(super) fn count_values(bytes: &[u8], counts: &mut Histogram) -> Result<(), Corrupt> {
+    let mut total = 0;
+    for run in runs(bytes) {
+        counts.add_run(run.value, run.len);
+        total += run.len;
+    }
+    if total == REGISTERS {
+        Ok(())
+    } else {
+        Err(Corrupt)
+    }
+}
+
+/// Raises bytes to at least these registers. On an error some may be raised already.
+pub(super) fn merge(bytes: &[u8], into: &mut [u8; REGISTERS]) -> Result<(), Corrupt> {
+    let mut first = 0;
+    for run in runs(bytes) {
+        let registers = into.get_mut(first..first + run.len).ok_or(Corrupt)?;
+        if run.value > 0 {
+            for register in registers {
+                *register = (*register).max(run.value);
+            }
+        }
+        first += run.len;
+    }
+    if first == REGISTERS {
+        Ok(())
+    } else {
+        Err(Corrupt)
+    }
+}
+
+/// The run that covers a register, with its position and its first register, and the position of the run before it.
+struct Found {
+    run: Run,
+    at: usize,
+    first: usize,
+    before: Option<Hint>,
+}
+
+fn find(bytes: &[u8], hint: Hint, index: usize) -> Option<Found> {
+    let (mut at, mut first) = (hint.at, hint.first);
+    let mut before = None;
+    while let Some(run) = run_at(bytes, at) {
+        if index < first + run.len {
+            return Some(Found {
+                run,
+                at,
+                first,
+                before,
+            });
+        }
+        before = Some(Hint { at, first });
+        at += run.bytes;
+        first += run.len;
+    }
+    None
+}
+
+/// Where to begin the search for a register that is higher than the one before.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Hint {
+    at: usize,
+    first: usize,
+}
+
+/// What became of a register that was to rise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It was as high already.
+    Kept,
+    /// It rose.
+    Raised,
+    /// Nothing changed: the sketch has to be dense for it.
+    NeedsDense,
+}
+
+/// Raises one register of a sketch to a value if it is lower.
+pub(super) fn raise<B: Splice>(
+    buffer: &mut B,
+    hint: &mut Hint,
+    index: usize,
+    value: u8,
+    bytes_max: usize,
+) -> Result<Outcome, Corrupt> {
+    if value > VALUE_MAX {
+        return Ok(Outcome::NeedsDense);
+    }
+    let bytes = buffer.bytes();
+    let runs = bytes.get(HEADER_BYTES..).ok_or(Corrupt)?;
+    // The run at the hint may have become the one that is wanted; the one before it must be known then.
+    let found = find(runs, *hint, index).filter(|found| found.before.is_some());
+    let found = found.or_else(|| find(runs, Hint::default(), index));
+    let Found {
+        run,
+        at,
+        first,
+        before,
+    } = found.ok_or(Corrupt)?;
+    if let Some(before) = before {
+        *hint = before;
+    }
+    if run.value >= value {
+        return Ok(Outcome::Kept);
+    }
+    if at + run.bytes > runs.len() {
+        return Err(Corrupt);
+    }
+    let mut parts = Parts::default();
+    parts.run(run.value, index - first);
+    parts.run(value, 1);
+    parts.run(run.value, first + run.len - 1 - index);
+    let len_after = bytes.len() - run.bytes + parts.len;
+    if parts.len > run.bytes && len_after > bytes_max {
+        return Ok(Outcome::NeedsDense);
+    }
+    buffer
+        .splice(HEADER_BYTES + at, run.bytes, parts.len)
+        .copy_from_slice(&parts.bytes[..parts.len]);
+    join(buffer, before.map_or(at, |before| before.at));
+    Ok(Outcome::Raised)
+}
+
+/// What a run is replaced with: at most itself before and behind the register, and the register.
+#[derive(Default)]
+struct Parts {
+    bytes: [u8; 5],
+    len: usize,
+}
+
+impl Parts {
+    fn run(&mut self, value: u8, len: usize) {
+        if len == 0 {
+            return;
+        }
+        if value > 0 {
+            self.push(0x80 | (value - 1) << 2 | (len - 1) as u8);
+        } else if len <= SHORT_ZEROS_MAX {
+            self.push((len - 1) as u8);
+        } else {
+            self.push(0x40 | ((len - 1) >> 8) as u8);
+            self.push((len - 1) as u8);
+        }
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.bytes[self.len] = byte;
+        self.len += 1;
+    }
+}
+
+/// Joins neighbours of the same value, from the run at `at` on.
+fn join<B: Splice>(buffer: &mut B, mut at: usize) {
+    for _ in 0..JOIN_LOOKS {
+        let runs = &buffer.bytes()[HEADER_BYTES..];
+        let Some(run) = run_at(runs, at) else {
+            return;
+        };
+        let next = run_at(runs, at + run.bytes);
+        let joined = next.filter(|next| {
+            run.value > 0 && run.value == next.value && run.len + next.len <= VALUES_MAX
+        });
+        match joined {
+            Some(next) => {
+                let mut parts = Parts::default();
+                parts.run(run.value, run.len + next.len);
+                // The joined run may still have a neighbour, so it is looked at again.
+                buffer.splice(HEADER_BYTES + at, 2, 1)[0] = parts.bytes[0];
+            }
+            None => at += run.bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sketch(runs: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_BYTES];
+        bytes.extend_from_slice(runs);
+        bytes
+    }
+
+    #[track_caller]
+    fn check(runs: &[u8], index: usize, value: u8, after: &[u8]) {
+        let mut bytes = sketch(runs);
+        assert_eq!(
+            raise(&mut bytes, &mut Hint::default(), index, value, 3000),
+            Ok(Outcome::Raised)
+        );
+        assert_eq!(&bytes[HEADER_BYTES..], after);
+    }
+
+    const fn value(value: u8, len: u8) -> u8 {
+        0x80 | (value - 1) << 2 | (len - 1)
+    }
+
+    #[test]
+    fn a_run_is_split_where_a_register_rises() {
+        check(&EMPTY, 0, 3, &[value(3, 1), 0x7f, 0xfe]);
+        check(&EMPTY, 16_383, 3, &[0x7f, 0xfe, value(3, 1)]);
+        check(&EMPTY, 10, 1, &[9, value(1, 1), 0x7f, 0xf4]);
+        check(&EMPTY, 64, 1, &[63, value(1, 1), 0x7f, 0xbe]);
+        check(&EMPTY, 65, 1, &[0x40, 64, value(1, 1), 0x7f, 0xbd]);
+        check(
+            &[value(2, 3), 0x7f, 0xfc],
+            1,
+            5,
+            &[value(2, 1), value(5, 1), value(2, 1), 0x7f, 0xfc],
+        );
+        check(&[0, 0x7f, 0xfe], 0, 4, &[value(4, 1), 0x7f, 0xfe]);
+    }
+
+    #[test]
+    fn neighbours_of_the_same_value_are_joined() {
+        check(&[value(2, 2), 0x7f, 0xfd], 2, 2, &[value(2, 3), 0x7f, 0xfc]);
+        check(
+            &[value(2, 2), 0, value(2, 1), 0x7f, 0xfb],
+            2,
+            2,
+            &[value(2, 4), 0x7f, 0xfb],
+        );
+        check(
+            &[value(2, 4), 0x7f, 0xfb],
+            4,
+            2,
+            &[value(2, 4), value(2, 1), 0x7f, 0xfa],
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_changes_nothing() {
+        for (value, bytes_max) in [(33, 3000), (1, HEADER_BYTES + 4)] {
+            let mut bytes = sketch(&EMPTY);
+            let raised = raise(&mut bytes, &mut Hint::default(), 100, value, bytes_max);
+            assert_eq!(raised, Ok(Outcome::NeedsDense));
+            assert_eq!(bytes, sketch(&EMPTY));
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! A sorted set of integers in one run of bytes.
+//!
+//! ```text
+//! width u32 | count u32 | integer …
+//! ```
+//!
+//! The format is that of Redis's intset, byte for byte: little-endian, the integers ascending, each of
+//! `width` bytes, which is 2, 4 or 8. The width grows when an integer needs it and never shrinks. The
+//! set does not know who owns its bytes, see [`Splice`].
+//!
+//! Invariants: an [`Intset`] holds bytes that [`Intset::check`] accepts, as it is made from bytes that
+//! [`IntsetMut`] wrote or that were checked.
+
+use std::cmp::Ordering;
+use std::iter::FusedIterator;
+use std::ops::Range;
+
+use crate::structures::splice::Splice;
+
+/// A set without members.
+pub const EMPTY: [u8; 8] = [2, 0, 0, 0, 0, 0, 0, 0];
+
+/// More members than this no set may get; callers choose something else long before.
+pub const MEMBERS_MAX: usize = 1 << 28;
+
+const HEAD_BYTES: usize = 8;
+
+/// A view of a set.
+#[derive(Clone, Copy, Debug)]
+pub struct Intset<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Intset<'a> {
+    /// Looks at bytes that are a set.
+    #[inline]
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        debug_assert!(bytes.len() >= HEAD_BYTES, "a set has a head");
+        Self { bytes }
+    }
+
+    /// Looks at bytes from elsewhere: nothing unless they are a set in every detail, strictly
+    /// ascending. An empty one is accepted.
+    #[must_use]
+    pub fn check(bytes: &'a [u8]) -> Option<Self> {
+        let (head, members) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+        let [width @ .., c0, c1, c2, c3] = *head;
+        let width = match width {
+            [width @ (2 | 4 | 8), 0, 0, 0] => usize::from(width),
+            _ => return None,
+        };
+        let count = u32::from_le_bytes([c0, c1, c2, c3]) as usize;
+        if count.checked_mul(width)? != members.len() {
+            return None;
+        }
+        let set = Self { bytes };
+        set.iter().is_sorted_by(|a, b| a < b).then_some(set)
+    }
+
+    /// All bytes, as they may be dumped.
+    #[inline]
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// How many members there are.
+    #[inline]
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.members().len() / self.width()
+    }
+
+    /// Whether there is no member.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.members().is_empty()
+    }
+
+    /// Whether an integer is a member.
+    #[inline]
+    #[must_use]
+    pub fn contains(self, value: i64) -> bool {
+        width_of(value) <= self.width() && self.search(value).is_ok()
+    }
+
+    /// The member of an index, in ascending order.
+    #[inline]
+    #[must_use]
+    pub fn get(self, index: usize) -> Option<i64> {
+        let width = self.width();
+        let at = index.checked_mul(width)?;
+        let bytes = self.members().get(at..)?.get(..width)?;
+        Some(read(bytes))
+    }
+
+    /// The index of a member, or that which it would have.
+    ///
+    /// # Errors
+    /// If the integer is no member.
+    pub fn search(self, value: i64) -> Result<usize, usize> {
+        let mut range = 0..self.len();
+        // Integers often come in order, and beyond the last is where they go then.
+        match self.max() {
+            Some(max) if value > max => return Err(range.end),
+            _ => {}
+        }
+        while !range.is_empty() {
+            let middle = range.start + range.len() / 2;
+            match self
+                .get(middle)
+                .map_or(Ordering::Greater, |member| member.cmp(&value))
+            {
+                Ordering::Less => range.start = middle + 1,
+                Ordering::Equal => return Ok(middle),
+                Ordering::Greater => range.end = middle,
+            }
+        }
+        Err(range.start)
+    }
+
+    /// The least member.
+    #[inline]
+    #[must_use]
+    pub fn min(self) -> Option<i64> {
+        self.get(0)
+    }
+
+    /// The greatest member.
+    #[inline]
+    #[must_use]
+    pub fn max(self) -> Option<i64> {
+        self.get(self.len().checked_sub(1)?)
+    }
+
+    /// The members in ascending order, from either end.
+    #[inline]
+    #[must_use]
+    pub fn iter(self) -> Iter<'a> {
+        Iter {
+            set: self,
+            left: 0..self.len(),
+        }
+    }
+
+    /// Bytes a member.
+    #[inline]
+    #[must_use]
+    pub fn width(self) -> usize {
+        match self.bytes[0] {
+            2 => 2,
+            4 => 4,
+            _ => 8,
+        }
+    }
+
+    #[inline]
+    fn members(self) -> &'a [u8] {
+        &self.bytes[HEAD_BYTES..]
+    }
+}
+
+/// Bytes that an integer needs.
+#[inline]
+fn width_of(value: i64) -> usize {
+    if i16::try_from(value).is_ok() {
+        2
+    } else if i32::try_from(value).is_ok() {
+        4
+    } else {
+        8
+    }
+}
+
+/// The integer that two, four or eight bytes are.
+#[inline]
+fn read(bytes: &[u8]) -> i64 {
+    match *bytes {
+        [a, b] => i64::from(i16::from_le_bytes([a, b])),
+        [a, b, c, d] => i64::from(i32::from_le_bytes([a, b, c, d])),
+        [a, b, c, d, e, f, g, h] => i64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        _ => 0,
+    }
+}
+
+/// Writes an integer in as many bytes as there are, which suffice for it.
+#[inline]
+fn write(value: i64, room: &mut [u8]) {
+    room.copy_from_slice(&value.to_le_bytes()[..room.len()]);
+}
+
+/// Members in ascending order, see [`Intset::iter`].
+#[derive(Clone, Debug)]
+pub struct Iter<'a> {
+    set: Intset<'a>,
+    left: Range<usize>,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = i64;
+
+    #[inline]
+    fn next(&mut self) -> Option<i64> {
+        self.set.get(self.left.next()?)
+    }
+
+    #[inline]
+    fn nth(&mut self, skipped: usize) -> Option<i64> {
+        self.set.get(self.left.nth(skipped)?)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.left.size_hint()
+    }
+}
+
+impl DoubleEndedIterator for Iter<'_> {
+    #[inline]
+    fn next_back(&mut self) -> Option<i64> {
+        self.set.get(self.left.next_back()?)
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+impl FusedIterator for Iter<'_> {}
+
+impl<'a> IntoIterator for Intset<'a> {
+    type Item = i64;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+/// A set that can be changed. Callers keep it below [`MEMBERS_MAX`].
+pub struct IntsetMut<'b, B: Splice> {
+    buffer: &'b mut B,
+}
+
+impl<'b, B: Splice> IntsetMut<'b, B> {
+    /// Takes a buffer that holds a set.
+    #[inline]
+    pub fn new(buffer: &'b mut B) -> Self {
+        debug_assert!(buffer.bytes().len() >= HEAD_BYTES, "there is a set");
+        Self { buffer }
+    }
+
+    /// Looks at the set.
+    #[inline]
+    #[must_use]
+    pub fn as_intset(&self) -> Intset<'_> {
+        Intset::new(self.buffer.bytes())
+    }
+
+    /// Adds an integer; says whether it was not a member yet.
+    pub fn add(&mut self, value: i64) -> bool {
+        let set = self.as_intset();
+        let width = set.width();
+        if width_of(value) > width {
+            self.widen(width_of(value));
+        }
+        let set = self.as_intset();
+        let (width, len) = (set.width(), set.len());
+        let Err(index) = set.search(value) else {
+            return false;
+        };
+        let room = self.buffer.splice(HEAD_BYTES + index * width, 0, width);
+        write(value, room);
+        self.set_count(len + 1);
+        true
+    }
+
+    /// Takes an integer out; says whether it was a member.
+    pub fn remove(&mut self, value: i64) -> bool {
+        let set = self.as_intset();
+        match set.search(value) {
+            Ok(index) => self.remove_at(index).is_some(),
+            Err(_) => false,
+        }
+    }
+
+    /// Takes out the member of an index, which it gives back.
+    pub fn remove_at(&mut self, index: usize) -> Option<i64> {
+        let set = self.as_intset();
+        let (width, len) = (set.width(), set.len());
+        let value = set.get(index)?;
+        self.buffer.splice(HEAD_BYTES + index * width, width, 0);
+        self.set_count(len - 1);
+        Some(value)
+    }
+
+    /// Gives every member more bytes.
+    #[cold]
+    fn widen(&mut self, new: usize) {
+        let set = self.as_intset();
+        let (old, len) = (set.width(), set.len());
+        let end = self.buffer.bytes().len();
+        self.buffer.splice(end, 0, len * (new - old));
+        let bytes = self.buffer.bytes_mut();
+        bytes[0] = new as u8;
+        let members = &mut bytes[HEAD_BYTES..];
+        // From the last on, so that none is overwritten before it has moved.
+        for index in (0..len).rev() {
+            let value = read(&members[index * old..(index + 1) * old]);
+            write(value, &mut members[index * new..(index + 1) * new]);
+        }
+    }
+
+    fn set_count(&mut self, count: usize) {
+        debug_assert!(count <= MEMBERS_MAX);
+        let count = u32::try_from(count).expect("callers keep to MEMBERS_MAX");
+        self.buffer.bytes_mut()[4..HEAD_BYTES].copy_from_slice(&count.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::structures::entry::Entry;
+
+    fn check(bytes: &[u8], model: &BTreeSet<i64>) {
+        let set = Intset::check(bytes).expect("a set in every detail");
+        assert_eq!(set.len(), model.len());
+        assert_eq!(set.is_empty(), model.is_empty());
+        assert!(set.iter().eq(model.iter().copied()));
+        assert!(set.iter().rev().eq(model.iter().rev().copied()));
+        assert_eq!(set.min(), model.first().copied());
+        assert_eq!(set.max(), model.last().copied());
+        for (index, &member) in model.iter().enumerate() {
+            assert_eq!(set.get(index), Some(member));
+            assert_eq!(set.search(member), Ok(index));
+        }
+        for beyond in [model.len(), usize::MAX] {
+            assert_eq!(set.get(beyond), None);
+        }
+        assert_eq!(bytes.len(), HEAD_BYTES + set.len() * set.width());
+    }
+
+    fn set_of(members: &[i64]) -> Vec<u8> {
+        let mut bytes = EMPTY.to_vec();
+        for &member in members {
+            IntsetMut::new(&mut bytes).add(member);
+        }
+        bytes
+    }
+
+    #[test]
+    fn an_empty_set_is_empty() {
+        check(&EMPTY, &BTreeSet::new());
+        assert!(!Intset::new(&EMPTY).contains(0));
+        assert!(!IntsetMut::new(&mut EMPTY.to_vec()).remove(0));
+    }
+
+    #[test]
+    fn members_become_the_bytes_that_redis_writes() {
+        // `SADD i 1 -5 300 70000`, then `SADD i -5000000000`, as redis-server 7.0.15 dumps them.
+        let mut bytes = set_of(&[1, -5, 300, 70_000]);
+        let recorded = b"\x04\0\0\0\x04\0\0\0\xfb\xff\xff\xff\x01\0\0\0,\x01\0\0p\x11\x01\0";
+        assert_eq!(bytes, recorded);
+        IntsetMut::new(&mut bytes).add(-5_000_000_000);
+        let recorded = b"\x08\0\0\0\x05\0\0\0\0\x0e\xfa\xd5\xfe\xff\xff\xff\
+            \xfb\xff\xff\xff\xff\xff\xff\xff\x01\0\0\0\0\0\0\0,\x01\0\0\0\0\0\0p\x11\x01\0\0\0\0\0";
+        assert_eq!(bytes, recorded);
+    }
+
+    #[test]
+    fn the_width_stays_when_the_wide_member_goes() {
+        let mut bytes = set_of(&[1, i64::MAX]);
+        assert!(IntsetMut::new(&mut bytes).remove(i64::MAX));
+        assert_eq!(Intset::new(&bytes).width(), 8);
+        check(&bytes, &BTreeSet::from([1]));
+    }
+
+    #[test]
+    fn each_part_of_the_format_is_checked() {
+        for (bytes, why) in [
+            (&b""[..], "nothing"),
+            (b"\x02\0\0\0\0\0\0", "half a head"),
+            (b"\x03\0\0\0\0\0\0\0", "an unknown width"),
+            (b"\0\0\0\0\0\0\0\0", "no width"),
+            (b"\x02\x01\0\0\0\0\0\0", "a wide width"),
+            (b"\x02\0\0\0\x01\0\0\0", "a count too high"),
+            (b"\x02\0\0\0\0\0\0\0\x01\0", "a count too low"),
+            (b"\x08\0\0\0\xff\xff\xff\xff", "a huge count"),
+            (b"\x02\0\0\0\x02\0\0\0\x05\0\x05\0", "a member twice"),
+            (b"\x02\0\0\0\x02\0\0\0\x05\0\x04\0", "members out of order"),
+        ] {
+            assert!(Intset::check(bytes).is_none(), "{why} was accepted");
+        }
+    }
+
+    fn value() -> impl Strategy<Value = i64> {
+        let near = prop::sample::select(vec![
+            0,
+            i64::from(i16::MIN),
+            i64::from(i16::MAX),
+            i64::from(i32::MIN),
+            i64::from(i32::MAX),
+            i64::MIN,
+            i64::MAX,
+        ]);
+        prop_oneof![
+            6 => -20_i64..20,
+            3 => any::<i16>().prop_map(i64::from),
+            1 => any::<i32>().prop_map(i64::from),
+            1 => (near, -2_i64..=2).prop_map(|(near, offset)| near.saturating_add(offset)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn any_sequence_of_changes_leaves_what_a_tree_would_hold(
+            changes in prop::collection::vec((0_u8..4, value(), any::<usize>()), 0..80),
+        ) {
+            let mut bytes = EMPTY.to_vec();
+            let mut entry = Entry::<()>::bytes(1, b"key", &EMPTY, None);
+            let mut model = BTreeSet::new();
+            for (what, value, index) in changes {
+                let mut set = IntsetMut::new(&mut bytes);
+                let mut twin = IntsetMut::new(&mut entry);
+                prop_assert_eq!(set.as_intset().contains(value), model.contains(&value));
+                match what {
+                    0 | 1 => {
+                        let added = model.insert(value);
+                        prop_assert_eq!((set.add(value), twin.add(value)), (added, added));
+                    }
+                    2 => {
+                        let removed = model.remove(&value);
+                        prop_assert_eq!((set.remove(value), twin.remove(value)), (removed, removed));
+                    }
+                    _ => {
+                        let index = index.checked_rem(model.len()).unwrap_or(0);
+                        let removed = model.iter().nth(index).copied();
+                        if let Some(value) = removed {
+                            model.remove(&value);
+                        }
+                        prop_assert_eq!(set.remove_at(index), removed);
+                        twin.remove_at(index);
+                    }
+                }
+                check(&bytes, &model);
+                prop_assert_eq!(Splice::bytes(&entry), &bytes[..]);
+            }
+        }
+
+        #[test]
+        fn garbage_is_refused_or_ascends(
+            width in prop::sample::select(vec![2_u8, 4, 8]),
+            count in 0_u8..4,
+            members in prop::collection::vec(any::<u8>(), 0..34),
+        ) {
+            let mut bytes = vec![width, 0, 0, 0, count, 0, 0, 0];
+            bytes.extend_from_slice(&members);
+            if let Some(set) = Intset::check(&bytes) {
+                prop_assert_eq!(set.iter().collect::<BTreeSet<_>>().len(), usize::from(count));
+            }
+        }
+    }
+}

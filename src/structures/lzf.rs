@@ -1,0 +1,241 @@
+//! LZF: a small and fast compression, in which Redis dumps long strings.
+//!
+//! ```text
+//! 000nnnnn                  n + 1 bytes follow as they are
+//! nnnooooo oooooooo         n + 2 bytes from o + 1 back; n is 1 to 6
+//! 111ooooo nnnnnnnn oooooooo   n + 9 bytes from o + 1 back
+//! ```
+//!
+//! What is copied may overlap with what is being written, which repeats it. There is no header: the
+//! length before compression has to be kept beside.
+
+/// Bytes that follow as they are, at most.
+const RUN_MAX: usize = 32;
+/// How far back a copy reaches.
+const DISTANCE_MAX: usize = 1 << 13;
+const COPY_MIN: usize = 3;
+const COPY_MAX: usize = 264;
+/// Three bytes may stand for 264, which no other form exceeds.
+const RATIO_MAX: usize = 88;
+
+const SLOT_BITS: u32 = 14;
+
+/// Compresses; nothing if it does not get smaller.
+#[must_use]
+pub fn compress(input: &[u8]) -> Option<Vec<u8>> {
+    if input.len() <= COPY_MIN || input.len() > u32::MAX as usize {
+        return None;
+    }
+    let mut out = Vec::with_capacity(input.len() / 2);
+    // Where three bytes of a hash were seen last, plus one.
+    let mut seen = vec![0_u32; 1 << SLOT_BITS];
+    // What lies before this has been written.
+    let mut written = 0;
+    let mut at = 0;
+    while let Some(&here) = input
+        .get(at..)
+        .and_then(|rest| rest.first_chunk::<COPY_MIN>())
+    {
+        let slot = &mut seen[slot(here)];
+        let candidate = (*slot as usize).checked_sub(1);
+        *slot = at as u32 + 1;
+        let Some(from) =
+            candidate.filter(|&from| at - from <= DISTANCE_MAX && input[from..].starts_with(&here))
+        else {
+            at += 1;
+            // Smaller than the input it cannot become any more.
+            if out.len() + (at - written) >= input.len() {
+                return None;
+            }
+            continue;
+        };
+        let same = input[at..].iter().zip(&input[from..]).take(COPY_MAX);
+        let len = same.take_while(|(a, b)| a == b).count();
+        write_runs(&input[written..at], &mut out);
+        write_copy(at - from, len, &mut out);
+        at += len;
+        written = at;
+    }
+    write_runs(&input[written..], &mut out);
+    (out.len() < input.len()).then_some(out)
+}
+
+#[inline]
+fn slot([a, b, c]: [u8; 3]) -> usize {
+    // Knuth's multiplier spreads the three bytes over the high bits.
+    let hash = u32::from_le_bytes([a, b, c, 0]).wrapping_mul(2_654_435_761);
+    (hash >> (u32::BITS - SLOT_BITS)) as usize
+}
+
+fn write_runs(bytes: &[u8], out: &mut Vec<u8>) {
+    for run in bytes.chunks(RUN_MAX) {
+        out.push((run.len() - 1) as u8);
+        out.extend_from_slice(run);
+    }
+}
+
+fn write_copy(distance: usize, len: usize, out: &mut Vec<u8>) {
+    let [low, high, ..] = (distance - 1).to_le_bytes();
+    let len = len - 2;
+    if len < 7 {
+        out.extend_from_slice(&[(len as u8) << 5 | high, low]);
+    } else {
+        out.extend_from_slice(&[0xE0 | high, (len - 7) as u8, low]);
+    }
+}
+
+/// Undoes the compression of what was `len` bytes long; nothing if the input is malformed or gives
+/// another length. Callers hold `len` against their own limit first; no more than that is allocated,
+/// and nothing for a length that so little input cannot give.
+#[must_use]
+pub fn decompress(input: &[u8], len: usize) -> Option<Vec<u8>> {
+    if len > input.len().saturating_mul(RATIO_MAX) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(len);
+    let mut left = input;
+    while let Some((&control, rest)) = left.split_first() {
+        if control < 0x20 {
+            let (run, rest) = rest.split_at_checked(usize::from(control) + 1)?;
+            if run.len() > len - out.len() {
+                return None;
+            }
+            out.extend_from_slice(run);
+            left = rest;
+        } else {
+            let (more, rest) = match control >> 5 {
+                7 => {
+                    let (&more, rest) = rest.split_first()?;
+                    (usize::from(more), rest)
+                }
+                _ => (0, rest),
+            };
+            let (&low, rest) = rest.split_first()?;
+            let count = usize::from(control >> 5) + more + 2;
+            let distance = usize::from(u16::from_be_bytes([control & 0x1F, low])) + 1;
+            let from = out.len().checked_sub(distance)?;
+            if count > len - out.len() {
+                return None;
+            }
+            copy_within(&mut out, from, count);
+            left = rest;
+        }
+    }
+    (out.len() == len).then_some(out)
+}
+
+/// Appends `count` bytes from `from` on, which may go on into what is appended.
+fn copy_within(out: &mut Vec<u8>, from: usize, mut count: usize) {
+    // Each round can take all that lies between, so it doubles.
+    while count > 0 {
+        let part = count.min(out.len() - from);
+        out.extend_from_within(from..from + part);
+        count -= part;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check_round_trip(input: &[u8]) {
+        if let Some(compressed) = compress(input) {
+            assert!(compressed.len() < input.len());
+            assert_eq!(decompress(&compressed, input.len()).as_deref(), Some(input));
+            assert_eq!(decompress(&compressed, input.len() - 1), None);
+            assert_eq!(decompress(&compressed, input.len() + 1), None);
+        }
+    }
+
+    #[test]
+    fn what_redis_compressed_comes_back() {
+        // From DUMP of redis-server 7.0.15, without the wrapping.
+        let recorded =
+            b"\x1fthe quick brown fox jumps over t \x1e\x08lazy dog;`\x0d\xe0\xd4,\x00a\xe0\
+            \xff\x00\xe0\x18\x00\x01aa";
+        let mut text = b"the quick brown fox jumps over the lazy dog; ".repeat(6);
+        text.resize(text.len() + 300, b'a');
+        assert_eq!(recorded.len(), 0x3D);
+        assert_eq!(decompress(recorded, 0x23A).as_deref(), Some(&text[..]));
+        let ours = compress(&text).expect("gets smaller");
+        assert!(ours.len() <= 0x48, "{} bytes", ours.len());
+        check_round_trip(&text);
+    }
+
+    #[test]
+    fn repetition_of_every_length_and_distance_comes_back() {
+        for len in 0..600 {
+            check_round_trip(&vec![b'a'; len]);
+        }
+        for distance in [1, 2, 255, 256, 257, 8190, 8191, 8192, 8193, 8194] {
+            let unit: Vec<u8> = (0..distance as u32)
+                .map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8)
+                .collect();
+            check_round_trip(&unit.repeat(3));
+        }
+        assert_eq!(compress(&[b'a'; 1000]).map(|out| out.len()), Some(14));
+    }
+
+    #[test]
+    fn what_does_not_get_smaller_is_left_alone() {
+        let distinct: Vec<u8> = (0..=255).collect();
+        for input in [&b""[..], b"a", b"aaa", b"abcdefgh", &distinct] {
+            assert_eq!(compress(input), None);
+        }
+    }
+
+    #[test]
+    fn malformed_input_is_refused() {
+        for (input, len, why) in [
+            (&b"\x02ab"[..], 3, "a run that breaks off"),
+            (b"\x01ab", 1, "a run too long"),
+            (b"\x00a\x20", 4, "a copy without its distance"),
+            (b"\x00a\xe0\x00", 10, "a long copy without its distance"),
+            (b"\x00a\xe0", 10, "a long copy without its length"),
+            (b"\x20\x00", 3, "a copy of nothing"),
+            (b"\x00a\x20\x01", 4, "a copy from before the beginning"),
+            (b"\x00a\x20\x00", 3, "a copy too long"),
+            (b"\x00a\x20\x00", 5, "too few bytes"),
+            (b"\x00a", usize::MAX, "a length that cannot be"),
+            (b"", 1, "nothing"),
+        ] {
+            assert_eq!(decompress(input, len), None, "{why} was accepted");
+        }
+        assert_eq!(
+            decompress(b"\x00a\x20\x00", 4).as_deref(),
+            Some(&b"aaaa"[..])
+        );
+        assert_eq!(decompress(b"", 0).as_deref(), Some(&b""[..]));
+    }
+
+    proptest! {
+        #[test]
+        fn texts_of_few_letters_come_back(
+            parts in prop::collection::vec(
+                (prop::collection::vec(0_u8..4, 1..40), 1_usize..60),
+                0..12,
+            ),
+        ) {
+            let input: Vec<u8> = parts.iter().flat_map(|(part, count)| part.repeat(*count)).collect();
+            check_round_trip(&input);
+        }
+
+        #[test]
+        fn any_bytes_come_back(input in prop::collection::vec(any::<u8>(), 0..3000)) {
+            check_round_trip(&input);
+        }
+
+        #[test]
+        fn garbage_never_panics_nor_gives_another_length(
+            input in prop::collection::vec(any::<u8>(), 0..200),
+            len in 0_usize..4000,
+        ) {
+            if let Some(output) = decompress(&input, len) {
+                prop_assert_eq!(output.len(), len);
+                prop_assert_eq!(output.capacity(), len);
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Ordered sequences that know the rank of everything in them, and sets of scored members on top.
+//!
+//! ```text
+//! this file  what an index of ordered items can do, and the choice between two of them
+//! tree       a counted B+tree: the default, smaller and faster
+//! skip       a skip list whose links know how far they reach
+//! record     one allocation for a member and its score
+//! ranking    members found by name through a table, and by order through an index
+//! ```
+//!
+//! An index holds small items that can be copied and compared. It does not know what they stand for.
+//! Everything about positions is asked with a question that is true for the items up to some point and
+//! false from there on, so that bounds of any kind cost one descent.
+//!
+//! Invariants: items are in strictly ascending order; no two compare equal; those of each module.
+
+pub mod ranking;
+mod record;
+pub mod skip;
+pub mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+
+use skip::SkipList;
+use tree::Tree;
+
+/// What an index holds: something small with a total order.
+pub trait Item: Copy {
+    /// How it compares to another.
+    fn order(&self, other: &Self) -> Ordering;
+}
+
+/// Which way a walk goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the least to the greatest.
+    Ascending,
+    /// From the greatest to the least.
+    Descending,
+}
+
+/// An ordered sequence of items with ranks, which count from 0.
+pub trait Ordered<T: Item> {
+    /// A walk over a range.
+    type Items<'a>: Iterator<Item = T>
+    where
+        Self: 'a,
+        T: 'a;
+
+    /// How many items there are.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds an item that is not there yet.
+    fn insert(&mut self, item: T);
+
+    /// Takes an item out; says whether it was there.
+    fn remove(&mut self, item: T) -> bool;
+
+    /// Puts `new`, which is not there yet, in the place of `old`, which is there, and moves it to where
+    /// it belongs.
+    fn replace(&mut self, old: T, new: T);
+
+    /// How many items `before` is true for. It must be true for none behind one that it is false for.
+    fn rank_by(&self, before: impl Fn(&T) -> bool) -> usize;
+
+    /// The item with this rank.
+    fn get(&self, rank: usize) -> Option<T>;
+
+    /// The items with ranks from `from` up to but not including `to`.
+    fn items(&self, from: usize, to: usize, direction: Direction) -> Self::Items<'_>;
+
+    /// Takes out some items from `rank` on, at least one if there is one and at most `limit`, and adds
+    /// them to `taken`. Compares nothing.
+    fn take_some(&mut self, rank: usize, limit: usize, taken: &mut Vec<T>);
+
+    /// Panics unless the index is sound. For tests; reads everything.
+    fn check_invariants(&self);
+}
+
+/// Which implementation an index has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// The counted B+tree.
+    #[default]
+    Tree,
+    /// The skip list.
+    Skip,
+}
+
+/// An index of either form.
+pub enum Index<T> {
+    /// A counted B+tree.
+    Tree(Tree<T>),
+    /// A skip list; boxed, as its head is large.
+    Skip(Box<SkipList<T>>),
+}
+
+/// A walk over an index of either form.
+pub enum IndexItems<'a, T: Item> {
+    /// Over a tree.
+    Tree(tree::TreeItems<'a, T>),
+    /// Over a skip list.
+    Skip(skip::SkipItems<'a, T>),
+}
+
+impl<T: Item> Index<T> {
+    /// An empty index. `seed` decides how high the nodes of a skip list are.
+    #[must_use]
+    pub fn new(form: Form, seed: u64) -> Self {
+        match form {
+            Form::Tree => Self::Tree(Tree::new()),
+            Form::Skip => Self::Skip(Box::new(SkipList::new(seed))),
+        }
+    }
+
+    /// Which implementation it is.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        match self {
+            Self::Tree(_) => Form::Tree,
+            Self::Skip(_) => Form::Skip,
+        }
+    }
+}
+
+/// The same call on whichever form it is.
+macro_rules! either {
+    ($index:expr, $inner:ident => $call:expr) => {
+        match $index {
+            Index::Tree($inner) => $call,
+            Index::Skip($inner) => $call,
+        }
+    };
+}
+
+impl<T: Item> Ordered<T> for Index<T> {
+    type Items<'a>
+        = IndexItems<'a, T>
+    where
+        T: 'a;
+
+    #[inline]
+    fn len(&self) -> usize {
+        either!(self, inner => inner.len())
+    }
+
+    #[inline]
+    fn insert(&mut self, item: T) {
+        either!(self, inner => inner.insert(item));
+    }
+
+    #[inline]
+    fn remove(&mut self, item: T) -> bool {
+        either!(self, inner => inner.remove(item))
+    }
+
+    #[inline]
+    fn replace(&mut self, old: T, new: T) {
+        either!(self, inner => inner.replace(old, new));
+    }
+
+    #[inline]
+    fn rank_by(&self, before: impl Fn(&T) -> bool) -> usize {
+        either!(self, inner => inner.rank_by(before))
+    }
+
+    #[inline]
+    fn get(&self, rank: usize) -> Option<T> {
+        either!(self, inner => inner.get(rank))
+    }
+
+    #[inline]
+    fn items(&self, from: usize, to: usize, direction: Direction) -> IndexItems<'_, T> {
+        match self {
+            Self::Tree(tree) => IndexItems::Tree(tree.items(from, to, direction)),
+            Self::Skip(list) => IndexItems::Skip(list.items(from, to, direction)),
+        }
+    }
+
+    fn take_some(&mut self, rank: usize, limit: usize, taken: &mut Vec<T>) {
+        either!(self, inner => inner.take_some(rank, limit, taken));
+    }
+
+    fn check_invariants(&self) {
+        either!(self, inner => inner.check_invariants());
+    }
+}
+
+impl<T: Item> Iterator for IndexItems<'_, T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        match self {
+            Self::Tree(items) => items.next(),
+            Self::Skip(items) => items.next(),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match self {
+            Self::Tree(items) => items.size_hint(),
+            Self::Skip(items) => items.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Members with scores, found by name through a table and by order through an index, which share one
+//! record a member.
+//!
+//! ```text
+//! table   hash of the member ─▶ ┌───────────────────────┐
+//!                               │ score | len | member  │
+//! index   (score, record)   ──▶ └───────────────────────┘
+//! ```
+//!
+//! The order is by score, then by the bytes of the member. A score is never NaN.
+//!
+//! Invariants: the index names exactly the table's records, each under the score that it carries. A
+//! record leaves the index before the table frees it: the safety of `record` rests on this. Between two
+//! slices of freeing, the index is empty while the table is not; then nothing may be asked but to go on.
+
+#![expect(unsafe_code, reason = "the index names records that the table owns")]
+
+use super::record::{Record, Scored};
+use super::{Direction, Form, Index, IndexItems, Item, Ordered};
+use crate::base::hash::Seed;
+use crate::structures::table::{Place, Table};
+
+/// See the head of this file.
+pub struct Ranking {
+    order: Index<Scored>,
+    members: Table<Record>,
+    seed: Seed,
+}
+
+/// Items removed from the index at a time.
+const SLICE: usize = 256;
+
+impl Ranking {
+    /// An empty ranking.
+    #[must_use]
+    pub fn new(form: Form, seed: Seed) -> Self {
+        Self {
+            order: Index::new(form, seed.k0 ^ seed.k1.rotate_left(32)),
+            members: Table::new(seed),
+            seed,
+        }
+    }
+
+    /// Which kind of index it has.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        self.order.form()
+    }
+
+    /// How many members there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.order.len() == 0
+    }
+
+    // ---- By member --------------------------------------------------------------------------
+
+    /// The hash of a member.
+    #[must_use]
+    pub fn hash(&self, member: &[u8]) -> u64 {
+        self.members.hash(member)
+    }
+
+    /// Where a member is, until the next insertion or removal.
+    #[must_use]
+    pub fn find(&self, hash: u64, member: &[u8]) -> Option<Place> {
+        self.members.find(hash, member)
+    }
+
+    /// The score of a member.
+    #[must_use]
+    pub fn score(&self, member: &[u8]) -> Option<f64> {
+        let found = self.members.get(self.members.hash(member), member);
+        found.map(|record| record.score())
+    }
+
+    /// The score of the member at a place.
+    #[must_use]
+    pub fn score_at(&self, place: Place) -> f64 {
+        self.members.at(place).score()
+    }
+
+    /// Adds a member that is not there, under its hash.
+    pub fn insert_new(&mut self, hash: u64, member: &[u8], score: f64) {
+        debug_assert!(!score.is_nan());
+        let record = Record::new(member, score);
+        let scored = record.view().scored();
+        self.members.insert_new(hash, record);
+        self.order.insert(scored);
+    }
+
+    /// Gives the member at a place another score.
+    pub fn set_score(&mut self, place: Place, score: f64) {
+        debug_assert!(!score.is_nan());
+        let old = self.members.at(place).scored();
+        self.order.replace(old, old.with_score(score));
+        self.members.edit(place).set_score(score);
+    }
+
+    /// Takes the member at a place out; its score.
+    pub fn remove(&mut self, place: Place) -> f64 {
+        let scored = self.members.at(place).scored();
+        self.order.remove(scored);
+        self.members.remove(place);
+        scored.score
+    }
+
+    /// The rank of the member at a place, counted from 0.
+    #[must_use]
+    pub fn rank(&self, place: Place) -> usize {
+        let scored = self.members.at(place).scored();
+        self.order.rank_by(|other| other.order(&scored).is_lt())
+    }
+
+    // ---- By order ---------------------------------------------------------------------------
+
+    /// How many members `before` is true for. It must be true for none behind one that it is false for.
+    pub fn rank_by(&self, before: impl Fn(f64, &[u8]) -> bool) -> usize {
+        self.order
+            .rank_by(|scored| before(scored.score, self.member(*scored)))
+    }
+
+    /// How many members have a score that `before` is true for. As [`Ranking::rank_by`], without looking
+    /// at members.
+    pub fn rank_by_score(&self, before: impl Fn(f64) -> bool) -> usize {
+        self.order.rank_by(|scored| before(scored.score))
+    }
+
+    /// The member with this rank, and its score.
+    #[must_use]
+    pub fn get(&self, rank: usize) -> Option<(&[u8], f64)> {
+        let scored = self.order.get(rank)?;
+        Some((self.member(scored), scored.score))
+    }
+
+    /// The members with ranks from `from` up to but not including `to`, with their scores.
+    #[must_use]
+    pub fn range(&self, from: usize, to: usize, direction: Direction) -> Range<'_> {
+        Range {
+            ranking: self,
+            items: self.order.items(from, to, direction),
+        }
+    }
+
+    /// Takes out `count` members from rank `from` on, and shows each before it goes.
+    pub fn remove_range(&mut self, from: usize, count: usize, mut gone: impl FnMut(&[u8], f64)) {
+        let mut left = count.min(self.len().saturating_sub(from));
+        let mut taken = Vec::with_capacity(left.min(SLICE));
+        while left > 0 {
+            taken.clear();
+            self.order.take_some(from, left.min(SLICE), &mut taken);
+            if taken.is_empty() {
+                break;
+            }
+            left -= taken.len();
+            for scored in &taken {
+                let member = self.member(*scored);
+                gone(member, scored.score);
+                let hash = self.members.hash(member);
+                let found = self.members.find_by_hash(hash, |record| record.is(*scored));
+                if let Some(place) = found {
+                    self.members.remove(place);
+                }
+            }
+        }
+    }
+
+    /// The bytes of a member that the index names.
+    #[inline]
+    fn member(&self, scored: Scored) -> &[u8] {
+        // SAFETY: the index names live records only; they are freed and changed through `&mut self`.
+        unsafe { scored.record() }.member()
+    }
+
+    // ---- As a whole -------------------------------------------------------------------------
+
+    /// Shows some members from a cursor on, in no order, and returns the next cursor; 0 begins and ends.
+    /// See [`Table::scan`] for what it promises.
+    pub fn scan(&self, cursor: u64, budget: usize, mut f: impl FnMut(&[u8], f64)) -> u64 {
+        self.members
+            .scan(cursor, budget, |record| f(record.member(), record.score()))
+    }
+
+    /// The same members in a structure of their own.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        let mut copy = Self::new(self.form(), self.seed);
+        for (member, score) in self.range(0, self.len(), Direction::Ascending) {
+            let hash = copy.hash(member);
+            copy.insert_new(hash, member, score);
+        }
+        copy
+    }
+
+    /// Frees some `budget` members; true while any are left.
+    pub fn free_some(&mut self, budget: usize) -> bool {
+        /// What a segment of the table holds, roughly.
+        const SEGMENT: usize = 256;
+        if !self.order.is_empty() {
+            let mut taken = Vec::with_capacity(SLICE);
+            let mut left = budget.max(1);
+            while left > 0 && !self.order.is_empty() {
+                let len = self.order.len();
+                let slice = left.min(SLICE).min(len);
+                taken.clear();
+                self.order.take_some(len - slice, slice, &mut taken);
+                left = left.saturating_sub(taken.len().max(1));
+            }
+            return true;
+        }
+        self.members.drain_some((budget / SEGMENT).max(1))
+    }
+
+    /// Panics unless the ranking is sound. For tests; reads everything.
+    pub fn check_invariants(&self) {
+        self.members.check_invariants();
+        self.order.check_invariants();
+        assert_eq!(self.order.len(), self.members.len());
+        for (member, score) in self.range(0, self.len(), Direction::Ascending) {
+            assert_eq!(self.score(member), Some(score));
+        }
+    }
+}
+
+/// A walk over a range of members.
+pub struct Range<'a> {
+    ranking: &'a Ranking,
+    items: IndexItems<'a, Scored>,
+}
+
+impl<'a> Iterator for Range<'a> {
+    type Item = (&'a [u8], f64);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let scored = self.items.next()?;
+        Some((self.ranking.member(scored), scored.score))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.items.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Range<'_> {}

@@ -1,0 +1,206 @@
+//! One allocation for a member and its score, which a table owns and an index names.
+//!
+//! ```text
+//! 0         8      12
+//! score f64 | len u32 | member
+//! ```
+//!
+//! The table has the record as a [`Record`], which frees it. The index has it as a [`Scored`]: the
+//! address once more, with a copy of the score, so that an index seldom has to look at records.
+//!
+//! Invariant, on which the safety of [`Scored`] rests and which [`super::ranking`] keeps: no `Scored`
+//! is compared or looked at once its record has been freed.
+
+#![expect(unsafe_code, reason = "an allocation that two structures share")]
+
+use std::alloc::{self, Layout};
+use std::cmp::Ordering;
+use std::marker::PhantomData;
+use std::mem;
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use super::Item;
+use crate::structures::table::Stored;
+
+const LEN_AT: usize = 8;
+const MEMBER_AT: usize = 12;
+
+/// An owned record.
+pub(super) struct Record {
+    address: NonNull<u8>,
+}
+
+/// A borrowed [`Record`].
+#[derive(Clone, Copy)]
+pub(super) struct RecordRef<'a> {
+    address: NonNull<u8>,
+    _borrows: PhantomData<&'a Record>,
+}
+
+/// What an index holds of a record.
+#[derive(Clone, Copy)]
+pub(super) struct Scored {
+    /// The record's score.
+    pub(super) score: f64,
+    record: NonNull<u8>,
+}
+
+const _: () = assert!(size_of::<Scored>() == 16);
+
+// SAFETY: a record is plain bytes, owned.
+unsafe impl Send for Record {}
+
+// SAFETY: an address into plain bytes; who looks there keeps the invariant at the head of this file,
+// which says nothing of threads.
+unsafe impl Send for Scored {}
+
+impl Record {
+    /// A record of its own.
+    pub(super) fn new(member: &[u8], score: f64) -> Self {
+        assert!(
+            member.len() <= u32::MAX as usize,
+            "lengths are kept in 32 bits"
+        );
+        let layout = layout(member.len());
+        // SAFETY: the size is not zero.
+        let memory = unsafe { alloc::alloc(layout) };
+        let address = NonNull::new(memory).unwrap_or_else(|| alloc::handle_alloc_error(layout));
+        // SAFETY: all within fresh memory of the layout, which is aligned to 8.
+        unsafe {
+            address.cast::<f64>().write(score);
+            address.add(LEN_AT).cast::<u32>().write(member.len() as u32);
+            let to = address.add(MEMBER_AT).as_ptr();
+            ptr::copy_nonoverlapping(member.as_ptr(), to, member.len());
+        }
+        Self { address }
+    }
+
+    pub(super) fn view(&self) -> RecordRef<'_> {
+        RecordRef {
+            address: self.address,
+            _borrows: PhantomData,
+        }
+    }
+
+    /// Gives the member another score. Copies of the old one in an index are the caller's affair.
+    pub(super) fn set_score(&mut self, score: f64) {
+        // SAFETY: every record begins with its score, aligned.
+        unsafe { self.address.cast::<f64>().write(score) };
+    }
+}
+
+/// The layout of a record. Lengths of 32 bits stay far below what a layout can say.
+fn layout(member_len: usize) -> Layout {
+    let size = MEMBER_AT + member_len;
+    debug_assert!(Layout::from_size_align(size, 8).is_ok());
+    // SAFETY: the alignment is a power of two, and the size stays below the limit.
+    unsafe { Layout::from_size_align_unchecked(size, 8) }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let layout = layout(self.view().member().len());
+        // SAFETY: allocated with this layout, as the length never changes; nobody looks any more.
+        unsafe { alloc::dealloc(self.address.as_ptr(), layout) };
+    }
+}
+
+impl<'a> RecordRef<'a> {
+    pub(super) fn score(self) -> f64 {
+        // SAFETY: every record begins with its score, aligned.
+        unsafe { self.address.cast::<f64>().read() }
+    }
+
+    pub(super) fn member(self) -> &'a [u8] {
+        // SAFETY: the length says how many bytes follow; nobody changes them while they are borrowed.
+        unsafe {
+            let len = self.address.add(LEN_AT).cast::<u32>().read() as usize;
+            slice::from_raw_parts(self.address.add(MEMBER_AT).as_ptr(), len)
+        }
+    }
+
+    /// What an index is to hold of this record.
+    pub(super) fn scored(self) -> Scored {
+        Scored {
+            score: self.score(),
+            record: self.address,
+        }
+    }
+
+    /// Whether an index means this record.
+    pub(super) fn is(self, scored: Scored) -> bool {
+        self.address == scored.record
+    }
+}
+
+impl Scored {
+    /// The same record under another score.
+    pub(super) fn with_score(self, score: f64) -> Self {
+        Self { score, ..self }
+    }
+
+    /// The record.
+    ///
+    /// # Safety
+    /// The record is not freed for `'a`, nor given another score.
+    pub(super) unsafe fn record<'a>(self) -> RecordRef<'a> {
+        RecordRef {
+            address: self.record,
+            _borrows: PhantomData,
+        }
+    }
+}
+
+impl Item for Scored {
+    /// By score, then by member.
+    #[inline]
+    fn order(&self, other: &Self) -> Ordering {
+        match self.score.partial_cmp(&other.score) {
+            Some(Ordering::Equal) | None => {}
+            Some(order) => return order,
+        }
+        if self.record == other.record {
+            return Ordering::Equal;
+        }
+        // SAFETY: both records are alive, by the invariant of this file; only members are read.
+        unsafe { self.record().member().cmp(other.record().member()) }
+    }
+}
+
+// SAFETY: the address of the allocation is the record, and user space lies below 2^48; all reading goes
+// through it.
+unsafe impl Stored for Record {
+    type Ref<'a> = RecordRef<'a>;
+
+    #[inline]
+    fn into_raw(self) -> NonNull<u8> {
+        let address = self.address;
+        mem::forget(self);
+        address
+    }
+
+    #[inline]
+    unsafe fn from_raw(address: NonNull<u8>) -> Self {
+        Self { address }
+    }
+
+    #[inline]
+    unsafe fn borrow<'a>(address: NonNull<u8>) -> RecordRef<'a>
+    where
+        Self: 'a,
+    {
+        RecordRef {
+            address,
+            _borrows: PhantomData,
+        }
+    }
+
+    #[inline]
+    fn key<'a>(view: RecordRef<'a>) -> &'a [u8]
+    where
+        Self: 'a,
+    {
+        view.member()
+    }
+}

@@ -1,0 +1,290 @@
+//! Both indexes against a set of the standard library and against each other; the ranking against maps.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::ranking::Ranking;
+use super::*;
+use crate::base::hash::Seed;
+
+const SEED: Seed = Seed { k0: 3, k1: 5 };
+
+impl Item for u32 {
+    fn order(&self, other: &Self) -> Ordering {
+        self.cmp(other)
+    }
+}
+
+/// What a sequence of operations does.
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u32),
+    Ascend(u32),
+    Remove(u32),
+    Replace(u32, u32),
+    Take { rank: usize, limit: usize },
+    Look(usize, usize),
+}
+
+fn steps(bound: u32) -> impl Strategy<Value = Vec<Step>> {
+    let item = 0..bound;
+    let rank = 0..bound as usize;
+    let step = prop_oneof![
+        4 => item.clone().prop_map(Step::Insert),
+        2 => (1..80u32).prop_map(Step::Ascend),
+        3 => item.clone().prop_map(Step::Remove),
+        2 => (item.clone(), item).prop_map(|(old, new)| Step::Replace(old, new)),
+        1 => (rank.clone(), 0..90usize).prop_map(|(rank, limit)| Step::Take { rank, limit }),
+        1 => (rank.clone(), rank).prop_map(|(from, to)| Step::Look(from, to)),
+    ];
+    prop::collection::vec(step, 1..400)
+}
+
+fn take_all(index: &mut impl Ordered<u32>, rank: usize, limit: usize) -> Vec<u32> {
+    let mut all = Vec::new();
+    while all.len() < limit {
+        let before = all.len();
+        index.take_some(rank, limit - before, &mut all);
+        if all.len() == before {
+            break;
+        }
+    }
+    all
+}
+
+fn compare(index: &impl Ordered<u32>, model: &BTreeSet<u32>, from: usize, to: usize) {
+    let range = |from: usize, to: usize| {
+        let wanted = to.saturating_sub(from);
+        model.iter().copied().skip(from).take(wanted)
+    };
+    let ascending: Vec<u32> = index.items(from, to, Direction::Ascending).collect();
+    assert!(ascending.iter().copied().eq(range(from, to)));
+    let mut descending: Vec<u32> = index.items(from, to, Direction::Descending).collect();
+    descending.reverse();
+    assert_eq!(ascending, descending);
+    let bound = from as u32;
+    assert_eq!(
+        index.rank_by(|item| *item < bound),
+        model.range(..bound).count()
+    );
+    assert_eq!(index.get(from), model.iter().nth(from).copied());
+}
+
+fn run(index: &mut impl Ordered<u32>, given: &BTreeSet<u32>, steps: &[Step]) -> BTreeSet<u32> {
+    let mut model = BTreeSet::new();
+    for item in given {
+        index.insert(*item);
+        model.insert(*item);
+    }
+    index.check_invariants();
+    for step in steps {
+        match *step {
+            Step::Insert(item) => {
+                if model.insert(item) {
+                    index.insert(item);
+                }
+            }
+            Step::Ascend(count) => {
+                for _ in 0..count {
+                    let next = model.last().map_or(0, |last| last + 1);
+                    model.insert(next);
+                    index.insert(next);
+                }
+            }
+            Step::Remove(item) => assert_eq!(index.remove(item), model.remove(&item)),
+            Step::Replace(old, new) => {
+                if model.contains(&old) && (old == new || !model.contains(&new)) {
+                    index.replace(old, new);
+                    model.remove(&old);
+                    model.insert(new);
+                }
+            }
+            Step::Take { rank, limit } => {
+                let wanted: Vec<u32> = model.iter().copied().skip(rank).take(limit).collect();
+                assert_eq!(take_all(index, rank, limit), wanted);
+                wanted.iter().for_each(|item| {
+                    model.remove(item);
+                });
+            }
+            Step::Look(from, to) => compare(index, &model, from, to),
+        }
+        assert_eq!(index.len(), model.len());
+    }
+    index.check_invariants();
+    compare(index, &model, 0, model.len());
+    model
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 96 }))]
+
+    #[test]
+    fn both_indexes_hold_what_a_set_would(
+        given in prop::collection::btree_set(0..2000u32, 0..1500),
+        steps in steps(2000),
+    ) {
+        let mut tree = Tree::new();
+        let model = run(&mut tree, &given, &steps);
+        let mut list = SkipList::new(7);
+        prop_assert_eq!(&model, &run(&mut list, &given, &steps));
+        let tree = tree.items(0, model.len(), Direction::Ascending);
+        prop_assert!(tree.eq(list.items(0, model.len(), Direction::Ascending)));
+    }
+
+    #[test]
+    fn a_ranking_holds_what_two_maps_would(
+        is_tree in any::<bool>(),
+        steps in prop::collection::vec((0..5u8, 0..400u16, 0..12i8), 1..600),
+    ) {
+        let form = if is_tree { Form::Tree } else { Form::Skip };
+        ranking_follows_model(form, &steps);
+    }
+}
+
+/// Scores that compare as numbers do.
+fn model_order(model: &BTreeMap<Vec<u8>, f64>) -> Vec<(Vec<u8>, f64)> {
+    let mut order: Vec<_> = model.iter().map(|(m, s)| (m.clone(), *s)).collect();
+    order.sort_by(|one, two| one.1.partial_cmp(&two.1).unwrap().then(one.0.cmp(&two.0)));
+    order
+}
+
+fn ranking_follows_model(form: Form, steps: &[(u8, u16, i8)]) {
+    let mut ranking = Ranking::new(form, SEED);
+    let mut model: BTreeMap<Vec<u8>, f64> = BTreeMap::new();
+    for (action, number, score) in steps {
+        let member = format!("member:{number}").into_bytes();
+        let score = match score {
+            0 => f64::NEG_INFINITY,
+            1 => -0.0,
+            2 => 0.0,
+            3 => f64::INFINITY,
+            score => f64::from(*score) / 4.0,
+        };
+        let hash = ranking.hash(&member);
+        let found = ranking.find(hash, &member);
+        assert_eq!(found.is_some(), model.contains_key(&member));
+        match (action, found) {
+            (0, Some(place)) => {
+                assert_eq!(Some(ranking.remove(place)), model.remove(&member));
+            }
+            (1, Some(place)) => {
+                let order = model_order(&model);
+                let rank = order.iter().position(|(other, _)| *other == member);
+                assert_eq!(Some(ranking.rank(place)), rank);
+            }
+            (2, _) => {
+                let order = model_order(&model);
+                let from = usize::from(*number) % (order.len() + 1);
+                let mut gone = Vec::new();
+                ranking.remove_range(from, 3, |member, score| gone.push((member.to_vec(), score)));
+                let wanted: Vec<_> = order.into_iter().skip(from).take(3).collect();
+                assert_eq!(gone, wanted);
+                wanted.iter().for_each(|(member, _)| {
+                    model.remove(member);
+                });
+            }
+            (_, Some(place)) => {
+                ranking.set_score(place, score);
+                assert_eq!(ranking.score_at(place).to_bits(), score.to_bits());
+                model.insert(member, score);
+            }
+            (_, None) => {
+                ranking.insert_new(hash, &member, score);
+                model.insert(member, score);
+            }
+        }
+    }
+    ranking.check_invariants();
+    let order = model_order(&model);
+    let walk = |ranking: &Ranking, direction| -> Vec<(Vec<u8>, f64)> {
+        let range = ranking.range(0, ranking.len(), direction);
+        range
+            .map(|(member, score)| (member.to_vec(), score))
+            .collect()
+    };
+    assert_eq!(walk(&ranking, Direction::Ascending), order);
+    let below = order.iter().filter(|(_, score)| *score < 1.0).count();
+    assert_eq!(ranking.rank_by_score(|score| score < 1.0), below);
+    assert_eq!(ranking.rank_by(|score, _| score < 1.0), below);
+    let copy = ranking.duplicate();
+    copy.check_invariants();
+    drop(ranking);
+    assert_eq!(walk(&copy, Direction::Ascending), order);
+    let mut scanned = BTreeMap::new();
+    assert_eq!(
+        copy.scan(0, usize::MAX, |member, score| {
+            scanned.insert(member.to_vec(), score);
+        }),
+        0
+    );
+    assert_eq!(scanned, model);
+}
+
+#[test]
+fn ascending_insertions_leave_nodes_full() {
+    let mut tree = Tree::new();
+    for item in 0..10_000u32 {
+        tree.insert(item);
+    }
+    tree.check_invariants();
+    // One call takes what is left of one leaf.
+    let mut leaves = 0;
+    while !tree.is_empty() {
+        tree.take_some(0, usize::MAX, &mut Vec::new());
+        leaves += 1;
+    }
+    assert!(leaves <= 10_000 / 28 + 1);
+}
+
+#[test]
+fn a_large_ranking_is_freed_in_slices() {
+    for form in [Form::Tree, Form::Skip] {
+        let mut ranking = Ranking::new(form, SEED);
+        for number in 0..5000 {
+            let member = format!("{number}").into_bytes();
+            ranking.insert_new(ranking.hash(&member), &member, f64::from(number % 17));
+        }
+        ranking.check_invariants();
+        let mut slices = 0;
+        while ranking.free_some(500) {
+            slices += 1;
+            assert!(slices < 5000);
+        }
+        assert!(slices > 10);
+        ranking.check_invariants();
+        assert!(ranking.is_empty());
+    }
+}
+
+#[test]
+fn a_skip_list_that_became_short_is_laid_out_anew() {
+    let mut list = SkipList::new(1);
+    for item in 0..20_000u32 {
+        list.insert(item.wrapping_mul(2_654_435_761));
+    }
+    list.check_invariants();
+    while list.len() > 100 {
+        let mut taken = Vec::new();
+        list.take_some(50, 1000, &mut taken);
+    }
+    list.check_invariants();
+    list.insert(5);
+    list.check_invariants();
+}
+
+#[test]
+fn a_member_of_sixteen_bytes_takes_at_most_eighty() {
+    const MEMBERS: u64 = 100_000;
+    let before = crate::structures::account::thread_bytes();
+    let mut ranking = Ranking::new(Form::Tree, SEED);
+    for number in 0..MEMBERS {
+        let member = format!("member:{number:09}").into_bytes();
+        let hash = ranking.hash(&member);
+        ranking.insert_new(hash, &member, (hash >> 11) as f64);
+    }
+    let bytes = crate::structures::account::thread_bytes() - before;
+    let each = bytes as f64 / MEMBERS as f64;
+    // Nothing is counted where the tests run without the counting allocator.
+    assert!(each <= 80.0, "{each:.1} bytes each");
+}

@@ -1,0 +1,804 @@
+//! A counted B+tree: each inner node knows how many items lie below each child, so a rank costs one
+//! descent, and so does the item at a rank.
+//!
+//! ```text
+//! leaf   len | 31 items                                                512 bytes for items of 16
+//! inner  len | 27 least items | 27 counts | 27 children                768 bytes
+//! ```
+//!
+//! A full node splits in the middle, but at the right edge of the tree, where it keeps nine tenths, so
+//! that ascending insertions leave full nodes behind. A node below a quarter becomes one with its
+//! neighbour, or takes half of what that has. There are no links between leaves: a walk descends anew
+//! for each leaf, which costs less than keeping links would.
+//!
+//! Invariants: all leaves are equally deep; no node but the root is empty; an inner root has two
+//! children or more; `heads` are the least items below the children and `counts` how many lie there, of
+//! which there are less than 2^32; what lies in a node beyond its length means nothing.
+
+use std::array;
+use std::cmp::Ordering;
+
+use super::{Direction, Item, Ordered};
+
+const LEAF_ITEMS: usize = 31;
+const INNER_CHILDREN: usize = 27;
+
+/// See the head of this file.
+pub struct Tree<T> {
+    root: Root<T>,
+    len: usize,
+}
+
+enum Root<T> {
+    Empty,
+    Leaf(Box<Leaf<T>>),
+    Inner(Box<Inner<T>>),
+}
+
+struct Leaf<T> {
+    len: u32,
+    items: [T; LEAF_ITEMS],
+}
+
+/// An inner node: over leaves, or over inner nodes.
+enum Inner<T> {
+    Low(Fork<Leaf<T>, T>),
+    High(Fork<Inner<T>, T>),
+}
+
+struct Fork<C, T> {
+    len: u32,
+    counts: [u32; INNER_CHILDREN],
+    heads: [T; INNER_CHILDREN],
+    children: [Option<Box<C>>; INNER_CHILDREN],
+}
+
+const _: () = assert!(size_of::<Leaf<[u64; 2]>>() <= 512);
+const _: () = assert!(size_of::<Inner<[u64; 2]>>() <= 768);
+
+/// What to take out.
+#[derive(Clone, Copy)]
+enum Wanted<T> {
+    /// This item.
+    Item(T),
+    /// From this rank on, at most so many.
+    Rank { rank: usize, limit: usize },
+}
+
+/// What leaves and inner nodes have in common.
+trait Node<T: Item>: Sized {
+    /// How many items or children fit.
+    const ROOM: usize;
+
+    /// Items or children in use.
+    fn width(&self) -> usize;
+
+    /// The least item.
+    fn head(&self) -> T;
+
+    /// The items below.
+    fn count(&self) -> usize;
+
+    /// Adds an item; a node that was full hands out its right part as a new one.
+    fn insert(&mut self, item: T, is_rightmost: bool) -> Option<Box<Self>>;
+
+    /// Takes items out of one leaf, which may leave the node empty.
+    fn take(&mut self, wanted: Wanted<T>, taken: &mut impl FnMut(&[T]));
+
+    /// Overwrites an item with another that belongs in the same place; says whether it does. Only
+    /// places between two others of one leaf are tried.
+    fn overwrite(&mut self, old: T, new: T) -> bool;
+
+    /// A new node with everything from `at` on.
+    fn split_off(&mut self, at: usize) -> Box<Self>;
+
+    /// Moves the first `count` elements of the right neighbour to the own end.
+    fn pull(&mut self, right: &mut Self, count: usize);
+
+    /// Moves the last `count` elements of the left neighbour to the own front.
+    fn pull_back(&mut self, left: &mut Self, count: usize);
+
+    /// How many items `before` is true for.
+    fn rank_by(&self, before: &impl Fn(&T) -> bool) -> usize;
+
+    /// The leaf around a rank, and where in it the rank is.
+    fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)>;
+
+    /// Checks the node and what is below; returns its depth.
+    fn check(&self, is_root: bool) -> usize;
+
+    /// Where a full node is cut.
+    fn cut(is_rightmost: bool) -> usize {
+        if is_rightmost {
+            Self::ROOM - Self::ROOM / 10
+        } else {
+            Self::ROOM / 2
+        }
+    }
+}
+
+/// Moves the first `count` of `right`'s elements behind the `left_len` of `left`.
+fn shift_left<X>(left: &mut [X], left_len: usize, right: &mut [X], right_len: usize, count: usize) {
+    left[left_len..left_len + count].swap_with_slice(&mut right[..count]);
+    right[..right_len].rotate_left(count);
+}
+
+/// Moves the last `count` of `left`'s elements in front of the `right_len` of `right`.
+fn shift_right<X>(
+    left: &mut [X],
+    left_len: usize,
+    right: &mut [X],
+    right_len: usize,
+    count: usize,
+) {
+    right[..right_len + count].rotate_right(count);
+    right[..count].swap_with_slice(&mut left[left_len - count..left_len]);
+}
+
+impl<T: Item> Leaf<T> {
+    fn new(item: T) -> Self {
+        Self {
+            len: 1,
+            items: [item; LEAF_ITEMS],
+        }
+    }
+
+    fn used(&self) -> &[T] {
+        &self.items[..self.len as usize]
+    }
+
+    fn put(&mut self, at: usize, item: T) {
+        let len = self.len as usize;
+        self.items.copy_within(at..len, at + 1);
+        self.items[at] = item;
+        self.len += 1;
+    }
+
+    fn find(&self, item: &T) -> Result<usize, usize> {
+        let at = self
+            .used()
+            .partition_point(|other| other.order(item) == Ordering::Less);
+        match self.used().get(at) {
+            Some(other) if other.order(item) == Ordering::Equal => Ok(at),
+            _ => Err(at),
+        }
+    }
+}
+
+impl<T: Item> Node<T> for Leaf<T> {
+    const ROOM: usize = LEAF_ITEMS;
+
+    fn width(&self) -> usize {
+        self.len as usize
+    }
+
+    fn head(&self) -> T {
+        self.items[0]
+    }
+
+    fn count(&self) -> usize {
+        self.len as usize
+    }
+
+    fn insert(&mut self, item: T, is_rightmost: bool) -> Option<Box<Self>> {
+        let (Ok(at) | Err(at)) = self.find(&item);
+        if self.width() < Self::ROOM {
+            self.put(at, item);
+            return None;
+        }
+        let cut = Self::cut(is_rightmost && at == Self::ROOM);
+        let mut right = self.split_off(cut);
+        if at <= cut {
+            self.put(at, item);
+        } else {
+            right.put(at - cut, item);
+        }
+        Some(right)
+    }
+
+    fn take(&mut self, wanted: Wanted<T>, taken: &mut impl FnMut(&[T])) {
+        let (from, limit) = match wanted {
+            Wanted::Item(item) => match self.find(&item) {
+                Ok(at) => (at, 1),
+                Err(_) => return,
+            },
+            Wanted::Rank { rank, limit } => (rank, limit),
+        };
+        let len = self.width();
+        let from = from.min(len);
+        let to = from.saturating_add(limit).min(len);
+        taken(&self.items[from..to]);
+        self.items.copy_within(to..len, from);
+        self.len -= (to - from) as u32;
+    }
+
+    fn overwrite(&mut self, old: T, new: T) -> bool {
+        let Ok(at) = self.find(&old) else {
+            return false;
+        };
+        let fits = at > 0
+            && at + 1 < self.width()
+            && self.items[at - 1].order(&new) == Ordering::Less
+            && new.order(&self.items[at + 1]) == Ordering::Less;
+        if fits {
+            self.items[at] = new;
+        }
+        fits
+    }
+
+    fn split_off(&mut self, at: usize) -> Box<Self> {
+        let count = self.width() - at;
+        let mut right = Box::new(Self::new(self.items[at]));
+        right.items[..count].copy_from_slice(&self.items[at..at + count]);
+        right.len = count as u32;
+        self.len = at as u32;
+        right
+    }
+
+    fn pull(&mut self, right: &mut Self, count: usize) {
+        let (len, right_len) = (self.width(), right.width());
+        shift_left(&mut self.items, len, &mut right.items, right_len, count);
+        self.len += count as u32;
+        right.len -= count as u32;
+    }
+
+    fn pull_back(&mut self, left: &mut Self, count: usize) {
+        let (len, left_len) = (self.width(), left.width());
+        shift_right(&mut left.items, left_len, &mut self.items, len, count);
+        self.len += count as u32;
+        left.len -= count as u32;
+    }
+
+    fn rank_by(&self, before: &impl Fn(&T) -> bool) -> usize {
+        self.used().partition_point(before)
+    }
+
+    fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)> {
+        (rank < self.width()).then(|| (self.used(), rank))
+    }
+
+    fn check(&self, _: bool) -> usize {
+        assert!(self.len > 0, "no leaf is empty");
+        for pair in self.used().windows(2) {
+            assert_eq!(pair[0].order(&pair[1]), Ordering::Less, "items ascend");
+        }
+        1
+    }
+}
+
+impl<C: Node<T>, T: Item> Fork<C, T> {
+    fn of_two(left: Box<C>, right: Box<C>) -> Self {
+        let mut fork = Self {
+            len: 0,
+            counts: [0; INNER_CHILDREN],
+            heads: [left.head(); INNER_CHILDREN],
+            children: array::from_fn(|_| None),
+        };
+        fork.put(0, left);
+        fork.put(1, right);
+        fork
+    }
+
+    fn heads(&self) -> &[T] {
+        &self.heads[..self.len as usize]
+    }
+
+    fn child(&self, at: usize) -> &C {
+        self.children[at]
+            .as_deref()
+            .expect("children below the length are there")
+    }
+
+    fn child_mut(&mut self, at: usize) -> &mut C {
+        self.children[at]
+            .as_deref_mut()
+            .expect("children below the length are there")
+    }
+
+    /// The child in whose range an item lies.
+    fn child_of(&self, item: &T) -> usize {
+        self.heads()
+            .partition_point(|head| head.order(item) != Ordering::Greater)
+            .saturating_sub(1)
+    }
+
+    /// The child around a rank, and the rank within it; behind the end, it is behind the last one's end.
+    fn child_at(&self, rank: usize) -> (usize, usize) {
+        let mut left = rank;
+        let last = self.len as usize - 1;
+        for (at, count) in self.counts[..last].iter().enumerate() {
+            let count = *count as usize;
+            if left < count {
+                return (at, left);
+            }
+            left -= count;
+        }
+        (last, left)
+    }
+
+    fn put(&mut self, at: usize, child: Box<C>) {
+        let len = self.len as usize;
+        self.counts.copy_within(at..len, at + 1);
+        self.heads.copy_within(at..len, at + 1);
+        self.children[at..=len].rotate_right(1);
+        self.counts[at] = child.count() as u32;
+        self.heads[at] = child.head();
+        self.children[at] = Some(child);
+        self.len += 1;
+    }
+
+    fn cut_out(&mut self, at: usize) {
+        let len = self.len as usize;
+        self.counts.copy_within(at + 1..len, at);
+        self.heads.copy_within(at + 1..len, at);
+        self.children[at] = None;
+        self.children[at..len].rotate_left(1);
+        self.len -= 1;
+    }
+
+    /// Notes what a child has become.
+    fn note(&mut self, at: usize) {
+        let child = self.child(at);
+        (self.heads[at], self.counts[at]) = (child.head(), child.count() as u32);
+    }
+
+    /// After a removal from a child: drops it if it is empty, and evens it out with a neighbour if it is
+    /// nearly so.
+    fn settle(&mut self, at: usize) {
+        let width = self.child(at).width();
+        if width == 0 {
+            self.cut_out(at);
+            return;
+        }
+        self.note(at);
+        if width * 4 >= C::ROOM || self.len == 1 {
+            return;
+        }
+        let left_at = at.saturating_sub(1);
+        let right_at = left_at + 1;
+        let [Some(left), Some(right)] = &mut self.children[left_at..=right_at] else {
+            return;
+        };
+        let (left_width, right_width) = (left.width(), right.width());
+        let both = left_width + right_width;
+        if both <= C::ROOM {
+            left.pull(right, right_width);
+            self.cut_out(right_at);
+            self.note(left_at);
+            return;
+        }
+        if left_width < right_width {
+            left.pull(right, right_width - both / 2);
+        } else {
+            right.pull_back(left, left_width - both / 2);
+        }
+        self.note(left_at);
+        self.note(right_at);
+    }
+}
+
+impl<C: Node<T>, T: Item> Node<T> for Fork<C, T> {
+    const ROOM: usize = INNER_CHILDREN;
+
+    fn width(&self) -> usize {
+        self.len as usize
+    }
+
+    fn head(&self) -> T {
+        self.heads[0]
+    }
+
+    fn count(&self) -> usize {
+        let used = &self.counts[..self.len as usize];
+        used.iter().map(|count| *count as usize).sum()
+    }
+
+    fn insert(&mut self, item: T, is_rightmost: bool) -> Option<Box<Self>> {
+        let at = self.child_of(&item);
+        let is_rightmost = is_rightmost && at + 1 == self.width();
+        let Some(child) = self.child_mut(at).insert(item, is_rightmost) else {
+            self.counts[at] += 1;
+            if item.order(&self.heads[at]) == Ordering::Less {
+                self.heads[at] = item;
+            }
+            return None;
+        };
+        self.note(at);
+        let at = at + 1;
+        if self.width() < Self::ROOM {
+            self.put(at, child);
+            return None;
+        }
+        let cut = Self::cut(is_rightmost);
+        let mut right = self.split_off(cut);
+        if at <= cut {
+            self.put(at, child);
+        } else {
+            right.put(at - cut, child);
+        }
+        Some(right)
+    }
+
+    fn take(&mut self, wanted: Wanted<T>, taken: &mut impl FnMut(&[T])) {
+        let (at, wanted) = match wanted {
+            Wanted::Item(item) => (self.child_of(&item), wanted),
+            Wanted::Rank { rank, limit } => {
+                let (at, rank) = self.child_at(rank);
+                (at, Wanted::Rank { rank, limit })
+            }
+        };
+        self.child_mut(at).take(wanted, taken);
+        self.settle(at);
+    }
+
+    fn overwrite(&mut self, old: T, new: T) -> bool {
+        let at = self.child_of(&old);
+        self.child_mut(at).overwrite(old, new)
+    }
+
+    fn split_off(&mut self, at: usize) -> Box<Self> {
+        let count = self.width() - at;
+        let mut right = Box::new(Self {
+            len: 0,
+            counts: [0; INNER_CHILDREN],
+            heads: [self.heads[at]; INNER_CHILDREN],
+            children: array::from_fn(|_| None),
+        });
+        right.pull_back(self, count);
+        right
+    }
+
+    fn pull(&mut self, right: &mut Self, count: usize) {
+        let (len, right_len) = (self.width(), right.width());
+        shift_left(&mut self.counts, len, &mut right.counts, right_len, count);
+        shift_left(&mut self.heads, len, &mut right.heads, right_len, count);
+        shift_left(
+            &mut self.children,
+            len,
+            &mut right.children,
+            right_len,
+            count,
+        );
+        self.len += count as u32;
+        right.len -= count as u32;
+    }
+
+    fn pull_back(&mut self, left: &mut Self, count: usize) {
+        let (len, left_len) = (self.width(), left.width());
+        shift_right(&mut left.counts, left_len, &mut self.counts, len, count);
+        shift_right(&mut left.heads, left_len, &mut self.heads, len, count);
+        shift_right(&mut left.children, left_len, &mut self.children, len, count);
+        self.len += count as u32;
+        left.len -= count as u32;
+    }
+
+    fn rank_by(&self, before: &impl Fn(&T) -> bool) -> usize {
+        let behind = self.heads().partition_point(before);
+        let Some(at) = behind.checked_sub(1) else {
+            return 0;
+        };
+        let skipped: usize = self.counts[..at].iter().map(|count| *count as usize).sum();
+        skipped + self.child(at).rank_by(before)
+    }
+
+    fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)> {
+        let (at, rank) = self.child_at(rank);
+        self.child(at).leaf_at(rank)
+    }
+
+    fn check(&self, is_root: bool) -> usize {
+        assert!(self.len > u32::from(is_root), "a root has two children");
+        let mut depth = None;
+        for at in 0..self.width() {
+            let child = self.child(at);
+            assert!(child.width() <= C::ROOM);
+            assert_eq!(child.count(), self.counts[at] as usize);
+            assert_eq!(child.head().order(&self.heads[at]), Ordering::Equal);
+            let below = child.check(false);
+            assert_eq!(
+                *depth.get_or_insert(below),
+                below,
+                "leaves are equally deep"
+            );
+        }
+        assert!(self.children[self.width()..].iter().all(Option::is_none));
+        depth.unwrap_or(0) + 1
+    }
+}
+
+/// The same call on whichever kind of inner node it is.
+macro_rules! either {
+    ($node:expr, $fork:ident => $call:expr) => {
+        match $node {
+            Inner::Low($fork) => $call,
+            Inner::High($fork) => $call,
+        }
+    };
+}
+
+impl<T: Item> Inner<T> {
+    /// The only child, if there is but one.
+    fn only_child(&mut self) -> Option<Root<T>> {
+        match self {
+            Self::Low(fork) if fork.len == 1 => fork.children[0].take().map(Root::Leaf),
+            Self::High(fork) if fork.len == 1 => fork.children[0].take().map(Root::Inner),
+            _ => None,
+        }
+    }
+}
+
+impl<T: Item> Node<T> for Inner<T> {
+    const ROOM: usize = INNER_CHILDREN;
+
+    fn width(&self) -> usize {
+        either!(self, fork => fork.width())
+    }
+
+    fn head(&self) -> T {
+        either!(self, fork => fork.head())
+    }
+
+    fn count(&self) -> usize {
+        either!(self, fork => fork.count())
+    }
+
+    fn insert(&mut self, item: T, is_rightmost: bool) -> Option<Box<Self>> {
+        match self {
+            Self::Low(fork) => {
+                let right = fork.insert(item, is_rightmost)?;
+                Some(Box::new(Self::Low(*right)))
+            }
+            Self::High(fork) => {
+                let right = fork.insert(item, is_rightmost)?;
+                Some(Box::new(Self::High(*right)))
+            }
+        }
+    }
+
+    fn take(&mut self, wanted: Wanted<T>, taken: &mut impl FnMut(&[T])) {
+        either!(self, fork => fork.take(wanted, taken));
+    }
+
+    fn overwrite(&mut self, old: T, new: T) -> bool {
+        either!(self, fork => fork.overwrite(old, new))
+    }
+
+    fn split_off(&mut self, at: usize) -> Box<Self> {
+        match self {
+            Self::Low(fork) => Box::new(Self::Low(*fork.split_off(at))),
+            Self::High(fork) => Box::new(Self::High(*fork.split_off(at))),
+        }
+    }
+
+    fn pull(&mut self, right: &mut Self, count: usize) {
+        match (self, right) {
+            (Self::Low(left), Self::Low(right)) => left.pull(right, count),
+            (Self::High(left), Self::High(right)) => left.pull(right, count),
+            _ => unreachable!("neighbours are equally deep"),
+        }
+    }
+
+    fn pull_back(&mut self, left: &mut Self, count: usize) {
+        match (self, left) {
+            (Self::Low(right), Self::Low(left)) => right.pull_back(left, count),
+            (Self::High(right), Self::High(left)) => right.pull_back(left, count),
+            _ => unreachable!("neighbours are equally deep"),
+        }
+    }
+
+    fn rank_by(&self, before: &impl Fn(&T) -> bool) -> usize {
+        either!(self, fork => fork.rank_by(before))
+    }
+
+    fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)> {
+        either!(self, fork => fork.leaf_at(rank))
+    }
+
+    fn check(&self, is_root: bool) -> usize {
+        either!(self, fork => fork.check(is_root))
+    }
+}
+
+impl<T: Item> Tree<T> {
+    /// An empty tree, which takes no memory.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            root: Root::Empty,
+            len: 0,
+        }
+    }
+
+    fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)> {
+        match &self.root {
+            Root::Empty => None,
+            Root::Leaf(leaf) => leaf.leaf_at(rank),
+            Root::Inner(inner) => inner.leaf_at(rank),
+        }
+    }
+
+    fn take(&mut self, wanted: Wanted<T>, taken: &mut impl FnMut(&[T])) {
+        let mut count = 0;
+        let mut count_taken = |items: &[T]| {
+            count += items.len();
+            taken(items);
+        };
+        match &mut self.root {
+            Root::Empty => {}
+            Root::Leaf(leaf) => leaf.take(wanted, &mut count_taken),
+            Root::Inner(inner) => inner.take(wanted, &mut count_taken),
+        }
+        self.len -= count;
+        if self.len == 0 {
+            self.root = Root::Empty;
+        }
+        while let Root::Inner(inner) = &mut self.root
+            && let Some(child) = inner.only_child()
+        {
+            self.root = child;
+        }
+    }
+}
+
+impl<T: Item> Default for Tree<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Item> Ordered<T> for Tree<T> {
+    type Items<'a>
+        = TreeItems<'a, T>
+    where
+        T: 'a;
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn insert(&mut self, item: T) {
+        self.len += 1;
+        match &mut self.root {
+            Root::Empty => self.root = Root::Leaf(Box::new(Leaf::new(item))),
+            Root::Leaf(leaf) => {
+                if let Some(right) = leaf.insert(item, true)
+                    && let Root::Leaf(left) = std::mem::replace(&mut self.root, Root::Empty)
+                {
+                    let fork = Fork::of_two(left, right);
+                    self.root = Root::Inner(Box::new(Inner::Low(fork)));
+                }
+            }
+            Root::Inner(inner) => {
+                if let Some(right) = inner.insert(item, true)
+                    && let Root::Inner(left) = std::mem::replace(&mut self.root, Root::Empty)
+                {
+                    let fork = Fork::of_two(left, right);
+                    self.root = Root::Inner(Box::new(Inner::High(fork)));
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, item: T) -> bool {
+        let before = self.len;
+        self.take(Wanted::Item(item), &mut |_| {});
+        self.len < before
+    }
+
+    fn replace(&mut self, old: T, new: T) {
+        let is_done = match &mut self.root {
+            Root::Empty => false,
+            Root::Leaf(leaf) => leaf.overwrite(old, new),
+            Root::Inner(inner) => inner.overwrite(old, new),
+        };
+        if !is_done {
+            self.remove(old);
+            self.insert(new);
+        }
+    }
+
+    fn rank_by(&self, before: impl Fn(&T) -> bool) -> usize {
+        match &self.root {
+            Root::Empty => 0,
+            Root::Leaf(leaf) => leaf.rank_by(&before),
+            Root::Inner(inner) => inner.rank_by(&before),
+        }
+    }
+
+    fn get(&self, rank: usize) -> Option<T> {
+        let (leaf, at) = self.leaf_at(rank)?;
+        leaf.get(at).copied()
+    }
+
+    fn items(&self, from: usize, to: usize, direction: Direction) -> TreeItems<'_, T> {
+        let to = to.min(self.len);
+        TreeItems {
+            tree: self,
+            from: from.min(to),
+            to,
+            leaf: &[],
+            direction,
+        }
+    }
+
+    fn take_some(&mut self, rank: usize, limit: usize, taken: &mut Vec<T>) {
+        if rank < self.len && limit > 0 {
+            self.take(Wanted::Rank { rank, limit }, &mut |items| {
+                taken.extend_from_slice(items);
+            });
+        }
+    }
+
+    fn check_invariants(&self) {
+        match &self.root {
+            Root::Empty => assert_eq!(self.len, 0),
+            Root::Leaf(leaf) => {
+                leaf.check(true);
+                assert_eq!(self.len, leaf.count());
+            }
+            Root::Inner(inner) => {
+                inner.check(true);
+                assert_eq!(self.len, inner.count());
+            }
+        }
+        let mut last: Option<T> = None;
+        for item in self.items(0, self.len, Direction::Ascending) {
+            assert!(last.is_none_or(|last| last.order(&item) == Ordering::Less));
+            last = Some(item);
+        }
+    }
+}
+
+/// A walk over some ranks of a tree.
+pub struct TreeItems<'a, T: Item> {
+    tree: &'a Tree<T>,
+    /// Ranks not yet seen, some of which `leaf` holds at its front, or its end.
+    from: usize,
+    to: usize,
+    leaf: &'a [T],
+    direction: Direction,
+}
+
+impl<T: Item> Iterator for TreeItems<'_, T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        if self.from >= self.to {
+            return None;
+        }
+        if self.leaf.is_empty() {
+            self.leaf = match self.direction {
+                Direction::Ascending => {
+                    let (leaf, at) = self.tree.leaf_at(self.from)?;
+                    leaf.get(at..)?
+                }
+                Direction::Descending => {
+                    let (leaf, at) = self.tree.leaf_at(self.to - 1)?;
+                    leaf.get(..=at)?
+                }
+            };
+        }
+        match self.direction {
+            Direction::Ascending => {
+                let (first, rest) = self.leaf.split_first()?;
+                self.leaf = rest;
+                self.from += 1;
+                Some(*first)
+            }
+            Direction::Descending => {
+                let (last, rest) = self.leaf.split_last()?;
+                self.leaf = rest;
+                self.to -= 1;
+                Some(*last)
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.to.saturating_sub(self.from);
+        (left, Some(left))
+    }
+}
+
+impl<T: Item> ExactSizeIterator for TreeItems<'_, T> {}

@@ -1,0 +1,388 @@
+//! What changes a quicklist: its ends, its middle, and what keeps its nodes full and compressed.
+//!
+//! A change in the middle takes one node to work on. An element that does not fit goes to the near end of a neighbour,
+//! or the node is cut in two there; afterwards small neighbours become one node again.
+
+use std::ops::Range;
+
+use super::node::Node;
+use super::{ELEMENT_BYTES_MORE, End, Quicklist, Wanted};
+use crate::structures::pack::{Element, Pack, encoded_len};
+
+/// Room of a new node at an end, as a share of the one before it: half of that again at each step would be slow, all
+/// of it at once would be much for short lists.
+const FIRST_ROOM_SHARE: usize = 8;
+
+/// Nodes below which their row is not made smaller.
+const NODES_KEPT: usize = 32;
+
+impl Quicklist {
+    /// Adds an element at an end.
+    #[inline]
+    pub fn push(&mut self, end: End, element: &[u8]) {
+        let limits = self.limits;
+        if let Some(node) = self.end_mut(end)
+            && limits.take(node, element.len())
+            && element.len() < limits.plain_bytes_min as usize
+        {
+            node.push(end, element);
+        } else {
+            self.push_node(end, element);
+        }
+        self.count += 1;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_node(&mut self, end: End, element: &[u8]) {
+        let before = self.end_mut(end).map_or(0, |node| {
+            node.seal();
+            node.len_bytes()
+        });
+        let node = if self.limits.is_plain(element.len()) {
+            Node::plain(element)
+        } else {
+            let mut node = Node::empty(
+                end,
+                (before / FIRST_ROOM_SHARE).max(element.len() + ELEMENT_BYTES_MORE),
+            );
+            node.push(end, element);
+            node
+        };
+        match end {
+            End::Front => self.nodes.push_front(node),
+            End::Back => self.nodes.push_back(node),
+        }
+        self.compress_borders();
+    }
+
+    /// Adds a copy of a pack behind the last element, as a node of its own.
+    pub fn append_pack(&mut self, pack: Pack<'_>) {
+        if pack.is_empty() {
+            return;
+        }
+        self.append(Node::packed(pack));
+    }
+
+    /// Adds an element behind the last one, as a node of its own.
+    pub fn append_plain(&mut self, element: &[u8]) {
+        self.append(Node::plain(element));
+    }
+
+    fn append(&mut self, node: Node) {
+        if let Some(last) = self.nodes.back_mut() {
+            last.seal();
+        }
+        self.count += node.count();
+        self.nodes.push_back(node);
+        self.compress_borders();
+    }
+
+    /// Takes the element at an end out.
+    #[inline]
+    pub fn pop<R>(&mut self, end: End, take: impl FnOnce(Element<'_>) -> R) -> Option<R> {
+        let node = self.end_mut(end)?;
+        let result = node.pop(end, take);
+        let is_empty = node.count() == 0;
+        self.count -= 1;
+        if is_empty {
+            self.drop_nodes(match end {
+                End::Front => 0..1,
+                End::Back => self.nodes.len() - 1..self.nodes.len(),
+            });
+        }
+        Some(result)
+    }
+
+    /// Puts an element in front of the one with this number, or behind all if it is their count.
+    pub fn insert(&mut self, index: usize, element: &[u8]) {
+        if index == 0 {
+            return self.push(End::Front, element);
+        }
+        let Some((at, offset)) = self.locate(index) else {
+            return self.push(End::Back, element);
+        };
+        let limits = self.limits;
+        let alone = limits.is_plain(element.len());
+        self.count += 1;
+        if !alone && limits.take(&self.nodes[at], element.len()) {
+            self.change(at, |node| node.insert(offset, element));
+        } else if !alone && offset == 0 && limits.take(&self.nodes[at - 1], element.len()) {
+            self.change(at - 1, |node| node.push(End::Back, element));
+        } else {
+            self.insert_node(at, offset, element);
+        }
+    }
+
+    /// Puts an element into a node of its own, between two nodes or the halves of one.
+    fn insert_node(&mut self, mut at: usize, offset: usize, element: &[u8]) {
+        if offset > 0 {
+            let second = self.change(at, |node| node.split(offset));
+            at += 1;
+            self.nodes.insert(at, second);
+        }
+        let node = if self.limits.is_plain(element.len()) {
+            Node::plain(element)
+        } else {
+            let mut node = Node::empty(End::Back, element.len() + ELEMENT_BYTES_MORE);
+            node.push(End::Back, element);
+            node.seal();
+            node
+        };
+        self.nodes.insert(at, node);
+        self.merge_around(at);
+    }
+
+    /// Makes the element with this number another one; false if there is none.
+    pub fn set(&mut self, index: usize, element: &[u8]) -> bool {
+        let Some((at, offset)) = self.locate(index) else {
+            return false;
+        };
+        let alone = self.limits.is_plain(element.len());
+        if self.nodes[at].count() == 1 {
+            self.nodes.remove(at);
+            self.insert_node(at, 0, element);
+        } else if !alone && self.may_replace(at, offset, element) {
+            self.change(at, |node| node.replace(offset, element));
+        } else {
+            self.change(at, |node| node.remove_range(offset, 1));
+            self.count -= 1;
+            self.insert(index, element);
+        }
+        true
+    }
+
+    /// Whether a node stays within the limits with another element in the place of one of its elements.
+    fn may_replace(&self, at: usize, offset: usize, element: &[u8]) -> bool {
+        let node = &self.nodes[at];
+        let replaced = node.with_pack(|pack| {
+            pack.nth(offset as isize)
+                .map_or(0, |at| pack.get(at).encoded_len())
+        });
+        let len = encoded_len(element);
+        // What needs no more room may stay even in a node that is too full.
+        len <= replaced
+            || self
+                .limits
+                .allow(node.len_bytes() - replaced + len, node.count())
+    }
+
+    /// Takes elements out, from one number on.
+    pub fn remove_range(&mut self, first: usize, count: usize) {
+        let count = count.min(self.count.saturating_sub(first));
+        if count == 0 {
+            return;
+        }
+        let (first_node, first_offset) = self.locate(first).expect("within the list");
+        let (last_node, last_offset) = self.locate(first + count - 1).expect("within the list");
+        self.count -= count;
+        let is_whole = |node: &Node, offsets: Range<usize>| offsets.len() == node.count();
+        let mut whole = first_node..last_node + 1;
+        for at in [last_node, first_node] {
+            let node = &self.nodes[at];
+            let from = if at == first_node { first_offset } else { 0 };
+            let to = if at == last_node {
+                last_offset + 1
+            } else {
+                node.count()
+            };
+            if !is_whole(node, from..to) {
+                self.change(at, |node| node.remove_range(from, to - from));
+                if at == last_node {
+                    whole.end = last_node;
+                }
+                if at == first_node {
+                    whole.start = first_node + 1;
+                }
+            }
+            if first_node == last_node {
+                break;
+            }
+        }
+        if whole.start < whole.end {
+            self.drop_nodes(whole);
+        }
+        // What was taken out of the middle may have left two small nodes side by side.
+        if first_node > 0 || first_offset > 0 {
+            self.merge_around(first_node.min(self.nodes.len().saturating_sub(1)));
+        }
+    }
+
+    /// Takes out elements that equal this, at most so many, the first ones from an end; says how many.
+    pub fn remove_equal(&mut self, element: &[u8], from: End, count_max: usize) -> usize {
+        let wanted = Wanted::new(element);
+        let mut removed = 0;
+        let mut found = Vec::new();
+        let mut emptied = false;
+        for step in 0..self.nodes.len() {
+            if removed == count_max {
+                break;
+            }
+            let at = match from {
+                End::Front => step,
+                End::Back => self.nodes.len() - 1 - step,
+            };
+            found.clear();
+            find_in(&self.nodes[at], &wanted, &mut found);
+            let excess = found.len().saturating_sub(count_max - removed);
+            match from {
+                End::Front => found.truncate(found.len() - excess),
+                End::Back => drop(found.drain(..excess)),
+            }
+            if found.is_empty() {
+                continue;
+            }
+            removed += found.len();
+            if found.len() == self.nodes[at].count() {
+                self.nodes[at] = Node::empty(End::Back, 0);
+                emptied = true;
+            } else {
+                self.change(at, |node| node.remove_each(&found));
+            }
+        }
+        self.count -= removed;
+        if emptied {
+            self.nodes.retain(|node| node.count() > 0);
+        }
+        if removed > 0 {
+            self.merge_all();
+        }
+        removed
+    }
+
+    #[inline]
+    fn end_mut(&mut self, end: End) -> Option<&mut Node> {
+        match end {
+            End::Front => self.nodes.front_mut(),
+            End::Back => self.nodes.back_mut(),
+        }
+    }
+
+    /// Changes a node, whether it is compressed or not.
+    fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut Node) -> R) -> R {
+        let node = &mut self.nodes[at];
+        node.decompress();
+        let result = change(node);
+        node.seal_if_loose();
+        self.compress_if_inner(at);
+        result
+    }
+
+    fn drop_nodes(&mut self, nodes: Range<usize>) {
+        self.nodes.drain(nodes);
+        if self.nodes.len() < self.nodes.capacity() / 4 && self.nodes.capacity() > NODES_KEPT {
+            self.nodes.shrink_to(self.nodes.len() * 2);
+        }
+        self.decompress_ends();
+    }
+
+    /// Makes small nodes side by side one, at and near a node.
+    fn merge_around(&mut self, at: usize) {
+        let mut at = at;
+        for _ in 0..2 {
+            if self.try_merge(at + 1) {
+                continue;
+            }
+            break;
+        }
+        for _ in 0..2 {
+            if at == 0 || !self.try_merge(at) {
+                break;
+            }
+            at -= 1;
+        }
+        self.settle(at);
+    }
+
+    /// Makes a node and the one before it one, if that is within the limits.
+    fn try_merge(&mut self, at: usize) -> bool {
+        if at == 0 || at >= self.nodes.len() || !self.may_merge(at) {
+            return false;
+        }
+        let mut second = self.nodes.remove(at).expect("within the row");
+        second.decompress();
+        let first = &mut self.nodes[at - 1];
+        first.decompress();
+        first.absorb(&second);
+        true
+    }
+
+    fn may_merge(&self, at: usize) -> bool {
+        let (first, second) = (&self.nodes[at - 1], &self.nodes[at]);
+        !first.is_plain()
+            && !second.is_plain()
+            && self.limits.allow(
+                first.len_bytes() + second.len_bytes() - super::PACK_BYTES_MIN,
+                first.count() + second.count(),
+            )
+    }
+
+    /// Makes small nodes side by side one, everywhere.
+    fn merge_all(&mut self) {
+        if (1..self.nodes.len()).any(|at| self.may_merge(at)) {
+            let mut rest = std::mem::take(&mut self.nodes);
+            while let Some(node) = rest.pop_front() {
+                self.nodes.push_back(node);
+                self.try_merge(self.nodes.len() - 1);
+            }
+        }
+        for at in 0..self.nodes.len() {
+            self.compress_if_inner(at);
+        }
+        self.decompress_ends();
+    }
+
+    /// After nodes came or went at and beside this one.
+    fn settle(&mut self, at: usize) {
+        if self.limits.compress_depth == 0 {
+            return;
+        }
+        for at in at.saturating_sub(1)..(at + 3).min(self.nodes.len()) {
+            self.compress_if_inner(at);
+        }
+        self.compress_borders();
+        self.decompress_ends();
+    }
+
+    /// The nodes that a new one may have pushed from the ends into the middle.
+    fn compress_borders(&mut self) {
+        let depth = self.limits.compress_depth as usize;
+        if depth == 0 || self.nodes.len() <= depth {
+            return;
+        }
+        self.compress_if_inner(depth);
+        self.compress_if_inner(self.nodes.len() - 1 - depth);
+    }
+
+    fn compress_if_inner(&mut self, at: usize) {
+        let depth = self.limits.compress_depth as usize;
+        if depth > 0 && at >= depth && at + depth < self.nodes.len() {
+            self.nodes[at].compress();
+        }
+    }
+
+    fn decompress_ends(&mut self) {
+        let count = self.nodes.len();
+        let depth = (self.limits.compress_depth as usize).min(count);
+        for at in 0..depth {
+            self.nodes[at].decompress();
+            self.nodes[count - 1 - at].decompress();
+        }
+    }
+}
+
+fn find_in(node: &Node, wanted: &Wanted<'_>, found: &mut Vec<usize>) {
+    if let Some(element) = node.as_plain() {
+        if wanted.is(Element::Bytes(element)) {
+            found.push(0);
+        }
+        return;
+    }
+    node.with_pack(|pack| {
+        let matching = pack
+            .iter()
+            .enumerate()
+            .filter(|(_, element)| wanted.is(*element));
+        found.extend(matching.map(|(index, _)| index));
+    });
+}

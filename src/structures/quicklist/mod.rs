@@ -1,0 +1,322 @@
+//! A list of byte strings, long or short: a row of nodes, each of which packs many elements into a few KiB.
+//!
+//! ```text
+//!          front                                                   back
+//! nodes    [a b c …]   [lzf of d e f …]   [one large element]   [… y z]
+//! ```
+//!
+//! Adding and taking at either end costs the same wherever the list is long; the middle is reached from the nearer end
+//! by the counts of the nodes, which lie side by side. How much a node may hold and how many nodes at either end stay
+//! uncompressed is fixed when the list is made. An element too large to be packed with others has a node for itself.
+//!
+//! Invariants: no node is empty; a node is within the limits unless it holds one element only or came from elsewhere;
+//! nodes near the ends, as many as `compress_depth` says, are not compressed, and the others are as far as it is worth
+//! it; only the nodes at the ends have more memory than their size class asks for. It knows nothing of what elements
+//! mean.
+
+mod edit;
+mod node;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use crate::base::number::parse_i64;
+use crate::structures::pack::{Element, Pack};
+
+use node::Node;
+
+/// An end of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Where the first element is.
+    Front,
+    /// Where the last element is.
+    Back,
+}
+
+/// How large nodes may become and which are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Elements in a node if positive; -1 to -5 for nodes of 4, 8, 16, 32 and 64 KiB.
+    pub fill: i32,
+    /// Nodes at either end that are not compressed; none is if this is 0.
+    pub compress_depth: u32,
+    /// Elements from this length on have a node for themselves even if they would fit.
+    pub plain_bytes_min: u32,
+}
+
+/// The most bytes in a node that is limited by its elements.
+const COUNTED_BYTES_MAX: usize = 8192;
+
+/// The most that an element takes beyond its bytes, but for very long ones.
+const ELEMENT_BYTES_MORE: usize = 8;
+
+/// Header and end of a pack.
+const PACK_BYTES_MIN: usize = 7;
+
+impl Limits {
+    /// The most bytes and the most elements of a node, half of either or the whole.
+    fn most(&self, share: usize) -> (usize, usize) {
+        match self.fill {
+            0.. => (usize::MAX, self.fill.max(1) as usize / share),
+            _ => {
+                let level = self.fill.unsigned_abs().min(5) - 1;
+                ((4096 << level) / share, usize::MAX)
+            }
+        }
+    }
+
+    /// Whether a pack of so many bytes and elements may be a node, or a list of its own.
+    #[inline]
+    pub fn allow(&self, bytes: usize, count: usize) -> bool {
+        let (bytes_max, count_max) = self.most(1);
+        bytes
+            <= bytes_max.min(if self.fill < 0 {
+                usize::MAX
+            } else {
+                COUNTED_BYTES_MAX
+            })
+            && count <= count_max
+    }
+
+    /// Whether it is so small that a list had better be a single pack again: half of what [`Limits::allow`] allows,
+    /// lest a list that stays near the limit is made anew over and over.
+    pub fn are_far(&self, bytes: usize, count: usize) -> bool {
+        let (bytes_max, count_max) = self.most(2);
+        bytes <= bytes_max && count <= count_max
+    }
+
+    /// Whether an element must have a node for itself.
+    #[inline]
+    fn is_plain(&self, len: usize) -> bool {
+        len >= self.plain_bytes_min as usize
+            || !self.allow(PACK_BYTES_MIN + len + ELEMENT_BYTES_MORE, 1)
+    }
+
+    /// Whether a node can take one more element.
+    #[inline]
+    fn take(&self, node: &Node, len: usize) -> bool {
+        !node.is_plain()
+            && self.allow(
+                node.len_bytes() + len + ELEMENT_BYTES_MORE,
+                node.count() + 1,
+            )
+    }
+}
+
+/// What is looked for; an element may hold it as a number.
+struct Wanted<'a> {
+    bytes: &'a [u8],
+    integer: Option<i64>,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(bytes: &'a [u8]) -> Wanted<'a> {
+        Wanted {
+            bytes,
+            integer: parse_i64(bytes),
+        }
+    }
+
+    #[inline]
+    fn is(&self, element: Element<'_>) -> bool {
+        match element {
+            Element::Integer(number) => self.integer == Some(number),
+            Element::Bytes(bytes) => bytes == self.bytes,
+        }
+    }
+}
+
+/// A node as others may see it.
+pub enum NodeView<'a> {
+    /// A pack.
+    Packed(Cow<'a, [u8]>),
+    /// One element.
+    Plain(&'a [u8]),
+}
+
+/// See the module.
+pub struct Quicklist {
+    nodes: VecDeque<Node>,
+    count: usize,
+    limits: Limits,
+}
+
+impl Quicklist {
+    /// An empty list.
+    #[must_use]
+    pub fn new(limits: Limits) -> Quicklist {
+        Quicklist {
+            nodes: VecDeque::new(),
+            count: 0,
+            limits,
+        }
+    }
+
+    /// Elements.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is no element.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// What it was made with.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The pack of a list that is a single one.
+    #[must_use]
+    pub fn single_pack(&self) -> Option<Pack<'_>> {
+        match self.nodes.len() {
+            1 => self.nodes[0].as_pack(),
+            _ => None,
+        }
+    }
+
+    /// The nodes from front to back.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeView<'_>> {
+        self.nodes.iter().map(|node| {
+            if let Some(element) = node.as_plain() {
+                NodeView::Plain(element)
+            } else if let Some(pack) = node.as_pack() {
+                NodeView::Packed(Cow::Borrowed(pack.bytes()))
+            } else {
+                NodeView::Packed(Cow::Owned(node.unpacked()))
+            }
+        })
+    }
+
+    /// Bytes of all packs and large elements, as if nothing were compressed.
+    #[must_use]
+    pub fn uncompressed_bytes(&self) -> usize {
+        self.nodes.iter().map(Node::len_bytes).sum()
+    }
+
+    /// The element with a number.
+    pub fn get<R>(&self, index: usize, read: impl FnOnce(Element<'_>) -> R) -> Option<R> {
+        let (at, offset) = self.locate(index)?;
+        let node = &self.nodes[at];
+        if let Some(element) = node.as_plain() {
+            return Some(read(Element::Bytes(element)));
+        }
+        node.with_pack(|pack| pack.nth(offset as isize).map(|at| read(pack.get(at))))
+    }
+
+    /// Visits elements from an end towards the other, without the first `skipped`, until told to stop.
+    pub fn walk<B>(
+        &self,
+        from: End,
+        skipped: usize,
+        mut visit: impl FnMut(Element<'_>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        if skipped >= self.count {
+            return ControlFlow::Continue(());
+        }
+        let first = match from {
+            End::Front => skipped,
+            End::Back => self.count - 1 - skipped,
+        };
+        let (mut at, offset) = self.locate(first).expect("within the list");
+        let mut offset = match from {
+            End::Front => offset,
+            End::Back => self.nodes[at].count() - 1 - offset,
+        };
+        loop {
+            visit_node(&self.nodes[at], from, offset, &mut visit)?;
+            offset = 0;
+            at = match from {
+                End::Front if at + 1 < self.nodes.len() => at + 1,
+                End::Back if at > 0 => at - 1,
+                _ => return ControlFlow::Continue(()),
+            };
+        }
+    }
+
+    /// The number of the first element, from the front, that equals this.
+    #[must_use]
+    pub fn position(&self, element: &[u8]) -> Option<usize> {
+        let wanted = Wanted::new(element);
+        let mut index = 0;
+        let found = self.walk(End::Front, 0, |element| {
+            if wanted.is(element) {
+                return ControlFlow::Break(());
+            }
+            index += 1;
+            ControlFlow::Continue(())
+        });
+        found.is_break().then_some(index)
+    }
+
+    /// A copy that shares nothing with it.
+    #[must_use]
+    pub fn duplicate(&self) -> Quicklist {
+        Quicklist {
+            nodes: self.nodes.iter().map(Node::duplicate).collect(),
+            ..*self
+        }
+    }
+
+    /// Frees some nodes, of `budget` elements or a little more; true while some are left.
+    pub fn free_some(&mut self, budget: usize) -> bool {
+        let mut freed = 0;
+        while freed < budget {
+            match self.nodes.pop_back() {
+                Some(node) => freed += node.count(),
+                None => return false,
+            }
+        }
+        self.count = self.count.saturating_sub(freed);
+        !self.nodes.is_empty()
+    }
+
+    /// The node of an element and its number there.
+    fn locate(&self, index: usize) -> Option<(usize, usize)> {
+        if index >= self.count {
+            return None;
+        }
+        if index <= self.count / 2 {
+            let mut before = 0;
+            for (at, node) in self.nodes.iter().enumerate() {
+                if index < before + node.count() {
+                    return Some((at, index - before));
+                }
+                before += node.count();
+            }
+        } else {
+            let mut before = self.count;
+            for (at, node) in self.nodes.iter().enumerate().rev() {
+                before -= node.count();
+                if index >= before {
+                    return Some((at, index - before));
+                }
+            }
+        }
+        unreachable!("the nodes hold as many elements as the list")
+    }
+}
+
+fn visit_node<B>(
+    node: &Node,
+    from: End,
+    skipped: usize,
+    visit: &mut impl FnMut(Element<'_>) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    if let Some(element) = node.as_plain() {
+        return visit(Element::Bytes(element));
+    }
+    node.with_pack(|pack| match from {
+        End::Front => pack.iter().skip(skipped).try_for_each(&mut *visit),
+        End::Back => pack.iter().rev().skip(skipped).try_for_each(&mut *visit),
+    })
+}

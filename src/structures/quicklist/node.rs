@@ -1,0 +1,388 @@
+//! One node of a quicklist: packed elements, packed elements compressed, or one large element as it is.
+//!
+//! ```text
+//! packed      [room][pack][room]     start and end say where the pack lies
+//! compressed  [lzf]                  end is the length of the pack when it is not compressed
+//! plain       [element]
+//! ```
+//!
+//! A pack is one contiguous piece with a header in front, so adding at its front would move everything behind it. With
+//! room on both sides only the few bytes of the header move, and either end costs the same. The room is kept where the
+//! last element came in, and [`Node::seal`] gives it back. It knows nothing of its neighbours.
+
+use crate::structures::account::size_class;
+use crate::structures::lzf;
+use crate::structures::pack::{self, Element, Pack, PackMut};
+use crate::structures::splice::Splice;
+
+use super::End;
+
+/// See the module.
+pub(super) struct Node {
+    memory: Box<[u8]>,
+    start: u32,
+    end: u32,
+    count: u32,
+    form: Form,
+}
+
+const _: () = assert!(size_of::<Node>() == 32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Packed,
+    Compressed,
+    Plain,
+}
+
+/// Packs shorter than this are not worth compressing.
+const COMPRESSED_FROM_BYTES: usize = 48;
+/// Nor is it worth it if it saves less than this.
+const COMPRESSION_SAVES_BYTES_MIN: usize = 8;
+
+impl Node {
+    /// No elements yet; the room is where they are expected to come in.
+    pub(super) fn empty(end: End, room_bytes: usize) -> Node {
+        let capacity = size_class(pack::EMPTY.len() + room_bytes);
+        let mut memory = zeros(capacity);
+        let start = match end {
+            End::Front => capacity - pack::EMPTY.len(),
+            End::Back => 0,
+        };
+        memory[start..start + pack::EMPTY.len()].copy_from_slice(&pack::EMPTY);
+        Node {
+            memory,
+            start: start as u32,
+            end: (start + pack::EMPTY.len()) as u32,
+            count: 0,
+            form: Form::Packed,
+        }
+    }
+
+    /// A copy of a pack.
+    pub(super) fn packed(pack: Pack<'_>) -> Node {
+        let bytes = pack.bytes();
+        let mut memory = zeros(size_class(bytes.len()));
+        memory[..bytes.len()].copy_from_slice(bytes);
+        Node {
+            memory,
+            start: 0,
+            end: bytes.len() as u32,
+            count: pack.len() as u32,
+            form: Form::Packed,
+        }
+    }
+
+    /// One large element.
+    pub(super) fn plain(element: &[u8]) -> Node {
+        Node {
+            memory: element.into(),
+            start: 0,
+            end: 0,
+            count: 1,
+            form: Form::Plain,
+        }
+    }
+
+    /// Elements.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Length of the pack, compressed or not, or of the one element.
+    #[inline]
+    pub(super) fn len_bytes(&self) -> usize {
+        match self.form {
+            Form::Packed => (self.end - self.start) as usize,
+            Form::Compressed => self.end as usize,
+            Form::Plain => self.memory.len(),
+        }
+    }
+
+    /// Whether it is one element as it is.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.form == Form::Plain
+    }
+
+    /// Whether it must be decompressed before it can be changed.
+    #[inline]
+    pub(super) fn is_compressed(&self) -> bool {
+        self.form == Form::Compressed
+    }
+
+    /// The one element of a plain node.
+    pub(super) fn as_plain(&self) -> Option<&[u8]> {
+        self.is_plain().then_some(&*self.memory)
+    }
+
+    /// The pack where it lies, if it is neither compressed nor plain.
+    #[inline]
+    pub(super) fn as_pack(&self) -> Option<Pack<'_>> {
+        (self.form == Form::Packed).then(|| Pack::new(self.bytes()))
+    }
+
+    /// The pack of a compressed node.
+    pub(super) fn unpacked(&self) -> Vec<u8> {
+        lzf::decompress(&self.memory, self.end as usize)
+            .expect("compressed here, from that many bytes")
+    }
+
+    /// Hands out the pack; a plain node has none.
+    pub(super) fn with_pack<R>(&self, read: impl FnOnce(Pack<'_>) -> R) -> R {
+        match self.form {
+            Form::Packed => read(Pack::new(self.bytes())),
+            Form::Compressed => read(Pack::new(&self.unpacked())),
+            Form::Plain => unreachable!("asked before: a plain node has no pack"),
+        }
+    }
+
+    /// Adds an element at an end.
+    #[inline]
+    pub(super) fn push(&mut self, end: End, element: &[u8]) {
+        let mut pack = PackMut::new(self);
+        match end {
+            End::Front => pack.push_front(element),
+            End::Back => pack.push_back(element),
+        }
+        self.count += 1;
+    }
+
+    /// Takes the element at an end out. A node that holds one only says so, and is to be dropped.
+    #[inline]
+    pub(super) fn pop<R>(&mut self, end: End, take: impl FnOnce(Element<'_>) -> R) -> R {
+        if self.is_plain() {
+            self.count = 0;
+            return take(Element::Bytes(&self.memory));
+        }
+        let pack = Pack::new(self.bytes());
+        let at = match end {
+            End::Front => pack.first(),
+            End::Back => pack.last(),
+        };
+        let at = at.expect("a node is never empty");
+        let result = take(pack.get(at));
+        if self.count > 1 {
+            PackMut::new(self).remove(at);
+        }
+        self.count -= 1;
+        result
+    }
+
+    /// Puts an element in front of the one with this number.
+    pub(super) fn insert(&mut self, index: usize, element: &[u8]) {
+        let pack = Pack::new(self.bytes());
+        match pack.nth(index as isize) {
+            Some(at) => {
+                PackMut::new(self).insert_before(at, element);
+                self.count += 1;
+            }
+            None => self.push(End::Back, element),
+        }
+    }
+
+    /// Makes the element with this number another one.
+    pub(super) fn replace(&mut self, index: usize, element: &[u8]) {
+        let at = Pack::new(self.bytes()).nth(index as isize);
+        PackMut::new(self).replace(at.expect("the index is within"), element);
+    }
+
+    /// Takes elements out.
+    pub(super) fn remove_range(&mut self, first: usize, count: usize) {
+        let at = Pack::new(self.bytes()).nth(first as isize);
+        PackMut::new(self).remove_range(at.expect("the index is within"), count);
+        self.count -= count as u32;
+    }
+
+    /// Cuts it in two in front of an element; the second part comes back.
+    pub(super) fn split(&mut self, index: usize) -> Node {
+        let mut second = Node::packed(Pack::new(self.bytes()));
+        second.remove_range(0, index);
+        second.seal();
+        self.remove_range(index, self.count() - index);
+        self.seal();
+        second
+    }
+
+    /// Takes the elements of another node in behind its own; neither is plain or compressed.
+    pub(super) fn absorb(&mut self, other: &Node) {
+        PackMut::new(self).push_back_pack(Pack::new(other.bytes()));
+        self.count += other.count;
+        self.seal();
+    }
+
+    /// The same without the elements with these numbers, which ascend.
+    pub(super) fn remove_each(&mut self, indices: &[usize]) {
+        if let [index] = *indices {
+            self.remove_range(index, 1);
+            return;
+        }
+        let mut rest = Node::empty(End::Back, self.len_bytes());
+        let count = indices.len() as u32;
+        let mut indices = indices.iter().copied().peekable();
+        let mut pack = PackMut::new(&mut rest);
+        for (index, element) in Pack::new(self.bytes()).iter().enumerate() {
+            if indices.next_if_eq(&index).is_none() {
+                pack.push_back_element(element);
+            }
+        }
+        rest.count = self.count - count;
+        *self = rest;
+    }
+
+    /// Gives room back that the elements do not need.
+    pub(super) fn seal(&mut self) {
+        if self.form != Form::Packed || size_class(self.bytes().len()) >= self.memory.len() {
+            return;
+        }
+        self.move_to(size_class(self.bytes().len()));
+    }
+
+    /// As [`Node::seal`] if there is much room.
+    pub(super) fn seal_if_loose(&mut self) {
+        let len = self.bytes().len();
+        if size_class(len + len / 4) < self.memory.len() {
+            self.seal();
+        }
+    }
+
+    fn move_to(&mut self, capacity: usize) {
+        let bytes = self.bytes();
+        let mut memory = zeros(capacity);
+        memory[..bytes.len()].copy_from_slice(bytes);
+        (self.start, self.end) = (0, bytes.len() as u32);
+        self.memory = memory;
+    }
+
+    /// Compresses a pack if that is worth it.
+    pub(super) fn compress(&mut self) {
+        let bytes = match self.form {
+            Form::Packed => self.bytes(),
+            _ => return,
+        };
+        if bytes.len() < COMPRESSED_FROM_BYTES {
+            return;
+        }
+        match lzf::compress(bytes) {
+            Some(small) if small.len() + COMPRESSION_SAVES_BYTES_MIN < bytes.len() => {
+                (self.start, self.end) = (0, bytes.len() as u32);
+                self.memory = small.into_boxed_slice();
+                self.form = Form::Compressed;
+            }
+            _ => self.seal(),
+        }
+    }
+
+    /// Makes a compressed pack a usual one.
+    pub(super) fn decompress(&mut self) {
+        if !self.is_compressed() {
+            return;
+        }
+        let bytes = self.unpacked();
+        (self.start, self.end) = (0, bytes.len() as u32);
+        self.memory = bytes.into_boxed_slice();
+        self.form = Form::Packed;
+    }
+
+    /// A copy without room.
+    pub(super) fn duplicate(&self) -> Node {
+        match self.form {
+            Form::Packed => Node::packed(Pack::new(self.bytes())),
+            Form::Compressed | Form::Plain => Node {
+                memory: self.memory.clone(),
+                ..*self
+            },
+        }
+    }
+
+    /// What the allocator gave for its elements.
+    #[cfg(test)]
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_class(self.memory.len())
+    }
+
+    /// Makes room at a side where there is none: by moving to the other side of the memory, or to more memory.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, at: usize, removed: usize, inserted: usize, end: End) {
+        let (start, len) = (self.start as usize, self.bytes().len());
+        let head = start..start + at;
+        let tail = start + at + removed..start + len;
+        let new_len = len - removed + inserted;
+        let place = |capacity: usize| match end {
+            End::Front => capacity - new_len,
+            End::Back => 0,
+        };
+        let new_start = if new_len <= self.memory.len() {
+            let new_start = place(self.memory.len());
+            let new_tail = new_start + at + inserted;
+            // Whatever moves first must not step on the other part. If the head moves to the right, so does the tail.
+            if new_start > start {
+                self.memory.copy_within(tail, new_tail);
+                self.memory.copy_within(head, new_start);
+            } else {
+                self.memory.copy_within(head, new_start);
+                self.memory.copy_within(tail, new_tail);
+            }
+            new_start
+        } else {
+            let capacity = new_len.max((self.memory.len() + 1).next_power_of_two());
+            let mut memory = zeros(size_class(capacity));
+            let new_start = place(memory.len());
+            let new_tail = new_start + at + inserted;
+            memory[new_start..new_start + at].copy_from_slice(&self.memory[head]);
+            memory[new_tail..new_start + new_len].copy_from_slice(&self.memory[tail]);
+            self.memory = memory;
+            new_start
+        };
+        self.start = new_start as u32;
+        self.end = u32::try_from(new_start + new_len).expect("nodes are far smaller");
+    }
+}
+
+fn zeros(len: usize) -> Box<[u8]> {
+    vec![0; len].into_boxed_slice()
+}
+
+/// Of packed nodes only.
+impl Splice for Node {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.start as usize..self.end as usize]
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start as usize..self.end as usize]
+    }
+
+    #[inline]
+    fn splice(&mut self, at: usize, removed: usize, inserted: usize) -> &mut [u8] {
+        let (start, end) = (self.start as usize, self.end as usize);
+        let len = end - start;
+        assert!(at + removed <= len, "the removed bytes are there");
+        let after = len - at - removed;
+        let (head, tail) = (start..start + at, end - after..end);
+        // The shorter part moves.
+        if at < after {
+            if start + removed >= inserted {
+                let new_start = start + removed - inserted;
+                self.memory.copy_within(head, new_start);
+                self.start = new_start as u32;
+            } else {
+                self.make_room(at, removed, inserted, End::Front);
+            }
+        } else {
+            let new_tail = start + at + inserted;
+            if new_tail + after <= self.memory.len() {
+                self.memory.copy_within(tail, new_tail);
+                self.end = (new_tail + after) as u32;
+            } else {
+                self.make_room(at, removed, inserted, End::Back);
+            }
+        }
+        let at = self.start as usize + at;
+        &mut self.memory[at..at + inserted]
+    }
+}

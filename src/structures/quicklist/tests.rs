@@ -1,0 +1,329 @@
+use std::ops::ControlFlow;
+
+use proptest::prelude::*;
+
+use super::node::Node;
+use super::*;
+
+fn limits(fill: i32, compress_depth: u32) -> Limits {
+    Limits {
+        fill,
+        compress_depth,
+        plain_bytes_min: u32::MAX,
+    }
+}
+
+impl Quicklist {
+    /// What the module promises.
+    fn check_invariants(&self) {
+        let sum: usize = self.nodes.iter().map(Node::count).sum();
+        assert_eq!(
+            sum, self.count,
+            "the nodes hold as many elements as the list"
+        );
+        let (count, depth) = (self.nodes.len(), self.limits.compress_depth as usize);
+        for (at, node) in self.nodes.iter().enumerate() {
+            assert!(node.count() > 0, "no node is empty");
+            if let Some(element) = node.as_plain() {
+                assert!(
+                    self.limits.is_plain(element.len()),
+                    "only large elements are alone"
+                );
+                continue;
+            }
+            node.with_pack(|pack| {
+                assert_eq!(pack.bytes().len(), node.len_bytes());
+                assert_eq!(pack.len(), node.count());
+                assert!(
+                    Pack::check(pack.bytes()).is_some(),
+                    "a pack in every detail"
+                );
+            });
+            assert!(
+                node.count() == 1 || self.limits.allow(node.len_bytes(), node.count()),
+                "a node is within the limits"
+            );
+            let is_inner = depth > 0 && at >= depth && at + depth < count;
+            assert!(
+                is_inner || !node.is_compressed(),
+                "the ends are not compressed"
+            );
+            if is_inner && !node.is_compressed() {
+                let mut twin = node.duplicate();
+                twin.compress();
+                assert!(
+                    !twin.is_compressed(),
+                    "an inner node is compressed if it is worth it"
+                );
+            }
+            if at > 0 && at + 1 < count && !node.is_compressed() {
+                let len = node.len_bytes();
+                assert!(
+                    node.memory_bytes() <= crate::structures::account::size_class(len + len / 4),
+                    "only the ends have room: {} for {len}",
+                    node.memory_bytes()
+                );
+            }
+        }
+    }
+
+    fn to_vecs(&self) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        let _: ControlFlow<()> = self.walk(End::Front, 0, |element| {
+            all.push(element.to_vec());
+            ControlFlow::Continue(())
+        });
+        all
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Push(End, Vec<u8>),
+    PushMany(End, Vec<u8>, usize),
+    Pop(End),
+    PopMany(End, usize),
+    Insert(usize, Vec<u8>),
+    Set(usize, Vec<u8>),
+    RemoveRange(usize, usize),
+    RemoveEqual(Vec<u8>, End, usize),
+    Duplicate,
+}
+
+fn element() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        4 => (0..30_i64).prop_map(|number| number.to_string().into_bytes()),
+        1 => any::<i64>().prop_map(|number| number.to_string().into_bytes()),
+        4 => prop::sample::select(vec!["", "a", "b", "some text", "sixteen bytes ok"])
+            .prop_map(|text| text.as_bytes().to_vec()),
+        2 => prop::collection::vec(any::<u8>(), 0..200),
+        1 => (1000..6000_usize, any::<u8>()).prop_map(|(len, byte)| vec![byte; len]),
+        1 => (8100..9000_usize).prop_map(|len| vec![b'x'; len]),
+    ]
+}
+
+fn end() -> impl Strategy<Value = End> {
+    prop::sample::select(vec![End::Front, End::Back])
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        6 => (end(), element()).prop_map(|(end, element)| Change::Push(end, element)),
+        2 => (end(), element(), 0..200_usize)
+            .prop_map(|(end, element, count)| Change::PushMany(end, element, count)),
+        4 => end().prop_map(Change::Pop),
+        1 => (end(), 0..100_usize).prop_map(|(end, count)| Change::PopMany(end, count)),
+        5 => (any::<usize>(), element()).prop_map(|(index, element)| Change::Insert(index, element)),
+        5 => (any::<usize>(), element()).prop_map(|(index, element)| Change::Set(index, element)),
+        2 => (any::<usize>(), any::<usize>())
+            .prop_map(|(first, count)| Change::RemoveRange(first, count)),
+        2 => (any::<usize>(), 0..20_usize)
+            .prop_map(|(first, count)| Change::RemoveRange(first, count)),
+        2 => (element(), end(), prop::sample::select(vec![1, 2, 10, usize::MAX]))
+            .prop_map(|(element, end, count)| Change::RemoveEqual(element, end, count)),
+        1 => Just(Change::Duplicate),
+    ]
+}
+
+fn apply(list: &mut Quicklist, model: &mut Vec<Vec<u8>>, change: Change) {
+    match change {
+        Change::Push(end, element) => {
+            list.push(end, &element);
+            let at = if end == End::Front { 0 } else { model.len() };
+            model.insert(at, element);
+        }
+        Change::PushMany(end, element, count) => {
+            for number in 0..count {
+                let mut element = element.clone();
+                element.push(number as u8);
+                apply(list, model, Change::Push(end, element));
+            }
+        }
+        Change::Pop(end) => {
+            let popped = list.pop(end, |element| element.to_vec());
+            let expected = match end {
+                End::Front if !model.is_empty() => Some(model.remove(0)),
+                _ => model.pop(),
+            };
+            assert_eq!(popped, expected);
+        }
+        Change::PopMany(end, count) => {
+            for _ in 0..count {
+                apply(list, model, Change::Pop(end));
+            }
+        }
+        Change::Insert(index, element) => {
+            let index = index % (model.len() + 1);
+            list.insert(index, &element);
+            model.insert(index, element);
+        }
+        Change::Set(index, element) => {
+            let index = index % (model.len() + 1);
+            assert_eq!(list.set(index, &element), index < model.len());
+            if let Some(old) = model.get_mut(index) {
+                *old = element;
+            }
+        }
+        Change::RemoveRange(first, count) => {
+            let first = first % (model.len() + 1);
+            let count = count % (model.len() - first + 2);
+            list.remove_range(first, count);
+            model.drain(first..(first + count).min(model.len()));
+        }
+        Change::RemoveEqual(element, end, count_max) => {
+            let removed = list.remove_equal(&element, end, count_max);
+            let mut left = count_max;
+            let mut keep = |candidate: &Vec<u8>| {
+                let goes = *candidate == element && left > 0;
+                left -= usize::from(goes);
+                !goes
+            };
+            let before = model.len();
+            if end == End::Front {
+                model.retain(&mut keep);
+            } else {
+                model.reverse();
+                model.retain(&mut keep);
+                model.reverse();
+            }
+            assert_eq!(removed, before - model.len());
+        }
+        Change::Duplicate => *list = list.duplicate(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_list_is_what_a_vector_would_be(
+        fill in prop::sample::select(vec![-5, -2, -1, -1, 0, 1, 2, 5, 128, 100_000]),
+        compress_depth in 0..4_u32,
+        plain_bytes_min in prop::sample::select(vec![u32::MAX, u32::MAX, 100, 5, 1]),
+        changes in prop::collection::vec(change(), 1..60),
+    ) {
+        let limits = Limits { fill, compress_depth, plain_bytes_min };
+        let mut list = Quicklist::new(limits);
+        let mut model: Vec<Vec<u8>> = Vec::new();
+        for change in changes {
+            apply(&mut list, &mut model, change);
+            prop_assert_eq!(list.len(), model.len());
+            list.check_invariants();
+            prop_assert_eq!(&list.to_vecs(), &model);
+        }
+        let mut backwards = Vec::new();
+        let _: ControlFlow<()> = list.walk(End::Back, model.len() / 3, |element| {
+            backwards.push(element.to_vec());
+            ControlFlow::Continue(())
+        });
+        let expected: Vec<_> = model.iter().rev().skip(model.len() / 3).cloned().collect();
+        prop_assert_eq!(backwards, expected);
+        for (index, element) in model.iter().enumerate() {
+            let got = list.get(index, |element| element.to_vec());
+            prop_assert_eq!(got.as_ref(), Some(element));
+        }
+        prop_assert_eq!(list.get(model.len(), |element| element.to_vec()), None);
+    }
+
+    #[test]
+    fn packs_from_elsewhere_are_taken_as_they_are(
+        packs in prop::collection::vec(prop::collection::vec(element(), 0..50), 0..8),
+        compress_depth in 0..3_u32,
+    ) {
+        let mut list = Quicklist::new(limits(-2, compress_depth));
+        let mut model = Vec::new();
+        for elements in packs {
+            let mut bytes = crate::structures::pack::EMPTY.to_vec();
+            let mut pack = crate::structures::pack::PackMut::new(&mut bytes);
+            for element in &elements {
+                pack.push_back(element);
+            }
+            list.append_pack(Pack::new(&bytes));
+            model.extend(elements);
+        }
+        prop_assert_eq!(list.to_vecs(), model);
+    }
+}
+
+#[test]
+fn elements_of_16_bytes_take_little_more_than_18() {
+    let before = crate::structures::account::thread_bytes();
+    for end in [End::Front, End::Back] {
+        let mut list = Quicklist::new(limits(-2, 0));
+        for number in 0..100_000 {
+            list.push(end, format!("element:{number:08}").as_bytes());
+        }
+        let bytes = crate::structures::account::thread_bytes() - before;
+        let each = bytes as f64 / 100_000.0;
+        assert!(each < 18.4, "{each} bytes each");
+    }
+}
+
+#[test]
+fn an_element_in_the_middle_splits_a_full_node_and_neighbours_join_again() {
+    let mut list = Quicklist::new(limits(4, 0));
+    for number in 0..12 {
+        list.push(End::Back, number.to_string().as_bytes());
+    }
+    assert_eq!(list.nodes.len(), 3);
+    list.insert(6, b"x");
+    list.check_invariants();
+    assert_eq!(list.nodes.len(), 4);
+    list.remove_range(4, 3);
+    list.check_invariants();
+    assert_eq!(list.nodes.len(), 3);
+    let texts: Vec<String> = list
+        .to_vecs()
+        .into_iter()
+        .map(|bytes| String::from_utf8(bytes).expect("text"))
+        .collect();
+    assert_eq!(texts.join(" "), "0 1 2 3 6 7 8 9 10 11");
+}
+
+#[test]
+fn large_elements_stand_alone_and_small_ones_join_when_they_go() {
+    let mut list = Quicklist::new(limits(-2, 0));
+    list.push(End::Back, b"a");
+    list.push(End::Back, &[b'x'; 10_000]);
+    list.push(End::Back, b"b");
+    assert_eq!(list.nodes.len(), 3);
+    assert!(list.single_pack().is_none());
+    assert!(list.set(1, b"small"));
+    list.check_invariants();
+    assert_eq!(list.single_pack().map(Pack::len), Some(3));
+}
+
+#[test]
+fn inner_nodes_are_compressed_and_the_ends_are_not() {
+    let mut list = Quicklist::new(limits(-1, 2));
+    for number in 0..3000 {
+        list.push(
+            End::Back,
+            format!("the same text, and a number: {number}").as_bytes(),
+        );
+    }
+    let compressed = list
+        .nodes
+        .iter()
+        .filter(|node| node.is_compressed())
+        .count();
+    assert_eq!(compressed, list.nodes.len() - 4);
+    while list.pop(End::Front, |_| ()).is_some() {
+        list.pop(End::Back, |_| ());
+        list.check_invariants();
+    }
+}
+
+#[test]
+fn a_list_is_freed_in_parts() {
+    let mut list = Quicklist::new(limits(100, 0));
+    for number in 0..1000 {
+        list.push(End::Back, number.to_string().as_bytes());
+    }
+    let mut steps = 1;
+    while list.free_some(150) {
+        steps += 1;
+    }
+    assert_eq!(steps, 5);
+    assert!(!list.free_some(150));
+}

@@ -1,0 +1,185 @@
+//! MULTI, EXEC, DISCARD and WATCH, on one shard and over many.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use crate::support::{self, check};
+
+#[test]
+fn a_transaction_runs_as_one_step_and_answers_all_replies() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "SET a 1", "QUEUED");
+        check(&mut raw, "INCR b", "QUEUED");
+        check(&mut raw, "INCR a", "QUEUED");
+        check(&mut raw, "MGET a b nosuch", "QUEUED");
+        check(
+            &mut raw,
+            "GET",
+            "(error) ERR wrong number of arguments for 'get' command",
+        );
+        check(
+            &mut raw,
+            "EXEC",
+            "(error) EXECABORT Transaction discarded because of previous errors.",
+        );
+        check(&mut raw, "EXISTS a b", "(integer) 0");
+        raw.send(b"MULTI\r\nSET a 1\r\nINCR b\r\nINCRBY a x\r\nMGET a b nosuch\r\nDBSIZE\r\nEXEC\r\nGET b\r\n");
+        for _ in 0..6 {
+            let _ = raw.read();
+        }
+        assert_eq!(
+            raw.read().show(),
+            "1) OK\n2) (integer) 1\n3) (error) ERR value is not an integer or out of range\n\
+             4) 1) \"1\"\n   2) \"1\"\n   3) (nil)\n5) (integer) 2"
+        );
+        assert_eq!(raw.read().show(), "\"1\"");
+    });
+}
+
+#[test]
+fn what_does_not_fit_a_transaction_is_refused() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        check(&mut raw, "EXEC", "(error) ERR EXEC without MULTI");
+        check(&mut raw, "DISCARD", "(error) ERR DISCARD without MULTI");
+        check(&mut raw, "UNWATCH", "OK");
+        check(&mut raw, "MULTI", "OK");
+        check(
+            &mut raw,
+            "MULTI",
+            "(error) ERR MULTI calls can not be nested",
+        );
+        check(
+            &mut raw,
+            "WATCH k",
+            "(error) ERR WATCH inside MULTI is not allowed",
+        );
+        check(&mut raw, "SELECT 1", "QUEUED");
+        check(&mut raw, "SET k 1", "QUEUED");
+        check(&mut raw, "UNWATCH", "QUEUED");
+        check(&mut raw, "EXEC", "1) OK\n2) OK\n3) OK");
+        check(&mut raw, "GET k", "\"1\"");
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "SET k 2", "QUEUED");
+        check(&mut raw, "DISCARD", "OK");
+        check(&mut raw, "GET k", "\"1\"");
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "RESET", "RESET");
+        check(&mut raw, "EXEC", "(error) ERR EXEC without MULTI");
+    });
+}
+
+#[test]
+fn exec_runs_nothing_if_a_watched_key_changed() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut other) = (server.raw(), server.raw());
+        for (change, is_hit) in [
+            ("SET watched 1", true),
+            ("SET other 1", false),
+            ("DEL watched", true),
+            ("DEL watched", false),
+            ("MSET other 1 watched 2", true),
+            ("GET watched", false),
+            ("EXPIRE watched 100", true),
+            ("RENAME other watched", true),
+            ("SELECT 3", false),
+            ("SET watched 5", false),
+            ("SELECT 0", false),
+            ("FLUSHALL", true),
+            ("FLUSHALL", false),
+        ] {
+            check(&mut raw, "WATCH first watched", "OK");
+            let _ = other.call(change);
+            check(&mut raw, "MULTI", "OK");
+            check(&mut raw, "PING", "QUEUED");
+            let expected = if is_hit { "(nil array)" } else { "1) PONG" };
+            check(&mut raw, "EXEC", expected);
+            let _ = other.call("SET other 0");
+        }
+        check(&mut raw, "WATCH watched", "OK");
+        check(&mut other, "SET watched 9", "OK");
+        check(&mut raw, "UNWATCH", "OK");
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "GET watched", "QUEUED");
+        check(&mut raw, "EXEC", "1) \"9\"");
+        check(&mut raw, "WATCH watched", "OK");
+        check(&mut raw, "SET watched own", "OK");
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "EXEC", "(nil array)");
+    });
+}
+
+/// Transfers between accounts keep their sum, whoever looks and whenever; optimistic increments lose nothing.
+#[test]
+fn nobody_sees_half_a_transaction() {
+    const ACCOUNTS: usize = 8;
+    const ROUNDS: usize = 300;
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        for account in 0..ACCOUNTS {
+            check(&mut raw, &format!("SET account{account} 100"), "OK");
+        }
+        check(&mut raw, "SET counter 0", "OK");
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..4)
+                .map(|worker| {
+                    let mut raw = server.raw();
+                    scope.spawn(move || {
+                        for round in 0..ROUNDS {
+                            let (from, to) = (
+                                (worker + round) % ACCOUNTS,
+                                (worker * 3 + round * 5 + 1) % ACCOUNTS,
+                            );
+                            raw.send(
+                                format!(
+                                    "MULTI\r\nDECR account{from}\r\nINCR account{to}\r\nEXEC\r\n"
+                                )
+                                .as_bytes(),
+                            );
+                            for _ in 0..4 {
+                                let _ = raw.read();
+                            }
+                            loop {
+                                check(&mut raw, "WATCH counter", "OK");
+                                let seen: i64 =
+                                    raw.call("GET counter").body().parse().expect("a number");
+                                check(&mut raw, "MULTI", "OK");
+                                check(&mut raw, &format!("SET counter {}", seen + 1), "QUEUED");
+                                if raw.call("EXEC").show() == "1) OK" {
+                                    break;
+                                }
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let mut watcher = server.raw();
+            let stop = &stop;
+            let looks = scope.spawn(move || {
+                let names: Vec<String> = (0..ACCOUNTS)
+                    .map(|account| format!("account{account}"))
+                    .collect();
+                let mget = format!("MGET {}", names.join(" "));
+                while !stop.load(Ordering::Relaxed) {
+                    let shown = watcher.call(&mget).show();
+                    let sum: i64 = shown
+                        .split('"')
+                        .skip(1)
+                        .step_by(2)
+                        .map(|number| number.parse::<i64>().expect("a number"))
+                        .sum();
+                    assert_eq!(sum, 100 * ACCOUNTS as i64);
+                }
+            });
+            for worker in workers {
+                worker.join().expect("a worker");
+            }
+            stop.store(true, Ordering::Relaxed);
+            looks.join().expect("the watcher");
+        });
+        check(&mut raw, "GET counter", &format!("\"{}\"", 4 * ROUNDS));
+    });
+}
