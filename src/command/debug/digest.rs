@@ -16,8 +16,10 @@ use super::super::context::ShardCx;
 use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
 use super::super::{Args, Out};
 use super::{GROUP, PART, unknown};
+use crate::base::number::F64Buffer;
 use crate::engine::value::list::ListRef;
 use crate::engine::value::set::SetRef;
+use crate::engine::value::sorted_set::SortedSet;
 use crate::engine::value::{DataType, Kind, Object, Text};
 use crate::structures::entry::EntryRef;
 use crate::structures::quicklist::End;
@@ -60,8 +62,15 @@ impl Signature {
             DataType::Set => {
                 SetRef::of(entry).for_each(|member| member.with_bytes(|member| self.xor(member)))
             }
-            DataType::SortedSet
-            | DataType::Hash
+            DataType::SortedSet => {
+                for (member, score) in SortedSet::of(entry).iter() {
+                    let mut pair = Signature::default();
+                    member.with_bytes(|member| pair.mix(member));
+                    pair.mix(F64Buffer::default().format(score));
+                    self.xor(&pair.0);
+                }
+            }
+            DataType::Hash
             | DataType::Stream
             | DataType::Bloom
             | DataType::Cuckoo

@@ -4,8 +4,8 @@ pub mod hyperloglog;
 pub mod kind;
 pub mod list;
 pub mod object;
-pub mod sorted_set;
 pub mod set;
+pub mod sorted_set;
 pub mod text;
 
 pub use kind::{DataType, Encoding, Kind};
