@@ -6,14 +6,16 @@
 //! transfer   RENAME RENAMENX COPY MOVE
 //! expire     EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST
 //! object     OBJECT
+//! sort       SORT SORT_RO
 //! wait       WAIT WAITAOF
 //! ```
 //!
-//! Nothing here knows what a value is made of; copying one is the engine's affair.
+//! But for SORT, nothing here knows what a value is made of; copying one is the engine's affair.
 
 mod expire;
 mod object;
 mod presence;
+mod sort;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -41,6 +43,8 @@ pub(super) static TABLE: &[&Command] = &[
     &transfer::RENAME,
     &transfer::RENAMENX,
     &walk::SCAN,
+    &sort::SORT,
+    &sort::SORT_RO,
     &presence::TOUCH,
     &expire::TTL,
     &presence::TYPE,
