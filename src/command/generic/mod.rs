@@ -7,11 +7,13 @@
 //! expire     EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST
 //! object     OBJECT
 //! sort       SORT SORT_RO
+//! dump       DUMP RESTORE
 //! wait       WAIT WAITAOF
 //! ```
 //!
-//! But for SORT, nothing here knows what a value is made of; copying one is the engine's affair.
+//! But for SORT and DUMP, nothing here knows what a value is made of; copying one is the engine's affair.
 
+pub(super) mod dump;
 mod expire;
 mod object;
 mod presence;
@@ -27,6 +29,7 @@ use super::declaration::Command;
 pub(super) static TABLE: &[&Command] = &[
     &transfer::COPY,
     &presence::DEL,
+    &dump::DUMP,
     &presence::EXISTS,
     &expire::EXPIRE,
     &expire::EXPIREAT,
@@ -42,6 +45,7 @@ pub(super) static TABLE: &[&Command] = &[
     &walk::RANDOMKEY,
     &transfer::RENAME,
     &transfer::RENAMENX,
+    &dump::RESTORE,
     &walk::SCAN,
     &sort::SORT,
     &sort::SORT_RO,

@@ -32,6 +32,8 @@ use crate::engine::value::DataType;
 use crate::engine::value::list::{self, ListRef};
 use crate::engine::value::object::detached;
 use crate::engine::value::set::SetRef;
+use crate::engine::value::sorted_set::SortedSet;
+use crate::structures::ordered::Direction;
 use crate::structures::quicklist::End;
 use crate::structures::table::Place;
 use pattern::Pattern;
@@ -207,7 +209,9 @@ fn sort(
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_read(&key);
     let source = match found.map(|place| (place, keyspace.kind(place).data_type())) {
-        Some((place, data_type @ (DataType::List | DataType::Set))) => Some((place, data_type)),
+        Some((place, data_type @ (DataType::List | DataType::Set | DataType::SortedSet))) => {
+            Some((place, data_type))
+        }
         Some(_) => return Err(CommandError::WrongType),
         None => None,
     };
@@ -261,31 +265,43 @@ fn elements(
 ) -> (Texts, Range<usize>) {
     let entry = keyspace.entry(place);
     let mut texts = Texts::default();
+    let whole = |len: usize| {
+        if options.unsorted {
+            options.range(len)
+        } else {
+            0..len
+        }
+    };
+    let backwards = options.unsorted && options.descending;
     match data_type {
         DataType::Set => {
-            SetRef::of(entry).for_each(|member| member.with_bytes(|member| texts.push(member)))
+            SetRef::of(entry).for_each(|member| member.with_bytes(|member| texts.push(member)));
+            let range = options.range(texts.len());
+            return (texts, range);
+        }
+        DataType::SortedSet => {
+            let set = SortedSet::of(entry);
+            let (wanted, len) = (whole(set.len()), set.len());
+            let members = if backwards {
+                set.range(len - wanted.end, len - wanted.start, Direction::Descending)
+            } else {
+                set.range(wanted.start, wanted.end, Direction::Ascending)
+            };
+            members.for_each(|(member, _)| member.with_bytes(|member| texts.push(member)));
         }
         _ => {
-            let Some(list) = ListRef::of(entry) else {
-                return (texts, 0..0);
-            };
-            let mut push = |from: End, range: Range<usize>| {
-                list.visit(from, range.start, range.len(), |element| {
+            if let Some(list) = ListRef::of(entry) {
+                let wanted = whole(list.len());
+                let from = if backwards { End::Back } else { End::Front };
+                list.visit(from, wanted.start, wanted.len(), |element| {
                     element.with_bytes(|element| texts.push(element));
                 });
-            };
-            if options.unsorted {
-                let from = if options.descending {
-                    End::Back
-                } else {
-                    End::Front
-                };
-                push(from, options.range(list.len()));
-                let len = texts.len();
-                return (texts, 0..len);
             }
-            push(End::Front, 0..list.len());
         }
+    }
+    if options.unsorted {
+        let len = texts.len();
+        return (texts, 0..len);
     }
     let range = options.range(texts.len());
     (texts, range)

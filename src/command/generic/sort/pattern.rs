@@ -9,6 +9,7 @@
 
 use crate::command::context::ShardCx;
 use crate::engine::value::Text;
+use crate::engine::value::hash::HashRef;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +67,16 @@ impl<'a> Pattern<'a> {
             } => (before, behind, field),
         };
         let name = [before, element, behind].concat();
+        let now_ms = cx.now.unix_ms;
         let (mut keyspace, key) = cx.at_derived(&name);
         let place = keyspace.find_read(&key)?;
         let entry = keyspace.entry(place);
         match field {
             None => Some(Text::of(entry)?.with_bytes(read)),
-            Some(_) => None,
+            Some(field) => {
+                let field = HashRef::of(entry, now_ms)?.get(field)?;
+                Some(field.value.with_bytes(read))
+            }
         }
     }
 }

@@ -1,0 +1,162 @@
+//! Sorted sets: members with a score each, in the order of their scores.
+//!
+//! ```text
+//! this file  what all of them share
+//! add        ZADD ZINCRBY
+//! member     ZREM ZCARD ZSCORE ZMSCORE ZRANK ZREVRANK ZRANDMEMBER ZSCAN
+//! bounds     ranges of ranks, scores and members
+//! range      ZRANGE and its older relatives, ZRANGESTORE
+//! count      ZCOUNT ZLEXCOUNT ZREMRANGEBYRANK ZREMRANGEBYSCORE ZREMRANGEBYLEX
+//! combine    ZUNION ZINTER ZDIFF, their STORE forms, ZINTERCARD
+//! pop        ZPOPMIN ZPOPMAX ZMPOP and their blocking forms
+//! ```
+
+pub(super) mod add;
+mod bounds;
+mod combine;
+mod count;
+mod member;
+mod pop;
+mod range;
+#[cfg(test)]
+mod tests;
+
+use super::Out;
+use super::context::ShardCx;
+use super::declaration::Command;
+use super::error::CommandError;
+use crate::base::number;
+use crate::config::values::ZsetIndex;
+use crate::engine::Key;
+use crate::engine::effect::Event;
+use crate::engine::keyspace::Keyspace;
+use crate::engine::value::object::detached;
+use crate::engine::value::sorted_set::{Limits, Members, SortedSet, SortedSetMut};
+use crate::structures::ordered::Form;
+use crate::structures::pack::Element;
+use crate::structures::table::Place;
+
+pub(super) static TABLE: &[&Command] = &[
+    &pop::BZMPOP,
+    &pop::BZPOPMAX,
+    &pop::BZPOPMIN,
+    &add::ZADD,
+    &member::ZCARD,
+    &count::ZCOUNT,
+    &combine::ZDIFF,
+    &combine::ZDIFFSTORE,
+    &add::ZINCRBY,
+    &combine::ZINTER,
+    &combine::ZINTERCARD,
+    &combine::ZINTERSTORE,
+    &count::ZLEXCOUNT,
+    &pop::ZMPOP,
+    &member::ZMSCORE,
+    &pop::ZPOPMAX,
+    &pop::ZPOPMIN,
+    &member::ZRANDMEMBER,
+    &range::ZRANGE,
+    &range::ZRANGEBYLEX,
+    &range::ZRANGEBYSCORE,
+    &range::ZRANGESTORE,
+    &member::ZRANK,
+    &member::ZREM,
+    &count::ZREMRANGEBYLEX,
+    &count::ZREMRANGEBYRANK,
+    &count::ZREMRANGEBYSCORE,
+    &range::ZREVRANGE,
+    &range::ZREVRANGEBYLEX,
+    &range::ZREVRANGEBYSCORE,
+    &member::ZREVRANK,
+    &member::ZSCAN,
+    &member::ZSCORE,
+    &combine::ZUNION,
+    &combine::ZUNIONSTORE,
+];
+
+/// An event of sorted sets (class `z`).
+pub(super) const fn event(name: &'static str) -> Event {
+    Event::new(b'z', name)
+}
+
+/// The limits of small sets, as they are configured now.
+pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
+    let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
+    Limits {
+        members: count(cx.config.zset_max_listpack_entries),
+        member_bytes: count(cx.config.zset_max_listpack_value),
+        form: match cx.config.zset_index {
+            ZsetIndex::Btree => Form::Tree,
+            ZsetIndex::Skiplist => Form::Skip,
+        },
+        seed: cx.seed(),
+    }
+}
+
+/// A score that is given, which is any number but NaN.
+pub(super) fn score(text: &[u8]) -> Result<f64, CommandError> {
+    match number::parse_i64(text) {
+        Some(score) => Ok(score as f64),
+        None => number::parse_f64(text).ok_or(CommandError::NotFloat),
+    }
+}
+
+/// Writes a member.
+pub(super) fn reply_member(member: Element<'_>, out: &mut Out) {
+    match member {
+        Element::Integer(number) => out.bulk_integer(number),
+        Element::Bytes(bytes) => out.bulk(bytes),
+    }
+}
+
+/// Begins an array of members, with their scores or without. RESP3 sees pairs, RESP2 all of them in one array.
+fn begin_members(count: usize, with_scores: bool, out: &mut Out) {
+    let is_flat = with_scores && !out.is_resp3();
+    out.array(if is_flat { count * 2 } else { count });
+}
+
+/// Writes one member of such an array.
+fn reply_scored(member: Element<'_>, score: f64, with_scores: bool, out: &mut Out) {
+    if with_scores && out.is_resp3() {
+        out.array(2);
+    }
+    reply_member(member, out);
+    if with_scores {
+        out.double(score);
+    }
+}
+
+/// Records that members were taken out, and deletes the set if none are left.
+fn took_out(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Event) {
+    let is_empty = SortedSet::of(keyspace.entry(place)).is_empty();
+    if is_empty {
+        keyspace.delete(place);
+    }
+    keyspace.wrote(key.bytes, event);
+    if is_empty {
+        keyspace.wrote(key.bytes, Event::DEL);
+    }
+}
+
+/// Stores members, each of which is there once, under a key, whatever it holds; without members the key goes. Answers
+/// how many there are.
+pub(super) fn store(
+    cx: &mut ShardCx<'_>,
+    key: &Key<'_>,
+    mut members: Members,
+    event: Event,
+    out: &mut Out,
+) {
+    let limits = limits(cx);
+    let mut keyspace = cx.at(key);
+    let found = keyspace.find_write(key);
+    if !members.is_empty() {
+        let entry = detached(|| SortedSetMut::entry_of(key.bytes, &mut members, limits));
+        keyspace.adopt(key, found, entry);
+        keyspace.wrote(key.bytes, event);
+    } else if let Some(place) = found {
+        keyspace.delete(place);
+        keyspace.wrote(key.bytes, Event::DEL);
+    }
+    out.integer(members.len() as i64);
+}

@@ -1,0 +1,189 @@
+//! Changes of sorted sets.
+
+use super::{LISTPACK, Limits, SKIPLIST, SortedSet, score_behind};
+use crate::base::number::F64Buffer;
+use crate::engine::value::{Collection, Object};
+use crate::structures::entry::Entry;
+use crate::structures::ordered::Direction;
+use crate::structures::ordered::ranking::Ranking;
+use crate::structures::pack::{self, Element, Pack, PackMut};
+use crate::structures::splice::Splice;
+
+/// A sorted set to change.
+pub struct SortedSetMut<'e> {
+    entry: &'e mut Entry<Object>,
+    limits: Limits,
+}
+
+/// Members with scores of a set to be, each member once, in any order.
+pub type Members = Vec<(Vec<u8>, f64)>;
+
+impl<'e> SortedSetMut<'e> {
+    /// The sorted set of an entry that was looked up as one.
+    pub fn new(entry: &'e mut Entry<Object>, limits: Limits) -> SortedSetMut<'e> {
+        SortedSetMut { entry, limits }
+    }
+
+    /// An empty set, which must not stay empty.
+    pub fn empty_entry(key: &[u8]) -> Entry<Object> {
+        Entry::bytes(LISTPACK.0, key, &pack::EMPTY, None)
+    }
+
+    /// A set of these members.
+    pub fn entry_of(key: &[u8], members: &mut Members, limits: Limits) -> Entry<Object> {
+        members.sort_by(|one, two| one.1.total_cmp(&two.1).then_with(|| one.0.cmp(&two.0)));
+        let mut entry = SortedSetMut::empty_entry(key);
+        let mut set = SortedSetMut::new(&mut entry, limits);
+        let longest = members.iter().map(|(member, _)| member.len()).max();
+        if members.len() > limits.members || longest.unwrap_or(0) > limits.member_bytes {
+            set.promote();
+        }
+        for (member, score) in members.iter() {
+            set.update(member, |_| Some(*score));
+        }
+        entry
+    }
+
+    /// The set as it is now.
+    pub fn view(&self) -> SortedSet<'_> {
+        SortedSet::of(self.entry.view())
+    }
+
+    /// Gives a member the score that `decide` makes of the one that it has, or adds it when it has none; `decide` may
+    /// leave everything as it is. A score of NaN is not taken.
+    pub fn update(&mut self, member: &[u8], decide: impl FnOnce(Option<f64>) -> Option<f64>) {
+        if let Some(ranking) = large_mut(self.entry) {
+            return update_ranking(ranking, member, decide);
+        }
+        let pack = Pack::new(Splice::bytes(self.entry));
+        let found = pack.find(member, 2);
+        let Some(score) = decide(found.map(|at| score_behind(pack, at))) else {
+            return;
+        };
+        if score.is_nan() {
+            return;
+        }
+        match found {
+            Some(at) => {
+                PackMut::new(self.entry).remove_range(at, 2);
+                self.insert_packed(member, score);
+            }
+            None if pack.len() / 2 >= self.limits.members
+                || member.len() > self.limits.member_bytes
+                || !pack.fits(member.len() + PAIR_BYTES_MAX) =>
+            {
+                self.promote();
+                if let Some(ranking) = large_mut(self.entry) {
+                    ranking.insert_new(ranking.hash(member), member, score);
+                }
+            }
+            None => self.insert_packed(member, score),
+        }
+    }
+
+    /// Takes a member out; its score.
+    pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
+        match large_mut(self.entry) {
+            Some(ranking) => {
+                let place = ranking.find(ranking.hash(member), member)?;
+                Some(ranking.remove(place))
+            }
+            None => {
+                let pack = Pack::new(Splice::bytes(self.entry));
+                let at = pack.find(member, 2)?;
+                let score = score_behind(pack, at);
+                PackMut::new(self.entry).remove_range(at, 2);
+                Some(score)
+            }
+        }
+    }
+
+    /// Takes out `count` members from a rank on.
+    pub fn remove_range(&mut self, from: usize, count: usize) {
+        match large_mut(self.entry) {
+            Some(ranking) => ranking.remove_range(from, count, |_, _| {}),
+            None => {
+                let pack = Pack::new(Splice::bytes(self.entry));
+                if let Some(at) = pack.nth(2 * from as isize) {
+                    PackMut::new(self.entry).remove_range(at, count.saturating_mul(2));
+                }
+            }
+        }
+    }
+
+    /// Puts a member that is not there where it belongs in a pack.
+    fn insert_packed(&mut self, member: &[u8], score: f64) {
+        let mut buffer = F64Buffer::default();
+        let text = buffer.format(score);
+        let pack = Pack::new(Splice::bytes(self.entry));
+        let is_behind = |other: Element<'_>, other_score: f64| {
+            other_score < score
+                || (other_score == score && other.with_bytes(|other| other < member))
+        };
+        // Scores that grow with time are common: then the last member says that all are before the new one.
+        let set = SortedSet::Small(pack);
+        let mut last = set.range(0, usize::MAX, Direction::Descending);
+        let rank = match last.next() {
+            Some((other, other_score)) if is_behind(other, other_score) => None,
+            None => None,
+            Some(_) => set
+                .iter()
+                .position(|(other, other_score)| !is_behind(other, other_score)),
+        };
+        let at = rank.and_then(|rank| pack.nth(2 * rank as isize));
+        let mut pack = PackMut::new(self.entry);
+        match at {
+            Some(at) => {
+                let at = pack.insert_element_before(at, Element::of(member));
+                pack.insert_element_after(at, Element::of(text));
+            }
+            None => {
+                let pair = [Element::of(member), Element::of(text)];
+                pack.push_back_all(pair.into_iter());
+            }
+        }
+    }
+
+    /// Makes the set large.
+    fn promote(&mut self) {
+        let mut ranking = Ranking::new(self.limits.form, self.limits.seed);
+        for (member, score) in SortedSet::of(self.entry.view()).iter() {
+            member.with_bytes(|member| ranking.insert_new(ranking.hash(member), member, score));
+        }
+        self.entry
+            .set_object(Object::boxed(Collection::SortedSet(ranking)));
+        self.entry.set_kind(SKIPLIST.0);
+    }
+}
+
+/// What a score, and what surrounds two elements, takes at most.
+const PAIR_BYTES_MAX: usize = 64;
+
+fn large_mut(entry: &mut Entry<Object>) -> Option<&mut Ranking> {
+    match entry.object_mut() {
+        Some(Object {
+            body: Collection::SortedSet(ranking),
+            ..
+        }) => Some(ranking),
+        _ => None,
+    }
+}
+
+fn update_ranking(
+    ranking: &mut Ranking,
+    member: &[u8],
+    decide: impl FnOnce(Option<f64>) -> Option<f64>,
+) {
+    let hash = ranking.hash(member);
+    let found = ranking.find(hash, member);
+    let Some(score) = decide(found.map(|place| ranking.score_at(place))) else {
+        return;
+    };
+    if score.is_nan() {
+        return;
+    }
+    match found {
+        Some(place) => ranking.set_score(place, score),
+        None => ranking.insert_new(hash, member, score),
+    }
+}

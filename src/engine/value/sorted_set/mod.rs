@@ -1,0 +1,304 @@
+//! Sorted sets: a pack of members and scores in their order while small, then a ranking.
+//!
+//! ```text
+//! small   listpack    member score member score …    bytes of the entry, as in Redis's dumps
+//! large   skiplist    structures/ordered             what OBJECT ENCODING calls so, whatever the index is
+//! ```
+//!
+//! Members are ordered by score, then by bytes. Ranks count from 0. A small set is made large by an insertion that
+//! passes a limit, and never goes back. What a range of scores or members means is the commands' affair: here
+//! everything is asked by rank, and ranks are found with a question that is true up to some point of the order.
+//!
+//! Invariants: a pack has a score behind each member, and is ascending; scores are never NaN. A set that became empty
+//! is deleted by whoever emptied it.
+
+mod edit;
+#[cfg(test)]
+mod tests;
+
+pub use edit::{Members, SortedSetMut};
+
+use super::object::{Body, Collection, Object};
+use super::{DataType, Encoding, Kind};
+use crate::base::hash::Seed;
+use crate::base::number;
+use crate::base::random::Random;
+use crate::structures::entry::{EntryRef, Value};
+use crate::structures::ordered::ranking::{self, Ranking};
+use crate::structures::ordered::{Direction, Form};
+use crate::structures::pack::{At, Element, Pack};
+
+/// A sorted set that is a pack.
+pub const LISTPACK: Kind = Kind::new(DataType::SortedSet, Encoding::Listpack);
+/// A sorted set that is a ranking.
+pub const SKIPLIST: Kind = Kind::new(DataType::SortedSet, Encoding::Skiplist);
+
+/// Up to where a set stays small, and what it becomes then.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// Members of a small set.
+    pub members: usize,
+    /// Bytes of a small set's members.
+    pub member_bytes: usize,
+    /// The index of a large one.
+    pub form: Form,
+    /// The key of its hashes.
+    pub seed: Seed,
+}
+
+impl Body for Ranking {
+    fn duplicate(&self) -> Self {
+        Ranking::duplicate(self)
+    }
+
+    fn free_some(&mut self, budget: usize) -> bool {
+        Ranking::free_some(self, budget)
+    }
+}
+
+/// A sorted set to read.
+#[derive(Clone, Copy)]
+pub enum SortedSet<'a> {
+    /// A small one.
+    Small(Pack<'a>),
+    /// A large one.
+    Large(&'a Ranking),
+}
+
+impl<'a> SortedSet<'a> {
+    /// The sorted set of an entry that was looked up as one.
+    pub fn of(entry: EntryRef<'a, Object>) -> SortedSet<'a> {
+        match entry.value() {
+            Value::Bytes(bytes) => SortedSet::Small(Pack::new(bytes)),
+            Value::Object(Object {
+                body: Collection::SortedSet(ranking),
+                ..
+            }) => SortedSet::Large(ranking),
+            _ => unreachable!("a sorted set is a pack or a ranking"),
+        }
+    }
+
+    /// How many members there are.
+    pub fn len(self) -> usize {
+        match self {
+            SortedSet::Small(pack) => pack.len() / 2,
+            SortedSet::Large(ranking) => ranking.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The score of a member.
+    pub fn score(self, member: &[u8]) -> Option<f64> {
+        match self {
+            SortedSet::Small(pack) => pack.find(member, 2).map(|at| score_behind(pack, at)),
+            SortedSet::Large(ranking) => ranking.score(member),
+        }
+    }
+
+    /// The rank and the score of a member.
+    pub fn rank(self, member: &[u8]) -> Option<(usize, f64)> {
+        match self {
+            SortedSet::Small(_) => self
+                .range(0, self.len(), Direction::Ascending)
+                .enumerate()
+                .find(|(_, (other, _))| other.is(member))
+                .map(|(rank, (_, score))| (rank, score)),
+            SortedSet::Large(ranking) => {
+                let place = ranking.find(ranking.hash(member), member)?;
+                Some((ranking.rank(place), ranking.score_at(place)))
+            }
+        }
+    }
+
+    /// How many members have a score that `before` is true for, from the least on.
+    pub fn rank_by_score(self, before: impl Fn(f64) -> bool) -> usize {
+        match self {
+            SortedSet::Small(pack) => {
+                let all = Range::of_pack(pack, 0, self.len(), Direction::Ascending);
+                all.take_while(|(_, score)| before(*score)).count()
+            }
+            SortedSet::Large(ranking) => ranking.rank_by_score(before),
+        }
+    }
+
+    /// How many members `before` is true for, from the least on.
+    pub fn rank_by_member(self, before: impl Fn(&[u8]) -> bool) -> usize {
+        match self {
+            SortedSet::Small(pack) => {
+                let all = Range::of_pack(pack, 0, self.len(), Direction::Ascending);
+                all.take_while(|(member, _)| member.with_bytes(&before))
+                    .count()
+            }
+            SortedSet::Large(ranking) => ranking.rank_by(|_, member| before(member)),
+        }
+    }
+
+    /// The members with ranks from `from` up to but not including `to`, with their scores.
+    pub fn range(self, from: usize, to: usize, direction: Direction) -> Range<'a> {
+        match self {
+            SortedSet::Small(pack) => Range::of_pack(pack, from, to, direction),
+            SortedSet::Large(ranking) => Range::Large(ranking.range(from, to, direction)),
+        }
+    }
+
+    /// All members in their order.
+    pub fn iter(self) -> Range<'a> {
+        self.range(0, self.len(), Direction::Ascending)
+    }
+
+    /// The member with a rank.
+    pub fn get(self, rank: usize) -> Option<(Element<'a>, f64)> {
+        match self {
+            SortedSet::Small(_) => self.range(rank, rank + 1, Direction::Ascending).next(),
+            SortedSet::Large(ranking) => {
+                let (member, score) = ranking.get(rank)?;
+                Some((Element::Bytes(member), score))
+            }
+        }
+    }
+
+    /// A member drawn at random.
+    pub fn random(self, random: &mut Random) -> Option<(Element<'a>, f64)> {
+        match self.len() {
+            0 => None,
+            len => self.get(random.index(len)),
+        }
+    }
+
+    /// Shows some members from a cursor on, and returns the next one; a walk begins and ends with 0. A small set is
+    /// shown whole.
+    pub fn scan(self, cursor: u64, budget: usize, mut f: impl FnMut(Element<'_>, f64)) -> u64 {
+        match self {
+            SortedSet::Small(_) => {
+                self.iter().for_each(|(member, score)| f(member, score));
+                0
+            }
+            SortedSet::Large(ranking) => ranking.scan(cursor, budget, |member, score| {
+                f(Element::Bytes(member), score);
+            }),
+        }
+    }
+}
+
+/// A walk over a range of a sorted set.
+pub enum Range<'a> {
+    /// Of a small one.
+    Small {
+        /// The set.
+        pack: Pack<'a>,
+        /// The next member.
+        at: Option<At>,
+        /// Members left.
+        left: usize,
+        /// Which way.
+        direction: Direction,
+    },
+    /// Of a large one.
+    Large(ranking::Range<'a>),
+}
+
+impl<'a> Range<'a> {
+    fn of_pack(pack: Pack<'a>, from: usize, to: usize, direction: Direction) -> Range<'a> {
+        let to = to.min(pack.len() / 2);
+        let left = to.saturating_sub(from);
+        let first = match direction {
+            Direction::Ascending => from,
+            Direction::Descending => to.saturating_sub(1),
+        };
+        let at = match left {
+            0 => None,
+            _ => pack.nth(2 * first as isize),
+        };
+        Range::Small {
+            pack,
+            at,
+            left,
+            direction,
+        }
+    }
+}
+
+impl<'a> Iterator for Range<'a> {
+    type Item = (Element<'a>, f64);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Range::Small {
+                pack,
+                at: next,
+                left,
+                direction,
+            } => {
+                let at = (*next)?;
+                *left = left.checked_sub(1)?;
+                let score_at = pack.next(at)?;
+                *next = match direction {
+                    _ if *left == 0 => None,
+                    Direction::Ascending => pack.next(score_at),
+                    Direction::Descending => pack.prev(at).and_then(|score_at| pack.prev(score_at)),
+                };
+                Some((pack.get(at), score_of(pack.get(score_at))))
+            }
+            Range::Large(range) => {
+                let (member, score) = range.next()?;
+                Some((Element::Bytes(member), score))
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match self {
+            Range::Small { left, .. } => (*left, Some(*left)),
+            Range::Large(range) => range.size_hint(),
+        }
+    }
+}
+
+impl ExactSizeIterator for Range<'_> {}
+
+/// The score that an element of a pack is.
+fn score_of(element: Element<'_>) -> f64 {
+    match element {
+        Element::Integer(score) => score as f64,
+        Element::Bytes(text) => number::parse_f64(text).unwrap_or(0.0),
+    }
+}
+
+/// The score behind a member of a pack.
+fn score_behind(pack: Pack<'_>, member: At) -> f64 {
+    pack.next(member).map_or(0.0, |at| score_of(pack.get(at)))
+}
+
+/// Whether bytes from elsewhere are a pack of members and scores in order, as a dump must hold.
+pub fn check_pack(bytes: &[u8]) -> bool {
+    let Some(pack) = Pack::check(bytes) else {
+        return false;
+    };
+    if pack.is_empty() || !pack.len().is_multiple_of(2) {
+        return false;
+    }
+    let mut scores = pack.iter().skip(1).step_by(2);
+    let is_score = |element: Element<'_>| match element {
+        Element::Integer(_) => true,
+        Element::Bytes(text) => number::parse_f64(text).is_some_and(|score| !score.is_nan()),
+    };
+    if !scores.all(is_score) {
+        return false;
+    }
+    let mut names = std::collections::HashSet::new();
+    let mut last: Option<(f64, Vec<u8>)> = None;
+    let set = SortedSet::Small(pack);
+    set.iter().all(|(member, score)| {
+        let member = member.to_vec();
+        let follows = last
+            .as_ref()
+            .is_none_or(|(before, name)| (*before, name) < (score, &member));
+        last = Some((score, member.clone()));
+        follows && names.insert(member)
+    })
+}
