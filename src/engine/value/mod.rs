@@ -5,6 +5,7 @@ pub mod kind;
 pub mod list;
 pub mod object;
 pub mod set;
+pub mod stream;
 pub mod text;
 
 pub use kind::{DataType, Encoding, Kind};

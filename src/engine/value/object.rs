@@ -42,6 +42,8 @@ macro_rules! collections {
 }
 
 collections! {
+    /// Entries in the order of their IDs.
+    Stream(Box<crate::engine::value::stream::Stream>);
     /// A list of many nodes.
     List(Quicklist);
     /// Members of a set.
