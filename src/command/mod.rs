@@ -20,6 +20,7 @@ pub mod options;
 pub mod scan;
 pub mod server;
 pub mod set;
+pub mod stream;
 pub mod string;
 pub mod syntax;
 pub mod table;

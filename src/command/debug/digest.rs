@@ -18,6 +18,7 @@ use super::super::{Args, Out};
 use super::{GROUP, PART, unknown};
 use crate::engine::value::list::ListRef;
 use crate::engine::value::set::SetRef;
+use crate::engine::value::stream::{Stream, stream_of};
 use crate::engine::value::{DataType, Kind, Object, Text};
 use crate::structures::entry::EntryRef;
 use crate::structures::quicklist::End;
@@ -60,9 +61,13 @@ impl Signature {
             DataType::Set => {
                 SetRef::of(entry).for_each(|member| member.with_bytes(|member| self.xor(member)))
             }
+            DataType::Stream => {
+                if let Some(stream) = stream_of(entry) {
+                    self.stream(stream);
+                }
+            }
             DataType::SortedSet
             | DataType::Hash
-            | DataType::Stream
             | DataType::Bloom
             | DataType::Cuckoo
             | DataType::CountMin
@@ -71,6 +76,17 @@ impl Signature {
         }
         if entry.deadline().is_some() {
             self.xor(b"!!expire!!");
+        }
+    }
+
+    /// Entries in order: each ID, with a dot, then its names and values. Groups do not count.
+    fn stream(&mut self, stream: &Stream) {
+        for item in stream.all() {
+            self.mix(format!("{}.{}", item.id.ms, item.id.seq).as_bytes());
+            for (name, value) in item.fields() {
+                name.with_bytes(|bytes| self.mix(bytes));
+                value.with_bytes(|bytes| self.mix(bytes));
+            }
         }
     }
 
