@@ -12,6 +12,8 @@
 //! Times are either deep in the past or far in the future: the two servers do not run in step, so nothing may expire
 //! while they are compared.
 
+pub(crate) mod streams;
+
 use crate::random::Draw;
 
 /// A family: its name and its rows, each with a weight.
@@ -114,6 +116,7 @@ pub(crate) const FAMILIES: &[Family] = &[
             (3, "PERSIST {key}"),
         ],
     ),
+    ("streams", streams::ROWS),
     (
         "connection",
         &[
@@ -293,6 +296,9 @@ const SMALL: &[&str] = &["0", "1", "2", "3", "10", "100", "-1"];
 
 /// A word of a kind.
 fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
+    if let Some(word) = streams::word(draw, kind) {
+        return word;
+    }
     let pick = |draw: &mut Draw, pool: &[&str]| pool[draw.below(pool.len())].as_bytes().to_vec();
     let edges = [
         "0",
