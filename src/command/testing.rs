@@ -260,7 +260,7 @@ impl Terminal {
 
     /// Changes so far, without those of the clock.
     fn changes(&self) -> u64 {
-        let of = |engine: &Engine| engine.effects.dirty() - engine.board().expired.get();
+        let of = |engine: &Engine| engine.effects.dirty() - engine.effects.by_clock();
         self.engines.iter().map(of).sum()
     }
 
