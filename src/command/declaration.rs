@@ -78,6 +78,10 @@ pub enum Group {
     Stream,
     Bitmap,
     Bloom,
+    Cuckoo,
+    CountMin,
+    TopK,
+    TDigest,
 }
 
 impl Group {
@@ -102,6 +106,10 @@ impl Group {
             Group::Stream => "stream",
             Group::Bitmap => "bitmap",
             Group::Bloom => "bf",
+            Group::Cuckoo => "cf",
+            Group::CountMin => "cms",
+            Group::TopK => "topk",
+            Group::TDigest => "tdigest",
         }
     }
 }
@@ -264,6 +272,16 @@ bit_set! {
         TRANSACTION = "@transaction";
         /// Scripts.
         SCRIPTING = "@scripting";
+        /// Bloom filters.
+        BLOOM = "@bloom";
+        /// Cuckoo filters.
+        CUCKOO = "@cuckoo";
+        /// Count-min sketches.
+        CMS = "@cms";
+        /// Lists of the most frequent elements.
+        TOPK = "@topk";
+        /// Digests of numbers.
+        TDIGEST = "@tdigest";
     }
 }
 
@@ -281,7 +299,12 @@ impl Categories {
         .or(Categories::STREAM)
         .or(Categories::CONNECTION)
         .or(Categories::TRANSACTION)
-        .or(Categories::SCRIPTING);
+        .or(Categories::SCRIPTING)
+        .or(Categories::BLOOM)
+        .or(Categories::CUCKOO)
+        .or(Categories::CMS)
+        .or(Categories::TOPK)
+        .or(Categories::TDIGEST);
 }
 
 bit_set! {
@@ -663,7 +686,12 @@ impl Command {
             Group::Geo => Categories::GEO,
             Group::Stream => Categories::STREAM,
             Group::Bitmap => Categories::BITMAP,
-            Group::Server | Group::Cluster | Group::Sentinel | Group::Bloom => Categories::NONE,
+            Group::Bloom => Categories::BLOOM,
+            Group::Cuckoo => Categories::CUCKOO,
+            Group::CountMin => Categories::CMS,
+            Group::TopK => Categories::TOPK,
+            Group::TDigest => Categories::TDIGEST,
+            Group::Server | Group::Cluster | Group::Sentinel => Categories::NONE,
         };
         // A row that names subjects itself belongs to those alone (WAIT, SORT); a container to none.
         let is_alone = all.any(Categories::SUBJECTS) || matches!(self.run, Run::Container(_));

@@ -18,6 +18,7 @@ pub mod introspect;
 pub mod keys;
 pub mod list;
 pub mod options;
+pub mod probabilistic;
 pub mod scan;
 pub mod server;
 pub mod set;

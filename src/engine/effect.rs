@@ -88,8 +88,13 @@ impl Effects {
 
     /// Records a change.
     pub fn wrote(&mut self, db: usize, key: &[u8], event: Event) {
-        self.stamp += 1;
         self.dirty += 1;
+        self.followed(db, key, event);
+    }
+
+    /// Records what a change brought about, which is no change more: the end of a collection that it emptied.
+    pub fn followed(&mut self, db: usize, key: &[u8], event: Event) {
+        self.stamp += 1;
         if self.recording {
             self.log.push(Effect {
                 stamp: self.stamp,

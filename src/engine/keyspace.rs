@@ -430,13 +430,30 @@ impl<'e> Keyspace<'e> {
         self.put_entry(key, found, entry);
     }
 
+    /// Deletes a collection that the change recorded last has emptied, and records that it is gone.
+    pub fn delete_emptied(&mut self, key: &Key<'_>, place: Place) {
+        self.delete(place);
+        self.followed(key.bytes, Event::DEL);
+    }
+
+    /// Records what happened to a key as a part of a change that counts elsewhere.
+    pub fn followed(&mut self, key: &[u8], event: Event) {
+        self.engine.effects.followed(self.db, key, event);
+        self.key_changed(key);
+    }
+
     /// Records that a key changed.
     pub fn wrote(&mut self, key: &[u8], event: Event) {
         self.engine.effects.wrote(self.db, key, event);
+        self.engine.board.dirty.add(1);
+        self.key_changed(key);
+    }
+
+    /// Tells those who wait for a key or watch it.
+    fn key_changed(&mut self, key: &[u8]) {
         self.engine.waiters.key_changed(self.db, key);
         let stamp = self.engine.effects.stamp();
         self.engine.watches.key_changed(self.db, key, stamp);
-        self.engine.board.dirty.add(1);
     }
 
     /// Keys in this database.

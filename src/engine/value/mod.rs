@@ -6,6 +6,7 @@ pub mod kind;
 pub mod list;
 pub mod object;
 pub mod set;
+pub mod sketch;
 pub mod sorted_set;
 pub mod text;
 

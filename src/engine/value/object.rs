@@ -46,6 +46,16 @@ macro_rules! collections {
 collections! {
     /// Fields with values.
     Hash(HashTable);
+    /// A Bloom filter.
+    Bloom(crate::structures::sketch::bloom::Bloom);
+    /// A cuckoo filter.
+    Cuckoo(crate::structures::sketch::cuckoo::Cuckoo);
+    /// A count-min sketch.
+    CountMin(crate::structures::sketch::count_min::CountMin);
+    /// A list of the most frequent elements.
+    TopK(crate::structures::sketch::top_k::TopK);
+    /// A t-digest.
+    TDigest(crate::structures::sketch::t_digest::TDigest);
     /// A sorted set.
     SortedSet(Ranking);
     /// A list of many nodes.
