@@ -16,6 +16,7 @@ static FAMILIES: &[&[&Command]] = &[
     super::debug::TABLE,
     super::string::TABLE,
     super::bitmap::TABLE,
+    super::hash::TABLE,
     super::sorted_set::TABLE,
     super::transaction::TABLE,
     super::list::TABLE,

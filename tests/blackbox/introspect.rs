@@ -19,6 +19,13 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "arguments",
         "names its operations, with those of Redis 8",
     ),
+    ("blmove", "flags", LATER),
+    ("blpop", "flags", LATER),
+    ("brpop", "flags", LATER),
+    ("brpoplpush", "flags", LATER),
+    ("bzmpop", "flags", LATER),
+    ("bzpopmax", "flags", LATER),
+    ("bzpopmin", "flags", LATER),
     ("client|kill", "arguments", NEWER),
     ("client|list", "arguments", LATER),
     ("client|pause", "since", "as corrected in Redis 7.2"),
@@ -46,6 +53,10 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("set", "arguments", NEWER),
     ("setex", "deprecation", LATER),
     ("setnx", "deprecation", LATER),
+    ("zrank", "arguments", LATER),
+    ("zrank", "arity", LATER),
+    ("zrevrank", "arguments", LATER),
+    ("zrevrank", "arity", LATER),
 ];
 
 const INFO_FIELDS: [&str; 9] = [

@@ -16,6 +16,7 @@ use super::super::context::ShardCx;
 use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
 use super::super::{Args, Out};
 use super::{GROUP, PART, unknown};
+use crate::engine::value::hash::HashRef;
 use crate::engine::value::list::ListRef;
 use crate::engine::value::set::SetRef;
 use crate::engine::value::sorted_set::SortedSet;
@@ -67,9 +68,18 @@ impl Signature {
                     self.xor(&pair.0);
                 }
             }
+            DataType::Hash => {
+                if let Some(hash) = HashRef::of(entry, 0) {
+                    hash.for_each(|field| {
+                        let mut pair = Signature::default();
+                        field.name.with_bytes(|name| pair.mix(name));
+                        field.value.with_bytes(|value| pair.mix(value));
+                        self.xor(&pair.0);
+                    });
+                }
+            }
             // Each type adds its members here when it exists.
-            DataType::Hash
-            | DataType::Stream
+            DataType::Stream
             | DataType::Bloom
             | DataType::Cuckoo
             | DataType::CountMin

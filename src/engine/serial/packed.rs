@@ -27,6 +27,14 @@ impl<'a> Packed<'a> {
             .ok_or(Malformed::PACK)
     }
 
+    /// How many elements there are.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Packed::Pack(pack) => pack.len(),
+            Packed::Ziplist(list) => list.len(),
+        }
+    }
+
     /// Calls `visit` with each element in order.
     pub(super) fn each(
         &self,

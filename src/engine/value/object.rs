@@ -5,6 +5,7 @@
 //!
 //! [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
 
+use super::hash::HashTable;
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::ordered::ranking::Ranking;
@@ -43,6 +44,8 @@ macro_rules! collections {
 }
 
 collections! {
+    /// Fields with values.
+    Hash(HashTable);
     /// A Bloom filter.
     Bloom(crate::structures::sketch::bloom::Bloom);
     /// A cuckoo filter.

@@ -12,14 +12,19 @@
 //! Times are either deep in the past or far in the future: the two servers do not run in step, so nothing may expire
 //! while they are compared.
 
+mod list;
 mod set;
 
 use crate::random::Draw;
+
+/// The timeout of requests that wait: a wrong word in its place might make them wait for ever.
+const WAITED_S: &[u8] = b"0.001";
 
 /// A family: its name and its rows, each with a weight.
 pub(crate) type Family = (&'static str, &'static [(u32, &'static str)]);
 
 pub(crate) const FAMILIES: &[Family] = &[
+    list::LISTS,
     set::SETS,
     (
         "strings",
@@ -155,8 +160,9 @@ pub(crate) fn command(draw: &mut Draw, families: &[u32]) -> Vec<Vec<u8>> {
 
 /// Now and then a command is made wrong: a word too few or too many, one that does not belong, another case.
 fn spoil(draw: &mut Draw, words: &mut Vec<Vec<u8>>) {
-    // Without its count, SPOP would draw.
-    if words[0].starts_with(b"@") || words[0] == b"SPOP" {
+    // What waits keeps its short timeout. Without its count, SPOP would draw.
+    let waits = words.iter().any(|word| word == WAITED_S);
+    if words[0].starts_with(b"@") || words[0] == b"SPOP" || waits {
         return;
     }
     match draw.below(40) {
