@@ -17,6 +17,7 @@ static FAMILIES: &[&[&Command]] = &[
     super::string::TABLE,
     super::bitmap::TABLE,
     super::sorted_set::TABLE,
+    super::geo::TABLE,
     super::transaction::TABLE,
     super::list::TABLE,
     super::set::TABLE,

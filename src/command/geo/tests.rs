@@ -1,0 +1,1 @@
+//! Geo commands in process.
