@@ -16,12 +16,14 @@ static FAMILIES: &[&[&Command]] = &[
     super::debug::TABLE,
     super::string::TABLE,
     super::bitmap::TABLE,
+    super::hash::TABLE,
     super::sorted_set::TABLE,
     super::geo::TABLE,
     super::transaction::TABLE,
     super::list::TABLE,
     super::set::TABLE,
     super::hyperloglog::TABLE,
+    super::probabilistic::TABLE,
 ];
 
 /// Every command and subcommand; a command's id is its position in `all`.

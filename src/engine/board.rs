@@ -35,6 +35,8 @@ pub struct ShardBoard {
     pub misses: Counter,
     /// Keys deleted because their time had come.
     pub expired: Counter,
+    /// Fields of hashes deleted because their time had come.
+    pub expired_fields: Counter,
     /// Keys deleted to make room.
     pub evicted: Counter,
     /// Commands run on this shard.
@@ -61,6 +63,7 @@ impl ShardBoard {
             hits: Counter::default(),
             misses: Counter::default(),
             expired: Counter::default(),
+            expired_fields: Counter::default(),
             evicted: Counter::default(),
             commands: Counter::default(),
             dirty: Counter::default(),

@@ -30,6 +30,8 @@ impl Event {
 
     /// A key deleted because its time had come.
     pub const EXPIRED: Event = Event::new(b'x', "expired");
+    /// Fields of a hash deleted because their time had come.
+    pub const HEXPIRED: Event = Event::new(b'h', "hexpired");
     /// A key deleted.
     pub const DEL: Event = Event::generic("del");
 }
@@ -52,6 +54,7 @@ pub struct Effect {
 pub struct Effects {
     stamp: u64,
     dirty: u64,
+    by_clock: u64,
     recording: bool,
     log: Vec<Effect>,
 }
@@ -72,10 +75,26 @@ impl Effects {
         self.dirty
     }
 
+    /// How many of them no command asked for: something's time had come.
+    pub fn by_clock(&self) -> u64 {
+        self.by_clock
+    }
+
+    /// Records a change that the clock made.
+    pub fn expired(&mut self, db: usize, key: &[u8], event: Event) {
+        self.by_clock += 1;
+        self.wrote(db, key, event);
+    }
+
     /// Records a change.
     pub fn wrote(&mut self, db: usize, key: &[u8], event: Event) {
-        self.stamp += 1;
         self.dirty += 1;
+        self.followed(db, key, event);
+    }
+
+    /// Records what a change brought about, which is no change more: the end of a collection that it emptied.
+    pub fn followed(&mut self, db: usize, key: &[u8], event: Event) {
+        self.stamp += 1;
         if self.recording {
             self.log.push(Effect {
                 stamp: self.stamp,

@@ -9,6 +9,8 @@ pub mod db;
 pub mod effect;
 pub mod expire;
 pub mod keyspace;
+pub mod serial;
+pub mod told;
 pub mod value;
 pub mod waiting;
 pub mod watching;
@@ -235,15 +237,20 @@ impl Engine {
         if self.watches.is_empty() {
             return;
         }
+        let seed = self.seed;
+        // A key that has expired by now is as good as absent, and must not seem to go later on.
+        for name in self.watches.keys_of([first, second]) {
+            for index in [first, second] {
+                let key = Key::new(&name, seed);
+                let _ = self.keyspace(index, now).untouched().find_write(&key);
+            }
+        }
         self.effects.changed(0);
-        let (stamp, seed) = (self.effects.stamp(), self.seed);
+        let stamp = self.effects.stamp();
         let Engine { dbs, watches, .. } = self;
         let is_there = |index: usize, key: &[u8]| {
-            dbs[index].as_deref().is_some_and(|db| {
-                let place = db.find(&Key::new(key, seed));
-                let deadline = place.and_then(|place| db.at(place).deadline());
-                place.is_some() && deadline.is_none_or(|deadline_ms| deadline_ms > now.unix_ms)
-            })
+            let db = dbs[index].as_deref();
+            db.is_some_and(|db| db.find(&Key::new(key, seed)).is_some())
         };
         for index in [first, second] {
             watches.database_changed(index, stamp, |key| {

@@ -356,6 +356,7 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.field("rejected_connections", snapshot.rejected);
     lines.zeroes(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
     lines.field("expired_keys", snapshot.expired);
+    lines.field("expired_subkeys", snapshot.expired_fields);
     lines.decimal("expired_stale_perc", 0.0);
     lines.field("expired_time_cap_reached_count", 0);
     lines.field(

@@ -56,6 +56,7 @@ pub struct Baseline {
     hits: u64,
     misses: u64,
     expired: u64,
+    expired_fields: u64,
     evicted: u64,
     accepted: u64,
     rejected: u64,
@@ -90,6 +91,8 @@ pub struct Snapshot {
     pub misses: u64,
     /// Keys deleted because their time had come.
     pub expired: u64,
+    /// Fields of hashes deleted because their time had come.
+    pub expired_fields: u64,
     /// Keys deleted to make room.
     pub evicted: u64,
     /// Time spent on expiry in the background.
@@ -132,6 +135,7 @@ impl Baseline {
             baseline.hits += board.hits.get();
             baseline.misses += board.misses.get();
             baseline.expired += board.expired.get();
+            baseline.expired_fields += board.expired_fields.get();
             baseline.evicted += board.evicted.get();
         }
         baseline
@@ -142,6 +146,7 @@ impl Baseline {
             hits: self.hits.saturating_sub(earlier.hits),
             misses: self.misses.saturating_sub(earlier.misses),
             expired: self.expired.saturating_sub(earlier.expired),
+            expired_fields: self.expired_fields.saturating_sub(earlier.expired_fields),
             evicted: self.evicted.saturating_sub(earlier.evicted),
             accepted: self.accepted.saturating_sub(earlier.accepted),
             rejected: self.rejected.saturating_sub(earlier.rejected),
@@ -171,6 +176,7 @@ impl Snapshot {
             hits: since_reset.hits,
             misses: since_reset.misses,
             expired: since_reset.expired,
+            expired_fields: since_reset.expired_fields,
             evicted: since_reset.evicted,
             expire_ns: telemetry.expire_ns.load(Relaxed),
             dirty: 0,

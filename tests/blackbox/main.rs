@@ -9,6 +9,7 @@ mod expiry;
 mod introspect;
 mod keys;
 mod limits;
+mod lists;
 mod protocol;
 mod server_commands;
 mod strings;

@@ -16,7 +16,7 @@ use super::super::context::ShardCx;
 use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
 use super::super::{Args, Out};
 use super::{GROUP, PART, unknown};
-use crate::base::number::F64Buffer;
+use crate::engine::value::hash::HashRef;
 use crate::engine::value::list::ListRef;
 use crate::engine::value::set::SetRef;
 use crate::engine::value::sorted_set::SortedSet;
@@ -50,8 +50,6 @@ impl Signature {
                     text.with_bytes(|bytes| self.mix(bytes));
                 }
             }
-            // Each type adds its members here when it exists: sets xor them; hashes and sorted sets
-            // xor a signature of each pair.
             DataType::List => {
                 if let Some(list) = ListRef::of(entry) {
                     list.visit(End::Front, 0, usize::MAX, |element| {
@@ -66,12 +64,22 @@ impl Signature {
                 for (member, score) in SortedSet::of(entry).iter() {
                     let mut pair = Signature::default();
                     member.with_bytes(|member| pair.mix(member));
-                    pair.mix(F64Buffer::default().format(score));
+                    pair.mix(seventeen_digits(score).as_bytes());
                     self.xor(&pair.0);
                 }
             }
-            DataType::Hash
-            | DataType::Stream
+            DataType::Hash => {
+                if let Some(hash) = HashRef::of(entry, 0) {
+                    hash.for_each(|field| {
+                        let mut pair = Signature::default();
+                        field.name.with_bytes(|name| pair.mix(name));
+                        field.value.with_bytes(|value| pair.mix(value));
+                        self.xor(&pair.0);
+                    });
+                }
+            }
+            // Each type adds its members here when it exists.
+            DataType::Stream
             | DataType::Bloom
             | DataType::Cuckoo
             | DataType::CountMin
@@ -87,6 +95,28 @@ impl Signature {
         let digits: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
         out.simple(&digits);
     }
+}
+
+/// A score as redis-server 7.0 prints it for signatures, C's `%.17g`: there is none of a later version here to be
+/// compared with, and those differ.
+fn seventeen_digits(number: f64) -> String {
+    const DIGITS: i32 = 17;
+    if !number.is_finite() {
+        return if number > 0.0 { "inf" } else { "-inf" }.into();
+    }
+    let text = format!("{number:.16e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let shorten = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    if (-4..DIGITS).contains(&exponent) {
+        let behind_point = (DIGITS - 1 - exponent) as usize;
+        return shorten(&format!("{number:.behind_point$}"));
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", shorten(digits), exponent.abs())
 }
 
 /// Redis's number of a type.

@@ -8,7 +8,11 @@ use super::{GROUP, PART, unknown};
 use crate::base::hash::slot;
 use crate::engine::Key;
 use crate::engine::keyspace::Deadline;
-use crate::engine::value::{Encoding, Text};
+use crate::engine::serial::writer::Writer;
+use crate::engine::serial::{self, Form};
+use crate::engine::value::list::ListRef;
+use crate::engine::value::{Encoding, Object};
+use crate::structures::entry::EntryRef;
 
 const KEY: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RO)];
 
@@ -26,48 +30,38 @@ fn object(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     }
     let key = args.key(2);
     let clock = (cx.now.unix_ms / 1_000) & CLOCK_MASK;
+    let compresses = cx.config.rdbcompression;
     let mut keyspace = cx.at(&key).untouched();
     let place = keyspace.find_write(&key).ok_or(CommandError::NoSuchKey)?;
-    let saved_bytes = match keyspace.text(place) {
-        Ok(text) => saved_bytes(text),
-        Err(_) => keyspace.entry(place).memory_bytes(),
-    };
+    let mut writer = Writer::new(Form::Whole, compresses);
+    serial::write(keyspace.entry(place), &mut writer);
+    // The type is not counted.
+    let saved_bytes = writer.bytes().len() - 1;
     // No access times are kept, so a key counts as used just now.
     out.simple(&format!(
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{saved_bytes} lru:{clock} \
-         lru_seconds_idle:0",
+         lru_seconds_idle:0{}",
         keyspace.entry(place).key().as_ptr(),
         keyspace.kind(place).encoding().name(),
+        about_nodes(keyspace.entry(place)),
     ));
     Ok(())
 }
 
-/// What a string takes in a snapshot that compresses nothing: integers of up to 32 bits are packed, all else has its
-/// length before it.
-fn saved_bytes(text: Text<'_>) -> usize {
-    const PACKED_TEXT_BYTES_MAX: usize = 11;
-    let number = match text {
-        Text::Integer(number) => Some(number),
-        _ if text.len() > PACKED_TEXT_BYTES_MAX => None,
-        _ => text.with_bytes(crate::base::number::parse_i64),
+/// Figures of a list that consists of nodes.
+fn about_nodes(entry: EntryRef<'_, Object>) -> String {
+    let Some(list) = ListRef::of(entry).and_then(ListRef::as_quicklist) else {
+        return String::new();
     };
-    if let Some(number) = number {
-        if i8::try_from(number).is_ok() {
-            return 2;
-        }
-        if i16::try_from(number).is_ok() {
-            return 3;
-        }
-        if i32::try_from(number).is_ok() {
-            return 5;
-        }
-    }
-    let header = match text.len() {
-        0..64 => 1,
-        64..16_384 => 2,
-        _ => 5,
-    };
-    header + text.len()
+    let (count, limits) = (list.nodes().len(), list.limits());
+    format!(
+        " ql_nodes:{count} ql_avg_node:{:.2} ql_listpack_max:{} ql_compressed:{} \
+         ql_uncompressed_size:{}",
+        list.len() as f64 / count as f64,
+        limits.fill,
+        u8::from(limits.compress_depth != 0),
+        list.uncompressed_bytes(),
+    )
 }
 
 /// `DEBUG LISTPACK key`

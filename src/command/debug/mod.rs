@@ -8,6 +8,7 @@
 mod digest;
 mod inspect;
 mod protocol;
+mod reload;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use super::{Args, Out};
 use crate::base::glob::{self, Case};
 use crate::base::number;
 use crate::base::random::Random;
+use crate::engine::serial::frame;
 use crate::engine::value::list;
 
 pub(super) static TABLE: &[&Command] = &[&DEBUG];
@@ -44,6 +46,7 @@ static DEBUG: Command = Command::new("debug", GROUP, -2)
         &inspect::LISTPACK,
         &inspect::OBJECT,
         &inspect::POPULATE,
+        &reload::RELOAD,
     ])
     .on_session(debug);
 
@@ -68,6 +71,10 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         }
         (b"pause-cron", 3) => {
             cx.server.pause_cron(leading_integer(args.get(2)) != 0);
+            out.ok();
+        }
+        (b"set-skip-checksum-validation", 3) => {
+            frame::skip_checksums(leading_integer(args.get(2)) != 0);
             out.ok();
         }
         (b"log", 3) => {
@@ -168,8 +175,12 @@ fn help(out: &mut Out) {
         "QUICKLIST-PACKED-THRESHOLD <size>",
         "    Length from which on an element of a large list is kept apart from others; 0 restores",
         "    the usual one, which is what fits a node.",
+        "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
+        "    Write every value as a snapshot would and read it back, in memory: there is no file.",
         "SET-ACTIVE-EXPIRE <0|1>",
         "    Whether expired keys are deleted before somebody asks for them.",
+        "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
+        "    Whether RESTORE believes payloads without looking at their checksum.",
         "SLEEP <seconds>",
         "    Run no commands for so long. Decimals are allowed.",
         "STRINGMATCH-TEST",

@@ -81,7 +81,6 @@ fn whatever_does_not_fit_is_an_unknown_subcommand() {
             "htstats",
             "populate 1 2 3 4",
             "jmap",
-            "reload",
         ] {
             let name = line.split(' ').next().expect("a name");
             let expected = format!(
@@ -166,5 +165,45 @@ fn switches_and_texts_are_taken() {
         cli.check("DEBUG HTSTATS 99", "(error) ERR Out of range database");
         cli.check("SET k v", "OK");
         assert!(cli.run("DEBUG HTSTATS 0").contains("number of elements: 1"));
+    });
+}
+
+#[test]
+fn reload_reads_back_what_it_wrote() {
+    on_every_setup(|cli| {
+        cli.check("DEBUG POPULATE 100", "OK");
+        cli.check("MSET int 12 long 12345678901 empty \"\"", "OK");
+        cli.check("SET volatile x PX 5000", "OK");
+        cli.check("SELECT 3", "OK");
+        cli.check(&format!("SET raw {}", "abc".repeat(10_000)), "OK");
+        let before = cli.run("DEBUG DIGEST");
+        cli.check("DEBUG RELOAD", "OK");
+        cli.check("DEBUG DIGEST", &before);
+        cli.check("SELECT 0", "OK");
+        cli.check("OBJECT ENCODING int", "\"int\"");
+        assert_eq!(cli.ttl_ms("volatile"), 5000);
+        cli.check("DEBUG RELOAD noflush MERGE nosave", "OK");
+        cli.check(
+            "DEBUG RELOAD now",
+            "(error) ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
+        );
+        cli.advance_ms(5000);
+        cli.check("DEBUG RELOAD", "OK");
+        cli.check("DBSIZE", "(integer) 103");
+    });
+}
+
+#[test]
+fn signatures_of_collections_are_those_of_redis() {
+    on_every_setup(|cli| {
+        cli.run("ZADD z 1 a 2.5 b -inf c +inf d 3 7 1e100 e -0.1 f 0 g");
+        cli.run("SADD s 3 1 2 -300");
+        cli.run("RPUSH l a 1 -5 \"hello world\" \"\" 99999999999");
+        cli.check(
+            "DEBUG DIGEST-VALUE z s l",
+            "1) da673a2cd0552e64dc34071b5ffc0893e7148190\n\
+             2) c6e544f890e0a92c39af3c66af324ecb863d80d9\n\
+             3) 24e741e1408f47745bdb714c2b3a2bdb253a40cf",
+        );
     });
 }

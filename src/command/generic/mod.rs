@@ -6,14 +6,18 @@
 //! transfer   RENAME RENAMENX COPY MOVE
 //! expire     EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST
 //! object     OBJECT
+//! sort       SORT SORT_RO
+//! dump       DUMP RESTORE
 //! wait       WAIT WAITAOF
 //! ```
 //!
-//! Nothing here knows what a value is made of; copying one is the engine's affair.
+//! But for SORT and DUMP, nothing here knows what a value is made of; copying one is the engine's affair.
 
+pub(super) mod dump;
 mod expire;
 mod object;
 mod presence;
+mod sort;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -25,6 +29,7 @@ use super::declaration::Command;
 pub(super) static TABLE: &[&Command] = &[
     &transfer::COPY,
     &presence::DEL,
+    &dump::DUMP,
     &presence::EXISTS,
     &expire::EXPIRE,
     &expire::EXPIREAT,
@@ -40,7 +45,10 @@ pub(super) static TABLE: &[&Command] = &[
     &walk::RANDOMKEY,
     &transfer::RENAME,
     &transfer::RENAMENX,
+    &dump::RESTORE,
     &walk::SCAN,
+    &sort::SORT,
+    &sort::SORT_RO,
     &presence::TOUCH,
     &expire::TTL,
     &presence::TYPE,

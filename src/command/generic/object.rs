@@ -7,6 +7,7 @@ use crate::command::server::reply_help;
 use crate::command::{Args, Out};
 use crate::config::values::MaxmemoryPolicy;
 use crate::engine::keyspace::Keyspace;
+use crate::engine::told::Use;
 use crate::engine::value::Text;
 use crate::structures::table::Place;
 
@@ -51,7 +52,7 @@ static FREQ: Command = Command::sub("object|freq", "freq", Group::Generic, 3)
     .on_keys(freq);
 
 fn freq(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let is_tracked = is_lfu(cx.config.maxmemory_policy);
+    let (key, is_tracked) = (args.key(2), is_lfu(cx.config.maxmemory_policy));
     about(cx, args, out, |keyspace, place, out| {
         if !is_tracked {
             return Err(
@@ -61,7 +62,11 @@ fn freq(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
                     .into(),
             );
         }
-        out.integer(i64::from(keyspace.uses(place)));
+        let told = keyspace.told_use(&key, place);
+        out.integer(i64::from(match told {
+            Some(Use::Frequency(frequency)) => frequency,
+            _ => keyspace.uses(place),
+        }));
         Ok(())
     })
 }
@@ -77,10 +82,11 @@ static IDLETIME: Command = Command::sub("object|idletime", "idletime", Group::Ge
     .tips(TIPS)
     .on_keys(idle_time);
 
-/// The access bits count uses and hold no time, so a key that is there counts as used just now.
+/// The access bits count uses and hold no time, so a key that is there counts as used just now, unless it came from
+/// elsewhere with another time and was not used since.
 fn idle_time(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let is_tracked = !is_lfu(cx.config.maxmemory_policy);
-    about(cx, args, out, |_, _, out| {
+    let (key, is_tracked) = (args.key(2), !is_lfu(cx.config.maxmemory_policy));
+    about(cx, args, out, |keyspace, place, out| {
         if !is_tracked {
             return Err(
                 "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note \
@@ -89,7 +95,11 @@ fn idle_time(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
                     .into(),
             );
         }
-        out.integer(0);
+        let now_ms = keyspace.now().unix_ms;
+        out.integer(match keyspace.told_use(&key, place) {
+            Some(Use::LastAt(at_ms)) => (now_ms.saturating_sub(at_ms) / 1000) as i64,
+            _ => 0,
+        });
         Ok(())
     })
 }
@@ -155,7 +165,7 @@ fn about(
     }
 }
 
-fn is_lfu(policy: MaxmemoryPolicy) -> bool {
+pub(super) fn is_lfu(policy: MaxmemoryPolicy) -> bool {
     matches!(
         policy,
         MaxmemoryPolicy::AllkeysLfu | MaxmemoryPolicy::VolatileLfu

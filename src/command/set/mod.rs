@@ -50,7 +50,7 @@ const fn event(name: &'static str) -> Event {
 }
 
 /// The limits of small sets, as they are configured now.
-fn limits(cx: &ShardCx<'_>) -> Limits {
+pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
     let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
     Limits {
         // No intset of gibibytes, whatever is configured.

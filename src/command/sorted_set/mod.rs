@@ -80,7 +80,7 @@ pub(super) const fn event(name: &'static str) -> Event {
 }
 
 /// The limits of small sets, as they are configured now.
-pub(super) fn limits(cx: &ShardCx<'_>) -> Limits {
+pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
     let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
     Limits {
         members: count(cx.config.zset_max_listpack_entries),

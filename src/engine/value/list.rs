@@ -257,12 +257,14 @@ pub fn push<'v, I: Iterator<Item = &'v [u8]>>(
     elements: impl Fn() -> I,
     limits: &Limits,
 ) -> usize {
-    let (mut bytes, mut count) = (0_usize, 0);
-    for element in elements() {
-        bytes = bytes.saturating_add(element.len());
-        count += 1;
+    if nodes_mut(entry).is_none() {
+        let (mut bytes, mut count) = (0_usize, 0);
+        for element in elements() {
+            bytes = bytes.saturating_add(element.len());
+            count += 1;
+        }
+        make_room(entry, bytes, count, limits);
     }
-    make_room(entry, bytes, count, limits);
     if let Some(list) = nodes_mut(entry) {
         elements().for_each(|element| list.push(end, element));
         return list.len();

@@ -5,6 +5,7 @@
 //!
 //! [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
 
+use super::hash::HashTable;
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::ordered::ranking::Ranking;
@@ -43,6 +44,18 @@ macro_rules! collections {
 }
 
 collections! {
+    /// Fields with values.
+    Hash(HashTable);
+    /// A Bloom filter.
+    Bloom(crate::structures::sketch::bloom::Bloom);
+    /// A cuckoo filter.
+    Cuckoo(crate::structures::sketch::cuckoo::Cuckoo);
+    /// A count-min sketch.
+    CountMin(crate::structures::sketch::count_min::CountMin);
+    /// A list of the most frequent elements.
+    TopK(crate::structures::sketch::top_k::TopK);
+    /// A t-digest.
+    TDigest(crate::structures::sketch::t_digest::TDigest);
     /// A sorted set.
     SortedSet(Ranking);
     /// A list of many nodes.

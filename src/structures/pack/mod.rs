@@ -40,7 +40,7 @@ const HEAD_BYTES: usize = 6;
 const COUNT_UNKNOWN: u16 = u16::MAX;
 
 /// One element of a pack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Element<'a> {
     /// What text like `-12` becomes.
     Integer(i64),

@@ -12,12 +12,22 @@
 //! Times are either deep in the past or far in the future: the two servers do not run in step, so nothing may expire
 //! while they are compared.
 
+mod list;
+mod hash;
+mod set;
+
 use crate::random::Draw;
+
+/// The timeout of requests that wait: a wrong word in its place might make them wait for ever.
+const WAITED_S: &[u8] = b"0.001";
 
 /// A family: its name and its rows, each with a weight.
 pub(crate) type Family = (&'static str, &'static [(u32, &'static str)]);
 
 pub(crate) const FAMILIES: &[Family] = &[
+    list::LISTS,
+    hash::HASHES,
+    set::SETS,
     (
         "strings",
         &[
@@ -152,7 +162,9 @@ pub(crate) fn command(draw: &mut Draw, families: &[u32]) -> Vec<Vec<u8>> {
 
 /// Now and then a command is made wrong: a word too few or too many, one that does not belong, another case.
 fn spoil(draw: &mut Draw, words: &mut Vec<Vec<u8>>) {
-    if words[0].starts_with(b"@") {
+    // What waits keeps its short timeout. Without its count, SPOP would draw.
+    let waits = words.iter().any(|word| word == WAITED_S);
+    if words[0].starts_with(b"@") || words[0] == b"SPOP" || waits {
         return;
     }
     match draw.below(40) {
@@ -386,6 +398,27 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
                 "123456789.987654321",
             ],
         ),
+        "hash_field" if draw.below(4) == 0 => draw.below(20).to_string().into_bytes(),
+        "hash_field" if draw.below(12) == 0 => vec![b'f'; [63, 64, 65, 300][draw.below(4)]],
+        "hash_field" => pick(
+            draw,
+            &[
+                "a",
+                "b",
+                "c",
+                "d",
+                "field",
+                "field with spaces",
+                "-1",
+                "01",
+                "1.0",
+                "9223372036854775807",
+                "-9223372036854775808",
+                "99999999999999999999",
+                "",
+                "\0\r\n",
+            ],
+        ),
         "index" => (draw.below(30) as i64 - 15).to_string().into_bytes(),
         "offset" => pick(
             draw,
@@ -468,6 +501,11 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
                 "x",
             ],
         ),
+        "member" => match draw.below(4) {
+            0 | 1 => (draw.below(24) as i64 - 8).to_string().into_bytes(),
+            2 => vec![b'a' + draw.below(8) as u8],
+            _ => word(draw, "value"),
+        },
         "value" => match draw.below(8) {
             0 | 1 => (draw.below(30) as i64 - 10).to_string().into_bytes(),
             2 => pick(draw, &edges),

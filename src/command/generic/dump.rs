@@ -1,0 +1,168 @@
+//! Values as bytes for other servers, and back.
+//!
+//! DUMP writes what any server from 7.0 on can read; RESTORE reads what servers up to 7.4 write. A payload is checked
+//! whole before anything changes.
+
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+
+use super::object::is_lfu;
+use crate::command::context::ShardCx;
+use crate::command::declaration::{
+    Categories, Command, CommandResult, Flags, Group, KeyFlags, KeySpec,
+};
+use crate::command::error::CommandError;
+use crate::command::{Args, Out};
+use crate::command::{set, sorted_set};
+use crate::engine::effect::Event;
+use crate::engine::serial::reader::Reader;
+use crate::engine::serial::writer::Writer;
+use crate::engine::serial::{self, Form, Limits, frame};
+use crate::engine::told::Use;
+use crate::engine::value::list;
+use crate::structures::entry::DEADLINE_MAX;
+
+/// `DUMP key`
+pub(super) static DUMP: Command = Command::new("dump", Group::Generic, 2)
+    .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
+    .doc(
+        "2.6.0",
+        "key",
+        "Answers a key's value as bytes that RESTORE takes, here or elsewhere.",
+    )
+    .complexity("O(N) where N is the size of the value.")
+    .tips(&["nondeterministic_output"])
+    .on_keys(dump);
+
+fn dump(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let compresses = cx.config.rdbcompression;
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let Some(place) = keyspace.find_read(&key) else {
+        out.null();
+        return Ok(());
+    };
+    let mut writer = Writer::new(Form::Oldest, compresses);
+    serial::write(keyspace.entry(place), &mut writer);
+    let (value, version) = writer.finish();
+    out.bulk_shared(Bytes::from(frame::seal(value, version)));
+    Ok(())
+}
+
+/// `RESTORE key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]`
+pub(super) static RESTORE: Command = Command::new("restore", Group::Generic, -4)
+    .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE))])
+    .flags(Flags::DENYOOM)
+    .categories(Categories::DANGEROUS)
+    .doc(
+        "2.6.0",
+        "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
+        "Creates a key from what DUMP answered.",
+    )
+    .complexity("O(N) where N is the size of the value, times log(N) for sorted sets.")
+    .history(&[
+        ("3.0.0", "Added the `REPLACE` modifier."),
+        ("5.0.0", "Added the `ABSTTL` modifier."),
+        ("5.0.0", "Added the `IDLETIME` and `FREQ` options."),
+    ])
+    .on_keys(restore);
+
+/// What RESTORE is told besides the value.
+#[derive(Default)]
+struct Options {
+    replaces: bool,
+    is_absolute: bool,
+    idle_s: Option<u64>,
+    frequency: Option<u8>,
+}
+
+impl Options {
+    fn read(args: &Args<'_>) -> Result<Options, CommandError> {
+        let mut options = Options::default();
+        let mut at = 4;
+        while at < args.len() {
+            let has_value = at + 1 < args.len();
+            if args.is(at, "replace") {
+                options.replaces = true;
+            } else if args.is(at, "absttl") {
+                options.is_absolute = true;
+            } else if args.is(at, "idletime") && has_value && options.frequency.is_none() {
+                at += 1;
+                let idle_s = u64::try_from(args.integer(at)?)
+                    .map_err(|_| "ERR Invalid IDLETIME value, must be >= 0")?;
+                options.idle_s = Some(idle_s);
+            } else if args.is(at, "freq") && has_value && options.idle_s.is_none() {
+                at += 1;
+                let frequency = u8::try_from(args.integer(at)?)
+                    .map_err(|_| "ERR Invalid FREQ value, must be >= 0 and <= 255")?;
+                options.frequency = Some(frequency);
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 1;
+        }
+        Ok(options)
+    }
+
+    /// What it says of the key's use, if the policy of eviction asks for that.
+    fn used(&self, now_ms: u64, is_by_frequency: bool) -> Option<Use> {
+        if is_by_frequency {
+            return self.frequency.map(Use::Frequency);
+        }
+        let idle_ms = self.idle_s?.saturating_mul(1000);
+        Some(Use::LastAt(now_ms.saturating_sub(idle_ms)))
+    }
+}
+
+fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let options = Options::read(args)?;
+    let (key, now_ms, limits) = (args.key(1), cx.now.unix_ms, limits(cx));
+    let is_by_frequency = is_lfu(cx.config.maxmemory_policy);
+    let mut keyspace = cx.at(&key);
+    if !options.replaces && keyspace.find_write(&key).is_some() {
+        return Err("BUSYKEY Target key name already exists.".into());
+    }
+    let ttl = u64::try_from(args.integer(2)?).map_err(|_| "ERR Invalid TTL value, must be >= 0")?;
+    let at_ms = match ttl {
+        0 => None,
+        _ if options.is_absolute => Some(ttl),
+        _ => Some(now_ms.saturating_add(ttl)),
+    };
+    let at_ms = at_ms.map(|at_ms| at_ms.min(DEADLINE_MAX));
+    let value = frame::open(args.get(3)).ok_or("ERR DUMP payload version or checksum are wrong")?;
+    let mut reader = Reader::new(value, limits.string_bytes_max);
+    let entry = serial::read(key.bytes, at_ms, &mut reader, &limits)
+        .ok()
+        .filter(|_| reader.rest().is_empty())
+        .ok_or("ERR Bad data format")?;
+
+    let found = keyspace.find_write(&key);
+    if at_ms.is_some_and(|at_ms| at_ms <= now_ms) {
+        if let Some(place) = found {
+            keyspace.delete(place);
+            keyspace.wrote(key.bytes, Event::DEL);
+        }
+    } else {
+        keyspace.adopt(&key, found, entry);
+        if let Some(used) = options.used(now_ms, is_by_frequency) {
+            keyspace.tell_use(&key, used);
+        }
+        keyspace.wrote(key.bytes, Event::generic("restore"));
+    }
+    out.ok();
+    Ok(())
+}
+
+/// The thresholds of the configuration, by which values that are read choose their encodings.
+pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
+    let config = cx.config;
+    Limits {
+        string_bytes_max: usize::try_from(config.proto_max_bulk_len)
+            .map_or(u32::MAX as usize, |bytes| bytes.min(u32::MAX as usize)),
+        list: list::limits(config.list_max_listpack_size, config.list_compress_depth),
+        set: set::limits(cx),
+        sorted_set: sorted_set::limits(cx),
+    }
+}

@@ -1,0 +1,166 @@
+//! Forms that servers wrote before 7.0, made from their description: lists of strings, ziplists, zipmaps, scores as
+//! text. And forms of servers after 7.0, of which there is none here to record from.
+
+use super::{dump, restore};
+use crate::command::testing::on_every_setup;
+use crate::engine::serial::frame;
+use crate::structures::pack::{self, PackMut};
+use crate::structures::ziplist::maker::ziplist;
+use crate::structures::zipmap::maker::zipmap;
+
+/// A length, short enough for the two shortest forms.
+fn length(length: usize, into: &mut Vec<u8>) {
+    if length < 64 {
+        into.push(length as u8);
+    } else {
+        into.extend_from_slice(&[0x40 | (length >> 8) as u8, length as u8]);
+    }
+}
+
+fn string(text: &[u8], into: &mut Vec<u8>) {
+    length(text.len(), into);
+    into.extend_from_slice(text);
+}
+
+/// A type, a count, and strings.
+fn strings(form: u8, count: usize, texts: &[&[u8]]) -> Vec<u8> {
+    let mut value = vec![form];
+    length(count, &mut value);
+    texts.iter().for_each(|text| string(text, &mut value));
+    value
+}
+
+/// A type and one string.
+fn one_string(form: u8, text: &[u8]) -> Vec<u8> {
+    let mut value = vec![form];
+    string(text, &mut value);
+    value
+}
+
+const LIST: &[&[u8]] = &[b"a", b"12", b"-5", b"", b"99999999999", b"300"];
+
+const SCORED: &[&[u8]] = &[b"7", b"-inf", b"a", b"2.5", b"b", b"3", b"c", b"inf"];
+
+/// Members with scores as text; those of a single byte from 253 on stand for themselves.
+fn text_scores(members: &[(&[u8], &[u8])]) -> Vec<u8> {
+    let mut value = vec![3, members.len() as u8];
+    for (member, score) in members {
+        string(member, &mut value);
+        if score[0] < 253 {
+            value.push(score.len() as u8);
+        }
+        value.extend_from_slice(score);
+    }
+    value
+}
+
+/// -1, 3 and 70000, as wide as if a wider number had been there.
+const INTSET: &[u8] = b"\x08\0\0\0\x03\0\0\0\
+    \xff\xff\xff\xff\xff\xff\xff\xff\x03\0\0\0\0\0\0\0\x70\x11\x01\0\0\0\0\0";
+
+/// A pack as all servers make it.
+fn pack(texts: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = pack::EMPTY.to_vec();
+    let mut pack = PackMut::new(&mut bytes);
+    texts.iter().for_each(|text| pack.push_back(text));
+    bytes
+}
+
+/// A pack of short texts in which numbers lie as text, too.
+fn text_pack(texts: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = vec![0; 6];
+    for text in texts {
+        bytes.push(0x80 | text.len() as u8);
+        bytes.extend_from_slice(text);
+        bytes.push(1 + text.len() as u8);
+    }
+    bytes.push(0xff);
+    let total = bytes.len() as u32;
+    bytes[..4].copy_from_slice(&total.to_le_bytes());
+    bytes[4..6].copy_from_slice(&(texts.len() as u16).to_le_bytes());
+    bytes
+}
+
+/// Each with the commands that make the same value here.
+pub(super) fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    let list = "RPUSH k a 12 -5 \"\" 99999999999 300";
+    let zset = "ZADD k 3 b 2.5 a inf c -inf 7";
+    let two_ziplists = [ziplist(&LIST[..2], true), ziplist(&LIST[2..], true)];
+    let two_ziplists: Vec<&[u8]> = two_ziplists.iter().map(Vec::as_slice).collect();
+    [
+        (list, strings(1, LIST.len(), LIST)),
+        (list, one_string(10, &ziplist(LIST, true))),
+        (list, one_string(10, &ziplist(LIST, false))),
+        (list, strings(14, 2, &two_ziplists)),
+        ("SADD k a b 17", strings(2, 3, &[b"17", b"b", b"a"])),
+        ("SADD k 3 -1 70000", one_string(11, INTSET)),
+        ("SADD k a b 17", one_string(20, &pack(&[b"a", b"17", b"b"]))),
+        (
+            "SADD k a b 17",
+            one_string(20, &text_pack(&[b"a", b"17", b"b"])),
+        ),
+    ]
+    .into_iter()
+}
+
+#[test]
+fn forms_of_other_ages_are_what_commands_make_here() {
+    on_every_setup(|cli| {
+        for (line, value) in all().filter(|(_, value)| super::is_here(value[0])) {
+            let about = || value.escape_ascii().to_string();
+            cli.run("FLUSHALL");
+            assert!(!cli.run(line).contains("error"), "{line}");
+            let expected = cli.run("DEBUG DIGEST-VALUE k");
+            let payload = frame::seal(value.clone(), 6);
+            assert_eq!(restore(cli, "k", &payload, "replace"), "OK", "{}", about());
+            assert_eq!(cli.run("DEBUG DIGEST-VALUE k"), expected, "{}", about());
+            let again = dump(cli, "k");
+            assert_eq!(restore(cli, "k", &again, "replace"), "OK", "{}", about());
+            assert_eq!(cli.run("DEBUG DIGEST-VALUE k"), expected, "{}", about());
+        }
+    });
+}
+
+#[test]
+fn what_no_server_would_write_is_refused() {
+    on_every_setup(|cli| {
+        for (reason, value) in [
+            ("no element", strings(1, 0, &[])),
+            ("no element", one_string(10, &ziplist(&[], true))),
+            ("no element", strings(14, 1, &[&ziplist(&[], true)])),
+            ("no member", strings(2, 0, &[])),
+            ("twice", strings(2, 2, &[b"a", b"a"])),
+            ("twice", one_string(20, &pack(&[b"a", b"a"]))),
+            ("twice", one_string(20, &text_pack(&[b"12", b"12"]))),
+            ("no number", one_string(11, b"\x02\0\0\0\0\0\0\0")),
+            (
+                "descending",
+                one_string(11, b"\x02\0\0\0\x02\0\0\0\x02\0\x01\0"),
+            ),
+            ("twice", text_scores(&[(b"a", b"1"), (b"a", b"2")])),
+            ("NaN", text_scores(&[(b"a", b"\xfd")])),
+            ("NaN", text_scores(&[(b"a", b"nan")])),
+            ("NaN", b"\x05\x01\x01a\0\0\0\0\0\0\xf8\x7f".to_vec()),
+            ("no member", one_string(17, &pack(&[]))),
+            ("odd", one_string(17, &pack(&[b"a", b"1", b"b"]))),
+            ("odd", one_string(12, &ziplist(&[b"a", b"1", b"b"], true))),
+            ("order", one_string(17, &pack(&[b"a", b"2", b"b", b"1"]))),
+            (
+                "order",
+                one_string(12, &ziplist(&[b"b", b"1", b"a", b"1"], true)),
+            ),
+            ("twice", one_string(17, &pack(&[b"a", b"1", b"a", b"2"]))),
+            ("no score", one_string(17, &pack(&[b"a", b"x"]))),
+            ("NaN", one_string(17, &pack(&[b"a", b"nan"]))),
+        ] {
+            let payload = frame::seal(value.clone(), 10);
+            assert_eq!(
+                restore(cli, "k", &payload, ""),
+                "(error) ERR Bad data format",
+                "{reason}: {}",
+                value.escape_ascii()
+            );
+        }
+        cli.check("EXISTS k", "(integer) 0");
+    });
+}

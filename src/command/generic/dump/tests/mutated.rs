@@ -1,0 +1,158 @@
+//! Payloads that somebody tampered with: each is refused, or is a value that every command can work on.
+
+use super::ancient;
+use super::recorded;
+use super::{dump, restore};
+use crate::base::random::Random;
+use crate::command::testing::Terminal;
+use crate::engine::serial::frame;
+
+/// Tampered payloads made from each whole one.
+const MUTATIONS: usize = 400;
+
+/// Commands that read every part of a value of a type, then commands that change it; `k` is the key.
+const COMMANDS: &[(&str, &[&str])] = &[
+    (
+        "string",
+        &[
+            "GET k",
+            "STRLEN k",
+            "GETRANGE k 0 -1",
+            "BITCOUNT k",
+            "APPEND k x",
+        ],
+    ),
+    (
+        "list",
+        &[
+            "LRANGE k 0 -1",
+            "LRANGE k -2 -1",
+            "LINDEX k -1",
+            "LPOS k a RANK -1 COUNT 0",
+            "LINSERT k BEFORE a b",
+            "LSET k 0 x",
+            "RPUSH k y",
+            "LPOP k",
+            "LREM k -1 y",
+            "LTRIM k 1 -2",
+        ],
+    ),
+    (
+        "set",
+        &[
+            "SMEMBERS k",
+            "SCARD k",
+            "SISMEMBER k a",
+            "SMISMEMBER k a 17",
+            "SSCAN k 0",
+            "SINTER k k",
+            "SUNION k k",
+            "SRANDMEMBER k -5",
+            "SADD k 1 x",
+            "SREM k 1",
+            "SPOP k",
+        ],
+    ),
+    (
+        "zset",
+        &[
+            "ZRANGE k 0 -1 WITHSCORES",
+            "ZRANGE k +inf -inf BYSCORE REV LIMIT 1 2",
+            "ZRANGEBYLEX k - +",
+            "ZSCORE k a",
+            "ZMSCORE k a 7",
+            "ZRANK k a",
+            "ZREVRANK k 7 WITHSCORE",
+            "ZCOUNT k -inf 3",
+            "ZRANDMEMBER k -5 WITHSCORES",
+            "ZSCAN k 0",
+            "ZUNION 2 k k WITHSCORES",
+            "ZINCRBY k 1.5 a",
+            "ZADD k 5 x",
+            "ZREM k x",
+            "ZREMRANGEBYSCORE k 1 2",
+            "ZPOPMAX k",
+        ],
+    ),
+];
+
+#[test]
+fn tampered_payloads_are_refused_or_are_values() {
+    let wholes: Vec<Vec<u8>> = recorded::all()
+        .map(|recorded| recorded.payload)
+        .chain(ancient::all().map(|(_, value)| frame::seal(value, 10)))
+        .filter_map(|payload| frame::open(&payload).map(<[u8]>::to_vec))
+        .filter(|value| super::is_here(value[0]))
+        .collect();
+    let mut random = Random::new(20);
+    let mut cli = Terminal::new();
+    let (mut tried, mut accepted) = (0, 0);
+    for whole in &wholes {
+        for _ in 0..MUTATIONS {
+            let other = &wholes[random.index(wholes.len())];
+            let value = tampered(whole, other, &mut random);
+            tried += 1;
+            accepted += usize::from(is_sound(&mut cli, &value));
+        }
+    }
+    assert!(tried >= wholes.len() * MUTATIONS);
+    // The test would say nothing if either hardly ever happened.
+    assert!(accepted * 100 > tried, "{accepted} of {tried} accepted");
+    assert!(accepted * 2 < tried, "{accepted} of {tried} accepted");
+}
+
+/// Whether a value is taken; if it is, everything must work on it, and it must come back as the same.
+fn is_sound(cli: &mut Terminal, value: &[u8]) -> bool {
+    let about = || value.escape_ascii().to_string();
+    let payload = frame::seal(value.to_vec(), 10);
+    match restore(cli, "k", &payload, "replace").as_str() {
+        "OK" => {}
+        "(error) ERR Bad data format" => return false,
+        other => panic!("{other} for {}", about()),
+    }
+    let digest = cli.run("DEBUG DIGEST-VALUE k");
+    let again = dump(cli, "k");
+    assert_eq!(restore(cli, "k", &again, "replace"), "OK", "{}", about());
+    assert_eq!(cli.run("DEBUG DIGEST-VALUE k"), digest, "{}", about());
+    let kind = cli.run("TYPE k");
+    let (_, lines) = COMMANDS
+        .iter()
+        .find(|(name, _)| *name == kind)
+        .unwrap_or_else(|| panic!("no commands for {kind}"));
+    for line in *lines {
+        cli.run(line);
+    }
+    cli.run("DEL k");
+    true
+}
+
+/// A value with one to three things changed.
+fn tampered(whole: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut value = whole.to_vec();
+    for _ in 0..1 + random.index(3) {
+        if value.is_empty() {
+            value.push(random.next_u64() as u8);
+        }
+        let at = random.index(value.len());
+        let end = (at + 1 + random.index(8)).min(value.len());
+        match random.index(9) {
+            0 => value[at] = random.next_u64() as u8,
+            1 => value[at] ^= 1 << random.index(8),
+            2 => value[at] = value[at].wrapping_add(1),
+            3 => value[at] = [0, 0xff, 0x7f, 0x80, 0xfe, 0xc3, 0x40, 0x81][random.index(8)],
+            4 => value.truncate(at),
+            5 => drop(value.drain(at..end)),
+            6 => {
+                let copy = value[at..end].to_vec();
+                value.splice(at..at, copy);
+            }
+            7 => {
+                let from = random.index(other.len());
+                let to = (from + 1 + random.index(24)).min(other.len());
+                value.splice(at..end, other[from..to].iter().copied());
+            }
+            _ => value.insert(at, random.next_u64() as u8),
+        }
+    }
+    value
+}

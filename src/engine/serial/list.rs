@@ -1,0 +1,103 @@
+//! Lists: element after element, or nodes that are packs.
+//!
+//! ```text
+//! 1   LIST          count | string …
+//! 10  ZIPLIST       string with a ziplist
+//! 14  QUICKLIST     count | string with a ziplist …
+//! 18  QUICKLIST_2   count | ( 1 | string: one large element  or  2 | string with a pack ) …
+//! ```
+
+use super::packed::Packed;
+use super::reader::Reader;
+use super::writer::Writer;
+use super::{Malformed, types};
+use crate::engine::value::Object;
+use crate::engine::value::list::{ListRef, entry_of};
+use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::pack::{Element, Pack};
+use crate::structures::quicklist::{End, Limits, NodeView, Quicklist};
+
+/// A node that is one element.
+const NODE_PLAIN: u64 = 1;
+/// A node that is a pack of elements.
+const NODE_PACKED: u64 = 2;
+
+/// Writes a list as nodes, behind its type.
+pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
+    writer.byte(types::LIST_QUICKLIST_2);
+    match (
+        ListRef::of(entry).and_then(ListRef::as_quicklist),
+        entry.value(),
+    ) {
+        (Some(list), _) => {
+            let nodes = list.nodes();
+            writer.length(nodes.len() as u64);
+            for node in nodes {
+                match node {
+                    NodeView::Packed(pack) => {
+                        writer.length(NODE_PACKED);
+                        writer.string(&pack);
+                    }
+                    NodeView::Plain(element) => {
+                        writer.length(NODE_PLAIN);
+                        writer.string(element);
+                    }
+                }
+            }
+        }
+        (None, Value::Bytes(pack)) => {
+            writer.length(1);
+            writer.length(NODE_PACKED);
+            writer.string(pack);
+        }
+        (None, _) => unreachable!("a list is a pack or nodes"),
+    }
+}
+
+/// Reads a list of any form.
+pub(super) fn read(
+    form: u8,
+    key: &[u8],
+    reader: &mut Reader<'_>,
+    limits: &Limits,
+) -> Result<Entry<Object>, Malformed> {
+    let mut list = Quicklist::new(*limits);
+    match form {
+        types::LIST => {
+            for _ in 0..reader.count(1)? {
+                list.push(End::Back, &reader.string()?);
+            }
+        }
+        types::LIST_ZIPLIST => read_ziplist(&reader.string()?, &mut list)?,
+        types::LIST_QUICKLIST => {
+            for _ in 0..reader.count(1)? {
+                read_ziplist(&reader.string()?, &mut list)?;
+            }
+        }
+        _ => {
+            for _ in 0..reader.count(2)? {
+                let node = reader.length()?;
+                let bytes = reader.string()?;
+                match node {
+                    NODE_PLAIN if !bytes.is_empty() => list.append_plain(&bytes),
+                    NODE_PACKED => {
+                        list.append_pack(Pack::check(&bytes).ok_or(Malformed::PACK)?);
+                    }
+                    _ => return Err(Malformed("a list node of an unknown kind")),
+                }
+            }
+        }
+    }
+    if list.is_empty() {
+        return Err(Malformed::EMPTY);
+    }
+    Ok(entry_of(key, list, limits, None))
+}
+
+/// Its elements in nodes of the size of today.
+fn read_ziplist(bytes: &[u8], list: &mut Quicklist) -> Result<(), Malformed> {
+    Packed::ziplist(bytes)?.each(|element: Element<'_>| {
+        element.with_bytes(|element| list.push(End::Back, element));
+        Ok(())
+    })
+}

@@ -1,0 +1,113 @@
+//! The packed structures that strings of a snapshot may hold, old and new, as one sequence of elements.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use super::Malformed;
+use crate::base::number;
+use crate::structures::pack::{self, Element, Pack, PackMut};
+use crate::structures::ziplist::Ziplist;
+
+/// A checked list of elements.
+pub(super) enum Packed<'a> {
+    Pack(Pack<'a>),
+    Ziplist(Ziplist<'a>),
+}
+
+impl<'a> Packed<'a> {
+    /// The form of today.
+    pub(super) fn pack(bytes: &'a [u8]) -> Result<Packed<'a>, Malformed> {
+        Pack::check(bytes).map(Packed::Pack).ok_or(Malformed::PACK)
+    }
+
+    /// The form before 7.0.
+    pub(super) fn ziplist(bytes: &'a [u8]) -> Result<Packed<'a>, Malformed> {
+        Ziplist::check(bytes)
+            .map(Packed::Ziplist)
+            .ok_or(Malformed::PACK)
+    }
+
+    /// How many elements there are.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Packed::Pack(pack) => pack.len(),
+            Packed::Ziplist(list) => list.len(),
+        }
+    }
+
+    /// Calls `visit` with each element in order.
+    pub(super) fn each(
+        &self,
+        mut visit: impl FnMut(Element<'a>) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
+        match self {
+            Packed::Pack(pack) => pack.iter().try_for_each(&mut visit),
+            Packed::Ziplist(list) => list.iter().try_for_each(&mut visit),
+        }
+    }
+
+    /// Calls `visit` with each group of `N` elements in order; a last group that is not whole is refused.
+    pub(super) fn each_group<const N: usize>(
+        &self,
+        mut visit: impl FnMut([Element<'a>; N]) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
+        let mut group = [Element::Integer(0); N];
+        let mut filled = 0;
+        self.each(|element| {
+            group[filled] = element;
+            filled += 1;
+            if filled == N {
+                filled = 0;
+                visit(group)?;
+            }
+            Ok(())
+        })?;
+        if filled == 0 {
+            Ok(())
+        } else {
+            Err(Malformed::GROUP)
+        }
+    }
+}
+
+/// The members of a pack of groups of `step` elements, each of which begins with a member, as a command would have made
+/// it: no member comes twice, and what is a number lies there as one.
+pub(super) fn distinct(pack: Pack<'_>, step: usize) -> Result<Cow<'_, [u8]>, Malformed> {
+    let mut members = HashSet::with_capacity(pack.len() / step);
+    let (mut is_canonical, mut behind) = (true, 0);
+    for element in pack.iter() {
+        if let Element::Bytes(text) = element {
+            is_canonical = is_canonical && number::parse_i64(text).is_none();
+        }
+        if behind == 0 {
+            // A number that lies there as text is the same member.
+            let member = element.integer().map_or(element, Element::Integer);
+            if !members.insert(member) {
+                return Err(Malformed::TWICE);
+            }
+        }
+        behind = (behind + 1) % step;
+    }
+    if behind != 0 {
+        return Err(Malformed::GROUP);
+    }
+    if is_canonical {
+        return Ok(Cow::Borrowed(pack.bytes()));
+    }
+    let mut copy = pack::EMPTY.to_vec();
+    let mut writer = PackMut::new(&mut copy);
+    for element in pack.iter() {
+        element.with_bytes(|text| writer.push_back(text));
+    }
+    Ok(Cow::Owned(copy))
+}
+
+/// A score as packs hold it: a number or its text.
+pub(super) fn score(element: Element<'_>) -> Result<f64, Malformed> {
+    match element {
+        Element::Integer(number) => Ok(number as f64),
+        Element::Bytes(text) => {
+            number::parse_f64(text).ok_or(Malformed("a score that is no number"))
+        }
+    }
+}

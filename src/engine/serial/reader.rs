@@ -1,0 +1,156 @@
+//! Reads lengths, strings and numbers in the form that snapshots and DUMP share.
+//!
+//! Whatever the bytes claim is checked against how many are left before any memory is taken for it. Knows no value
+//! and no frame.
+
+use std::borrow::Cow;
+
+use super::{Malformed, form};
+use crate::base::number;
+use crate::structures::lzf;
+
+/// Bytes that one byte of compressed text can stand for, at most: three bytes copy up to 264.
+const EXPANSION_MAX: usize = 88;
+
+/// Bytes that are being read.
+pub struct Reader<'a> {
+    rest: &'a [u8],
+    string_bytes_max: usize,
+}
+
+/// How a string begins: its length follows, or it stands in a form of its own.
+enum Head {
+    Length(u64),
+    Form(u8),
+}
+
+impl<'a> Reader<'a> {
+    /// From the first byte; no string may be longer than so many bytes.
+    pub fn new(bytes: &'a [u8], string_bytes_max: usize) -> Reader<'a> {
+        Reader {
+            rest: bytes,
+            string_bytes_max,
+        }
+    }
+
+    /// What is left.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// The next byte.
+    pub fn byte(&mut self) -> Result<u8, Malformed> {
+        let [byte] = self.array()?;
+        Ok(byte)
+    }
+
+    /// The next bytes.
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (bytes, rest) = self.rest.split_first_chunk::<N>().ok_or(Malformed::SHORT)?;
+        self.rest = rest;
+        Ok(*bytes)
+    }
+
+    /// So many bytes.
+    pub(super) fn raw(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        let (bytes, rest) = self.rest.split_at_checked(count).ok_or(Malformed::SHORT)?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    fn head(&mut self) -> Result<Head, Malformed> {
+        let first = self.byte()?;
+        Ok(match first {
+            0x00..=0x3f => Head::Length(u64::from(first)),
+            0x40..=0x7f => {
+                let low = self.byte()?;
+                Head::Length(u64::from(first & 0x3f) << 8 | u64::from(low))
+            }
+            form::LENGTH_32 => Head::Length(u64::from(u32::from_be_bytes(self.array()?))),
+            form::LENGTH_64 => Head::Length(u64::from_be_bytes(self.array()?)),
+            0xc0.. => Head::Form(first),
+            _ => return Err(Malformed("a length in an unknown form")),
+        })
+    }
+
+    /// A length, or any number in that form.
+    pub fn length(&mut self) -> Result<u64, Malformed> {
+        match self.head()? {
+            Head::Length(length) => Ok(length),
+            Head::Form(_) => Err(Malformed("a string where a length is due")),
+        }
+    }
+
+    /// How many things follow that take at least `bytes_each` bytes, so that memory may be set aside for them.
+    pub(super) fn count(&mut self, bytes_each: usize) -> Result<usize, Malformed> {
+        let count = usize::try_from(self.length()?).map_err(|_| Malformed::SHORT)?;
+        if count > self.rest.len() / bytes_each {
+            return Err(Malformed::SHORT);
+        }
+        Ok(count)
+    }
+
+    /// A string in any of its forms.
+    pub fn string(&mut self) -> Result<Cow<'a, [u8]>, Malformed> {
+        let length = match self.head()? {
+            Head::Length(length) => length,
+            Head::Form(form::LZF) => return self.compressed().map(Cow::Owned),
+            Head::Form(code) => {
+                let number = self.integer(code)?;
+                let digits = itoa::Buffer::new().format(number).as_bytes().to_vec();
+                return Ok(Cow::Owned(digits));
+            }
+        };
+        let length = usize::try_from(length).map_err(|_| Malformed::SHORT)?;
+        if length > self.string_bytes_max {
+            return Err(Malformed("a string beyond the limit"));
+        }
+        self.raw(length).map(Cow::Borrowed)
+    }
+
+    fn integer(&mut self, code: u8) -> Result<i64, Malformed> {
+        Ok(match code {
+            form::INT_8 => i64::from(i8::from_le_bytes(self.array()?)),
+            form::INT_16 => i64::from(i16::from_le_bytes(self.array()?)),
+            form::INT_32 => i64::from(i32::from_le_bytes(self.array()?)),
+            _ => return Err(Malformed("a string in an unknown form")),
+        })
+    }
+
+    fn compressed(&mut self) -> Result<Vec<u8>, Malformed> {
+        let packed_len = usize::try_from(self.length()?).map_err(|_| Malformed::SHORT)?;
+        let length = usize::try_from(self.length()?).map_err(|_| Malformed::SHORT)?;
+        let packed = self.raw(packed_len)?;
+        if length > self.string_bytes_max || length / EXPANSION_MAX > packed.len() {
+            return Err(Malformed("a compressed string that claims too much"));
+        }
+        lzf::decompress(packed, length).ok_or(Malformed("a compressed string out of shape"))
+    }
+
+    /// A double, bit by bit; never NaN.
+    pub(super) fn double(&mut self) -> Result<f64, Malformed> {
+        let number = f64::from_le_bytes(self.array()?);
+        if number.is_nan() {
+            return Err(Malformed::NAN);
+        }
+        Ok(number)
+    }
+
+    /// A double as text with its length before it, as sorted sets had it before version 8; never NaN.
+    pub(super) fn text_double(&mut self) -> Result<f64, Malformed> {
+        match self.byte()? {
+            253 => Err(Malformed::NAN),
+            254 => Ok(f64::INFINITY),
+            255 => Ok(f64::NEG_INFINITY),
+            length => {
+                let text = self.raw(usize::from(length))?;
+                number::parse_f64(text).ok_or(Malformed("a score that is no number"))
+            }
+        }
+    }
+
+    /// A time in milliseconds.
+    pub(super) fn millis(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+}

@@ -1,0 +1,113 @@
+//! Sorted sets: members with scores, or a pack of both.
+//!
+//! ```text
+//! 3   ZSET       count | ( member | score as text ) …       of the time before version 8
+//! 5   ZSET_2     count | ( member | score f64 ) …           highest first, though nobody asks for it
+//! 12  ZIPLIST    string with a ziplist of member, score …   in order
+//! 17  LISTPACK   string with a pack of member, score …      in order
+//! ```
+
+use super::packed::Packed;
+use super::packed::{distinct, score};
+use super::reader::Reader;
+use super::writer::Writer;
+use super::{Malformed, SEARCHED_MAX, types};
+use crate::engine::value::Object;
+use crate::engine::value::sorted_set::{LISTPACK, Limits, Members, SortedSet, SortedSetMut};
+use crate::structures::entry::{Entry, EntryRef};
+use crate::structures::ordered::Direction;
+use crate::structures::pack::Pack;
+
+/// Writes a sorted set, behind its type.
+pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
+    match SortedSet::of(entry) {
+        SortedSet::Small(pack) => {
+            writer.byte(types::ZSET_LISTPACK);
+            writer.string(pack.bytes());
+        }
+        set => {
+            writer.byte(types::ZSET_2);
+            writer.length(set.len() as u64);
+            // As servers do, for whom adding in front is fastest.
+            for (member, score) in set.range(0, set.len(), Direction::Descending) {
+                writer.element(member);
+                writer.double(score);
+            }
+        }
+    }
+}
+
+/// Reads a sorted set of any form.
+pub(super) fn read(
+    form: u8,
+    key: &[u8],
+    reader: &mut Reader<'_>,
+    limits: &Limits,
+) -> Result<Entry<Object>, Malformed> {
+    match form {
+        types::ZSET | types::ZSET_2 => {
+            let count = reader.count(2)?;
+            let mut members = Members::with_capacity(count);
+            for _ in 0..count {
+                let member = reader.string()?.into_owned();
+                let score = if form == types::ZSET {
+                    reader.text_double()?
+                } else {
+                    reader.double()?
+                };
+                members.push((member, score));
+            }
+            entry_of(key, members, limits)
+        }
+        types::ZSET_ZIPLIST => {
+            let bytes = reader.string()?;
+            let mut members = Members::new();
+            Packed::ziplist(&bytes)?.each_group(|[member, text]| {
+                members.push((member.to_vec(), score(text)?));
+                Ok(())
+            })?;
+            check_order(&members)?;
+            entry_of(key, members, limits)
+        }
+        _ => {
+            let bytes = reader.string()?;
+            let pack = Pack::check(&bytes).ok_or(Malformed::PACK)?;
+            let distinct = distinct(pack, 2)?;
+            let mut members = Members::with_capacity(pack.len() / 2);
+            Packed::Pack(pack).each_group(|[member, text]| {
+                members.push((member.to_vec(), score(text)?));
+                Ok(())
+            })?;
+            check_order(&members)?;
+            if !members.is_empty() && members.len() <= limits.members {
+                return Ok(Entry::bytes(LISTPACK.0, key, &distinct, None));
+            }
+            entry_of(key, members, limits)
+        }
+    }
+}
+
+fn check_order(members: &Members) -> Result<(), Malformed> {
+    let is_ascending = members.is_sorted_by(|(one, low), (two, high)| (low, one) < (high, two));
+    if is_ascending {
+        Ok(())
+    } else {
+        Err(Malformed::ORDER)
+    }
+}
+
+fn entry_of(key: &[u8], mut members: Members, limits: &Limits) -> Result<Entry<Object>, Malformed> {
+    if members.is_empty() {
+        return Err(Malformed::EMPTY);
+    }
+    let limits = Limits {
+        members: limits.members.min(SEARCHED_MAX),
+        ..*limits
+    };
+    let entry = SortedSetMut::entry_of(key, &mut members, limits);
+    // A member that came twice was overwritten.
+    if SortedSet::of(entry.view()).len() < members.len() {
+        return Err(Malformed::TWICE);
+    }
+    Ok(entry)
+}
