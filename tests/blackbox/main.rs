@@ -12,6 +12,7 @@ mod limits;
 mod lists;
 mod protocol;
 mod server_commands;
+mod streams;
 mod strings;
 mod support;
 mod transactions;
