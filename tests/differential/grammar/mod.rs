@@ -15,7 +15,6 @@
 mod hash;
 mod hyperloglog;
 mod list;
-mod list;
 mod set;
 pub(crate) mod streams;
 
