@@ -40,6 +40,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("config|get", "arguments", LATER),
     ("config|resetstat", "tips", LATER),
     ("config|rewrite", "tips", LATER),
+    ("hscan", "arguments", "NOVALUES is of Redis 7.4"),
     ("latency|reset", "tips", LATER),
     (
         "lcs",

@@ -6,6 +6,7 @@ mod concurrency;
 mod connection;
 mod debug;
 mod expiry;
+mod hashes;
 mod introspect;
 mod keys;
 mod limits;
