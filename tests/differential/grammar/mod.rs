@@ -14,6 +14,7 @@
 
 mod list;
 mod set;
+mod sort;
 
 use crate::random::Draw;
 
@@ -26,6 +27,7 @@ pub(crate) type Family = (&'static str, &'static [(u32, &'static str)]);
 pub(crate) const FAMILIES: &[Family] = &[
     list::LISTS,
     set::SETS,
+    sort::SORTS,
     (
         "strings",
         &[
@@ -477,6 +479,11 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
                 "-1",
                 "x",
             ],
+        ),
+        "derived" if draw.below(3) == 0 => pick(draw, &["#", "constant"]),
+        "derived" | "weight" => pick(
+            draw,
+            &["*", "{t}*", "*->a", "*->foo", "none_*", "nosort", "*{t}"],
         ),
         "member" => match draw.below(4) {
             0 | 1 => (draw.below(24) as i64 - 8).to_string().into_bytes(),
