@@ -18,6 +18,8 @@ static FAMILIES: &[&[&Command]] = &[
     super::bitmap::TABLE,
     super::hash::TABLE,
     super::sorted_set::TABLE,
+    super::stream::TABLE,
+    super::geo::TABLE,
     super::transaction::TABLE,
     super::list::TABLE,
     super::set::TABLE,

@@ -12,9 +12,13 @@
 //! Times are either deep in the past or far in the future: the two servers do not run in step, so nothing may expire
 //! while they are compared.
 
+mod hyperloglog;
+mod list;
+mod hash;
 mod list;
 mod set;
 mod sort;
+pub(crate) mod streams;
 
 use crate::random::Draw;
 
@@ -25,7 +29,9 @@ const WAITED_S: &[u8] = b"0.001";
 pub(crate) type Family = (&'static str, &'static [(u32, &'static str)]);
 
 pub(crate) const FAMILIES: &[Family] = &[
+    hyperloglog::HYPERLOGLOGS,
     list::LISTS,
+    hash::HASHES,
     set::SETS,
     sort::SORTS,
     (
@@ -124,6 +130,7 @@ pub(crate) const FAMILIES: &[Family] = &[
             (3, "PERSIST {key}"),
         ],
     ),
+    ("streams", streams::ROWS),
     (
         "connection",
         &[
@@ -305,6 +312,9 @@ const SMALL: &[&str] = &["0", "1", "2", "3", "10", "100", "-1"];
 
 /// A word of a kind.
 fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
+    if let Some(word) = streams::word(draw, kind) {
+        return word;
+    }
     let pick = |draw: &mut Draw, pool: &[&str]| pool[draw.below(pool.len())].as_bytes().to_vec();
     let edges = [
         "0",
@@ -396,6 +406,27 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
                 "1 ",
                 "0x1p3",
                 "123456789.987654321",
+            ],
+        ),
+        "hash_field" if draw.below(4) == 0 => draw.below(20).to_string().into_bytes(),
+        "hash_field" if draw.below(12) == 0 => vec![b'f'; [63, 64, 65, 300][draw.below(4)]],
+        "hash_field" => pick(
+            draw,
+            &[
+                "a",
+                "b",
+                "c",
+                "d",
+                "field",
+                "field with spaces",
+                "-1",
+                "01",
+                "1.0",
+                "9223372036854775807",
+                "-9223372036854775808",
+                "99999999999999999999",
+                "",
+                "\0\r\n",
             ],
         ),
         "index" => (draw.below(30) as i64 - 15).to_string().into_bytes(),
