@@ -13,6 +13,7 @@ mod limits;
 mod lists;
 mod protocol;
 mod server_commands;
+mod sorting;
 mod strings;
 mod support;
 mod transactions;

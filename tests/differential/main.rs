@@ -325,6 +325,18 @@ fn alike(words: &Words, ours: &Value, theirs: &Value) -> bool {
         (b"HRANDFIELD", Value::Array(ours), Value::Array(theirs)) => ours.len() == theirs.len(),
         (b"HRANDFIELD", Value::Bulk(_), Value::Bulk(_)) => true,
         (b"SRANDMEMBER", Value::Array(ours), Value::Array(theirs)) => ours.len() == theirs.len(),
+        (b"SORT" | b"SORT_RO", Value::Array(ours), Value::Array(theirs)) => {
+            let is = |word: &[u8], other: &[u8]| word.eq_ignore_ascii_case(other);
+            let is_unordered = words.iter().any(|word| is(word, b"ALPHA"))
+                || words
+                    .windows(2)
+                    .any(|two| is(&two[0], b"BY") && !two[1].contains(&b'*'));
+            is_unordered && ours.len() == theirs.len()
+        }
+        // Redis may refuse numbers for what an earlier command left in errno.
+        (b"SORT" | b"SORT_RO", Value::Array(_), Value::Error(theirs)) => {
+            theirs.ends_with(b"can't be converted into double")
+        }
         (b"SRANDMEMBER", Value::Bulk(_), Value::Bulk(_)) => true,
         // Redis 7.0 has no packed sets.
         (b"OBJECT", Value::Bulk(ours), Value::Bulk(theirs))

@@ -17,6 +17,7 @@ mod hyperloglog;
 mod list;
 mod list;
 mod set;
+mod sort;
 pub(crate) mod streams;
 
 use crate::random::Draw;
@@ -32,6 +33,7 @@ pub(crate) const FAMILIES: &[Family] = &[
     list::LISTS,
     hash::HASHES,
     set::SETS,
+    sort::SORTS,
     (
         "strings",
         &[
@@ -508,6 +510,11 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
                 "-1",
                 "x",
             ],
+        ),
+        "derived" if draw.below(3) == 0 => pick(draw, &["#", "constant"]),
+        "derived" | "weight" => pick(
+            draw,
+            &["*", "{t}*", "*->a", "*->foo", "none_*", "nosort", "*{t}"],
         ),
         "member" => match draw.below(4) {
             0 | 1 => (draw.below(24) as i64 - 8).to_string().into_bytes(),
