@@ -175,6 +175,12 @@ fn limits() -> serial::Limits {
             form: Default::default(),
             seed,
         },
+        hash: value::hash::HashRules {
+            fields_max: 4,
+            element_bytes_max: 16,
+            seed,
+            now_ms: 0,
+        },
     }
 }
 
@@ -191,7 +197,7 @@ pub(crate) fn restore(data: &[u8]) {
     for form in [Form::Oldest, Form::Whole] {
         let write = |entry: &basalt::structures::entry::Entry<value::Object>| {
             let mut writer = Writer::new(form, false);
-            serial::write(entry.view(), &mut writer);
+            serial::write(entry.view(), 0, &mut writer);
             writer.finish()
         };
         let (first, version) = write(&entry);

@@ -82,7 +82,7 @@ const HEXPIRE_EVENT: Event = Event::new(b'h', "hexpire");
 const HPERSIST_EVENT: Event = Event::new(b'h', "hpersist");
 
 /// What a change of a hash goes by.
-fn rules(cx: &mut ShardCx<'_>) -> HashRules {
+pub(in crate::command) fn rules(cx: &mut ShardCx<'_>) -> HashRules {
     let limit = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     HashRules {
         fields_max: limit(cx.config.hash_max_listpack_entries),

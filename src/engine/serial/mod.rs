@@ -114,14 +114,16 @@ pub struct Limits {
     pub set: value::set::Limits,
     /// Of sorted sets.
     pub sorted_set: value::sorted_set::Limits,
+    /// Of hashes.
+    pub hash: value::hash::HashRules,
 }
 
 /// Members that are added one by one to a small collection that is searched for each of them. Collections of more
 /// members begin large, unless they come packed: thresholds may be set so high that this would take for ever.
 const SEARCHED_MAX: usize = 4096;
 
-/// Writes an entry's value, behind its type.
-pub fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
+/// Writes an entry's value, behind its type, as it is at a moment: fields of hashes whose time has come are left out.
+pub fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     match Kind(entry.kind()).data_type() {
         DataType::String => {
             writer.byte(types::STRING);
@@ -134,6 +136,7 @@ pub fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
         DataType::List => list::write(entry, writer),
         DataType::Set => set::write(entry, writer),
         DataType::SortedSet => sorted_set::write(entry, writer),
+        DataType::Hash => hash::write(entry, now_ms, writer),
         _ => {}
     }
 }
@@ -169,6 +172,14 @@ fn read_value(
         types::ZSET | types::ZSET_2 | types::ZSET_ZIPLIST | types::ZSET_LISTPACK => {
             sorted_set::read(form, key, reader, &limits.sorted_set)
         }
+        types::HASH
+        | types::HASH_ZIPMAP
+        | types::HASH_ZIPLIST
+        | types::HASH_LISTPACK
+        | types::HASH_METADATA_RC
+        | types::HASH_LISTPACK_EX_RC
+        | types::HASH_METADATA
+        | types::HASH_LISTPACK_EX => hash::read(form, key, reader, &limits.hash),
         _ => Err(Malformed("a value of an unknown type")),
     }
 }

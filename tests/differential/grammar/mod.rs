@@ -12,10 +12,13 @@
 //! Times are either deep in the past or far in the future: the two servers do not run in step, so nothing may expire
 //! while they are compared.
 
+mod hyperloglog;
+mod list;
 mod hash;
 mod list;
 mod set;
 mod sorted_set;
+pub(crate) mod streams;
 
 use crate::random::Draw;
 
@@ -26,6 +29,7 @@ const WAITED_S: &[u8] = b"0.001";
 pub(crate) type Family = (&'static str, &'static [(u32, &'static str)]);
 
 pub(crate) const FAMILIES: &[Family] = &[
+    hyperloglog::HYPERLOGLOGS,
     list::LISTS,
     hash::HASHES,
     set::SETS,
@@ -127,6 +131,7 @@ pub(crate) const FAMILIES: &[Family] = &[
             (3, "PERSIST {key}"),
         ],
     ),
+    ("streams", streams::ROWS),
     (
         "connection",
         &[
@@ -308,6 +313,9 @@ const SMALL: &[&str] = &["0", "1", "2", "3", "10", "100", "-1"];
 
 /// A word of a kind.
 fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
+    if let Some(word) = streams::word(draw, kind) {
+        return word;
+    }
     let pick = |draw: &mut Draw, pool: &[&str]| pool[draw.below(pool.len())].as_bytes().to_vec();
     let edges = [
         "0",

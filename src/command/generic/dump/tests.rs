@@ -12,7 +12,7 @@ use crate::resp::reply::Protocol;
 
 /// Whether the type that a first byte stands for can be read.
 fn is_here(form: u8) -> bool {
-    [0, 1, 2, 3, 5, 10, 11, 12, 14, 17, 18, 20].contains(&form)
+    !matches!(form, 15 | 19 | 21)
 }
 
 /// `RESTORE key 0 payload` with more words behind it.

@@ -74,6 +74,26 @@ const COMMANDS: &[(&str, &[&str])] = &[
             "ZPOPMAX k",
         ],
     ),
+    (
+        "hash",
+        &[
+            "HGETALL k",
+            "HKEYS k",
+            "HVALS k",
+            "HLEN k",
+            "HMGET k f1 2 zz",
+            "HSTRLEN k f1",
+            "HEXISTS k f1",
+            "HRANDFIELD k -5 WITHVALUES",
+            "HSCAN k 0",
+            "HPEXPIRETIME k FIELDS 2 f1 2",
+            "HSET k f1 x new y",
+            "HPEXPIRE k 100000 FIELDS 1 new",
+            "HPERSIST k FIELDS 2 f1 new",
+            "HINCRBY k n 1",
+            "HDEL k new",
+        ],
+    ),
 ];
 
 #[test]
