@@ -40,6 +40,10 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("config|get", "arguments", LATER),
     ("config|resetstat", "tips", LATER),
     ("config|rewrite", "tips", LATER),
+    ("geohash", "arguments", LATER),
+    ("geopos", "arguments", LATER),
+    ("georadius", "arguments", LATER),
+    ("georadiusbymember", "arguments", LATER),
     ("latency|reset", "tips", LATER),
     (
         "lcs",

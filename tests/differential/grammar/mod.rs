@@ -12,9 +12,9 @@
 //! Times are either deep in the past or far in the future: the two servers do not run in step, so nothing may expire
 //! while they are compared.
 
+mod hash;
 mod hyperloglog;
 mod list;
-mod hash;
 mod list;
 mod set;
 mod sorted_set;
@@ -524,10 +524,7 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
             bound.extend(word(draw, "member"));
             bound
         }
-        "score" if draw.below(6) == 0 => pick(
-            draw,
-            &["inf", "-inf", "-0", "nan", "x", "1e400"],
-        ),
+        "score" if draw.below(6) == 0 => pick(draw, &["inf", "-inf", "-0", "nan", "x", "1e400"]),
         "score" => (draw.below(20) as i64 - 8).to_string().into_bytes(),
         "score_bound" if draw.below(6) == 0 => pick(
             draw,
