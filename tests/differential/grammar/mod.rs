@@ -15,7 +15,6 @@
 mod hash;
 mod hyperloglog;
 mod list;
-mod list;
 mod set;
 mod sorted_set;
 pub(crate) mod streams;
