@@ -208,15 +208,7 @@ impl Ranking {
         /// What a segment of the table holds, roughly.
         const SEGMENT: usize = 256;
         if !self.order.is_empty() {
-            let mut taken = Vec::with_capacity(SLICE);
-            let mut left = budget.max(1);
-            while left > 0 && !self.order.is_empty() {
-                let len = self.order.len();
-                let slice = left.min(SLICE).min(len);
-                taken.clear();
-                self.order.take_some(len - slice, slice, &mut taken);
-                left = left.saturating_sub(taken.len().max(1));
-            }
+            self.order.free_some(budget);
             return true;
         }
         self.members.drain_some((budget / SEGMENT).max(1))
