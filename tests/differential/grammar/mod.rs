@@ -12,9 +12,9 @@
 //! Times are either deep in the past or far in the future: the two servers do not run in step, so nothing may expire
 //! while they are compared.
 
+mod hash;
 mod hyperloglog;
 mod list;
-mod hash;
 mod set;
 pub(crate) mod streams;
 
