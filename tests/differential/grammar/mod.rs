@@ -15,6 +15,8 @@
 mod hash;
 mod hyperloglog;
 mod list;
+mod hash;
+mod list;
 mod set;
 pub(crate) mod streams;
 
