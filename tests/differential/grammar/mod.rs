@@ -13,9 +13,9 @@
 //! while they are compared.
 
 mod hash;
+mod hash;
 mod hyperloglog;
 mod list;
-mod hash;
 mod list;
 mod set;
 pub(crate) mod streams;
