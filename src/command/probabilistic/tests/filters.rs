@@ -327,6 +327,10 @@ fn a_full_cuckoo_filter_says_so() {
         cli.configure(|config| config.cf_max_expansions = 2);
         cli.check("CF.RESERVE g 4", "OK");
         assert_eq!(fill(cli, "g", "Maximum expansions reached"), times + 1);
+        cli.configure(|config| config.cf_max_expansions = 1);
+        cli.check("CF.ADD h a", "(error) Maximum expansions reached");
+        cli.check("CF.INSERT h NOCREATE ITEMS a", "(error) ERR not found");
+        cli.check("EXISTS h", "(integer) 0");
     });
 }
 
