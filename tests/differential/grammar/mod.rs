@@ -13,9 +13,7 @@
 //! while they are compared.
 
 mod hash;
-mod hash;
 mod hyperloglog;
-mod list;
 mod list;
 mod set;
 pub(crate) mod streams;
