@@ -329,8 +329,8 @@ impl Cuckoo {
                 break;
             };
             let mut is_empty = true;
-            for at in 0..last.len() {
-                let fingerprint = last[at];
+            for (at, place_in_last) in last.iter_mut().enumerate() {
+                let fingerprint = *place_in_last;
                 if fingerprint == 0 {
                     continue;
                 }
@@ -346,7 +346,7 @@ impl Cuckoo {
                 match place {
                     Some((free, layer)) => {
                         layer[free] = fingerprint;
-                        last[at] = 0;
+                        *place_in_last = 0;
                     }
                     None => is_empty = false,
                 }

@@ -20,8 +20,8 @@ pub mod top_k;
 /// A sketch takes no more than this: 2 GiB, more than any that is useful.
 pub const BYTES_MAX: u64 = 1 << 31;
 
-/// Longest piece in which a sketch is handed out.
-pub const CHUNK_BYTES_MAX: usize = 16 << 20;
+/// Longest piece in which a sketch is handed out: small enough that copying it keeps nobody waiting.
+pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 
 /// Whether so many bytes may be taken and are there to be had.
 ///
