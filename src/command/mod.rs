@@ -23,6 +23,7 @@ pub mod scan;
 pub mod server;
 pub mod set;
 pub mod sorted_set;
+pub mod stream;
 pub mod string;
 pub mod syntax;
 pub mod table;

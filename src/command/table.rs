@@ -18,6 +18,7 @@ static FAMILIES: &[&[&Command]] = &[
     super::bitmap::TABLE,
     super::hash::TABLE,
     super::sorted_set::TABLE,
+    super::stream::TABLE,
     super::transaction::TABLE,
     super::list::TABLE,
     super::set::TABLE,

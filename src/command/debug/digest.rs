@@ -20,6 +20,7 @@ use crate::engine::value::hash::HashRef;
 use crate::engine::value::list::ListRef;
 use crate::engine::value::set::SetRef;
 use crate::engine::value::sorted_set::SortedSet;
+use crate::engine::value::stream::{Stream, stream_of};
 use crate::engine::value::{DataType, Kind, Object, Text};
 use crate::structures::entry::EntryRef;
 use crate::structures::quicklist::End;
@@ -78,9 +79,12 @@ impl Signature {
                     });
                 }
             }
-            // Each type adds its members here when it exists.
-            DataType::Stream
-            | DataType::Bloom
+            DataType::Stream => {
+                if let Some(stream) = stream_of(entry) {
+                    self.stream(stream);
+                }
+            }
+            DataType::Bloom
             | DataType::Cuckoo
             | DataType::CountMin
             | DataType::TopK
@@ -88,6 +92,17 @@ impl Signature {
         }
         if entry.deadline().is_some() {
             self.xor(b"!!expire!!");
+        }
+    }
+
+    /// Entries in order: each ID, with a dot, then its names and values. Groups do not count.
+    fn stream(&mut self, stream: &Stream) {
+        for item in stream.all() {
+            self.mix(format!("{}.{}", item.id.ms, item.id.seq).as_bytes());
+            for (name, value) in item.fields() {
+                name.with_bytes(|bytes| self.mix(bytes));
+                value.with_bytes(|bytes| self.mix(bytes));
+            }
         }
     }
 

@@ -8,6 +8,7 @@ pub mod object;
 pub mod set;
 pub mod sketch;
 pub mod sorted_set;
+pub mod stream;
 pub mod text;
 
 pub use kind::{DataType, Encoding, Kind};

@@ -58,6 +58,8 @@ collections! {
     TDigest(crate::structures::sketch::t_digest::TDigest);
     /// A sorted set.
     SortedSet(Ranking);
+    /// Entries in the order of their IDs.
+    Stream(Box<crate::engine::value::stream::Stream>);
     /// A list of many nodes.
     List(Quicklist);
     /// Members of a set.

@@ -14,6 +14,7 @@
 
 mod list;
 mod set;
+pub(crate) mod streams;
 
 use crate::random::Draw;
 
@@ -122,6 +123,7 @@ pub(crate) const FAMILIES: &[Family] = &[
             (3, "PERSIST {key}"),
         ],
     ),
+    ("streams", streams::ROWS),
     (
         "connection",
         &[
@@ -303,6 +305,9 @@ const SMALL: &[&str] = &["0", "1", "2", "3", "10", "100", "-1"];
 
 /// A word of a kind.
 fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
+    if let Some(word) = streams::word(draw, kind) {
+        return word;
+    }
     let pick = |draw: &mut Draw, pool: &[&str]| pool[draw.below(pool.len())].as_bytes().to_vec();
     let edges = [
         "0",

@@ -4,16 +4,12 @@
 mod ancient;
 mod mutated;
 mod recorded;
+mod streams;
 
 use super::super::super::testing::{Terminal, on_every_setup};
 use crate::config::values::MaxmemoryPolicy;
 use crate::engine::serial::frame;
 use crate::resp::reply::Protocol;
-
-/// Whether the type that a first byte stands for can be read.
-fn is_here(form: u8) -> bool {
-    !matches!(form, 15 | 19 | 21)
-}
 
 /// `RESTORE key 0 payload` with more words behind it.
 fn restore(cli: &mut Terminal, key: &str, payload: &[u8], options: &str) -> String {
