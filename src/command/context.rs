@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::args::{Args, RoutedKey};
 use super::declaration::Command;
 use super::error::CommandError;
-use crate::base::hash::Seed;
+use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
 use crate::config::Config;
 use crate::engine::effect::Event;
@@ -189,6 +189,26 @@ impl<'a> ShardCx<'a> {
             keyspace.untouched()
         } else {
             keyspace
+        }
+    }
+
+    /// A key that the request does not name but makes of what it read, and its keyspace. All shards must be in hand,
+    /// see [`Command::on_all_shards_if`].
+    pub fn at_derived<'k>(&mut self, key: &'k [u8]) -> (Keyspace<'_>, Key<'k>) {
+        let hand = match &self.engines {
+            Engines::One(_) => 0,
+            Engines::Many(engines) => {
+                debug_assert_eq!(engines.len(), usize::from(self.shard.count));
+                usize::from(slot(key)) % engines.len()
+            }
+        };
+        let key = Key::new(key, self.seed());
+        let (db, now, no_touch) = (self.client.db, self.now, self.client.no_touch);
+        let keyspace = self.engine(hand).keyspace(db, now);
+        if no_touch {
+            (keyspace.untouched(), key)
+        } else {
+            (keyspace, key)
         }
     }
 

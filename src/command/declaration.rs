@@ -27,6 +27,10 @@ pub type MergeHandler = fn(&Args<'_>, Gather, &mut Out) -> CommandResult;
 /// Names the shard that a cursor continues in, given the number of shards.
 pub type CursorShard = fn(&Args<'_>, u16) -> Result<u16, CommandError>;
 
+/// Finds a key that no specification can express, given the number of arguments and a way to read them: where it
+/// stands, and what is done with it.
+pub type KeyFinder = for<'a> fn(usize, &dyn Fn(usize) -> &'a [u8]) -> Option<(usize, KeyFlags)>;
+
 /// How a command meets the shards.
 #[derive(Clone, Copy)]
 pub enum Run {
@@ -469,6 +473,9 @@ pub struct Command {
     pub deprecated: Option<(&'static str, &'static str)>,
     /// How it meets the shards.
     pub run: Run,
+    /// Finds the key that `keys` can not express.
+    pub key_finder: Option<KeyFinder>,
+    needs_all_shards: Option<fn(&Args<'_>) -> bool>,
     subcommands: &'static [&'static Command],
     id: AtomicU16,
 }
@@ -496,6 +503,8 @@ impl Command {
             tips: &[],
             deprecated: None,
             run: Run::Session(not_declared),
+            key_finder: None,
+            needs_all_shards: None,
             subcommands: &[],
             id: AtomicU16::new(u16::MAX),
         }
@@ -589,6 +598,23 @@ impl Command {
         self
     }
 
+    /// Finds one more key than the specifications can express, for which an unknown one stands.
+    pub const fn finds_key(mut self, finder: KeyFinder) -> Command {
+        self.key_finder = Some(finder);
+        self
+    }
+
+    /// All shards are in hand, not only those of the declared keys, for requests of this kind: they make keys of data,
+    /// see [`ShardCx::at_derived`].
+    pub const fn on_all_shards_if(mut self, test: fn(&Args<'_>) -> bool) -> Command {
+        assert!(
+            matches!(self.run, Run::Keys(_)),
+            "it widens on_keys, which comes first"
+        );
+        self.needs_all_shards = Some(test);
+        self
+    }
+
     /// All shards are in hand when `handler` runs.
     pub const fn on_all_shards(mut self, handler: ShardHandler) -> Command {
         self.run = Run::AllShards(handler);
@@ -636,6 +662,13 @@ impl Command {
     pub const fn with_subcommands(mut self, children: &'static [&'static Command]) -> Command {
         self.subcommands = children;
         self
+    }
+
+    /// Whether this request must have every shard in hand at once.
+    #[inline]
+    pub fn needs_all_shards(&self, args: &Args<'_>) -> bool {
+        matches!(self.run, Run::AllShards(_))
+            || self.needs_all_shards.is_some_and(|test| test(args))
     }
 
     /// Index in the registry: statistics are arrays over it.

@@ -159,6 +159,10 @@ impl Terminal {
         if hands.is_empty() {
             hands.push(0);
         }
+        if command.needs_all_shards(&Args::new(&buffer, &[], &spans, &[])) {
+            hands = (0..=mask).collect();
+            routed.iter_mut().for_each(|key| key.hand = key.shard);
+        }
         let args = Args::new(&buffer, &[], &spans, &routed);
         let before = self.changes();
         let result = self.dispatch(command, &args, &hands, &mut out);

@@ -35,6 +35,7 @@ pub struct Watched {
 /// One queued command.
 struct Step {
     command: &'static Command,
+    needs_all_shards: bool,
     spans_end: u32,
     keys_end: u32,
 }
@@ -86,6 +87,7 @@ impl Transaction {
         self.keys.extend_from_slice(args.keys());
         self.steps.push(Step {
             command,
+            needs_all_shards: command.needs_all_shards(args),
             spans_end: self.spans.len() as u32,
             keys_end: self.keys.len() as u32,
         });
@@ -120,10 +122,8 @@ impl Transaction {
     /// The shards that it needs, ascending, out of so many.
     pub fn shards(&self, count: u16) -> Vec<u16> {
         let is_wide = |step: &Step| {
-            matches!(
-                step.command.run,
-                Run::AllShards(_) | Run::EachShard(..) | Run::Cursor(..)
-            )
+            step.needs_all_shards
+                || matches!(step.command.run, Run::EachShard(..) | Run::Cursor(..))
         };
         if self.steps.iter().any(is_wide) {
             return (0..count).collect();
@@ -288,10 +288,9 @@ fn run_on_shards(
             }
         }
         _ => {
-            let is_mine = |shard: u16| {
-                matches!(command.run, Run::AllShards(_))
-                    || args.keys().iter().any(|key| key.shard == shard)
-            };
+            let needs_all = command.needs_all_shards(args);
+            let is_mine =
+                |shard: u16| needs_all || args.keys().iter().any(|key| key.shard == shard);
             // A command without keys that could be found runs anywhere, to say so.
             let anywhere = match engines.iter().any(|engine| is_mine(engine.shard)) {
                 true => None,

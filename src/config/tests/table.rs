@@ -76,6 +76,7 @@ fn another_value(parameter: &Parameter) -> Option<Vec<String>> {
             words(name)
         }
         Kind::Special(_) => match parameter.name {
+            "bf-error-rate" => words("0.05"),
             "bind" | "metrics-bind" => words("127.0.0.1 ::1"),
             "dir" => words("/"),
             "save" => words("5 6"),

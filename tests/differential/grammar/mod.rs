@@ -13,6 +13,7 @@
 //! while they are compared.
 
 mod list;
+mod hash;
 mod set;
 pub(crate) mod streams;
 
@@ -26,6 +27,7 @@ pub(crate) type Family = (&'static str, &'static [(u32, &'static str)]);
 
 pub(crate) const FAMILIES: &[Family] = &[
     list::LISTS,
+    hash::HASHES,
     set::SETS,
     (
         "strings",
@@ -399,6 +401,27 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
                 "1 ",
                 "0x1p3",
                 "123456789.987654321",
+            ],
+        ),
+        "hash_field" if draw.below(4) == 0 => draw.below(20).to_string().into_bytes(),
+        "hash_field" if draw.below(12) == 0 => vec![b'f'; [63, 64, 65, 300][draw.below(4)]],
+        "hash_field" => pick(
+            draw,
+            &[
+                "a",
+                "b",
+                "c",
+                "d",
+                "field",
+                "field with spaces",
+                "-1",
+                "01",
+                "1.0",
+                "9223372036854775807",
+                "-9223372036854775808",
+                "99999999999999999999",
+                "",
+                "\0\r\n",
             ],
         ),
         "index" => (draw.below(30) as i64 - 15).to_string().into_bytes(),
