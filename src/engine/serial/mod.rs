@@ -20,6 +20,7 @@ mod list;
 mod packed;
 pub mod reader;
 mod set;
+pub mod sketch;
 mod sorted_set;
 mod stream;
 pub mod writer;
@@ -137,7 +138,11 @@ pub fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
         DataType::SortedSet => sorted_set::write(entry, writer),
         DataType::Hash => hash::write(entry, now_ms, writer),
         DataType::Stream => stream::write(entry, writer),
-        _ => {}
+        DataType::Bloom
+        | DataType::Cuckoo
+        | DataType::CountMin
+        | DataType::TopK
+        | DataType::TDigest => sketch::write(entry, writer),
     }
 }
 
@@ -183,6 +188,7 @@ fn read_value(
         types::STREAM_LISTPACKS | types::STREAM_LISTPACKS_2 | types::STREAM_LISTPACKS_3 => {
             stream::read(form, key, reader)
         }
+        types::MODULE_2 => sketch::read(key, reader),
         _ => Err(Malformed("a value of an unknown type")),
     }
 }

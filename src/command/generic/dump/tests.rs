@@ -4,6 +4,7 @@
 mod ancient;
 mod mutated;
 mod recorded;
+mod sketches;
 mod streams;
 
 use super::super::super::testing::{Terminal, on_every_setup};
