@@ -12,6 +12,7 @@ pub mod debug;
 pub mod declaration;
 pub mod error;
 pub mod generic;
+pub mod geo;
 pub mod hash;
 pub mod hyperloglog;
 pub mod introspect;

@@ -19,6 +19,7 @@ static FAMILIES: &[&[&Command]] = &[
     super::hash::TABLE,
     super::sorted_set::TABLE,
     super::stream::TABLE,
+    super::geo::TABLE,
     super::transaction::TABLE,
     super::list::TABLE,
     super::set::TABLE,

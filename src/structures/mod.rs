@@ -3,6 +3,7 @@
 pub mod account;
 pub mod block;
 pub mod entry;
+pub mod geohash;
 pub mod hyperloglog;
 pub mod intset;
 pub mod lzf;

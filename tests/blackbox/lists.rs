@@ -257,7 +257,7 @@ fn a_waiting_move_takes_place_with_both_lists_in_hand() {
 }
 
 #[test]
-fn moves_between_lists_on_several_shards_neither_lose_nor_double() {
+fn moves_between_lists_on_several_shards_are_seen_whole_by_everybody() {
     const LISTS: usize = 8;
     const ELEMENTS: usize = 100;
     support::at_each_shard_count(|server| {
@@ -283,6 +283,19 @@ fn moves_between_lists_on_several_shards_neither_lose_nor_double() {
                 })
             })
             .collect();
+        let is_over = || movers.iter().all(std::thread::JoinHandle::is_finished);
+        while !is_over() {
+            raw.call("MULTI");
+            for list in 0..LISTS {
+                raw.call(&format!("LLEN list:{list}"));
+            }
+            let lengths = raw.call("EXEC");
+            let sum: i64 = lengths.items().iter().map(|item| item.integer()).sum();
+            assert_eq!(
+                sum, ELEMENTS as i64,
+                "an element is in neither list or in both"
+            );
+        }
         for mover in movers {
             mover.join().expect("no mover fails");
         }

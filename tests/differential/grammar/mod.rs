@@ -12,6 +12,8 @@
 //! Times are either deep in the past or far in the future: the two servers do not run in step, so nothing may expire
 //! while they are compared.
 
+mod hyperloglog;
+mod list;
 mod hash;
 mod list;
 mod set;
@@ -26,6 +28,7 @@ const WAITED_S: &[u8] = b"0.001";
 pub(crate) type Family = (&'static str, &'static [(u32, &'static str)]);
 
 pub(crate) const FAMILIES: &[Family] = &[
+    hyperloglog::HYPERLOGLOGS,
     list::LISTS,
     hash::HASHES,
     set::SETS,
