@@ -12,9 +12,8 @@
 //! Times are either deep in the past or far in the future: the two servers do not run in step, so nothing may expire
 //! while they are compared.
 
-mod hyperloglog;
-mod list;
 mod hash;
+mod hyperloglog;
 mod list;
 mod set;
 pub(crate) mod streams;
