@@ -5,6 +5,7 @@ mod bits;
 mod concurrency;
 mod connection;
 mod debug;
+mod dump;
 mod expiry;
 mod hashes;
 mod introspect;

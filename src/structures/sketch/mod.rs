@@ -33,6 +33,19 @@ pub(super) fn is_available(bytes: u64) -> bool {
     Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
 }
 
+/// How a sketch is written down and read again, whole.
+pub trait Parts: Sized {
+    /// What it is made of, small.
+    fn head(&self) -> Vec<u8>;
+
+    /// All that it counted.
+    fn data(&self) -> Vec<u8>;
+
+    /// The sketch of which somebody says that these are the parts; nothing if they do not fit together. No more memory
+    /// is taken than they take themselves.
+    fn from_parts(head: &[u8], data: &[u8]) -> Option<Self>;
+}
+
 /// Takes numbers from the front of bytes that somebody else wrote.
 struct Reader<'a> {
     rest: &'a [u8],
