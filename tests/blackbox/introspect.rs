@@ -40,6 +40,11 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("config|get", "arguments", LATER),
     ("config|resetstat", "tips", LATER),
     ("config|rewrite", "tips", LATER),
+    ("hscan", "arguments", "NOVALUES is of Redis 7.4"),
+    ("geohash", "arguments", LATER),
+    ("geopos", "arguments", LATER),
+    ("georadius", "arguments", LATER),
+    ("georadiusbymember", "arguments", LATER),
     ("latency|reset", "tips", LATER),
     (
         "lcs",

@@ -53,9 +53,16 @@ fn unit_m(word: &[u8]) -> Result<f64, CommandError> {
     }
 }
 
-/// The place that a score means.
+/// The place that a score means. Scores that GEOADD never gave are read as Redis reads them where it runs mostly:
+/// negative ones by their bits as integers, and those beyond 64 bits as the highest bit or as nothing.
 fn point_of_score(score: f64) -> Point {
-    Point::of_number(score as u64)
+    const END: f64 = 18_446_744_073_709_551_616.0;
+    Point::of_number(match score {
+        0.0..END => score as u64,
+        END.. => 0,
+        _ if score >= i64::MIN as f64 => score as i64 as u64,
+        _ => 1 << 63,
+    })
 }
 
 /// The place of a member.

@@ -113,7 +113,7 @@ pub(super) static GEODIST: Command = Command::new("geodist", Group::Geo, -4)
     .reads(READ)
     .doc(
         "3.2.0",
-        "key member1 member2 [m | km | ft | mi]",
+        "key member1 member2 [M | KM | FT | MI]",
         "Answers how far two members are from each other.",
     )
     .on_keys(geodist);

@@ -347,7 +347,7 @@ pub(super) static GEOSEARCH: Command = Command::new("geosearch", Group::Geo, -7)
     .doc(
         "6.2.0",
         "key <FROMMEMBER member | FROMLONLAT longitude latitude> \
-         <BYRADIUS radius <m | km | ft | mi> | BYBOX width height <m | km | ft | mi>> \
+         <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> \
          [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
         "Answers the members within a circle or a rectangle.",
     )
@@ -365,7 +365,7 @@ pub(super) static GEOSEARCHSTORE: Command = Command::new("geosearchstore", Group
     .doc(
         "6.2.0",
         "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> \
-         <BYRADIUS radius <m | km | ft | mi> | BYBOX width height <m | km | ft | mi>> \
+         <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> \
          [ASC | DESC] [COUNT count [ANY]] [STOREDIST]",
         "Stores the members within a circle or a rectangle.",
     )
@@ -373,7 +373,7 @@ pub(super) static GEOSEARCHSTORE: Command = Command::new("geosearchstore", Group
     .history(&[("7.0.0", "Units may be written in capitals.")])
     .on_keys(|cx, args, out| search(cx, args, out, Form::SearchStore, true));
 
-/// `GEORADIUS key longitude latitude radius <m | km | ft | mi> … [STORE storekey | STOREDIST storedistkey]`
+/// `GEORADIUS key longitude latitude radius <M | KM | FT | MI> … [STORE storekey | STOREDIST storedistkey]`
 pub(super) static GEORADIUS: Command = Command::new("georadius", Group::Geo, -6)
     .writes(&[
         KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS)),
@@ -385,7 +385,7 @@ pub(super) static GEORADIUS: Command = Command::new("georadius", Group::Geo, -6)
     .flags(Flags::DENYOOM.or(Flags::MOVABLEKEYS))
     .doc(
         "3.2.0",
-        "key longitude latitude radius <m | km | ft | mi> [WITHCOORD] [WITHDIST] [WITHHASH] \
+        "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \
          [COUNT count [ANY]] [ASC | DESC] [STORE storekey:key | STOREDIST storedistkey:key]",
         "Answers or stores the members within a circle around a place.",
     )
@@ -397,12 +397,12 @@ pub(super) static GEORADIUS: Command = Command::new("georadius", Group::Geo, -6)
     )
     .on_keys(|cx, args, out| search(cx, args, out, Form::Coordinates, true));
 
-/// `GEORADIUS_RO key longitude latitude radius <m | km | ft | mi> …`
+/// `GEORADIUS_RO key longitude latitude radius <M | KM | FT | MI> …`
 pub(super) static GEORADIUS_RO: Command = Command::new("georadius_ro", Group::Geo, -6)
     .reads(READ)
     .doc(
         "3.2.10",
-        "key longitude latitude radius <m | km | ft | mi> [WITHCOORD] [WITHDIST] [WITHHASH] \
+        "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \
          [COUNT count [ANY]] [ASC | DESC]",
         "Answers the members within a circle around a place.",
     )
@@ -411,7 +411,7 @@ pub(super) static GEORADIUS_RO: Command = Command::new("georadius_ro", Group::Ge
     .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` argument")
     .on_keys(|cx, args, out| search(cx, args, out, Form::Coordinates, false));
 
-/// `GEORADIUSBYMEMBER key member radius <m | km | ft | mi> … [STORE storekey | STOREDIST storedistkey]`
+/// `GEORADIUSBYMEMBER key member radius <M | KM | FT | MI> … [STORE storekey | STOREDIST storedistkey]`
 pub(super) static GEORADIUSBYMEMBER: Command = Command::new("georadiusbymember", Group::Geo, -5)
     .writes(&[
         KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS)),
@@ -423,7 +423,7 @@ pub(super) static GEORADIUSBYMEMBER: Command = Command::new("georadiusbymember",
     .flags(Flags::DENYOOM.or(Flags::MOVABLEKEYS))
     .doc(
         "3.2.0",
-        "key member radius <m | km | ft | mi> [WITHCOORD] [WITHDIST] [WITHHASH] \
+        "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \
          [COUNT count [ANY]] [ASC | DESC] [STORE storekey:key | STOREDIST storedistkey:key]",
         "Answers or stores the members within a circle around one of them.",
     )
@@ -435,13 +435,13 @@ pub(super) static GEORADIUSBYMEMBER: Command = Command::new("georadiusbymember",
     )
     .on_keys(|cx, args, out| search(cx, args, out, Form::Member, true));
 
-/// `GEORADIUSBYMEMBER_RO key member radius <m | km | ft | mi> …`
+/// `GEORADIUSBYMEMBER_RO key member radius <M | KM | FT | MI> …`
 pub(super) static GEORADIUSBYMEMBER_RO: Command =
     Command::new("georadiusbymember_ro", Group::Geo, -5)
         .reads(READ)
         .doc(
             "3.2.10",
-            "key member radius <m | km | ft | mi> [WITHCOORD] [WITHDIST] [WITHHASH] \
+            "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \
              [COUNT count [ANY]] [ASC | DESC]",
             "Answers the members within a circle around one of them.",
         )

@@ -17,6 +17,9 @@ mod hyperloglog;
 mod list;
 mod list;
 mod set;
+mod set;
+mod sort;
+mod sorted_set;
 pub(crate) mod streams;
 
 use crate::random::Draw;
@@ -32,6 +35,9 @@ pub(crate) const FAMILIES: &[Family] = &[
     list::LISTS,
     hash::HASHES,
     set::SETS,
+    sort::SORTS,
+    sorted_set::SORTED_SETS,
+    sorted_set::PLACES,
     (
         "strings",
         &[
@@ -509,11 +515,46 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
                 "x",
             ],
         ),
+        "derived" if draw.below(3) == 0 => pick(draw, &["#", "constant"]),
+        "derived" | "weight" => pick(
+            draw,
+            &["*", "{t}*", "*->a", "*->foo", "none_*", "nosort", "*{t}"],
+        ),
         "member" => match draw.below(4) {
             0 | 1 => (draw.below(24) as i64 - 8).to_string().into_bytes(),
             2 => vec![b'a' + draw.below(8) as u8],
             _ => word(draw, "value"),
         },
+        "lex_key" => pick(draw, &["lex:a", "lex:b{t}"]),
+        "lex_bound" if draw.below(4) == 0 => pick(draw, &["-", "+", "[", "(", "x", "", "-x"]),
+        "lex_bound" => {
+            let mut bound = pick(draw, &["[", "("]);
+            bound.extend(word(draw, "member"));
+            bound
+        }
+        "score" if draw.below(6) == 0 => pick(draw, &["inf", "-inf", "-0", "nan", "x", "1e400"]),
+        "score" => (draw.below(20) as i64 - 8).to_string().into_bytes(),
+        "score_bound" if draw.below(6) == 0 => pick(
+            draw,
+            &[
+                "-inf", "+inf", "(inf", "", "(", " 1", "1 ", "nan", "x", "1.25",
+            ],
+        ),
+        "score_bound" => {
+            let exclusive = if draw.below(3) == 0 { "(" } else { "" };
+            format!("{exclusive}{}", draw.below(24) as i64 - 10).into_bytes()
+        }
+        "weight" => pick(draw, &["0", "1", "-1", "2", "1", "inf", "-inf", "x"]),
+        "longitude" if draw.below(12) == 0 => pick(draw, &["180", "-180", "181", "0", "x", "inf"]),
+        "longitude" => ((draw.below(36_000) as f64 - 18_000.0) / 100.0)
+            .to_string()
+            .into_bytes(),
+        "latitude" if draw.below(12) == 0 => pick(draw, &["85.05112878", "86", "0", "x", "-85"]),
+        "latitude" => ((draw.below(17_000) as f64 - 8_500.0) / 100.0)
+            .to_string()
+            .into_bytes(),
+        "radius" if draw.below(12) == 0 => pick(draw, &["0", "-1", "x", "inf", "100000"]),
+        "radius" => draw.below(9000).to_string().into_bytes(),
         "value" => match draw.below(8) {
             0 | 1 => (draw.below(30) as i64 - 10).to_string().into_bytes(),
             2 => pick(draw, &edges),
