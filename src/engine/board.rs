@@ -17,6 +17,8 @@ pub struct DbBoard {
     pub keys: Counter,
     /// Keys with a deadline.
     pub volatile_keys: Counter,
+    /// Hashes of which fields have deadlines.
+    pub field_volatile_keys: Counter,
 }
 
 /// Upper bounds of the expiry lag buckets, in milliseconds; the last bucket is open.
@@ -109,6 +111,7 @@ impl ShardBoard {
         db.directory.store(0, Relaxed);
         db.keys.set(0);
         db.volatile_keys.set(0);
+        db.field_volatile_keys.set(0);
     }
 
     /// Records how late a key was deleted.

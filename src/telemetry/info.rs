@@ -520,9 +520,10 @@ fn basalt(source: &Source<'_>, lines: &mut Lines) {
 fn keyspace(source: &Source<'_>, lines: &mut Lines) {
     for (index, (keys, volatile)) in source.snapshot.memory.dbs.iter().enumerate() {
         if *keys > 0 {
+            let fields = source.snapshot.field_volatile.get(index).unwrap_or(&0);
             lines.field(
                 &format!("db{index}"),
-                format_args!("keys={keys},expires={volatile},avg_ttl=0"),
+                format_args!("keys={keys},expires={volatile},avg_ttl=0,subexpiry={fields}"),
             );
         }
     }

@@ -117,6 +117,8 @@ pub struct Snapshot {
     pub rejected: u64,
     /// What connections use, and how many wait.
     pub client_figures: ClientFigures,
+    /// Hashes of which fields have deadlines, by database.
+    pub field_volatile: Vec<u64>,
     /// Memory, and keys by database.
     pub memory: MemoryReport,
     /// CPU time.
@@ -193,6 +195,7 @@ impl Snapshot {
             accepted: since_reset.accepted,
             rejected: since_reset.rejected,
             client_figures,
+            field_volatile: field_volatile(service),
             memory: memory::report(service, telemetry, client_figures),
             cpu: process::cpu(),
             errors: errors::counts(),
@@ -292,6 +295,15 @@ pub fn command(id: usize) -> Option<CommandFigures> {
 
 fn commands() -> Vec<CommandFigures> {
     (0..registry().all().len()).filter_map(command).collect()
+}
+
+fn field_volatile(service: &dyn Observed) -> Vec<u64> {
+    let databases = service.boards().first().map_or(0, |board| board.dbs.len());
+    let sum = |index: usize| {
+        let counts = service.boards().iter().map(|board| &board.dbs[index]);
+        counts.map(|db| db.field_volatile_keys.get()).sum()
+    };
+    (0..databases).map(sum).collect()
 }
 
 fn shards(service: &dyn Observed) -> Vec<ShardFigures> {
