@@ -15,8 +15,6 @@
 mod hash;
 mod hyperloglog;
 mod list;
-mod list;
-mod set;
 mod set;
 mod sort;
 mod sorted_set;
