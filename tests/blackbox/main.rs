@@ -14,6 +14,7 @@ mod limits;
 mod lists;
 mod protocol;
 mod server_commands;
+mod streams;
 mod sorting;
 mod strings;
 mod support;
