@@ -12,6 +12,7 @@ mod limits;
 mod lists;
 mod protocol;
 mod server_commands;
+mod sorted_sets;
 mod strings;
 mod support;
 mod transactions;
