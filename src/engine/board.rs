@@ -43,6 +43,10 @@ pub struct ShardBoard {
     pub commands: Counter,
     /// Changes since the start.
     pub dirty: Counter,
+    /// Keys that somebody waits for.
+    pub waited_keys: Counter,
+    /// Those of them whose waiters also want to know when the key goes.
+    pub waited_keys_when_gone: Counter,
     /// No armed deadline lies before this time (Unix ms); `u64::MAX` when none is armed.
     pub next_deadline_ms: Counter,
     /// How late keys were deleted, by bucket of [`LAG_BOUNDS_MS`].
@@ -67,6 +71,8 @@ impl ShardBoard {
             evicted: Counter::default(),
             commands: Counter::default(),
             dirty: Counter::default(),
+            waited_keys: Counter::default(),
+            waited_keys_when_gone: Counter::default(),
             next_deadline_ms: Counter::default(),
             expiry_lag: Default::default(),
             expiry_lag_sum_ms: Counter::default(),

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::Key;
 use super::board::ShardBoard;
 use super::told::Told;
-use super::value::Object;
 use super::value::hash::next_field_deadline;
 use super::value::object::{entry_bytes, note_entry_bytes};
+use super::value::{Body, Object};
 use crate::base::hash::Seed;
 use crate::structures::account;
-use crate::structures::entry::{Entry, EntryRef};
+use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::table::{Place, Table};
 use crate::structures::wheel::Wheel;
 
@@ -95,6 +95,22 @@ impl Db {
     /// Fetches into the cache what may be the entry of a key with this hash; reads nothing of it.
     pub fn prefetch(&self, hash: u64) {
         self.table.prefetch_matches(hash);
+    }
+
+    /// Fetches into the cache what the object under a key will be read of, step by step: first the object, then what
+    /// it knows of itself. Reads what the steps before, and [`Db::prefetch`], have fetched. False if there is
+    /// no object.
+    pub fn prefetch_object(&self, key: &Key<'_>, step: usize, element: &[u8]) -> bool {
+        if let Some(entry) = self.table.get(key.hash, key.bytes)
+            && let Value::Object(object) = entry.value()
+        {
+            match step {
+                0 => object.prefetch(),
+                _ => object.body.prefetch(step - 1, element),
+            }
+            return true;
+        }
+        false
     }
 
     pub(super) fn find(&self, key: &Key<'_>) -> Option<Place> {

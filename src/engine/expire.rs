@@ -108,14 +108,12 @@ impl Engine {
                 let Some(db) = self.dbs[index].as_deref_mut() else {
                     return;
                 };
-                match next_deadline(db.at(place)) {
-                    Some(deadline_ms) if deadline_ms <= now.unix_ms => {
-                        if !db.unfinished.contains(&hash) {
-                            db.charged(|db| db.unfinished.push(hash));
-                        }
+                if let Some(deadline_ms) = next_deadline(db.at(place)) {
+                    if deadline_ms > now.unix_ms {
+                        db.charged(|db| db.arm_item(deadline_ms, hash));
+                    } else if !db.unfinished.contains(&hash) {
+                        db.charged(|db| db.unfinished.push(hash));
                     }
-                    Some(deadline_ms) => db.charged(|db| db.arm_item(deadline_ms, hash)),
-                    None => {}
                 }
             }
             (None, Some(deadline_ms)) => db.charged(|db| db.arm_item(deadline_ms, hash)),

@@ -144,14 +144,15 @@ pub struct Engine {
 impl Engine {
     /// An engine with so many databases, all of them empty and without memory of their own.
     pub fn new(database_count: usize, seed: Seed, random_seed: u64) -> Engine {
+        let board = Arc::new(ShardBoard::new(database_count));
         Engine {
             dbs: (0..database_count).map(|_| None).collect(),
             seed,
-            board: Arc::new(ShardBoard::new(database_count)),
             effects: Effects::default(),
             random: Random::new(random_seed),
             deferred: Deferred::default(),
-            waiters: waiting::Waiters::default(),
+            waiters: waiting::Waiters::published_on(Arc::clone(&board)),
+            board,
             watches: watching::Watches::default(),
             shard: 0,
             doomed: Vec::new(),

@@ -10,6 +10,7 @@ pub mod lzf;
 pub mod murmur;
 pub mod ordered;
 pub mod pack;
+pub mod prefetch;
 pub mod quicklist;
 pub mod sketch;
 pub mod splice;

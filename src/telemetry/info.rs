@@ -209,12 +209,12 @@ fn clients(source: &Source<'_>, lines: &mut Lines) {
         snapshot.client_figures.output_max,
     );
     lines.field("blocked_clients", snapshot.client_figures.blocked);
-    lines.zeroes(&[
-        "tracking_clients",
-        "clients_in_timeout_table",
-        "total_blocking_keys",
+    lines.zeroes(&["tracking_clients", "clients_in_timeout_table"]);
+    lines.field("total_blocking_keys", snapshot.waited_keys);
+    lines.field(
         "total_blocking_keys_on_nokey",
-    ]);
+        snapshot.waited_keys_when_gone,
+    );
 }
 
 fn memory_section(source: &Source<'_>, lines: &mut Lines) {

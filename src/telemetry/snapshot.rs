@@ -99,6 +99,10 @@ pub struct Snapshot {
     pub expire_ns: u64,
     /// Changes since the start.
     pub dirty: u64,
+    /// Keys that somebody waits for.
+    pub waited_keys: u64,
+    /// Those of them whose waiters also want to know when the key goes.
+    pub waited_keys_when_gone: u64,
     /// Expired keys by how late they were deleted.
     pub lag: [u64; LAG_BUCKETS],
     /// Sum of the lags.
@@ -180,6 +184,8 @@ impl Snapshot {
             evicted: since_reset.evicted,
             expire_ns: telemetry.expire_ns.load(Relaxed),
             dirty: 0,
+            waited_keys: 0,
+            waited_keys_when_gone: 0,
             lag: [0; LAG_BUCKETS],
             lag_sum_ms: 0,
             lag_max_ms: 0,
@@ -200,6 +206,8 @@ impl Snapshot {
         }
         for board in service.boards() {
             snapshot.dirty += board.dirty.get();
+            snapshot.waited_keys += board.waited_keys.get();
+            snapshot.waited_keys_when_gone += board.waited_keys_when_gone.get();
             snapshot.lag_sum_ms += board.expiry_lag_sum_ms.get();
             snapshot.lag_max_ms = snapshot.lag_max_ms.max(board.expiry_lag_max_ms.get());
             for (sum, count) in snapshot.lag.iter_mut().zip(&board.expiry_lag) {

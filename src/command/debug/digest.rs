@@ -16,6 +16,7 @@ use super::super::context::ShardCx;
 use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
 use super::super::{Args, Out};
 use super::{GROUP, PART, unknown};
+use crate::engine::serial::sketch;
 use crate::engine::value::hash::HashRef;
 use crate::engine::value::list::ListRef;
 use crate::engine::value::set::SetRef;
@@ -84,12 +85,15 @@ impl Signature {
                     self.stream(stream);
                 }
             }
-            // Each type adds its members here when it exists.
             DataType::Bloom
             | DataType::Cuckoo
             | DataType::CountMin
             | DataType::TopK
-            | DataType::TDigest => {}
+            | DataType::TDigest => {
+                let (head, data) = sketch::parts(entry);
+                self.mix(&head);
+                self.mix(&data);
+            }
         }
         if entry.deadline().is_some() {
             self.xor(b"!!expire!!");

@@ -78,7 +78,8 @@ fn listpack(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     let key = args.key(2);
     let mut keyspace = cx.at(&key).untouched();
     let place = keyspace.find_write(&key).ok_or(CommandError::NoSuchKey)?;
-    if keyspace.kind(place).encoding() != Encoding::Listpack {
+    let encoding = keyspace.kind(place).encoding();
+    if !matches!(encoding, Encoding::Listpack | Encoding::Listpackex) {
         return Err("ERR Not a listpack encoded object.".into());
     }
     out.simple(&format!(

@@ -13,6 +13,8 @@
 //!
 //! But for SORT and DUMP, nothing here knows what a value is made of; copying one is the engine's affair.
 
+#[cfg(test)]
+mod all_types;
 pub(super) mod dump;
 mod expire;
 mod object;

@@ -249,7 +249,15 @@ fn insert(
     let layers_max = usize::try_from(cx.config.cf_max_expansions).unwrap_or(1);
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
-    let (place, mut changed) = match keyspace.find_typed(&key, DataType::Cuckoo)? {
+    let found = keyspace.find_typed(&key, DataType::Cuckoo)?;
+    let layers = match found {
+        Some(place) => view::<Cuckoo>(keyspace.entry(place)).layers(),
+        None => usize::from(options.creates),
+    };
+    if layers >= layers_max {
+        return Err("Maximum expansions reached".into());
+    }
+    let (place, mut changed) = match found {
         Some(place) => (place, false),
         None if options.creates => {
             if options.capacity < options.bucket_size * 2 {
@@ -261,9 +269,6 @@ fn insert(
         }
         None => return Err(NOT_FOUND.into()),
     };
-    if view::<Cuckoo>(keyspace.entry(place)).layers() >= layers_max {
-        return Err("Maximum expansions reached".into());
-    }
     let items = args.from(items_at);
     if matches!(mode, Mode::Many | Mode::ManyNew) {
         out.array(items.len());

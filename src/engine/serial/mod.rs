@@ -14,14 +14,13 @@
 //! packed structures are checked byte by byte, members may not come twice, and what a command could not have made is
 //! refused. Nothing here recurses, and nothing panics on any bytes.
 
-#![allow(dead_code, reason = "until the collections land that are read with it")]
-
 pub mod frame;
 mod hash;
 mod list;
 mod packed;
 pub mod reader;
 mod set;
+pub mod sketch;
 mod sorted_set;
 mod stream;
 pub mod writer;
@@ -61,6 +60,7 @@ impl Malformed {
     const EMPTY: Malformed = Malformed("a collection without elements");
     const PACK: Malformed = Malformed("a packed structure out of shape");
     const GROUP: Malformed = Malformed("a packed structure with a part of a group");
+    const EARLY: Malformed = Malformed("a time before all time");
     const ORDER: Malformed = Malformed("members out of order");
 }
 
@@ -137,7 +137,12 @@ pub fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
         DataType::Set => set::write(entry, writer),
         DataType::SortedSet => sorted_set::write(entry, writer),
         DataType::Hash => hash::write(entry, now_ms, writer),
-        _ => {}
+        DataType::Stream => stream::write(entry, writer),
+        DataType::Bloom
+        | DataType::Cuckoo
+        | DataType::CountMin
+        | DataType::TopK
+        | DataType::TDigest => sketch::write(entry, writer),
     }
 }
 
@@ -180,6 +185,10 @@ fn read_value(
         | types::HASH_LISTPACK_EX_RC
         | types::HASH_METADATA
         | types::HASH_LISTPACK_EX => hash::read(form, key, reader, &limits.hash),
+        types::STREAM_LISTPACKS | types::STREAM_LISTPACKS_2 | types::STREAM_LISTPACKS_3 => {
+            stream::read(form, key, reader)
+        }
+        types::MODULE_2 => sketch::read(key, reader),
         _ => Err(Malformed("a value of an unknown type")),
     }
 }

@@ -15,11 +15,6 @@ pub(super) enum Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// The form of today.
-    pub(super) fn pack(bytes: &'a [u8]) -> Result<Packed<'a>, Malformed> {
-        Pack::check(bytes).map(Packed::Pack).ok_or(Malformed::PACK)
-    }
-
     /// The form before 7.0.
     pub(super) fn ziplist(bytes: &'a [u8]) -> Result<Packed<'a>, Malformed> {
         Ziplist::check(bytes)

@@ -41,6 +41,10 @@ impl Body for Quicklist {
         Quicklist::duplicate(self)
     }
 
+    fn prefetch(&self, step: usize, _: &[u8]) {
+        Quicklist::prefetch(self, step > 0);
+    }
+
     fn free_some(&mut self, budget: usize) -> bool {
         Quicklist::free_some(self, budget)
     }

@@ -6,15 +6,21 @@
 //! [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
 
 use super::hash::HashTable;
-use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::ordered::ranking::Ranking;
 use crate::structures::quicklist::Quicklist;
+use crate::structures::{account, prefetch};
 
 /// What every large collection can do, whatever its type.
 pub trait Body {
     /// A copy that shares nothing with it.
     fn duplicate(&self) -> Self;
+
+    /// Fetches into the cache what most commands will read, as far as that can be known at this step: what lies in
+    /// the object itself is there at step 0, what step 0 fetched at step 1. `element` is probably the one in question.
+    fn prefetch(&self, step: usize, element: &[u8]) {
+        let _ = (step, element);
+    }
 
     /// Frees a bounded part, some `budget` elements; true while more is left. What is left is no collection any more.
     fn free_some(&mut self, budget: usize) -> bool;
@@ -31,6 +37,12 @@ macro_rules! collections {
             fn duplicate(&self) -> Collection {
                 match *self {
                     $(Collection::$name(ref body) => Collection::$name(body.duplicate()),)*
+                }
+            }
+
+            fn prefetch(&self, step: usize, element: &[u8]) {
+                match *self {
+                    $(Collection::$name(ref body) => Body::prefetch(body, step, element),)*
                 }
             }
 
@@ -81,6 +93,15 @@ impl Object {
     /// [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
     pub fn boxed(body: Collection) -> Box<Object> {
         Box::new(Object { body, bytes: 0 })
+    }
+
+    /// Fetches its own lines into the cache.
+    pub fn prefetch(&self) {
+        const LINE_BYTES: usize = 64;
+        let start = std::ptr::from_ref(self).cast::<u8>();
+        for line in 0..size_of::<Object>().div_ceil(LINE_BYTES) {
+            prefetch::line_at(start.wrapping_add(line * LINE_BYTES));
+        }
     }
 
     /// A copy, which knows its own bytes.

@@ -14,7 +14,7 @@
 //! Bits, hashes and the layout of dumps are those of Redis's filters, so that dumps go both ways. Dumps come from
 //! clients: every length and count in them is checked.
 
-use super::{BYTES_MAX, CHUNK_BYTES_MAX, Reader, is_available, locate};
+use super::{BYTES_MAX, CHUNK_BYTES_MAX, Parts, Reader, is_available, locate};
 use crate::structures::murmur::murmur64a;
 use std::f64::consts::LN_2;
 
@@ -326,6 +326,33 @@ impl Bloom {
             .and_then(|layer| layer.bits.get_mut(at..))
             .and_then(|rest| rest.get_mut(..chunk.len()));
         room.map(|room| room.copy_from_slice(chunk)).is_some()
+    }
+}
+
+impl Parts for Bloom {
+    fn head(&self) -> Vec<u8> {
+        self.header()
+    }
+
+    fn data(&self) -> Vec<u8> {
+        let layers: Vec<&[u8]> = self.layers.iter().map(|layer| &*layer.bits).collect();
+        layers.concat()
+    }
+
+    fn from_parts(head: &[u8], data: &[u8]) -> Option<Bloom> {
+        let plan = Plan::from_header(head)?;
+        let bytes: u64 = plan.layers.iter().map(|layer| layer.bytes).sum();
+        if bytes != data.len() as u64 {
+            return None;
+        }
+        let mut bloom = plan.build();
+        let mut rest = data;
+        for layer in &mut bloom.layers {
+            let (bits, behind) = rest.split_at_checked(layer.bits.len())?;
+            layer.bits.copy_from_slice(bits);
+            rest = behind;
+        }
+        Some(bloom)
     }
 }
 

@@ -4,7 +4,7 @@
 //! With a width of 2/e and a depth of log2(1/p) it is too high by more than e times the sum of all counts with a
 //! probability below p. Counters stop at their highest value. Which counter is an element's is as in Redis.
 
-use super::{BYTES_MAX, is_available};
+use super::{BYTES_MAX, Parts, Reader, is_available};
 use crate::structures::murmur::murmur32;
 
 /// A sketch that may be made.
@@ -149,6 +149,39 @@ impl Sum {
             None => return false,
         }
         true
+    }
+}
+
+impl Parts for CountMin {
+    fn head(&self) -> Vec<u8> {
+        [self.width, self.depth, self.count]
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .collect()
+    }
+
+    fn data(&self) -> Vec<u8> {
+        let bytes = self
+            .counters
+            .iter()
+            .flat_map(|counter| counter.to_le_bytes());
+        bytes.collect()
+    }
+
+    fn from_parts(head: &[u8], data: &[u8]) -> Option<CountMin> {
+        let mut reader = Reader { rest: head };
+        let (width, depth, count) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let bytes = width.checked_mul(depth)?.checked_mul(4)?;
+        if !reader.rest.is_empty() || bytes != data.len() as u64 {
+            return None;
+        }
+        let mut sketch = Plan::new(width, depth)?.build();
+        let mut reader = Reader { rest: data };
+        for counter in &mut sketch.counters {
+            *counter = reader.u32()?;
+        }
+        sketch.count = count;
+        Some(sketch)
     }
 }
 

@@ -11,7 +11,7 @@
 //! back and a further layer of buckets is added. Removing many elements moves what is in the last layer back into
 //! earlier ones, and frees it when it is empty. Hash, buckets and the layout of dumps are those of Redis's filters.
 
-use super::{BYTES_MAX, CHUNK_BYTES_MAX, Reader, is_available, locate};
+use super::{BYTES_MAX, CHUNK_BYTES_MAX, Parts, Reader, is_available, locate};
 use crate::structures::murmur::murmur64a;
 
 /// Layers that a filter can have.
@@ -329,8 +329,8 @@ impl Cuckoo {
                 break;
             };
             let mut is_empty = true;
-            for at in 0..last.len() {
-                let fingerprint = last[at];
+            for (at, place_in_last) in last.iter_mut().enumerate() {
+                let fingerprint = *place_in_last;
                 if fingerprint == 0 {
                     continue;
                 }
@@ -346,7 +346,7 @@ impl Cuckoo {
                 match place {
                     Some((free, layer)) => {
                         layer[free] = fingerprint;
-                        last[at] = 0;
+                        *place_in_last = 0;
                     }
                     None => is_empty = false,
                 }
@@ -439,6 +439,35 @@ impl Cuckoo {
             .and_then(|layer| layer.get_mut(at..))
             .and_then(|rest| rest.get_mut(..chunk.len()));
         room.map(|room| room.copy_from_slice(chunk)).is_some()
+    }
+}
+
+impl Parts for Cuckoo {
+    fn head(&self) -> Vec<u8> {
+        self.header()
+    }
+
+    fn data(&self) -> Vec<u8> {
+        self.layers.concat()
+    }
+
+    fn from_parts(head: &[u8], data: &[u8]) -> Option<Cuckoo> {
+        let plan = Plan::from_header(head)?;
+        let bytes = (0..usize::from(plan.layers)).try_fold(0_u64, |sum, layer| {
+            sum.checked_add(plan.layer_bytes(layer)?)
+        })?;
+        let used = data.iter().filter(|byte| **byte != 0).count();
+        if bytes != data.len() as u64 || used as u64 != plan.len {
+            return None;
+        }
+        let mut cuckoo = plan.build();
+        let mut rest = data;
+        for layer in &mut cuckoo.layers {
+            let (buckets, behind) = rest.split_at_checked(layer.len())?;
+            layer.copy_from_slice(buckets);
+            rest = behind;
+        }
+        Some(cuckoo)
     }
 }
 

@@ -20,8 +20,8 @@ pub mod top_k;
 /// A sketch takes no more than this: 2 GiB, more than any that is useful.
 pub const BYTES_MAX: u64 = 1 << 31;
 
-/// Longest piece in which a sketch is handed out.
-pub const CHUNK_BYTES_MAX: usize = 16 << 20;
+/// Longest piece in which a sketch is handed out: small enough that copying it keeps nobody waiting.
+pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 
 /// Whether so many bytes may be taken and are there to be had.
 ///
@@ -31,6 +31,19 @@ pub(super) fn is_available(bytes: u64) -> bool {
         return false;
     };
     Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
+}
+
+/// How a sketch is written down and read again, whole.
+pub trait Parts: Sized {
+    /// What it is made of, small.
+    fn head(&self) -> Vec<u8>;
+
+    /// All that it counted.
+    fn data(&self) -> Vec<u8>;
+
+    /// The sketch of which somebody says that these are the parts; nothing if they do not fit together. No more memory
+    /// is taken than they take themselves.
+    fn from_parts(head: &[u8], data: &[u8]) -> Option<Self>;
 }
 
 /// Takes numbers from the front of bytes that somebody else wrote.

@@ -7,6 +7,7 @@
 //! lie in the middle. Between centroids quantiles are interpolated, with half of each one's weight on either side;
 //! numbers that stand alone are not spread.
 
+use super::{Parts, Reader};
 use std::f64::consts::PI;
 
 /// The highest compression: with it a digest has some 50 MiB at most, and merging takes well below a second.
@@ -355,6 +356,67 @@ fn weighted(first: f64, first_weight: f64, second: f64, second_weight: f64) -> f
     let mean = (first * first_weight + second * second_weight) / (first_weight + second_weight);
     let (low, high) = (first.min(second), first.max(second));
     mean.min(high).max(low)
+}
+
+impl Parts for TDigest {
+    fn head(&self) -> Vec<u8> {
+        let numbers = [
+            self.compression,
+            self.merged as u64,
+            self.merges,
+            self.min.to_bits(),
+            self.max.to_bits(),
+        ];
+        numbers
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .collect()
+    }
+
+    fn data(&self) -> Vec<u8> {
+        let numbers = self
+            .centroids
+            .iter()
+            .flat_map(|centroid| [centroid.mean.to_bits(), centroid.weight]);
+        numbers.flat_map(u64::to_le_bytes).collect()
+    }
+
+    fn from_parts(head: &[u8], data: &[u8]) -> Option<TDigest> {
+        const CENTROID_BYTES: usize = 16;
+        let mut reader = Reader { rest: head };
+        let compression = reader.u64()?;
+        let mut digest = TDigest::new(compression);
+        digest.merged = usize::try_from(reader.u64()?).ok()?;
+        digest.merges = reader.u64()?;
+        (digest.min, digest.max) = (reader.f64()?, reader.f64()?);
+        let count = data.len() / CENTROID_BYTES;
+        let fits = reader.rest.is_empty()
+            && data.len().is_multiple_of(CENTROID_BYTES)
+            && digest.compression == compression
+            && digest.merged <= count
+            && count <= digest.capacity();
+        if !fits {
+            return None;
+        }
+        let mut reader = Reader { rest: data };
+        for _ in 0..count {
+            let (mean, weight) = (reader.f64()?, reader.u64()?);
+            if !mean.is_finite() || weight == 0 {
+                return None;
+            }
+            digest.weight = digest.weight.checked_add(weight)?;
+            digest.centroids.push(Centroid { mean, weight });
+        }
+        let merged = digest.centroids.get(..digest.merged)?;
+        digest.merged_weight = merged.iter().map(|centroid| centroid.weight).sum();
+        let is_sorted = merged.is_sorted_by(|one, two| one.mean <= two.mean);
+        let has_ends = if count == 0 {
+            digest.min == f64::INFINITY && digest.max == f64::NEG_INFINITY
+        } else {
+            digest.min.is_finite() && digest.max.is_finite() && digest.min <= digest.max
+        };
+        (is_sorted && has_ends && digest.weight <= WEIGHT_MAX).then_some(digest)
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@
 //! Instead of throwing a die for each single one of an increment, the number of throws until the next hit is drawn
 //! from its geometric distribution: a large count costs no more than the hits. Randomness is handed in.
 
-use super::{BYTES_MAX, is_available};
+use std::collections::HashSet;
+
+use super::{BYTES_MAX, Parts, Reader, is_available};
 use crate::base::random::Random;
 use crate::structures::murmur::murmur32;
 
@@ -281,6 +283,68 @@ fn misses_before_hit(chance: f64, random: &mut Random) -> u64 {
         u64::MAX
     } else {
         misses as u64
+    }
+}
+
+impl Parts for TopK {
+    /// The plan, then the names in the order of their heap.
+    fn head(&self) -> Vec<u8> {
+        let mut head = Vec::new();
+        let (k, width, depth, decay) = self.settings();
+        for number in [k, width, depth] {
+            head.extend_from_slice(&number.to_le_bytes());
+        }
+        head.extend_from_slice(&decay.to_le_bytes());
+        for name in &self.names {
+            head.extend_from_slice(&name.count.to_le_bytes());
+            head.extend_from_slice(&(name.element.len() as u32).to_le_bytes());
+            head.extend_from_slice(&name.element);
+        }
+        head
+    }
+
+    fn data(&self) -> Vec<u8> {
+        let numbers = self
+            .counters
+            .iter()
+            .flat_map(|counter| [counter.fingerprint, counter.count]);
+        numbers.flat_map(u32::to_le_bytes).collect()
+    }
+
+    fn from_parts(head: &[u8], data: &[u8]) -> Option<TopK> {
+        let mut reader = Reader { rest: head };
+        let (k, width, depth) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let decay = reader.f64()?;
+        let counters = u64::from(width).checked_mul(u64::from(depth))?;
+        if counters.checked_mul(8)? != data.len() as u64 {
+            return None;
+        }
+        let mut sketch = Plan::new(k, width, depth, decay)?.build();
+        while !reader.rest.is_empty() {
+            let (count, len) = (reader.u32()?, reader.u32()? as usize);
+            let (element, rest) = reader.rest.split_at_checked(len)?;
+            reader.rest = rest;
+            let above = sketch.names.len().checked_sub(1).map(|last| last / 2);
+            let is_heap = above.is_none_or(|above| sketch.names[above].count <= count);
+            if !is_heap || sketch.names.len() == k as usize || count == 0 {
+                return None;
+            }
+            sketch.fingerprints.push(fingerprint(element));
+            sketch.names.push(Name {
+                count,
+                element: element.into(),
+            });
+        }
+        let distinct: HashSet<&[u8]> = sketch.names.iter().map(|name| &*name.element).collect();
+        if distinct.len() != sketch.names.len() {
+            return None;
+        }
+        let mut reader = Reader { rest: data };
+        for counter in &mut sketch.counters {
+            counter.fingerprint = reader.u32()?;
+            counter.count = reader.u32()?;
+        }
+        Some(sketch)
     }
 }
 

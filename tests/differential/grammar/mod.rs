@@ -15,6 +15,9 @@
 mod hash;
 mod hyperloglog;
 mod list;
+mod list;
+mod set;
+mod sort;
 mod set;
 mod sorted_set;
 pub(crate) mod streams;
@@ -32,6 +35,7 @@ pub(crate) const FAMILIES: &[Family] = &[
     list::LISTS,
     hash::HASHES,
     set::SETS,
+    sort::SORTS,
     sorted_set::SORTED_SETS,
     sorted_set::PLACES,
     (
@@ -510,6 +514,11 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
                 "-1",
                 "x",
             ],
+        ),
+        "derived" if draw.below(3) == 0 => pick(draw, &["#", "constant"]),
+        "derived" | "weight" => pick(
+            draw,
+            &["*", "{t}*", "*->a", "*->foo", "none_*", "nosort", "*{t}"],
         ),
         "member" => match draw.below(4) {
             0 | 1 => (draw.below(24) as i64 - 8).to_string().into_bytes(),

@@ -175,6 +175,9 @@ pub(crate) fn alike(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> bool {
             || too_small(ours) && too_small(theirs)
             || exhausted;
     }
+    if is(0, "XGROUP") && is(1, "CREATECONSUMER") {
+        return matches!((ours, theirs), (Value::Integer(0), Value::Integer(1)));
+    }
     let timeless = |value: &Value| match () {
         () if is(0, "XPENDING") => without_idle(value),
         () if is(0, "XINFO") => without_times(value),
@@ -196,33 +199,65 @@ fn without_idle(value: &Value) -> Value {
 
 const TIMES: [&[u8]; 4] = [b"idle", b"inactive", b"seen-time", b"active-time"];
 
-/// Streams, groups and consumers without times.
+/// Names and values, which RESP2 has in one row.
+fn pairs(value: &Value) -> Vec<(Value, Value)> {
+    match value {
+        Value::Map(pairs) => pairs.clone(),
+        Value::Array(items) if items.len().is_multiple_of(2) => items
+            .chunks(2)
+            .map(|pair| (pair[0].clone(), pair[1].clone()))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn is_named(name: &Value, names: &[&[u8]]) -> bool {
+    matches!(name, Value::Bulk(name) if names.contains(&name.as_slice()))
+}
+
+/// A consumer that has nothing: 7.0 does not make one for a claim that finds nothing.
+fn is_idle_consumer(value: &Value) -> bool {
+    let pairs = pairs(value);
+    let has_time = pairs.iter().any(|(name, _)| is_named(name, &TIMES));
+    let has_nothing = pairs.iter().any(|(name, count)| {
+        is_named(name, &[b"pending", b"pel-count"]) && *count == Value::Integer(0)
+    });
+    has_time && has_nothing
+}
+
+/// Streams, groups and consumers without times, and without consumers that have nothing.
 fn without_times(value: &Value) -> Value {
+    let named = pairs(value);
+    if named
+        .iter()
+        .any(|(name, _)| is_named(name, &[b"name", b"length"]))
+    {
+        let kept = named
+            .iter()
+            .filter(|(name, value)| {
+                let is_count =
+                    is_named(name, &[b"consumers"]) && matches!(value, Value::Integer(_));
+                !is_count && !is_named(name, &TIMES)
+            })
+            .map(|(name, value)| (name.clone(), without_times(value)));
+        return Value::Map(kept.collect());
+    }
     match value {
         Value::Array(items) => {
+            // A pending entry: its time stands before the last number.
             let is_pending = (items.len() == 3 || items.len() == 4)
-                && items[1..].iter().rev().take(2).all(|item| matches!(item, Value::Integer(_)));
-            let mut kept = Vec::new();
-            let mut skips = false;
-            for (at, item) in items.iter().enumerate() {
-                let is_name = matches!(item, Value::Bulk(name) if TIMES.contains(&name.as_slice()));
-                let is_time = is_pending && at == items.len() - 2;
-                if !skips && !is_name && !is_time {
-                    kept.push(without_times(item));
-                }
-                skips = is_name;
-            }
-            Value::Array(kept)
-        }
-        Value::Map(pairs) => Value::Map(
-            pairs
+                && items[items.len() - 2..]
+                    .iter()
+                    .all(|item| matches!(item, Value::Integer(_)));
+            let kept = items
                 .iter()
-                .filter(|(name, _)| {
-                    !matches!(name, Value::Bulk(name) if TIMES.contains(&name.as_slice()))
+                .enumerate()
+                .filter(|(at, item)| {
+                    !is_idle_consumer(item) && !(is_pending && at + 2 == items.len())
                 })
-                .map(|(name, value)| (name.clone(), without_times(value)))
-                .collect(),
-        ),
+                .map(|(_, item)| without_times(item));
+            Value::Array(kept.collect())
+        }
         other => other.clone(),
     }
 }

@@ -111,7 +111,12 @@ impl Group {
             active_ms: NEVER,
             pending: BTreeSet::new(),
         };
-        let free = self.consumers.iter().position(Option::is_none);
+        // Most groups have no free places; then nobody looks for one, however many consumers there are.
+        let free = if self.by_name.len() == self.consumers.len() {
+            None
+        } else {
+            self.consumers.iter().position(Option::is_none)
+        };
         let at = free.unwrap_or_else(|| {
             self.consumers.push(None);
             self.consumers.len() - 1

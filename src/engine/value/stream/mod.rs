@@ -287,15 +287,18 @@ impl Stream {
     /// Adds a node behind all others, for RESTORE; refuses one that is not behind them. The facts are not touched:
     /// see [`Stream::set_facts`] and [`Stream::counted_facts`].
     pub fn push_node(&mut self, master: StreamId, node: Node) -> bool {
-        let last = self.nodes.last_key_value();
-        let is_behind = last.is_none_or(|(before, last)| {
-            let items = last.items(*before, true);
-            items.map(|item| item.id).next().unwrap_or(*before) < master
-        });
+        let is_behind = self.last_written_id().is_none_or(|last| last < master);
         if is_behind {
             self.nodes.insert(master, node);
         }
         is_behind
+    }
+
+    /// The last entry in the nodes, be it deleted or not.
+    pub fn last_written_id(&self) -> Option<StreamId> {
+        let (master, node) = self.nodes.last_key_value()?;
+        let last = node.items(*master, true).next();
+        Some(last.map_or(*master, |item| item.id))
     }
 
     /// Length, first and last ID as the nodes have them, for RESTORE of older forms; the rest as it was set.
