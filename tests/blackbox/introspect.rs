@@ -23,7 +23,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("blpop", "flags", LATER),
     ("brpop", "flags", LATER),
     ("brpoplpush", "flags", LATER),
-    ("bzmpop", "flags", LATER),
     ("bzpopmax", "flags", LATER),
     ("bzpopmin", "flags", LATER),
     ("client|kill", "arguments", NEWER),

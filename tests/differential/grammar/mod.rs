@@ -17,8 +17,8 @@ mod hyperloglog;
 mod list;
 mod list;
 mod set;
-mod sort;
 mod set;
+mod sort;
 mod sorted_set;
 pub(crate) mod streams;
 
