@@ -39,6 +39,8 @@ pub struct ShardBoard {
     pub expired: Counter,
     /// Fields of hashes deleted because their time had come.
     pub expired_fields: Counter,
+    /// Collections freed after the token was let go.
+    pub lazyfreed: Counter,
     /// Keys deleted to make room.
     pub evicted: Counter,
     /// Commands run on this shard.
@@ -70,6 +72,7 @@ impl ShardBoard {
             misses: Counter::default(),
             expired: Counter::default(),
             expired_fields: Counter::default(),
+            lazyfreed: Counter::default(),
             evicted: Counter::default(),
             commands: Counter::default(),
             dirty: Counter::default(),

@@ -288,11 +288,8 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     lines.field("mem_clients_normal", report.clients);
     lines.zeroes(&["mem_cluster_links", "mem_aof_buffer"]);
     lines.field("mem_allocator", memory::allocator_name());
-    lines.zeroes(&[
-        "active_defrag_running",
-        "lazyfree_pending_objects",
-        "lazyfreed_objects",
-    ]);
+    lines.zeroes(&["active_defrag_running", "lazyfree_pending_objects"]);
+    lines.field("lazyfreed_objects", source.snapshot.lazyfreed);
 }
 
 fn persistence(source: &Source<'_>, lines: &mut Lines) {

@@ -16,6 +16,7 @@ mod hash;
 mod hyperloglog;
 mod list;
 mod set;
+mod set;
 mod sort;
 mod sorted_set;
 pub(crate) mod streams;
@@ -514,7 +515,7 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
             ],
         ),
         "derived" if draw.below(3) == 0 => pick(draw, &["#", "constant"]),
-        "derived" | "weight" => pick(
+        "derived" | "sort_by" => pick(
             draw,
             &["*", "{t}*", "*->a", "*->foo", "none_*", "nosort", "*{t}"],
         ),
