@@ -14,6 +14,7 @@ mod limits;
 mod lists;
 mod protocol;
 mod server_commands;
+mod sorted_sets;
 mod sorting;
 mod streams;
 mod strings;
