@@ -67,6 +67,7 @@ pub(super) struct Deadlines {
 
 impl Deadlines {
     /// Items.
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.len
     }
