@@ -17,6 +17,7 @@ pub mod introspect;
 pub mod keys;
 pub mod list;
 pub mod options;
+pub mod pubsub;
 pub mod scan;
 pub mod server;
 pub mod set;

@@ -21,6 +21,7 @@ static FAMILIES: &[&[&Command]] = &[
     super::list::TABLE,
     super::set::TABLE,
     super::hyperloglog::TABLE,
+    super::pubsub::TABLE,
 ];
 
 /// Every command and subcommand; a command's id is its position in `all`.

@@ -16,7 +16,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::connection::{Connection, ReplyMode};
 use crate::command::Out;
-use crate::command::context::{After, ClientView, Engines, Gather, SessionCx, ShardPlace};
+use crate::command::context::{
+    After, ClientView, Engines, Gather, Outbox, SessionCx, ShardPlace, publish_kept,
+};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
 use crate::command::transaction::is_watch;
 use crate::config::Config;
@@ -143,6 +145,13 @@ impl Session {
 
     /// Runs the plans of a batch, in order, until all ran or one has to wait.
     pub fn run(&mut self, batch: &mut Batch, config: &Arc<Config>, now: Now) -> Step {
+        let step = self.run_plans(batch, config, now);
+        // Subscribers that got messages are woken once for all of them.
+        batch.deferred.settle();
+        step
+    }
+
+    fn run_plans(&mut self, batch: &mut Batch, config: &Arc<Config>, now: Now) -> Step {
         let service = self.service;
         let shards: &Shards = &service.shards;
         let counters = counters::local();
@@ -257,7 +266,13 @@ impl Session {
             if is_unusual && is_watch(command) && matches!(ran, Ran::Yes { failed: false }) {
                 self.note_watched(batch, &plan);
             }
-            self.apply_reply_mode(&mut batch.out, mark);
+            if command.flags.has(Flags::SUBSCRIBER) && command.flags.has(Flags::PUBSUB) {
+                // Confirmations are no replies: they come even to those who want none.
+                let end = batch.out.position();
+                self.apply_reply_mode(&mut batch.out, end);
+            } else {
+                self.apply_reply_mode(&mut batch.out, mark);
+            }
             batch.next += 1;
             if let Ran::Then(after) = ran {
                 match after {
@@ -301,7 +316,12 @@ impl Session {
         let mut step = None;
         if let Some(run) = message.transaction.take() {
             self.connection = run.connection;
-            step = match Self::after_exec(run.aftermath) {
+            let mut aftermath = run.aftermath;
+            let publications = std::mem::take(&mut aftermath.publications);
+            let wakes = &mut batch.deferred.wakes;
+            publish_kept(publications, &self.service.pubsub, &mut message.out, wakes);
+            batch.deferred.settle();
+            step = match Self::after_exec(aftermath) {
                 Ran::Then(After::Close) => Some(Step::Close),
                 Ran::Then(After::Shutdown) => Some(Step::Shutdown),
                 _ => None,
@@ -497,6 +517,9 @@ impl Session {
                 &args,
                 &mut gather,
             );
+            batch.deferred.append(&mut held.deferred);
+            drop(held);
+            batch.deferred.settle();
             self.connection.stamp = view.stamp;
             if let Err(error) = visit {
                 batch.out.error(error.text().as_bytes());
@@ -527,6 +550,12 @@ impl Session {
         let Run::Session(handler) = command.run else {
             unreachable!("routed to the session")
         };
+        let batch::Parts {
+            args,
+            out,
+            deferred,
+            ..
+        } = batch.parts(plan);
         let mut cx = SessionCx {
             client: &mut self.connection,
             server: self.service.server(),
@@ -534,8 +563,8 @@ impl Session {
             now,
             command,
             after: After::Nothing,
+            outbox: Outbox::Open(&mut deferred.wakes),
         };
-        let batch::Parts { args, out, .. } = batch.parts(plan);
         let result = handler(&mut cx, &args, out);
         let after = cx.after;
         let failed = result.is_err();

@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::execute::{self, Scene};
 use crate::client::connection::Connection;
 use crate::command::args::RoutedKey;
-use crate::command::context::{After, ClientView, Engines, Gather, Server, SessionCx, ShardPlace};
+use crate::command::context::{
+    After, ClientView, Engines, Gather, Outbox, Publication, Server, SessionCx, ShardPlace,
+};
 use crate::command::declaration::{Command, CommandResult, Flags, Run};
 use crate::command::{Args, Out};
 use crate::config::Config;
@@ -71,6 +73,8 @@ pub struct Aftermath {
     pub after: After,
     /// The error replies of steps, for the statistics.
     pub errors: Vec<Vec<u8>>,
+    /// What is to be published when the shards are let go.
+    pub publications: Vec<Publication>,
 }
 
 impl Transaction {
@@ -231,6 +235,7 @@ fn run_step(
                 now: stage.now,
                 command,
                 after: After::Nothing,
+                outbox: Outbox::Held(&mut aftermath.publications),
             };
             let result = handler(&mut cx, args, out);
             match cx.after {

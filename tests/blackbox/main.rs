@@ -10,6 +10,7 @@ mod introspect;
 mod keys;
 mod limits;
 mod protocol;
+mod pubsub;
 mod server_commands;
 mod strings;
 mod support;
