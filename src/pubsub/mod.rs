@@ -8,6 +8,7 @@
 mod channels;
 mod events;
 mod message;
+pub mod monitor;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,6 +23,7 @@ use crate::engine::effect::Interest;
 use channels::{Channels, Patterns};
 use events::Events;
 use message::Message;
+use monitor::Monitors;
 
 /// See the module.
 #[derive(Default)]
@@ -31,6 +33,7 @@ pub struct PubSub {
     patterns: Patterns,
     bounds: Bounds,
     events: Events,
+    monitors: Monitors,
 }
 
 /// Figures for INFO and the metrics.
@@ -111,6 +114,7 @@ impl PubSub {
             for topic in Topic::ALL {
                 self.unsubscribe_all(client, topic);
             }
+            self.remove_monitor(client);
         }
     }
 

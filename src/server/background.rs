@@ -214,7 +214,7 @@ fn close_idle_clients(service: &Service) {
     for client in service.clients.all() {
         let idle_ms = now_ms.saturating_sub(client.active_ms.load(Relaxed));
         // Whoever waits for messages sends nothing.
-        let is_waiting = client.is_blocked() || client.subscriptions() > 0;
+        let is_waiting = client.is_blocked() || client.subscriptions() > 0 || client.is_monitor();
         if idle_ms > timeout_s * 1_000 && !is_waiting {
             client.kill();
         }

@@ -8,6 +8,7 @@ pub mod admit;
 pub mod batch;
 mod blocked;
 pub mod look;
+mod monitored;
 pub mod service;
 mod transaction;
 
@@ -155,6 +156,7 @@ impl Session {
         let service = self.service;
         let shards: &Shards = &service.shards;
         let counters = counters::local();
+        let is_monitored = service.pubsub.is_monitored();
         let mut held: Option<(u16, Held<'_, Engine, Message>)> = None;
         let mut before = Ticks::now();
         let mut holding = None;
@@ -250,6 +252,10 @@ impl Session {
                 errors::note(batch.out.since(mark));
             }
             self.note(batch, &plan, command, config, now, duration_ns);
+            if is_monitored {
+                release(&mut held, batch);
+                self.show(batch, &plan, command);
+            }
             // A request that waits stays the next one until it is answered.
             let ran = match ran {
                 Ran::Then(After::Block(block)) => {
@@ -316,6 +322,7 @@ impl Session {
         let mut step = None;
         if let Some(run) = message.transaction.take() {
             self.connection = run.connection;
+            self.show_transaction(batch, &run.transaction);
             let mut aftermath = run.aftermath;
             let publications = std::mem::take(&mut aftermath.publications);
             let wakes = &mut batch.deferred.wakes;
@@ -340,6 +347,10 @@ impl Session {
                 .command(command)
                 .ran(duration_ns, message.failed);
             self.note(batch, &plan, command, config, now, duration_ns);
+            if self.service.pubsub.is_monitored() {
+                self.show(batch, &plan, command);
+                batch.deferred.settle();
+            }
         }
         if batch.out.since(mark).first() == Some(&b'-') {
             errors::note(batch.out.since(mark));

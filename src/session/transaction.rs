@@ -216,6 +216,7 @@ impl Session {
         };
         batch.deferred.settle();
         if let Some(mut aftermath) = done {
+            self.show_transaction(batch, &transaction);
             let publications = std::mem::take(&mut aftermath.publications);
             let pubsub = &self.service.pubsub;
             publish_kept(

@@ -95,6 +95,17 @@ impl Transaction {
         });
     }
 
+    /// The queued commands with their arguments.
+    pub fn commands(&self) -> impl Iterator<Item = (&'static Command, Args<'_>)> {
+        let (mut span, mut key) = (0, 0);
+        self.steps.iter().map(move |step| {
+            let spans = &self.spans[span..step.spans_end as usize];
+            let keys = &self.keys[key..step.keys_end as usize];
+            (span, key) = (step.spans_end as usize, step.keys_end as usize);
+            (step.command, Args::new(&self.data, &[], spans, keys))
+        })
+    }
+
     /// How many commands are queued.
     pub fn len(&self) -> usize {
         self.steps.len()

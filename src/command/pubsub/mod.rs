@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! mod      PUBLISH SPUBLISH, and PUBSUB with its subcommands
+//! monitor  MONITOR
 //! connect  SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE
 //! ```
 //!
 //! What they work on is [`crate::pubsub::PubSub`]; messages reach their subscribers outside of any reply.
 
 mod connect;
+mod monitor;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +22,7 @@ use super::{Args, Out};
 use crate::client::mailbox::Topic;
 
 pub(super) static TABLE: &[&Command] = &[
+    &monitor::MONITOR,
     &connect::PSUBSCRIBE,
     &PUBLISH,
     &PUBSUB,
