@@ -203,6 +203,11 @@ impl Client {
         self.read()
     }
 
+    /// The bare connection, for those who read replies themselves.
+    pub(crate) fn into_stream(self) -> TcpStream {
+        self.writer
+    }
+
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.writer.write_all(bytes).expect("send");
     }

@@ -8,7 +8,7 @@ use std::task::Waker;
 use super::args::{Args, RoutedKey};
 use super::declaration::Command;
 use super::error::CommandError;
-use crate::base::hash::Seed;
+use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
 use crate::config::Config;
 use crate::engine::effect::Event;
@@ -195,6 +195,26 @@ impl<'a> ShardCx<'a> {
         }
     }
 
+    /// A key that the request does not name but makes of what it read, and its keyspace. All shards must be in hand,
+    /// see [`Command::on_all_shards_if`].
+    pub fn at_derived<'k>(&mut self, key: &'k [u8]) -> (Keyspace<'_>, Key<'k>) {
+        let hand = match &self.engines {
+            Engines::One(_) => 0,
+            Engines::Many(engines) => {
+                debug_assert_eq!(engines.len(), usize::from(self.shard.count));
+                usize::from(slot(key)) % engines.len()
+            }
+        };
+        let key = Key::new(key, self.seed());
+        let (db, now, no_touch) = (self.client.db, self.now, self.client.no_touch);
+        let keyspace = self.engine(hand).keyspace(db, now);
+        if no_touch {
+            (keyspace.untouched(), key)
+        } else {
+            (keyspace, key)
+        }
+    }
+
     /// The keyspace of a routed key.
     pub fn at_routed(&mut self, key: &RoutedKey) -> Keyspace<'_> {
         let (db, now, no_touch) = (self.client.db, self.now, self.client.no_touch);
@@ -322,6 +342,9 @@ pub struct Block {
     pub until_ms: Option<u64>,
     /// The reply when the time is over.
     pub on_timeout: fn(&mut super::Out),
+    /// In a transaction, which waits for nothing, the time passes all the same, with all its shards in hand (DEBUG
+    /// SLEEP).
+    pub holds: bool,
 }
 
 /// What a session handler works on.

@@ -27,6 +27,10 @@ pub type MergeHandler = fn(&Args<'_>, Gather, &mut Out) -> CommandResult;
 /// Names the shard that a cursor continues in, given the number of shards.
 pub type CursorShard = fn(&Args<'_>, u16) -> Result<u16, CommandError>;
 
+/// Finds a key that no specification can express, given the number of arguments and a way to read them: where it
+/// stands, and what is done with it.
+pub type KeyFinder = for<'a> fn(usize, &dyn Fn(usize) -> &'a [u8]) -> Option<(usize, KeyFlags)>;
+
 /// How a command meets the shards.
 #[derive(Clone, Copy)]
 pub enum Run {
@@ -78,6 +82,10 @@ pub enum Group {
     Stream,
     Bitmap,
     Bloom,
+    Cuckoo,
+    CountMin,
+    TopK,
+    TDigest,
 }
 
 impl Group {
@@ -102,6 +110,10 @@ impl Group {
             Group::Stream => "stream",
             Group::Bitmap => "bitmap",
             Group::Bloom => "bf",
+            Group::Cuckoo => "cf",
+            Group::CountMin => "cms",
+            Group::TopK => "topk",
+            Group::TDigest => "tdigest",
         }
     }
 }
@@ -267,6 +279,16 @@ bit_set! {
         TRANSACTION = "@transaction";
         /// Scripts.
         SCRIPTING = "@scripting";
+        /// Bloom filters.
+        BLOOM = "@bloom";
+        /// Cuckoo filters.
+        CUCKOO = "@cuckoo";
+        /// Count-min sketches.
+        CMS = "@cms";
+        /// Lists of the most frequent elements.
+        TOPK = "@topk";
+        /// Digests of numbers.
+        TDIGEST = "@tdigest";
     }
 }
 
@@ -284,7 +306,12 @@ impl Categories {
         .or(Categories::STREAM)
         .or(Categories::CONNECTION)
         .or(Categories::TRANSACTION)
-        .or(Categories::SCRIPTING);
+        .or(Categories::SCRIPTING)
+        .or(Categories::BLOOM)
+        .or(Categories::CUCKOO)
+        .or(Categories::CMS)
+        .or(Categories::TOPK)
+        .or(Categories::TDIGEST);
 }
 
 bit_set! {
@@ -449,6 +476,9 @@ pub struct Command {
     pub deprecated: Option<(&'static str, &'static str)>,
     /// How it meets the shards.
     pub run: Run,
+    /// Finds the key that `keys` can not express.
+    pub key_finder: Option<KeyFinder>,
+    needs_all_shards: Option<fn(&Args<'_>) -> bool>,
     subcommands: &'static [&'static Command],
     id: AtomicU16,
 }
@@ -476,6 +506,8 @@ impl Command {
             tips: &[],
             deprecated: None,
             run: Run::Session(not_declared),
+            key_finder: None,
+            needs_all_shards: None,
             subcommands: &[],
             id: AtomicU16::new(u16::MAX),
         }
@@ -569,6 +601,23 @@ impl Command {
         self
     }
 
+    /// Finds one more key than the specifications can express, for which an unknown one stands.
+    pub const fn finds_key(mut self, finder: KeyFinder) -> Command {
+        self.key_finder = Some(finder);
+        self
+    }
+
+    /// All shards are in hand, not only those of the declared keys, for requests of this kind: they make keys of data,
+    /// see [`ShardCx::at_derived`].
+    pub const fn on_all_shards_if(mut self, test: fn(&Args<'_>) -> bool) -> Command {
+        assert!(
+            matches!(self.run, Run::Keys(_)),
+            "it widens on_keys, which comes first"
+        );
+        self.needs_all_shards = Some(test);
+        self
+    }
+
     /// All shards are in hand when `handler` runs.
     pub const fn on_all_shards(mut self, handler: ShardHandler) -> Command {
         self.run = Run::AllShards(handler);
@@ -616,6 +665,13 @@ impl Command {
     pub const fn with_subcommands(mut self, children: &'static [&'static Command]) -> Command {
         self.subcommands = children;
         self
+    }
+
+    /// Whether this request must have every shard in hand at once.
+    #[inline]
+    pub fn needs_all_shards(&self, args: &Args<'_>) -> bool {
+        matches!(self.run, Run::AllShards(_))
+            || self.needs_all_shards.is_some_and(|test| test(args))
     }
 
     /// Index in the registry: statistics are arrays over it.
@@ -667,7 +723,12 @@ impl Command {
             Group::Bitmap => Categories::BITMAP,
             // The flag of the same name says it of each command.
             Group::PubSub => Categories::NONE,
-            Group::Server | Group::Cluster | Group::Sentinel | Group::Bloom => Categories::NONE,
+            Group::Bloom => Categories::BLOOM,
+            Group::Cuckoo => Categories::CUCKOO,
+            Group::CountMin => Categories::CMS,
+            Group::TopK => Categories::TOPK,
+            Group::TDigest => Categories::TDIGEST,
+            Group::Server | Group::Cluster | Group::Sentinel => Categories::NONE,
         };
         // A row that names subjects itself belongs to those alone (WAIT, SORT); a container to none.
         let is_alone = all.any(Categories::SUBJECTS) || matches!(self.run, Run::Container(_));

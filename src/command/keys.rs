@@ -65,6 +65,11 @@ pub fn positions<'a>(
             FindKeys::Unknown => {}
         }
     }
+    if let Some(find) = command.key_finder
+        && let Some((at, flags)) = find(argument_count, &argument)
+    {
+        found(at, flags);
+    }
     Ok(())
 }
 

@@ -160,6 +160,10 @@ impl Terminal {
         if hands.is_empty() {
             hands.push(0);
         }
+        if command.needs_all_shards(&Args::new(&buffer, &[], &spans, &[])) {
+            hands = (0..=mask).collect();
+            routed.iter_mut().for_each(|key| key.hand = key.shard);
+        }
         let args = Args::new(&buffer, &[], &spans, &routed);
         let before = self.changes();
         let result = self.dispatch(command, &args, &hands, &mut out);
@@ -262,7 +266,7 @@ impl Terminal {
 
     /// Changes so far, without those of the clock.
     fn changes(&self) -> u64 {
-        let of = |engine: &Engine| engine.effects.dirty() - engine.board().expired.get();
+        let of = |engine: &Engine| engine.effects.dirty() - engine.effects.by_clock();
         self.engines.iter().map(of).sum()
     }
 
@@ -392,20 +396,35 @@ pub(crate) fn check_all(dialogue: &[(&str, &str)]) {
 /// A section begins with a line `# title` and with an empty server, on which `prepare` may put keys. A request stands
 /// behind `> `, its reply on the lines below. Empty lines and lines that begin with a semicolon say nothing.
 #[track_caller]
-pub(crate) fn check_transcript(text: &str, mut prepare: impl FnMut(&mut Terminal)) {
+pub(crate) fn check_transcript(text: &str, prepare: impl FnMut(&mut Terminal)) {
+    let protocols = [Protocol::Resp2, Protocol::Resp3];
+    check_transcript_in(&protocols, text, prepare);
+}
+
+/// The same in some protocols only, where replies look different in the other.
+#[track_caller]
+pub(crate) fn check_transcript_in(
+    protocols: &[Protocol],
+    text: &str,
+    mut prepare: impl FnMut(&mut Terminal),
+) {
     for section in text.split("\n# ").skip(1) {
         let (title, body) = section.split_once('\n').expect("a title, then requests");
         let requests = body
             .trim_end()
             .strip_prefix("> ")
             .expect("requests follow the title");
-        on_every_setup(|cli| {
+        for (shard_count, protocol) in [1, 4]
+            .iter()
+            .flat_map(|count| protocols.iter().map(move |protocol| (*count, *protocol)))
+        {
+            let cli = &mut Terminal::with(shard_count, protocol);
             prepare(cli);
             for request in requests.split("\n> ") {
                 let (line, expected) = request.split_once('\n').expect("a reply to each request");
                 assert_eq!(cli.run(line), expected.trim_end(), "{title}: {line}");
             }
-        });
+        }
     }
 }
 

@@ -333,6 +333,22 @@ parameters! {
         "The ordered index of large sorted sets.";
     hll_sparse_max_bytes: number(u64, 3000, 0, LONG_MAX, MEMORY), "hll-sparse-max-bytes", MUTABLE,
         "Bytes up to which a HyperLogLog stays sparse.";
+    bf_error_rate: special(f64, values::BF_ERROR_RATE), "bf-error-rate", MUTABLE.since("8.0"),
+        "The error rate of a Bloom filter made by adding.";
+    bf_initial_size: number(i64, 100, 1, 1 << 30), "bf-initial-size", MUTABLE.since("8.0"),
+        "Elements that a Bloom filter made by adding is made for.";
+    bf_expansion_factor: number(i64, 2, 0, 32_768), "bf-expansion-factor", MUTABLE.since("8.0"),
+        "How many times more elements the next layer of a Bloom filter takes; 0 for no next one.";
+    cf_bucket_size: number(i64, 2, 1, 255), "cf-bucket-size", MUTABLE.since("8.0"),
+        "Elements in a bucket of a cuckoo filter.";
+    cf_initial_size: number(i64, 1024, 2, 1 << 30), "cf-initial-size", MUTABLE.since("8.0"),
+        "Elements that a cuckoo filter made by adding is made for.";
+    cf_max_iterations: number(i64, 20, 1, 65_535), "cf-max-iterations", MUTABLE.since("8.0"),
+        "Elements of a cuckoo filter that are moved before it counts as full.";
+    cf_expansion_factor: number(i64, 1, 0, 32_768), "cf-expansion-factor", MUTABLE.since("8.0"),
+        "How many times larger the next layer of a cuckoo filter is; 0 for no next one.";
+    cf_max_expansions: number(i64, 32, 1, 65_536), "cf-max-expansions", MUTABLE.since("8.0"),
+        "Layers of a cuckoo filter beyond which nothing is added.";
     stream_node_max_bytes: number(u64, 4096, 0, LONG_MAX, MEMORY), "stream-node-max-bytes", MUTABLE,
         "Bytes in one node of a stream; 0 for no limit.";
     stream_node_max_entries: number(i64, 100, 0, LONG_MAX), "stream-node-max-entries", MUTABLE,

@@ -639,6 +639,26 @@ pub const REPLICAOF: Special = Special {
     always_written: false,
 };
 
+/// `bf-error-rate`: between 0 and 1, and no more than a quarter.
+pub const BF_ERROR_RATE: Special = Special {
+    default: &["0.01"],
+    many: false,
+    set: |config, words, _| {
+        let rate = words[0].parse::<f64>();
+        let rate = rate.map_err(|_| "Invalid value for `bf-error-rate`")?;
+        if !(rate > 0.0 && rate < 1.0) {
+            return Err(
+                "Value for `bf-error-rate` must be in the range (0.000000, 1.000000)".to_owned(),
+            );
+        }
+        config.bf_error_rate = rate.min(0.25);
+        Ok(())
+    },
+    show: |config| config.bf_error_rate.to_string(),
+    lines: |config| vec![config.bf_error_rate.to_string()],
+    always_written: false,
+};
+
 /// `latency-tracking-info-percentiles`: numbers from 0 to 100; the empty word clears them.
 pub const PERCENTILES: Special = Special {
     default: &["50", "99", "99.9"],

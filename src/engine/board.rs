@@ -17,6 +17,8 @@ pub struct DbBoard {
     pub keys: Counter,
     /// Keys with a deadline.
     pub volatile_keys: Counter,
+    /// Hashes of which fields have deadlines.
+    pub field_volatile_keys: Counter,
 }
 
 /// Upper bounds of the expiry lag buckets, in milliseconds; the last bucket is open.
@@ -35,12 +37,20 @@ pub struct ShardBoard {
     pub misses: Counter,
     /// Keys deleted because their time had come.
     pub expired: Counter,
+    /// Fields of hashes deleted because their time had come.
+    pub expired_fields: Counter,
+    /// Collections freed after the token was let go.
+    pub lazyfreed: Counter,
     /// Keys deleted to make room.
     pub evicted: Counter,
     /// Commands run on this shard.
     pub commands: Counter,
     /// Changes since the start.
     pub dirty: Counter,
+    /// Keys that somebody waits for.
+    pub waited_keys: Counter,
+    /// Those of them whose waiters also want to know when the key goes.
+    pub waited_keys_when_gone: Counter,
     /// No armed deadline lies before this time (Unix ms); `u64::MAX` when none is armed.
     pub next_deadline_ms: Counter,
     /// How late keys were deleted, by bucket of [`LAG_BOUNDS_MS`].
@@ -61,9 +71,13 @@ impl ShardBoard {
             hits: Counter::default(),
             misses: Counter::default(),
             expired: Counter::default(),
+            expired_fields: Counter::default(),
+            lazyfreed: Counter::default(),
             evicted: Counter::default(),
             commands: Counter::default(),
             dirty: Counter::default(),
+            waited_keys: Counter::default(),
+            waited_keys_when_gone: Counter::default(),
             next_deadline_ms: Counter::default(),
             expiry_lag: Default::default(),
             expiry_lag_sum_ms: Counter::default(),
@@ -100,6 +114,7 @@ impl ShardBoard {
         db.directory.store(0, Relaxed);
         db.keys.set(0);
         db.volatile_keys.set(0);
+        db.field_volatile_keys.set(0);
     }
 
     /// Records how late a key was deleted.

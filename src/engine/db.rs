@@ -5,10 +5,12 @@ use std::sync::Arc;
 use super::Key;
 use super::board::ShardBoard;
 use super::told::Told;
-use super::value::Object;
+use super::value::hash::next_field_deadline;
+use super::value::object::{entry_bytes, note_entry_bytes};
+use super::value::{Body, Object};
 use crate::base::hash::Seed;
 use crate::structures::account;
-use crate::structures::entry::{Entry, EntryRef};
+use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::table::{Place, Table};
 use crate::structures::wheel::Wheel;
 
@@ -20,8 +22,20 @@ pub struct Db {
     sweep: Option<Sweep>,
     seed: Seed,
     volatile_count: usize,
+    /// Hashes of which fields have deadlines.
+    field_volatile_count: usize,
+    /// Hashes with more due fields than one slice deletes.
+    pub(super) unfinished: Vec<u64>,
     pub(super) told: Told,
     board: Arc<ShardBoard>,
+}
+
+/// When something of an entry expires next: all of it, or fields.
+pub(super) fn next_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
+    match (entry.deadline(), next_field_deadline(entry)) {
+        (Some(whole_ms), Some(field_ms)) => Some(whole_ms.min(field_ms)),
+        (whole_ms, field_ms) => whole_ms.or(field_ms),
+    }
 }
 
 /// A wheel under way that will replace one that is full of items whose keys are gone.
@@ -51,6 +65,8 @@ impl Db {
             sweep: None,
             seed,
             volatile_count: 0,
+            field_volatile_count: 0,
+            unfinished: Vec::new(),
             told: Told::default(),
             board,
         }
@@ -81,6 +97,22 @@ impl Db {
         self.table.prefetch_matches(hash);
     }
 
+    /// Fetches into the cache what the object under a key will be read of, step by step: first the object, then what
+    /// it knows of itself. Reads what the steps before, and [`Db::prefetch`], have fetched. False if there is
+    /// no object.
+    pub fn prefetch_object(&self, key: &Key<'_>, step: usize, element: &[u8]) -> bool {
+        if let Some(entry) = self.table.get(key.hash, key.bytes)
+            && let Value::Object(object) = entry.value()
+        {
+            match step {
+                0 => object.prefetch(),
+                _ => object.body.prefetch(step - 1, element),
+            }
+            return true;
+        }
+        false
+    }
+
     pub(super) fn find(&self, key: &Key<'_>) -> Option<Place> {
         self.table.find(key.hash, key.bytes)
     }
@@ -99,11 +131,13 @@ impl Db {
 
     pub(super) fn insert(&mut self, hash: u64, entry: Entry<Object>) -> Place {
         let deadline = entry.view().deadline();
+        let field_deadline = next_field_deadline(entry.view());
         let place = self.table.insert_new(hash, entry);
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
             self.arm(hash, deadline_ms);
         }
+        self.move_field_deadline(hash, None, field_deadline);
         self.publish();
         place
     }
@@ -115,8 +149,10 @@ impl Db {
         entry: Entry<Object>,
     ) -> Entry<Object> {
         let deadline = entry.view().deadline();
+        let field_deadline = next_field_deadline(entry.view());
         let old = self.table.replace(place, entry);
         let before = old.view().deadline();
+        self.move_field_deadline(hash, next_field_deadline(old.view()), field_deadline);
         if before.is_none() && deadline.is_none() {
             return old;
         }
@@ -138,8 +174,50 @@ impl Db {
             self.told.forget(self.seed.hash(old.view().key()));
         }
         self.volatile_count -= usize::from(old.view().deadline().is_some());
+        self.field_volatile_count -= usize::from(next_field_deadline(old.view()).is_some());
         self.publish();
         old
+    }
+
+    /// Access to an entry whose value is about to change: charges what that allocates, writes down what an object takes,
+    /// and sees to it that fields expire in time.
+    pub(super) fn edit<R>(
+        &mut self,
+        place: Place,
+        change: impl FnOnce(&mut Entry<Object>) -> R,
+    ) -> R {
+        self.charged(|db| {
+            let mut entry = db.table.edit(place);
+            let bytes_before = entry_bytes(entry.view()) as i64;
+            let deadline_before = next_field_deadline(entry.view());
+            let reading = account::charged_bytes();
+            let result = change(&mut entry);
+            let added = account::charged_bytes() - reading;
+            note_entry_bytes(&mut entry, bytes_before + added);
+            let deadline = next_field_deadline(entry.view());
+            if deadline != deadline_before {
+                let hash = db.seed.hash(entry.view().key());
+                drop(entry);
+                db.move_field_deadline(hash, deadline_before, deadline);
+                db.publish();
+            }
+            result
+        })
+    }
+
+    /// The soonest deadline of a hash's fields is now another.
+    fn move_field_deadline(&mut self, hash: u64, before: Option<u64>, after: Option<u64>) {
+        if before.is_none() && after.is_none() {
+            return;
+        }
+        self.field_volatile_count -= usize::from(before.is_some());
+        if let Some(deadline_ms) = after {
+            self.field_volatile_count += 1;
+            // As for keys, the item of a sooner one arms itself again.
+            if before.is_none_or(|old_ms| deadline_ms < old_ms) {
+                self.arm(hash, deadline_ms);
+            }
+        }
     }
 
     pub(super) fn set_deadline(&mut self, place: Place, hash: u64, deadline: Option<u64>) {
@@ -178,8 +256,13 @@ impl Db {
         }
     }
 
+    /// Keys that the wheel has an item for.
+    fn deadline_count(&self) -> usize {
+        self.volatile_count + self.field_volatile_count
+    }
+
     fn is_stale(&self) -> bool {
-        self.wheel.len() > STALE_ITEMS_RATIO_MAX * self.volatile_count + STALE_ITEMS_MAX
+        self.wheel.len() > STALE_ITEMS_RATIO_MAX * self.deadline_count() + STALE_ITEMS_MAX
     }
 
     /// Goes on with a sweep, or begins one if too many items are stale; true while it is not done.
@@ -204,7 +287,7 @@ impl Db {
         };
         let Sweep { wheel, cursor } = sweep;
         *cursor = table.scan(*cursor, SWEEP_KEYS, |entry| {
-            if let Some(deadline_ms) = entry.deadline() {
+            if let Some(deadline_ms) = next_deadline(entry) {
                 wheel.arm(deadline_ms, seed.hash(entry.key()));
             }
         });
@@ -221,6 +304,7 @@ impl Db {
         let db = &self.board.dbs[self.index];
         db.keys.set(self.table.len() as u64);
         db.volatile_keys.set(self.volatile_count as u64);
+        db.field_volatile_keys.set(self.field_volatile_count as u64);
     }
 
     /// Takes this database off the board: another one will show itself in its place.

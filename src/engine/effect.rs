@@ -37,6 +37,8 @@ impl Event {
     pub const NEW: Event = Event::new(b'n', "new");
     /// A key deleted because its time had come.
     pub const EXPIRED: Event = Event::new(b'x', "expired");
+    /// Fields of a hash deleted because their time had come.
+    pub const HEXPIRED: Event = Event::new(b'h', "hexpired");
     /// A key deleted.
     pub const DEL: Event = Event::generic("del");
 }
@@ -99,6 +101,7 @@ pub struct Batch {
 pub struct Effects {
     stamp: u64,
     dirty: u64,
+    by_clock: u64,
     recording: bool,
     log: Vec<Effect>,
     interest: Arc<Interest>,
@@ -129,11 +132,28 @@ impl Effects {
         self.follower = Some(follower);
     }
 
+    /// How many of them no command asked for: something's time had come.
+    pub fn by_clock(&self) -> u64 {
+        self.by_clock
+    }
+
+    /// Records a change that the clock made.
+    pub fn expired(&mut self, db: usize, key: &[u8], event: Event) {
+        self.by_clock += 1;
+        self.wrote(db, key, event);
+    }
+
     /// Records a change.
     #[inline]
     pub fn wrote(&mut self, db: usize, key: &[u8], event: Event) {
-        self.stamp += 1;
         self.dirty += 1;
+        self.followed(db, key, event);
+    }
+
+    /// Records what a change brought about, which is no change more: the end of a collection that it emptied.
+    #[inline]
+    pub fn followed(&mut self, db: usize, key: &[u8], event: Event) {
+        self.stamp += 1;
         if self.recording || self.interest.wants(event.class) {
             self.record(db, key, event);
         }

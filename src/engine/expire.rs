@@ -1,11 +1,30 @@
 //! Deleting keys whose time has come, in bounded slices, from the timer wheels.
 
+use super::db::next_deadline;
 use super::effect::Event;
+use super::value::hash;
+use super::value::{Object, Trash};
 use super::{Engine, Now};
+use crate::structures::entry::EntryRef;
+use crate::structures::table::Place;
 use crate::structures::wheel;
 
 /// Wheel items looked at per database and slice; keeps a slice well under 100 µs.
 const ITEMS_PER_SLICE: usize = 64;
+
+/// Fields of large hashes that are deleted per database and slice.
+const FIELDS_PER_SLICE: usize = 256;
+
+/// And those that a command deletes which comes across a hash with due fields; it does not see the others.
+pub(super) const FIELDS_PER_LOOKUP: usize = 32;
+
+/// Whether nothing of an entry is left at a moment, though it was not deleted yet.
+pub(super) fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
+    entry
+        .deadline()
+        .is_some_and(|deadline_ms| deadline_ms <= now_ms)
+        || hash::is_over(entry, now_ms)
+}
 
 impl Engine {
     /// Deletes some of the keys that are due in all databases; true while more are due.
@@ -19,9 +38,10 @@ impl Engine {
             let Some(db) = self.dbs[index].as_deref_mut() else {
                 continue;
             };
-            if db.wheel.is_empty() {
+            if db.wheel.is_empty() && db.unfinished.is_empty() {
                 continue;
             }
+            let unfinished = std::mem::take(&mut db.unfinished);
             let mut due = [0u64; ITEMS_PER_SLICE];
             let mut count = 0;
             let left = db.charged(|db| {
@@ -31,11 +51,19 @@ impl Engine {
                 })
             });
             more |= left;
-            for &hash in &due[..count] {
-                self.fire(index, hash, now);
+            let mut fields_left = FIELDS_PER_SLICE;
+            for &hash in due[..count].iter().chain(&unfinished) {
+                self.fire(index, hash, now, &mut fields_left);
             }
             if let Some(db) = self.dbs[index].as_deref() {
                 next_ms = next_ms.min(db.wheel.next_due_ms().unwrap_or(u64::MAX));
+                if !db.unfinished.is_empty() {
+                    more = true;
+                    next_ms = 0;
+                }
+            }
+            if let Some(db) = self.dbs[index].as_deref_mut() {
+                db.charged(|_| drop(unfinished));
             }
             if let Some(db) = self.dbs[index].as_deref_mut()
                 && db.charged(|db| db.sweep_slice(now.unix_ms))
@@ -48,8 +76,8 @@ impl Engine {
         more
     }
 
-    /// An item fired: delete the key if it is due, arm it again if its deadline was moved, else forget the item.
-    fn fire(&mut self, index: usize, hash: u64, now: Now) {
+    /// An item fired: delete what is due of the key, arm it again for what is due later, else forget the item.
+    fn fire(&mut self, index: usize, hash: u64, now: Now, fields_left: &mut usize) {
         let Some(db) = self.dbs[index].as_deref_mut() else {
             return;
         };
@@ -57,50 +85,101 @@ impl Engine {
         // The table compares a few bits of the hash only, and where it looks depends on all of them. An item that spoke
         // for another key than its own could delete that one and leave its own without any item.
         let seed = self.seed;
-        let place = db.table.find_by_hash(hash, |entry| match entry.deadline() {
-            Some(_) if (seed.hash(entry.key()) ^ hash) & wheel::ITEM != 0 => false,
-            Some(deadline_ms) if deadline_ms <= now.unix_ms => true,
-            Some(deadline_ms) => {
-                later_ms = Some(deadline_ms);
-                false
-            }
-            None => false,
-        });
+        let place = db
+            .table
+            .find_by_hash(hash, |entry| match next_deadline(entry) {
+                Some(_) if (seed.hash(entry.key()) ^ hash) & wheel::ITEM != 0 => false,
+                Some(deadline_ms) if deadline_ms <= now.unix_ms => true,
+                Some(deadline_ms) => {
+                    later_ms = Some(deadline_ms);
+                    false
+                }
+                None => false,
+            });
         match (place, later_ms) {
-            (Some(place), _) => self.expire_now(index, place, now),
+            (Some(place), _) => {
+                let before = self.board.expired_fields.get();
+                let gone = self.expire_due(index, place, now, *fields_left);
+                let deleted = self.board.expired_fields.get() - before;
+                *fields_left = fields_left.saturating_sub(deleted as usize);
+                if gone {
+                    return;
+                }
+                let Some(db) = self.dbs[index].as_deref_mut() else {
+                    return;
+                };
+                if let Some(deadline_ms) = next_deadline(db.at(place)) {
+                    if deadline_ms > now.unix_ms {
+                        db.charged(|db| db.arm_item(deadline_ms, hash));
+                    } else if !db.unfinished.contains(&hash) {
+                        db.charged(|db| db.unfinished.push(hash));
+                    }
+                }
+            }
             (None, Some(deadline_ms)) => db.charged(|db| db.arm_item(deadline_ms, hash)),
             (None, None) => {}
         }
     }
 
-    /// Deletes a key that is due and records it as expired.
-    pub(super) fn expire_now(
+    /// Deletes what is due of an entry, and records it: all of it, or some of its fields. True when the key is gone.
+    pub(super) fn expire_due(
         &mut self,
         index: usize,
-        place: crate::structures::table::Place,
+        place: Place,
         now: Now,
-    ) {
+        fields_max: usize,
+    ) -> bool {
         let Some(db) = self.dbs[index].as_deref_mut() else {
-            return;
+            return false;
         };
+        let (now_ms, entry) = (now.unix_ms, db.at(place));
+        if let Some(deadline_ms) = entry.deadline()
+            && deadline_ms <= now_ms
+        {
+            self.effects.expired(index, entry.key(), Event::EXPIRED);
+            self.waiters.key_changed(index, entry.key());
+            let stamp = self.effects.stamp();
+            self.watches.key_changed(index, entry.key(), stamp);
+            self.board.note_lag(now_ms - deadline_ms);
+            self.board.expired.add(1);
+            let trash = db.charged(|db| Trash::from_entry(db.remove(place)));
+            self.discard(trash);
+            return true;
+        }
+        if hash::next_field_deadline(entry).is_none_or(|deadline_ms| deadline_ms > now_ms) {
+            return false;
+        }
+        let board = &self.board;
+        let count = db.edit(place, |entry| {
+            hash::expire_some(entry, now_ms, fields_max, |deadline_ms| {
+                board.note_lag(now_ms.saturating_sub(deadline_ms));
+            })
+        });
         let entry = db.at(place);
-        let lag_ms = now
-            .unix_ms
-            .saturating_sub(entry.deadline().unwrap_or(now.unix_ms));
-        self.effects.wrote(index, entry.key(), Event::EXPIRED);
-        self.waiters.key_changed(index, entry.key());
-        let stamp = self.effects.stamp();
-        self.watches.key_changed(index, entry.key(), stamp);
-        self.board.note_lag(lag_ms);
-        self.board.expired.add(1);
-        let trash = db.charged(|db| super::value::Trash::from_entry(db.remove(place)));
+        // What is left of a hash that is over is seen by nobody: it goes with the key.
+        let left = hash::is_empty_or_over(entry, now_ms);
+        let count = count + left.unwrap_or(0);
+        board.expired_fields.add(count as u64);
+        if count > 0 {
+            self.effects.expired(index, entry.key(), Event::HEXPIRED);
+            self.waiters.key_changed(index, entry.key());
+            let stamp = self.effects.stamp();
+            self.watches.key_changed(index, entry.key(), stamp);
+        }
+        if left.is_none() {
+            return false;
+        }
+        self.effects.expired(index, entry.key(), Event::DEL);
+        let trash = db.charged(|db| Trash::from_entry(db.remove(place)));
         self.discard(trash);
+        true
     }
 
     /// Keeps a large value until the token is let go, and a huge one for the background; small ones are freed already.
-    pub(super) fn discard(&mut self, trash: Option<super::value::Trash>) {
+    pub(super) fn discard(&mut self, trash: Option<Trash>) {
         if let Some(trash) = trash {
             self.board.add_used(-trash.bytes());
+            self.board.lazyfreed.add(u64::from(trash.is_collection()));
             if trash.is_huge() {
                 self.doomed_values.push(trash);
                 self.board.set_doomed(true);

@@ -3,7 +3,9 @@
 //! Every look-up first deletes the key if its time has come, so handlers never meet an expired key. Mutations charge
 //! the shard's memory; recording an effect stays with the handler, which knows the event's name.
 
+use super::db::next_deadline;
 use super::effect::Event;
+use super::expire::{FIELDS_PER_LOOKUP, is_over};
 use super::told::Use;
 use super::value::object::{entry_bytes, note_entry_bytes};
 use super::value::{
@@ -75,18 +77,24 @@ impl<'e> Keyspace<'e> {
     fn find(&mut self, key: &Key<'_>) -> Option<Place> {
         let db = self.engine.dbs[self.db].as_deref_mut()?;
         let place = db.find(key)?;
-        match db.table.at(place).deadline() {
-            Some(deadline_ms) if deadline_ms <= self.now.unix_ms => {
-                self.engine.expire_now(self.db, place, self.now);
-                None
-            }
-            _ => {
-                if self.touches {
-                    db.table.touch(place);
-                }
-                Some(place)
-            }
+        if let Some(deadline_ms) = next_deadline(db.table.at(place))
+            && deadline_ms <= self.now.unix_ms
+        {
+            return self.expire(place);
         }
+        if self.touches {
+            db.table.touch(place);
+        }
+        Some(place)
+    }
+
+    /// Deletes what is due at a place, or some of it; the place, if something is left there that is not due.
+    #[cold]
+    fn expire(&mut self, place: Place) -> Option<Place> {
+        let gone = self
+            .engine
+            .expire_due(self.db, place, self.now, FIELDS_PER_LOOKUP);
+        (!gone).then_some(place)
     }
 
     /// Looks a key up for a command that reads it: counts a hit or a miss.
@@ -182,19 +190,10 @@ impl<'e> Keyspace<'e> {
     ///
     /// [`account::apart`]: crate::structures::account::apart
     pub fn edit<R>(&mut self, place: Place, change: impl FnOnce(&mut Entry<Object>) -> R) -> R {
-        let db = self
-            .engine
+        self.engine
             .db_mut(self.db)
-            .expect("a place implies a database");
-        db.charged(|db| {
-            let mut entry = db.table.edit(place);
-            let bytes_before = entry_bytes(entry.view()) as i64;
-            let reading = crate::structures::account::charged_bytes();
-            let result = change(&mut entry);
-            let added = crate::structures::account::charged_bytes() - reading;
-            note_entry_bytes(&mut entry, bytes_before + added);
-            result
-        })
+            .expect("a place implies a database")
+            .edit(place, change)
     }
 
     /// Stores a new entry under a key that a look-up just did not find.
@@ -447,13 +446,30 @@ impl<'e> Keyspace<'e> {
         self.put_entry(key, found, entry);
     }
 
+    /// Deletes a collection that the change recorded last has emptied, and records that it is gone.
+    pub fn delete_emptied(&mut self, key: &Key<'_>, place: Place) {
+        self.delete(place);
+        self.followed(key.bytes, Event::DEL);
+    }
+
+    /// Records what happened to a key as a part of a change that counts elsewhere.
+    pub fn followed(&mut self, key: &[u8], event: Event) {
+        self.engine.effects.followed(self.db, key, event);
+        self.key_changed(key);
+    }
+
     /// Records that a key changed.
     pub fn wrote(&mut self, key: &[u8], event: Event) {
         self.engine.effects.wrote(self.db, key, event);
+        self.engine.board.dirty.add(1);
+        self.key_changed(key);
+    }
+
+    /// Tells those who wait for a key or watch it.
+    fn key_changed(&mut self, key: &[u8]) {
         self.engine.waiters.key_changed(self.db, key);
         let stamp = self.engine.effects.stamp();
         self.engine.watches.key_changed(self.db, key, stamp);
-        self.engine.board.dirty.add(1);
     }
 
     /// Keys in this database.
@@ -478,10 +494,7 @@ impl<'e> Keyspace<'e> {
             return 0;
         };
         db.table.scan(cursor, budget, |entry| {
-            if entry
-                .deadline()
-                .is_none_or(|deadline_ms| deadline_ms > now_ms)
-            {
+            if !is_over(entry, now_ms) {
                 visit(entry);
             }
         })
@@ -498,11 +511,7 @@ impl<'e> Keyspace<'e> {
         let Some(db) = self.engine.db(self.db) else {
             return 0;
         };
-        let is_due = |entry: EntryRef<'_, Object>| {
-            entry
-                .deadline()
-                .is_some_and(|deadline_ms| deadline_ms <= now_ms)
-        };
+        let is_due = |entry: EntryRef<'_, Object>| is_over(entry, now_ms);
         let mut due = Vec::new();
         let next = db.table.scan(cursor, budget, |entry| {
             if is_due(entry) {
@@ -514,7 +523,7 @@ impl<'e> Keyspace<'e> {
         for hash in due {
             let db = self.engine.db(self.db);
             if let Some(place) = db.and_then(|db| db.table.find_by_hash(hash, is_due)) {
-                self.engine.expire_now(self.db, place, self.now);
+                self.expire(place);
             }
         }
         next
@@ -528,13 +537,10 @@ impl<'e> Keyspace<'e> {
             let db = dbs[self.db].as_deref()?;
             let place = db.table.random(&mut || random.next_u64())?;
             let entry = db.at(place);
-            if entry
-                .deadline()
-                .is_none_or(|deadline_ms| deadline_ms > self.now.unix_ms)
-            {
+            if !is_over(entry, self.now.unix_ms) {
                 return Some(entry.key().to_vec());
             }
-            self.engine.expire_now(self.db, place, self.now);
+            self.expire(place);
         }
         None
     }

@@ -150,14 +150,15 @@ pub struct Engine {
 impl Engine {
     /// An engine with so many databases, all of them empty and without memory of their own.
     pub fn new(database_count: usize, seed: Seed, random_seed: u64) -> Engine {
+        let board = Arc::new(ShardBoard::new(database_count));
         Engine {
             dbs: (0..database_count).map(|_| None).collect(),
             seed,
-            board: Arc::new(ShardBoard::new(database_count)),
             effects: Effects::default(),
             random: Random::new(random_seed),
             deferred: Deferred::default(),
-            waiters: waiting::Waiters::default(),
+            waiters: waiting::Waiters::published_on(Arc::clone(&board)),
+            board,
             watches: watching::Watches::default(),
             shard: 0,
             doomed: Vec::new(),
@@ -243,15 +244,20 @@ impl Engine {
         if self.watches.is_empty() {
             return;
         }
+        let seed = self.seed;
+        // A key that has expired by now is as good as absent, and must not seem to go later on.
+        for name in self.watches.keys_of([first, second]) {
+            for index in [first, second] {
+                let key = Key::new(&name, seed);
+                let _ = self.keyspace(index, now).untouched().find_write(&key);
+            }
+        }
         self.effects.changed(0);
-        let (stamp, seed) = (self.effects.stamp(), self.seed);
+        let stamp = self.effects.stamp();
         let Engine { dbs, watches, .. } = self;
         let is_there = |index: usize, key: &[u8]| {
-            dbs[index].as_deref().is_some_and(|db| {
-                let place = db.find(&Key::new(key, seed));
-                let deadline = place.and_then(|place| db.at(place).deadline());
-                place.is_some() && deadline.is_none_or(|deadline_ms| deadline_ms > now.unix_ms)
-            })
+            let db = dbs[index].as_deref();
+            db.is_some_and(|db| db.find(&Key::new(key, seed)).is_some())
         };
         for index in [first, second] {
             watches.database_changed(index, stamp, |key| {

@@ -9,6 +9,7 @@ use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use super::board::ShardBoard;
 use super::value::DataType;
 
 /// Somebody who waits.
@@ -49,9 +50,32 @@ pub type Place = (usize, Box<[u8]>);
 pub struct Waiters {
     queues: HashMap<Place, VecDeque<Waiting>>,
     ready: Vec<Place>,
+    board: Option<Arc<ShardBoard>>,
+}
+
+fn any_when_gone(queue: &VecDeque<Waiting>) -> bool {
+    queue.iter().any(|waiting| waiting.interest.when_gone)
 }
 
 impl Waiters {
+    /// Nobody yet; how many keys somebody waits for will stand on the board.
+    pub fn published_on(board: Arc<ShardBoard>) -> Waiters {
+        Waiters {
+            board: Some(board),
+            ..Waiters::default()
+        }
+    }
+
+    /// Publishes the counts after a change of a queue in which somebody waited, or not, for its key to go.
+    fn publish(&self, before: bool, after: bool) {
+        if let Some(board) = &self.board {
+            board.waited_keys.set(self.queues.len() as u64);
+            let count = board.waited_keys_when_gone.get();
+            let count = (count + u64::from(after)).saturating_sub(u64::from(before));
+            board.waited_keys_when_gone.set(count);
+        }
+    }
+
     /// Whether nobody waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -62,9 +86,12 @@ impl Waiters {
     pub fn add(&mut self, db: usize, key: &[u8], waiting: Waiting) {
         let queue = self.queues.entry((db, key.into())).or_default();
         let id = waiting.waiter.id();
+        let before = any_when_gone(queue);
         if queue.iter().all(|other| other.waiter.id() != id) {
             queue.push_back(waiting);
         }
+        let after = any_when_gone(queue);
+        self.publish(before, after);
     }
 
     /// Takes a waiter out of a key's queue; true if it stood there.
@@ -75,14 +102,17 @@ impl Waiters {
             return false;
         };
         let before = queue.len();
+        let before_when_gone = any_when_gone(queue);
         queue.retain(|waiting| waiting.waiter.id() != id);
         let found = queue.len() < before;
+        let after_when_gone = any_when_gone(queue);
         if queue.is_empty() {
             self.queues.remove(&place);
             if self.queues.is_empty() {
                 self.queues = HashMap::new();
             }
         }
+        self.publish(before_when_gone, after_when_gone);
         found
     }
 
@@ -175,6 +205,27 @@ mod tests {
         assert!(!waiters.has_ready());
         waiters.database_changed(1);
         assert_eq!(waiters.take_ready().len(), 1);
+    }
+
+    #[test]
+    fn the_board_shows_how_many_keys_somebody_waits_for() {
+        let board = Arc::new(ShardBoard::new(1));
+        let mut waiters = Waiters::published_on(Arc::clone(&board));
+        let shown = || (board.waited_keys.get(), board.waited_keys_when_gone.get());
+        let mut anxious = waiting(3);
+        anxious.interest.when_gone = true;
+        waiters.add(0, b"a", waiting(1));
+        waiters.add(0, b"a", anxious.clone());
+        assert_eq!(shown(), (1, 1));
+        waiters.add(0, b"b", anxious.clone());
+        waiters.add(0, b"b", anxious);
+        assert_eq!(shown(), (2, 2));
+        waiters.remove(0, b"a", 3);
+        assert_eq!(shown(), (2, 1));
+        waiters.remove(0, b"b", 3);
+        waiters.remove(0, b"b", 3);
+        waiters.remove(0, b"a", 1);
+        assert_eq!(shown(), (0, 0));
     }
 
     #[test]

@@ -72,6 +72,15 @@ impl Watches {
         }
     }
 
+    /// The names of all watched keys of two databases.
+    pub fn keys_of(&self, dbs: [usize; 2]) -> Vec<Box<[u8]>> {
+        self.keys
+            .keys()
+            .filter(|(db, _)| dbs.contains(db))
+            .map(|(_, key)| key.clone())
+            .collect()
+    }
+
     /// Whether nobody watches anything.
     #[inline]
     pub fn is_empty(&self) -> bool {

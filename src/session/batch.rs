@@ -220,7 +220,12 @@ impl Batch {
                         hand: 0,
                     });
                 });
+                let args = Args::new(&input[*start..], &requests.unescaped, spans, &[]);
                 match &mut keys[keys_first as usize..] {
+                    named if command.needs_all_shards(&args) => {
+                        named.iter_mut().for_each(|key| key.hand = key.shard);
+                        Route::All
+                    }
                     [] => Route::Shard(0),
                     [key] => Route::Shard(key.shard),
                     several => {

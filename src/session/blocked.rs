@@ -9,7 +9,7 @@ use crate::command::context::Block;
 use crate::engine::Now;
 use crate::shard::blocking::Waiter;
 use crate::shard::message::Message;
-use crate::telemetry::errors;
+use crate::telemetry::{counters, errors};
 
 /// What a connection waits for.
 pub(super) enum Blocked {
@@ -54,6 +54,8 @@ impl Session {
                         self.connection.stamp = self.connection.stamp.max(served.stamp);
                         if served.failed {
                             errors::note(batch.out.since(mark));
+                            let counters = counters::local().command(waiter.command());
+                            counters.failed.add(1);
                         }
                     }
                     // Whoever served it had some of its shards in hand only.

@@ -5,8 +5,9 @@
 //! entries are prefetched; nothing is read of them. So the cache misses of a pipeline overlap instead of following one
 //! another under the token. It changes nothing and may be left out at any place.
 
-use super::batch::{Batch, Route};
+use super::batch::{Batch, Plan, Route};
 use super::service::Service;
+use crate::command::declaration::{Command, Group};
 use crate::structures::table::prefetch_line;
 
 /// Below so many requests the pass costs more than it saves.
@@ -24,8 +25,10 @@ pub fn look(batch: &Batch, service: &Service, db: usize) {
             prefetch_line(&board.dbs[db].directory, key.hash);
         }
     }
+    let mut has_objects = false;
     let mut previous = None;
     for plan in plans {
+        has_objects |= plan.command.is_some_and(is_about_objects);
         let Route::Shard(shard) = plan.route else {
             continue;
         };
@@ -41,4 +44,54 @@ pub fn look(batch: &Batch, service: &Service, db: usize) {
             db.prefetch(key.hash);
         }
     }
+    if has_objects {
+        look_behind(batch, plans, service, db);
+    }
+}
+
+/// What lies behind the entries: an object, what the object points to, and what that points to.
+const OBJECT_STEPS: usize = 3;
+
+/// Follows the entries of collections further, one step for all of them at a time.
+fn look_behind(batch: &Batch, plans: &[Plan], service: &Service, db: usize) {
+    for step in 0..OBJECT_STEPS {
+        let mut any = false;
+        for plan in plans {
+            let (Route::Shard(shard), Some(command)) = (plan.route, plan.command) else {
+                continue;
+            };
+            let [routed] = batch.keys(plan) else { continue };
+            if let Some(engine) = service.shards.try_take(shard)
+                && let Some(db) = engine.db(db)
+            {
+                let args = batch.args(plan);
+                let element = routed.argument as usize + element_after_key(command);
+                let element = if element < args.len() {
+                    args.get(element)
+                } else {
+                    b""
+                };
+                any |= db.prefetch_object(&args.key_of(routed), step, element);
+            }
+        }
+        if !any {
+            return;
+        }
+    }
+}
+
+/// How far behind the key the element stands that a command is most likely about.
+fn element_after_key(command: &'static Command) -> usize {
+    match command.full_name {
+        "zadd" | "zincrby" => 2,
+        _ => 1,
+    }
+}
+
+/// Whether a command works on values that may be objects.
+fn is_about_objects(command: &'static Command) -> bool {
+    matches!(
+        command.group,
+        Group::List | Group::Set | Group::SortedSet | Group::Hash | Group::Stream | Group::Geo
+    )
 }

@@ -123,6 +123,11 @@ impl Waiter {
         })
     }
 
+    /// The row of its request.
+    pub fn command(&self) -> &'static Command {
+        self.command
+    }
+
     /// What ends the wait besides a reply.
     pub fn wait(&self) -> &Wait {
         &self.wait

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use super::execute::{self, Scene};
 use crate::client::connection::Connection;
@@ -16,7 +17,7 @@ use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::{Engine, Key, Now};
 use crate::resp::request::Span;
-use crate::telemetry::clock::Ticks;
+use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::counters;
 
 /// A key that must not change before EXEC.
@@ -37,6 +38,7 @@ pub struct Watched {
 /// One queued command.
 struct Step {
     command: &'static Command,
+    needs_all_shards: bool,
     spans_end: u32,
     keys_end: u32,
 }
@@ -90,6 +92,7 @@ impl Transaction {
         self.keys.extend_from_slice(args.keys());
         self.steps.push(Step {
             command,
+            needs_all_shards: command.needs_all_shards(args),
             spans_end: self.spans.len() as u32,
             keys_end: self.keys.len() as u32,
         });
@@ -135,10 +138,8 @@ impl Transaction {
     /// The shards that it needs, ascending, out of so many.
     pub fn shards(&self, count: u16) -> Vec<u16> {
         let is_wide = |step: &Step| {
-            matches!(
-                step.command.run,
-                Run::AllShards(_) | Run::EachShard(..) | Run::Cursor(..)
-            )
+            step.needs_all_shards
+                || matches!(step.command.run, Run::EachShard(..) | Run::Cursor(..))
         };
         if self.steps.iter().any(is_wide) {
             return (0..count).collect();
@@ -192,7 +193,8 @@ impl Transaction {
         shared
             .resp
             .store(stage.connection.protocol.version(), Relaxed);
-        execute::serve_waiters_of_all(engines, stage.now);
+        // Steps may have taken long: what they left may have expired by now.
+        execute::serve_waiters_of_all(engines, clock::now());
         aftermath
     }
 
@@ -252,7 +254,13 @@ fn run_step(
             match cx.after {
                 After::Nothing => {}
                 // Nothing waits inside a transaction.
-                After::Block(block) => (block.on_timeout)(out),
+                After::Block(block) => {
+                    if let (true, Some(until_ms)) = (block.holds, block.until_ms) {
+                        let left_ms = until_ms.saturating_sub(clock::unix_ms());
+                        std::thread::sleep(Duration::from_millis(left_ms));
+                    }
+                    (block.on_timeout)(out);
+                }
                 after => aftermath.after = after,
             }
             result
@@ -304,10 +312,9 @@ fn run_on_shards(
             }
         }
         _ => {
-            let is_mine = |shard: u16| {
-                matches!(command.run, Run::AllShards(_))
-                    || args.keys().iter().any(|key| key.shard == shard)
-            };
+            let needs_all = command.needs_all_shards(args);
+            let is_mine =
+                |shard: u16| needs_all || args.keys().iter().any(|key| key.shard == shard);
             // A command without keys that could be found runs anywhere, to say so.
             let anywhere = match engines.iter().any(|engine| is_mine(engine.shard)) {
                 true => None,

@@ -3,12 +3,16 @@
 pub mod account;
 pub mod block;
 pub mod entry;
+pub mod geohash;
 pub mod hyperloglog;
 pub mod intset;
 pub mod lzf;
+pub mod murmur;
 pub mod ordered;
 pub mod pack;
+pub mod prefetch;
 pub mod quicklist;
+pub mod sketch;
 pub mod splice;
 pub mod table;
 pub mod wheel;

@@ -209,12 +209,12 @@ fn clients(source: &Source<'_>, lines: &mut Lines) {
         snapshot.client_figures.output_max,
     );
     lines.field("blocked_clients", snapshot.client_figures.blocked);
-    lines.zeroes(&[
-        "tracking_clients",
-        "clients_in_timeout_table",
-        "total_blocking_keys",
+    lines.zeroes(&["tracking_clients", "clients_in_timeout_table"]);
+    lines.field("total_blocking_keys", snapshot.waited_keys);
+    lines.field(
         "total_blocking_keys_on_nokey",
-    ]);
+        snapshot.waited_keys_when_gone,
+    );
 }
 
 fn memory_section(source: &Source<'_>, lines: &mut Lines) {
@@ -288,11 +288,8 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     lines.field("mem_clients_normal", report.clients);
     lines.zeroes(&["mem_cluster_links", "mem_aof_buffer"]);
     lines.field("mem_allocator", memory::allocator_name());
-    lines.zeroes(&[
-        "active_defrag_running",
-        "lazyfree_pending_objects",
-        "lazyfreed_objects",
-    ]);
+    lines.zeroes(&["active_defrag_running", "lazyfree_pending_objects"]);
+    lines.field("lazyfreed_objects", source.snapshot.lazyfreed);
 }
 
 fn persistence(source: &Source<'_>, lines: &mut Lines) {
@@ -356,6 +353,7 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.field("rejected_connections", snapshot.rejected);
     lines.zeroes(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
     lines.field("expired_keys", snapshot.expired);
+    lines.field("expired_subkeys", snapshot.expired_fields);
     lines.decimal("expired_stale_perc", 0.0);
     lines.field("expired_time_cap_reached_count", 0);
     lines.field(
@@ -523,9 +521,10 @@ fn basalt(source: &Source<'_>, lines: &mut Lines) {
 fn keyspace(source: &Source<'_>, lines: &mut Lines) {
     for (index, (keys, volatile)) in source.snapshot.memory.dbs.iter().enumerate() {
         if *keys > 0 {
+            let fields = source.snapshot.field_volatile.get(index).unwrap_or(&0);
             lines.field(
                 &format!("db{index}"),
-                format_args!("keys={keys},expires={volatile},avg_ttl=0"),
+                format_args!("keys={keys},expires={volatile},avg_ttl=0,subexpiry={fields}"),
             );
         }
     }

@@ -58,6 +58,8 @@ pub struct Baseline {
     hits: u64,
     misses: u64,
     expired: u64,
+    expired_fields: u64,
+    lazyfreed: u64,
     evicted: u64,
     accepted: u64,
     rejected: u64,
@@ -92,12 +94,20 @@ pub struct Snapshot {
     pub misses: u64,
     /// Keys deleted because their time had come.
     pub expired: u64,
+    /// Fields of hashes deleted because their time had come.
+    pub expired_fields: u64,
+    /// Collections freed after the shard was let go.
+    pub lazyfreed: u64,
     /// Keys deleted to make room.
     pub evicted: u64,
     /// Time spent on expiry in the background.
     pub expire_ns: u64,
     /// Changes since the start.
     pub dirty: u64,
+    /// Keys that somebody waits for.
+    pub waited_keys: u64,
+    /// Those of them whose waiters also want to know when the key goes.
+    pub waited_keys_when_gone: u64,
     /// Expired keys by how late they were deleted.
     pub lag: [u64; LAG_BUCKETS],
     /// Sum of the lags.
@@ -116,6 +126,8 @@ pub struct Snapshot {
     pub pubsub: pubsub::Figures,
     /// What connections use, and how many wait.
     pub client_figures: ClientFigures,
+    /// Hashes of which fields have deadlines, by database.
+    pub field_volatile: Vec<u64>,
     /// Memory, and keys by database.
     pub memory: MemoryReport,
     /// CPU time.
@@ -138,6 +150,8 @@ impl Baseline {
             baseline.hits += board.hits.get();
             baseline.misses += board.misses.get();
             baseline.expired += board.expired.get();
+            baseline.expired_fields += board.expired_fields.get();
+            baseline.lazyfreed += board.lazyfreed.get();
             baseline.evicted += board.evicted.get();
         }
         baseline
@@ -148,6 +162,8 @@ impl Baseline {
             hits: self.hits.saturating_sub(earlier.hits),
             misses: self.misses.saturating_sub(earlier.misses),
             expired: self.expired.saturating_sub(earlier.expired),
+            expired_fields: self.expired_fields.saturating_sub(earlier.expired_fields),
+            lazyfreed: self.lazyfreed.saturating_sub(earlier.lazyfreed),
             evicted: self.evicted.saturating_sub(earlier.evicted),
             accepted: self.accepted.saturating_sub(earlier.accepted),
             rejected: self.rejected.saturating_sub(earlier.rejected),
@@ -177,9 +193,13 @@ impl Snapshot {
             hits: since_reset.hits,
             misses: since_reset.misses,
             expired: since_reset.expired,
+            expired_fields: since_reset.expired_fields,
+            lazyfreed: since_reset.lazyfreed,
             evicted: since_reset.evicted,
             expire_ns: telemetry.expire_ns.load(Relaxed),
             dirty: 0,
+            waited_keys: 0,
+            waited_keys_when_gone: 0,
             lag: [0; LAG_BUCKETS],
             lag_sum_ms: 0,
             lag_max_ms: 0,
@@ -189,6 +209,7 @@ impl Snapshot {
             clients_cut: mailbox::CUT.load(Relaxed),
             pubsub: service.pubsub(),
             client_figures,
+            field_volatile: field_volatile(service),
             memory: memory::report(service, telemetry, client_figures),
             cpu: process::cpu(),
             errors: errors::counts(),
@@ -202,6 +223,8 @@ impl Snapshot {
         }
         for board in service.boards() {
             snapshot.dirty += board.dirty.get();
+            snapshot.waited_keys += board.waited_keys.get();
+            snapshot.waited_keys_when_gone += board.waited_keys_when_gone.get();
             snapshot.lag_sum_ms += board.expiry_lag_sum_ms.get();
             snapshot.lag_max_ms = snapshot.lag_max_ms.max(board.expiry_lag_max_ms.get());
             for (sum, count) in snapshot.lag.iter_mut().zip(&board.expiry_lag) {
@@ -286,6 +309,15 @@ pub fn command(id: usize) -> Option<CommandFigures> {
 
 fn commands() -> Vec<CommandFigures> {
     (0..registry().all().len()).filter_map(command).collect()
+}
+
+fn field_volatile(service: &dyn Observed) -> Vec<u64> {
+    let databases = service.boards().first().map_or(0, |board| board.dbs.len());
+    let sum = |index: usize| {
+        let counts = service.boards().iter().map(|board| &board.dbs[index]);
+        counts.map(|db| db.field_volatile_keys.get()).sum()
+    };
+    (0..databases).map(sum).collect()
 }
 
 fn shards(service: &dyn Observed) -> Vec<ShardFigures> {

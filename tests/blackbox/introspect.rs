@@ -19,6 +19,12 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "arguments",
         "names its operations, with those of Redis 8",
     ),
+    ("blmove", "flags", LATER),
+    ("blpop", "flags", LATER),
+    ("brpop", "flags", LATER),
+    ("brpoplpush", "flags", LATER),
+    ("bzpopmax", "flags", LATER),
+    ("bzpopmin", "flags", LATER),
     ("client|kill", "arguments", NEWER),
     ("client|list", "arguments", LATER),
     ("client|pause", "since", "as corrected in Redis 7.2"),
@@ -33,6 +39,11 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("config|get", "arguments", LATER),
     ("config|resetstat", "tips", LATER),
     ("config|rewrite", "tips", LATER),
+    ("hscan", "arguments", "NOVALUES is of Redis 7.4"),
+    ("geohash", "arguments", LATER),
+    ("geopos", "arguments", LATER),
+    ("georadius", "arguments", LATER),
+    ("georadiusbymember", "arguments", LATER),
     ("latency|reset", "tips", LATER),
     (
         "lcs",
@@ -47,6 +58,13 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("set", "arguments", NEWER),
     ("setex", "deprecation", LATER),
     ("setnx", "deprecation", LATER),
+    ("xadd", "arguments", NEWER),
+    ("xinfo|stream", "arguments", LATER),
+    ("xtrim", "arguments", NEWER),
+    ("zrank", "arguments", LATER),
+    ("zrank", "arity", LATER),
+    ("zrevrank", "arguments", LATER),
+    ("zrevrank", "arity", LATER),
 ];
 
 const INFO_FIELDS: [&str; 9] = [

@@ -4,8 +4,13 @@
 
 use basalt::base::extended::Extended;
 use basalt::base::glob::{Case, is_literal, matches};
+use basalt::base::hash::Seed;
 use basalt::base::number::{F64Buffer, parse_f64, parse_i64, parse_memory, parse_u64};
 use basalt::base::text::{quote, split_arguments};
+use basalt::engine::serial::reader::Reader;
+use basalt::engine::serial::writer::Writer;
+use basalt::engine::serial::{self, Form};
+use basalt::engine::value;
 use basalt::resp::request::{Limits, Parser, ProtocolError, Requests};
 
 /// What came out of a stream of requests.
@@ -150,4 +155,56 @@ pub(crate) fn glob(data: &[u8]) {
         assert!(matches(&starred, text, Case::Sensitive));
     }
     matches(pattern, text, Case::Insensitive);
+}
+
+/// Thresholds so low that short inputs reach both the packed and the large encodings.
+fn limits() -> serial::Limits {
+    let seed = Seed { k0: 1, k1: 2 };
+    serial::Limits {
+        string_bytes_max: 1 << 20,
+        list: value::list::limits(4, 1),
+        set: value::set::Limits {
+            intset_entries: 4,
+            listpack_entries: 4,
+            listpack_value: 16,
+            seed,
+        },
+        sorted_set: value::sorted_set::Limits {
+            members: 4,
+            member_bytes: 16,
+            form: Default::default(),
+            seed,
+        },
+        hash: value::hash::HashRules {
+            fields_max: 4,
+            element_bytes_max: 16,
+            seed,
+            now_ms: 0,
+        },
+    }
+}
+
+/// Whatever RESTORE takes can be dumped, and what is dumped is taken again and dumped as the same.
+pub(crate) fn restore(data: &[u8]) {
+    let limits = limits();
+    let read = |bytes: &[u8]| {
+        let mut reader = Reader::new(bytes, limits.string_bytes_max);
+        serial::read(b"key", None, &mut reader, &limits).ok()
+    };
+    let Some(entry) = read(data) else {
+        return;
+    };
+    for form in [Form::Oldest, Form::Whole] {
+        let write = |entry: &basalt::structures::entry::Entry<value::Object>| {
+            let mut writer = Writer::new(form, false);
+            serial::write(entry.view(), 0, &mut writer);
+            writer.finish()
+        };
+        let (first, version) = write(&entry);
+        let again = read(&first).expect("what was dumped is taken");
+        let (second, version_again) = write(&again);
+        // Members without an order may change theirs.
+        assert_eq!((first.len(), version), (second.len(), version_again));
+        assert_eq!(first[0], second[0]);
+    }
 }

@@ -108,3 +108,63 @@ fn patterns_match_what_they_say() {
         checks::glob,
     );
 }
+
+#[test]
+fn what_is_restored_can_be_dumped() {
+    const LISTPACK: &[u8] = b"\x0f\0\0\0\x03\0\x81a\x02\x01\x01\x81b\x02\xff";
+    const NUMBERS: &[u8] = b"\x02\0\0\0\x02\0\0\0\x01\0\x02\0";
+    let words: &[&[u8]] = &[
+        b"\x00",
+        b"\x01",
+        b"\x02",
+        b"\x03",
+        b"\x04",
+        b"\x05",
+        b"\x0a",
+        b"\x0b",
+        b"\x0c",
+        b"\x0d",
+        b"\x0e",
+        b"\x0f",
+        b"\x10",
+        b"\x11",
+        b"\x12",
+        b"\x13",
+        b"\x14",
+        b"\x15",
+        b"\x18",
+        b"\x19",
+        b"\x01a",
+        b"\x01b",
+        b"\x03abc",
+        b"\xc0\x05",
+        b"\xc1\x00\x05",
+        b"\xc3\x04\x08\x00a\xc0\x00",
+        b"\0\0\0\0\0\0\xf0\x3f",
+        LISTPACK,
+        NUMBERS,
+    ];
+    smoke(5, words, checks::restore);
+    // Behind what their lengths say.
+    for (form, body) in [
+        (18, LISTPACK),
+        (16, LISTPACK),
+        (17, LISTPACK),
+        (20, LISTPACK),
+        (11, NUMBERS),
+    ] {
+        let mut data = vec![form];
+        if form == 18 {
+            data.extend_from_slice(&[1, 2]);
+        }
+        data.push(body.len() as u8);
+        data.extend_from_slice(body);
+        for at in 0..data.len() {
+            for byte in 0..=u8::MAX {
+                let mut tampered = data.clone();
+                tampered[at] = byte;
+                checks::restore(&tampered);
+            }
+        }
+    }
+}

@@ -16,9 +16,12 @@ use super::super::context::ShardCx;
 use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
 use super::super::{Args, Out};
 use super::{GROUP, PART, unknown};
+use crate::engine::serial::sketch;
+use crate::engine::value::hash::HashRef;
 use crate::engine::value::list::ListRef;
 use crate::engine::value::set::SetRef;
 use crate::engine::value::sorted_set::SortedSet;
+use crate::engine::value::stream::{Stream, stream_of};
 use crate::engine::value::{DataType, Kind, Object, Text};
 use crate::structures::entry::EntryRef;
 use crate::structures::quicklist::End;
@@ -67,17 +70,44 @@ impl Signature {
                     self.xor(&pair.0);
                 }
             }
-            // Each type adds its members here when it exists.
-            DataType::Hash
-            | DataType::Stream
-            | DataType::Bloom
+            DataType::Hash => {
+                if let Some(hash) = HashRef::of(entry, 0) {
+                    hash.for_each(|field| {
+                        let mut pair = Signature::default();
+                        field.name.with_bytes(|name| pair.mix(name));
+                        field.value.with_bytes(|value| pair.mix(value));
+                        self.xor(&pair.0);
+                    });
+                }
+            }
+            DataType::Stream => {
+                if let Some(stream) = stream_of(entry) {
+                    self.stream(stream);
+                }
+            }
+            DataType::Bloom
             | DataType::Cuckoo
             | DataType::CountMin
             | DataType::TopK
-            | DataType::TDigest => {}
+            | DataType::TDigest => {
+                let (head, data) = sketch::parts(entry);
+                self.mix(&head);
+                self.mix(&data);
+            }
         }
         if entry.deadline().is_some() {
             self.xor(b"!!expire!!");
+        }
+    }
+
+    /// Entries in order: each ID, with a dot, then its names and values. Groups do not count.
+    fn stream(&mut self, stream: &Stream) {
+        for item in stream.all() {
+            self.mix(format!("{}.{}", item.id.ms, item.id.seq).as_bytes());
+            for (name, value) in item.fields() {
+                name.with_bytes(|bytes| self.mix(bytes));
+                value.with_bytes(|bytes| self.mix(bytes));
+            }
         }
     }
 

@@ -30,11 +30,11 @@ fn object(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     }
     let key = args.key(2);
     let clock = (cx.now.unix_ms / 1_000) & CLOCK_MASK;
-    let compresses = cx.config.rdbcompression;
+    let (compresses, now_ms) = (cx.config.rdbcompression, cx.now.unix_ms);
     let mut keyspace = cx.at(&key).untouched();
     let place = keyspace.find_write(&key).ok_or(CommandError::NoSuchKey)?;
     let mut writer = Writer::new(Form::Whole, compresses);
-    serial::write(keyspace.entry(place), &mut writer);
+    serial::write(keyspace.entry(place), now_ms, &mut writer);
     // The type is not counted.
     let saved_bytes = writer.bytes().len() - 1;
     // No access times are kept, so a key counts as used just now.
@@ -78,7 +78,8 @@ fn listpack(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     let key = args.key(2);
     let mut keyspace = cx.at(&key).untouched();
     let place = keyspace.find_write(&key).ok_or(CommandError::NoSuchKey)?;
-    if keyspace.kind(place).encoding() != Encoding::Listpack {
+    let encoding = keyspace.kind(place).encoding();
+    if !matches!(encoding, Encoding::Listpack | Encoding::Listpackex) {
         return Err("ERR Not a listpack encoded object.".into());
     }
     out.simple(&format!(

@@ -51,6 +51,7 @@ fn reload(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 fn reload_db(cx: &mut ShardCx<'_>, hand: usize, db: usize) -> bool {
     const KEYS_A_STEP: usize = 1_000;
     let (limits, compresses) = (limits(cx), cx.config.rdbcompression);
+    let now_ms = cx.now.unix_ms;
     let seed = cx.engine(hand).seed();
     let mut keyspace = cx.keyspace(hand, db).untouched();
     let mut keys: Vec<Vec<u8>> = Vec::with_capacity(keyspace.len());
@@ -70,7 +71,7 @@ fn reload_db(cx: &mut ShardCx<'_>, hand: usize, db: usize) -> bool {
             continue;
         };
         writer.clear();
-        serial::write(keyspace.entry(place), &mut writer);
+        serial::write(keyspace.entry(place), now_ms, &mut writer);
         let deadline = keyspace.entry(place).deadline();
         let mut reader = Reader::new(writer.bytes(), limits.string_bytes_max);
         match serial::read(key.bytes, deadline, &mut reader, &limits) {

@@ -15,7 +15,7 @@ use crate::command::declaration::{
 };
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
-use crate::command::{set, sorted_set};
+use crate::command::{hash, set, sorted_set};
 use crate::engine::effect::Event;
 use crate::engine::serial::reader::Reader;
 use crate::engine::serial::writer::Writer;
@@ -37,7 +37,7 @@ pub(super) static DUMP: Command = Command::new("dump", Group::Generic, 2)
     .on_keys(dump);
 
 fn dump(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let compresses = cx.config.rdbcompression;
+    let (compresses, now_ms) = (cx.config.rdbcompression, cx.now.unix_ms);
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let Some(place) = keyspace.find_read(&key) else {
@@ -45,7 +45,7 @@ fn dump(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         return Ok(());
     };
     let mut writer = Writer::new(Form::Oldest, compresses);
-    serial::write(keyspace.entry(place), &mut writer);
+    serial::write(keyspace.entry(place), now_ms, &mut writer);
     let (value, version) = writer.finish();
     out.bulk_shared(Bytes::from(frame::seal(value, version)));
     Ok(())
@@ -156,7 +156,7 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 }
 
 /// The thresholds of the configuration, by which values that are read choose their encodings.
-pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
+pub(in crate::command) fn limits(cx: &mut ShardCx<'_>) -> Limits {
     let config = cx.config;
     Limits {
         string_bytes_max: usize::try_from(config.proto_max_bulk_len)
@@ -164,5 +164,6 @@ pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
         list: list::limits(config.list_max_listpack_size, config.list_compress_depth),
         set: set::limits(cx),
         sorted_set: sorted_set::limits(cx),
+        hash: hash::rules(cx),
     }
 }

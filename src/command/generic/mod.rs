@@ -6,16 +6,20 @@
 //! transfer   RENAME RENAMENX COPY MOVE
 //! expire     EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST
 //! object     OBJECT
+//! sort       SORT SORT_RO
 //! dump       DUMP RESTORE
 //! wait       WAIT WAITAOF
 //! ```
 //!
-//! Nothing here knows what a value is made of; copying one is the engine's affair.
+//! But for SORT and DUMP, nothing here knows what a value is made of; copying one is the engine's affair.
 
+#[cfg(test)]
+mod all_types;
 pub(super) mod dump;
 mod expire;
 mod object;
 mod presence;
+mod sort;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -45,6 +49,8 @@ pub(super) static TABLE: &[&Command] = &[
     &transfer::RENAMENX,
     &dump::RESTORE,
     &walk::SCAN,
+    &sort::SORT,
+    &sort::SORT_RO,
     &presence::TOUCH,
     &expire::TTL,
     &presence::TYPE,

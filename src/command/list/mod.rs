@@ -107,8 +107,7 @@ fn reply_element(element: Element<'_>, out: &mut Out) {
 fn took(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place, event: Event, len: usize) {
     keyspace.wrote(key.bytes, event);
     if len == 0 {
-        keyspace.delete(place);
-        keyspace.wrote(key.bytes, Event::DEL);
+        keyspace.delete_emptied(key, place);
     }
 }
 

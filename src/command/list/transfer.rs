@@ -110,7 +110,8 @@ fn push(cx: &mut ShardCx<'_>, key: &Key<'_>, end: End, element: &[u8]) {
     keyspace.edit(place, |entry| {
         list::push(entry, end, || std::iter::once(element), &limits)
     });
-    keyspace.wrote(key.bytes, pushed_event(end));
+    // The move counts once, where the element was taken.
+    keyspace.followed(key.bytes, pushed_event(end));
 }
 
 /// `BLMOVE source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout`

@@ -7,8 +7,9 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::scan;
 use crate::engine::effect::Event;
-use crate::engine::value::DataType;
 use crate::engine::value::set::{self, SetRef};
+use crate::engine::value::{DataType, Object};
+use crate::structures::entry::Entry;
 
 const SADD_EVENT: Event = event("sadd");
 const SREM_EVENT: Event = event("srem");
@@ -34,21 +35,27 @@ fn sadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let key = args.key(1);
     let count = args.len() - 2;
     let mut keyspace = cx.at(&key);
-    let found = keyspace.find_typed(&key, DataType::Set)?;
-    let place = found.unwrap_or_else(|| {
-        keyspace.create(&key, || {
-            set::new_entry(key.bytes, args.get(2), count, &limits)
-        })
-    });
-    let added = keyspace.edit(place, |entry| {
-        if found.is_some() {
-            set::expect_members(entry, count, &limits);
-        }
+    let add_all = |entry: &mut Entry<Object>| {
         let new = args
             .from(2)
             .filter(|member| set::add(entry, member, &limits));
         new.count()
-    });
+    };
+    let added = match keyspace.find_typed(&key, DataType::Set)? {
+        Some(place) => keyspace.edit(place, |entry| {
+            set::expect_members(entry, count, &limits);
+            add_all(entry)
+        }),
+        None => {
+            let mut added = 0;
+            keyspace.create(&key, || {
+                let mut entry = set::new_entry(key.bytes, args.get(2), count, &limits);
+                added = add_all(&mut entry);
+                entry
+            });
+            added
+        }
+    };
     if added > 0 {
         keyspace.wrote(key.bytes, SADD_EVENT);
     }

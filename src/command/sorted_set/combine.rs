@@ -14,6 +14,7 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
 use crate::engine::effect::Event;
+use crate::engine::value::set::SetRef;
 use crate::engine::value::sorted_set::{Members, SortedSet};
 use crate::engine::value::{DataType, Kind};
 use crate::structures::pack::Element;
@@ -75,12 +76,15 @@ struct Source<'a> {
 #[derive(Clone, Copy)]
 enum Read<'a> {
     Sorted(SortedSet<'a>),
+    /// A set without scores.
+    Plain(SetRef<'a>),
 }
 
 impl Read<'_> {
     fn len(self) -> usize {
         match self {
             Read::Sorted(set) => set.len(),
+            Read::Plain(set) => set.len(),
         }
     }
 
@@ -88,6 +92,7 @@ impl Read<'_> {
     fn score(self, member: Element<'_>) -> Option<f64> {
         match self {
             Read::Sorted(set) => member.with_bytes(|member| set.score(member)),
+            Read::Plain(set) => set.has(member).then_some(1.0),
         }
     }
 
@@ -101,6 +106,7 @@ impl Read<'_> {
                     }
                 }
             }
+            Read::Plain(set) => set.while_each(|member| f(member, 1.0)),
         }
     }
 }
@@ -208,7 +214,7 @@ fn look_up(cx: &mut ShardCx<'_>, args: &Args<'_>, keys: &[RoutedKey]) -> Command
         let mut keyspace = cx.at_routed(routed);
         if let Some(place) = keyspace.find_read(&key) {
             match keyspace.kind(place).data_type() {
-                DataType::SortedSet => {}
+                DataType::SortedSet | DataType::Set => {}
                 _ => return Err(CommandError::WrongType),
             }
         }
@@ -227,6 +233,7 @@ fn sources<'c>(
         Source {
             set: entry.and_then(|entry| match Kind(entry.kind()).data_type() {
                 DataType::SortedSet => Some(Read::Sorted(SortedSet::of(entry))),
+                DataType::Set => Some(Read::Plain(SetRef::of(entry))),
                 _ => None,
             }),
             weight: weights.get(number).copied().unwrap_or(1.0),

@@ -76,6 +76,7 @@ fn another_value(parameter: &Parameter) -> Option<Vec<String>> {
             words(name)
         }
         Kind::Special(_) => match parameter.name {
+            "bf-error-rate" => words("0.05"),
             "bind" | "metrics-bind" => words("127.0.0.1 ::1"),
             "dir" => words("/"),
             "save" => words("5 6"),
@@ -158,7 +159,7 @@ fn sentences_end_and_secrets_are_marked() {
             "{}",
             parameter.name
         );
-        assert!(["7.0", "7.2", "7.4", "basalt"].contains(&parameter.traits.since));
+        assert!(["7.0", "7.2", "7.4", "8.0", "basalt"].contains(&parameter.traits.since));
     }
 }
 

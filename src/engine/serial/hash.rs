@@ -12,42 +12,122 @@
 //! 22, 23               24 and 25 of a release candidate: no earliest deadline, and deadlines are absolute
 //! ```
 
-use super::packed::Packed;
+use super::packed::{Packed, distinct};
 use super::reader::Reader;
-use super::{Malformed, types};
-use crate::structures::entry::DEADLINE_MAX;
-use crate::structures::pack::Element;
+use super::writer::Writer;
+use super::{Form, Malformed, SEARCHED_MAX, V12, types};
+use crate::engine::value::hash::{
+    FieldDeadline, HASHTABLE, HashMut, HashRef, HashRules, HashTable, LISTPACK, LISTPACKEX,
+};
+use crate::engine::value::{Collection, Kind, Object};
+use crate::structures::entry::{DEADLINE_MAX, Entry, EntryRef, Value};
+use crate::structures::pack::{self, Element, Pack, PackMut};
 use crate::structures::zipmap::Zipmap;
 
-/// Reads a hash of any form and calls `add` with each field, its value and its deadline in Unix milliseconds.
+/// Writes a hash, behind its type, without the fields that are due.
+pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
+    let live = HashRef::of(entry, now_ms).filter(|hash| !hash.is_empty());
+    // A hash of which all is due is about to go, but until then it is one.
+    let Some(hash) = live.or_else(|| HashRef::of(entry, 0)) else {
+        unreachable!("a hash is one");
+    };
+    let mut earliest: Option<u64> = None;
+    hash.for_each(|field| {
+        let both = earliest.into_iter().chain(field.deadline);
+        earliest = both.min();
+    });
+    let small = match entry.value() {
+        Value::Bytes(bytes) => Some(Pack::new(bytes)),
+        _ => None,
+    };
+    match (small, earliest) {
+        (Some(pack), None) if Kind(entry.kind()) == LISTPACK => {
+            writer.byte(types::HASH_LISTPACK);
+            writer.string(pack.bytes());
+        }
+        (Some(_), None) if writer.form() == Form::Oldest => {
+            writer.byte(types::HASH_LISTPACK);
+            writer.string(&packed(hash, false));
+        }
+        (Some(_), earliest) => {
+            writer.needs(V12);
+            writer.byte(types::HASH_LISTPACK_EX);
+            writer.millis(earliest.unwrap_or(0));
+            writer.string(&packed(hash, true));
+        }
+        (None, None) => {
+            writer.byte(types::HASH);
+            writer.length(hash.len() as u64);
+            hash.for_each(|field| {
+                writer.element(field.name);
+                writer.element(field.value);
+            });
+        }
+        (None, Some(earliest)) => {
+            writer.needs(V12);
+            writer.byte(types::HASH_METADATA);
+            writer.millis(earliest);
+            writer.length(hash.len() as u64);
+            hash.for_each(|field| {
+                let behind = field
+                    .deadline
+                    .map(|at_ms| at_ms.saturating_sub(earliest) + 1);
+                writer.length(behind.unwrap_or(0));
+                writer.element(field.name);
+                writer.element(field.value);
+            });
+        }
+    }
+}
+
+/// The pack of a small hash, with deadlines or without.
+fn packed(hash: HashRef<'_>, has_deadlines: bool) -> Vec<u8> {
+    let mut bytes = pack::EMPTY.to_vec();
+    let mut pack = PackMut::new(&mut bytes);
+    hash.for_each(|field| {
+        pack.push_back_element(field.name);
+        pack.push_back_element(field.value);
+        if has_deadlines {
+            let deadline = field.deadline.map_or(0, |at_ms| at_ms as i64);
+            pack.push_back_element(Element::Integer(deadline));
+        }
+    });
+    bytes
+}
+
+/// Reads a hash of any form.
 pub(super) fn read(
     form: u8,
+    key: &[u8],
     reader: &mut Reader<'_>,
-    mut add: impl FnMut(&[u8], &[u8], Option<u64>) -> Result<(), Malformed>,
-) -> Result<(), Malformed> {
+    rules: &HashRules,
+) -> Result<Entry<Object>, Malformed> {
     match form {
         types::HASH => {
-            for _ in 0..reader.count(2)? {
+            let count = reader.count(2)?;
+            let mut fields = Fields::new(key, count, rules)?;
+            for _ in 0..count {
                 let field = reader.string()?;
                 let value = reader.string()?;
-                add(&field, &value, None)?;
+                fields.add(&field, &value, None)?;
             }
-            Ok(())
+            Ok(fields.entry)
         }
         types::HASH_ZIPMAP => {
             let bytes = reader.string()?;
             let map = Zipmap::check(&bytes).ok_or(Malformed::PACK)?;
-            map.iter()
-                .try_for_each(|(field, value)| add(field, value, None))
+            let mut fields = Fields::new(key, map.len(), rules)?;
+            for (field, value) in map.iter() {
+                fields.add(field, value, None)?;
+            }
+            Ok(fields.entry)
         }
-        types::HASH_ZIPLIST | types::HASH_LISTPACK => {
+        types::HASH_ZIPLIST => {
             let bytes = reader.string()?;
-            let packed = if form == types::HASH_ZIPLIST {
-                Packed::ziplist(&bytes)?
-            } else {
-                Packed::pack(&bytes)?
-            };
-            packed.each_group(|[field, value]| pair(field, value, None, &mut add))
+            let packed = Packed::ziplist(&bytes)?;
+            let mut fields = Fields::new(key, packed.len() / 2, rules)?;
+            packed.each_group(|[field, value]| fields.add_elements(field, value, None))?;
+            Ok(fields.entry)
         }
         types::HASH_METADATA | types::HASH_METADATA_RC => {
             let earliest = if form == types::HASH_METADATA {
@@ -55,56 +135,134 @@ pub(super) fn read(
             } else {
                 1
             };
-            for _ in 0..reader.count(3)? {
+            let count = reader.count(3)?;
+            let mut fields = Fields::new(key, count, rules)?;
+            for _ in 0..count {
                 let deadline = match reader.length()? {
                     0 => None,
-                    after => Some(checked_deadline(earliest.checked_add(after - 1))?),
+                    behind => Some(checked_deadline(earliest.checked_add(behind - 1))?),
                 };
                 let field = reader.string()?;
                 let value = reader.string()?;
-                add(&field, &value, deadline)?;
+                fields.add(&field, &value, deadline)?;
             }
-            Ok(())
+            Ok(fields.entry)
         }
+        types::HASH_LISTPACK => read_pack::<2>(LISTPACK, key, reader, rules),
         _ => {
             if form == types::HASH_LISTPACK_EX {
-                // It serves readers that do not want to look into the pack.
+                // The earliest deadline serves readers that do not want to look into the pack.
                 reader.millis()?;
             }
-            let bytes = reader.string()?;
-            // Those without deadline come last: 0 stands for later than all.
-            let mut last = Some(0);
-            Packed::pack(&bytes)?.each_group(|[field, value, deadline]| {
-                let Element::Integer(deadline) = deadline else {
-                    return Err(Malformed("a deadline that is no number"));
-                };
-                let deadline = match deadline {
-                    0 => None,
-                    at_ms => Some(checked_deadline(u64::try_from(at_ms).ok())?),
-                };
-                let is_in_order =
-                    deadline.is_none() || last.is_some_and(|last| Some(last) <= deadline);
-                if !is_in_order {
-                    return Err(Malformed::ORDER);
-                }
-                last = deadline;
-                pair(field, value, deadline, &mut add)
-            })
+            read_pack::<3>(LISTPACKEX, key, reader, rules)
         }
     }
 }
 
-fn pair(
-    field: Element<'_>,
-    value: Element<'_>,
-    deadline: Option<u64>,
-    add: &mut impl FnMut(&[u8], &[u8], Option<u64>) -> Result<(), Malformed>,
-) -> Result<(), Malformed> {
-    field.with_bytes(|field| value.with_bytes(|value| add(field, value, deadline)))
+/// A pack of groups of `N` elements: field, value, and deadline if there is a third.
+fn read_pack<const N: usize>(
+    kind: Kind,
+    key: &[u8],
+    reader: &mut Reader<'_>,
+    rules: &HashRules,
+) -> Result<Entry<Object>, Malformed> {
+    let bytes = reader.string()?;
+    let pack = Pack::check(&bytes).ok_or(Malformed::PACK)?;
+    let distinct = distinct(pack, N)?;
+    let count = pack.len() / N;
+    let mut large = None;
+    if count == 0 || count > rules.fields_max {
+        large = Some(Fields::new(key, count, rules)?);
+    }
+    // Fields without a deadline come last.
+    let mut last = Some(0);
+    Packed::Pack(pack).each_group::<N>(|group| {
+        let (field, value) = (group[0], group[1]);
+        let deadline = match group.get(2) {
+            None => None,
+            Some(element) => deadline_of(*element)?,
+        };
+        let is_in_order = deadline.is_none() || last.is_some_and(|last| Some(last) <= deadline);
+        if !is_in_order {
+            return Err(Malformed::ORDER);
+        }
+        last = deadline;
+        match &mut large {
+            Some(fields) => fields.add_elements(field, value, deadline),
+            None => Ok(()),
+        }
+    })?;
+    Ok(match large {
+        Some(fields) => fields.entry,
+        None => Entry::bytes(kind.0, key, &distinct, None),
+    })
+}
+
+fn deadline_of(element: Element<'_>) -> Result<Option<u64>, Malformed> {
+    let number = element
+        .integer()
+        .ok_or(Malformed("a deadline that is no number"))?;
+    match number {
+        0 => Ok(None),
+        at_ms => checked_deadline(u64::try_from(at_ms).ok()).map(Some),
+    }
 }
 
 fn checked_deadline(at_ms: Option<u64>) -> Result<u64, Malformed> {
     at_ms
-        .filter(|at_ms| *at_ms <= DEADLINE_MAX)
+        .filter(|at_ms| (1..=DEADLINE_MAX).contains(at_ms))
         .ok_or(Malformed("a deadline beyond all time"))
+}
+
+/// A hash under construction.
+struct Fields {
+    entry: Entry<Object>,
+    rules: HashRules,
+}
+
+impl Fields {
+    /// Ready for so many fields, at least one.
+    fn new(key: &[u8], count: usize, rules: &HashRules) -> Result<Fields, Malformed> {
+        if count == 0 {
+            return Err(Malformed::EMPTY);
+        }
+        let rules = HashRules {
+            fields_max: rules.fields_max.min(SEARCHED_MAX),
+            // Nothing is due yet: what is goes when the hash is in its place.
+            now_ms: 0,
+            ..*rules
+        };
+        let entry = if count > rules.fields_max {
+            let table = HashTable::new(rules.seed);
+            Entry::object(
+                HASHTABLE.0,
+                key,
+                Object::boxed(Collection::Hash(table)),
+                None,
+            )
+        } else {
+            Entry::bytes(LISTPACK.0, key, &pack::EMPTY, None)
+        };
+        Ok(Fields { entry, rules })
+    }
+
+    fn add(&mut self, field: &[u8], value: &[u8], deadline: Option<u64>) -> Result<(), Malformed> {
+        let mut hash = HashMut::new(&mut self.entry, &self.rules);
+        if !hash.set(field, value, FieldDeadline::Keep) {
+            return Err(Malformed::TWICE);
+        }
+        if deadline.is_some() {
+            hash.set_deadline(field, deadline);
+        }
+        Ok(())
+    }
+
+    fn add_elements(
+        &mut self,
+        field: Element<'_>,
+        value: Element<'_>,
+        deadline: Option<u64>,
+    ) -> Result<(), Malformed> {
+        field.with_bytes(|field| value.with_bytes(|value| self.add(field, value, deadline)))
+    }
 }

@@ -14,14 +14,13 @@
 //! packed structures are checked byte by byte, members may not come twice, and what a command could not have made is
 //! refused. Nothing here recurses, and nothing panics on any bytes.
 
-#![allow(dead_code, reason = "until the collections land that are read with it")]
-
 pub mod frame;
 mod hash;
 mod list;
 mod packed;
 pub mod reader;
 mod set;
+pub mod sketch;
 mod sorted_set;
 mod stream;
 pub mod writer;
@@ -61,6 +60,7 @@ impl Malformed {
     const EMPTY: Malformed = Malformed("a collection without elements");
     const PACK: Malformed = Malformed("a packed structure out of shape");
     const GROUP: Malformed = Malformed("a packed structure with a part of a group");
+    const EARLY: Malformed = Malformed("a time before all time");
     const ORDER: Malformed = Malformed("members out of order");
 }
 
@@ -114,14 +114,16 @@ pub struct Limits {
     pub set: value::set::Limits,
     /// Of sorted sets.
     pub sorted_set: value::sorted_set::Limits,
+    /// Of hashes.
+    pub hash: value::hash::HashRules,
 }
 
 /// Members that are added one by one to a small collection that is searched for each of them. Collections of more
 /// members begin large, unless they come packed: thresholds may be set so high that this would take for ever.
 const SEARCHED_MAX: usize = 4096;
 
-/// Writes an entry's value, behind its type.
-pub fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
+/// Writes an entry's value, behind its type, as it is at a moment: fields of hashes whose time has come are left out.
+pub fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     match Kind(entry.kind()).data_type() {
         DataType::String => {
             writer.byte(types::STRING);
@@ -134,7 +136,13 @@ pub fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
         DataType::List => list::write(entry, writer),
         DataType::Set => set::write(entry, writer),
         DataType::SortedSet => sorted_set::write(entry, writer),
-        _ => {}
+        DataType::Hash => hash::write(entry, now_ms, writer),
+        DataType::Stream => stream::write(entry, writer),
+        DataType::Bloom
+        | DataType::Cuckoo
+        | DataType::CountMin
+        | DataType::TopK
+        | DataType::TDigest => sketch::write(entry, writer),
     }
 }
 
@@ -169,6 +177,18 @@ fn read_value(
         types::ZSET | types::ZSET_2 | types::ZSET_ZIPLIST | types::ZSET_LISTPACK => {
             sorted_set::read(form, key, reader, &limits.sorted_set)
         }
+        types::HASH
+        | types::HASH_ZIPMAP
+        | types::HASH_ZIPLIST
+        | types::HASH_LISTPACK
+        | types::HASH_METADATA_RC
+        | types::HASH_LISTPACK_EX_RC
+        | types::HASH_METADATA
+        | types::HASH_LISTPACK_EX => hash::read(form, key, reader, &limits.hash),
+        types::STREAM_LISTPACKS | types::STREAM_LISTPACKS_2 | types::STREAM_LISTPACKS_3 => {
+            stream::read(form, key, reader)
+        }
+        types::MODULE_2 => sketch::read(key, reader),
         _ => Err(Malformed("a value of an unknown type")),
     }
 }

@@ -15,16 +15,19 @@ pub(super) enum Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// The form of today.
-    pub(super) fn pack(bytes: &'a [u8]) -> Result<Packed<'a>, Malformed> {
-        Pack::check(bytes).map(Packed::Pack).ok_or(Malformed::PACK)
-    }
-
     /// The form before 7.0.
     pub(super) fn ziplist(bytes: &'a [u8]) -> Result<Packed<'a>, Malformed> {
         Ziplist::check(bytes)
             .map(Packed::Ziplist)
             .ok_or(Malformed::PACK)
+    }
+
+    /// How many elements there are.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Packed::Pack(pack) => pack.len(),
+            Packed::Ziplist(list) => list.len(),
+        }
     }
 
     /// Calls `visit` with each element in order.

@@ -41,6 +41,10 @@ impl Body for Quicklist {
         Quicklist::duplicate(self)
     }
 
+    fn prefetch(&self, step: usize, _: &[u8]) {
+        Quicklist::prefetch(self, step > 0);
+    }
+
     fn free_some(&mut self, budget: usize) -> bool {
         Quicklist::free_some(self, budget)
     }
@@ -257,12 +261,14 @@ pub fn push<'v, I: Iterator<Item = &'v [u8]>>(
     elements: impl Fn() -> I,
     limits: &Limits,
 ) -> usize {
-    let (mut bytes, mut count) = (0_usize, 0);
-    for element in elements() {
-        bytes = bytes.saturating_add(element.len());
-        count += 1;
+    if nodes_mut(entry).is_none() {
+        let (mut bytes, mut count) = (0_usize, 0);
+        for element in elements() {
+            bytes = bytes.saturating_add(element.len());
+            count += 1;
+        }
+        make_room(entry, bytes, count, limits);
     }
-    make_room(entry, bytes, count, limits);
     if let Some(list) = nodes_mut(entry) {
         elements().for_each(|element| list.push(end, element));
         return list.len();

@@ -5,15 +5,22 @@
 //!
 //! [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
 
-use crate::structures::account;
+use super::hash::HashTable;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::ordered::ranking::Ranking;
 use crate::structures::quicklist::Quicklist;
+use crate::structures::{account, prefetch};
 
 /// What every large collection can do, whatever its type.
 pub trait Body {
     /// A copy that shares nothing with it.
     fn duplicate(&self) -> Self;
+
+    /// Fetches into the cache what most commands will read, as far as that can be known at this step: what lies in
+    /// the object itself is there at step 0, what step 0 fetched at step 1. `element` is probably the one in question.
+    fn prefetch(&self, step: usize, element: &[u8]) {
+        let _ = (step, element);
+    }
 
     /// Frees a bounded part, some `budget` elements; true while more is left. What is left is no collection any more.
     fn free_some(&mut self, budget: usize) -> bool;
@@ -33,6 +40,12 @@ macro_rules! collections {
                 }
             }
 
+            fn prefetch(&self, step: usize, element: &[u8]) {
+                match *self {
+                    $(Collection::$name(ref body) => Body::prefetch(body, step, element),)*
+                }
+            }
+
             fn free_some(&mut self, budget: usize) -> bool {
                 match *self {
                     $(Collection::$name(ref mut body) => body.free_some(budget),)*
@@ -43,8 +56,22 @@ macro_rules! collections {
 }
 
 collections! {
+    /// Fields with values.
+    Hash(HashTable);
+    /// A Bloom filter.
+    Bloom(crate::structures::sketch::bloom::Bloom);
+    /// A cuckoo filter.
+    Cuckoo(crate::structures::sketch::cuckoo::Cuckoo);
+    /// A count-min sketch.
+    CountMin(crate::structures::sketch::count_min::CountMin);
+    /// A list of the most frequent elements.
+    TopK(crate::structures::sketch::top_k::TopK);
+    /// A t-digest.
+    TDigest(crate::structures::sketch::t_digest::TDigest);
     /// A sorted set.
     SortedSet(Ranking);
+    /// Entries in the order of their IDs.
+    Stream(Box<crate::engine::value::stream::Stream>);
     /// A list of many nodes.
     List(Quicklist);
     /// Members of a set.
@@ -66,6 +93,15 @@ impl Object {
     /// [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
     pub fn boxed(body: Collection) -> Box<Object> {
         Box::new(Object { body, bytes: 0 })
+    }
+
+    /// Fetches its own lines into the cache.
+    pub fn prefetch(&self) {
+        const LINE_BYTES: usize = 64;
+        let start = std::ptr::from_ref(self).cast::<u8>();
+        for line in 0..size_of::<Object>().div_ceil(LINE_BYTES) {
+            prefetch::line_at(start.wrapping_add(line * LINE_BYTES));
+        }
     }
 
     /// A copy, which knows its own bytes.
@@ -115,6 +151,9 @@ pub struct Trash {
 /// Entries with more memory than this are freed after the token is let go.
 const TRASH_BYTES_MIN: usize = 64 * 1024;
 
+/// The same for collections, which consist of many small pieces.
+const TRASH_COLLECTION_BYTES_MIN: usize = 8 * 1024;
+
 /// And with more than this, in slices by the background: whoever let the token go has other clients to serve.
 const DOOMED_BYTES_MIN: usize = 1024 * 1024;
 
@@ -125,8 +164,17 @@ impl Trash {
     /// memory come back.
     pub fn from_entry(entry: Entry<Object>) -> Option<Trash> {
         let view = entry.view();
-        let keep = matches!(view.value(), Value::Block(_)) || entry_bytes(view) > TRASH_BYTES_MIN;
+        let keep = match view.value() {
+            Value::Block(_) => true,
+            Value::Object(_) => entry_bytes(view) > TRASH_COLLECTION_BYTES_MIN,
+            Value::Integer(_) | Value::Bytes(_) => entry_bytes(view) > TRASH_BYTES_MIN,
+        };
         keep.then_some(Trash { entry })
+    }
+
+    /// Whether it is a collection.
+    pub fn is_collection(&self) -> bool {
+        matches!(self.entry.view().value(), Value::Object(_))
     }
 
     /// Bytes that the shard no longer answers for.

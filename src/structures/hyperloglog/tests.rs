@@ -1,3 +1,5 @@
+//! The whole structure against a model, and against bytes that no server wrote.
+
 use super::*;
 use crate::base::random::Random;
 use proptest::prelude::*;

@@ -81,6 +81,9 @@ pub trait Ordered<T: Item> {
     /// them to `taken`. Compares nothing.
     fn take_some(&mut self, rank: usize, limit: usize, taken: &mut Vec<T>);
 
+    /// Gives back the memory of some `budget` items; true while any is left. Nothing else may be asked until then.
+    fn free_some(&mut self, budget: usize) -> bool;
+
     /// Panics unless the index is sound. For tests; reads everything.
     fn check_invariants(&self);
 }
@@ -187,6 +190,10 @@ impl<T: Item> Ordered<T> for Index<T> {
 
     fn take_some(&mut self, rank: usize, limit: usize, taken: &mut Vec<T>) {
         either!(self, inner => inner.take_some(rank, limit, taken));
+    }
+
+    fn free_some(&mut self, budget: usize) -> bool {
+        either!(self, inner => inner.free_some(budget))
     }
 
     fn check_invariants(&self) {

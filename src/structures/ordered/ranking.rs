@@ -47,6 +47,11 @@ impl Ranking {
         self.order.form()
     }
 
+    /// Fetches into the cache what a search for a member reads, in two steps with other work between them.
+    pub fn prefetch(&self, step: usize, member: &[u8]) {
+        self.members.prefetch_step(step, member);
+    }
+
     /// How many members there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -203,15 +208,7 @@ impl Ranking {
         /// What a segment of the table holds, roughly.
         const SEGMENT: usize = 256;
         if !self.order.is_empty() {
-            let mut taken = Vec::with_capacity(SLICE);
-            let mut left = budget.max(1);
-            while left > 0 && !self.order.is_empty() {
-                let len = self.order.len();
-                let slice = left.min(SLICE).min(len);
-                taken.clear();
-                self.order.take_some(len - slice, slice, &mut taken);
-                left = left.saturating_sub(taken.len().max(1));
-            }
+            self.order.free_some(budget);
             return true;
         }
         self.members.drain_some((budget / SEGMENT).max(1))

@@ -425,6 +425,17 @@ impl<T: Item> Ordered<T> for SkipList<T> {
         self.compact();
     }
 
+    fn free_some(&mut self, budget: usize) -> bool {
+        for _ in 0..budget.div_ceil(CHUNK).max(1) {
+            let chunks = (self.nodes.chunks.pop(), self.links.chunks.pop());
+            if let (None, None) = chunks {
+                *self = Self::new(self.draws);
+                return false;
+            }
+        }
+        true
+    }
+
     fn check_invariants(&self) {
         let order: Vec<u32> = {
             let mut order = Vec::new();

@@ -729,6 +729,16 @@ impl<T: Item> Ordered<T> for Tree<T> {
         }
     }
 
+    fn free_some(&mut self, budget: usize) -> bool {
+        let end = self.len.saturating_sub(budget.max(1));
+        while self.len > end {
+            let rank = end.max(self.len.saturating_sub(LEAF_ITEMS));
+            let limit = self.len - rank;
+            self.take(Wanted::Rank { rank, limit }, &mut |_| {});
+        }
+        self.len > 0
+    }
+
     fn check_invariants(&self) {
         match &self.root {
             Root::Empty => assert_eq!(self.len, 0),

@@ -53,7 +53,7 @@ impl Quicklist {
             End::Front => self.nodes.push_front(node),
             End::Back => self.nodes.push_back(node),
         }
-        self.compress_borders();
+        self.compress_borders(1);
     }
 
     /// Adds a copy of a pack behind the last element, as a node of its own.
@@ -75,7 +75,7 @@ impl Quicklist {
         }
         self.count += node.count();
         self.nodes.push_back(node);
-        self.compress_borders();
+        self.compress_borders(1);
     }
 
     /// Takes the element at an end out.
@@ -340,18 +340,22 @@ impl Quicklist {
         for at in at.saturating_sub(1)..(at + 3).min(self.nodes.len()) {
             self.compress_if_inner(at);
         }
-        self.compress_borders();
+        // The halves of a node that was cut in two, and what came between them.
+        self.compress_borders(2);
         self.decompress_ends();
     }
 
-    /// The nodes that a new one may have pushed from the ends into the middle.
-    fn compress_borders(&mut self) {
+    /// The nodes that so many new ones may have pushed from the ends into the middle.
+    fn compress_borders(&mut self, added: usize) {
         let depth = self.limits.compress_depth as usize;
         if depth == 0 || self.nodes.len() <= depth {
             return;
         }
-        self.compress_if_inner(depth);
-        self.compress_if_inner(self.nodes.len() - 1 - depth);
+        let (first, last) = (depth, self.nodes.len() - 1 - depth);
+        for step in 0..added {
+            self.compress_if_inner(first + step);
+            self.compress_if_inner(last.saturating_sub(step));
+        }
     }
 
     fn compress_if_inner(&mut self, at: usize) {

@@ -25,6 +25,7 @@ use std::ops::ControlFlow;
 
 use crate::base::number::parse_i64;
 use crate::structures::pack::{Element, Pack};
+use crate::structures::prefetch;
 
 use node::Node;
 
@@ -264,6 +265,18 @@ impl Quicklist {
         Quicklist {
             nodes: self.nodes.iter().map(Node::duplicate).collect(),
             ..*self
+        }
+    }
+
+    /// Fetches into the cache what a command at either end reads first: the nodes themselves, and with `content` what
+    /// lies at the ends of their memory, once the nodes are there.
+    pub fn prefetch(&self, content: bool) {
+        let (front, back) = (self.nodes.front(), self.nodes.back());
+        for node in [front, back].into_iter().flatten() {
+            match content {
+                false => prefetch::line_of(node),
+                true => node.prefetch(),
+            }
         }
     }
 

@@ -13,6 +13,7 @@
 use crate::structures::account::size_class;
 use crate::structures::lzf;
 use crate::structures::pack::{self, Element, Pack, PackMut};
+use crate::structures::prefetch;
 use crate::structures::splice::Splice;
 
 use super::End;
@@ -82,6 +83,13 @@ impl Node {
             count: 1,
             form: Form::Plain,
         }
+    }
+
+    /// Fetches either end of what it holds into the cache.
+    pub(super) fn prefetch(&self) {
+        let end = (self.end as usize).min(self.memory.len());
+        prefetch::line_of(&self.memory[(self.start as usize).min(end)..]);
+        prefetch::end_of(&self.memory[..end]);
     }
 
     /// Elements.

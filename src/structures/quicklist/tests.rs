@@ -1,3 +1,5 @@
+//! A quicklist does what a vector of vectors would, at every limit, and keeps its promises after each step.
+
 use std::ops::ControlFlow;
 
 use proptest::prelude::*;
@@ -193,7 +195,7 @@ fn apply(list: &mut Quicklist, model: &mut Vec<Vec<u8>>, change: Change) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn a_list_is_what_a_vector_would_be(

@@ -22,6 +22,8 @@
 use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
 
+pub(super) use crate::structures::prefetch::line_at as prefetch;
+
 /// Entries in one bucket.
 pub(super) const WIDTH: usize = 7;
 
@@ -657,24 +659,6 @@ impl Segment {
 #[inline(always)]
 fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(LOW_BITS) & !word & (0x80 * LOW_BITS)
-}
-
-/// Asks for the line at `address` to be brought near. Never faults.
-#[inline(always)]
-pub(super) fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch accesses nothing that the program can see, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above; the instruction changes no register, flag or memory.
-    unsafe {
-        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = address;
 }
 
 #[cfg(test)]

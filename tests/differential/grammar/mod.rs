@@ -12,15 +12,31 @@
 //! Times are either deep in the past or far in the future: the two servers do not run in step, so nothing may expire
 //! while they are compared.
 
+mod hash;
+mod hyperloglog;
+mod list;
 mod set;
+mod set;
+mod sort;
+mod sorted_set;
+pub(crate) mod streams;
 
 use crate::random::Draw;
+
+/// The timeout of requests that wait: a wrong word in its place might make them wait for ever.
+const WAITED_S: &[u8] = b"0.001";
 
 /// A family: its name and its rows, each with a weight.
 pub(crate) type Family = (&'static str, &'static [(u32, &'static str)]);
 
 pub(crate) const FAMILIES: &[Family] = &[
+    hyperloglog::HYPERLOGLOGS,
+    list::LISTS,
+    hash::HASHES,
     set::SETS,
+    sort::SORTS,
+    sorted_set::SORTED_SETS,
+    sorted_set::PLACES,
     (
         "strings",
         &[
@@ -117,6 +133,7 @@ pub(crate) const FAMILIES: &[Family] = &[
             (3, "PERSIST {key}"),
         ],
     ),
+    ("streams", streams::ROWS),
     (
         "connection",
         &[
@@ -155,8 +172,9 @@ pub(crate) fn command(draw: &mut Draw, families: &[u32]) -> Vec<Vec<u8>> {
 
 /// Now and then a command is made wrong: a word too few or too many, one that does not belong, another case.
 fn spoil(draw: &mut Draw, words: &mut Vec<Vec<u8>>) {
-    // Without its count, SPOP would draw.
-    if words[0].starts_with(b"@") || words[0] == b"SPOP" {
+    // What waits keeps its short timeout. Without its count, SPOP would draw.
+    let waits = words.iter().any(|word| word == WAITED_S);
+    if words[0].starts_with(b"@") || words[0] == b"SPOP" || waits {
         return;
     }
     match draw.below(40) {
@@ -297,6 +315,9 @@ const SMALL: &[&str] = &["0", "1", "2", "3", "10", "100", "-1"];
 
 /// A word of a kind.
 fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
+    if let Some(word) = streams::word(draw, kind) {
+        return word;
+    }
     let pick = |draw: &mut Draw, pool: &[&str]| pool[draw.below(pool.len())].as_bytes().to_vec();
     let edges = [
         "0",
@@ -390,6 +411,27 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
                 "123456789.987654321",
             ],
         ),
+        "hash_field" if draw.below(4) == 0 => draw.below(20).to_string().into_bytes(),
+        "hash_field" if draw.below(12) == 0 => vec![b'f'; [63, 64, 65, 300][draw.below(4)]],
+        "hash_field" => pick(
+            draw,
+            &[
+                "a",
+                "b",
+                "c",
+                "d",
+                "field",
+                "field with spaces",
+                "-1",
+                "01",
+                "1.0",
+                "9223372036854775807",
+                "-9223372036854775808",
+                "99999999999999999999",
+                "",
+                "\0\r\n",
+            ],
+        ),
         "index" => (draw.below(30) as i64 - 15).to_string().into_bytes(),
         "offset" => pick(
             draw,
@@ -472,11 +514,46 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
                 "x",
             ],
         ),
+        "derived" if draw.below(3) == 0 => pick(draw, &["#", "constant"]),
+        "derived" | "sort_by" => pick(
+            draw,
+            &["*", "{t}*", "*->a", "*->foo", "none_*", "nosort", "*{t}"],
+        ),
         "member" => match draw.below(4) {
             0 | 1 => (draw.below(24) as i64 - 8).to_string().into_bytes(),
             2 => vec![b'a' + draw.below(8) as u8],
             _ => word(draw, "value"),
         },
+        "lex_key" => pick(draw, &["lex:a", "lex:b{t}"]),
+        "lex_bound" if draw.below(4) == 0 => pick(draw, &["-", "+", "[", "(", "x", "", "-x"]),
+        "lex_bound" => {
+            let mut bound = pick(draw, &["[", "("]);
+            bound.extend(word(draw, "member"));
+            bound
+        }
+        "score" if draw.below(6) == 0 => pick(draw, &["inf", "-inf", "-0", "nan", "x", "1e400"]),
+        "score" => (draw.below(20) as i64 - 8).to_string().into_bytes(),
+        "score_bound" if draw.below(6) == 0 => pick(
+            draw,
+            &[
+                "-inf", "+inf", "(inf", "", "(", " 1", "1 ", "nan", "x", "1.25",
+            ],
+        ),
+        "score_bound" => {
+            let exclusive = if draw.below(3) == 0 { "(" } else { "" };
+            format!("{exclusive}{}", draw.below(24) as i64 - 10).into_bytes()
+        }
+        "weight" => pick(draw, &["0", "1", "-1", "2", "1", "inf", "-inf", "x"]),
+        "longitude" if draw.below(12) == 0 => pick(draw, &["180", "-180", "181", "0", "x", "inf"]),
+        "longitude" => ((draw.below(36_000) as f64 - 18_000.0) / 100.0)
+            .to_string()
+            .into_bytes(),
+        "latitude" if draw.below(12) == 0 => pick(draw, &["85.05112878", "86", "0", "x", "-85"]),
+        "latitude" => ((draw.below(17_000) as f64 - 8_500.0) / 100.0)
+            .to_string()
+            .into_bytes(),
+        "radius" if draw.below(12) == 0 => pick(draw, &["0", "-1", "x", "inf", "100000"]),
+        "radius" => draw.below(9000).to_string().into_bytes(),
         "value" => match draw.below(8) {
             0 | 1 => (draw.below(30) as i64 - 10).to_string().into_bytes(),
             2 => pick(draw, &edges),

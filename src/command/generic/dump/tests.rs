@@ -4,16 +4,13 @@
 mod ancient;
 mod mutated;
 mod recorded;
+mod sketches;
+mod streams;
 
 use super::super::super::testing::{Terminal, on_every_setup};
 use crate::config::values::MaxmemoryPolicy;
 use crate::engine::serial::frame;
 use crate::resp::reply::Protocol;
-
-/// Whether the type that a first byte stands for can be read.
-fn is_here(form: u8) -> bool {
-    [0, 1, 2, 3, 5, 10, 11, 12, 14, 17, 18, 20].contains(&form)
-}
 
 /// `RESTORE key 0 payload` with more words behind it.
 fn restore(cli: &mut Terminal, key: &str, payload: &[u8], options: &str) -> String {
@@ -193,5 +190,37 @@ fn long_strings_are_compressed_if_the_configuration_says_so() {
     for payload in [short, long] {
         assert_eq!(restore(&mut cli, "new", &payload, "replace"), "OK");
         cli.check("GET new", &format!("\"{text}\""));
+    }
+}
+
+/// The shard pays for what it keeps, and for nothing that was taken on the way there.
+#[test]
+fn restored_values_are_charged_to_the_byte_and_leave_nothing_behind() {
+    let mut cli = Terminal::new();
+    // Whatever the tables keep for themselves is there before.
+    cli.run("DEBUG POPULATE 200");
+    cli.run("FLUSHALL SYNC");
+    cli.run("SET first key");
+    let before = cli.engines[0].used_bytes();
+    for recorded in recorded::all() {
+        let name = recorded.name;
+        assert_eq!(
+            restore(&mut cli, "k", &recorded.payload, ""),
+            "OK",
+            "{name}"
+        );
+        let taken = cli.engines[0].used_bytes() - before;
+        let own: i64 = match cli.run("MEMORY USAGE k").split(' ').next_back() {
+            Some(number) => number.parse().expect("a number"),
+            None => unreachable!("an integer"),
+        };
+        // The table's share of a key is counted once more in MEMORY USAGE.
+        assert!(
+            (taken - own).abs() <= 64,
+            "{name}: {taken} taken, {own} said"
+        );
+        cli.check("COPY k copy REPLACE", "(integer) 1");
+        cli.check("DEL k copy", "(integer) 2");
+        assert_eq!(cli.engines[0].used_bytes(), before, "{name}");
     }
 }

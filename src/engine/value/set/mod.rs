@@ -66,7 +66,6 @@ impl<'a> SetRef<'a> {
             Value::Bytes(bytes) => SetRef::Listpack(Pack::new(bytes)),
             Value::Object(object) => match &object.body {
                 Collection::Set(members) => SetRef::Table(members),
-                #[allow(unreachable_patterns, reason = "until other types are there")]
                 _ => unreachable!("the type was checked"),
             },
             Value::Integer(_) | Value::Block(_) => unreachable!("the type was checked"),

@@ -114,7 +114,8 @@ impl<'e> SortedSetMut<'e> {
     /// Puts a member that is not there where it belongs in a pack.
     fn insert_packed(&mut self, member: &[u8], score: f64) {
         let mut buffer = F64Buffer::default();
-        let text = buffer.format(score);
+        // Whole numbers are kept as integers, among which there is no -0.
+        let text = buffer.format(if score == 0.0 { 0.0 } else { score });
         let pack = Pack::new(Splice::bytes(self.entry));
         let is_behind = |other: Element<'_>, other_score: f64| {
             other_score < score

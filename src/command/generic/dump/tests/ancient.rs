@@ -41,6 +41,46 @@ const LIST: &[&[u8]] = &[b"a", b"12", b"-5", b"", b"99999999999", b"300"];
 
 const SCORED: &[&[u8]] = &[b"7", b"-inf", b"a", b"2.5", b"b", b"3", b"c", b"inf"];
 
+const FIELDS: &[&[u8]] = &[b"f1", b"v1", b"2", b"-7", b"", b"e"];
+
+/// When the first field with a deadline expires.
+const EARLIEST_MS: u64 = 1_900_000_000_000;
+
+/// The fields with deadlines: 0 for none, else 1 more than what they come after the earliest.
+fn with_deadlines(form: u8, behind: &[u64]) -> Vec<u8> {
+    let mut value = vec![form];
+    if form == 24 {
+        value.extend_from_slice(&EARLIEST_MS.to_le_bytes());
+    }
+    value.push(behind.len() as u8);
+    for (pair, behind) in FIELDS.chunks(2).zip(behind) {
+        match (form, *behind) {
+            (24, _) | (_, 0) => value.push(*behind as u8),
+            (_, behind) => {
+                value.push(0x81);
+                value.extend_from_slice(&(EARLIEST_MS + behind - 1).to_be_bytes());
+            }
+        }
+        pair.iter().for_each(|text| string(text, &mut value));
+    }
+    value
+}
+
+/// The fields in a pack with deadlines.
+fn packed_deadlines(form: u8, deadlines: &[&str]) -> Vec<u8> {
+    let mut value = vec![form];
+    if form == 25 {
+        value.extend_from_slice(&EARLIEST_MS.to_le_bytes());
+    }
+    let triples: Vec<&[u8]> = FIELDS
+        .chunks(2)
+        .zip(deadlines)
+        .flat_map(|(pair, deadline)| [pair[0], pair[1], deadline.as_bytes()])
+        .collect();
+    string(&pack(&triples), &mut value);
+    value
+}
+
 /// Members with scores as text; those of a single byte from 253 on stand for themselves.
 fn text_scores(members: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut value = vec![3, members.len() as u8];
@@ -85,6 +125,8 @@ fn text_pack(texts: &[&[u8]]) -> Vec<u8> {
 pub(super) fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     let list = "RPUSH k a 12 -5 \"\" 99999999999 300";
     let zset = "ZADD k 3 b 2.5 a inf c -inf 7";
+    let hash = "HSET k f1 v1 2 -7 \"\" e";
+    let pairs: Vec<(&[u8], &[u8])> = FIELDS.chunks(2).map(|pair| (pair[0], pair[1])).collect();
     let two_ziplists = [ziplist(&LIST[..2], true), ziplist(&LIST[2..], true)];
     let two_ziplists: Vec<&[u8]> = two_ziplists.iter().map(Vec::as_slice).collect();
     [
@@ -106,7 +148,7 @@ pub(super) fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
 #[test]
 fn forms_of_other_ages_are_what_commands_make_here() {
     on_every_setup(|cli| {
-        for (line, value) in all().filter(|(_, value)| super::is_here(value[0])) {
+        for (line, value) in all() {
             let about = || value.escape_ascii().to_string();
             cli.run("FLUSHALL");
             assert!(!cli.run(line).contains("error"), "{line}");
@@ -152,6 +194,32 @@ fn what_no_server_would_write_is_refused() {
             ("twice", one_string(17, &pack(&[b"a", b"1", b"a", b"2"]))),
             ("no score", one_string(17, &pack(&[b"a", b"x"]))),
             ("NaN", one_string(17, &pack(&[b"a", b"nan"]))),
+            ("no field", strings(4, 0, &[])),
+            ("no field", one_string(9, &zipmap(&[], 0))),
+            ("no field", one_string(16, &pack(&[]))),
+            ("twice", strings(4, 2, &[b"a", b"1", b"a", b"2"])),
+            (
+                "twice",
+                one_string(9, &zipmap(&[(b"a", b"1"), (b"a", b"2")], 0)),
+            ),
+            (
+                "twice",
+                one_string(13, &ziplist(&[b"a", b"1", b"a", b"2"], true)),
+            ),
+            ("twice", one_string(16, &pack(&[b"a", b"1", b"a", b"2"]))),
+            ("odd", one_string(16, &pack(&[b"a", b"1", b"b"]))),
+            ("odd", one_string(23, &pack(&[b"a", b"1"]))),
+            (
+                "no deadline",
+                packed_deadlines(25, &["1900000000000", "x", "0"]),
+            ),
+            ("no deadline", packed_deadlines(25, &["-1", "0", "0"])),
+            ("order", packed_deadlines(25, &["0", "1900000000000", "0"])),
+            (
+                "order",
+                packed_deadlines(23, &["1900000000001", "1900000000000", "0"]),
+            ),
+            ("far", packed_deadlines(23, &["300000000000000", "0", "0"])),
         ] {
             let payload = frame::seal(value.clone(), 10);
             assert_eq!(
@@ -163,4 +231,101 @@ fn what_no_server_would_write_is_refused() {
         }
         cli.check("EXISTS k", "(integer) 0");
     });
+}
+
+#[test]
+fn deadlines_of_fields_travel_in_the_forms_of_later_servers() {
+    on_every_setup(|cli| {
+        for value in [
+            with_deadlines(24, &[5, 0, 1]),
+            with_deadlines(22, &[5, 0, 1]),
+            packed_deadlines(25, &["1900000000000", "1900000000004", "0"]),
+            packed_deadlines(23, &["1900000000000", "1900000000004", "0"]),
+        ] {
+            let about = value.escape_ascii().to_string();
+            let payload = frame::seal(value, 12);
+            assert_eq!(restore(cli, "k", &payload, "replace"), "OK", "{about}");
+            assert_eq!(cli.encoding("k"), "listpackex", "{about}");
+            let seen = cli.run("HPEXPIRETIME k FIELDS 3 f1 2 \"\"");
+            for entries_max in [512, 0] {
+                cli.configure(|config| config.hash_max_listpack_entries = entries_max);
+                let again = dump(cli, "k");
+                assert_eq!(
+                    frame::open(&again).map(|value| value.len()),
+                    Some(again.len() - 10)
+                );
+                assert_eq!(
+                    again[again.len() - 10],
+                    12,
+                    "only servers from 7.4 on know them"
+                );
+                assert_eq!(restore(cli, "k", &again, "replace"), "OK", "{about}");
+                assert_eq!(
+                    cli.run("HPEXPIRETIME k FIELDS 3 f1 2 \"\""),
+                    seen,
+                    "{about}"
+                );
+                cli.check("HMGET k f1 2 \"\"", "1) \"v1\"\n2) \"-7\"\n3) \"e\"");
+            }
+            assert_eq!(cli.encoding("k"), "hashtable", "{about}");
+            let large = dump(cli, "k");
+            cli.configure(|config| config.hash_max_listpack_entries = 512);
+            assert_eq!(restore(cli, "k", &large, "replace"), "OK", "{about}");
+            assert_eq!(cli.encoding("k"), "listpackex", "{about}");
+            assert_eq!(
+                cli.run("HPEXPIRETIME k FIELDS 3 f1 2 \"\""),
+                seen,
+                "{about}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_hash_whose_fields_lost_their_deadlines_is_one_that_all_servers_know() {
+    on_every_setup(|cli| {
+        for entries_max in [512, 0] {
+            cli.configure(|config| config.hash_max_listpack_entries = entries_max);
+            cli.run("DEL k");
+            cli.check("HSET k a 1 b 2 c 3", "(integer) 3");
+            cli.check(
+                "HPEXPIRE k 1000 FIELDS 2 a b",
+                "1) (integer) 1\n2) (integer) 1",
+            );
+            let later = dump(cli, "k");
+            assert_eq!(later[later.len() - 10], 12);
+            cli.check("HPERSIST k FIELDS 1 a", "1) (integer) 1");
+            cli.check("HDEL k b", "(integer) 1");
+            let payload = dump(cli, "k");
+            assert_eq!(
+                payload[payload.len() - 10],
+                10,
+                "{}",
+                payload.escape_ascii()
+            );
+            assert_eq!(restore(cli, "k", &payload, "replace"), "OK");
+            cli.check("HMGET k a b c", "1) \"1\"\n2) (nil)\n3) \"3\"");
+            // What was due is not taken along.
+            assert_eq!(restore(cli, "k", &later, "replace"), "OK");
+            cli.advance_ms(1000);
+            let payload = dump(cli, "k");
+            assert_eq!(
+                payload[payload.len() - 10],
+                10,
+                "{}",
+                payload.escape_ascii()
+            );
+            assert_eq!(restore(cli, "k", &payload, "replace"), "OK");
+            let expected = cli_pairs(cli, "c", "3");
+            cli.check("HGETALL k", &expected);
+        }
+    });
+}
+
+/// One pair as HGETALL shows it in either protocol.
+fn cli_pairs(cli: &crate::command::testing::Terminal, field: &str, value: &str) -> String {
+    match cli.connection.protocol {
+        crate::resp::reply::Protocol::Resp2 => format!("1) \"{field}\"\n2) \"{value}\""),
+        crate::resp::reply::Protocol::Resp3 => format!("1# \"{field}\" => \"{value}\""),
+    }
 }

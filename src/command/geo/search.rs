@@ -1,0 +1,453 @@
+//! Members within a circle or a rectangle.
+//!
+//! The four forms of GEORADIUS say the shape by position, GEOSEARCH and GEOSEARCHSTORE by words. All read their
+//! arguments in the order in which Redis does, as the first mistake is the one that is answered: first what stands at
+//! fixed positions, then the options one by one, then what does not go together.
+
+use super::{point, point_of_member, point_of_score, reply_distance, reply_point, unit_m};
+use crate::base::number;
+use crate::command::Args;
+use crate::command::Out;
+use crate::command::context::ShardCx;
+use crate::command::declaration::{
+    Command, CommandResult, FindKeys, Flags, Group, KeyFlags, KeySpec,
+};
+use crate::command::error::CommandError;
+use crate::command::sorted_set::{event, reply_member, store};
+use crate::engine::value::DataType;
+use crate::engine::value::sorted_set::SortedSet;
+use crate::structures::geohash::{Extent, Point, Shape};
+use crate::structures::ordered::Direction;
+use crate::structures::pack::Element;
+
+/// Which command it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// GEORADIUS: around coordinates.
+    Coordinates,
+    /// GEORADIUSBYMEMBER: around a member.
+    Member,
+    /// GEOSEARCH.
+    Search,
+    /// GEOSEARCHSTORE.
+    SearchStore,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    AsFound,
+    NearestFirst,
+    FarthestFirst,
+}
+
+/// A request as it is being read.
+struct Request {
+    center: Option<Point>,
+    extent: Option<Extent>,
+    unit_m: f64,
+    order: Order,
+    /// At most so many; 0 is all.
+    count: usize,
+    /// Any that are found, not the nearest.
+    any: bool,
+    with_distance: bool,
+    with_hash: bool,
+    with_coordinates: bool,
+    /// The argument with the key to store at, and whether distances are stored.
+    target: Option<usize>,
+    stores_distances: bool,
+}
+
+/// A member that was found.
+struct Found<'a> {
+    member: Element<'a>,
+    score: f64,
+    point: Point,
+    distance_m: f64,
+}
+
+fn radius(args: &Args<'_>, at: usize) -> Result<(Extent, f64), CommandError> {
+    let radius = number::parse_f64(args.get(at)).ok_or("ERR need numeric radius")?;
+    if radius < 0.0 {
+        return Err("ERR radius cannot be negative".into());
+    }
+    let unit_m = unit_m(args.get(at + 1))?;
+    let radius_m = radius * unit_m;
+    Ok((Extent::Circle { radius_m }, unit_m))
+}
+
+fn rectangle(args: &Args<'_>, at: usize) -> Result<(Extent, f64), CommandError> {
+    let width = number::parse_f64(args.get(at)).ok_or("ERR need numeric width")?;
+    let height = number::parse_f64(args.get(at + 1)).ok_or("ERR need numeric height")?;
+    if width < 0.0 || height < 0.0 {
+        return Err("ERR height or width cannot be negative".into());
+    }
+    let unit_m = unit_m(args.get(at + 2))?;
+    let (width_m, height_m) = (width * unit_m, height * unit_m);
+    Ok((Extent::Box { width_m, height_m }, unit_m))
+}
+
+impl Request {
+    fn parse(
+        args: &Args<'_>,
+        form: Form,
+        may_store: bool,
+        set: Option<SortedSet<'_>>,
+    ) -> Result<Request, CommandError> {
+        let mut request = Request {
+            center: None,
+            extent: None,
+            unit_m: 1.0,
+            order: Order::AsFound,
+            count: 0,
+            any: false,
+            with_distance: false,
+            with_hash: false,
+            with_coordinates: false,
+            target: (form == Form::SearchStore).then_some(1),
+            stores_distances: false,
+        };
+        // What is said of a member is not looked at where there is no set.
+        let member = |at: usize| match set {
+            None => Ok(None),
+            Some(set) => match point_of_member(set, args.get(at)) {
+                Some(point) => Ok(Some(point)),
+                None => Err(CommandError::from(
+                    "ERR could not decode requested zset member",
+                )),
+            },
+        };
+        let options_at = match form {
+            Form::Coordinates => {
+                request.center = Some(point(args, 2)?);
+                request.set_extent(radius(args, 4)?);
+                6
+            }
+            Form::Member => {
+                request.center = member(2)?;
+                if set.is_some() {
+                    request.set_extent(radius(args, 3)?);
+                }
+                5
+            }
+            Form::Search => 2,
+            Form::SearchStore => 3,
+        };
+        let is_search = matches!(form, Form::Search | Form::SearchStore);
+        let (mut from_member, mut from_point, mut by_radius, mut by_box) =
+            (false, false, false, false);
+        let mut at = options_at;
+        while at < args.len() {
+            let more = args.len() - at - 1;
+            if args.is(at, "withdist") {
+                request.with_distance = true;
+            } else if args.is(at, "withhash") {
+                request.with_hash = true;
+            } else if args.is(at, "withcoord") {
+                request.with_coordinates = true;
+            } else if args.is(at, "any") {
+                request.any = true;
+            } else if args.is(at, "asc") {
+                request.order = Order::NearestFirst;
+            } else if args.is(at, "desc") {
+                request.order = Order::FarthestFirst;
+            } else if args.is(at, "count") && more >= 1 {
+                let count = args.integer(at + 1)?;
+                request.count = usize::try_from(count)
+                    .ok()
+                    .filter(|count| *count > 0)
+                    .ok_or("ERR COUNT must be > 0")?;
+                at += 1;
+            } else if !is_search && may_store && more >= 1 && args.is(at, "store") {
+                (request.target, request.stores_distances) = (Some(at + 1), false);
+                at += 1;
+            } else if !is_search && may_store && more >= 1 && args.is(at, "storedist") {
+                (request.target, request.stores_distances) = (Some(at + 1), true);
+                at += 1;
+            } else if form == Form::SearchStore && args.is(at, "storedist") {
+                request.stores_distances = true;
+            } else if is_search && more >= 1 && !from_point && args.is(at, "frommember") {
+                request.center = member(at + 1)?;
+                from_member = true;
+                at += 1;
+            } else if is_search && more >= 2 && !from_member && args.is(at, "fromlonlat") {
+                request.center = Some(point(args, at + 1)?);
+                from_point = true;
+                at += 2;
+            } else if is_search && more >= 2 && !by_box && args.is(at, "byradius") {
+                request.set_extent(radius(args, at + 1)?);
+                by_radius = true;
+                at += 2;
+            } else if is_search && more >= 3 && !by_radius && args.is(at, "bybox") {
+                request.set_extent(rectangle(args, at + 1)?);
+                by_box = true;
+                at += 3;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 1;
+        }
+        let shows_more = request.with_distance || request.with_hash || request.with_coordinates;
+        if request.target.is_some() && shows_more {
+            let what = match form {
+                Form::SearchStore => "GEOSEARCHSTORE",
+                _ => "STORE option in GEORADIUS",
+            };
+            return Err(format!(
+                "ERR {what} is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
+            )
+            .into());
+        }
+        if is_search && !(from_member || from_point) {
+            return Err(exactly_one("FROMMEMBER or FROMLONLAT", args));
+        }
+        if is_search && !(by_radius || by_box) {
+            return Err(exactly_one("BYRADIUS and BYBOX", args));
+        }
+        if request.any && request.count == 0 {
+            return Err("ERR the ANY argument requires COUNT argument".into());
+        }
+        if request.count > 0 && request.order == Order::AsFound && !request.any {
+            request.order = Order::NearestFirst;
+        }
+        Ok(request)
+    }
+
+    fn set_extent(&mut self, (extent, unit_m): (Extent, f64)) {
+        self.extent = Some(extent);
+        self.unit_m = unit_m;
+    }
+
+    /// What is in the shape, in the order that is asked for, and no more of it.
+    fn run<'a>(&self, set: SortedSet<'a>) -> Vec<Found<'a>> {
+        let (Some(center), Some(extent)) = (self.center, self.extent) else {
+            return Vec::new();
+        };
+        let shape = Shape { center, extent };
+        let enough = if self.any { self.count } else { usize::MAX };
+        let mut found = Vec::new();
+        'all: for (first, end) in shape.ranges() {
+            let from = set.rank_by_score(|score| score < first as f64);
+            for (member, score) in set.range(from, usize::MAX, Direction::Ascending) {
+                if score >= end as f64 {
+                    break;
+                }
+                let point = point_of_score(score);
+                if let Some(distance_m) = shape.distance_m(point) {
+                    found.push(Found {
+                        member,
+                        score,
+                        point,
+                        distance_m,
+                    });
+                    if found.len() >= enough {
+                        break 'all;
+                    }
+                }
+            }
+        }
+        let nearer = |one: &Found<'_>, two: &Found<'_>| one.distance_m.total_cmp(&two.distance_m);
+        match self.order {
+            Order::AsFound => {}
+            Order::NearestFirst => found.sort_by(nearer),
+            Order::FarthestFirst => found.sort_by(|one, two| nearer(two, one)),
+        }
+        if self.count > 0 {
+            found.truncate(self.count);
+        }
+        found
+    }
+
+    fn reply(&self, found: &[Found<'_>], out: &mut Out) {
+        let flags = [self.with_distance, self.with_hash, self.with_coordinates];
+        let more = flags.iter().filter(|is_shown| **is_shown).count();
+        out.array(found.len());
+        for found in found {
+            if more > 0 {
+                out.array(1 + more);
+            }
+            reply_member(found.member, out);
+            if self.with_distance {
+                reply_distance(found.distance_m / self.unit_m, out);
+            }
+            if self.with_hash {
+                out.integer(found.score as i64);
+            }
+            if self.with_coordinates {
+                reply_point(found.point, out);
+            }
+        }
+    }
+}
+
+#[cold]
+fn exactly_one(what: &str, args: &Args<'_>) -> CommandError {
+    let name = String::from_utf8_lossy(args.get(0));
+    format!("ERR exactly one of {what} can be specified for {name}").into()
+}
+
+fn search(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    form: Form,
+    may_store: bool,
+) -> CommandResult {
+    let source = args.key(if form == Form::SearchStore { 2 } else { 1 });
+    let mut keyspace = cx.at(&source);
+    let place = keyspace.read_typed(&source, DataType::SortedSet)?;
+    let set = place.map(|place| SortedSet::of(keyspace.entry(place)));
+    let request = Request::parse(args, form, may_store, set)?;
+    let found = set.map_or_else(Vec::new, |set| request.run(set));
+    let Some(target) = request.target else {
+        request.reply(&found, out);
+        return Ok(());
+    };
+    // Of several targets the first of each kind is a declared key.
+    if !args
+        .keys()
+        .iter()
+        .any(|key| key.argument as usize == target)
+    {
+        return Err(CommandError::Syntax);
+    }
+    let members = found.iter().map(|found| {
+        let score = match request.stores_distances {
+            true => found.distance_m / request.unit_m,
+            false => found.score,
+        };
+        (found.member.to_vec(), score)
+    });
+    let members = members.collect();
+    let event = match form {
+        Form::SearchStore => event("geosearchstore"),
+        _ => event("georadiusstore"),
+    };
+    store(cx, &args.key(target), members, event, out);
+    Ok(())
+}
+
+const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
+const ONE: FindKeys = FindKeys::Range {
+    last: 0,
+    step: 1,
+    limit: 0,
+};
+const STORED: KeyFlags = KeyFlags::OW.or(KeyFlags::UPDATE);
+const COST: &str =
+    "O(N+log(M)) for N members in the cells around the shape, M in it or in the set.";
+const HISTORY: &[(&str, &str)] = &[
+    ("6.2.0", "Knows `ANY` behind `COUNT`."),
+    ("7.0.0", "Units may be written in capitals."),
+];
+
+/// `GEOSEARCH key <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS … | BYBOX …> …`
+pub(super) static GEOSEARCH: Command = Command::new("geosearch", Group::Geo, -7)
+    .reads(READ)
+    .doc(
+        "6.2.0",
+        "key <FROMMEMBER member | FROMLONLAT longitude latitude> \
+         <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> \
+         [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
+        "Answers the members within a circle or a rectangle.",
+    )
+    .complexity(COST)
+    .history(&[("7.0.0", "Units may be written in capitals.")])
+    .on_keys(|cx, args, out| search(cx, args, out, Form::Search, false));
+
+/// `GEOSEARCHSTORE destination source <FROMMEMBER … | FROMLONLAT …> <BYRADIUS … | BYBOX …> …`
+pub(super) static GEOSEARCHSTORE: Command = Command::new("geosearchstore", Group::Geo, -8)
+    .writes(&[
+        KeySpec::one(1, STORED),
+        KeySpec::one(2, KeyFlags::RO.or(KeyFlags::ACCESS)),
+    ])
+    .flags(Flags::DENYOOM)
+    .doc(
+        "6.2.0",
+        "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> \
+         <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> \
+         [ASC | DESC] [COUNT count [ANY]] [STOREDIST]",
+        "Stores the members within a circle or a rectangle.",
+    )
+    .complexity(COST)
+    .history(&[("7.0.0", "Units may be written in capitals.")])
+    .on_keys(|cx, args, out| search(cx, args, out, Form::SearchStore, true));
+
+/// `GEORADIUS key longitude latitude radius <M | KM | FT | MI> … [STORE storekey | STOREDIST storedistkey]`
+pub(super) static GEORADIUS: Command = Command::new("georadius", Group::Geo, -6)
+    .writes(&[
+        KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS)),
+        KeySpec::one(0, STORED).after_keyword("STORE", 6).find(ONE),
+        KeySpec::one(0, STORED)
+            .after_keyword("STOREDIST", 6)
+            .find(ONE),
+    ])
+    .flags(Flags::DENYOOM.or(Flags::MOVABLEKEYS))
+    .doc(
+        "3.2.0",
+        "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \
+         [COUNT count [ANY]] [ASC | DESC] [STORE storekey:key | STOREDIST storedistkey:key]",
+        "Answers or stores the members within a circle around a place.",
+    )
+    .complexity(COST)
+    .history(HISTORY)
+    .deprecated(
+        "6.2.0",
+        "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument",
+    )
+    .on_keys(|cx, args, out| search(cx, args, out, Form::Coordinates, true));
+
+/// `GEORADIUS_RO key longitude latitude radius <M | KM | FT | MI> …`
+pub(super) static GEORADIUS_RO: Command = Command::new("georadius_ro", Group::Geo, -6)
+    .reads(READ)
+    .doc(
+        "3.2.10",
+        "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \
+         [COUNT count [ANY]] [ASC | DESC]",
+        "Answers the members within a circle around a place.",
+    )
+    .complexity(COST)
+    .history(&[("6.2.0", "Knows `ANY` behind `COUNT`.")])
+    .deprecated("6.2.0", "`GEOSEARCH` with the `BYRADIUS` argument")
+    .on_keys(|cx, args, out| search(cx, args, out, Form::Coordinates, false));
+
+/// `GEORADIUSBYMEMBER key member radius <M | KM | FT | MI> … [STORE storekey | STOREDIST storedistkey]`
+pub(super) static GEORADIUSBYMEMBER: Command = Command::new("georadiusbymember", Group::Geo, -5)
+    .writes(&[
+        KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS)),
+        KeySpec::one(0, STORED).after_keyword("STORE", 5).find(ONE),
+        KeySpec::one(0, STORED)
+            .after_keyword("STOREDIST", 5)
+            .find(ONE),
+    ])
+    .flags(Flags::DENYOOM.or(Flags::MOVABLEKEYS))
+    .doc(
+        "3.2.0",
+        "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \
+         [COUNT count [ANY]] [ASC | DESC] [STORE storekey:key | STOREDIST storedistkey:key]",
+        "Answers or stores the members within a circle around one of them.",
+    )
+    .complexity(COST)
+    .history(HISTORY)
+    .deprecated(
+        "6.2.0",
+        "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
+    )
+    .on_keys(|cx, args, out| search(cx, args, out, Form::Member, true));
+
+/// `GEORADIUSBYMEMBER_RO key member radius <M | KM | FT | MI> …`
+pub(super) static GEORADIUSBYMEMBER_RO: Command =
+    Command::new("georadiusbymember_ro", Group::Geo, -5)
+        .reads(READ)
+        .doc(
+            "3.2.10",
+            "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \
+             [COUNT count [ANY]] [ASC | DESC]",
+            "Answers the members within a circle around one of them.",
+        )
+        .complexity(COST)
+        .deprecated(
+            "6.2.0",
+            "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments",
+        )
+        .on_keys(|cx, args, out| search(cx, args, out, Form::Member, false));

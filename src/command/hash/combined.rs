@@ -1,0 +1,290 @@
+//! Reading or setting fields and doing something about their deadlines, or about the fields, in one step.
+
+use super::expire::{Tally, field_deadline};
+use super::{
+    ACCESSED_AND_UPDATED, BAD_COUNT, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, HSET_EVENT,
+    UPDATED, at, delete_if_empty, edit, named_fields, reply_element, rules,
+};
+use crate::base::number::parse_i64;
+use crate::command::Args;
+use crate::command::Out;
+use crate::command::context::ShardCx;
+use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::error::CommandError;
+use crate::command::options::TimeForm;
+use crate::engine::value::DataType;
+use crate::engine::value::hash::{FieldDeadline, new_hash};
+
+const COMPLEXITY: &str = "O(N), N being the count of fields named.";
+
+/// `HGETDEL key FIELDS numfields field [field ...]`
+pub(super) static HGETDEL: Command = Command::new("hgetdel", Group::Hash, -5)
+    .writes(&[KeySpec::one(
+        1,
+        KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE),
+    )])
+    .flags(Flags::FAST)
+    .doc(
+        "8.0.0",
+        "key FIELDS <numfields:integer field [field ...]>",
+        "Answers the values of fields and deletes them.",
+    )
+    .complexity(COMPLEXITY)
+    .on_keys(hgetdel);
+
+fn hgetdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let rules = rules(cx);
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_typed(&key, DataType::Hash)?;
+    let names = named_fields(args, 2, BAD_COUNT)?;
+    out.array(names.len());
+    let mut deleted = false;
+    for name in names {
+        let field = found
+            .and_then(|place| at(&keyspace, place))
+            .and_then(|hash| hash.get(name));
+        let (Some(place), Some(field)) = (found, field) else {
+            out.null();
+            continue;
+        };
+        reply_element(field.value, out);
+        deleted |= edit(&mut keyspace, place, &rules, |hash| hash.remove(name));
+    }
+    if let Some(place) = found.filter(|_| deleted) {
+        keyspace.wrote(key.bytes, HDEL_EVENT);
+        delete_if_empty(&mut keyspace, &key, place);
+    }
+    Ok(())
+}
+
+/// `HGETEX key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]
+/// FIELDS numfields field [field ...]`
+pub(super) static HGETEX: Command = Command::new("hgetex", Group::Hash, -5)
+    .writes(ACCESSED_AND_UPDATED)
+    .flags(Flags::FAST)
+    .doc(
+        "8.0.0",
+        "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] \
+         FIELDS <numfields:integer field [field ...]>",
+        "Answers the values of fields and sets their deadlines, or takes them away.",
+    )
+    .complexity(COMPLEXITY)
+    .on_keys(hgetex);
+
+/// What HGETEX does to the deadlines.
+#[derive(Clone, Copy)]
+enum Change {
+    Nothing,
+    Persist,
+    Give(u64),
+}
+
+fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let rules = rules(cx);
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_typed(&key, DataType::Hash)?;
+    let (change, word_at) = match TimeForm::of(args.get(2)) {
+        Some(form) => {
+            let at_ms = field_deadline(args, 3, form, rules.now_ms, "hgetex")?;
+            (Change::Give(at_ms), 4)
+        }
+        None if args.is(2, "persist") => (Change::Persist, 3),
+        None => (Change::Nothing, 2),
+    };
+    let names = named_fields(args, word_at, BAD_COUNT)?;
+    out.array(names.len());
+    let (mut tally, mut persisted) = (Tally::default(), false);
+    for name in names {
+        let field = found
+            .and_then(|place| at(&keyspace, place))
+            .and_then(|hash| hash.get(name));
+        let (Some(place), Some(field)) = (found, field) else {
+            out.null();
+            continue;
+        };
+        reply_element(field.value, out);
+        match change {
+            Change::Nothing => {}
+            Change::Persist if field.deadline.is_none() => {}
+            Change::Persist => {
+                persisted |= edit(&mut keyspace, place, &rules, |hash| {
+                    hash.set_deadline(name, None)
+                });
+            }
+            Change::Give(at_ms) => {
+                tally.give(&mut keyspace, place, &rules, name, at_ms);
+            }
+        }
+    }
+    if persisted {
+        keyspace.wrote(key.bytes, HPERSIST_EVENT);
+    }
+    if tally.updated > 0 {
+        keyspace.wrote(key.bytes, HEXPIRE_EVENT);
+    }
+    if let Some(place) = found.filter(|_| tally.deleted > 0) {
+        keyspace.wrote(key.bytes, HDEL_EVENT);
+        delete_if_empty(&mut keyspace, &key, place);
+    }
+    Ok(())
+}
+
+/// `HSETEX key [FNX | FXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds |
+/// KEEPTTL] FIELDS numfields field value [field value ...]`
+pub(super) static HSETEX: Command = Command::new("hsetex", Group::Hash, -6)
+    .writes(UPDATED)
+    .flags(Flags::DENYOOM.or(Flags::FAST))
+    .doc(
+        "8.0.0",
+        "key [FNX | FXX] \
+         [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL] \
+         FIELDS <numfields:integer field value [field value ...]>",
+        "Sets fields of a hash together with their deadlines.",
+    )
+    .complexity("O(N), N being the count of fields.")
+    .on_keys(hsetex);
+
+/// Which fields must be there for HSETEX to do anything.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    None,
+    All,
+}
+
+/// A request of HSETEX, read.
+struct SetEx {
+    presence: Option<Presence>,
+    keeps: bool,
+    at_ms: Option<u64>,
+    first: usize,
+    count: usize,
+}
+
+impl SetEx {
+    /// Reads the words in their order, as Redis does, so that the first mistake is the one that is answered.
+    fn read(args: &Args<'_>, now_ms: u64) -> Result<SetEx, CommandError> {
+        let arity = || CommandError::Arity("hsetex");
+        let mut request = SetEx {
+            presence: None,
+            keeps: false,
+            at_ms: None,
+            first: 0,
+            count: 0,
+        };
+        let mut at = 2;
+        while at < args.len() {
+            if args.is(at, "fields") {
+                if at + 3 >= args.len() {
+                    return Err(arity());
+                }
+                let count = parse_i64(args.get(at + 1))
+                    .and_then(|count| i32::try_from(count).ok())
+                    .filter(|count| *count >= 1)
+                    .ok_or("ERR invalid number of fields")?;
+                request.first = at + 2;
+                request.count = count as usize;
+                if request.count * 2 != args.len() - request.first {
+                    return Err(arity());
+                }
+                return Ok(request);
+            }
+            let form = TimeForm::of(args.get(at));
+            let keeps = args.is(at, "keepttl");
+            let presence = match () {
+                () if args.is(at, "fnx") => Some(Presence::None),
+                () if args.is(at, "fxx") => Some(Presence::All),
+                () => None,
+            };
+            if form.is_some() || keeps {
+                if request.keeps || request.at_ms.is_some() {
+                    return Err(
+                        "ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified"
+                            .into(),
+                    );
+                }
+                request.keeps = keeps;
+            }
+            if let Some(form) = form {
+                if at + 1 >= args.len() {
+                    return Err("ERR missing expire time".into());
+                }
+                request.at_ms = Some(field_deadline(args, at + 1, form, now_ms, "hsetex")?);
+                at += 1;
+            } else if presence.is_some() {
+                if request.presence.is_some() {
+                    return Err("ERR Only one of FXX or FNX arguments can be specified".into());
+                }
+                request.presence = presence;
+            } else if !keeps {
+                let word = String::from_utf8_lossy(args.get(at)).into_owned();
+                return Err(format!("ERR unknown argument: {word}").into());
+            }
+            at += 1;
+        }
+        Err(arity())
+    }
+
+    fn pairs<'a>(
+        &self,
+        args: &Args<'a>,
+    ) -> impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> + Clone + use<'a> {
+        let (args, first) = (*args, self.first);
+        (0..self.count)
+            .map(move |pair| (args.get(first + 2 * pair), args.get(first + 2 * pair + 1)))
+    }
+}
+
+fn hsetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let rules = rules(cx);
+    let request = SetEx::read(args, rules.now_ms)?;
+    let pairs = request.pairs(args);
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_typed(&key, DataType::Hash)?;
+    let hash = found.and_then(|place| at(&keyspace, place));
+    let is_there = |name: &[u8]| hash.is_some_and(|hash| hash.get(name).is_some());
+    let allowed = match request.presence {
+        None => true,
+        Some(Presence::None) => !pairs.clone().any(|(name, _)| is_there(name)),
+        Some(Presence::All) => pairs.clone().all(|(name, _)| is_there(name)),
+    };
+    if !allowed {
+        out.integer(0);
+        return Ok(());
+    }
+    let place = match found {
+        Some(place) => {
+            let deadline = if request.keeps {
+                FieldDeadline::Keep
+            } else {
+                FieldDeadline::Clear
+            };
+            edit(&mut keyspace, place, &rules, |hash| {
+                hash.expect(pairs.clone());
+                for (name, value) in pairs.clone() {
+                    hash.set(name, value, deadline);
+                }
+            });
+            place
+        }
+        None => keyspace.create(&key, || new_hash(key.bytes, pairs.clone(), &rules)),
+    };
+    keyspace.wrote(key.bytes, HSET_EVENT);
+    if let Some(at_ms) = request.at_ms {
+        let mut tally = Tally::default();
+        for (name, _) in pairs {
+            tally.give(&mut keyspace, place, &rules, name, at_ms);
+        }
+        let event = if tally.deleted > 0 {
+            HDEL_EVENT
+        } else {
+            HEXPIRE_EVENT
+        };
+        keyspace.wrote(key.bytes, event);
+        delete_if_empty(&mut keyspace, &key, place);
+    }
+    out.integer(1);
+    Ok(())
+}

@@ -1,0 +1,354 @@
+//! When a field's time comes: setting, asking and taking back.
+
+use super::{
+    BAD_COUNT, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, READ, UPDATED, at, delete_if_empty, edit,
+    named_fields, read, rules,
+};
+use crate::command::Args;
+use crate::command::Out;
+use crate::command::context::ShardCx;
+use crate::command::declaration::{Command, CommandResult, Flags, Group};
+use crate::command::error::CommandError;
+use crate::command::options::TimeForm;
+use crate::engine::keyspace::Keyspace;
+use crate::engine::value::DataType;
+use crate::engine::value::hash::{FIELD_DEADLINE_MAX, HashRules};
+use crate::structures::table::Place;
+
+const COMPLEXITY: &str = "O(N), N being the count of fields named.";
+const SET_FLAGS: Flags = Flags::DENYOOM.or(Flags::FAST);
+
+/// `HEXPIRE key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]`
+pub(super) static HEXPIRE: Command = Command::new("hexpire", Group::Hash, -6)
+    .writes(UPDATED)
+    .flags(SET_FLAGS)
+    .doc(
+        "7.4.0",
+        "key seconds [NX | XX | GT | LT] FIELDS <numfields:integer field [field ...]>",
+        "Lets fields expire after so many seconds.",
+    )
+    .complexity(COMPLEXITY)
+    .on_keys(|cx, args, out| expire(cx, args, out, TimeForm::Seconds));
+
+/// `HPEXPIRE key milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]`
+pub(super) static HPEXPIRE: Command = Command::new("hpexpire", Group::Hash, -6)
+    .writes(UPDATED)
+    .flags(SET_FLAGS)
+    .doc(
+        "7.4.0",
+        "key milliseconds [NX | XX | GT | LT] FIELDS <numfields:integer field [field ...]>",
+        "Lets fields expire after so many milliseconds.",
+    )
+    .complexity(COMPLEXITY)
+    .on_keys(|cx, args, out| expire(cx, args, out, TimeForm::Millis));
+
+/// `HEXPIREAT key unix-time-seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]`
+pub(super) static HEXPIREAT: Command = Command::new("hexpireat", Group::Hash, -6)
+    .writes(UPDATED)
+    .flags(SET_FLAGS)
+    .doc(
+        "7.4.0",
+        "key unix-time-seconds [NX | XX | GT | LT] FIELDS <numfields:integer field [field ...]>",
+        "Lets fields expire at a Unix time in seconds.",
+    )
+    .complexity(COMPLEXITY)
+    .on_keys(|cx, args, out| expire(cx, args, out, TimeForm::UnixSeconds));
+
+/// `HPEXPIREAT key unix-time-milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]`
+pub(super) static HPEXPIREAT: Command = Command::new("hpexpireat", Group::Hash, -6)
+    .writes(UPDATED)
+    .flags(SET_FLAGS)
+    .doc(
+        "7.4.0",
+        "key unix-time-milliseconds [NX | XX | GT | LT] FIELDS <numfields:integer field [field ...]>",
+        "Lets fields expire at a Unix time in milliseconds.",
+    )
+    .complexity(COMPLEXITY)
+    .on_keys(|cx, args, out| expire(cx, args, out, TimeForm::UnixMillis));
+
+/// The deadline that an argument gives to fields. The past is allowed: it deletes them.
+pub(super) fn field_deadline(
+    args: &Args<'_>,
+    time_at: usize,
+    form: TimeForm,
+    now_ms: u64,
+    command: &'static str,
+) -> Result<u64, CommandError> {
+    let time = u64::try_from(args.integer(time_at)?)
+        .map_err(|_| "ERR invalid expire time, must be >= 0")?;
+    let start_ms = if form.is_relative() { now_ms } else { 0 };
+    let ms = match form {
+        TimeForm::Seconds | TimeForm::UnixSeconds => time.checked_mul(1000),
+        TimeForm::Millis | TimeForm::UnixMillis => Some(time),
+    };
+    ms.and_then(|ms| ms.checked_add(start_ms))
+        .filter(|at_ms| *at_ms <= FIELD_DEADLINE_MAX)
+        .ok_or(CommandError::InvalidExpire(command))
+}
+
+/// On which deadline of before the new one depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Condition {
+    Always,
+    None,
+    Some,
+    Later,
+    Sooner,
+}
+
+impl Condition {
+    fn of(args: &Args<'_>, at: usize) -> Condition {
+        match () {
+            () if args.is(at, "nx") => Condition::None,
+            () if args.is(at, "xx") => Condition::Some,
+            () if args.is(at, "gt") => Condition::Later,
+            () if args.is(at, "lt") => Condition::Sooner,
+            () => Condition::Always,
+        }
+    }
+
+    /// A field without deadline counts as one that expires never.
+    fn allows(self, before: Option<u64>, at_ms: u64) -> bool {
+        match self {
+            Condition::Always => true,
+            Condition::None => before.is_none(),
+            Condition::Some => before.is_some(),
+            Condition::Later => before.is_some_and(|before_ms| at_ms > before_ms),
+            Condition::Sooner => before.is_none_or(|before_ms| at_ms < before_ms),
+        }
+    }
+}
+
+/// What became of fields that were given a deadline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) updated: u64,
+    pub(super) deleted: u64,
+}
+
+impl Tally {
+    /// Gives a field that is there a deadline, or deletes it where that has passed; true when it is deleted.
+    pub(super) fn give(
+        &mut self,
+        keyspace: &mut Keyspace<'_>,
+        place: Place,
+        rules: &HashRules,
+        name: &[u8],
+        at_ms: u64,
+    ) -> bool {
+        let past = at_ms <= rules.now_ms;
+        edit(keyspace, place, rules, |hash| {
+            if past {
+                hash.remove(name)
+            } else {
+                hash.set_deadline(name, Some(at_ms))
+            }
+        });
+        if past {
+            self.deleted += 1;
+            keyspace.engine().board().expired_fields.add(1);
+        } else {
+            self.updated += 1;
+        }
+        past
+    }
+
+    /// Whether anything changed.
+    pub(super) fn is_empty(self) -> bool {
+        self == Tally::default()
+    }
+}
+
+fn expire(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) -> CommandResult {
+    let rules = rules(cx);
+    let (now_ms, command) = (cx.now.unix_ms, cx.command.name);
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_typed(&key, DataType::Hash)?;
+    let at_ms = field_deadline(args, 2, form, now_ms, command)?;
+    let condition = Condition::of(args, 3);
+    let word_at = 3 + usize::from(condition != Condition::Always);
+    let names = named_fields(
+        args,
+        word_at,
+        "ERR Parameter `numFields` should be greater than 0",
+    )?;
+    out.array(names.len());
+    let mut tally = Tally::default();
+    for name in names {
+        let field = found
+            .and_then(|place| at(&keyspace, place))
+            .and_then(|hash| hash.get(name));
+        let (Some(place), Some(field)) = (found, field) else {
+            out.integer(-2);
+            continue;
+        };
+        if !condition.allows(field.deadline, at_ms) {
+            out.integer(0);
+        } else if tally.give(&mut keyspace, place, &rules, name, at_ms) {
+            out.integer(2);
+        } else {
+            out.integer(1);
+        }
+    }
+    if let Some(place) = found.filter(|_| !tally.is_empty()) {
+        let event = if tally.deleted > 0 {
+            HDEL_EVENT
+        } else {
+            HEXPIRE_EVENT
+        };
+        keyspace.wrote(key.bytes, event);
+        delete_if_empty(&mut keyspace, &key, place);
+    }
+    Ok(())
+}
+
+/// `HPERSIST key FIELDS numfields field [field ...]`
+pub(super) static HPERSIST: Command = Command::new("hpersist", Group::Hash, -5)
+    .writes(UPDATED)
+    .flags(Flags::FAST)
+    .doc(
+        "7.4.0",
+        "key FIELDS <numfields:integer field [field ...]>",
+        "Takes the deadlines of fields away.",
+    )
+    .complexity(COMPLEXITY)
+    .on_keys(persist);
+
+fn persist(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let rules = rules(cx);
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_typed(&key, DataType::Hash)?;
+    let names = named_fields(args, 2, BAD_COUNT)?;
+    out.array(names.len());
+    let mut changed = false;
+    for name in names {
+        let field = found
+            .and_then(|place| at(&keyspace, place))
+            .and_then(|hash| hash.get(name));
+        let (Some(place), Some(field)) = (found, field) else {
+            out.integer(-2);
+            continue;
+        };
+        if field.deadline.is_none() {
+            out.integer(-1);
+            continue;
+        }
+        edit(&mut keyspace, place, &rules, |hash| {
+            hash.set_deadline(name, None)
+        });
+        changed = true;
+        out.integer(1);
+    }
+    if changed {
+        keyspace.wrote(key.bytes, HPERSIST_EVENT);
+    }
+    Ok(())
+}
+
+/// `HTTL key FIELDS numfields field [field ...]`
+pub(super) static HTTL: Command = Command::new("httl", Group::Hash, -5)
+    .reads(READ)
+    .flags(Flags::FAST)
+    .doc(
+        "7.4.0",
+        "key FIELDS <numfields:integer field [field ...]>",
+        "Answers how many seconds fields have left.",
+    )
+    .complexity(COMPLEXITY)
+    .tips(&["nondeterministic_output"])
+    .on_keys(|cx, args, out| time_left(cx, args, out, TimeForm::Seconds));
+
+/// `HPTTL key FIELDS numfields field [field ...]`
+pub(super) static HPTTL: Command = Command::new("hpttl", Group::Hash, -5)
+    .reads(READ)
+    .flags(Flags::FAST)
+    .doc(
+        "7.4.0",
+        "key FIELDS <numfields:integer field [field ...]>",
+        "Answers how many milliseconds fields have left.",
+    )
+    .complexity(COMPLEXITY)
+    .tips(&["nondeterministic_output"])
+    .on_keys(|cx, args, out| time_left(cx, args, out, TimeForm::Millis));
+
+/// `HEXPIRETIME key FIELDS numfields field [field ...]`
+pub(super) static HEXPIRETIME: Command = Command::new("hexpiretime", Group::Hash, -5)
+    .reads(READ)
+    .flags(Flags::FAST)
+    .doc(
+        "7.4.0",
+        "key FIELDS <numfields:integer field [field ...]>",
+        "Answers the Unix times in seconds at which fields expire.",
+    )
+    .complexity(COMPLEXITY)
+    .on_keys(|cx, args, out| time_left(cx, args, out, TimeForm::UnixSeconds));
+
+/// `HPEXPIRETIME key FIELDS numfields field [field ...]`
+pub(super) static HPEXPIRETIME: Command = Command::new("hpexpiretime", Group::Hash, -5)
+    .reads(READ)
+    .flags(Flags::FAST)
+    .doc(
+        "7.4.0",
+        "key FIELDS <numfields:integer field [field ...]>",
+        "Answers the Unix times in milliseconds at which fields expire.",
+    )
+    .complexity(COMPLEXITY)
+    .on_keys(|cx, args, out| time_left(cx, args, out, TimeForm::UnixMillis));
+
+/// -2: no such field; -1: no deadline; seconds are rounded up, as Redis does for fields.
+fn time_left(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    form: TimeForm,
+) -> CommandResult {
+    let now_ms = cx.now.unix_ms;
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let hash = read(&mut keyspace, &key)?;
+    let names = named_fields(args, 2, BAD_COUNT)?;
+    out.array(names.len());
+    for name in names {
+        let Some(field) = hash.and_then(|hash| hash.get(name)) else {
+            out.integer(-2);
+            continue;
+        };
+        let Some(at_ms) = field.deadline else {
+            out.integer(-1);
+            continue;
+        };
+        let ms = if form.is_relative() {
+            at_ms.saturating_sub(now_ms)
+        } else {
+            at_ms
+        };
+        out.integer(match form {
+            TimeForm::Seconds | TimeForm::UnixSeconds => ms.div_ceil(1000),
+            TimeForm::Millis | TimeForm::UnixMillis => ms,
+        } as i64);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod unit_tests {
+    use super::Condition;
+
+    #[test]
+    fn conditions_compare_with_the_deadline_before() {
+        for (condition, none, sooner, same, later) in [
+            (Condition::Always, true, true, true, true),
+            (Condition::None, true, false, false, false),
+            (Condition::Some, false, true, true, true),
+            (Condition::Later, false, false, false, true),
+            (Condition::Sooner, true, true, false, false),
+        ] {
+            assert_eq!(condition.allows(None, 10), none, "{condition:?}");
+            assert_eq!(condition.allows(Some(20), 10), sooner, "{condition:?}");
+            assert_eq!(condition.allows(Some(10), 10), same, "{condition:?}");
+            assert_eq!(condition.allows(Some(5), 10), later, "{condition:?}");
+        }
+    }
+}

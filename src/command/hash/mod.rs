@@ -1,0 +1,160 @@
+//! Hashes: named fields with values, each of which may expire on its own.
+//!
+//! ```text
+//! get       HGET HMGET HEXISTS HSTRLEN HLEN
+//! set       HSET HMSET HSETNX HDEL
+//! number    HINCRBY HINCRBYFLOAT
+//! whole     HGETALL HKEYS HVALS HSCAN
+//! random    HRANDFIELD
+//! expire    HEXPIRE HPEXPIRE HEXPIREAT HPEXPIREAT HPERSIST HTTL HPTTL HEXPIRETIME HPEXPIRETIME
+//! combined  HGETEX HSETEX HGETDEL
+//! ```
+//!
+//! Whether a hash is packed or a table stays with the engine, as does the deletion of fields whose time has come:
+//! handlers never see such a field.
+
+mod combined;
+mod expire;
+mod get;
+mod number;
+mod random;
+mod set;
+#[cfg(test)]
+mod tests;
+mod whole;
+
+use super::Args;
+use super::Out;
+use super::context::ShardCx;
+use super::declaration::{Command, KeyFlags, KeySpec};
+use super::error::CommandError;
+use crate::base::number::parse_i64;
+use crate::engine::Key;
+use crate::engine::effect::Event;
+use crate::engine::keyspace::{Keyspace, WrongType};
+use crate::engine::value::DataType;
+use crate::engine::value::hash::{HashMut, HashRef, HashRules};
+use crate::structures::pack::Element;
+use crate::structures::table::Place;
+
+pub(super) static TABLE: &[&Command] = &[
+    &set::HDEL,
+    &get::HEXISTS,
+    &expire::HEXPIRE,
+    &expire::HEXPIREAT,
+    &expire::HEXPIRETIME,
+    &get::HGET,
+    &whole::HGETALL,
+    &combined::HGETDEL,
+    &combined::HGETEX,
+    &number::HINCRBY,
+    &number::HINCRBYFLOAT,
+    &whole::HKEYS,
+    &get::HLEN,
+    &get::HMGET,
+    &set::HMSET,
+    &expire::HPERSIST,
+    &expire::HPEXPIRE,
+    &expire::HPEXPIREAT,
+    &expire::HPEXPIRETIME,
+    &expire::HPTTL,
+    &random::HRANDFIELD,
+    &whole::HSCAN,
+    &set::HSET,
+    &combined::HSETEX,
+    &set::HSETNX,
+    &get::HSTRLEN,
+    &expire::HTTL,
+    &whole::HVALS,
+];
+
+const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
+const LOOKED_AT: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO)];
+const UPDATED: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))];
+const ACCESSED_AND_UPDATED: &[KeySpec] = &[KeySpec::one(
+    1,
+    KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
+)];
+
+const HSET_EVENT: Event = Event::new(b'h', "hset");
+const HDEL_EVENT: Event = Event::new(b'h', "hdel");
+const HEXPIRE_EVENT: Event = Event::new(b'h', "hexpire");
+const HPERSIST_EVENT: Event = Event::new(b'h', "hpersist");
+
+/// What a change of a hash goes by.
+pub(in crate::command) fn rules(cx: &mut ShardCx<'_>) -> HashRules {
+    let limit = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    HashRules {
+        fields_max: limit(cx.config.hash_max_listpack_entries),
+        element_bytes_max: limit(cx.config.hash_max_listpack_value),
+        seed: cx.engine(0).seed(),
+        now_ms: cx.now.unix_ms,
+    }
+}
+
+/// Looks a hash up for a command that reads it.
+#[inline]
+fn read<'k>(
+    keyspace: &'k mut Keyspace<'_>,
+    key: &Key<'_>,
+) -> Result<Option<HashRef<'k>>, WrongType> {
+    let found = keyspace.read_typed(key, DataType::Hash)?;
+    Ok(found.and_then(|place| at(keyspace, place)))
+}
+
+/// The hash at a place.
+#[inline]
+fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> Option<HashRef<'k>> {
+    HashRef::of(keyspace.entry(place), keyspace.now().unix_ms)
+}
+
+/// Changes the hash at a place. `change` must not make anything that outlives it, replies above all.
+#[inline]
+fn edit<R>(
+    keyspace: &mut Keyspace<'_>,
+    place: Place,
+    rules: &HashRules,
+    change: impl FnOnce(&mut HashMut<'_>) -> R,
+) -> R {
+    keyspace.edit(place, |entry| change(&mut HashMut::new(entry, rules)))
+}
+
+/// Deletes the key of a hash whose last field went.
+fn delete_if_empty(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place) {
+    if at(keyspace, place).is_none_or(HashRef::is_empty) {
+        keyspace.delete(place);
+        keyspace.wrote(key.bytes, Event::DEL);
+    }
+}
+
+/// Writes a field's name or value.
+#[inline]
+fn reply_element(element: Element<'_>, out: &mut Out) {
+    match element {
+        Element::Integer(number) => out.bulk_integer(number),
+        Element::Bytes(bytes) => out.bulk(bytes),
+    }
+}
+
+/// The names behind `FIELDS count`, the word being expected at an argument. Nothing may follow them.
+fn named_fields<'a>(
+    args: &Args<'a>,
+    word_at: usize,
+    bad_count: &'static str,
+) -> Result<impl ExactSizeIterator<Item = &'a [u8]> + use<'a>, CommandError> {
+    if word_at >= args.len() || !args.is(word_at, "fields") {
+        return Err("ERR Mandatory argument FIELDS is missing or not at the right position".into());
+    }
+    if word_at + 1 >= args.len() {
+        return Err(bad_count.into());
+    }
+    let count = parse_i64(args.get(word_at + 1)).filter(|count| *count >= 1);
+    let count = count.ok_or(bad_count)?;
+    let names = args.from(word_at + 2);
+    if count as u64 != names.len() as u64 {
+        return Err("ERR The `numfields` parameter must match the number of arguments".into());
+    }
+    Ok(names)
+}
+
+const BAD_COUNT: &str = "ERR Number of fields must be a positive integer";

@@ -1,0 +1,264 @@
+//! Adding entries and trimming old ones.
+
+use super::{
+    Args, Command, CommandError, CommandResult, DataType, Out, ParsedId, ShardCx, StreamId,
+};
+use super::{edit_stream, event, invalid_id, reply_id, stream_at, strict_id};
+use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
+use crate::config::Config;
+use crate::engine::value::stream::trim::{Bound, References, Trimming};
+use crate::engine::value::stream::{ENTRY_BYTES_MAX, Facts, NodeLimits, Stream, stream_entry};
+
+/// What stands before the fields.
+struct Options {
+    trimming: Option<Trimming>,
+    creates: bool,
+    id: NewId,
+    /// Where the ID stands; behind the end if there is none.
+    id_at: usize,
+}
+
+/// The ID that an entry is to get.
+#[derive(Clone, Copy)]
+enum NewId {
+    Auto,
+    Sequence(u64),
+    Given(StreamId),
+}
+
+/// Whose options they are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Xadd,
+    Xtrim,
+}
+
+impl Options {
+    fn parse(args: &Args<'_>, of: Of, config: &Config) -> Result<Options, CommandError> {
+        let mut bound = None;
+        let mut references = None;
+        let mut is_approximate = false;
+        let mut limit = None;
+        let mut creates = true;
+        let mut id = NewId::Auto;
+        let mut at = 2;
+        while at < args.len() {
+            let has_more = at + 1 < args.len();
+            if of == Of::Xadd && args.get(at) == b"*" {
+                break;
+            } else if (args.is(at, "maxlen") || args.is(at, "minid")) && has_more {
+                if bound.is_some() {
+                    return Err(
+                        "ERR syntax error, MAXLEN and MINID options at the same time are \
+                                not compatible"
+                            .into(),
+                    );
+                }
+                let is_length = args.is(at, "maxlen");
+                at += 1;
+                is_approximate = false;
+                if at + 1 < args.len() && matches!(args.get(at), b"~" | b"=") {
+                    is_approximate = args.get(at) == b"~";
+                    at += 1;
+                }
+                bound = Some(if is_length {
+                    let length = u64::try_from(args.integer(at)?)
+                        .map_err(|_| "ERR The MAXLEN argument must be >= 0.")?;
+                    Bound::Length(length)
+                } else {
+                    Bound::Id(strict_id(args.get(at))?)
+                });
+            } else if args.is(at, "limit") && has_more {
+                at += 1;
+                let count = u64::try_from(args.integer(at)?)
+                    .map_err(|_| "ERR The LIMIT argument must be >= 0.")?;
+                limit = Some(count);
+            } else if of == Of::Xadd && args.is(at, "nomkstream") {
+                creates = false;
+            } else if let Some(kind) = references_named(args.get(at)) {
+                if references.is_some() {
+                    return Err(CommandError::Syntax);
+                }
+                references = Some(kind);
+            } else if of == Of::Xadd {
+                id = match ParsedId::parse(args.get(at)).ok_or_else(invalid_id)? {
+                    ParsedId::Whole(id) => NewId::Given(id),
+                    ParsedId::Time(ms) => NewId::Given(StreamId::new(ms, 0)),
+                    ParsedId::AnySequence(ms) => NewId::Sequence(ms),
+                };
+                break;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 1;
+        }
+        if bound.is_none() && limit.is_some_and(|limit| limit > 0) {
+            return Err(
+                "ERR syntax error, LIMIT cannot be used without specifying a trimming \
+                        strategy"
+                    .into(),
+            );
+        }
+        if bound.is_none() && of == Of::Xtrim {
+            return Err("ERR syntax error, XTRIM must be called with a trimming strategy".into());
+        }
+        if limit.is_some() && !is_approximate {
+            return Err(
+                "ERR syntax error, LIMIT cannot be used without the special ~ option".into(),
+            );
+        }
+        let limit = match limit {
+            Some(limit) => limit,
+            None if is_approximate => usual_limit(config),
+            None => 0,
+        };
+        let trimming = bound.map(|bound| Trimming {
+            bound,
+            is_approximate,
+            limit,
+            references: references.unwrap_or_default(),
+        });
+        Ok(Options {
+            trimming,
+            creates,
+            id,
+            id_at: at,
+        })
+    }
+}
+
+/// What becomes of pending entries, by the word of Redis 8.2.
+pub(super) fn references_named(word: &[u8]) -> Option<References> {
+    [
+        ("keepref", References::Keep),
+        ("delref", References::Delete),
+        ("acked", References::Acknowledged),
+    ]
+    .into_iter()
+    .find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()))
+    .map(|(_, kind)| kind)
+}
+
+/// Approximate trimming deletes no more than a hundred nodes at a time, as it has to answer soon.
+fn usual_limit(config: &Config) -> u64 {
+    const WITHOUT_NODE_LIMIT: u64 = 10_000;
+    const MAX: u64 = 1_000_000;
+    match limits(config).entries_max.saturating_mul(100) {
+        0 => WITHOUT_NODE_LIMIT,
+        limit => limit.min(MAX),
+    }
+}
+
+fn limits(config: &Config) -> NodeLimits {
+    NodeLimits {
+        bytes_max: config.stream_node_max_bytes,
+        entries_max: u64::try_from(config.stream_node_max_entries).unwrap_or(0),
+    }
+}
+
+/// `XADD key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [MAXLEN | MINID ...] <* | id> field value [field value ...]`
+pub(super) static XADD: Command = Command::new("xadd", Group::Stream, -5)
+    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))
+        .note("UPDATE instead of INSERT because of the optional trimming feature")])
+    .flags(Flags::DENYOOM.or(Flags::FAST))
+    .doc(
+        "5.0.0",
+        "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] \
+         <* | id> field value [field value ...]",
+        "Adds an entry to a stream, which is made if there is none.",
+    )
+    .complexity("O(1) for the entry, O(N) for trimming, N being the count of entries that go.")
+    .history(&[
+        ("6.2.0", "Knows `NOMKSTREAM`, `MINID` and `LIMIT`."),
+        ("7.0.0", "Takes IDs of the form `<ms>-*`."),
+    ])
+    .tips(&["nondeterministic_output"])
+    .on_keys(xadd);
+
+fn xadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let options = Options::parse(args, Of::Xadd, cx.config)?;
+    let limits = limits(cx.config);
+    let first = options.id_at + 1;
+    let parts = args.len().saturating_sub(first);
+    if parts < 2 || !parts.is_multiple_of(2) {
+        return Err(CommandError::Arity("xadd"));
+    }
+    if matches!(options.id, NewId::Given(StreamId::MIN)) {
+        return Err("ERR The ID specified in XADD must be greater than 0-0".into());
+    }
+    let key = args.key(1);
+    let now = cx.now;
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_typed(&key, DataType::Stream)?;
+    if found.is_none() && !options.creates {
+        out.null();
+        return Ok(());
+    }
+    let facts = found.map_or(Facts::default(), |place| {
+        stream_at(&keyspace, place).facts()
+    });
+    if facts.last_id == StreamId::MAX {
+        return Err(
+            "ERR The stream has exhausted the last possible ID, unable to add more items".into(),
+        );
+    }
+    let id = match options.id {
+        NewId::Auto => facts.next_id(now.unix_ms),
+        NewId::Given(id) => Some(id),
+        NewId::Sequence(ms) if ms == facts.last_id.ms => facts
+            .last_id
+            .seq
+            .checked_add(1)
+            .map(|seq| StreamId::new(ms, seq)),
+        NewId::Sequence(ms) => Some(StreamId::new(ms, 0)),
+    };
+    let id = id.filter(|id| *id > facts.last_id).ok_or(
+        "ERR The ID specified in XADD is equal or smaller than the target stream top item",
+    )?;
+    let bytes: u64 = args.from(first).map(|part| part.len() as u64).sum();
+    if bytes > ENTRY_BYTES_MAX {
+        return Err("ERR Elements are too large to be stored".into());
+    }
+    let place = found
+        .unwrap_or_else(|| keyspace.create(&key, || stream_entry(key.bytes, Stream::default())));
+    let trimmed = edit_stream(&mut keyspace, place, |stream| {
+        stream.append(id, parts / 2, |at| args.get(first + at), limits);
+        options.trimming.map_or(0, |trimming| stream.trim(trimming))
+    });
+    keyspace.wrote(key.bytes, event("xadd"));
+    if trimmed > 0 {
+        keyspace.wrote(key.bytes, event("xtrim"));
+    }
+    reply_id(id, out);
+    Ok(())
+}
+
+/// `XTRIM key <MAXLEN | MINID> [= | ~] threshold [LIMIT count] [KEEPREF | DELREF | ACKED]`
+pub(super) static XTRIM: Command = Command::new("xtrim", Group::Stream, -4)
+    .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::DELETE))])
+    .doc(
+        "5.0.0",
+        "key <<MAXLEN | MINID> [= | ~] threshold [LIMIT count]> [KEEPREF | DELREF | ACKED]",
+        "Deletes the oldest entries of a stream down to a length or an ID.",
+    )
+    .complexity("O(N), N being the count of entries that go, most of them with their whole node.")
+    .history(&[("6.2.0", "Knows `MINID` and `LIMIT`.")])
+    .tips(&["nondeterministic_output"])
+    .on_keys(xtrim);
+
+fn xtrim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let options = Options::parse(args, Of::Xtrim, cx.config)?;
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let found = keyspace.find_typed(&key, DataType::Stream)?;
+    let (Some(place), Some(trimming)) = (found, options.trimming) else {
+        out.integer(0);
+        return Ok(());
+    };
+    let trimmed = edit_stream(&mut keyspace, place, |stream| stream.trim(trimming));
+    if trimmed > 0 {
+        keyspace.wrote(key.bytes, event("xtrim"));
+    }
+    out.integer(trimmed as i64);
+    Ok(())
+}

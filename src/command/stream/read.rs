@@ -1,0 +1,426 @@
+//! Reading what is new, from several streams at once, as one of many readers or as a consumer of a group.
+//!
+//! The first pass over the streams checks everything and changes nothing, so that an error leaves all of them as they
+//! are; the second answers. If there is nothing to answer, the request may wait: it runs again, from the start, when
+//! one of its streams changes. Then only some of the streams may be at hand, and those are the ones that changed.
+
+use super::{Args, Command, CommandError, CommandResult, DataType, Event, Out, Place, ShardCx};
+use super::{StreamId, edit_stream, event, reply_entry, reply_id, stream_at, strict_id};
+use super::{reply_entries, unnotified};
+use crate::command::args::RoutedKey;
+use crate::command::context::Wait;
+use crate::command::declaration::{FindKeys, Flags, Group, KeyFlags, KeySpec};
+use crate::command::options::blocking_timeout_ms;
+use crate::engine::keyspace::Keyspace;
+use crate::engine::value::stream::Stream;
+
+const KEYS: FindKeys = FindKeys::Range {
+    last: -1,
+    step: 1,
+    limit: 2,
+};
+const COMPLEXITY: &str = "O(N) for each stream, N being the count of entries answered.";
+
+/// `XREAD [COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]`
+pub(super) static XREAD: Command = Command::new("xread", Group::Stream, -4)
+    .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))
+        .after_keyword("STREAMS", 1)
+        .find(KEYS)])
+    .flags(Flags::BLOCKING.or(Flags::MOVABLEKEYS))
+    .doc(
+        "5.0.0",
+        "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
+        "Answers the entries of streams behind given IDs; waits for some if there are none.",
+    )
+    .complexity(COMPLEXITY)
+    .on_keys(xread);
+
+fn xread(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    read(cx, args, Of::Xread, out)
+}
+
+/// `XREADGROUP GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]`
+pub(super) static XREADGROUP: Command = Command::new("xreadgroup", Group::Stream, -7)
+    .writes(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))
+        .after_keyword("STREAMS", 4)
+        .find(KEYS)])
+    .flags(Flags::BLOCKING.or(Flags::MOVABLEKEYS))
+    .doc(
+        "5.0.0",
+        "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
+        "Hands entries that its group did not get yet to a consumer, or answers those that it has not acknowledged.",
+    )
+    .complexity(COMPLEXITY)
+    .on_keys(xreadgroup);
+
+fn xreadgroup(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    read(cx, args, Of::Xreadgroup, out)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Xread,
+    Xreadgroup,
+}
+
+/// The consumer on whose behalf a group is read.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    group: &'a [u8],
+    consumer: &'a [u8],
+    acknowledges: bool,
+}
+
+/// What stands before the streams.
+struct Options<'a> {
+    reader: Option<Reader<'a>>,
+    /// 0 for any number.
+    count_max: u64,
+    /// Whether to wait, and until when.
+    until_ms: Option<Option<u64>>,
+    streams_at: usize,
+    stream_count: usize,
+}
+
+/// From where to read one stream.
+#[derive(Clone, Copy)]
+enum From {
+    /// Behind this ID: of the stream, or of what the consumer has.
+    Behind(StreamId),
+    /// What the group did not get yet.
+    New,
+}
+
+impl<'a> Options<'a> {
+    fn parse(cx: &ShardCx<'_>, args: &Args<'a>, of: Of) -> Result<Options<'a>, CommandError> {
+        let mut names = None;
+        let mut acknowledges = false;
+        let mut count_max = 0;
+        let mut until_ms = None;
+        let mut streams = None;
+        let mut at = 1;
+        while at < args.len() && streams.is_none() {
+            let more = args.len() - at - 1;
+            if args.is(at, "block") && more >= 1 {
+                at += 1;
+                until_ms = Some(blocking_timeout_ms(args, at, cx.now)?);
+            } else if args.is(at, "count") && more >= 1 {
+                at += 1;
+                count_max = u64::try_from(args.integer(at)?).unwrap_or(0);
+            } else if args.is(at, "streams") && more >= 1 {
+                if !more.is_multiple_of(2) {
+                    return Err(unbalanced(of));
+                }
+                streams = Some((at + 1, more / 2));
+            } else if args.is(at, "group") && more >= 2 {
+                if of == Of::Xread {
+                    return Err(
+                        "ERR The GROUP option is only supported by XREADGROUP. You called \
+                                XREAD instead."
+                            .into(),
+                    );
+                }
+                names = Some((args.get(at + 1), args.get(at + 2)));
+                at += 2;
+            } else if args.is(at, "noack") {
+                if of == Of::Xread {
+                    return Err(
+                        "ERR The NOACK option is only supported by XREADGROUP. You called \
+                                XREAD instead."
+                            .into(),
+                    );
+                }
+                acknowledges = true;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 1;
+        }
+        let (streams_at, stream_count) = streams.ok_or(CommandError::Syntax)?;
+        if of == Of::Xreadgroup && names.is_none() {
+            return Err("ERR Missing GROUP option for XREADGROUP".into());
+        }
+        let reader = names.map(|(group, consumer)| Reader {
+            group,
+            consumer,
+            acknowledges,
+        });
+        Ok(Options {
+            reader,
+            count_max,
+            until_ms,
+            streams_at,
+            stream_count,
+        })
+    }
+}
+
+#[cold]
+fn unbalanced(of: Of) -> CommandError {
+    match of {
+        Of::Xread => {
+            "ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be \
+             specified."
+        }
+        Of::Xreadgroup => {
+            "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must \
+             be specified."
+        }
+    }
+    .into()
+}
+
+fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> CommandResult {
+    let options = Options::parse(cx, args, of)?;
+    let mut targets: Vec<(RoutedKey, From)> = Vec::with_capacity(options.stream_count);
+    let mut rewritten = Vec::new();
+    for index in 0..options.stream_count {
+        let key_at = options.streams_at + index;
+        let id_at = key_at + options.stream_count;
+        // Routing looks for the word STREAMS alone; where a name before it reads like that, it finds other keys.
+        let routed = args
+            .keys()
+            .iter()
+            .find(|key| key.argument as usize == key_at);
+        let routed = routed.ok_or(CommandError::Syntax)?;
+        if !cx.holds(routed) {
+            continue;
+        }
+        let from = start(cx, args, routed, id_at, options.reader)?;
+        if let (b"$", From::Behind(id)) = (args.get(id_at), from) {
+            // What comes next must be new to the request when it runs again.
+            rewritten.push((id_at, id.text().as_bytes().to_vec()));
+        }
+        targets.push((*routed, from));
+    }
+    let mut count = 0;
+    let mut mark = None;
+    for (routed, from) in targets {
+        let key = args.key_of(&routed);
+        let mut keyspace = cx.at_routed(&routed);
+        let Some(place) = keyspace.find_typed(&key, DataType::Stream)? else {
+            continue;
+        };
+        let mut begin = |out: &mut Out| {
+            mark.get_or_insert_with(|| out.later());
+            count += 1;
+            if !out.is_resp3() {
+                out.array(2);
+            }
+            out.bulk(key.bytes);
+        };
+        match (options.reader, from) {
+            (None, From::Behind(id)) => {
+                let stream = stream_at(&keyspace, place);
+                if stream.last_entry_id().is_some_and(|last| last > id) {
+                    begin(out);
+                    reply_behind(stream, id, options.count_max, out);
+                }
+            }
+            (Some(reader), From::Behind(id)) => {
+                begin(out);
+                answer_history(
+                    &mut keyspace,
+                    &key,
+                    place,
+                    reader,
+                    id,
+                    options.count_max,
+                    out,
+                );
+            }
+            (Some(reader), From::New) => {
+                answer_new(
+                    &mut keyspace,
+                    &key,
+                    place,
+                    reader,
+                    options.count_max,
+                    begin,
+                    out,
+                );
+            }
+            // Refused by `start`.
+            (None, From::New) => {}
+        }
+    }
+    if let Some(mark) = mark {
+        if out.is_resp3() {
+            out.close_map(mark, count);
+        } else {
+            out.close_array(mark, count);
+        }
+        return Ok(());
+    }
+    match options.until_ms {
+        Some(until_ms) if cx.may_block() => cx.wait(Wait {
+            when_gone: of == Of::Xreadgroup,
+            rewritten,
+            ..Wait::new(DataType::Stream, until_ms)
+        }),
+        _ => out.null_array(),
+    }
+    Ok(())
+}
+
+/// From where to read one stream, after all checks of it.
+fn start(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    routed: &RoutedKey,
+    id_at: usize,
+    reader: Option<Reader<'_>>,
+) -> Result<From, CommandError> {
+    let key = args.key_of(routed);
+    let mut keyspace = cx.at_routed(routed);
+    let place = keyspace.read_typed(&key, DataType::Stream)?;
+    let stream = place.map(|place| stream_at(&keyspace, place));
+    if let Some(reader) = reader
+        && stream.is_none_or(|stream| stream.groups.get(reader.group).is_none())
+    {
+        return Err(CommandError::from(format!(
+            "NOGROUP No such key '{}' or consumer group '{}' in XREADGROUP with GROUP option",
+            String::from_utf8_lossy(key.bytes),
+            String::from_utf8_lossy(reader.group)
+        )));
+    }
+    let last_id = stream.map_or(StreamId::MIN, |stream| stream.facts().last_id);
+    match (args.get(id_at), reader) {
+        (b"$", None) => Ok(From::Behind(last_id)),
+        (b"+", None) => {
+            let last = stream.and_then(Stream::last_entry_id);
+            let before = last.and_then(StreamId::previous);
+            Ok(From::Behind(before.unwrap_or(last_id)))
+        }
+        (b"$", Some(_)) => Err(meaningless('$')),
+        (b"+", Some(_)) => Err(meaningless('+')),
+        (b">", Some(_)) => Ok(From::New),
+        (b">", None) => Err(
+            "ERR The > ID can be specified only when calling XREADGROUP using the \
+                             GROUP <group> <consumer> option."
+                .into(),
+        ),
+        (text, reader) => match (strict_id(text)?, reader) {
+            // Redis marks `>` by this ID, so that it means the same.
+            (StreamId::MAX, Some(_)) => Ok(From::New),
+            (id, _) => Ok(From::Behind(id)),
+        },
+    }
+}
+
+#[cold]
+fn meaningless(id: char) -> CommandError {
+    format!(
+        "ERR The {id} ID is meaningless in the context of XREADGROUP: you want to read the history \
+         of this consumer by specifying a proper ID, or use the > ID to get new messages. The {id} \
+         ID would just return an empty result set."
+    )
+    .into()
+}
+
+fn reply_behind(stream: &Stream, id: StreamId, count_max: u64, out: &mut Out) {
+    match id.next() {
+        Some(start) => {
+            reply_entries(stream.range(start, StreamId::MAX), count_max, out);
+        }
+        None => out.array(0),
+    }
+}
+
+const CONSUMER_CREATED: Event = event("xgroup-createconsumer");
+
+/// What the consumer has and did not acknowledge, from its own list; entries that are gone have no fields.
+fn answer_history(
+    keyspace: &mut Keyspace<'_>,
+    key: &crate::engine::Key<'_>,
+    place: Place,
+    reader: Reader<'_>,
+    behind: StreamId,
+    count_max: u64,
+    out: &mut Out,
+) {
+    let now_ms = keyspace.now().unix_ms as i64;
+    let stream = stream_at(keyspace, place);
+    let mut again = Vec::new();
+    let mut count = 0;
+    let mark = out.later();
+    if let Some(group) = stream.groups.get(reader.group)
+        && let Some(consumer) = group.find_consumer(reader.consumer)
+        && let Some(start) = behind.next()
+    {
+        for (id, _) in group.pending_of(consumer, start, StreamId::MAX) {
+            match stream.range(id, id).next() {
+                Some(item) => {
+                    reply_entry(&item, out);
+                    again.push(id);
+                }
+                None => {
+                    out.array(2);
+                    reply_id(id, out);
+                    out.null_array();
+                }
+            }
+            count += 1;
+            if count as u64 == count_max {
+                break;
+            }
+        }
+    }
+    out.close_array(mark, count);
+    let created = edit_stream(keyspace, place, |stream| {
+        let Some(group) = stream.groups.get_mut(reader.group) else {
+            return false;
+        };
+        let (_, created) = group.see_consumer(reader.consumer, now_ms);
+        for id in &again {
+            group.deliver_again(*id, now_ms);
+        }
+        created
+    });
+    if created {
+        keyspace.wrote(key.bytes, CONSUMER_CREATED);
+    }
+    if !again.is_empty() {
+        keyspace.wrote(key.bytes, unnotified("xclaim"));
+    }
+}
+
+/// What the group did not get yet. From now on the consumer has it, unless it needs no acknowledgement.
+fn answer_new(
+    keyspace: &mut Keyspace<'_>,
+    key: &crate::engine::Key<'_>,
+    place: Place,
+    reader: Reader<'_>,
+    count_max: u64,
+    begin: impl FnOnce(&mut Out),
+    out: &mut Out,
+) {
+    let now_ms = keyspace.now().unix_ms as i64;
+    let stream = stream_at(keyspace, place);
+    let last_id = stream.groups.get(reader.group).map(|group| group.last_id);
+    let mut ids = Vec::new();
+    if let Some(last_id) = last_id
+        && stream.last_entry_id().is_some_and(|last| last > last_id)
+        && let Some(start) = last_id.next()
+    {
+        begin(out);
+        let entries = stream.range(start, StreamId::MAX);
+        let entries = entries.inspect(|item| ids.push(item.id));
+        reply_entries(entries, count_max, out);
+    }
+    let created = edit_stream(keyspace, place, |stream| {
+        let facts = stream.facts();
+        let Some(group) = stream.groups.get_mut(reader.group) else {
+            return false;
+        };
+        let (consumer, created) = group.see_consumer(reader.consumer, now_ms);
+        group.deliver(facts, &ids, consumer, now_ms, reader.acknowledges);
+        created
+    });
+    if created {
+        keyspace.wrote(key.bytes, CONSUMER_CREATED);
+    }
+    if !ids.is_empty() {
+        keyspace.wrote(key.bytes, unnotified("xreadgroup"));
+    }
+}

@@ -1,0 +1,303 @@
+//! A hash that outgrew its entry: a table of fields, each with its value and perhaps a deadline, and an index of the
+//! deadlines, soonest first.
+//!
+//! The index knows a field by the hash of its name, so it costs 16 bytes a field that has a deadline and nothing for
+//! others. It is kept exact: what it names is in the table with that very deadline. (Two names with one 64-bit hash and
+//! one deadline would share a place in it; the second would then be seen as expired but be deleted with its hash only.)
+
+use std::collections::BTreeSet;
+
+use crate::base::hash::Seed;
+use crate::engine::value::object::Body;
+use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::table::{Place, Table};
+
+/// A field: its name is the key of the record.
+type Record = Entry<()>;
+
+/// Records have no kinds.
+const KIND: u8 = 0;
+
+/// See the module.
+pub struct HashTable {
+    fields: Table<Record>,
+    /// Deadline, then the hash of the name.
+    deadlines: BTreeSet<(u64, u64)>,
+    /// The first of them, `u64::MAX` when there is none.
+    next_ms: u64,
+    seed: Seed,
+}
+
+/// What becomes of a field's deadline when its value is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldDeadline {
+    /// None from now on.
+    Clear,
+    /// Stays as it is.
+    Keep,
+}
+
+/// The bytes of a record's value.
+pub(super) fn record_value<'a>(record: EntryRef<'a, ()>) -> &'a [u8] {
+    match record.value() {
+        Value::Bytes(bytes) => bytes,
+        _ => &[],
+    }
+}
+
+fn is_live(record: EntryRef<'_, ()>, now_ms: u64) -> bool {
+    record
+        .deadline()
+        .is_none_or(|deadline_ms| deadline_ms > now_ms)
+}
+
+impl HashTable {
+    /// A hash without fields.
+    pub fn new(seed: Seed) -> HashTable {
+        HashTable {
+            fields: Table::new(seed),
+            deadlines: BTreeSet::new(),
+            next_ms: u64::MAX,
+            seed,
+        }
+    }
+
+    /// All fields, with those that are due and not deleted yet.
+    pub fn total(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// Fields whose time has not come.
+    pub fn len(&self, now_ms: u64) -> usize {
+        self.total() - self.due(now_ms)
+    }
+
+    fn due(&self, now_ms: u64) -> usize {
+        if self.next_ms > now_ms {
+            return 0;
+        }
+        self.deadlines.range(..=(now_ms, u64::MAX)).count()
+    }
+
+    /// Whether no field is left that is not due.
+    pub fn is_over(&self, now_ms: u64) -> bool {
+        self.deadlines.len() == self.total()
+            && self
+                .deadlines
+                .last()
+                .is_none_or(|(deadline_ms, _)| *deadline_ms <= now_ms)
+    }
+
+    /// The soonest deadline of any field.
+    pub fn next_deadline(&self) -> Option<u64> {
+        (self.next_ms != u64::MAX).then_some(self.next_ms)
+    }
+
+    /// How many fields have a deadline.
+    pub fn deadline_count(&self) -> usize {
+        self.deadlines.len()
+    }
+
+    /// The record of a field that is not due.
+    #[inline]
+    pub fn get(&self, field: &[u8], now_ms: u64) -> Option<EntryRef<'_, ()>> {
+        self.fields
+            .get(self.fields.hash(field), field)
+            .filter(|record| is_live(*record, now_ms))
+    }
+
+    /// Sets a field; true when it is a new one.
+    #[inline]
+    pub fn set(
+        &mut self,
+        field: &[u8],
+        value: &[u8],
+        deadline: FieldDeadline,
+        now_ms: u64,
+    ) -> bool {
+        let hash = self.fields.hash(field);
+        let Some(place) = self.fields.find(hash, field) else {
+            self.fields
+                .insert_new(hash, Record::bytes(KIND, field, value, None));
+            return true;
+        };
+        let before = self.fields.at(place).deadline();
+        let was_live = is_live(self.fields.at(place), now_ms);
+        if before.is_some() && (deadline == FieldDeadline::Clear || !was_live) {
+            self.move_deadline(place, hash, before, None);
+        }
+        self.fields.edit(place).set_bytes(value);
+        !was_live
+    }
+
+    /// Adds a field of which is known that there is none of its name.
+    pub fn push(&mut self, field: &[u8], value: &[u8], deadline: Option<u64>) {
+        let hash = self.fields.hash(field);
+        self.fields
+            .insert_new(hash, Record::bytes(KIND, field, value, deadline));
+        if let Some(deadline_ms) = deadline {
+            self.deadlines.insert((deadline_ms, hash));
+            self.next_ms = self.next_ms.min(deadline_ms);
+        }
+    }
+
+    /// Deletes a field; true if it was there and not due.
+    pub fn remove(&mut self, field: &[u8], now_ms: u64) -> bool {
+        let hash = self.fields.hash(field);
+        let Some(place) = self.fields.find(hash, field) else {
+            return false;
+        };
+        let record = self.fields.remove(place);
+        let record = record.view();
+        if let Some(deadline_ms) = record.deadline() {
+            self.forget(deadline_ms, hash);
+        }
+        is_live(record, now_ms)
+    }
+
+    /// Gives a field another deadline, or none; false if there is no such field or it is due.
+    pub fn set_deadline(&mut self, field: &[u8], deadline: Option<u64>, now_ms: u64) -> bool {
+        let hash = self.fields.hash(field);
+        let Some(place) = self.fields.find(hash, field) else {
+            return false;
+        };
+        let record = self.fields.at(place);
+        if !is_live(record, now_ms) {
+            return false;
+        }
+        let before = record.deadline();
+        self.move_deadline(place, hash, before, deadline);
+        true
+    }
+
+    fn move_deadline(&mut self, place: Place, hash: u64, from: Option<u64>, to: Option<u64>) {
+        if from == to {
+            return;
+        }
+        self.fields.edit(place).set_deadline(to);
+        if let Some(deadline_ms) = to {
+            self.deadlines.insert((deadline_ms, hash));
+            self.next_ms = self.next_ms.min(deadline_ms);
+        }
+        if let Some(deadline_ms) = from {
+            self.forget(deadline_ms, hash);
+        }
+    }
+
+    fn forget(&mut self, deadline_ms: u64, hash: u64) {
+        self.deadlines.remove(&(deadline_ms, hash));
+        if deadline_ms == self.next_ms {
+            self.note_next();
+        }
+    }
+
+    fn note_next(&mut self) {
+        self.next_ms = self
+            .deadlines
+            .first()
+            .map_or(u64::MAX, |(deadline_ms, _)| *deadline_ms);
+    }
+
+    /// Deletes some of the fields that are due, `budget` at most, and shows the deadline of each; says how many.
+    pub fn expire_some(
+        &mut self,
+        now_ms: u64,
+        budget: usize,
+        mut deleted: impl FnMut(u64),
+    ) -> usize {
+        let mut count = 0;
+        while count < budget
+            && let Some(&(deadline_ms, hash)) = self.deadlines.first()
+            && deadline_ms <= now_ms
+        {
+            self.deadlines.pop_first();
+            let due = |record: EntryRef<'_, ()>| record.deadline() == Some(deadline_ms);
+            if let Some(place) = self.fields.find_by_hash(hash, due) {
+                drop(self.fields.remove(place));
+                deleted(deadline_ms);
+                count += 1;
+            }
+        }
+        self.note_next();
+        count
+    }
+
+    /// Shows every field that is not due.
+    pub fn for_each(&self, now_ms: u64, mut visit: impl FnMut(EntryRef<'_, ()>)) {
+        self.fields.for_each(|record| {
+            if is_live(record, now_ms) {
+                visit(record);
+            }
+        });
+    }
+
+    /// Shows some `budget` fields after a cursor, without those that are due; the next cursor, 0 at the end.
+    pub fn scan(
+        &self,
+        cursor: u64,
+        budget: usize,
+        now_ms: u64,
+        mut visit: impl FnMut(EntryRef<'_, ()>),
+    ) -> u64 {
+        self.fields.scan(cursor, budget, |record| {
+            if is_live(record, now_ms) {
+                visit(record);
+            }
+        })
+    }
+
+    /// A field drawn at random; it may be due.
+    pub fn random(&self, draw: &mut dyn FnMut() -> u64) -> Option<EntryRef<'_, ()>> {
+        self.fields.random(draw).map(|place| self.fields.at(place))
+    }
+
+    /// Panics unless the index names exactly the fields that have deadlines. For tests; reads everything.
+    #[cfg(test)]
+    pub(super) fn check_invariants(&self) {
+        self.fields.check_invariants();
+        let mut wanted = BTreeSet::new();
+        self.fields.for_each(|record| {
+            if let Some(deadline_ms) = record.deadline() {
+                wanted.insert((deadline_ms, self.fields.hash(record.key())));
+            }
+        });
+        assert_eq!(wanted, self.deadlines);
+        let next = wanted.first().map(|(deadline_ms, _)| *deadline_ms);
+        assert_eq!(next, self.next_deadline());
+    }
+}
+
+/// Elements of a table that are freed together.
+const ELEMENTS_PER_SEGMENT: usize = 256;
+
+impl Body for HashTable {
+    fn duplicate(&self) -> HashTable {
+        let mut copy = HashTable {
+            fields: Table::new(self.seed),
+            deadlines: self.deadlines.clone(),
+            next_ms: self.next_ms,
+            seed: self.seed,
+        };
+        self.fields.for_each(|record| {
+            let name = record.key();
+            let twin = Record::bytes(KIND, name, record_value(record), record.deadline());
+            copy.fields.insert_new(copy.fields.hash(name), twin);
+        });
+        copy
+    }
+
+    fn prefetch(&self, step: usize, element: &[u8]) {
+        self.fields.prefetch_step(step, element);
+    }
+
+    fn free_some(&mut self, budget: usize) -> bool {
+        if !self.deadlines.is_empty() {
+            for _ in 0..budget {
+                self.deadlines.pop_first();
+            }
+            return true;
+        }
+        self.fields
+            .drain_some(budget.div_ceil(ELEMENTS_PER_SEGMENT))
+    }
+}

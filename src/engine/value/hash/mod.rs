@@ -1,0 +1,515 @@
+//! Hashes: named fields with values, each of which may have a deadline of its own.
+//!
+//! ```text
+//! small   pairs or triples in a pack beside the key     few and short fields
+//! large   a table of fields                             all others
+//! ```
+//!
+//! A hash becomes large when it has more fields, or a longer one, than [`HashRules`] allow, and never becomes small
+//! again. A field whose deadline has passed is not there, for whoever looks through [`HashRef`] or [`HashMut`]; the
+//! engine deletes it a little later, see [`expire_some`].
+//!
+//! Invariant: a hash in the keyspace has at least one field, if only one that is due.
+
+mod large;
+mod small;
+#[cfg(test)]
+mod tests;
+
+pub use large::{FieldDeadline, HashTable};
+
+use super::kind::{DataType, Encoding, Kind};
+use super::object::{Collection, Object};
+use crate::base::hash::Seed;
+use crate::base::random::Random;
+use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::pack::{At, EMPTY, Element, Pack, PackMut, encoded_len};
+use large::record_value;
+use small::Form;
+
+/// A small hash without deadlines.
+pub const LISTPACK: Kind = Kind::new(DataType::Hash, Encoding::Listpack);
+/// A small hash of which fields have, or had, deadlines.
+pub const LISTPACKEX: Kind = Kind::new(DataType::Hash, Encoding::Listpackex);
+/// A large hash.
+pub const HASHTABLE: Kind = Kind::new(DataType::Hash, Encoding::Hashtable);
+
+/// The latest deadline of a field, as in Redis.
+pub const FIELD_DEADLINE_MAX: u64 = (1 << 46) - 1;
+
+/// Up to where a hash stays small, and what a change needs to know besides.
+#[derive(Clone, Copy)]
+pub struct HashRules {
+    /// `hash-max-listpack-entries`.
+    pub fields_max: usize,
+    /// `hash-max-listpack-value`: bytes of a field's name or value.
+    pub element_bytes_max: usize,
+    /// For tables.
+    pub seed: Seed,
+    /// The moment.
+    pub now_ms: u64,
+}
+
+impl HashRules {
+    fn fits(&self, field: &[u8], value: &[u8]) -> bool {
+        field.len() <= self.element_bytes_max && value.len() <= self.element_bytes_max
+    }
+}
+
+/// A field as one sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Field<'a> {
+    /// Its name.
+    pub name: Element<'a>,
+    /// Its value.
+    pub value: Element<'a>,
+    /// When it expires, in Unix milliseconds.
+    pub deadline: Option<u64>,
+}
+
+impl<'a> Field<'a> {
+    fn of_record(record: EntryRef<'a, ()>) -> Field<'a> {
+        Field {
+            name: Element::Bytes(record.key()),
+            value: Element::Bytes(record_value(record)),
+            deadline: record.deadline(),
+        }
+    }
+}
+
+impl<'a> From<small::Packed<'a>> for Field<'a> {
+    fn from(packed: small::Packed<'a>) -> Field<'a> {
+        Field {
+            name: packed.name,
+            value: packed.value,
+            deadline: packed.deadline,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Layout<'a> {
+    Small(Pack<'a>, Form),
+    Large(&'a HashTable),
+}
+
+impl<'a> Layout<'a> {
+    #[inline]
+    fn of(entry: EntryRef<'a, Object>) -> Option<Layout<'a>> {
+        let kind = Kind(entry.kind());
+        match entry.value() {
+            Value::Bytes(bytes) if kind == LISTPACK => {
+                Some(Layout::Small(Pack::new(bytes), Form::Pairs))
+            }
+            Value::Bytes(bytes) if kind == LISTPACKEX => {
+                Some(Layout::Small(Pack::new(bytes), Form::Triples))
+            }
+            Value::Object(object) => match &object.body {
+                Collection::Hash(table) => Some(Layout::Large(table)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// The soonest deadline of a field of an entry, if it is a hash with such; else costs next to nothing.
+#[inline]
+pub fn next_field_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
+    let kind = Kind(entry.kind());
+    if kind != LISTPACKEX && kind != HASHTABLE {
+        return None;
+    }
+    match Layout::of(entry)? {
+        Layout::Small(_, Form::Pairs) => None,
+        Layout::Small(triples, Form::Triples) => small::next_deadline(triples),
+        Layout::Large(table) => table.next_deadline(),
+    }
+}
+
+/// If an entry is a hash without any field that is not due: how many due ones there are.
+pub fn is_empty_or_over(entry: EntryRef<'_, Object>, now_ms: u64) -> Option<usize> {
+    match Layout::of(entry)? {
+        Layout::Small(pack, Form::Pairs) => pack.is_empty().then_some(0),
+        Layout::Small(pack, Form::Triples) => {
+            let (all, due) = (pack.len() / Form::Triples.step(), small::due(pack, now_ms));
+            (all == due).then_some(due)
+        }
+        Layout::Large(table) => table.is_over(now_ms).then(|| table.total()),
+    }
+}
+
+/// Whether an entry is a hash of which every field is due.
+#[inline]
+pub fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
+    next_field_deadline(entry).is_some_and(|deadline_ms| deadline_ms <= now_ms)
+        && is_empty_or_over(entry, now_ms).is_some()
+}
+
+/// Deletes some of the fields of a hash that are due, `budget` at most if it is large, and shows the deadline of each;
+/// says how many. The hash may be empty afterwards.
+pub fn expire_some(
+    entry: &mut Entry<Object>,
+    now_ms: u64,
+    budget: usize,
+    mut deleted: impl FnMut(u64),
+) -> usize {
+    if let Some(table) = large_mut(entry) {
+        return table.expire_some(now_ms, budget, deleted);
+    }
+    let Some(Layout::Small(triples, Form::Triples)) = Layout::of(entry.view()) else {
+        return 0;
+    };
+    let Some(first) = triples.first() else {
+        return 0;
+    };
+    let due = small::due(triples, now_ms);
+    for field in small::fields(triples, Form::Triples).take(due) {
+        deleted(field.deadline.unwrap_or(now_ms));
+    }
+    PackMut::new(entry).remove_range(first, due * Form::Triples.step());
+    due
+}
+
+fn large_mut(entry: &mut Entry<Object>) -> Option<&mut HashTable> {
+    match &mut entry.object_mut()?.body {
+        Collection::Hash(table) => Some(table),
+        _ => None,
+    }
+}
+
+/// A hash to look at, at one moment.
+#[derive(Clone, Copy)]
+pub struct HashRef<'a> {
+    layout: Layout<'a>,
+    now_ms: u64,
+}
+
+impl<'a> HashRef<'a> {
+    /// The hash of an entry; `None` if that holds something else.
+    #[inline]
+    pub fn of(entry: EntryRef<'a, Object>, now_ms: u64) -> Option<HashRef<'a>> {
+        let layout = Layout::of(entry)?;
+        Some(HashRef { layout, now_ms })
+    }
+
+    /// Fields.
+    pub fn len(self) -> usize {
+        match self.layout {
+            Layout::Small(pack, Form::Pairs) => pack.len() / 2,
+            Layout::Small(pack, Form::Triples) => pack.len() / 3 - small::due(pack, self.now_ms),
+            Layout::Large(table) => table.len(self.now_ms),
+        }
+    }
+
+    /// Whether no field is left.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// A field by its name.
+    #[inline]
+    pub fn get(self, name: &[u8]) -> Option<Field<'a>> {
+        match self.layout {
+            Layout::Small(pack, form) => {
+                let at = pack.find(name, form.step())?;
+                small::field_at(pack, form, at)
+                    .filter(|field| field.is_live(self.now_ms))
+                    .map(Field::from)
+            }
+            Layout::Large(table) => table.get(name, self.now_ms).map(Field::of_record),
+        }
+    }
+
+    /// Shows every field: a small hash in the order of its pack, a large one in none.
+    pub fn for_each(self, mut visit: impl FnMut(Field<'_>)) {
+        match self.layout {
+            Layout::Small(pack, form) => small::fields(pack, form)
+                .filter(|field| field.is_live(self.now_ms))
+                .for_each(|field| visit(Field::from(field))),
+            Layout::Large(table) => {
+                table.for_each(self.now_ms, |record| visit(Field::of_record(record)));
+            }
+        }
+    }
+
+    /// Shows some `budget` fields after a cursor, all of a small hash; the next cursor, 0 at the end.
+    pub fn scan(self, cursor: u64, budget: usize, mut visit: impl FnMut(Field<'_>)) -> u64 {
+        match self.layout {
+            Layout::Small(..) => {
+                self.for_each(visit);
+                0
+            }
+            Layout::Large(table) => table.scan(cursor, budget, self.now_ms, |record| {
+                visit(Field::of_record(record));
+            }),
+        }
+    }
+
+    /// Shows `count` fields drawn at random, the same one perhaps more than once; stops when `visit` says so.
+    pub fn draw(self, random: &mut Random, count: usize, mut visit: impl FnMut(Field<'_>) -> bool) {
+        let len = self.len();
+        if len == 0 {
+            return;
+        }
+        match self.layout {
+            Layout::Small(pack, form) => {
+                // Places in a pack are found by walking; for more than a few they are found once.
+                let live = small::fields(pack, form).filter(|field| field.is_live(self.now_ms));
+                if count == 1 {
+                    if let Some(field) = { live }.nth(random.index(len)) {
+                        visit(Field::from(field));
+                    }
+                    return;
+                }
+                let all: Vec<small::Packed<'_>> = live.collect();
+                for _ in 0..count {
+                    if !visit(Field::from(all[random.index(all.len())])) {
+                        return;
+                    }
+                }
+            }
+            Layout::Large(table) => {
+                for _ in 0..count {
+                    let Some(record) = self.draw_record(table, random) else {
+                        return;
+                    };
+                    if !visit(Field::of_record(record)) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Shows `count` different fields drawn at random, or all if there are no more.
+    pub fn draw_distinct(
+        self,
+        random: &mut Random,
+        count: usize,
+        mut visit: impl FnMut(Field<'_>),
+    ) {
+        /// From this share of a hash on, a walk over all of it is cheaper than drawing until enough differ.
+        const WALK_SHARE: usize = 3;
+        let len = self.len();
+        if count < len / WALK_SHARE
+            && let Layout::Large(table) = self.layout
+        {
+            let mut seen = std::collections::HashSet::with_capacity(count);
+            while seen.len() < count
+                && let Some(record) = self.draw_record(table, random)
+            {
+                // A record does not move while the table is borrowed.
+                if seen.insert(record.key().as_ptr() as usize) {
+                    visit(Field::of_record(record));
+                }
+            }
+            return;
+        }
+        // Each field is taken with the share of those wanted among those left.
+        let (mut wanted, mut left) = (count.min(len), len);
+        self.for_each(|field| {
+            if wanted > 0 && random.index(left) < wanted {
+                wanted -= 1;
+                visit(field);
+            }
+            left = left.saturating_sub(1).max(1);
+        });
+    }
+
+    /// Draws until one is found that is not due.
+    fn draw_record(self, table: &'a HashTable, random: &mut Random) -> Option<EntryRef<'a, ()>> {
+        const TRIES_MAX: usize = 1000;
+        for _ in 0..TRIES_MAX {
+            let record = table.random(&mut || random.next_u64())?;
+            let deadline = record.deadline();
+            if deadline.is_none_or(|deadline_ms| deadline_ms > self.now_ms) {
+                return Some(record);
+            }
+        }
+        None
+    }
+}
+
+/// A new hash of these fields, later values counting; at least one.
+pub fn new_hash<'f>(
+    key: &[u8],
+    fields: impl Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
+    rules: &HashRules,
+) -> Entry<Object> {
+    let (mut count, mut bytes, mut is_small) = (0, EMPTY.len(), true);
+    for (name, value) in fields.clone() {
+        count += 1;
+        bytes += encoded_len(name) + encoded_len(value);
+        is_small &= rules.fits(name, value);
+    }
+    if is_small && count <= rules.fields_max && Pack::new(&EMPTY).fits(bytes) {
+        let mut pack = Vec::with_capacity(bytes);
+        pack.extend_from_slice(&EMPTY);
+        let mut pairs = PackMut::new(&mut pack);
+        for (name, value) in fields {
+            small::set_pair(&mut pairs, name, value);
+        }
+        return Entry::bytes(LISTPACK.0, key, &pack, None);
+    }
+    let mut table = HashTable::new(rules.seed);
+    for (name, value) in fields {
+        table.set(name, value, FieldDeadline::Clear, rules.now_ms);
+    }
+    Entry::object(
+        HASHTABLE.0,
+        key,
+        Object::boxed(Collection::Hash(table)),
+        None,
+    )
+}
+
+/// A hash to change.
+pub struct HashMut<'e> {
+    entry: &'e mut Entry<Object>,
+    rules: &'e HashRules,
+}
+
+impl<'e> HashMut<'e> {
+    /// Takes an entry that holds a hash.
+    pub fn new(entry: &'e mut Entry<Object>, rules: &'e HashRules) -> HashMut<'e> {
+        debug_assert!(Layout::of(entry.view()).is_some(), "it is a hash");
+        HashMut { entry, rules }
+    }
+
+    /// Looks at it.
+    pub fn view(&self) -> Option<HashRef<'_>> {
+        HashRef::of(self.entry.view(), self.rules.now_ms)
+    }
+
+    fn form(&self) -> Form {
+        if Kind(self.entry.view().kind()) == LISTPACKEX {
+            Form::Triples
+        } else {
+            Form::Pairs
+        }
+    }
+
+    /// Makes it large if fields that are about to be set would do so one after the other.
+    pub fn expect<'f>(&mut self, fields: impl ExactSizeIterator<Item = (&'f [u8], &'f [u8])>) {
+        if fields.len() > self.rules.fields_max || { fields }
+            .any(|(name, value)| !self.rules.fits(name, value))
+        {
+            self.make_large();
+        }
+    }
+
+    /// Sets a field; true when it is a new one.
+    #[inline]
+    pub fn set(&mut self, name: &[u8], value: &[u8], deadline: FieldDeadline) -> bool {
+        let now_ms = self.rules.now_ms;
+        if let Some(table) = large_mut(self.entry) {
+            return table.set(name, value, deadline, now_ms);
+        }
+        let more = encoded_len(name) + encoded_len(value) + TRIPLE_BYTES;
+        if !self.rules.fits(name, value) || !self.pack().fits(more) {
+            return self.make_large().set(name, value, deadline, now_ms);
+        }
+        let is_new = match self.form() {
+            Form::Pairs => small::set_pair(&mut PackMut::new(self.entry), name, value),
+            Form::Triples => self.set_triple(name, value, deadline),
+        };
+        if is_new && self.pack().len() / self.form().step() > self.rules.fields_max {
+            self.make_large();
+        }
+        is_new
+    }
+
+    fn set_triple(&mut self, name: &[u8], value: &[u8], deadline: FieldDeadline) -> bool {
+        let mut triples = PackMut::new(self.entry);
+        let pack = triples.as_pack();
+        let Some(at) = pack.find(name, Form::Triples.step()) else {
+            small::push_triple(&mut triples, Element::of(name), Element::of(value), None);
+            return true;
+        };
+        let field = small::field_at(pack, Form::Triples, at);
+        let was_live = field.is_some_and(|field| field.is_live(self.rules.now_ms));
+        let has_deadline = field.is_some_and(|field| field.deadline.is_some());
+        if has_deadline && (deadline == FieldDeadline::Clear || !was_live) {
+            small::move_triple(&mut triples, at, Some(value), None);
+        } else if let Some(value_at) = pack.next(at) {
+            triples.replace(value_at, value);
+        }
+        !was_live
+    }
+
+    /// Deletes a field; true if it was there. The hash may be empty afterwards: its key must be deleted then.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
+        let now_ms = self.rules.now_ms;
+        if let Some(table) = large_mut(self.entry) {
+            return table.remove(name, now_ms);
+        }
+        let form = self.form();
+        let Some((at, field)) = self.find(name, form) else {
+            return false;
+        };
+        let was_live = field.is_live(now_ms);
+        small::remove(&mut PackMut::new(self.entry), form, at);
+        was_live
+    }
+
+    /// Gives a field another deadline, or none; false if there is no such field.
+    pub fn set_deadline(&mut self, name: &[u8], deadline: Option<u64>) -> bool {
+        let now_ms = self.rules.now_ms;
+        if let Some(table) = large_mut(self.entry) {
+            return table.set_deadline(name, deadline, now_ms);
+        }
+        let form = self.form();
+        let Some((_, field)) = self.find(name, form) else {
+            return false;
+        };
+        if !field.is_live(now_ms) {
+            return false;
+        }
+        if field.deadline == deadline {
+            return true;
+        }
+        if form == Form::Pairs {
+            let triples = small::triples_of(self.pack());
+            self.entry.set_bytes(&triples);
+            self.entry.set_kind(LISTPACKEX.0);
+        }
+        if let Some(at) = self.pack().find(name, Form::Triples.step()) {
+            small::move_triple(&mut PackMut::new(self.entry), at, None, deadline);
+        }
+        true
+    }
+
+    /// The pack of a small hash.
+    fn pack(&self) -> Pack<'_> {
+        match Layout::of(self.entry.view()) {
+            Some(Layout::Small(pack, _)) => pack,
+            _ => Pack::new(&EMPTY),
+        }
+    }
+
+    fn find(&self, name: &[u8], form: Form) -> Option<(At, small::Packed<'_>)> {
+        let pack = self.pack();
+        let at = pack.find(name, form.step())?;
+        Some((at, small::field_at(pack, form, at)?))
+    }
+
+    fn make_large(&mut self) -> &mut HashTable {
+        if large_mut(self.entry).is_none() {
+            let mut table = HashTable::new(self.rules.seed);
+            for field in small::fields(self.pack(), self.form()) {
+                field.name.with_bytes(|name| {
+                    let push = |value: &[u8]| table.push(name, value, field.deadline);
+                    field.value.with_bytes(push);
+                });
+            }
+            self.entry
+                .set_object(Object::boxed(Collection::Hash(table)));
+            self.entry.set_kind(HASHTABLE.0);
+        }
+        large_mut(self.entry).expect("made large")
+    }
+}
+
+/// What a deadline takes at most in a pack.
+const TRIPLE_BYTES: usize = 10;

@@ -1,0 +1,177 @@
+//! A small hash: a pack that lies in its entry.
+//!
+//! ```text
+//! pairs    field value field value …                       OBJECT ENCODING listpack
+//! triples  field value deadline field value deadline …     OBJECT ENCODING listpackex
+//! ```
+//!
+//! A hash becomes triples when the first of its fields gets a deadline, and stays so. Deadlines are Unix milliseconds,
+//! 0 for none; the soonest come first and fields without one last, so what is due is a beginning of the pack.
+
+use crate::structures::pack::{At, EMPTY, Element, Pack, PackMut};
+use crate::structures::splice::Splice;
+
+/// How many elements belong to a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Pairs = 2,
+    Triples = 3,
+}
+
+impl Form {
+    pub(super) fn step(self) -> usize {
+        self as usize
+    }
+}
+
+/// A field as it lies in a pack.
+#[derive(Clone, Copy)]
+pub(super) struct Packed<'a> {
+    pub(super) name: Element<'a>,
+    pub(super) value: Element<'a>,
+    pub(super) deadline: Option<u64>,
+}
+
+impl Packed<'_> {
+    pub(super) fn is_live(self, now_ms: u64) -> bool {
+        self.deadline.is_none_or(|deadline_ms| deadline_ms > now_ms)
+    }
+}
+
+fn deadline_of(element: Element<'_>) -> Option<u64> {
+    let number = element.integer().unwrap_or(0);
+    u64::try_from(number).ok().filter(|number| *number != 0)
+}
+
+fn element_of(deadline: Option<u64>) -> Element<'static> {
+    Element::Integer(deadline.map_or(0, |deadline_ms| deadline_ms as i64))
+}
+
+/// All fields, in the order of the pack.
+pub(super) fn fields(pack: Pack<'_>, form: Form) -> impl Iterator<Item = Packed<'_>> {
+    let mut elements = pack.iter();
+    std::iter::from_fn(move || {
+        let (name, value) = (elements.next()?, elements.next()?);
+        let deadline = match form {
+            Form::Pairs => None,
+            Form::Triples => deadline_of(elements.next()?),
+        };
+        Some(Packed {
+            name,
+            value,
+            deadline,
+        })
+    })
+}
+
+/// The field that begins at a place.
+pub(super) fn field_at(pack: Pack<'_>, form: Form, at: At) -> Option<Packed<'_>> {
+    let value_at = pack.next(at)?;
+    let deadline = match form {
+        Form::Pairs => None,
+        Form::Triples => deadline_of(pack.get(pack.next(value_at)?)),
+    };
+    Some(Packed {
+        name: pack.get(at),
+        value: pack.get(value_at),
+        deadline,
+    })
+}
+
+/// The soonest deadline.
+pub(super) fn next_deadline(triples: Pack<'_>) -> Option<u64> {
+    field_at(triples, Form::Triples, triples.first()?)?.deadline
+}
+
+/// Sets a field of pairs; true when it is a new one. One search and one splice.
+#[inline]
+pub(super) fn set_pair<B: Splice>(pairs: &mut PackMut<'_, B>, field: &[u8], value: &[u8]) -> bool {
+    let pack = pairs.as_pack();
+    let value_at = pack
+        .find(field, Form::Pairs.step())
+        .and_then(|at| pack.next(at));
+    match value_at {
+        Some(value_at) => {
+            pairs.replace(value_at, value);
+            false
+        }
+        None => {
+            pairs.push_back_all([field, value].into_iter().map(Element::of));
+            true
+        }
+    }
+}
+
+/// Adds a field of which is known that there is none of its name, where its deadline belongs.
+pub(super) fn push_triple<B: Splice>(
+    triples: &mut PackMut<'_, B>,
+    name: Element<'_>,
+    value: Element<'_>,
+    deadline: Option<u64>,
+) {
+    let field = [name, value, element_of(deadline)];
+    let Some(deadline_ms) = deadline else {
+        return triples.push_back_all(field.into_iter());
+    };
+    match place_for(triples.as_pack(), deadline_ms) {
+        Some(before) => {
+            // The last element first: each goes where the one before it stood.
+            for element in field.into_iter().rev() {
+                triples.insert_element_before(before, element);
+            }
+        }
+        None => triples.push_back_all(field.into_iter()),
+    }
+}
+
+/// The first field that expires later than this.
+fn place_for(triples: Pack<'_>, deadline_ms: u64) -> Option<At> {
+    let mut at = triples.first();
+    while let Some(place) = at {
+        let deadline_at = triples.next(triples.next(place)?)?;
+        if deadline_of(triples.get(deadline_at)).is_none_or(|other_ms| other_ms > deadline_ms) {
+            return Some(place);
+        }
+        at = triples.next(deadline_at);
+    }
+    None
+}
+
+/// Takes a field out.
+pub(super) fn remove<B: Splice>(pack: &mut PackMut<'_, B>, form: Form, at: At) {
+    pack.remove_range(at, form.step());
+}
+
+/// Gives the field at a place another deadline, or none, and moves it where that belongs.
+pub(super) fn move_triple<B: Splice>(
+    triples: &mut PackMut<'_, B>,
+    at: At,
+    value: Option<&[u8]>,
+    deadline: Option<u64>,
+) {
+    let Some(field) = field_at(triples.as_pack(), Form::Triples, at) else {
+        return;
+    };
+    let name = field.name.to_vec();
+    let value = value.map_or_else(|| field.value.to_vec(), <[u8]>::to_vec);
+    remove(triples, Form::Triples, at);
+    push_triple(triples, Element::of(&name), Element::of(&value), deadline);
+}
+
+/// How many fields, from the first on, are due.
+pub(super) fn due(triples: Pack<'_>, now_ms: u64) -> usize {
+    fields(triples, Form::Triples)
+        .take_while(|field| !field.is_live(now_ms))
+        .count()
+}
+
+/// The same fields as triples without deadlines.
+pub(super) fn triples_of(pairs: Pack<'_>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(pairs.bytes().len() + 2 * pairs.len());
+    bytes.extend_from_slice(&EMPTY);
+    let mut triples = PackMut::new(&mut bytes);
+    for field in fields(pairs, Form::Pairs) {
+        push_triple(&mut triples, field.name, field.value, None);
+    }
+    bytes
+}

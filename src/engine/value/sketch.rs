@@ -1,0 +1,114 @@
+//! The sketches as collections: filters, counters, digests. Each is one object, however small.
+
+use super::object::{Body, Collection, Object};
+use super::{DataType, Encoding, Kind};
+use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::sketch::bloom::Bloom;
+use crate::structures::sketch::count_min::CountMin;
+use crate::structures::sketch::cuckoo::Cuckoo;
+use crate::structures::sketch::t_digest::TDigest;
+use crate::structures::sketch::top_k::TopK;
+
+/// One of the sketches.
+pub trait Sketch: Sized {
+    /// Its type.
+    const DATA_TYPE: DataType;
+
+    /// As a collection.
+    fn wrap(self) -> Collection;
+
+    /// The sketch in a collection, if it is one of this type.
+    fn of(collection: &Collection) -> Option<&Self>;
+
+    /// The same, to change it.
+    fn of_mut(collection: &mut Collection) -> Option<&mut Self>;
+}
+
+macro_rules! sketches {
+    ($($name:ident;)*) => {
+        $(impl Sketch for $name {
+            const DATA_TYPE: DataType = DataType::$name;
+
+            fn wrap(self) -> Collection {
+                Collection::$name(self)
+            }
+
+            fn of(collection: &Collection) -> Option<&$name> {
+                match collection {
+                    Collection::$name(sketch) => Some(sketch),
+                    _ => None,
+                }
+            }
+
+            fn of_mut(collection: &mut Collection) -> Option<&mut $name> {
+                match collection {
+                    Collection::$name(sketch) => Some(sketch),
+                    _ => None,
+                }
+            }
+        })*
+    };
+}
+
+sketches! {
+    Bloom;
+    Cuckoo;
+    CountMin;
+    TopK;
+    TDigest;
+}
+
+macro_rules! flat_bodies {
+    ($($name:ident;)*) => {
+        $(impl Body for $name {
+            fn duplicate(&self) -> $name {
+                self.clone()
+            }
+
+            fn free_some(&mut self, _: usize) -> bool {
+                // A few large buffers, whose pages go back in one step each.
+                false
+            }
+        })*
+    };
+}
+
+flat_bodies! {
+    Bloom;
+    Cuckoo;
+    CountMin;
+    TDigest;
+}
+
+impl Body for TopK {
+    fn duplicate(&self) -> TopK {
+        self.clone()
+    }
+
+    fn free_some(&mut self, budget: usize) -> bool {
+        TopK::free_some(self, budget)
+    }
+}
+
+/// A new entry with a sketch, to be made where its memory is counted.
+pub fn entry_of<S: Sketch>(key: &[u8], sketch: S) -> Entry<Object> {
+    let kind = Kind::new(S::DATA_TYPE, Encoding::Raw);
+    Entry::object(kind.0, key, Object::boxed(sketch.wrap()), None)
+}
+
+/// The sketch in an entry whose type was checked.
+pub fn view<'e, S: Sketch + 'e>(entry: EntryRef<'e, Object>) -> &'e S {
+    match entry.value() {
+        Value::Object(object) => S::of(&object.body),
+        _ => None,
+    }
+    .expect("the kind says which sketch it is")
+}
+
+/// The same, to change it.
+pub fn view_mut<S: Sketch>(entry: &mut Entry<Object>) -> &mut S {
+    entry
+        .object_mut()
+        .and_then(|object| S::of_mut(&mut object.body))
+        .expect("the kind says which sketch it is")
+}

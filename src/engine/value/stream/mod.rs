@@ -1,0 +1,457 @@
+//! Streams: entries in the order of their IDs, in packed nodes, and the consumer groups that read them.
+//!
+//! ```text
+//! this file  the stream itself: adding, deleting, reading ranges, and what it says of itself
+//! id         IDs
+//! node       one packed node, byte for byte as Redis has it
+//! trim       trimming
+//! group      consumer groups
+//! radix      what XINFO says of a tree that is not here
+//! ```
+//!
+//! Invariants: nodes are in the order of their IDs and do not overlap; `length` counts the entries that are not
+//! deleted; `first_id` is the first of these, 0-0 if there is none; no entry is greater than `last_id`.
+
+pub mod group;
+pub mod id;
+pub mod node;
+mod radix;
+pub mod trim;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, btree_map};
+
+use super::{Body, Collection, DataType, Encoding, Kind, Object};
+use crate::structures::entry::{Entry, EntryRef, Value};
+use group::Group;
+use id::StreamId;
+use node::{Item, Items, Node};
+
+/// What a stream knows of itself, beside its entries and groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Entries that are not deleted.
+    pub length: u64,
+    /// The first of them, 0-0 if there is none.
+    pub first_id: StreamId,
+    /// The greatest ID that was ever added, or set.
+    pub last_id: StreamId,
+    /// The greatest ID that was ever deleted by name.
+    pub max_deleted_id: StreamId,
+    /// Entries ever added.
+    pub entries_added: u64,
+}
+
+impl Facts {
+    /// The ID of an entry that is added now, if there are any left.
+    pub fn next_id(&self, now_ms: u64) -> Option<StreamId> {
+        if now_ms > self.last_id.ms {
+            Some(StreamId::new(now_ms, 0))
+        } else {
+            self.last_id.next()
+        }
+    }
+
+    /// Whether an entry from `start` on was deleted by name, so that counting no longer tells how far one has read.
+    fn has_deleted_from(&self, start: StreamId) -> bool {
+        self.length > 0
+            && self.max_deleted_id != StreamId::MIN
+            && self.first_id <= self.max_deleted_id
+            && start <= self.max_deleted_id
+    }
+
+    /// How many entries were ever added up to this ID, where that can be told without looking: at the ends of the
+    /// stream, if nothing between was deleted.
+    pub fn entries_before(&self, id: StreamId) -> Option<i64> {
+        let added = self.entries_added as i64;
+        if self.entries_added == 0 {
+            return Some(0);
+        }
+        if id == self.last_id || (self.length == 0 && id <= self.last_id) {
+            return Some(added);
+        }
+        let is_whole = self.max_deleted_id == StreamId::MIN || self.max_deleted_id < self.first_id;
+        if id > self.last_id || id > self.first_id || !is_whole {
+            return None;
+        }
+        let at_first = i64::from(id == self.first_id);
+        Some(
+            added
+                .wrapping_sub(self.length as i64)
+                .wrapping_add(at_first),
+        )
+    }
+}
+
+/// When a node is full.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeLimits {
+    /// Bytes; 0 for no limit.
+    pub bytes_max: u64,
+    /// Entries, deleted ones too; 0 for no limit.
+    pub entries_max: u64,
+}
+
+/// What an entry's names and values may take together, and a node at most.
+pub const ENTRY_BYTES_MAX: u64 = 1 << 30;
+
+/// The groups of a stream, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Groups(BTreeMap<Box<[u8]>, Group>);
+
+impl Groups {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A group by name.
+    pub fn get(&self, name: &[u8]) -> Option<&Group> {
+        self.0.get(name)
+    }
+
+    /// A group by name, for changing it.
+    pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut Group> {
+        self.0.get_mut(name)
+    }
+
+    /// Adds a group, or replaces the one of this name.
+    pub fn insert(&mut self, name: &[u8], group: Group) {
+        self.0.insert(name.into(), group);
+    }
+
+    /// Takes a group out.
+    pub fn remove(&mut self, name: &[u8]) -> Option<Group> {
+        self.0.remove(name)
+    }
+
+    /// The groups with their names, in the order of the names.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &Group)> {
+        self.0.iter().map(|(name, group)| (&**name, group))
+    }
+
+    /// Makes an entry pending in no group.
+    pub fn forget(&mut self, id: StreamId) {
+        for group in self.0.values_mut() {
+            group.acknowledge(id);
+        }
+    }
+
+    /// Entries behind this one were not yet read by every group.
+    pub fn needed_from(&self) -> Option<StreamId> {
+        self.0.values().map(|group| group.last_id).min()
+    }
+
+    /// Whether any group has yet to read or to acknowledge an entry, given [`Groups::needed_from`].
+    pub fn need(&self, id: StreamId, needed_from: Option<StreamId>) -> bool {
+        needed_from.is_some_and(|last| id > last)
+            || self.0.values().any(|group| group.pending(id).is_some())
+    }
+}
+
+/// See the module.
+#[derive(Clone, Default)]
+pub struct Stream {
+    nodes: BTreeMap<StreamId, Node>,
+    facts: Facts,
+    /// Its consumer groups.
+    pub groups: Groups,
+}
+
+impl Stream {
+    /// What it knows of itself.
+    pub fn facts(&self) -> Facts {
+        self.facts
+    }
+
+    /// For XSETID and RESTORE. What does not agree with the entries breaks the invariants; the caller checks.
+    pub fn set_facts(&mut self, facts: Facts) {
+        self.facts = facts;
+    }
+
+    // Adding and deleting ------------------------------------------------------------------------------
+
+    /// Adds an entry, whose ID is greater than the last one's. `part` reads its names and values in turn.
+    pub fn append<'p>(
+        &mut self,
+        id: StreamId,
+        field_count: usize,
+        part: impl Fn(usize) -> &'p [u8],
+        limits: NodeLimits,
+    ) {
+        debug_assert!(id > self.facts.last_id, "IDs ascend");
+        let entry_bytes: u64 = (0..2 * field_count).map(|at| part(at).len() as u64).sum();
+        let mut last = self.nodes.last_entry();
+        if let Some(open) = &mut last
+            && is_full(open.get(), entry_bytes, limits)
+        {
+            open.get_mut().close();
+            last = None;
+        }
+        match last {
+            Some(mut open) => {
+                let master = *open.key();
+                open.get_mut().append(master, id, field_count, &part);
+            }
+            None => {
+                let mut node = Node::new(field_count, &part);
+                node.append(id, id, field_count, &part);
+                self.nodes.insert(id, node);
+            }
+        }
+        let facts = &mut self.facts;
+        facts.length += 1;
+        facts.entries_added = facts.entries_added.saturating_add(1);
+        facts.last_id = id;
+        if facts.length == 1 {
+            facts.first_id = id;
+        }
+    }
+
+    /// Deletes an entry; says whether it was there. The groups are not told.
+    pub fn delete(&mut self, id: StreamId) -> bool {
+        let Some((&master, node)) = self.nodes.range_mut(..=id).next_back() else {
+            return false;
+        };
+        let found = node
+            .items(master, false)
+            .take_while(|item| item.id <= id)
+            .find(|item| item.id == id && !item.is_deleted());
+        let Some(mark) = found.map(|item| item.mark()) else {
+            return false;
+        };
+        if node.counts().0 <= 1 {
+            self.nodes.remove(&master);
+        } else {
+            node.delete(&[mark]);
+        }
+        self.facts.length = self.facts.length.saturating_sub(1);
+        self.facts.max_deleted_id = self.facts.max_deleted_id.max(id);
+        if id == self.facts.first_id || self.facts.length == 0 {
+            self.find_first();
+        }
+        true
+    }
+
+    fn find_first(&mut self) {
+        let first = self.all().next().map(|item| item.id);
+        self.facts.first_id = first.unwrap_or(StreamId::MIN);
+    }
+
+    // Reading ------------------------------------------------------------------------------------------
+
+    /// Whether an entry is there.
+    pub fn contains(&self, id: StreamId) -> bool {
+        self.range(id, id).next().is_some()
+    }
+
+    /// All entries, ascending.
+    pub fn all(&self) -> Range<'_> {
+        self.range(StreamId::MIN, StreamId::MAX)
+    }
+
+    /// The entries with IDs in a range, ascending.
+    pub fn range(&self, start: StreamId, end: StreamId) -> Range<'_> {
+        let before = self.nodes.range(..=start).next_back();
+        let from = before.map_or(start, |(master, _)| *master);
+        Range::new(&self.nodes, from, start, end, false)
+    }
+
+    /// The entries with IDs in a range, descending.
+    pub fn range_reverse(&self, start: StreamId, end: StreamId) -> Range<'_> {
+        let before = self.nodes.range(..=start).next_back();
+        let from = before.map_or(start, |(master, _)| *master);
+        Range::new(&self.nodes, from, start, end, true)
+    }
+
+    /// The last entry that is there.
+    pub fn last_entry_id(&self) -> Option<StreamId> {
+        let mut entries = self.range_reverse(StreamId::MIN, StreamId::MAX);
+        entries.next().map(|item| item.id)
+    }
+
+    // Nodes --------------------------------------------------------------------------------------------
+
+    /// The nodes with their first IDs, for DUMP.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (StreamId, &Node)> {
+        self.nodes.iter().map(|(master, node)| (*master, node))
+    }
+
+    /// Adds a node behind all others, for RESTORE; refuses one that is not behind them. The facts are not touched:
+    /// see [`Stream::set_facts`] and [`Stream::counted_facts`].
+    pub fn push_node(&mut self, master: StreamId, node: Node) -> bool {
+        let is_behind = self.last_written_id().is_none_or(|last| last < master);
+        if is_behind {
+            self.nodes.insert(master, node);
+        }
+        is_behind
+    }
+
+    /// The last entry in the nodes, be it deleted or not.
+    pub fn last_written_id(&self) -> Option<StreamId> {
+        let (master, node) = self.nodes.last_key_value()?;
+        let last = node.items(*master, true).next();
+        Some(last.map_or(*master, |item| item.id))
+    }
+
+    /// Length, first and last ID as the nodes have them, for RESTORE of older forms; the rest as it was set.
+    pub fn counted_facts(&self) -> Facts {
+        Facts {
+            length: self.nodes.values().map(|node| node.counts().0).sum(),
+            first_id: self.all().next().map_or(StreamId::MIN, |item| item.id),
+            last_id: self.last_entry_id().unwrap_or(StreamId::MIN),
+            ..self.facts
+        }
+    }
+
+    /// How many nodes there are.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// How many nodes Redis's tree of them would have. Beyond some thousand nodes it is estimated from the first.
+    pub fn tree_node_count(&self) -> u64 {
+        const EXACT_MAX: usize = 8192;
+        let counted = self.nodes.len().min(EXACT_MAX);
+        let exact = radix::node_count(self.nodes.keys().take(counted).copied());
+        if counted == self.nodes.len() {
+            return exact;
+        }
+        exact.saturating_mul(self.nodes.len() as u64) / counted as u64
+    }
+}
+
+fn is_full(node: &Node, entry_bytes: u64, limits: NodeLimits) -> bool {
+    let bytes_max = match limits.bytes_max {
+        0 => ENTRY_BYTES_MAX,
+        max => max.min(ENTRY_BYTES_MAX),
+    };
+    if node.bytes().len() as u64 + entry_bytes >= bytes_max {
+        return true;
+    }
+    let (live, deleted) = node.counts();
+    limits.entries_max != 0 && live + deleted >= limits.entries_max
+}
+
+/// Entries in a range that are not deleted.
+pub struct Range<'a> {
+    nodes: btree_map::Range<'a, StreamId, Node>,
+    items: Option<Items<'a>>,
+    start: StreamId,
+    end: StreamId,
+    is_reverse: bool,
+}
+
+impl<'a> Range<'a> {
+    fn new(
+        nodes: &'a BTreeMap<StreamId, Node>,
+        from: StreamId,
+        start: StreamId,
+        end: StreamId,
+        is_reverse: bool,
+    ) -> Range<'a> {
+        // An empty range of the map: its bounds must not cross.
+        let nodes = if start <= end {
+            nodes.range(from..=end)
+        } else {
+            nodes.range(from..from)
+        };
+        Range {
+            nodes,
+            items: None,
+            start,
+            end,
+            is_reverse,
+        }
+    }
+}
+
+impl<'a> Iterator for Range<'a> {
+    type Item = Item<'a>;
+
+    fn next(&mut self) -> Option<Item<'a>> {
+        loop {
+            while let Some(item) = self.items.as_mut().and_then(Iterator::next) {
+                let (is_before, is_behind) = (item.id < self.start, item.id > self.end);
+                if if self.is_reverse {
+                    is_before
+                } else {
+                    is_behind
+                } {
+                    self.items = None;
+                    self.start = StreamId::MAX;
+                    self.end = StreamId::MIN;
+                    return None;
+                }
+                if !is_before && !is_behind && !item.is_deleted() {
+                    return Some(item);
+                }
+            }
+            if self.start > self.end {
+                return None;
+            }
+            let (master, node) = if self.is_reverse {
+                self.nodes.next_back()?
+            } else {
+                self.nodes.next()?
+            };
+            self.items = Some(node.items(*master, self.is_reverse));
+        }
+    }
+}
+
+impl Body for Box<Stream> {
+    fn duplicate(&self) -> Self {
+        self.clone()
+    }
+
+    fn free_some(&mut self, budget: usize) -> bool {
+        let mut left = budget;
+        while left > 0 && self.nodes.pop_first().is_some() {
+            left -= 1;
+        }
+        while left > 0
+            && let Some(mut group) = self.groups.0.last_entry()
+        {
+            if !group.get_mut().free_some(&mut left) {
+                group.remove();
+            }
+        }
+        !self.nodes.is_empty() || !self.groups.is_empty()
+    }
+}
+
+/// Type and encoding of every stream.
+pub const KIND: Kind = Kind::new(DataType::Stream, Encoding::Stream);
+
+/// An entry of the keyspace that holds a stream, without a deadline.
+pub fn stream_entry(key: &[u8], stream: Stream) -> Entry<Object> {
+    let body = Collection::Stream(Box::new(stream));
+    Entry::object(KIND.0, key, Object::boxed(body), None)
+}
+
+/// The stream in an entry of the keyspace.
+pub fn stream_of(entry: EntryRef<'_, Object>) -> Option<&Stream> {
+    match entry.value() {
+        Value::Object(object) => match &object.body {
+            Collection::Stream(stream) => Some(stream),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The stream in an entry of the keyspace, for changing it.
+pub fn stream_of_mut(entry: &mut Entry<Object>) -> Option<&mut Stream> {
+    match &mut entry.object_mut()?.body {
+        Collection::Stream(stream) => Some(stream),
+        _ => None,
+    }
+}

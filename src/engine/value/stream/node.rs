@@ -1,0 +1,545 @@
+//! One node of a stream: up to some hundred entries packed into one buffer, as Redis packs them, so that DUMP copies
+//! a node as it is.
+//!
+//! ```text
+//! live | deleted | fields | name … | 0 |  entry | entry | …              the first line: the master
+//! flags | ms | seq | value … | count                                     an entry with the master's names
+//! flags | ms | seq | fields | name | value | … | count                   an entry with names of its own
+//! ```
+//!
+//! `ms` and `seq` are distances from the node's ID, which is its first entry's. `count` says of how many elements the
+//! entry consists before it, so that one can walk backwards; the zero behind the master ends such a walk. A deleted
+//! entry stays, with a flag, until its node goes. It knows neither the other nodes nor consumer groups.
+//!
+//! A node from outside is taken only after [`Node::check`]; all the same, nothing here panics over a wrong one.
+
+use super::id::StreamId;
+use crate::structures::pack::{At, EMPTY, Element, Pack, PackMut};
+
+/// The entry is deleted.
+const DELETED: i64 = 1;
+/// The entry has the master's names.
+const SAME_FIELDS: i64 = 2;
+
+/// See the module.
+#[derive(Clone)]
+pub struct Node {
+    bytes: Vec<u8>,
+}
+
+/// What stands before the entries of a node.
+#[derive(Clone, Copy)]
+struct Head {
+    live: i64,
+    deleted: i64,
+    /// How many names the master has, and where they begin.
+    field_count: usize,
+    names: At,
+    first: Option<At>,
+}
+
+/// One entry, in place.
+#[derive(Clone, Copy)]
+pub struct Item<'a> {
+    /// Its ID.
+    pub id: StreamId,
+    pack: Pack<'a>,
+    flags_at: At,
+    flags: i64,
+    field_count: usize,
+    /// Where the first name stands, if it is the master's.
+    names: Option<At>,
+    /// Where the first value stands, or the first name of its own.
+    body: At,
+}
+
+impl<'a> Item<'a> {
+    /// How many fields it has.
+    pub fn field_count(&self) -> usize {
+        self.field_count
+    }
+
+    /// Whether it is only still there because its node is.
+    pub(super) fn is_deleted(&self) -> bool {
+        self.flags & DELETED != 0
+    }
+
+    /// Names and values.
+    pub fn fields(&self) -> Fields<'a> {
+        Fields {
+            pack: self.pack,
+            left: self.field_count,
+            names: self.names,
+            body: Some(self.body),
+        }
+    }
+
+    /// What [`Node::delete`] needs.
+    pub(super) fn mark(&self) -> Mark {
+        Mark {
+            flags_at: self.flags_at,
+            flags: self.flags,
+        }
+    }
+
+    /// Where its `count` stands.
+    fn count_at(&self) -> Option<At> {
+        let elements = match self.names {
+            Some(_) => self.field_count,
+            None => self.field_count.checked_mul(2)?,
+        };
+        let mut at = self.body;
+        for _ in 0..elements {
+            at = self.pack.next(at)?;
+        }
+        Some(at)
+    }
+}
+
+/// Where an entry's flags stand, and what they are.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    flags_at: At,
+    flags: i64,
+}
+
+/// The fields of one entry.
+pub struct Fields<'a> {
+    pack: Pack<'a>,
+    left: usize,
+    names: Option<At>,
+    body: Option<At>,
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = (Element<'a>, Element<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let name = match self.names {
+            Some(at) => {
+                self.names = self.pack.next(at);
+                self.pack.get(at)
+            }
+            None => {
+                let at = self.body?;
+                self.body = self.pack.next(at);
+                self.pack.get(at)
+            }
+        };
+        let at = self.body?;
+        self.body = self.pack.next(at);
+        Some((name, self.pack.get(at)))
+    }
+}
+
+/// The entries of a node in one direction, deleted ones too.
+#[derive(Clone)]
+pub(super) struct Items<'a> {
+    pack: Pack<'a>,
+    master: StreamId,
+    head: Option<Head>,
+    /// Forwards the next entry's flags, backwards the `count` behind it.
+    at: Option<At>,
+    is_reverse: bool,
+}
+
+impl<'a> Items<'a> {
+    fn read(&self, flags_at: At) -> Option<Item<'a>> {
+        let (pack, head) = (self.pack, self.head?);
+        let flags = integer(pack, flags_at)?;
+        let ms_at = pack.next(flags_at)?;
+        let seq_at = pack.next(ms_at)?;
+        let id = self
+            .master
+            .moved(integer(pack, ms_at)?, integer(pack, seq_at)?);
+        let behind = pack.next(seq_at)?;
+        let is_same = flags & SAME_FIELDS != 0;
+        let (field_count, names, body) = if is_same {
+            (head.field_count, Some(head.names), behind)
+        } else {
+            let count = usize::try_from(integer(pack, behind)?).ok()?;
+            (count, None, pack.next(behind)?)
+        };
+        Some(Item {
+            id,
+            pack,
+            flags_at,
+            flags,
+            field_count,
+            names,
+            body,
+        })
+    }
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Item<'a>;
+
+    fn next(&mut self) -> Option<Item<'a>> {
+        let mut at = self.at.take()?;
+        if !self.is_reverse {
+            let item = self.read(at)?;
+            self.at = self.pack.next(item.count_at()?);
+            return Some(item);
+        }
+        let count = integer(self.pack, at)?;
+        if count <= 0 {
+            return None;
+        }
+        for _ in 0..count {
+            at = self.pack.prev(at)?;
+        }
+        self.at = self.pack.prev(at);
+        self.read(at)
+    }
+}
+
+fn integer(pack: Pack<'_>, at: At) -> Option<i64> {
+    pack.get(at).integer()
+}
+
+impl Node {
+    /// A node without entries, whose master has the names of the entry that comes next. `part` reads the names and
+    /// values of that entry: even ones are names.
+    pub(super) fn new<'p>(field_count: usize, part: &impl Fn(usize) -> &'p [u8]) -> Node {
+        let mut node = Node {
+            bytes: EMPTY.to_vec(),
+        };
+        let number = Element::Integer;
+        let names = (0..field_count).map(|index| Element::of(part(2 * index)));
+        let head = [0, 0, field_count as i64].into_iter().map(number);
+        PackMut::new(&mut node.bytes).push_back_all(head.chain(names).chain([number(0)]));
+        node
+    }
+
+    /// The packed bytes, as DUMP writes them.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Takes over packed bytes that came from outside, if they are a node whose first ID is `master`.
+    pub fn check(bytes: Vec<u8>, master: StreamId) -> Option<Node> {
+        Pack::check(&bytes)?;
+        let node = Node { bytes };
+        let head = node.head()?;
+        let mut items = node.items(master, false);
+        let (mut live, mut deleted) = (0, 0);
+        let mut before = None;
+        while items.at.is_some() {
+            let item = items.next()?;
+            let count_at = item.count_at()?;
+            let own = if item.names.is_some() { 3 } else { 4 };
+            let elements = if item.names.is_some() { 1 } else { 2 };
+            let expected = item.field_count.checked_mul(elements)?.checked_add(own)?;
+            let is_counted = integer(node.pack(), count_at) == i64::try_from(expected).ok();
+            if !is_counted || item.id < master || before.is_some_and(|before| item.id <= before) {
+                return None;
+            }
+            before = Some(item.id);
+            *(if item.is_deleted() {
+                &mut deleted
+            } else {
+                &mut live
+            }) += 1;
+        }
+        (head.live == live && head.deleted == deleted).then_some(node)
+    }
+
+    fn pack(&self) -> Pack<'_> {
+        Pack::new(&self.bytes)
+    }
+
+    fn head(&self) -> Option<Head> {
+        let pack = self.pack();
+        let live_at = pack.first()?;
+        let deleted_at = pack.next(live_at)?;
+        let count_at = pack.next(deleted_at)?;
+        let field_count = usize::try_from(integer(pack, count_at)?).ok()?;
+        let names = pack.next(count_at)?;
+        let mut at = names;
+        for _ in 0..field_count {
+            at = pack.next(at)?;
+        }
+        if integer(pack, at)? != 0 {
+            return None;
+        }
+        Some(Head {
+            live: integer(pack, live_at)?,
+            deleted: integer(pack, deleted_at)?,
+            field_count,
+            names,
+            first: pack.next(at),
+        })
+    }
+
+    /// Entries that are live, and those that are deleted.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        let pack = self.pack();
+        let number = |at: Option<At>| {
+            at.and_then(|at| integer(pack, at))
+                .and_then(|count| u64::try_from(count).ok())
+                .unwrap_or(0)
+        };
+        let live_at = pack.first();
+        (
+            number(live_at),
+            number(live_at.and_then(|at| pack.next(at))),
+        )
+    }
+
+    /// The entries, deleted ones too.
+    pub(super) fn items(&self, master: StreamId, is_reverse: bool) -> Items<'_> {
+        let (pack, head) = (self.pack(), self.head());
+        let at = match (head, is_reverse) {
+            (Some(head), false) => head.first,
+            (Some(_), true) => pack.last(),
+            (None, _) => None,
+        };
+        Items {
+            pack,
+            master,
+            head,
+            at,
+            is_reverse,
+        }
+    }
+
+    /// Adds an entry behind all others. `part` reads its names and values.
+    pub(super) fn append<'p>(
+        &mut self,
+        master: StreamId,
+        id: StreamId,
+        field_count: usize,
+        part: &impl Fn(usize) -> &'p [u8],
+    ) {
+        let is_same = self.has_names(field_count, part);
+        let (ms, seq) = id.distance_from(master);
+        let mut pack = PackMut::new(&mut self.bytes);
+        let number = Element::Integer;
+        if is_same {
+            let head = [SAME_FIELDS, ms, seq].into_iter().map(number);
+            let values = (0..field_count).map(|index| Element::of(part(2 * index + 1)));
+            let count = number(3 + field_count as i64);
+            pack.push_back_all(head.chain(values).chain([count]));
+        } else {
+            let head = [0, ms, seq, field_count as i64].into_iter().map(number);
+            let pairs = (0..2 * field_count).map(|index| Element::of(part(index)));
+            let count = number(4 + 2 * field_count as i64);
+            pack.push_back_all(head.chain(pairs).chain([count]));
+        }
+        self.add_to_counts(1, 0);
+    }
+
+    /// Whether these are the master's names.
+    fn has_names<'p>(&self, field_count: usize, part: &impl Fn(usize) -> &'p [u8]) -> bool {
+        let pack = self.pack();
+        let Some(head) = self.head() else {
+            return false;
+        };
+        if head.field_count != field_count {
+            return false;
+        }
+        let mut at = Some(head.names);
+        (0..field_count).all(|index| {
+            at.is_some_and(|name_at| {
+                at = pack.next(name_at);
+                pack.get(name_at).is(part(2 * index))
+            })
+        })
+    }
+
+    /// Marks entries as deleted that are live, given in the order in which they stand.
+    pub(super) fn delete(&mut self, marks: &[Mark]) {
+        let mut pack = PackMut::new(&mut self.bytes);
+        // From the last to the first: places behind a change would no longer be good.
+        for mark in marks.iter().rev() {
+            pack.replace_element(mark.flags_at, Element::Integer(mark.flags | DELETED));
+        }
+        let count = marks.len() as i64;
+        self.add_to_counts(-count, count);
+    }
+
+    fn add_to_counts(&mut self, live: i64, deleted: i64) {
+        let mut pack = PackMut::new(&mut self.bytes);
+        let mut add = |index: isize, change: i64| {
+            let read = pack.as_pack();
+            let Some(at) = read.nth(index) else {
+                return;
+            };
+            let count = integer(read, at).unwrap_or(0).saturating_add(change);
+            pack.replace_element(at, Element::Integer(count));
+        };
+        add(0, live);
+        if deleted != 0 {
+            add(1, deleted);
+        }
+    }
+
+    /// Gives back what it does not use: nothing will be added any more.
+    pub(super) fn close(&mut self) {
+        self.bytes.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Pair = (&'static [u8], &'static [u8]);
+
+    fn add(node: &mut Node, id: StreamId, pairs: &[Pair]) {
+        let part = |at: usize| {
+            if at % 2 == 0 {
+                pairs[at / 2].0
+            } else {
+                pairs[at / 2].1
+            }
+        };
+        node.append(StreamId::new(5, 5), id, pairs.len(), &part);
+    }
+
+    fn sample() -> Node {
+        let pairs: &[Pair] = &[(b"name", b"Sara"), (b"7", b"-12")];
+        let part = |at: usize| {
+            if at % 2 == 0 {
+                pairs[at / 2].0
+            } else {
+                pairs[at / 2].1
+            }
+        };
+        let mut node = Node::new(2, &part);
+        add(&mut node, StreamId::new(5, 5), pairs);
+        add(&mut node, StreamId::new(6, 0), &[(b"other", b"")]);
+        add(
+            &mut node,
+            StreamId::new(6, 1),
+            &[(b"name", b"Ali"), (b"7", b"x")],
+        );
+        node
+    }
+
+    fn show(node: &Node, is_reverse: bool) -> String {
+        let mut text = String::new();
+        for item in node.items(StreamId::new(5, 5), is_reverse) {
+            let id = item.id.text();
+            text += &String::from_utf8_lossy(id.as_bytes());
+            for (name, value) in item.fields() {
+                let read =
+                    |element: Element<'_>| String::from_utf8(element.to_vec()).expect("text");
+                text += &format!(" {}={}", read(name), read(value));
+            }
+            text += if item.is_deleted() {
+                " (deleted)\n"
+            } else {
+                "\n"
+            };
+        }
+        text
+    }
+
+    #[test]
+    fn entries_are_read_in_both_directions() {
+        let node = sample();
+        let forwards = "5-5 name=Sara 7=-12\n6-0 other=\n6-1 name=Ali 7=x\n";
+        assert_eq!(show(&node, false), forwards);
+        let backwards: Vec<&str> = forwards.lines().rev().collect();
+        assert_eq!(show(&node, true).trim_end(), backwards.join("\n"));
+        assert_eq!(node.counts(), (3, 0));
+    }
+
+    #[test]
+    fn deleted_entries_stay_with_a_flag() {
+        let mut node = sample();
+        let marks: Vec<Mark> = node
+            .items(StreamId::new(5, 5), false)
+            .skip(1)
+            .map(|item| item.mark())
+            .collect();
+        node.delete(&marks);
+        assert_eq!(node.counts(), (1, 2));
+        assert_eq!(
+            show(&node, false),
+            "5-5 name=Sara 7=-12\n6-0 other= (deleted)\n6-1 name=Ali 7=x (deleted)\n"
+        );
+        assert!(Node::check(node.bytes, StreamId::new(5, 5)).is_some());
+    }
+
+    #[test]
+    fn counts_may_take_more_room() {
+        let mut node = sample();
+        for seq in 2..300 {
+            add(
+                &mut node,
+                StreamId::new(6, seq),
+                &[(b"name", b"x"), (b"7", b"1")],
+            );
+        }
+        assert_eq!(node.counts(), (301, 0));
+        let marks: Vec<Mark> = node
+            .items(StreamId::new(5, 5), false)
+            .take(200)
+            .map(|item| item.mark())
+            .collect();
+        node.delete(&marks);
+        assert_eq!(node.counts(), (101, 200));
+        assert!(Node::check(node.bytes, StreamId::new(5, 5)).is_some());
+    }
+
+    #[test]
+    fn wrong_nodes_are_refused() {
+        let good = sample();
+        let master = StreamId::new(5, 5);
+        assert!(Node::check(good.bytes.clone(), master).is_some());
+        assert!(Node::check(good.bytes.clone(), StreamId::new(u64::MAX, 5)).is_none());
+        assert!(Node::check(Vec::new(), master).is_none());
+        assert!(Node::check(EMPTY.to_vec(), master).is_none());
+        let mut counted = good.clone();
+        counted.add_to_counts(1, 0);
+        assert!(Node::check(counted.bytes, master).is_none());
+        let mut twice = good.clone();
+        add(&mut twice, StreamId::new(6, 1), &[(b"a", b"b")]);
+        assert!(Node::check(twice.bytes, master).is_none());
+        for count in 0..good.pack().len() {
+            let mut cut = good.clone();
+            let left = good.pack().len() - count;
+            PackMut::new(&mut cut.bytes).remove_range(cut_at(&good, left), count);
+            let is_whole = count == 0;
+            assert_eq!(
+                Node::check(cut.bytes, master).is_some(),
+                is_whole,
+                "{count}"
+            );
+        }
+    }
+
+    fn cut_at(node: &Node, index: usize) -> At {
+        let pack = node.pack();
+        pack.nth(index as isize)
+            .or_else(|| pack.last())
+            .expect("not empty")
+    }
+
+    /// Whatever the bytes say, reading ends.
+    #[test]
+    fn any_bytes_can_be_read() {
+        let good = sample();
+        let master = StreamId::new(5, 5);
+        for at in 6..good.bytes.len() - 1 {
+            for value in 0..=255 {
+                let mut bytes = good.bytes.clone();
+                bytes[at] = value;
+                if Pack::check(&bytes).is_none() {
+                    continue;
+                }
+                let node = Node { bytes };
+                for is_reverse in [false, true] {
+                    for item in node.items(master, is_reverse).take(1000) {
+                        item.fields().take(1000).for_each(drop);
+                    }
+                }
+                let _ = Node::check(node.bytes, master);
+            }
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! The stream against a plain model: a map of what is there, and counting.
+
+use std::collections::BTreeMap;
+
+use super::group::{Group, Pending, UNKNOWN_READ};
+use super::id::StreamId;
+use super::node::{Item, Node};
+use super::trim::{Bound, References, Trimming};
+use super::{Body, Facts, NodeLimits, Stream};
+use crate::base::random::Random;
+
+type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+type Model = BTreeMap<StreamId, Fields>;
+
+impl Stream {
+    /// What the module promises.
+    fn check_invariants(&self) {
+        let mut last = None;
+        let (mut live, mut first) = (0, None);
+        for (master, node) in self.nodes() {
+            assert!(
+                last.is_none_or(|last| master > last),
+                "nodes do not overlap"
+            );
+            let checked = Node::check(node.bytes().to_vec(), master);
+            assert!(checked.is_some(), "every node is one that Redis would take");
+            for item in node.items(master, false) {
+                last = Some(item.id);
+                if !item.is_deleted() {
+                    live += 1;
+                    first = first.or(last);
+                }
+            }
+        }
+        assert_eq!(self.facts.length, live);
+        assert_eq!(self.facts.first_id, first.unwrap_or(StreamId::MIN));
+        assert!(last.is_none_or(|last| last <= self.facts.last_id));
+        for (_, group) in self.groups.iter() {
+            group.check_invariants();
+        }
+    }
+}
+
+fn id(ms: u64, seq: u64) -> StreamId {
+    StreamId::new(ms, seq)
+}
+
+fn append(stream: &mut Stream, id: StreamId, fields: &Fields, limits: NodeLimits) {
+    let part = |at: usize| {
+        let (name, value) = &fields[at / 2];
+        if at.is_multiple_of(2) {
+            name.as_slice()
+        } else {
+            value.as_slice()
+        }
+    };
+    stream.append(id, fields.len(), part, limits);
+}
+
+fn read(item: &Item<'_>) -> (StreamId, Fields) {
+    let fields = item
+        .fields()
+        .map(|(name, value)| (name.to_vec(), value.to_vec()))
+        .collect();
+    (item.id, fields)
+}
+
+fn draw_fields(random: &mut Random) -> Fields {
+    let names: &[&[u8]] = match random.below(4) {
+        0 => &[b"a"],
+        1 => &[b"a", b"12"],
+        2 => &[b"b", b"a"],
+        _ => &[b"", b"x", b"y", b"a long name that is no number"],
+    };
+    let value = |random: &mut Random| match random.below(5) {
+        0 => random.below(1000).to_string().into_bytes(),
+        1 => (random.next_u64() as i64).to_string().into_bytes(),
+        2 => vec![b'v'; random.below(200) as usize],
+        3 => b"007".to_vec(),
+        _ => Vec::new(),
+    };
+    let pairs = names.iter().map(|name| (name.to_vec(), value(random)));
+    pairs.collect()
+}
+
+fn draw_bound(random: &mut Random, model: &Model) -> StreamId {
+    match random.below(8) {
+        0 => StreamId::MIN,
+        1 => StreamId::MAX,
+        2 => id(random.below(50), random.below(5)),
+        _ => {
+            let index = random.index(model.len().max(1));
+            let found = model.keys().nth(index).copied().unwrap_or(StreamId::MIN);
+            match random.below(3) {
+                0 => found,
+                1 => found.next().unwrap_or(found),
+                _ => found.previous().unwrap_or(found),
+            }
+        }
+    }
+}
+
+/// Every way to read agrees with the model.
+fn compare(stream: &Stream, model: &Model, random: &mut Random) {
+    stream.check_invariants();
+    assert_eq!(stream.facts().length, model.len() as u64);
+    assert_eq!(stream.last_entry_id(), model.keys().next_back().copied());
+    let (start, end) = (draw_bound(random, model), draw_bound(random, model));
+    let forwards: Vec<_> = stream.range(start, end).map(|item| read(&item)).collect();
+    let expected: Vec<_> = model
+        .iter()
+        .filter(|(id, _)| (start..=end).contains(*id))
+        .map(|(id, fields)| (*id, fields.clone()))
+        .collect();
+    assert_eq!(forwards, expected, "{start:?} {end:?}");
+    let backwards = stream.range_reverse(start, end).map(|item| read(&item));
+    let mut backwards: Vec<_> = backwards.collect();
+    backwards.reverse();
+    assert_eq!(backwards, expected, "{start:?} {end:?}");
+    let one = draw_bound(random, model);
+    assert_eq!(stream.contains(one), model.contains_key(&one));
+}
+
+#[test]
+fn a_stream_is_a_map_of_what_was_added_and_not_deleted() {
+    for seed in 0..60 {
+        let mut random = Random::new(seed);
+        let limits = NodeLimits {
+            bytes_max: [0, 40, 300, 4096][random.index(4)],
+            entries_max: [0, 1, 3, 10, 100][random.index(5)],
+        };
+        let mut stream = Stream::default();
+        let mut model = Model::new();
+        let mut top = StreamId::MIN;
+        let mut added = 0;
+        for _ in 0..400 {
+            match random.below(20) {
+                0..=12 => {
+                    top = match random.below(4) {
+                        0 => id(top.ms, top.seq + 1 + random.below(3)),
+                        1 => id(top.ms + 1 + random.below(5), random.below(9)),
+                        2 => id(top.ms + 1 + (random.next_u64() >> 24), u64::MAX - 9),
+                        _ => id(top.ms + 1, 0),
+                    };
+                    // Sequences never run out here.
+                    if top.seq > u64::MAX - 5 {
+                        top = id(top.ms + 1, 0);
+                    }
+                    let fields = draw_fields(&mut random);
+                    append(&mut stream, top, &fields, limits);
+                    model.insert(top, fields);
+                    added += 1;
+                }
+                13..=16 => {
+                    let one = draw_bound(&mut random, &model);
+                    assert_eq!(stream.delete(one), model.remove(&one).is_some());
+                }
+                17 => {
+                    let left = random.below(model.len() as u64 + 3);
+                    let before = model.len() as u64;
+                    let gone = stream.trim(exact(Bound::Length(left)));
+                    assert_eq!(gone, before.saturating_sub(left));
+                    while model.len() as u64 > left {
+                        model.pop_first();
+                    }
+                }
+                18 => {
+                    let bound = draw_bound(&mut random, &model).min(top);
+                    let before = model.len();
+                    model.retain(|id, _| *id >= bound);
+                    let gone = stream.trim(exact(Bound::Id(bound)));
+                    assert_eq!(gone as usize, before - model.len());
+                }
+                _ => trim_roughly(&mut stream, &mut model, &mut random),
+            }
+            compare(&stream, &model, &mut random);
+        }
+        assert_eq!(stream.facts().last_id, top);
+        assert_eq!(stream.facts().entries_added, added);
+        let copy = Box::new(stream).duplicate();
+        compare(&copy, &model, &mut random);
+        rebuild(&copy, &model, &mut random);
+    }
+}
+
+fn exact(bound: Bound) -> Trimming {
+    Trimming {
+        bound,
+        is_approximate: false,
+        limit: 0,
+        references: References::Keep,
+    }
+}
+
+fn trim_roughly(stream: &mut Stream, model: &mut Model, random: &mut Random) {
+    let left = random.below(model.len() as u64 + 3);
+    let limit = random.below(30);
+    let bound = if random.below(2) == 0 {
+        Bound::Length(left)
+    } else {
+        Bound::Id(draw_bound(random, model))
+    };
+    let nodes: Vec<u64> = stream.nodes().map(|(_, node)| node.counts().0).collect();
+    let gone = stream.trim(Trimming {
+        is_approximate: true,
+        limit,
+        ..exact(bound)
+    });
+    let mut sums = vec![0];
+    sums.extend(nodes.iter().scan(0, |sum, live| {
+        *sum += live;
+        Some(*sum)
+    }));
+    assert!(sums.contains(&gone), "whole nodes go: {gone} of {nodes:?}");
+    assert!(limit == 0 || gone <= limit);
+    for _ in 0..gone {
+        let (first, _) = model.pop_first().expect("it was there");
+        assert!(!matches!(bound, Bound::Id(bound) if first >= bound));
+    }
+    if let Bound::Length(left) = bound {
+        assert!(gone == 0 || model.len() as u64 >= left);
+    }
+}
+
+/// What DUMP writes makes the same stream again.
+fn rebuild(stream: &Stream, model: &Model, random: &mut Random) {
+    let mut again = Stream::default();
+    for (master, node) in stream.nodes() {
+        let node = Node::check(node.bytes().to_vec(), master).expect("a node");
+        assert!(again.push_node(master, node.clone()));
+        assert!(!again.push_node(master, node), "nodes ascend");
+    }
+    let counted = again.counted_facts();
+    assert_eq!(counted.length, stream.facts().length);
+    assert_eq!(counted.first_id, stream.facts().first_id);
+    again.set_facts(stream.facts());
+    compare(&again, model, random);
+}
+
+#[test]
+fn freeing_goes_in_steps_and_ends() {
+    let mut stream = Box::new(Stream::default());
+    let limits = NodeLimits {
+        bytes_max: 0,
+        entries_max: 1,
+    };
+    let fields = vec![(b"a".to_vec(), b"b".to_vec())];
+    let mut group = Group::new(StreamId::MIN, UNKNOWN_READ);
+    let (first, _) = group.see_consumer(b"first", 1);
+    let (second, _) = group.see_consumer(b"second", 1);
+    for ms in 1..=100 {
+        append(&mut stream, id(ms, 0), &fields, limits);
+        let consumer = if ms % 2 == 0 { first } else { second };
+        let ids = [id(ms, 0)];
+        group.deliver(stream.facts(), &ids, consumer, 1, false);
+    }
+    group.check_invariants();
+    stream.groups.insert(b"g", group);
+    let mut steps = 0;
+    while stream.free_some(10) {
+        steps += 1;
+        assert!(steps < 100, "it ends");
+    }
+    assert!((29..=35).contains(&steps), "{steps} steps");
+}
+
+#[test]
+fn pending_entries_have_one_owner() {
+    for seed in 0..40 {
+        let mut random = Random::new(seed);
+        let mut group = Group::new(StreamId::MIN, UNKNOWN_READ);
+        let mut model: BTreeMap<StreamId, (u8, i64)> = BTreeMap::new();
+        for now_ms in 0..400 {
+            let one = id(random.below(30), 0);
+            let name = [b'a' + random.below(4) as u8];
+            match random.below(10) {
+                0..=5 => {
+                    let (consumer, _) = group.see_consumer(&name, now_ms);
+                    let pending = Pending {
+                        delivered_ms: now_ms,
+                        deliveries: 1,
+                        consumer,
+                    };
+                    group.set_pending(one, pending);
+                    model.insert(one, (name[0], now_ms));
+                }
+                6..=8 => assert_eq!(group.acknowledge(one), model.remove(&one).is_some()),
+                _ => {
+                    let before = model.len();
+                    model.retain(|_, (owner, _)| *owner != name[0]);
+                    let removed = group
+                        .find_consumer(&name)
+                        .map_or(0, |consumer| group.remove_consumer(consumer));
+                    assert_eq!(removed, before - model.len());
+                }
+            }
+            group.check_invariants();
+            let all: Vec<_> = group
+                .pending_between(StreamId::MIN, StreamId::MAX)
+                .map(|(id, one)| (id, (group.consumer(one.consumer).name[0], one.delivered_ms)))
+                .collect();
+            assert_eq!(all, model.clone().into_iter().collect::<Vec<_>>());
+            if let Some(consumer) = group.find_consumer(&name) {
+                let (start, end) = (id(random.below(30), 0), id(random.below(30), 0));
+                let own: Vec<_> = group
+                    .pending_of(consumer, start, end)
+                    .map(|(id, _)| id)
+                    .collect();
+                let expected: Vec<_> = model
+                    .iter()
+                    .filter(|(id, (owner, _))| *owner == name[0] && (start..=end).contains(*id))
+                    .map(|(id, _)| *id)
+                    .collect();
+                assert_eq!(own, expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_groups_need_is_not_trimmed() {
+    let limits = NodeLimits {
+        bytes_max: 0,
+        entries_max: 2,
+    };
+    let fields = vec![(b"a".to_vec(), b"b".to_vec())];
+    let build = || {
+        let mut stream = Stream::default();
+        for ms in 1..=6 {
+            append(&mut stream, id(ms, 0), &fields, limits);
+        }
+        let mut group = Group::new(StreamId::MIN, UNKNOWN_READ);
+        let (consumer, _) = group.see_consumer(b"c", 1);
+        let read: Vec<StreamId> = (1..=5).map(|ms| id(ms, 0)).collect();
+        group.deliver(stream.facts(), &read, consumer, 1, false);
+        for ms in [1, 3, 4] {
+            group.acknowledge(id(ms, 0));
+        }
+        stream.groups.insert(b"g", group);
+        stream
+    };
+    let left = |stream: &Stream| -> Vec<u64> { stream.all().map(|item| item.id.ms).collect() };
+    let acked = |bound| Trimming {
+        references: References::Acknowledged,
+        ..exact(bound)
+    };
+    // 2 and 5 are pending, 6 was not read.
+    let mut stream = build();
+    assert_eq!(stream.trim(acked(Bound::Length(0))), 3);
+    assert_eq!(left(&stream), [2, 5, 6]);
+    stream.check_invariants();
+    let mut stream = build();
+    assert_eq!(stream.trim(acked(Bound::Length(4))), 2);
+    assert_eq!(left(&stream), [2, 4, 5, 6]);
+    let mut stream = build();
+    assert_eq!(stream.trim(acked(Bound::Id(id(4, 0)))), 2);
+    assert_eq!(left(&stream), [2, 4, 5, 6]);
+    let mut stream = build();
+    let trimming = Trimming {
+        references: References::Delete,
+        ..exact(Bound::Length(3))
+    };
+    assert_eq!(stream.trim(trimming), 3);
+    assert_eq!(left(&stream), [4, 5, 6]);
+    let group = stream.groups.get(b"g").expect("made above");
+    let pending: Vec<u64> = group
+        .pending_between(StreamId::MIN, StreamId::MAX)
+        .map(|(id, _)| id.ms)
+        .collect();
+    assert_eq!(pending, [5]);
+    stream.check_invariants();
+}
+
+#[test]
+fn counting_what_was_read_overflows_nowhere() {
+    let facts = Facts {
+        length: 1,
+        first_id: id(1, 0),
+        last_id: id(2, 0),
+        max_deleted_id: StreamId::MIN,
+        entries_added: u64::MAX,
+    };
+    let mut group = Group::new(StreamId::MIN, i64::MAX);
+    let (consumer, _) = group.see_consumer(b"c", 1);
+    group.deliver(facts, &[id(1, 0), id(2, 0)], consumer, 1, true);
+    let _ = group.lag(facts);
+    assert_eq!(group.last_id, id(2, 0));
+    assert_eq!(facts.next_id(5), Some(id(5, 0)));
+    assert_eq!(facts.next_id(2), Some(id(2, 1)));
+    let full = Facts {
+        last_id: StreamId::MAX,
+        ..facts
+    };
+    assert_eq!(full.next_id(u64::MAX), None);
+}

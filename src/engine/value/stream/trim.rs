@@ -1,0 +1,132 @@
+//! Trimming: old entries go, whole nodes at a time where that will do.
+//!
+//! Exact trimming marks the entries of the last node that it reaches as deleted; approximate trimming stops before
+//! that node. It knows nothing of the commands that ask for it.
+
+use super::id::StreamId;
+use super::node::{Mark, Node};
+use super::{Groups, Stream};
+
+/// Down to what a stream is trimmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// So many entries stay.
+    Length(u64),
+    /// Entries from this ID on stay.
+    Id(StreamId),
+}
+
+/// What becomes of pending entries whose entries are deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum References {
+    /// They stay pending.
+    #[default]
+    Keep,
+    /// They are no longer pending in any group.
+    Delete,
+    /// Only entries that every group has read and acknowledged are deleted.
+    Acknowledged,
+}
+
+/// How to trim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trimming {
+    /// Down to what.
+    pub bound: Bound,
+    /// Only whole nodes go.
+    pub is_approximate: bool,
+    /// Entries to delete at most; 0 for any number.
+    pub limit: u64,
+    /// What becomes of pending entries.
+    pub references: References,
+}
+
+impl Stream {
+    /// Trims; says how many entries went.
+    pub fn trim(&mut self, trimming: Trimming) -> u64 {
+        let mut deleted = 0;
+        let mut from = StreamId::MIN;
+        while let Some((&master, node)) = self.nodes.range_mut(from..).next() {
+            if matches!(trimming.bound, Bound::Length(max) if self.facts.length <= max) {
+                break;
+            }
+            let (live, _) = node.counts();
+            if trimming.limit != 0 && deleted + live > trimming.limit {
+                break;
+            }
+            let reaches_on = match trimming.bound {
+                Bound::Length(max) => self.facts.length.saturating_sub(live) >= max,
+                Bound::Id(id) => last_id(node, master) < id,
+            };
+            if !reaches_on && trimming.is_approximate {
+                break;
+            }
+            let gone = match trimming.references {
+                References::Keep if reaches_on => live,
+                _ => {
+                    let left = match trimming.bound {
+                        Bound::Length(max) => self.facts.length.saturating_sub(max),
+                        Bound::Id(_) => u64::MAX,
+                    };
+                    trim_node(node, master, trimming, left, &mut self.groups)
+                }
+            };
+            self.facts.length = self.facts.length.saturating_sub(gone);
+            deleted += gone;
+            let is_whole = reaches_on && gone == live;
+            // A node that keeps entries which groups still need does not end the search.
+            let goes_on = reaches_on || trimming.references == References::Acknowledged;
+            if is_whole {
+                self.nodes.remove(&master);
+            }
+            match master.next() {
+                Some(next) if goes_on => from = next,
+                _ => break,
+            }
+        }
+        if deleted > 0 {
+            self.find_first();
+        }
+        deleted
+    }
+}
+
+/// The last entry of a node, deleted or not.
+fn last_id(node: &Node, master: StreamId) -> StreamId {
+    node.items(master, true)
+        .next()
+        .map_or(StreamId::MIN, |item| item.id)
+}
+
+/// Deletes entries of one node, at most `left` of them; says how many.
+fn trim_node(
+    node: &mut Node,
+    master: StreamId,
+    trimming: Trimming,
+    left: u64,
+    groups: &mut Groups,
+) -> u64 {
+    let needed_from = groups.needed_from();
+    let mut marks: Vec<Mark> = Vec::new();
+    for item in node.items(master, false) {
+        let is_behind = matches!(trimming.bound, Bound::Id(id) if item.id >= id);
+        if is_behind || marks.len() as u64 >= left {
+            break;
+        }
+        if item.is_deleted() {
+            continue;
+        }
+        match trimming.references {
+            References::Keep => {}
+            References::Delete => groups.forget(item.id),
+            References::Acknowledged => {
+                if groups.need(item.id, needed_from) {
+                    continue;
+                }
+            }
+        }
+        marks.push(item.mark());
+    }
+    node.delete(&marks);
+    marks.len() as u64
+}

@@ -1,0 +1,35 @@
+//! Hints to the processor to fetch what will be read soon. They change nothing and may be wrong.
+
+#![expect(unsafe_code, reason = "prefetching is an intrinsic of the processor")]
+
+/// Fetches the line that something begins in.
+#[inline(always)]
+pub fn line_of<T: ?Sized>(place: &T) {
+    line_at(std::ptr::from_ref(place).cast());
+}
+
+/// Fetches the two lines that the end of some bytes lies in: what a walk from the back reads first.
+#[inline(always)]
+pub fn end_of(bytes: &[u8]) {
+    let end = bytes.as_ptr_range().end;
+    line_at(end.wrapping_sub(1));
+    line_at(end.wrapping_sub(65));
+}
+
+/// Fetches the line of an address, which need not be one.
+#[inline(always)]
+pub fn line_at(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch accesses nothing that the program can see, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above; the instruction changes no register, flag or memory.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = address;
+}

@@ -1,0 +1,562 @@
+//! A Bloom filter that grows: layers, each with half the error rate of the one before.
+//!
+//! An element sets some bits of the newest layer; it is taken as there if all its bits are set in any layer. A layer
+//! is full when it holds the elements that it was made for. The first layer has half of the stated error rate, the
+//! next a quarter and so on, so that all together stay below it however many there are:
+//!
+//! ```text
+//! layer           0      1      2
+//! elements        n      2n     4n          (growth 2)
+//! error rate      e/2    e/4    e/8         sum < e
+//! bits/element    -log2(error) / ln 2
+//! ```
+//!
+//! Bits, hashes and the layout of dumps are those of Redis's filters, so that dumps go both ways. Dumps come from
+//! clients: every length and count in them is checked.
+
+use super::{BYTES_MAX, CHUNK_BYTES_MAX, Parts, Reader, is_available, locate};
+use crate::structures::murmur::murmur64a;
+use std::f64::consts::LN_2;
+
+const SEED: u64 = 0xc6a4_a793_5bd1_e995;
+
+/// Each layer's share of the error rate of the one before, and the first one's of the whole.
+const TIGHTENING: f64 = 0.5;
+
+/// Flags of a dump: bits are not rounded to a power of two; hashes have 64 bits; the filter does not grow.
+const NO_ROUND: u32 = 1;
+const FORCE_64: u32 = 4;
+const NO_SCALING: u32 = 8;
+
+const HEADER_BYTES: usize = 20;
+const LAYER_HEADER_BYTES: usize = 53;
+
+/// Why an element was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAdded {
+    /// The filter is full and does not grow.
+    Full,
+    /// It would grow beyond what it may take.
+    NoMemory,
+}
+
+/// What a layer is made of.
+#[derive(Clone, Copy, Debug)]
+struct LayerPlan {
+    capacity: u64,
+    error_rate: f64,
+    hashes: u32,
+    bytes: u64,
+    len: u64,
+}
+
+impl LayerPlan {
+    fn new(capacity: u64, error_rate: f64) -> Option<LayerPlan> {
+        if capacity == 0 || !(error_rate > 0.0 && error_rate < 1.0) {
+            return None;
+        }
+        let bits = capacity as f64 * bits_per_element(error_rate);
+        let bytes = (bits as u64).max(1).div_ceil(64) * 8;
+        let plan = LayerPlan {
+            capacity,
+            error_rate,
+            hashes: (bits_per_element(error_rate) * LN_2).ceil() as u32,
+            bytes,
+            len: 0,
+        };
+        (bytes <= BYTES_MAX).then_some(plan)
+    }
+
+    fn build(&self) -> Layer {
+        Layer {
+            bits: vec![0; self.bytes as usize],
+            capacity: self.capacity,
+            error_rate: self.error_rate,
+            hashes: self.hashes,
+            len: self.len,
+        }
+    }
+}
+
+fn bits_per_element(error_rate: f64) -> f64 {
+    -error_rate.ln() / (LN_2 * LN_2)
+}
+
+/// A filter that may be made.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    layers: Vec<LayerPlan>,
+    len: u64,
+    growth: u32,
+    scales: bool,
+}
+
+impl Plan {
+    /// A filter for so many elements; `growth` is how many times more the next layer takes, `None` for no next one.
+    /// `None` if it would take too much memory.
+    pub fn new(capacity: u64, error_rate: f64, growth: Option<u32>) -> Option<Plan> {
+        let share = if growth.is_some() { TIGHTENING } else { 1.0 };
+        let layer = LayerPlan::new(capacity, error_rate * share)?;
+        is_available(layer.bytes).then(|| Plan {
+            layers: vec![layer],
+            len: 0,
+            growth: growth.unwrap_or(0),
+            scales: growth.is_some(),
+        })
+    }
+
+    /// The filter whose header somebody dumped; `None` if it makes no sense or takes too much.
+    pub fn from_header(header: &[u8]) -> Option<Plan> {
+        let mut reader = Reader { rest: header };
+        let (len, count) = (reader.u64()?, reader.u32()? as usize);
+        let (options, growth) = (reader.u32()?, reader.u32()?);
+        let is_known = options & !NO_SCALING == NO_ROUND | FORCE_64;
+        if !is_known || count == 0 || reader.rest.len() != count.checked_mul(LAYER_HEADER_BYTES)? {
+            return None;
+        }
+        let (mut layers, mut bytes_total, mut len_total) = (Vec::new(), 0_u64, 0_u64);
+        for _ in 0..count {
+            let (bytes, bits, layer_len) = (reader.u64()?, reader.u64()?, reader.u64()?);
+            let (error_rate, _bits_per_element) = (reader.f64()?, reader.f64()?);
+            let (hashes, capacity) = (reader.u32()?, reader.u64()?);
+            let [rounded_bits] = reader.take()?;
+            if !(error_rate > 0.0 && error_rate < 1.0) || capacity == 0 || rounded_bits != 0 {
+                return None;
+            }
+            let hashes_expected = (bits_per_element(error_rate) * LN_2).ceil() as u32;
+            // Logarithms of other libraries may differ in the last bit.
+            if hashes == 0 || hashes.abs_diff(hashes_expected) > 1 {
+                return None;
+            }
+            if bytes == 0 || bytes > BYTES_MAX || bytes % 8 != 0 || bits != bytes * 8 {
+                return None;
+            }
+            bytes_total = bytes_total.checked_add(bytes)?;
+            len_total = len_total.checked_add(layer_len)?;
+            layers.push(LayerPlan {
+                capacity,
+                error_rate,
+                hashes,
+                bytes,
+                len: layer_len,
+            });
+        }
+        (len_total == len && is_available(bytes_total)).then_some(Plan {
+            layers,
+            len,
+            growth,
+            scales: options & NO_SCALING == 0,
+        })
+    }
+
+    /// Makes it.
+    pub fn build(&self) -> Bloom {
+        Bloom {
+            layers: self.layers.iter().map(LayerPlan::build).collect(),
+            len: self.len,
+            growth: self.growth,
+            scales: self.scales,
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Layer {
+    bits: Vec<u8>,
+    capacity: u64,
+    error_rate: f64,
+    hashes: u32,
+    len: u64,
+}
+
+/// Two hashes of an element, from which its bits in every layer follow.
+#[derive(Clone, Copy)]
+struct Hashes(u64, u64);
+
+impl Hashes {
+    fn of(element: &[u8]) -> Hashes {
+        let first = murmur64a(element, SEED);
+        Hashes(first, murmur64a(element, first))
+    }
+}
+
+impl Layer {
+    fn positions(&self, hashes: Hashes) -> impl Iterator<Item = (usize, u8)> + use<> {
+        let bits = (self.bits.len() as u64 * 8).max(1);
+        (0..u64::from(self.hashes)).map(move |number| {
+            let bit = hashes.0.wrapping_add(number.wrapping_mul(hashes.1)) % bits;
+            ((bit / 8) as usize, 1 << (bit % 8))
+        })
+    }
+
+    fn has(&self, hashes: Hashes) -> bool {
+        self.positions(hashes)
+            .all(|(byte, mask)| self.bits.get(byte).is_some_and(|bits| bits & mask != 0))
+    }
+
+    fn add(&mut self, hashes: Hashes) {
+        for (byte, mask) in self.positions(hashes) {
+            if let Some(bits) = self.bits.get_mut(byte) {
+                *bits |= mask;
+            }
+        }
+        self.len += 1;
+    }
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct Bloom {
+    layers: Vec<Layer>,
+    len: u64,
+    growth: u32,
+    scales: bool,
+}
+
+impl Bloom {
+    /// Whether an element may have been added; when false it was not.
+    pub fn has(&self, element: &[u8]) -> bool {
+        let hashes = Hashes::of(element);
+        // The newest layer is the largest.
+        self.layers.iter().rev().any(|layer| layer.has(hashes))
+    }
+
+    /// Adds an element; false if it seems to be there already.
+    pub fn add(&mut self, element: &[u8]) -> Result<bool, NotAdded> {
+        let hashes = Hashes::of(element);
+        if self.layers.iter().rev().any(|layer| layer.has(hashes)) {
+            return Ok(false);
+        }
+        let newest = self.layers.last().ok_or(NotAdded::NoMemory)?;
+        if newest.len >= newest.capacity {
+            if !self.scales {
+                return Err(NotAdded::Full);
+            }
+            let plan = newest
+                .capacity
+                .checked_mul(u64::from(self.growth))
+                .and_then(|capacity| LayerPlan::new(capacity, newest.error_rate * TIGHTENING))
+                .filter(|plan| self.bits_bytes() + plan.bytes <= BYTES_MAX)
+                .filter(|plan| is_available(plan.bytes));
+            self.layers.push(plan.ok_or(NotAdded::NoMemory)?.build());
+        }
+        if let Some(newest) = self.layers.last_mut() {
+            newest.add(hashes);
+        }
+        self.len = self.len.saturating_add(1);
+        Ok(true)
+    }
+
+    /// Elements added.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Elements that all layers together were made for.
+    pub fn capacity(&self) -> u64 {
+        let capacities = self.layers.iter().map(|layer| layer.capacity);
+        capacities.fold(0, u64::saturating_add)
+    }
+
+    /// How many layers there are.
+    pub fn layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// How many times more elements the next layer takes; `None` if there will be none.
+    pub fn growth(&self) -> Option<u32> {
+        self.scales.then_some(self.growth)
+    }
+
+    fn bits_bytes(&self) -> u64 {
+        self.layers
+            .iter()
+            .map(|layer| layer.bits.len() as u64)
+            .sum()
+    }
+
+    /// Bytes that it takes, counted as Redis's module does.
+    pub fn memory_bytes(&self) -> u64 {
+        32 + 64 * self.layers.len() as u64 + self.bits_bytes()
+    }
+
+    /// What a dump begins with.
+    pub fn header(&self) -> Vec<u8> {
+        let mut header = Vec::with_capacity(HEADER_BYTES + LAYER_HEADER_BYTES * self.layers.len());
+        let options = NO_ROUND | FORCE_64 | if self.scales { 0 } else { NO_SCALING };
+        header.extend_from_slice(&self.len.to_le_bytes());
+        header.extend_from_slice(&(self.layers.len() as u32).to_le_bytes());
+        header.extend_from_slice(&options.to_le_bytes());
+        header.extend_from_slice(&self.growth.to_le_bytes());
+        for layer in &self.layers {
+            let bytes = layer.bits.len() as u64;
+            header.extend_from_slice(&bytes.to_le_bytes());
+            header.extend_from_slice(&(bytes * 8).to_le_bytes());
+            header.extend_from_slice(&layer.len.to_le_bytes());
+            header.extend_from_slice(&layer.error_rate.to_le_bytes());
+            header.extend_from_slice(&bits_per_element(layer.error_rate).to_le_bytes());
+            header.extend_from_slice(&layer.hashes.to_le_bytes());
+            header.extend_from_slice(&layer.capacity.to_le_bytes());
+            header.push(0);
+        }
+        header
+    }
+
+    /// The piece of the bits at a cursor, which counts from 1; `None` at the end.
+    pub fn chunk(&self, cursor: u64) -> Option<&[u8]> {
+        let (layer, at) = locate(self.layers.iter().map(|layer| layer.bits.len()), cursor)?;
+        let rest = self.layers.get(layer)?.bits.get(at..)?;
+        rest.get(..rest.len().min(CHUNK_BYTES_MAX))
+    }
+
+    /// Puts a piece back where it came from; false if it fits nowhere.
+    pub fn load_chunk(&mut self, cursor: u64, chunk: &[u8]) -> bool {
+        let lengths = self.layers.iter().map(|layer| layer.bits.len());
+        let Some((layer, at)) = locate(lengths, cursor) else {
+            return false;
+        };
+        let room = self
+            .layers
+            .get_mut(layer)
+            .and_then(|layer| layer.bits.get_mut(at..))
+            .and_then(|rest| rest.get_mut(..chunk.len()));
+        room.map(|room| room.copy_from_slice(chunk)).is_some()
+    }
+}
+
+impl Parts for Bloom {
+    fn head(&self) -> Vec<u8> {
+        self.header()
+    }
+
+    fn data(&self) -> Vec<u8> {
+        let layers: Vec<&[u8]> = self.layers.iter().map(|layer| &*layer.bits).collect();
+        layers.concat()
+    }
+
+    fn from_parts(head: &[u8], data: &[u8]) -> Option<Bloom> {
+        let plan = Plan::from_header(head)?;
+        let bytes: u64 = plan.layers.iter().map(|layer| layer.bytes).sum();
+        if bytes != data.len() as u64 {
+            return None;
+        }
+        let mut bloom = plan.build();
+        let mut rest = data;
+        for layer in &mut bloom.layers {
+            let (bits, behind) = rest.split_at_checked(layer.bits.len())?;
+            layer.bits.copy_from_slice(bits);
+            rest = behind;
+        }
+        Some(bloom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::random::Random;
+
+    fn make(capacity: u64, error_rate: f64, growth: Option<u32>) -> Bloom {
+        Plan::new(capacity, error_rate, growth)
+            .expect("small")
+            .build()
+    }
+
+    fn false_positives(filter: &Bloom, tries: u64) -> f64 {
+        let strange = |number: u64| format!("other-{number}");
+        let hits = (0..tries).filter(|number| filter.has(strange(*number).as_bytes()));
+        hits.count() as f64 / tries as f64
+    }
+
+    #[test]
+    fn what_was_added_is_there_and_the_rest_errs_less_than_stated() {
+        for (capacity, error_rate, growth, count) in [
+            (2_000, 0.01, None, 2_000),
+            (2_000, 0.1, None, 2_000),
+            (5_000, 0.001, None, 5_000),
+            (100, 0.01, Some(2), 20_000),
+            (50, 0.05, Some(1), 500),
+            (10, 0.02, Some(4), 10_000),
+        ] {
+            let mut filter = make(capacity, error_rate, growth);
+            let mut refused = 0;
+            for number in 0..count {
+                match filter.add(format!("element-{number}").as_bytes()) {
+                    Ok(true) => {}
+                    Ok(false) => refused += 1,
+                    Err(error) => panic!("{error:?} at {number}"),
+                }
+            }
+            assert_eq!(filter.len() + refused, count);
+            assert!((0..count).all(|number| filter.has(format!("element-{number}").as_bytes())));
+            // A binomial count strays by its own root; three of them are allowed for.
+            let tries = 40_000;
+            let slack = 3.0 * (error_rate / tries as f64).sqrt();
+            let measured = false_positives(&filter, tries);
+            assert!(
+                measured <= error_rate + slack,
+                "{measured} > {error_rate} for {capacity} and {growth:?}"
+            );
+            assert!(
+                refused as f64 <= count as f64 * error_rate + 3.0,
+                "{refused} of {count} taken as there"
+            );
+        }
+    }
+
+    #[test]
+    fn a_filter_that_does_not_grow_is_full_when_it_is() {
+        let mut filter = make(3, 0.01, None);
+        for element in [b"a", b"b", b"c"] {
+            assert_eq!(filter.add(element), Ok(true));
+        }
+        assert_eq!(filter.add(b"a"), Ok(false));
+        assert_eq!(filter.add(b"d"), Err(NotAdded::Full));
+        assert_eq!((filter.len(), filter.layers()), (3, 1));
+    }
+
+    /// From the tests of Redis's module.
+    #[test]
+    fn sizes_are_those_of_redis() {
+        assert_eq!(make(100, 0.01, Some(2)).memory_bytes(), 240);
+        assert_eq!(make(100, 0.001, Some(2)).memory_bytes(), 296);
+        let mut filters = [1, 2, 4].map(|growth| make(4, 0.01, Some(growth)));
+        for number in 0..100 {
+            for filter in &mut filters {
+                filter.add(number.to_string().as_bytes()).expect("small");
+            }
+        }
+        assert_eq!(filters.map(|filter| filter.layers()), [23, 5, 4]);
+    }
+
+    /// The same: which elements are taken for others that were added depends on every bit of every hash.
+    #[test]
+    fn elements_collide_as_in_redis() {
+        for (capacity, error_rate, count, len, layers) in [
+            (
+                10,
+                0.01,
+                100,
+                99,
+                &[(16, 8, 10), (32, 9, 20), (72, 10, 40), (160, 11, 29)][..],
+            ),
+            (
+                100,
+                0.001,
+                4000,
+                3997,
+                &[
+                    (200, 11, 100),
+                    (432, 12, 200),
+                    (936, 13, 400),
+                    (2016, 14, 800),
+                    (4320, 15, 1600),
+                    (9216, 16, 897),
+                ],
+            ),
+        ] {
+            let mut filter = make(capacity, error_rate, Some(2));
+            for number in 0..count {
+                filter.add(number.to_string().as_bytes()).expect("small");
+            }
+            assert_eq!(filter.len(), len);
+            let shapes = filter.layers.iter();
+            let shapes: Vec<(usize, u32, u64)> = shapes
+                .map(|layer| (layer.bits.len(), layer.hashes, layer.len))
+                .collect();
+            assert_eq!(shapes, layers);
+        }
+    }
+
+    #[test]
+    fn more_memory_than_allowed_is_refused_before_it_is_taken() {
+        assert!(Plan::new(u64::MAX, 0.01, None).is_none());
+        assert!(Plan::new(1 << 30, 1e-300, None).is_none());
+        assert!(Plan::new(0, 0.01, None).is_none());
+        assert!(Plan::new(10, 0.0, None).is_none());
+        assert!(Plan::new(10, f64::NAN, None).is_none());
+        let mut filter = make(1, 0.01, Some(u32::MAX));
+        assert_eq!(filter.add(b"a"), Ok(true));
+        assert_eq!(filter.add(b"b"), Err(NotAdded::NoMemory));
+    }
+
+    fn restored(filter: &Bloom) -> Bloom {
+        let mut copy = Plan::from_header(&filter.header()).expect("sound").build();
+        let mut cursor = 1;
+        while let Some(chunk) = filter.chunk(cursor) {
+            assert!(copy.load_chunk(cursor, chunk));
+            cursor += chunk.len() as u64;
+        }
+        copy
+    }
+
+    #[test]
+    fn a_dump_restores_the_filter() {
+        let mut filter = make(10, 0.01, Some(2));
+        for number in 0..500_u32 {
+            filter.add(&number.to_le_bytes()).expect("small");
+        }
+        let copy = restored(&filter);
+        assert_eq!(copy.header(), filter.header());
+        assert!((0..500_u32).all(|number| copy.has(&number.to_le_bytes())));
+        let layers = |filter: &Bloom| -> Vec<Vec<u8>> {
+            filter
+                .layers
+                .iter()
+                .map(|layer| layer.bits.clone())
+                .collect()
+        };
+        assert_eq!(layers(&copy), layers(&filter));
+    }
+
+    #[test]
+    fn hostile_dumps_are_refused_or_harmless() {
+        let mut random = Random::new(3);
+        let mut filter = make(10, 0.01, Some(2));
+        for number in 0..40_u32 {
+            filter.add(&number.to_le_bytes()).expect("small");
+        }
+        let header = filter.header();
+        let mut accepted = 0;
+        for _ in 0..20_000 {
+            let mut hostile = header.clone();
+            for _ in 0..=random.below(3) {
+                let at = random.index(hostile.len());
+                hostile[at] = [0, 1, 0x7f, 0xff, random.next_u64() as u8][random.index(5)];
+            }
+            if random.below(8) == 0 {
+                hostile.truncate(random.index(hostile.len() + 1));
+            }
+            let Some(plan) = Plan::from_header(&hostile) else {
+                continue;
+            };
+            if plan.layers.iter().map(|layer| layer.bytes).sum::<u64>() > 1 << 20 {
+                continue;
+            }
+            accepted += 1;
+            let mut built = plan.build();
+            let _ = built.add(b"a");
+            let _ = (built.has(b"b"), built.capacity(), built.header());
+            for cursor in [0, 1, 2, 1000, u64::MAX] {
+                let _ = built.chunk(cursor);
+                let _ = built.load_chunk(cursor, b"abc");
+            }
+        }
+        assert!(accepted > 0);
+    }
+
+    #[test]
+    fn pieces_that_fit_nowhere_change_nothing() {
+        let mut filter = make(10, 0.01, Some(2));
+        let len = filter.layers[0].bits.len() as u64;
+        assert!(!filter.load_chunk(0, b"a"));
+        assert!(!filter.load_chunk(len + 1, b"a"));
+        assert!(!filter.load_chunk(len, b"ab"));
+        assert!(filter.load_chunk(len, b"a"));
+    }
+}

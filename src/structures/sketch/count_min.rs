@@ -1,0 +1,292 @@
+//! A count-min sketch: how often elements were added, never too low.
+//!
+//! `depth` rows of `width` counters. An element adds to one counter of each row; the lowest of them is the estimate.
+//! With a width of 2/e and a depth of log2(1/p) it is too high by more than e times the sum of all counts with a
+//! probability below p. Counters stop at their highest value. Which counter is an element's is as in Redis.
+
+use super::{BYTES_MAX, Parts, Reader, is_available};
+use crate::structures::murmur::murmur32;
+
+/// A sketch that may be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    width: u64,
+    depth: u64,
+}
+
+impl Plan {
+    /// So many rows of so many counters. `None` if they would take too much memory.
+    pub fn new(width: u64, depth: u64) -> Option<Plan> {
+        let bytes = width.checked_mul(depth)?.checked_mul(4)?;
+        (bytes > 0 && bytes <= BYTES_MAX && is_available(bytes)).then_some(Plan { width, depth })
+    }
+
+    /// Makes it.
+    pub fn build(&self) -> CountMin {
+        CountMin {
+            width: self.width,
+            depth: self.depth,
+            count: 0,
+            counters: vec![0; (self.width * self.depth) as usize],
+        }
+    }
+}
+
+/// Width and depth for an error rate and a probability, both between 0 and 1.
+pub fn dimensions(error_rate: f64, probability: f64) -> (u64, u64) {
+    let width = (2.0 / error_rate).ceil();
+    // In single precision, as Redis computes it.
+    let depth = ((probability as f32).log10() / 0.5_f32.log10()).ceil();
+    (width as u64, depth as u64)
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct CountMin {
+    width: u64,
+    depth: u64,
+    count: u64,
+    counters: Vec<u32>,
+}
+
+impl CountMin {
+    fn places<'e>(&self, element: &'e [u8]) -> impl Iterator<Item = usize> + use<'e> {
+        let width = self.width;
+        (0..self.depth).map(move |row| {
+            let hash = murmur32(element, row as u32);
+            (row * width + u64::from(hash) % width) as usize
+        })
+    }
+
+    /// Adds to an element's count; the estimate after.
+    pub fn add(&mut self, element: &[u8], count: u64) -> u32 {
+        let mut lowest = u32::MAX;
+        let step = u32::try_from(count).unwrap_or(u32::MAX);
+        for place in self.places(element) {
+            if let Some(counter) = self.counters.get_mut(place) {
+                *counter = counter.saturating_add(step);
+                lowest = lowest.min(*counter);
+            }
+        }
+        self.count = self.count.saturating_add(count);
+        lowest
+    }
+
+    /// How often an element was added, or a higher number.
+    pub fn estimate(&self, element: &[u8]) -> u32 {
+        let counters = self
+            .places(element)
+            .filter_map(|place| self.counters.get(place));
+        counters.min().copied().unwrap_or(0)
+    }
+
+    /// Counters in a row.
+    pub fn width(&self) -> u64 {
+        self.width
+    }
+
+    /// Rows.
+    pub fn depth(&self) -> u64 {
+        self.depth
+    }
+
+    /// All counts together.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Puts the sum of others of the same size in the place of what it counted. False, and nothing changes, if the
+    /// sum does not fit.
+    pub fn replace(&mut self, sum: &Sum) -> bool {
+        let fits = sum.counters.len() == self.counters.len()
+            && sum
+                .counters
+                .iter()
+                .all(|counter| (0..=i64::from(u32::MAX)).contains(counter));
+        let Some(count) = u64::try_from(sum.count).ok().filter(|_| fits) else {
+            return false;
+        };
+        for (counter, sum) in self.counters.iter_mut().zip(&sum.counters) {
+            *counter = *sum as u32;
+        }
+        self.count = count;
+        true
+    }
+}
+
+/// What several sketches come to together.
+pub struct Sum {
+    counters: Vec<i64>,
+    count: i64,
+}
+
+impl Sum {
+    /// Nothing yet, for sketches of the size of this one.
+    pub fn new(like: &CountMin) -> Sum {
+        Sum {
+            counters: vec![0; like.counters.len()],
+            count: 0,
+        }
+    }
+
+    /// Adds a sketch so many times; false on overflow, or if its size is another.
+    pub fn add(&mut self, sketch: &CountMin, weight: i64) -> bool {
+        if sketch.counters.len() != self.counters.len() {
+            return false;
+        }
+        for (sum, counter) in self.counters.iter_mut().zip(&sketch.counters) {
+            let weighted = i64::from(*counter).checked_mul(weight);
+            match weighted.and_then(|weighted| sum.checked_add(weighted)) {
+                Some(added) => *sum = added,
+                None => return false,
+            }
+        }
+        let weighted = i64::try_from(sketch.count)
+            .ok()
+            .and_then(|count| count.checked_mul(weight));
+        match weighted.and_then(|weighted| self.count.checked_add(weighted)) {
+            Some(added) => self.count = added,
+            None => return false,
+        }
+        true
+    }
+}
+
+impl Parts for CountMin {
+    fn head(&self) -> Vec<u8> {
+        [self.width, self.depth, self.count]
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .collect()
+    }
+
+    fn data(&self) -> Vec<u8> {
+        let bytes = self
+            .counters
+            .iter()
+            .flat_map(|counter| counter.to_le_bytes());
+        bytes.collect()
+    }
+
+    fn from_parts(head: &[u8], data: &[u8]) -> Option<CountMin> {
+        let mut reader = Reader { rest: head };
+        let (width, depth, count) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let bytes = width.checked_mul(depth)?.checked_mul(4)?;
+        if !reader.rest.is_empty() || bytes != data.len() as u64 {
+            return None;
+        }
+        let mut sketch = Plan::new(width, depth)?.build();
+        let mut reader = Reader { rest: data };
+        for counter in &mut sketch.counters {
+            *counter = reader.u32()?;
+        }
+        sketch.count = count;
+        Some(sketch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::random::Random;
+    use std::collections::HashMap;
+
+    fn make(width: u64, depth: u64) -> CountMin {
+        Plan::new(width, depth).expect("small").build()
+    }
+
+    /// Names with counts of a few frequent and many rare ones.
+    fn fill(sketch: &mut CountMin, seed: u64, count: u64) -> HashMap<u64, u64> {
+        let mut random = Random::new(seed);
+        let mut exact = HashMap::new();
+        for _ in 0..count {
+            let name = (1.0 / (random.unit() + 0.0005)) as u64;
+            sketch.add(&name.to_le_bytes(), 1);
+            *exact.entry(name).or_default() += 1;
+        }
+        exact
+    }
+
+    #[test]
+    fn estimates_are_never_too_low_and_seldom_much_too_high() {
+        let (error_rate, probability) = (0.005, 0.01);
+        let (width, depth) = dimensions(error_rate, probability);
+        assert_eq!((width, depth), (400, 7));
+        let mut sketch = make(width, depth);
+        let count = 30_000;
+        let exact = fill(&mut sketch, 5, count);
+        assert_eq!(sketch.count(), count);
+        let mut too_high = 0;
+        for (name, times) in &exact {
+            let estimate = u64::from(sketch.estimate(&name.to_le_bytes()));
+            assert!(estimate >= *times);
+            too_high += usize::from((estimate - times) as f64 > error_rate * count as f64);
+        }
+        assert!(
+            too_high as f64 <= probability * exact.len() as f64,
+            "{too_high}"
+        );
+    }
+
+    #[test]
+    fn dimensions_are_those_of_redis() {
+        assert_eq!(dimensions(0.001, 0.01), (2000, 7));
+        assert_eq!(dimensions(0.1, 0.5), (20, 1));
+        let (_, depth) = dimensions(0.1, 1e-300);
+        assert!(Plan::new(20, depth).is_none());
+    }
+
+    #[test]
+    fn a_sum_is_as_if_everything_had_been_added_to_one() {
+        let (mut first, mut second, mut both) = (make(100, 4), make(100, 4), make(100, 4));
+        for number in 0..500_u32 {
+            let element = number.to_le_bytes();
+            first.add(&element, 1);
+            second.add(&element, 2);
+            both.add(&element, 3 + 4);
+        }
+        let mut sum = Sum::new(&first);
+        assert!(sum.add(&first, 3) && sum.add(&second, 2));
+        let mut target = make(100, 4);
+        assert!(target.replace(&sum));
+        assert_eq!((target.counters, target.count), (both.counters, both.count));
+        assert!(!sum.add(&make(10, 4), 1));
+    }
+
+    #[test]
+    fn sums_that_do_not_fit_change_nothing() {
+        let (mut small, mut target) = (make(1, 1), make(1, 1));
+        small.add(b"a", 5);
+        target.add(b"a", 7);
+        for (weight, adds, fits) in [
+            (-1, true, false),
+            (i64::from(u32::MAX), true, false),
+            (i64::MAX, false, false),
+            (2, true, true),
+        ] {
+            let mut sum = Sum::new(&small);
+            assert_eq!(sum.add(&small, weight), adds);
+            assert_eq!(target.replace(&sum) && adds, fits);
+            if !fits && adds {
+                assert_eq!(target.estimate(b"a"), 7);
+            }
+        }
+        assert_eq!(target.estimate(b"a"), 10);
+    }
+
+    #[test]
+    fn counters_stop_at_their_highest_value() {
+        let mut sketch = make(10, 2);
+        assert_eq!(sketch.add(b"a", u64::from(u32::MAX) - 1), u32::MAX - 1);
+        assert_eq!(sketch.add(b"a", 5), u32::MAX);
+        assert_eq!(sketch.add(b"a", u64::MAX), u32::MAX);
+        assert_eq!(sketch.count(), u64::MAX);
+    }
+
+    #[test]
+    fn more_memory_than_allowed_is_refused_before_it_is_taken() {
+        for (width, depth) in [(0, 1), (1, 0), (u64::MAX, 2), (1 << 30, 1 << 10)] {
+            assert!(Plan::new(width, depth).is_none());
+        }
+    }
+}

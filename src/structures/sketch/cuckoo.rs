@@ -1,0 +1,646 @@
+//! A cuckoo filter: one byte for each element, in one of two buckets, so that elements can be removed again.
+//!
+//! An element's fingerprint, 1 to 255, may lie in the bucket that its hash names or in another, which follows from
+//! that bucket and the fingerprint alone; so a fingerprint can be moved without knowing its element:
+//!
+//! ```text
+//! other bucket = bucket ^ fingerprint * 0x5bd1e995        (both modulo the number of buckets, a power of two)
+//! ```
+//!
+//! When both are full some fingerprints are moved on, up to a limit, and when that finds no place the moves are taken
+//! back and a further layer of buckets is added. Removing many elements moves what is in the last layer back into
+//! earlier ones, and frees it when it is empty. Hash, buckets and the layout of dumps are those of Redis's filters.
+
+use super::{BYTES_MAX, CHUNK_BYTES_MAX, Parts, Reader, is_available, locate};
+use crate::structures::murmur::murmur64a;
+
+/// Layers that a filter can have.
+const LAYERS_MAX: usize = u16::MAX as usize;
+
+/// Highest values of a plan, which fit the fields of a dump.
+pub const BUCKET_SIZE_MAX: u16 = 255;
+/// See above.
+pub const EXPANSION_MAX: u16 = 32_768;
+
+const HEADER_BYTES: usize = 38;
+
+/// A filter that may be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Of the first layer: a power of two.
+    buckets: u64,
+    bucket_size: u16,
+    moves_max: u16,
+    /// Of each further layer against the one before: zero for none, or a power of two.
+    expansion: u16,
+    layers: u16,
+    len: u64,
+    removed: u64,
+}
+
+impl Plan {
+    /// A filter for so many elements. `None` if it would take too much memory.
+    pub fn new(capacity: u64, bucket_size: u16, moves_max: u16, expansion: u16) -> Option<Plan> {
+        if bucket_size == 0 || bucket_size > BUCKET_SIZE_MAX || expansion > EXPANSION_MAX {
+            return None;
+        }
+        let expansion = match expansion {
+            0 => 0,
+            some => some.checked_next_power_of_two()?,
+        };
+        Plan {
+            buckets: (capacity / u64::from(bucket_size)).checked_next_power_of_two()?,
+            bucket_size,
+            moves_max,
+            expansion,
+            layers: 1,
+            len: 0,
+            removed: 0,
+        }
+        .checked()
+    }
+
+    /// The filter whose header somebody dumped; `None` if it makes no sense or takes too much.
+    pub fn from_header(header: &[u8]) -> Option<Plan> {
+        let mut reader = Reader { rest: header };
+        let (len, buckets, removed) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let layers = u16::try_from(reader.u64()?).ok()?;
+        let (bucket_size, moves_max, expansion) = (reader.u16()?, reader.u16()?, reader.u16()?);
+        let makes_sense = reader.rest.is_empty()
+            && (1..=BUCKET_SIZE_MAX).contains(&bucket_size)
+            && moves_max > 0
+            && buckets.is_power_of_two()
+            && (expansion == 0 && layers == 1
+                || expansion <= EXPANSION_MAX && expansion.is_power_of_two() && layers > 0);
+        let plan = Plan {
+            buckets,
+            bucket_size,
+            moves_max,
+            expansion,
+            layers,
+            len,
+            removed,
+        };
+        plan.checked().filter(|_| makes_sense)
+    }
+
+    fn checked(self) -> Option<Plan> {
+        let mut total = 0_u64;
+        for layer in 0..self.layers {
+            total = total.checked_add(self.layer_bytes(usize::from(layer))?)?;
+            if total > BYTES_MAX {
+                return None;
+            }
+        }
+        is_available(total).then_some(self)
+    }
+
+    fn layer_bytes(&self, layer: usize) -> Option<u64> {
+        let factor = u64::from(self.expansion).checked_pow(u32::try_from(layer).ok()?)?;
+        let buckets = self.buckets.checked_mul(factor)?;
+        buckets.checked_mul(u64::from(self.bucket_size))
+    }
+
+    /// Makes it.
+    pub fn build(&self) -> Cuckoo {
+        let layers = 0..usize::from(self.layers);
+        let bytes = |layer| self.layer_bytes(layer).unwrap_or(0) as usize;
+        Cuckoo {
+            layers: layers.map(|layer| vec![0; bytes(layer)]).collect(),
+            plan: *self,
+            len: self.len,
+            removed: self.removed,
+        }
+    }
+}
+
+/// What became of an element that was to be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// It is there now.
+    Yes,
+    /// It seems to have been there already.
+    Exists,
+    /// There is no place, and the filter does not grow.
+    Full,
+    /// It would grow beyond what it may take.
+    NoMemory,
+}
+
+/// An element as the filter sees it.
+#[derive(Clone, Copy)]
+struct Element {
+    hash: u64,
+    fingerprint: u8,
+}
+
+impl Element {
+    fn of(element: &[u8]) -> Element {
+        let hash = murmur64a(element, 0);
+        Element {
+            hash,
+            fingerprint: (hash % 255 + 1) as u8,
+        }
+    }
+}
+
+fn other(fingerprint: u8, bucket: u64) -> u64 {
+    bucket ^ u64::from(fingerprint).wrapping_mul(0x5bd1_e995)
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct Cuckoo {
+    layers: Vec<Vec<u8>>,
+    plan: Plan,
+    len: u64,
+    removed: u64,
+}
+
+/// The places of a bucket in a layer.
+fn bucket_at(layer: &[u8], bucket_size: usize, bucket: u64) -> std::ops::Range<usize> {
+    let buckets = (layer.len() / bucket_size).max(1) as u64;
+    let from = (bucket % buckets) as usize * bucket_size;
+    from..from + bucket_size
+}
+
+/// Where in the two buckets of an element a byte lies.
+fn find(layer: &[u8], bucket_size: usize, element: Element, wanted: u8) -> Option<usize> {
+    [element.hash, other(element.fingerprint, element.hash)]
+        .into_iter()
+        .find_map(|bucket| {
+            let places = bucket_at(layer, bucket_size, bucket);
+            let at = layer
+                .get(places.clone())?
+                .iter()
+                .position(|byte| *byte == wanted)?;
+            Some(places.start + at)
+        })
+}
+
+impl Cuckoo {
+    fn bucket_size(&self) -> usize {
+        usize::from(self.plan.bucket_size)
+    }
+
+    /// Whether an element may be there; when false it is not.
+    pub fn has(&self, element: &[u8]) -> bool {
+        self.has_fingerprint(Element::of(element))
+    }
+
+    fn has_fingerprint(&self, element: Element) -> bool {
+        let bucket_size = self.bucket_size();
+        self.layers
+            .iter()
+            .any(|layer| find(layer, bucket_size, element, element.fingerprint).is_some())
+    }
+
+    /// How often an element may have been added: at least as often as it was.
+    pub fn count(&self, element: &[u8]) -> u64 {
+        let element = Element::of(element);
+        let bucket_size = self.bucket_size();
+        let mut count = 0;
+        for layer in &self.layers {
+            let first = bucket_at(layer, bucket_size, element.hash);
+            let second = bucket_at(layer, bucket_size, other(element.fingerprint, element.hash));
+            let in_bucket = |places: std::ops::Range<usize>| {
+                let bucket = layer.get(places).unwrap_or(&[]);
+                let same = bucket.iter().filter(|byte| **byte == element.fingerprint);
+                same.count() as u64
+            };
+            count += in_bucket(first.clone());
+            if second != first {
+                count += in_bucket(second);
+            }
+        }
+        count
+    }
+
+    /// Adds an element, once more if it is there already.
+    pub fn add(&mut self, element: &[u8]) -> Added {
+        self.add_fingerprint(Element::of(element))
+    }
+
+    /// Adds an element unless it seems to be there.
+    pub fn add_new(&mut self, element: &[u8]) -> Added {
+        let element = Element::of(element);
+        if self.has_fingerprint(element) {
+            return Added::Exists;
+        }
+        self.add_fingerprint(element)
+    }
+
+    fn add_fingerprint(&mut self, element: Element) -> Added {
+        let is_there = self.put(element) || self.displace(element) || {
+            if self.plan.expansion == 0 {
+                return Added::Full;
+            }
+            if !self.grow() {
+                return Added::NoMemory;
+            }
+            self.put(element)
+        };
+        if !is_there {
+            return Added::NoMemory;
+        }
+        self.len = self.len.saturating_add(1);
+        Added::Yes
+    }
+
+    /// Puts a fingerprint into a free place of its buckets, in the newest layer that has one.
+    fn put(&mut self, element: Element) -> bool {
+        let bucket_size = self.bucket_size();
+        for layer in self.layers.iter_mut().rev() {
+            if let Some(at) = find(layer, bucket_size, element, 0) {
+                layer[at] = element.fingerprint;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Makes room in the newest layer by moving fingerprints to their other buckets. False, and everything is as it
+    /// was, if the last one moved finds no place either.
+    fn displace(&mut self, element: Element) -> bool {
+        let bucket_size = self.bucket_size();
+        let moves_max = self.plan.moves_max;
+        let Some(layer) = self.layers.last_mut() else {
+            return false;
+        };
+        let mut homeless = element.fingerprint;
+        let mut bucket = element.hash;
+        let mut moved = Vec::new();
+        for turn in 0..usize::from(moves_max) {
+            let at = bucket_at(layer, bucket_size, bucket).start + turn % bucket_size;
+            std::mem::swap(&mut layer[at], &mut homeless);
+            moved.push(at);
+            let buckets = (layer.len() / bucket_size) as u64;
+            bucket = other(homeless, bucket % buckets);
+            let places = bucket_at(layer, bucket_size, bucket);
+            if let Some(free) = layer[places.clone()].iter().position(|byte| *byte == 0) {
+                layer[places.start + free] = homeless;
+                return true;
+            }
+        }
+        for at in moved.into_iter().rev() {
+            std::mem::swap(&mut layer[at], &mut homeless);
+        }
+        false
+    }
+
+    fn grow(&mut self) -> bool {
+        let bytes = self
+            .plan
+            .layer_bytes(self.layers.len())
+            .filter(|_| self.layers.len() < LAYERS_MAX)
+            .filter(|bytes| {
+                let taken: usize = self.layers.iter().map(Vec::len).sum();
+                taken as u64 + bytes <= BYTES_MAX && is_available(*bytes)
+            });
+        if let Some(bytes) = bytes {
+            self.layers.push(vec![0; bytes as usize]);
+        }
+        bytes.is_some()
+    }
+
+    /// Removes an element once; false if it is not there. Removing what was never added may remove something else.
+    pub fn remove(&mut self, element: &[u8]) -> bool {
+        let element = Element::of(element);
+        let bucket_size = self.bucket_size();
+        for layer in self.layers.iter_mut().rev() {
+            if let Some(at) = find(layer, bucket_size, element, element.fingerprint) {
+                layer[at] = 0;
+                self.len = self.len.saturating_sub(1);
+                self.removed = self.removed.saturating_add(1);
+                if self.layers.len() > 1 && self.removed > self.len / 10 {
+                    self.compact();
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Moves fingerprints of the last layers into earlier ones, as far as they empty.
+    fn compact(&mut self) {
+        let bucket_size = self.bucket_size();
+        while self.layers.len() > 1 {
+            let Some((last, earlier)) = self.layers.split_last_mut() else {
+                break;
+            };
+            let mut is_empty = true;
+            for (at, place_in_last) in last.iter_mut().enumerate() {
+                let fingerprint = *place_in_last;
+                if fingerprint == 0 {
+                    continue;
+                }
+                // The number of buckets of an earlier layer divides that of the last one, so that the bucket's
+                // number says enough of the hash.
+                let element = Element {
+                    hash: (at / bucket_size) as u64,
+                    fingerprint,
+                };
+                let place = earlier
+                    .iter_mut()
+                    .find_map(|layer| Some((find(layer, bucket_size, element, 0)?, layer)));
+                match place {
+                    Some((free, layer)) => {
+                        layer[free] = fingerprint;
+                        *place_in_last = 0;
+                    }
+                    None => is_empty = false,
+                }
+            }
+            if !is_empty {
+                break;
+            }
+            self.layers.pop();
+        }
+        self.removed = 0;
+    }
+
+    /// Elements in it.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Elements removed since it was last made smaller.
+    pub fn removed(&self) -> u64 {
+        self.removed
+    }
+
+    /// How many layers there are.
+    pub fn layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// Buckets of the first layer.
+    pub fn buckets(&self) -> u64 {
+        self.plan.buckets
+    }
+
+    /// Fingerprints in a bucket; moves until a filter counts as full; how many times larger each layer is.
+    pub fn settings(&self) -> (u16, u16, u16) {
+        (
+            self.plan.bucket_size,
+            self.plan.moves_max,
+            self.plan.expansion,
+        )
+    }
+
+    /// Bytes that it takes, counted as Redis's module does.
+    pub fn memory_bytes(&self) -> u64 {
+        let layers: u64 = self
+            .layers
+            .iter()
+            .map(|layer| 16 + layer.len() as u64)
+            .sum();
+        40 + layers
+    }
+
+    /// What a dump begins with.
+    pub fn header(&self) -> Vec<u8> {
+        let mut header = Vec::with_capacity(HEADER_BYTES);
+        let (bucket_size, moves_max, expansion) = self.settings();
+        for number in [
+            self.len,
+            self.plan.buckets,
+            self.removed,
+            self.layers.len() as u64,
+        ] {
+            header.extend_from_slice(&number.to_le_bytes());
+        }
+        for number in [bucket_size, moves_max, expansion] {
+            header.extend_from_slice(&number.to_le_bytes());
+        }
+        header
+    }
+
+    /// The piece of the buckets at a cursor, which counts from 1; `None` at the end.
+    pub fn chunk(&self, cursor: u64) -> Option<&[u8]> {
+        let (layer, at) = locate(self.layers.iter().map(Vec::len), cursor)?;
+        let rest = self.layers.get(layer)?.get(at..)?;
+        rest.get(..rest.len().min(CHUNK_BYTES_MAX))
+    }
+
+    /// Puts a piece back where it came from; false if it fits nowhere.
+    pub fn load_chunk(&mut self, cursor: u64, chunk: &[u8]) -> bool {
+        let Some((layer, at)) = locate(self.layers.iter().map(Vec::len), cursor) else {
+            return false;
+        };
+        let room = self
+            .layers
+            .get_mut(layer)
+            .and_then(|layer| layer.get_mut(at..))
+            .and_then(|rest| rest.get_mut(..chunk.len()));
+        room.map(|room| room.copy_from_slice(chunk)).is_some()
+    }
+}
+
+impl Parts for Cuckoo {
+    fn head(&self) -> Vec<u8> {
+        self.header()
+    }
+
+    fn data(&self) -> Vec<u8> {
+        self.layers.concat()
+    }
+
+    fn from_parts(head: &[u8], data: &[u8]) -> Option<Cuckoo> {
+        let plan = Plan::from_header(head)?;
+        let bytes = (0..usize::from(plan.layers)).try_fold(0_u64, |sum, layer| {
+            sum.checked_add(plan.layer_bytes(layer)?)
+        })?;
+        let used = data.iter().filter(|byte| **byte != 0).count();
+        if bytes != data.len() as u64 || used as u64 != plan.len {
+            return None;
+        }
+        let mut cuckoo = plan.build();
+        let mut rest = data;
+        for layer in &mut cuckoo.layers {
+            let (buckets, behind) = rest.split_at_checked(layer.len())?;
+            layer.copy_from_slice(buckets);
+            rest = behind;
+        }
+        Some(cuckoo)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::random::Random;
+
+    fn make(capacity: u64, bucket_size: u16, expansion: u16) -> Cuckoo {
+        Plan::new(capacity, bucket_size, 20, expansion)
+            .expect("small")
+            .build()
+    }
+
+    fn name(number: u64) -> Vec<u8> {
+        format!("element-{number}").into_bytes()
+    }
+
+    fn check_invariants(filter: &Cuckoo) {
+        let used: usize = filter
+            .layers
+            .iter()
+            .map(|layer| layer.iter().filter(|byte| **byte != 0).count())
+            .sum();
+        assert_eq!(used as u64, filter.len());
+    }
+
+    #[test]
+    fn what_was_added_is_there_until_it_is_removed() {
+        for (capacity, bucket_size, expansion) in [(100, 2, 1), (64, 4, 2), (8, 1, 1), (30, 3, 4)] {
+            let mut filter = make(capacity, bucket_size, expansion);
+            let count = 600;
+            for number in 0..count {
+                assert_eq!(filter.add(&name(number)), Added::Yes);
+                check_invariants(&filter);
+            }
+            assert!(filter.layers() > 1);
+            assert!((0..count).all(|number| filter.has(&name(number))));
+            assert!((0..count).all(|number| filter.count(&name(number)) >= 1));
+            let layers = filter.layers();
+            for number in 0..count {
+                assert!(filter.remove(&name(number)), "{number} was there");
+                check_invariants(&filter);
+                // What was not removed yet is there, wherever it was moved to.
+                assert!(
+                    (number + 1..count)
+                        .step_by(37)
+                        .all(|other| filter.has(&name(other)))
+                );
+            }
+            assert!(filter.is_empty() && filter.layers() < layers);
+            assert!(!filter.remove(&name(0)));
+        }
+    }
+
+    #[test]
+    fn errors_are_as_rare_as_a_byte_allows() {
+        // With two buckets of `b` places at load 1 the rate is about 2 b / 255.
+        for (bucket_size, limit) in [(1, 0.012), (2, 0.022), (4, 0.04)] {
+            let mut filter = make(4_096, bucket_size, 1);
+            for number in 0..3_000 {
+                filter.add(&name(number));
+            }
+            let tries = 20_000;
+            let strange = (10_000..10_000 + tries).filter(|number| filter.has(&name(*number)));
+            let measured = strange.count() as f64 / tries as f64 / filter.layers() as f64;
+            assert!(measured < limit, "{measured} for buckets of {bucket_size}");
+        }
+    }
+
+    #[test]
+    fn an_element_is_counted_as_often_as_it_was_added() {
+        let mut filter = make(1_000, 4, 1);
+        for number in 0..100 {
+            for _ in 0..number % 5 {
+                filter.add(&name(number));
+            }
+        }
+        let exact = (0..100).filter(|number| filter.count(&name(*number)) == number % 5);
+        assert!(exact.count() >= 95);
+        assert!((0..100).all(|number| filter.count(&name(number)) >= number % 5));
+        assert_eq!(filter.add_new(&name(4)), Added::Exists);
+    }
+
+    #[test]
+    fn a_filter_that_does_not_grow_is_full_and_stays_as_it_was() {
+        let mut filter = make(8, 2, 0);
+        let mut number = 0;
+        while filter.add(&name(number)) == Added::Yes {
+            number += 1;
+            assert!(number <= 8);
+        }
+        let before = filter.layers.clone();
+        for more in number..number + 50 {
+            let full = filter.add(&name(more));
+            if full == Added::Full {
+                assert_eq!(filter.layers, before);
+            } else {
+                break;
+            }
+        }
+        assert!((0..number).all(|number| filter.has(&name(number))));
+    }
+
+    #[test]
+    fn the_same_element_over_and_over_adds_layers() {
+        let mut filter = make(64, 2, 1);
+        for round in 1..=20 {
+            assert_eq!(filter.add(b"same"), Added::Yes);
+            assert_eq!(filter.count(b"same"), round);
+        }
+        assert_eq!(filter.layers(), 5);
+    }
+
+    #[test]
+    fn more_memory_than_allowed_is_refused_before_it_is_taken() {
+        assert!(Plan::new(u64::MAX, 2, 20, 1).is_none());
+        assert!(Plan::new(1 << 40, 2, 20, 1).is_none());
+        assert!(Plan::new(10, 0, 20, 1).is_none());
+        assert!(Plan::new(10, 256, 20, 1).is_none());
+    }
+
+    #[test]
+    fn a_dump_restores_the_filter() {
+        let mut filter = make(50, 2, 2);
+        for number in 0..300 {
+            filter.add(&name(number));
+        }
+        let mut copy = Plan::from_header(&filter.header()).expect("sound").build();
+        let mut cursor = 1;
+        while let Some(chunk) = filter.chunk(cursor) {
+            assert!(copy.load_chunk(cursor, chunk));
+            cursor += chunk.len() as u64;
+        }
+        assert_eq!(copy.header(), filter.header());
+        assert_eq!(copy.layers, filter.layers);
+    }
+
+    #[test]
+    fn hostile_dumps_are_refused_or_harmless() {
+        let mut random = Random::new(4);
+        let mut filter = make(50, 2, 2);
+        for number in 0..300 {
+            filter.add(&name(number));
+        }
+        let header = filter.header();
+        let mut accepted = 0;
+        for _ in 0..20_000 {
+            let mut hostile = header.clone();
+            for _ in 0..=random.below(3) {
+                let at = random.index(hostile.len());
+                hostile[at] = [0, 1, 0x7f, 0xff, random.next_u64() as u8][random.index(5)];
+            }
+            if random.below(8) == 0 {
+                hostile.truncate(random.index(hostile.len() + 1));
+            }
+            let Some(plan) = Plan::from_header(&hostile) else {
+                continue;
+            };
+            let bytes = (0..usize::from(plan.layers)).filter_map(|layer| plan.layer_bytes(layer));
+            if bytes.sum::<u64>() > 1 << 16 {
+                continue;
+            }
+            accepted += 1;
+            let mut built = plan.build();
+            for cursor in [0, 1, 2, 1000, u64::MAX] {
+                let _ = built.chunk(cursor);
+                let _ = built.load_chunk(cursor, b"abc");
+            }
+            if built.layers() < 100 {
+                let _ = (built.add(b"a"), built.count(b"a"), built.remove(b"abc"));
+            }
+        }
+        assert!(accepted > 0);
+    }
+}

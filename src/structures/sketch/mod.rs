@@ -1,0 +1,89 @@
+//! Sketches: answers about many elements that are nearly right, in memory that does not grow with them.
+//!
+//! ```text
+//! bloom      whether an element was added; grows by layers
+//! cuckoo     the same, and elements can be removed
+//! count_min  how often an element was added
+//! top_k      which elements were added most often
+//! t_digest   how numbers are distributed
+//! ```
+//!
+//! They know neither keys nor replies. What a client asks for in memory is checked before anything is allocated:
+//! planning a sketch says whether it may be made, building it then can not fail.
+
+pub mod bloom;
+pub mod count_min;
+pub mod cuckoo;
+pub mod t_digest;
+pub mod top_k;
+
+/// A sketch takes no more than this: 2 GiB, more than any that is useful.
+pub const BYTES_MAX: u64 = 1 << 31;
+
+/// Longest piece in which a sketch is handed out: small enough that copying it keeps nobody waiting.
+pub const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// Whether so many bytes may be taken and are there to be had.
+///
+/// The answer is got by asking the allocator, which for sizes that matter maps pages and touches none.
+pub(super) fn is_available(bytes: u64) -> bool {
+    let Some(bytes) = usize::try_from(bytes).ok().filter(|_| bytes <= BYTES_MAX) else {
+        return false;
+    };
+    Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
+}
+
+/// How a sketch is written down and read again, whole.
+pub trait Parts: Sized {
+    /// What it is made of, small.
+    fn head(&self) -> Vec<u8>;
+
+    /// All that it counted.
+    fn data(&self) -> Vec<u8>;
+
+    /// The sketch of which somebody says that these are the parts; nothing if they do not fit together. No more memory
+    /// is taken than they take themselves.
+    fn from_parts(head: &[u8], data: &[u8]) -> Option<Self>;
+}
+
+/// Takes numbers from the front of bytes that somebody else wrote.
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.rest.split_first_chunk::<N>()?;
+        self.rest = rest;
+        Some(*taken)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn f64(&mut self) -> Option<f64> {
+        self.take().map(f64::from_le_bytes)
+    }
+}
+
+/// A part of several buffers that are numbered through as if they were one, the first byte being 1, as the cursors
+/// of dumps count: the buffer and the position in it.
+fn locate(lengths: impl Iterator<Item = usize>, cursor: u64) -> Option<(usize, usize)> {
+    let mut offset = cursor.checked_sub(1)?;
+    for (index, len) in lengths.enumerate() {
+        if offset < len as u64 {
+            return Some((index, offset as usize));
+        }
+        offset -= len as u64;
+    }
+    None
+}

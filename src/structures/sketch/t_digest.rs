@@ -1,0 +1,589 @@
+//! A t-digest: how numbers are distributed, most exactly at both ends, after Dunning and Ertl, "Computing Extremely
+//! Accurate Quantiles Using t-Digests" (arXiv:1902.04023), in its merging form.
+//!
+//! Numbers are gathered; when there are many they are sorted together with the centroids, and neighbours are merged as
+//! long as a centroid stays small enough for its place: at quantile q its weight may be about
+//! `n log(n) q (1 - q) 2 pi / compression`. So the first and the last centroid are single numbers, and the fat ones
+//! lie in the middle. Between centroids quantiles are interpolated, with half of each one's weight on either side;
+//! numbers that stand alone are not spread.
+
+use super::{Parts, Reader};
+use std::f64::consts::PI;
+
+/// The highest compression: with it a digest has some 50 MiB at most, and merging takes well below a second.
+pub const COMPRESSION_MAX: u64 = 1 << 19;
+
+/// The weight of all numbers would not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overflow;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Centroid {
+    mean: f64,
+    weight: u64,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct TDigest {
+    compression: u64,
+    /// First those merged, sorted; then numbers as they came.
+    centroids: Vec<Centroid>,
+    merged: usize,
+    merged_weight: u64,
+    weight: u64,
+    min: f64,
+    max: f64,
+    merges: u64,
+}
+
+/// The highest weight of all numbers together.
+const WEIGHT_MAX: u64 = i64::MAX as u64;
+
+impl TDigest {
+    /// An empty one; the compression is about the number of centroids, from 1 to [`COMPRESSION_MAX`].
+    pub fn new(compression: u64) -> TDigest {
+        TDigest {
+            compression: compression.clamp(1, COMPRESSION_MAX),
+            centroids: Vec::new(),
+            merged: 0,
+            merged_weight: 0,
+            weight: 0,
+            min: f64::INFINITY,
+            max: f64::NEG_INFINITY,
+            merges: 0,
+        }
+    }
+
+    /// Forgets all numbers.
+    pub fn reset(&mut self) {
+        *self = TDigest::new(self.compression);
+    }
+
+    /// As given.
+    pub fn compression(&self) -> u64 {
+        self.compression
+    }
+
+    /// Centroids and numbers that it holds at most before it merges.
+    pub fn capacity(&self) -> usize {
+        6 * self.compression as usize + 10
+    }
+
+    /// Centroids, and numbers that wait to be merged into them.
+    pub fn nodes(&self) -> (usize, usize) {
+        (self.merged, self.centroids.len() - self.merged)
+    }
+
+    /// The weight of both.
+    pub fn weights(&self) -> (u64, u64) {
+        (self.merged_weight, self.weight - self.merged_weight)
+    }
+
+    /// How often it merged.
+    pub fn merges(&self) -> u64 {
+        self.merges
+    }
+
+    /// Bytes that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<TDigest>() + self.centroids.capacity() * size_of::<Centroid>()
+    }
+
+    /// How many numbers were added.
+    pub fn count(&self) -> u64 {
+        self.weight
+    }
+
+    /// The lowest number; not a number if there is none.
+    pub fn min(&self) -> f64 {
+        if self.weight == 0 { f64::NAN } else { self.min }
+    }
+
+    /// The highest number; not a number if there is none.
+    pub fn max(&self) -> f64 {
+        if self.weight == 0 { f64::NAN } else { self.max }
+    }
+
+    /// Adds a finite number; others are passed over.
+    pub fn add(&mut self, number: f64) -> Result<(), Overflow> {
+        self.add_weighted(number, 1)
+    }
+
+    fn add_weighted(&mut self, mean: f64, weight: u64) -> Result<(), Overflow> {
+        if !mean.is_finite() || weight == 0 {
+            return Ok(());
+        }
+        let total = self.weight.checked_add(weight).ok_or(Overflow)?;
+        if total > WEIGHT_MAX {
+            return Err(Overflow);
+        }
+        if self.centroids.len() + 1 >= self.capacity() {
+            self.merge();
+        }
+        self.centroids.push(Centroid { mean, weight });
+        self.weight = total;
+        self.min = self.min.min(mean);
+        self.max = self.max.max(mean);
+        Ok(())
+    }
+
+    /// Adds what another digest was given. On an error some may be added.
+    pub fn add_all(&mut self, other: &TDigest) -> Result<(), Overflow> {
+        self.merge();
+        let mut other = other.clone();
+        other.merge();
+        for centroid in &other.centroids {
+            self.add_weighted(centroid.mean, centroid.weight)?;
+        }
+        // The ends of the other lie in centroids of their own, but a merged one's mean may have been rounded.
+        if other.weight > 0 {
+            self.min = self.min.min(other.min);
+            self.max = self.max.max(other.max);
+        }
+        Ok(())
+    }
+
+    /// Whether numbers wait to be merged.
+    pub fn is_merged(&self) -> bool {
+        self.merged == self.centroids.len()
+    }
+
+    /// Merges what was gathered into the centroids.
+    pub fn merge(&mut self) {
+        if self.is_merged() {
+            return;
+        }
+        self.centroids
+            .sort_unstable_by(|first, second| first.mean.total_cmp(&second.mean));
+        let total = self.weight as f64;
+        let normalizer = self.compression as f64 / (2.0 * PI * total * total.ln());
+        let mut kept = 0;
+        let mut weight_before = 0_u64;
+        for next in 1..self.centroids.len() {
+            let (current, other) = (self.centroids[kept], self.centroids[next]);
+            let weight = current.weight + other.weight;
+            let size = weight as f64 * normalizer;
+            let fits = |weight: u64| {
+                let quantile = weight as f64 / total;
+                size <= quantile * (1.0 - quantile)
+            };
+            if fits(weight_before) && fits(weight_before + weight) {
+                self.centroids[kept] = Centroid {
+                    mean: mean_of(current, other),
+                    weight,
+                };
+            } else {
+                weight_before += current.weight;
+                kept += 1;
+                self.centroids[kept] = other;
+            }
+        }
+        self.centroids.truncate(kept + 1);
+        self.merged = self.centroids.len();
+        self.merged_weight = self.weight;
+        self.merges += 1;
+    }
+
+    /// The number below which a share of all numbers lies; not a number if there is none. Waiting numbers are not
+    /// looked at: merge before.
+    pub fn quantile(&self, share: f64) -> f64 {
+        let (Some(first), Some(last)) = (self.centroids.first(), self.centroids.last()) else {
+            return f64::NAN;
+        };
+        if self.centroids.len() == 1 {
+            return first.mean;
+        }
+        let total = self.weight as f64;
+        let index = share * total;
+        let (first_weight, last_weight) = (first.weight as f64, last.weight as f64);
+        if index < 1.0 {
+            return self.min;
+        }
+        if first_weight > 1.0 && index < first_weight / 2.0 {
+            // One number is known to be the lowest; the rest of the half is spread between it and the mean.
+            let share = (index - 1.0) / (first_weight / 2.0 - 1.0);
+            return self.min + share * (first.mean - self.min);
+        }
+        if index > total - 1.0 {
+            return self.max;
+        }
+        if last_weight > 1.0 && total - index <= last_weight / 2.0 {
+            let share = (total - index - 1.0) / (last_weight / 2.0 - 1.0);
+            return self.max - share * (self.max - last.mean);
+        }
+        let mut before = first_weight / 2.0;
+        for pair in self.centroids.windows(2) {
+            let &[left, right] = pair else { break };
+            let between = (left.weight as f64 + right.weight as f64) / 2.0;
+            if before + between > index {
+                return between_centroids(left, right, index - before, before + between - index);
+            }
+            before += between;
+        }
+        let behind = index - before;
+        weighted(last.mean, last_weight / 2.0 - behind, self.max, behind)
+    }
+
+    /// The share of all numbers that lie at or below one, numbers equal to it counted half. Waiting numbers are not
+    /// looked at: merge before.
+    pub fn share_below(&self, number: f64) -> f64 {
+        let (Some(first), Some(last)) = (self.centroids.first(), self.centroids.last()) else {
+            return f64::NAN;
+        };
+        let total = self.weight as f64;
+        if number.is_nan() {
+            return f64::NAN;
+        }
+        if number < self.min {
+            return 0.0;
+        }
+        if number > self.max {
+            return 1.0;
+        }
+        if self.centroids.len() == 1 {
+            // All numbers are the same, or so near each other that nothing lies between.
+            return 0.5;
+        }
+        if number < first.mean {
+            let width = first.mean - self.min;
+            return if number == self.min {
+                0.5 / total
+            } else {
+                let share = (number - self.min) / width;
+                (1.0 + share * (first.weight as f64 / 2.0 - 1.0)) / total
+            };
+        }
+        if number > last.mean {
+            let width = self.max - last.mean;
+            return if number == self.max {
+                1.0 - 0.5 / total
+            } else {
+                let share = (self.max - number) / width;
+                1.0 - (1.0 + share * (last.weight as f64 / 2.0 - 1.0)) / total
+            };
+        }
+        let mut before = 0_u64;
+        for (at, centroid) in self.centroids.iter().enumerate() {
+            if centroid.mean == number {
+                let same = self.centroids[at..].iter();
+                let same: u64 = same
+                    .take_while(|other| other.mean == number)
+                    .map(|other| other.weight)
+                    .sum();
+                return (before as f64 + same as f64 / 2.0) / total;
+            }
+            if let Some(next) = self.centroids.get(at + 1)
+                && number < next.mean
+            {
+                return (before as f64 + part_below(*centroid, *next, number)) / total;
+            }
+            before += centroid.weight;
+        }
+        1.0 - 0.5 / total
+    }
+
+    /// The mean of the numbers between two shares; not a number if there are none. Waiting numbers are not looked at:
+    /// merge before.
+    pub fn trimmed_mean(&self, low: f64, high: f64) -> f64 {
+        if let [only] = self.centroids[..] {
+            return only.mean;
+        }
+        let total = self.weight as f64;
+        let (from, to) = ((total * low).floor(), (total * high).ceil());
+        let (mut before, mut sum, mut count) = (0.0, 0.0, 0.0);
+        for centroid in &self.centroids {
+            let weight = centroid.weight as f64;
+            let skipped = (from - before).clamp(0.0, weight);
+            let taken = (weight - skipped).min((to - before).max(0.0));
+            before += weight;
+            sum += centroid.mean * taken;
+            count += taken;
+            if before >= to {
+                break;
+            }
+        }
+        sum / count
+    }
+}
+
+/// The mean of two centroids together, which lies between theirs.
+fn mean_of(first: Centroid, second: Centroid) -> f64 {
+    let (weight, total) = (second.weight as f64, (first.weight + second.weight) as f64);
+    let step = (second.mean - first.mean) * weight / total;
+    if step.is_finite() {
+        return first.mean + step;
+    }
+    // The ends of what a double can hold: their distance does not fit.
+    first.mean * (first.weight as f64 / total) + second.mean * (weight / total)
+}
+
+/// A number between two centroids, so far behind the left and so far before the right one.
+fn between_centroids(left: Centroid, right: Centroid, behind: f64, before: f64) -> f64 {
+    let mut spread = (behind, before);
+    if left.weight == 1 {
+        if behind < 0.5 {
+            return left.mean;
+        }
+        spread.0 -= 0.5;
+    }
+    if right.weight == 1 {
+        if before <= 0.5 {
+            return right.mean;
+        }
+        spread.1 -= 0.5;
+    }
+    weighted(left.mean, spread.1, right.mean, spread.0)
+}
+
+/// How much of the weight of two centroids, the whole left one and half of the right one at most, lies below a number
+/// between them.
+fn part_below(left: Centroid, right: Centroid, number: f64) -> f64 {
+    let between = (left.weight as f64 + right.weight as f64) / 2.0;
+    let width = right.mean - left.mean;
+    let (left_alone, right_alone) = match (left.weight, right.weight) {
+        (1, 1) => return 1.0,
+        (1, _) => (0.5, 0.0),
+        (_, 1) => (0.0, 0.5),
+        _ => (0.0, 0.0),
+    };
+    let spread = between - left_alone - right_alone;
+    left.weight as f64 / 2.0 + left_alone + spread * ((number - left.mean) / width)
+}
+
+/// The mean of two numbers with weights, between them whatever the weights are.
+fn weighted(first: f64, first_weight: f64, second: f64, second_weight: f64) -> f64 {
+    let mean = (first * first_weight + second * second_weight) / (first_weight + second_weight);
+    let (low, high) = (first.min(second), first.max(second));
+    mean.min(high).max(low)
+}
+
+impl Parts for TDigest {
+    fn head(&self) -> Vec<u8> {
+        let numbers = [
+            self.compression,
+            self.merged as u64,
+            self.merges,
+            self.min.to_bits(),
+            self.max.to_bits(),
+        ];
+        numbers
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .collect()
+    }
+
+    fn data(&self) -> Vec<u8> {
+        let numbers = self
+            .centroids
+            .iter()
+            .flat_map(|centroid| [centroid.mean.to_bits(), centroid.weight]);
+        numbers.flat_map(u64::to_le_bytes).collect()
+    }
+
+    fn from_parts(head: &[u8], data: &[u8]) -> Option<TDigest> {
+        const CENTROID_BYTES: usize = 16;
+        let mut reader = Reader { rest: head };
+        let compression = reader.u64()?;
+        let mut digest = TDigest::new(compression);
+        digest.merged = usize::try_from(reader.u64()?).ok()?;
+        digest.merges = reader.u64()?;
+        (digest.min, digest.max) = (reader.f64()?, reader.f64()?);
+        let count = data.len() / CENTROID_BYTES;
+        let fits = reader.rest.is_empty()
+            && data.len().is_multiple_of(CENTROID_BYTES)
+            && digest.compression == compression
+            && digest.merged <= count
+            && count <= digest.capacity();
+        if !fits {
+            return None;
+        }
+        let mut reader = Reader { rest: data };
+        for _ in 0..count {
+            let (mean, weight) = (reader.f64()?, reader.u64()?);
+            if !mean.is_finite() || weight == 0 {
+                return None;
+            }
+            digest.weight = digest.weight.checked_add(weight)?;
+            digest.centroids.push(Centroid { mean, weight });
+        }
+        let merged = digest.centroids.get(..digest.merged)?;
+        digest.merged_weight = merged.iter().map(|centroid| centroid.weight).sum();
+        let is_sorted = merged.is_sorted_by(|one, two| one.mean <= two.mean);
+        let has_ends = if count == 0 {
+            digest.min == f64::INFINITY && digest.max == f64::NEG_INFINITY
+        } else {
+            digest.min.is_finite() && digest.max.is_finite() && digest.min <= digest.max
+        };
+        (is_sorted && has_ends && digest.weight <= WEIGHT_MAX).then_some(digest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::random::Random;
+
+    fn of(compression: u64, numbers: impl IntoIterator<Item = f64>) -> TDigest {
+        let mut digest = TDigest::new(compression);
+        for number in numbers {
+            digest.add(number).expect("few");
+        }
+        digest.merge();
+        digest
+    }
+
+    fn check_invariants(digest: &TDigest) {
+        let weight: u64 = digest
+            .centroids
+            .iter()
+            .map(|centroid| centroid.weight)
+            .sum();
+        assert_eq!(weight, digest.count());
+        assert!(digest.centroids.len() < digest.capacity());
+        let merged = &digest.centroids[..digest.merged];
+        assert!(merged.is_sorted_by(|first, second| first.mean <= second.mean));
+        for centroid in merged {
+            assert!(digest.min <= centroid.mean && centroid.mean <= digest.max);
+        }
+    }
+
+    #[test]
+    fn quantiles_are_near_the_truth_and_nearest_at_the_ends() {
+        let mut random = Random::new(21);
+        for shape in 0..3 {
+            let mut numbers: Vec<f64> = (0..50_000)
+                .map(|_| match shape {
+                    0 => random.unit(),
+                    1 => -random.unit().max(1e-12).ln(),
+                    _ => (0..12).map(|_| random.unit()).sum(),
+                })
+                .collect();
+            let digest = of(100, numbers.iter().copied());
+            check_invariants(&digest);
+            assert!(digest.nodes().0 < 250);
+            numbers.sort_by(f64::total_cmp);
+            for share in [
+                0.0001, 0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.9999,
+            ] {
+                let estimate = digest.quantile(share);
+                let below = numbers.partition_point(|number| *number < estimate);
+                let error = (below as f64 / numbers.len() as f64 - share).abs();
+                let allowed = 0.1 * share * (1.0 - share) + 0.0002;
+                assert!(error <= allowed, "{error} at {share} of shape {shape}");
+                let back = digest.share_below(estimate);
+                assert!((back - share).abs() <= allowed, "{back} at {share}");
+            }
+            assert_eq!(digest.quantile(0.0), numbers[0]);
+            assert_eq!(digest.quantile(1.0), numbers[numbers.len() - 1]);
+        }
+    }
+
+    #[test]
+    fn few_numbers_are_kept_exactly() {
+        let digest = of(
+            1000,
+            [1., 2., 2., 3., 3., 3., 4., 4., 4., 4., 5., 5., 5., 5., 5.],
+        );
+        assert_eq!(digest.count(), 15);
+        let by_rank = |rank: f64| digest.quantile(rank / 15.0);
+        let ranks: Vec<f64> = (1..15).map(|rank| by_rank(f64::from(rank))).collect();
+        let expected = [2., 2., 3., 3., 3., 4., 4., 4., 4., 5., 5., 5., 5., 5.];
+        assert_eq!(ranks, expected);
+        assert_eq!(digest.share_below(0.0), 0.0);
+        assert_eq!(digest.share_below(1.0), 0.5 / 15.0);
+        assert_eq!(digest.share_below(3.0), 4.5 / 15.0);
+        assert_eq!(digest.share_below(9.0), 1.0);
+        assert_eq!(digest.trimmed_mean(0.0, 1.0), 55.0 / 15.0);
+    }
+
+    /// From the tests of Redis's module: the same numbers give the same centroids.
+    #[test]
+    fn merging_goes_as_in_redis() {
+        let mut digest = TDigest::new(100);
+        for number in 1..=10_000 {
+            digest.add(f64::from(number)).expect("few");
+        }
+        assert_eq!(digest.capacity(), 610);
+        assert_eq!(digest.nodes(), (51, 422));
+        assert_eq!(digest.weights(), (9578, 422));
+        assert_eq!(digest.merges(), 17);
+    }
+
+    #[test]
+    fn a_union_is_as_good_as_one_digest() {
+        let mut random = Random::new(8);
+        let mut parts: Vec<TDigest> = (0..10).map(|_| TDigest::new(100)).collect();
+        let mut numbers = Vec::new();
+        for at in 0..20_000 {
+            let number = random.unit() * 1000.0;
+            numbers.push(number);
+            parts[at % 10].add(number).expect("few");
+        }
+        let mut union = TDigest::new(100);
+        for part in &parts {
+            union.add_all(part).expect("few");
+        }
+        union.merge();
+        check_invariants(&union);
+        assert_eq!(union.count(), 20_000);
+        numbers.sort_by(f64::total_cmp);
+        assert_eq!((union.min(), union.max()), (numbers[0], numbers[19_999]));
+        for share in [0.001, 0.01, 0.5, 0.99, 0.999] {
+            let below = numbers.partition_point(|number| *number < union.quantile(share));
+            let error = (below as f64 / 20_000.0 - share).abs();
+            assert!(
+                error <= 0.1 * share * (1.0 - share) + 0.0005,
+                "{error} at {share}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_trimmed_mean_leaves_the_ends_out() {
+        let digest = of(500, (0..20).map(f64::from));
+        for (low, high) in [(0.1, 0.9), (0.0, 1.0), (0.2, 0.8)] {
+            assert_eq!(digest.trimmed_mean(low, high), 9.5);
+        }
+        assert!(TDigest::new(100).trimmed_mean(0.1, 0.9).is_nan());
+    }
+
+    #[test]
+    fn extremes_give_no_panic_and_stay_between_their_ends() {
+        for numbers in [
+            vec![f64::MAX, f64::MIN, 0.0],
+            vec![f64::MAX; 700],
+            vec![f64::MIN_POSITIVE, -0.0, 0.0],
+            vec![f64::INFINITY, f64::NAN, 3.0],
+            (0..3000)
+                .map(|number| if number % 2 == 0 { f64::MAX } else { f64::MIN })
+                .collect(),
+        ] {
+            let digest = of(3, numbers);
+            check_invariants(&digest);
+            for share in [0.0, 1e-9, 0.3, 0.5, 0.9999, 1.0] {
+                let quantile = digest.quantile(share);
+                assert!(quantile.is_nan() || digest.min() <= quantile && quantile <= digest.max());
+                let _ = (
+                    digest.share_below(quantile),
+                    digest.trimmed_mean(0.0, share),
+                );
+            }
+        }
+        let mut empty = TDigest::new(0);
+        empty.merge();
+        assert!(empty.quantile(0.5).is_nan() && empty.share_below(1.0).is_nan());
+        assert!(empty.min().is_nan() && empty.max().is_nan());
+    }
+
+    #[test]
+    fn weights_that_do_not_fit_are_refused() {
+        let mut digest = of(100, [1.0]);
+        for _ in 0..62 {
+            let copy = digest.clone();
+            digest.add_all(&copy).expect("fits");
+        }
+        let copy = digest.clone();
+        assert_eq!(digest.add_all(&copy), Err(Overflow));
+    }
+}

@@ -1,0 +1,497 @@
+//! HeavyKeeper: the elements that were added most often, after Yang et al., "HeavyKeeper: An Accurate Algorithm for
+//! Finding Top-k Elephant Flows" (USENIX ATC 2018).
+//!
+//! `depth` rows of `width` counters, each with the fingerprint of the element that it counts for. An element that
+//! meets another's counter lowers it with a probability of `decay` to the power of the count, so that rare elements
+//! fade and frequent ones stay; at zero the counter changes hands. Beside the rows a heap, lowest count first, keeps
+//! the names of the `k` best.
+//!
+//! Instead of throwing a die for each single one of an increment, the number of throws until the next hit is drawn
+//! from its geometric distribution: a large count costs no more than the hits. Randomness is handed in.
+
+use std::collections::HashSet;
+
+use super::{BYTES_MAX, Parts, Reader, is_available};
+use crate::base::random::Random;
+use crate::structures::murmur::murmur32;
+
+/// Seed of the fingerprints; rows hash with their number.
+const FINGERPRINT_SEED: u32 = 1919;
+
+/// Rows that an element may touch: more would only cost time.
+pub const DEPTH_MAX: u64 = 1024;
+
+/// A sketch that may be made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    k: u32,
+    width: u32,
+    depth: u32,
+    decay: f64,
+}
+
+impl Plan {
+    /// The `k` best, by so many counters. `None` if they would take too much memory.
+    pub fn new(k: u32, width: u32, depth: u32, decay: f64) -> Option<Plan> {
+        const NAME_BYTES: u64 = 24;
+        let counters = u64::from(width) * u64::from(depth);
+        let bytes = counters
+            .checked_mul(8)?
+            .checked_add(u64::from(k) * NAME_BYTES)?;
+        let makes_sense = k > 0
+            && width > 0
+            && depth > 0
+            && u64::from(depth) <= DEPTH_MAX
+            && decay > 0.0
+            && decay <= 1.0;
+        (makes_sense && bytes <= BYTES_MAX && is_available(bytes)).then_some(Plan {
+            k,
+            width,
+            depth,
+            decay,
+        })
+    }
+
+    /// Makes it.
+    pub fn build(&self) -> TopK {
+        TopK {
+            plan: *self,
+            counters: vec![Counter::default(); self.width as usize * self.depth as usize],
+            fingerprints: Vec::new(),
+            names: Vec::new(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counter {
+    fingerprint: u32,
+    count: u32,
+}
+
+#[derive(Clone)]
+struct Name {
+    count: u32,
+    element: Box<[u8]>,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct TopK {
+    plan: Plan,
+    counters: Vec<Counter>,
+    /// Of the names, in their order, apart from them so that a search runs over few bytes.
+    fingerprints: Vec<u32>,
+    /// A heap: no name has a lower count than the one at half its position.
+    names: Vec<Name>,
+}
+
+fn fingerprint(element: &[u8]) -> u32 {
+    murmur32(element, FINGERPRINT_SEED)
+}
+
+impl TopK {
+    /// How many are kept, the counters, and the decay.
+    pub fn settings(&self) -> (u32, u32, u32, f64) {
+        let Plan {
+            k,
+            width,
+            depth,
+            decay,
+        } = self.plan;
+        (k, width, depth, decay)
+    }
+
+    fn places<'e>(&self, element: &'e [u8]) -> impl Iterator<Item = usize> + use<'e> {
+        let (width, depth) = (self.plan.width, self.plan.depth);
+        (0..depth).map(move |row| {
+            row as usize * width as usize + (murmur32(element, row) % width) as usize
+        })
+    }
+
+    /// Adds an element some times; the name that had to go for it.
+    pub fn add(&mut self, element: &[u8], times: u32, random: &mut Random) -> Option<Box<[u8]>> {
+        let fingerprint = fingerprint(element);
+        let mut best = 0;
+        for place in self.places(element) {
+            let Some(counter) = self.counters.get_mut(place) else {
+                continue;
+            };
+            if counter.count == 0 {
+                *counter = Counter {
+                    fingerprint,
+                    count: times,
+                };
+            } else if counter.fingerprint == fingerprint {
+                counter.count = counter.count.saturating_add(times);
+            } else if let Some(left) = wear_down(counter, times, self.plan.decay, random) {
+                *counter = Counter {
+                    fingerprint,
+                    count: left,
+                };
+            } else {
+                continue;
+            }
+            best = best.max(counter.count);
+        }
+        if best == 0 || best < self.lowest() {
+            return None;
+        }
+        self.keep(element, fingerprint, best)
+    }
+
+    /// The count that a new name must reach.
+    fn lowest(&self) -> u32 {
+        if self.names.len() < self.plan.k as usize {
+            return 0;
+        }
+        self.names.first().map_or(0, |name| name.count)
+    }
+
+    fn position(&self, element: &[u8], fingerprint: u32) -> Option<usize> {
+        let same = |(at, other): (usize, &u32)| {
+            let is_same = *other == fingerprint && *self.names.get(at)?.element == *element;
+            is_same.then_some(at)
+        };
+        self.fingerprints.iter().enumerate().find_map(same)
+    }
+
+    fn keep(&mut self, element: &[u8], fingerprint: u32, count: u32) -> Option<Box<[u8]>> {
+        if let Some(at) = self.position(element, fingerprint) {
+            // Not the larger of both: the counters may have been worn down meanwhile.
+            self.names[at].count = count;
+            self.sift_down(at);
+            self.sift_up(at);
+            return None;
+        }
+        let name = Name {
+            count,
+            element: element.into(),
+        };
+        if self.names.len() < self.plan.k as usize {
+            self.names.push(name);
+            self.fingerprints.push(fingerprint);
+            self.sift_up(self.names.len() - 1);
+            return None;
+        }
+        let gone = std::mem::replace(self.names.first_mut()?, name);
+        self.fingerprints[0] = fingerprint;
+        self.sift_down(0);
+        Some(gone.element)
+    }
+
+    fn swap(&mut self, first: usize, second: usize) {
+        self.names.swap(first, second);
+        self.fingerprints.swap(first, second);
+    }
+
+    fn sift_up(&mut self, mut at: usize) {
+        while at > 0 {
+            let above = (at - 1) / 2;
+            if self.names[above].count <= self.names[at].count {
+                return;
+            }
+            self.swap(above, at);
+            at = above;
+        }
+    }
+
+    fn sift_down(&mut self, mut at: usize) {
+        loop {
+            let children = 2 * at + 1..(2 * at + 3).min(self.names.len());
+            let Some(lowest) = children.min_by_key(|child| self.names[*child].count) else {
+                return;
+            };
+            if self.names[at].count <= self.names[lowest].count {
+                return;
+            }
+            self.swap(at, lowest);
+            at = lowest;
+        }
+    }
+
+    /// Whether an element is among the best.
+    pub fn has(&self, element: &[u8]) -> bool {
+        self.position(element, fingerprint(element)).is_some()
+    }
+
+    /// How often an element was added, as far as the counters know.
+    pub fn count(&self, element: &[u8]) -> u32 {
+        let fingerprint = fingerprint(element);
+        let counters = self
+            .places(element)
+            .filter_map(|place| self.counters.get(place));
+        let own = counters.filter(|counter| counter.fingerprint == fingerprint);
+        own.map(|counter| counter.count).max().unwrap_or(0)
+    }
+
+    /// The best, highest count first.
+    pub fn list(&self) -> Vec<(&[u8], u32)> {
+        let mut list: Vec<(&[u8], u32)> = self
+            .names
+            .iter()
+            .map(|name| (&*name.element, name.count))
+            .collect();
+        list.sort_by(|first, second| second.1.cmp(&first.1).then(first.0.cmp(second.0)));
+        list
+    }
+
+    /// Frees some names; true while more are left.
+    pub fn free_some(&mut self, budget: usize) -> bool {
+        self.fingerprints.clear();
+        self.names.truncate(self.names.len().saturating_sub(budget));
+        !self.names.is_empty()
+    }
+}
+
+/// Lets an element lower another's counter some times; how many of the times are left when it is at zero.
+fn wear_down(counter: &mut Counter, times: u32, decay: f64, random: &mut Random) -> Option<u32> {
+    let mut left = times;
+    while left > 0 {
+        let chance = decay.powf(f64::from(counter.count));
+        let misses = misses_before_hit(chance, random);
+        if misses >= u64::from(left) {
+            return None;
+        }
+        left -= misses as u32;
+        counter.count -= 1;
+        if counter.count == 0 {
+            // The throw that brought it to zero counts for the new owner.
+            return Some(left);
+        }
+        left -= 1;
+        if decay == 1.0 {
+            let hits = left.min(counter.count);
+            counter.count -= hits;
+            left -= hits;
+            if counter.count == 0 {
+                return Some(left + 1);
+            }
+        }
+    }
+    None
+}
+
+/// How often a die with this chance misses before it hits.
+fn misses_before_hit(chance: f64, random: &mut Random) -> u64 {
+    if chance >= 1.0 {
+        return 0;
+    }
+    // From 0 up to but not 1, so the logarithm is finite; a chance too small for the quotient gives infinity.
+    let misses = (-random.unit()).ln_1p() / (-chance).ln_1p();
+    if misses.is_nan() {
+        u64::MAX
+    } else {
+        misses as u64
+    }
+}
+
+impl Parts for TopK {
+    /// The plan, then the names in the order of their heap.
+    fn head(&self) -> Vec<u8> {
+        let mut head = Vec::new();
+        let (k, width, depth, decay) = self.settings();
+        for number in [k, width, depth] {
+            head.extend_from_slice(&number.to_le_bytes());
+        }
+        head.extend_from_slice(&decay.to_le_bytes());
+        for name in &self.names {
+            head.extend_from_slice(&name.count.to_le_bytes());
+            head.extend_from_slice(&(name.element.len() as u32).to_le_bytes());
+            head.extend_from_slice(&name.element);
+        }
+        head
+    }
+
+    fn data(&self) -> Vec<u8> {
+        let numbers = self
+            .counters
+            .iter()
+            .flat_map(|counter| [counter.fingerprint, counter.count]);
+        numbers.flat_map(u32::to_le_bytes).collect()
+    }
+
+    fn from_parts(head: &[u8], data: &[u8]) -> Option<TopK> {
+        let mut reader = Reader { rest: head };
+        let (k, width, depth) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let decay = reader.f64()?;
+        let counters = u64::from(width).checked_mul(u64::from(depth))?;
+        if counters.checked_mul(8)? != data.len() as u64 {
+            return None;
+        }
+        let mut sketch = Plan::new(k, width, depth, decay)?.build();
+        while !reader.rest.is_empty() {
+            let (count, len) = (reader.u32()?, reader.u32()? as usize);
+            let (element, rest) = reader.rest.split_at_checked(len)?;
+            reader.rest = rest;
+            let above = sketch.names.len().checked_sub(1).map(|last| last / 2);
+            let is_heap = above.is_none_or(|above| sketch.names[above].count <= count);
+            if !is_heap || sketch.names.len() == k as usize || count == 0 {
+                return None;
+            }
+            sketch.fingerprints.push(fingerprint(element));
+            sketch.names.push(Name {
+                count,
+                element: element.into(),
+            });
+        }
+        let distinct: HashSet<&[u8]> = sketch.names.iter().map(|name| &*name.element).collect();
+        if distinct.len() != sketch.names.len() {
+            return None;
+        }
+        let mut reader = Reader { rest: data };
+        for counter in &mut sketch.counters {
+            counter.fingerprint = reader.u32()?;
+            counter.count = reader.u32()?;
+        }
+        Some(sketch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn make(k: u32, width: u32, depth: u32, decay: f64) -> TopK {
+        Plan::new(k, width, depth, decay).expect("small").build()
+    }
+
+    fn check_invariants(sketch: &TopK) {
+        assert_eq!(sketch.names.len(), sketch.fingerprints.len());
+        assert!(sketch.names.len() <= sketch.plan.k as usize);
+        for at in 1..sketch.names.len() {
+            assert!(sketch.names[(at - 1) / 2].count <= sketch.names[at].count);
+        }
+        for (name, print) in sketch.names.iter().zip(&sketch.fingerprints) {
+            assert_eq!(fingerprint(&name.element), *print);
+        }
+    }
+
+    #[test]
+    fn the_most_frequent_elements_are_found() {
+        let mut random = Random::new(11);
+        let mut sketch = make(20, 500, 5, 0.9);
+        let mut exact: HashMap<u64, u32> = HashMap::new();
+        for _ in 0..60_000 {
+            // Element n comes about 1/n as often as the first.
+            let element = (random.unit() * 8.0).exp() as u64;
+            sketch.add(&element.to_le_bytes(), 1, &mut random);
+            *exact.entry(element).or_default() += 1;
+        }
+        check_invariants(&sketch);
+        let mut best: Vec<(u64, u32)> = exact.into_iter().collect();
+        best.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let found = best[..20]
+            .iter()
+            .filter(|(element, _)| sketch.has(&element.to_le_bytes()));
+        assert!(found.count() >= 18);
+        let list = sketch.list();
+        assert_eq!(list.len(), 20);
+        assert!(list.is_sorted_by(|first, second| first.1 >= second.1));
+        for (element, count) in &best[..10] {
+            let estimate = sketch.count(&element.to_le_bytes());
+            assert!(estimate <= *count, "never too high without collisions");
+            assert!(
+                f64::from(estimate) > 0.95 * f64::from(*count),
+                "{estimate} of {count}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_goes_when_a_better_one_comes() {
+        let mut random = Random::new(1);
+        let mut sketch = make(2, 50, 5, 0.9);
+        assert_eq!(sketch.add(b"a", 5, &mut random), None);
+        assert_eq!(sketch.add(b"b", 3, &mut random), None);
+        assert_eq!(sketch.add(b"c", 1, &mut random), None);
+        assert!(!sketch.has(b"c"));
+        assert_eq!(sketch.count(b"c"), 1);
+        assert_eq!(sketch.add(b"c", 9, &mut random).as_deref(), Some(&b"b"[..]));
+        assert_eq!(sketch.list(), [(&b"c"[..], 10), (b"a", 5)]);
+        assert_eq!(sketch.add(b"d", 0, &mut random), None);
+        check_invariants(&sketch);
+    }
+
+    #[test]
+    fn counters_change_hands_as_often_as_single_throws_would() {
+        // Each throw lowers by one with the chance decay^count; the expected number from 3 down to 0 is the sum of
+        // the inverses.
+        let mut random = Random::new(9);
+        let decay = 0.5_f64;
+        let expected: f64 = (1..=3).map(|count| decay.powi(-count)).sum();
+        let rounds = 4_000;
+        let mut throws = 0;
+        for _ in 0..rounds {
+            let mut counter = Counter {
+                fingerprint: 1,
+                count: 3,
+            };
+            let left = wear_down(&mut counter, 10_000, decay, &mut random).expect("soon");
+            throws += 10_000 - left + 1;
+        }
+        let measured = f64::from(throws) / f64::from(rounds);
+        assert!(
+            (measured / expected - 1.0).abs() < 0.05,
+            "{measured} {expected}"
+        );
+    }
+
+    #[test]
+    fn without_decay_every_throw_hits() {
+        let mut random = Random::new(2);
+        for (count, times, left) in [
+            (5, 5, Some(1)),
+            (5, 4, None),
+            (1, 1, Some(1)),
+            (3, 100_000, Some(99_998)),
+        ] {
+            let mut counter = Counter {
+                fingerprint: 1,
+                count,
+            };
+            assert_eq!(
+                wear_down(&mut counter, times, 1.0, &mut random),
+                left,
+                "{count} {times}"
+            );
+        }
+    }
+
+    #[test]
+    fn extremes_neither_panic_nor_take_long() {
+        let mut random = Random::new(3);
+        for decay in [f64::MIN_POSITIVE, 1e-9, 0.9, 1.0 - 1e-16, 1.0] {
+            let mut sketch = make(3, 1, 1, decay);
+            for round in 0..50_u32 {
+                sketch.add(&(round % 7).to_le_bytes(), 100_000, &mut random);
+                check_invariants(&sketch);
+            }
+            sketch.add(b"much", u32::MAX, &mut random);
+            sketch.add(b"much", u32::MAX, &mut random);
+        }
+    }
+
+    #[test]
+    fn more_memory_than_allowed_is_refused_before_it_is_taken() {
+        assert!(Plan::new(u32::MAX, 8, 7, 0.9).is_none());
+        assert!(Plan::new(1, u32::MAX, 7, 0.9).is_none());
+        assert!(Plan::new(1, 8, u32::MAX, 0.9).is_none());
+        assert!(Plan::new(1, 8, 7, f64::NAN).is_none());
+    }
+
+    #[test]
+    fn names_are_freed_in_slices() {
+        let mut random = Random::new(3);
+        let mut sketch = make(100, 1000, 3, 0.9);
+        for number in 0..100_u32 {
+            sketch.add(&number.to_le_bytes(), 1, &mut random);
+        }
+        let mut slices = 1;
+        while sketch.free_some(10) {
+            slices += 1;
+        }
+        assert_eq!(slices, 10);
+    }
+}
