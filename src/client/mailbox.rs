@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn a_task_is_woken_once_until_it_took_its_mail() {
         let (shared, count) = client();
-        let mut post = || {
+        let post = || {
             if let Some(waker) = shared.post(FREE, |out| out.integer(1)) {
                 waker.wake();
             }

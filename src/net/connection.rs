@@ -145,13 +145,13 @@ async fn turn(
 ) -> Result<(), End> {
     let woken = loop {
         match readable(stream, session).await? {
-            Woken::ByBackground => kept.shrink(session),
+            Woken::Background => kept.shrink(session),
             woken => break woken,
         }
     };
     let mut batch = kept.batch.take().unwrap_or_else(pool::take);
     let read = match woken {
-        Woken::ByMail => deliver(stream, session, &mut batch).await,
+        Woken::Mail => deliver(stream, session, &mut batch).await,
         _ => read(stream, session, &mut batch),
     };
     match read {
@@ -190,11 +190,11 @@ async fn turn(
 /// What ended a wait for input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Woken {
-    ByInput,
+    Input,
     /// Somebody has something for it.
-    ByMail,
+    Mail,
     /// The connection was idle for long: it is to give its buffer back.
-    ByBackground,
+    Background,
 }
 
 async fn readable(stream: &Stream, session: &Session) -> Result<Woken, End> {
@@ -205,13 +205,13 @@ async fn readable(stream: &Stream, session: &Session) -> Result<Woken, End> {
             return Poll::Ready(Err(End::Closed));
         }
         if shared.take_buffer_request() {
-            return Poll::Ready(Ok(Woken::ByBackground));
+            return Poll::Ready(Ok(Woken::Background));
         }
         if shared.has_mail() {
-            return Poll::Ready(Ok(Woken::ByMail));
+            return Poll::Ready(Ok(Woken::Mail));
         }
         let ready = stream.poll_read_ready(cx);
-        ready.map(|ready| ready.map(|()| Woken::ByInput).map_err(End::from))
+        ready.map(|ready| ready.map(|()| Woken::Input).map_err(End::from))
     })
     .await
 }
