@@ -339,6 +339,9 @@ pub struct Block {
     pub until_ms: Option<u64>,
     /// The reply when the time is over.
     pub on_timeout: fn(&mut super::Out),
+    /// In a transaction, which waits for nothing, the time passes all the same, with all its shards in hand (DEBUG
+    /// SLEEP).
+    pub holds: bool,
 }
 
 /// What a session handler works on.

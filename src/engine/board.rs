@@ -17,6 +17,8 @@ pub struct DbBoard {
     pub keys: Counter,
     /// Keys with a deadline.
     pub volatile_keys: Counter,
+    /// Hashes of which fields have deadlines.
+    pub field_volatile_keys: Counter,
 }
 
 /// Upper bounds of the expiry lag buckets, in milliseconds; the last bucket is open.
@@ -37,6 +39,8 @@ pub struct ShardBoard {
     pub expired: Counter,
     /// Fields of hashes deleted because their time had come.
     pub expired_fields: Counter,
+    /// Collections freed after the token was let go.
+    pub lazyfreed: Counter,
     /// Keys deleted to make room.
     pub evicted: Counter,
     /// Commands run on this shard.
@@ -68,6 +72,7 @@ impl ShardBoard {
             misses: Counter::default(),
             expired: Counter::default(),
             expired_fields: Counter::default(),
+            lazyfreed: Counter::default(),
             evicted: Counter::default(),
             commands: Counter::default(),
             dirty: Counter::default(),
@@ -109,6 +114,7 @@ impl ShardBoard {
         db.directory.store(0, Relaxed);
         db.keys.set(0);
         db.volatile_keys.set(0);
+        db.field_volatile_keys.set(0);
     }
 
     /// Records how late a key was deleted.

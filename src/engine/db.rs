@@ -199,6 +199,7 @@ impl Db {
                 let hash = db.seed.hash(entry.view().key());
                 drop(entry);
                 db.move_field_deadline(hash, deadline_before, deadline);
+                db.publish();
             }
             result
         })
@@ -303,6 +304,7 @@ impl Db {
         let db = &self.board.dbs[self.index];
         db.keys.set(self.table.len() as u64);
         db.volatile_keys.set(self.volatile_count as u64);
+        db.field_volatile_keys.set(self.field_volatile_count as u64);
     }
 
     /// Takes this database off the board: another one will show itself in its place.

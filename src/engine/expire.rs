@@ -179,6 +179,7 @@ impl Engine {
     pub(super) fn discard(&mut self, trash: Option<Trash>) {
         if let Some(trash) = trash {
             self.board.add_used(-trash.bytes());
+            self.board.lazyfreed.add(u64::from(trash.is_collection()));
             if trash.is_huge() {
                 self.doomed_values.push(trash);
                 self.board.set_doomed(true);

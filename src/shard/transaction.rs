@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use super::execute::{self, Scene};
 use crate::client::connection::Connection;
@@ -14,7 +15,7 @@ use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::{Engine, Key, Now};
 use crate::resp::request::Span;
-use crate::telemetry::clock::Ticks;
+use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::counters;
 
 /// A key that must not change before EXEC.
@@ -177,7 +178,8 @@ impl Transaction {
         shared
             .resp
             .store(stage.connection.protocol.version(), Relaxed);
-        execute::serve_waiters_of_all(engines, stage.now);
+        // Steps may have taken long: what they left may have expired by now.
+        execute::serve_waiters_of_all(engines, clock::now());
         aftermath
     }
 
@@ -236,7 +238,13 @@ fn run_step(
             match cx.after {
                 After::Nothing => {}
                 // Nothing waits inside a transaction.
-                After::Block(block) => (block.on_timeout)(out),
+                After::Block(block) => {
+                    if let (true, Some(until_ms)) = (block.holds, block.until_ms) {
+                        let left_ms = until_ms.saturating_sub(clock::unix_ms());
+                        std::thread::sleep(Duration::from_millis(left_ms));
+                    }
+                    (block.on_timeout)(out);
+                }
                 after => aftermath.after = after,
             }
             result

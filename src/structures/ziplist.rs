@@ -61,7 +61,7 @@ impl<'a> Ziplist<'a> {
         }
         let is_last_right = count == 0 || last as usize == HEADER_BYTES + last_at;
         let is_count_right = claimed == COUNT_UNKNOWN || usize::from(claimed) == count;
-        (is_last_right && is_count_right && last as usize <= bytes.len() - 1)
+        (is_last_right && is_count_right && (last as usize) < bytes.len())
             .then_some(Ziplist { entries, count })
     }
 

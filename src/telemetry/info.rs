@@ -288,11 +288,8 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     lines.field("mem_clients_normal", report.clients);
     lines.zeroes(&["mem_cluster_links", "mem_aof_buffer"]);
     lines.field("mem_allocator", memory::allocator_name());
-    lines.zeroes(&[
-        "active_defrag_running",
-        "lazyfree_pending_objects",
-        "lazyfreed_objects",
-    ]);
+    lines.zeroes(&["active_defrag_running", "lazyfree_pending_objects"]);
+    lines.field("lazyfreed_objects", source.snapshot.lazyfreed);
 }
 
 fn persistence(source: &Source<'_>, lines: &mut Lines) {
@@ -520,9 +517,10 @@ fn basalt(source: &Source<'_>, lines: &mut Lines) {
 fn keyspace(source: &Source<'_>, lines: &mut Lines) {
     for (index, (keys, volatile)) in source.snapshot.memory.dbs.iter().enumerate() {
         if *keys > 0 {
+            let fields = source.snapshot.field_volatile.get(index).unwrap_or(&0);
             lines.field(
                 &format!("db{index}"),
-                format_args!("keys={keys},expires={volatile},avg_ttl=0"),
+                format_args!("keys={keys},expires={volatile},avg_ttl=0,subexpiry={fields}"),
             );
         }
     }

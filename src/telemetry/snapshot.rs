@@ -57,6 +57,7 @@ pub struct Baseline {
     misses: u64,
     expired: u64,
     expired_fields: u64,
+    lazyfreed: u64,
     evicted: u64,
     accepted: u64,
     rejected: u64,
@@ -93,6 +94,8 @@ pub struct Snapshot {
     pub expired: u64,
     /// Fields of hashes deleted because their time had come.
     pub expired_fields: u64,
+    /// Collections freed after the shard was let go.
+    pub lazyfreed: u64,
     /// Keys deleted to make room.
     pub evicted: u64,
     /// Time spent on expiry in the background.
@@ -117,6 +120,8 @@ pub struct Snapshot {
     pub rejected: u64,
     /// What connections use, and how many wait.
     pub client_figures: ClientFigures,
+    /// Hashes of which fields have deadlines, by database.
+    pub field_volatile: Vec<u64>,
     /// Memory, and keys by database.
     pub memory: MemoryReport,
     /// CPU time.
@@ -140,6 +145,7 @@ impl Baseline {
             baseline.misses += board.misses.get();
             baseline.expired += board.expired.get();
             baseline.expired_fields += board.expired_fields.get();
+            baseline.lazyfreed += board.lazyfreed.get();
             baseline.evicted += board.evicted.get();
         }
         baseline
@@ -151,6 +157,7 @@ impl Baseline {
             misses: self.misses.saturating_sub(earlier.misses),
             expired: self.expired.saturating_sub(earlier.expired),
             expired_fields: self.expired_fields.saturating_sub(earlier.expired_fields),
+            lazyfreed: self.lazyfreed.saturating_sub(earlier.lazyfreed),
             evicted: self.evicted.saturating_sub(earlier.evicted),
             accepted: self.accepted.saturating_sub(earlier.accepted),
             rejected: self.rejected.saturating_sub(earlier.rejected),
@@ -181,6 +188,7 @@ impl Snapshot {
             misses: since_reset.misses,
             expired: since_reset.expired,
             expired_fields: since_reset.expired_fields,
+            lazyfreed: since_reset.lazyfreed,
             evicted: since_reset.evicted,
             expire_ns: telemetry.expire_ns.load(Relaxed),
             dirty: 0,
@@ -193,6 +201,7 @@ impl Snapshot {
             accepted: since_reset.accepted,
             rejected: since_reset.rejected,
             client_figures,
+            field_volatile: field_volatile(service),
             memory: memory::report(service, telemetry, client_figures),
             cpu: process::cpu(),
             errors: errors::counts(),
@@ -292,6 +301,15 @@ pub fn command(id: usize) -> Option<CommandFigures> {
 
 fn commands() -> Vec<CommandFigures> {
     (0..registry().all().len()).filter_map(command).collect()
+}
+
+fn field_volatile(service: &dyn Observed) -> Vec<u64> {
+    let databases = service.boards().first().map_or(0, |board| board.dbs.len());
+    let sum = |index: usize| {
+        let counts = service.boards().iter().map(|board| &board.dbs[index]);
+        counts.map(|db| db.field_volatile_keys.get()).sum()
+    };
+    (0..databases).map(sum).collect()
 }
 
 fn shards(service: &dyn Observed) -> Vec<ShardFigures> {

@@ -35,6 +35,18 @@ fn fields_go_by_themselves_and_are_counted() {
         }
         let stats = raw.call("INFO stats").body();
         assert!(stats.contains("expired_keys:0\r\n"), "{stats}");
+        for (line, count) in [
+            ("HSETEX mixed:3 EX 1000 FIELDS 1 a v", 1),
+            ("HEXPIRE mixed:4 1000 FIELDS 1 stays:0", 2),
+            ("HEXPIRE mixed:4 2000 FIELDS 1 stays:1", 2),
+            ("HPERSIST mixed:4 FIELDS 2 stays:0 stays:1", 1),
+            ("DEL mixed:3", 0),
+        ] {
+            raw.call(line);
+            let keyspace = raw.call("INFO keyspace").body();
+            let wanted = format!(",subexpiry={count}\r\n");
+            assert!(keyspace.contains(&wanted), "{line}: {keyspace}");
+        }
     });
 }
 

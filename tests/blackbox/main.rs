@@ -16,6 +16,7 @@ mod protocol;
 mod server_commands;
 mod sorted_sets;
 mod sorting;
+mod streams;
 mod strings;
 mod support;
 mod transactions;

@@ -31,6 +31,7 @@ fn wait(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         cx.after = After::Block(Block {
             until_ms,
             on_timeout: |out| out.integer(0),
+            holds: false,
         });
     }
     Ok(())
@@ -69,6 +70,7 @@ fn wait_aof(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
         cx.after = After::Block(Block {
             until_ms,
             on_timeout: reply_none,
+            holds: false,
         });
     }
     Ok(())

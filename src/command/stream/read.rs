@@ -276,7 +276,7 @@ fn start(
     let place = keyspace.read_typed(&key, DataType::Stream)?;
     let stream = place.map(|place| stream_at(&keyspace, place));
     if let Some(reader) = reader
-        && !stream.is_some_and(|stream| stream.groups.get(reader.group).is_some())
+        && stream.is_none_or(|stream| stream.groups.get(reader.group).is_none())
     {
         return Err(CommandError::from(format!(
             "NOGROUP No such key '{}' or consumer group '{}' in XREADGROUP with GROUP option",

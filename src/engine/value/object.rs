@@ -151,6 +151,9 @@ pub struct Trash {
 /// Entries with more memory than this are freed after the token is let go.
 const TRASH_BYTES_MIN: usize = 64 * 1024;
 
+/// The same for collections, which consist of many small pieces.
+const TRASH_COLLECTION_BYTES_MIN: usize = 8 * 1024;
+
 /// And with more than this, in slices by the background: whoever let the token go has other clients to serve.
 const DOOMED_BYTES_MIN: usize = 1024 * 1024;
 
@@ -161,8 +164,17 @@ impl Trash {
     /// memory come back.
     pub fn from_entry(entry: Entry<Object>) -> Option<Trash> {
         let view = entry.view();
-        let keep = matches!(view.value(), Value::Block(_)) || entry_bytes(view) > TRASH_BYTES_MIN;
+        let keep = match view.value() {
+            Value::Block(_) => true,
+            Value::Object(_) => entry_bytes(view) > TRASH_COLLECTION_BYTES_MIN,
+            Value::Integer(_) | Value::Bytes(_) => entry_bytes(view) > TRASH_BYTES_MIN,
+        };
         keep.then_some(Trash { entry })
+    }
+
+    /// Whether it is a collection.
+    pub fn is_collection(&self) -> bool {
+        matches!(self.entry.view().value(), Value::Object(_))
     }
 
     /// Bytes that the shard no longer answers for.

@@ -15,8 +15,6 @@
 mod hash;
 mod hyperloglog;
 mod list;
-mod list;
-mod set;
 mod set;
 mod sort;
 mod sorted_set;
@@ -516,7 +514,7 @@ fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
             ],
         ),
         "derived" if draw.below(3) == 0 => pick(draw, &["#", "constant"]),
-        "derived" | "weight" => pick(
+        "derived" | "sort_by" => pick(
             draw,
             &["*", "{t}*", "*->a", "*->foo", "none_*", "nosort", "*{t}"],
         ),

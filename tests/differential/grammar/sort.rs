@@ -9,7 +9,7 @@ pub(super) const SORTS: Family = (
     &[
         (
             6,
-            "(SORT|SORT_RO) {key} [BY {weight}] [LIMIT {index} {index}] [GET {derived} [GET {derived}]] [ASC|DESC]",
+            "(SORT|SORT_RO) {key} [BY {sort_by}] [LIMIT {index} {index}] [GET {derived} [GET {derived}]] [ASC|DESC]",
         ),
         (
             4,
@@ -17,7 +17,7 @@ pub(super) const SORTS: Family = (
         ),
         (
             3,
-            "(SORT|SORT_RO) {key} ALPHA [BY {weight}] [LIMIT {index} {index}] [GET {derived}] [DESC]",
+            "(SORT|SORT_RO) {key} ALPHA [BY {sort_by}] [LIMIT {index} {index}] [GET {derived}] [DESC]",
         ),
         (
             3,
@@ -33,7 +33,7 @@ pub(super) const SORTS: Family = (
         ),
         (
             1,
-            "COMMAND GETKEYS SORT {key} [BY {weight}] [STORE {key}] [GET STORE]",
+            "COMMAND GETKEYS SORT {key} [BY {sort_by}] [STORE {key}] [GET STORE]",
         ),
         // Numbers to sort, and to sort by.
         (4, "RPUSH {key} {member}*"),
