@@ -48,7 +48,7 @@ fn geoadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let members = (at..args.len()).step_by(3);
     let members = members.map(|at| Ok((point(args, at)?.number() as f64, args.get(at + 2))));
     let members: Vec<(f64, &[u8])> = members.collect::<Result<_, CommandError>>()?;
-    let outcome = add(cx, &args.key(1), members.into_iter(), rules)?;
+    let outcome = add(cx, &args.key(1), members.iter().copied(), rules)?;
     out.integer(match counts_changes {
         true => outcome.added + outcome.updated,
         false => outcome.added,

@@ -161,7 +161,8 @@ fn zadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     for at in (at + 2..args.len()).step_by(2) {
         others.push((score(args.get(at))?, args.get(at + 1)));
     }
-    let members = std::iter::once(first).chain(others);
+    // Borrowed: what is freed inside the edit would be taken off the set's account.
+    let members = std::iter::once(first).chain(others.iter().copied());
     let outcome = add(cx, &args.key(1), members, rules)?;
     match outcome.last_score {
         Some(score) if rules.increment => out.double(score),

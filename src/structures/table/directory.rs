@@ -16,7 +16,8 @@
 //!
 //! 1. The board's word names a directory *and its size* at once, so an index computed from it is
 //!    within bounds of exactly that directory, however stale the pair is.
-//! 2. A directory's memory is never unmapped. It comes from a pool of leaked allocations, one list
+//! 2. The memory of a directory that a board may name is never unmapped (that of tables which no board shows is freed
+//!    as any other). It comes from a pool of leaked allocations, one list
 //!    for each power of two, and goes back there; the pool is bounded by the most that were ever in
 //!    use together, about 0.1 byte per key. Reading a word of a directory that belongs to
 //!    another table by now yields some other word, or a link of the pool's own list: any number.
@@ -54,7 +55,11 @@ pub(super) struct Directory {
     words: NonNull<AtomicU64>,
     /// 63 less the depth: what is to be shifted out of half a hash.
     shift: u32,
+    /// It belongs to the pool, because a board may name it, or have named it.
+    is_pooled: bool,
 }
+
+const _: () = assert!(size_of::<Directory>() == 16);
 
 impl Directory {
     /// The directory of an empty table; takes no memory.
@@ -62,17 +67,20 @@ impl Directory {
         Self {
             words: NonNull::from(&NOTHING[0]),
             shift: 63,
+            is_pooled: false,
         }
     }
 
-    /// A directory of 2^depth words of unspecified content: all must be set before one is read.
-    pub(super) fn take(depth: u32) -> Self {
+    /// A directory of 2^depth words of unspecified content: all must be set before one is read. It may be shown on a
+    /// board only if it is pooled; else its memory is freed with it.
+    pub(super) fn take(depth: u32, is_pooled: bool) -> Self {
         assert!(
             depth <= DEPTH_MAX,
             "callers stop splitting at the greatest depth"
         );
-        let words = pop(depth).unwrap_or_else(|| {
-            let layout = Layout::array::<AtomicU64>(1 << depth).expect("bounded by the depth");
+        let pooled = if is_pooled { pop(depth) } else { None };
+        let words = pooled.unwrap_or_else(|| {
+            let layout = Self::layout(depth);
             // SAFETY: the size is not zero. Zeroed, so that no word is ever uninitialised; large
             // requests come as fresh pages, which are zero without being touched.
             let memory = unsafe { alloc::alloc_zeroed(layout) };
@@ -81,7 +89,12 @@ impl Directory {
         Self {
             words,
             shift: 63 - depth,
+            is_pooled,
         }
+    }
+
+    fn layout(depth: u32) -> Layout {
+        Layout::array::<AtomicU64>(1 << depth).expect("bounded by the depth")
     }
 
     #[inline]
@@ -141,6 +154,7 @@ impl Directory {
     /// Tells `board` of this directory, or of none.
     pub(super) fn publish(&self, board: Option<&Arc<AtomicU64>>) {
         if let Some(board) = board {
+            debug_assert!(self.is_pooled || self.is_nothing());
             let word = if self.is_nothing() {
                 0
             } else {
@@ -155,8 +169,14 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if !self.is_nothing() {
+        if self.is_nothing() {
+            return;
+        }
+        if self.is_pooled {
             push(self.words, self.depth());
+        } else {
+            // SAFETY: allocated by `take` with this layout, never shown to anybody, and not used any more.
+            unsafe { alloc::dealloc(self.words.as_ptr().cast(), Self::layout(self.depth())) };
         }
     }
 }

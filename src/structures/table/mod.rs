@@ -100,6 +100,8 @@ pub struct Table<T: Stored> {
     parity: bool,
     seed: Seed,
     board: Option<Arc<AtomicU64>>,
+    /// Its directories may be shown on a board.
+    is_shown: bool,
     _owns: PhantomData<T>,
 }
 
@@ -117,6 +119,7 @@ impl<T: Stored> Table<T> {
             parity: false,
             seed,
             board: None,
+            is_shown: false,
             _owns: PhantomData,
         }
     }
@@ -125,12 +128,16 @@ impl<T: Stored> Table<T> {
     #[must_use]
     pub fn with_board(seed: Seed, board: Arc<AtomicU64>) -> Self {
         let mut table = Self::new(seed);
+        table.is_shown = true;
         table.set_board(Some(board));
         table
     }
 
     /// Shows the directory on another board, or on none. The former board is left blank.
+    ///
+    /// For tables that began with one: directories of others are not made to be shown.
     pub fn set_board(&mut self, board: Option<Arc<AtomicU64>>) {
+        assert!(self.is_shown, "the table began without a board");
         Directory::nothing().publish(self.board.as_ref());
         self.board = board;
         self.directory.publish(self.board.as_ref());

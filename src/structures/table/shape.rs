@@ -82,7 +82,7 @@ impl<T: Stored> Table<T> {
     #[inline(never)]
     pub(super) fn insert_making_room(&mut self, hash: u64, slot: Slot) -> Place {
         if self.directory.is_nothing() {
-            self.directory = Directory::take(0);
+            self.directory = Directory::take(0, self.is_shown);
             self.directory.set(0, Segment::NONE);
             self.directory.publish(self.board.as_ref());
         }
@@ -190,7 +190,7 @@ impl<T: Stored> Table<T> {
             {
                 return;
             }
-            self.successor = Some(Directory::take(depth + 1));
+            self.successor = Some(Directory::take(depth + 1, self.is_shown));
             self.prepared = 0;
         }
         self.prepare_words(PREPARE_WORDS);
@@ -220,7 +220,7 @@ impl<T: Stored> Table<T> {
     /// Doubles the directory. All segments are shallower than it then.
     fn double(&mut self) {
         if self.successor.is_none() {
-            self.successor = Some(Directory::take(self.directory.depth() + 1));
+            self.successor = Some(Directory::take(self.directory.depth() + 1, self.is_shown));
             self.prepared = 0;
         }
         self.prepare_words(usize::MAX);
@@ -243,7 +243,7 @@ impl<T: Stored> Table<T> {
         while self.deepest == 0 && self.directory.depth() > 0 {
             self.forget_successor();
             let depth = self.directory.depth() - 1;
-            let mut half = Directory::take(depth);
+            let mut half = Directory::take(depth, self.is_shown);
             for index in 0..half.len() {
                 let segment = self.directory.get(2 * index);
                 half.set(index, segment);
