@@ -5,7 +5,8 @@
 //! ```text
 //! base ← structures ← engine ┐
 //! base ← resp ───────────────┼← command ← shard ← session ← net ← server ← main
-//! base ← client, config ─────┘
+//! base ← client, config ─────┤
+//! client, config ← pubsub ───┘
 //! base ← telemetry ← (shard and above; below it, plain counters only)
 //! ```
 //!
@@ -19,6 +20,7 @@ pub mod command;
 pub mod config;
 pub mod engine;
 pub mod net;
+pub mod pubsub;
 pub mod resp;
 pub mod server;
 pub mod session;

@@ -1,4 +1,5 @@
 //! What the server knows of one connection, as plain data, and the registry behind CLIENT LIST and KILL.
 
 pub mod connection;
+pub mod mailbox;
 pub mod registry;

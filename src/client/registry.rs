@@ -3,16 +3,18 @@
 //! A connection writes its own figures with relaxed stores; others read them, or ask it to close by raising a flag
 //! and waking its task. The registry never reaches into a connection.
 
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use atomic_waker::AtomicWaker;
 use dashmap::DashMap;
 use parking_lot::Mutex;
+
+use super::mailbox::Mailbox;
 
 /// Texts that few clients set; boxed so that the others do not pay for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,6 +126,7 @@ pub struct Shared {
     /// Came through the unix socket.
     pub unix_socket: bool,
     labels: Mutex<Option<Box<Labels>>>,
+    mailbox: OnceLock<Box<Mailbox>>,
     killed: AtomicBool,
     nudged: AtomicBool,
     buffer_requested: AtomicBool,
@@ -164,6 +167,7 @@ impl Shared {
             no_touch: AtomicBool::new(false),
             unix_socket,
             labels: Mutex::new(None),
+            mailbox: OnceLock::new(),
             killed: AtomicBool::new(false),
             nudged: AtomicBool::new(false),
             buffer_requested: AtomicBool::new(false),
@@ -177,6 +181,22 @@ impl Shared {
     pub fn kill(&self) {
         self.killed.store(true, Relaxed);
         self.waker.wake();
+    }
+
+    /// As [`Shared::kill`], for those who wake it themselves.
+    pub(super) fn condemn(&self) {
+        self.killed.store(true, Relaxed);
+    }
+
+    /// What others have for it, and what it is subscribed to; most connections never need one.
+    #[inline]
+    pub fn mailbox(&self) -> Option<&Mailbox> {
+        self.mailbox.get().map(|mailbox| &**mailbox)
+    }
+
+    /// The same, made if there was none.
+    pub fn mailbox_or_new(&self) -> &Mailbox {
+        self.mailbox.get_or_init(Box::default)
     }
 
     /// Asks an idle connection to give its buffer back.

@@ -4,6 +4,7 @@ use super::client;
 use super::context::{After, SessionCx};
 use super::declaration::{Command, CommandResult, Flags, Group};
 use super::error::CommandError;
+use super::pubsub;
 use super::{Args, Out};
 use crate::base::number;
 use crate::config::Config;
@@ -160,13 +161,20 @@ fn hello(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 
 /// `PING [message]`
 static PING: Command = Command::new("ping", Group::Connection, -1)
-    .flags(Flags::FAST)
+    .flags(Flags::FAST.or(Flags::SUBSCRIBER))
     .doc("1.0.0", "[message]", "Answers PONG, or the message.")
     .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
     .on_session(ping);
 
-fn ping(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+fn ping(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    // Whoever waits for messages in RESP2 gets an answer of their shape.
+    let is_subscribed = !out.is_resp3() && cx.client.shared.subscriptions() > 0;
     match args.len() {
+        1 | 2 if is_subscribed => {
+            out.array(2);
+            out.bulk(b"pong");
+            out.bulk(if args.len() == 2 { args.get(1) } else { b"" });
+        }
         1 => out.simple("PONG"),
         2 => out.bulk(args.get(1)),
         _ => return Err(CommandError::Arity("ping")),
@@ -176,7 +184,7 @@ fn ping(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
 
 /// `QUIT`
 static QUIT: Command = Command::new("quit", Group::Connection, -1)
-    .flags(BEFORE_AUTH.or(Flags::TRANSACTIONAL))
+    .flags(BEFORE_AUTH.or(Flags::TRANSACTIONAL).or(Flags::SUBSCRIBER))
     .deprecated("7.2.0", "just closing the connection")
     .doc("1.0.0", "", "Closes the connection after the reply.")
     .on_session(|cx, _, out| {
@@ -187,13 +195,15 @@ static QUIT: Command = Command::new("quit", Group::Connection, -1)
 
 /// `RESET`
 static RESET: Command = Command::new("reset", Group::Connection, 1)
-    .flags(BEFORE_AUTH.or(Flags::TRANSACTIONAL))
+    .flags(BEFORE_AUTH.or(Flags::TRANSACTIONAL).or(Flags::SUBSCRIBER))
     .doc(
         "6.2.0",
         "",
         "Brings the connection back to the state of a fresh one.",
     )
     .on_session(|cx, _, out| {
+        cx.server.pubsub().forget(&cx.client.shared);
+        pubsub::take_messages(cx, out);
         cx.client.reset(cx.config.requirepass.is_empty());
         out.set_protocol(cx.client.protocol);
         out.simple("RESET");

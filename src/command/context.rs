@@ -3,6 +3,7 @@
 //! Handlers never learn how many shards there are or which thread they run on.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use super::args::{Args, RoutedKey};
 use super::declaration::Command;
@@ -14,6 +15,8 @@ use crate::engine::effect::Event;
 use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::value::{DataType, Object};
 use crate::engine::{Engine, Key, Now};
+use crate::pubsub::PubSub;
+use crate::resp::reply::Mark;
 use crate::structures::entry::EntryRef;
 
 /// The engines that a command runs on, ascending by shard.
@@ -358,6 +361,50 @@ pub struct SessionCx<'a> {
     pub command: &'static Command,
     /// What happens next.
     pub after: After,
+    /// Where that goes which is meant for others.
+    pub outbox: Outbox<'a>,
+}
+
+/// Where a command puts what is meant for other connections.
+pub enum Outbox<'a> {
+    /// No shard is in hand: it goes at once, and these tasks are woken when the batch is over.
+    Open(&'a mut Vec<Waker>),
+    /// Some are: it is kept until they are let go.
+    Held(&'a mut Vec<Publication>),
+}
+
+/// A message that waits until the shards are let go.
+#[derive(Debug)]
+pub struct Publication {
+    /// Where it is published.
+    pub channel: Box<[u8]>,
+    /// What.
+    pub payload: Box<[u8]>,
+    /// In a shard channel.
+    pub is_sharded: bool,
+    /// Where the number of receivers goes.
+    pub reply: Mark,
+}
+
+/// Publishes what was kept, in order, and completes the replies.
+pub fn publish_kept(
+    publications: Vec<Publication>,
+    pubsub: &PubSub,
+    out: &mut super::Out,
+    wakes: &mut Vec<Waker>,
+) {
+    let mut sent: Vec<(Mark, usize)> = Vec::with_capacity(publications.len());
+    for kept in publications {
+        let receivers = match kept.is_sharded {
+            false => pubsub.publish(&kept.channel, &kept.payload, wakes),
+            true => pubsub.publish_sharded(&kept.channel, &kept.payload, wakes),
+        };
+        sent.push((kept.reply, receivers));
+    }
+    // From the last on, as what stands behind a number moves when the number needs more room.
+    for (mark, receivers) in sent.into_iter().rev() {
+        out.close_integer(mark, receivers);
+    }
 }
 
 /// What session handlers may ask of the server; implemented by the composition root, so that `command` stays below
@@ -365,6 +412,8 @@ pub struct SessionCx<'a> {
 pub trait Server: Send + Sync {
     /// The registry of connections.
     fn clients(&self) -> &crate::client::registry::Registry;
+    /// Who is subscribed to what.
+    fn pubsub(&self) -> &PubSub;
     /// Changes parameters; all or nothing.
     fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError>;
     /// Writes the configuration file again.

@@ -217,6 +217,8 @@ bit_set! {
         SYSCMD = "syscmd";
         /// Has to do with transactions, so that it is not just run, nor just queued.
         TRANSACTIONAL = "transactional";
+        /// Allowed to a client of RESP2 that has subscriptions.
+        SUBSCRIBER = "subscriber";
     }
 }
 
@@ -228,7 +230,8 @@ impl Flags {
         .or(Flags::PROTECTED)
         .or(Flags::UNLISTED)
         .or(Flags::SYSCMD)
-        .or(Flags::TRANSACTIONAL);
+        .or(Flags::TRANSACTIONAL)
+        .or(Flags::SUBSCRIBER);
 }
 
 bit_set! {
@@ -711,7 +714,6 @@ impl Command {
             Group::Set => Categories::SET,
             Group::SortedSet => Categories::SORTEDSET,
             Group::Hash => Categories::HASH,
-            Group::PubSub => Categories::PUBSUB,
             Group::Transactions => Categories::TRANSACTION,
             Group::Connection => Categories::CONNECTION,
             Group::Scripting => Categories::SCRIPTING,
@@ -719,6 +721,8 @@ impl Command {
             Group::Geo => Categories::GEO,
             Group::Stream => Categories::STREAM,
             Group::Bitmap => Categories::BITMAP,
+            // The flag of the same name says it of each command.
+            Group::PubSub => Categories::NONE,
             Group::Bloom => Categories::BLOOM,
             Group::Cuckoo => Categories::CUCKOO,
             Group::CountMin => Categories::CMS,

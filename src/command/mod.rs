@@ -20,6 +20,7 @@ pub mod keys;
 pub mod list;
 pub mod options;
 pub mod probabilistic;
+pub mod pubsub;
 pub mod scan;
 pub mod server;
 pub mod set;

@@ -475,9 +475,12 @@ fn repeat(
     ))
 }
 
-/// Gives the placeholders that a key specification finds its number and, if they are keys, their type.
+/// Gives the placeholders that a key specification finds its number and their type; what is routed as a key without
+/// being one (a shard channel) keeps its own.
 fn assign(arguments: &mut [Argument], index: usize, spec: &KeySpec, first: usize) {
-    let is_key = !spec.flags.has(KeyFlags::NOT_KEY);
+    if spec.flags.has(KeyFlags::NOT_KEY) {
+        return;
+    }
     walk(
         arguments,
         &mut Some(first),
@@ -502,7 +505,7 @@ fn assign(arguments: &mut [Argument], index: usize, spec: &KeySpec, first: usize
             };
             if found {
                 argument.key_spec = Some(index);
-                if is_key && argument.kind == Kind::String {
+                if argument.kind == Kind::String {
                     argument.kind = Kind::Key;
                 }
             }

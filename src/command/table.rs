@@ -24,6 +24,7 @@ static FAMILIES: &[&[&Command]] = &[
     super::list::TABLE,
     super::set::TABLE,
     super::hyperloglog::TABLE,
+    super::pubsub::TABLE,
     super::probabilistic::TABLE,
 ];
 

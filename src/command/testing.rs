@@ -21,8 +21,8 @@ use std::sync::Arc;
 use super::Out;
 use super::args::{Args, RoutedKey};
 use super::context::{
-    After, ClientView, Engines, Gather, LatencyEvent, MemoryReport, Server, SessionCx, ShardCx,
-    ShardPlace, SlowlogEntry,
+    After, ClientView, Engines, Gather, LatencyEvent, MemoryReport, Outbox, Server, SessionCx,
+    ShardCx, ShardPlace, SlowlogEntry,
 };
 use super::declaration::{BeginSearch, Command, CommandResult, FindKeys, Flags, KeySpec, Run};
 use super::error::CommandError;
@@ -37,6 +37,7 @@ use crate::engine::effect::Effect;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::{DataType, Encoding, Kind};
 use crate::engine::{Engine, Key, Now};
+use crate::pubsub::PubSub;
 use crate::resp::reply::Protocol;
 use crate::resp::request::Span;
 use crate::structures::entry::Entry;
@@ -217,6 +218,7 @@ impl Terminal {
                     },
                     command,
                     after: After::Nothing,
+                    outbox: Outbox::Open(&mut Vec::new()),
                 };
                 let result = handler(&mut cx, args, out);
                 self.after = cx.after;
@@ -605,11 +607,15 @@ fn quoted(bytes: &[u8]) -> String {
 #[derive(Default)]
 struct NoServer {
     clients: Registry,
+    pubsub: PubSub,
 }
 
 impl Server for NoServer {
     fn clients(&self) -> &Registry {
         &self.clients
+    }
+    fn pubsub(&self) -> &PubSub {
+        &self.pubsub
     }
     fn config_set(&self, _: &[(String, String)], _: bool) -> CommandResult {
         Ok(())

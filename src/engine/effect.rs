@@ -3,6 +3,9 @@
 //! Every effect carries a Lamport stamp: one more than the larger of the shard's and the connection's, so that
 //! streams of several shards can be merged in an order that respects what each client did in order.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
 /// What happened to a key, named as keyspace notifications name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -28,6 +31,10 @@ impl Event {
         Event::new(b'$', name)
     }
 
+    /// A key that was looked for and is not there.
+    pub const MISS: Event = Event::new(b'm', "keymiss");
+    /// A key that was not there before.
+    pub const NEW: Event = Event::new(b'n', "new");
     /// A key deleted because its time had come.
     pub const EXPIRED: Event = Event::new(b'x', "expired");
     /// Fields of a hash deleted because their time had come.
@@ -49,14 +56,58 @@ pub struct Effect {
     pub event: Event,
 }
 
-/// The changes of one shard.
+/// The classes of events that anybody wants to hear of; all shards read it, few ever write it.
 #[derive(Debug, Default)]
+pub struct Interest(AtomicU32);
+
+impl Interest {
+    /// The bit of a class, by its letter.
+    pub fn bit(class: u8) -> u32 {
+        match class {
+            b'$' => 1,
+            letter => 2 << (letter.wrapping_sub(b'a') & 31).min(29),
+        }
+    }
+
+    /// Says what is wanted: the bits of classes.
+    pub fn set(&self, bits: u32) {
+        self.0.store(bits, Relaxed);
+    }
+
+    /// Whether a class is wanted.
+    #[inline]
+    pub fn wants(&self, class: u8) -> bool {
+        let bits = self.0.load(Relaxed);
+        bits != 0 && bits & Interest::bit(class) != 0
+    }
+}
+
+/// Whoever hears of effects, once the shards that they happened in are let go.
+pub trait Follower: Send + Sync {
+    /// Takes what happened. Batches may come out of order; those of a shard are numbered without gaps.
+    fn follow(&self, batch: Batch);
+}
+
+/// What one command, or one slice of expiry, did to one or several shards.
+pub struct Batch {
+    /// Each shard with the number of this batch among its batches.
+    pub turns: Vec<(u16, u64)>,
+    /// What happened, in order.
+    pub effects: Vec<Effect>,
+}
+
+/// The changes of one shard.
+#[derive(Default)]
 pub struct Effects {
     stamp: u64,
     dirty: u64,
     by_clock: u64,
     recording: bool,
     log: Vec<Effect>,
+    interest: Arc<Interest>,
+    follower: Option<Arc<dyn Follower>>,
+    /// Batches handed out so far.
+    batches: u64,
 }
 
 impl Effects {
@@ -75,6 +126,12 @@ impl Effects {
         self.dirty
     }
 
+    /// Says who hears of effects, and where it says which.
+    pub fn set_follower(&mut self, interest: Arc<Interest>, follower: Arc<dyn Follower>) {
+        self.interest = interest;
+        self.follower = Some(follower);
+    }
+
     /// How many of them no command asked for: something's time had come.
     pub fn by_clock(&self) -> u64 {
         self.by_clock
@@ -87,22 +144,37 @@ impl Effects {
     }
 
     /// Records a change.
+    #[inline]
     pub fn wrote(&mut self, db: usize, key: &[u8], event: Event) {
         self.dirty += 1;
         self.followed(db, key, event);
     }
 
     /// Records what a change brought about, which is no change more: the end of a collection that it emptied.
+    #[inline]
     pub fn followed(&mut self, db: usize, key: &[u8], event: Event) {
         self.stamp += 1;
-        if self.recording {
-            self.log.push(Effect {
-                stamp: self.stamp,
-                db,
-                key: key.into(),
-                event,
-            });
+        if self.recording || self.interest.wants(event.class) {
+            self.record(db, key, event);
         }
+    }
+
+    /// Records what is no change of its own but may be asked for: a miss, a new key.
+    #[inline]
+    pub fn noticed(&mut self, db: usize, key: &[u8], event: Event) {
+        if self.interest.wants(event.class) {
+            self.record(db, key, event);
+        }
+    }
+
+    #[cold]
+    fn record(&mut self, db: usize, key: &[u8], event: Event) {
+        self.log.push(Effect {
+            stamp: self.stamp,
+            db,
+            key: key.into(),
+            event,
+        });
     }
 
     /// Counts changes that belong to no single key (FLUSHALL, SWAPDB).
@@ -111,7 +183,7 @@ impl Effects {
         self.dirty += count;
     }
 
-    /// Starts or stops keeping the effects themselves, not only their count.
+    /// Starts or stops keeping all effects for [`Effects::take`].
     pub fn set_recording(&mut self, recording: bool) {
         self.recording = recording;
         if !recording {
@@ -122,5 +194,49 @@ impl Effects {
     /// Hands out what was recorded since the last call.
     pub fn take(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.log)
+    }
+
+    /// Whether the follower is to be told something.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        !self.log.is_empty() && self.follower.is_some()
+    }
+
+    /// What the follower is to be told, and the number of that among this shard's batches.
+    fn next_batch(&mut self) -> (u64, Vec<Effect>) {
+        self.batches += 1;
+        (self.batches - 1, self.take())
+    }
+}
+
+/// What the follower is to be told of shards that are in hand together: their effects, merged by stamp.
+pub fn merge<'e>(all: impl Iterator<Item = (u16, &'e mut Effects)>) -> Option<Told> {
+    let mut batch = Batch {
+        turns: Vec::new(),
+        effects: Vec::new(),
+    };
+    let mut follower = None;
+    for (shard, effects) in all.filter(|(_, effects)| effects.has_news()) {
+        follower = effects.follower.clone();
+        let (number, mut log) = effects.next_batch();
+        batch.turns.push((shard, number));
+        batch.effects.append(&mut log);
+    }
+    if batch.turns.len() > 1 {
+        batch.effects.sort_by_key(|effect| effect.stamp);
+    }
+    follower.map(|follower| Told { batch, follower })
+}
+
+/// A batch on its way to the follower.
+pub struct Told {
+    batch: Batch,
+    follower: Arc<dyn Follower>,
+}
+
+impl Told {
+    /// Tells it. For those who hold no shard.
+    pub fn tell(self) {
+        self.follower.follow(self.batch);
     }
 }

@@ -104,7 +104,9 @@ impl<'e> Keyspace<'e> {
         if place.is_some() {
             board.hits.add(1)
         } else {
-            board.misses.add(1)
+            board.misses.add(1);
+            let db = self.db;
+            self.engine.effects.noticed(db, key.bytes, Event::MISS);
         }
         place
     }
@@ -197,13 +199,21 @@ impl<'e> Keyspace<'e> {
     /// Stores a new entry under a key that a look-up just did not find.
     pub fn create(&mut self, key: &Key<'_>, make: impl FnOnce() -> Entry<Object>) -> Place {
         let db = self.engine.db_or_create(self.db, self.now);
-        db.charged(|db| {
+        let place = db.charged(|db| {
             let reading = crate::structures::account::charged_bytes();
             let mut entry = make();
             let added = crate::structures::account::charged_bytes() - reading;
             note_entry_bytes(&mut entry, added);
             db.insert(key.hash, entry)
-        })
+        });
+        self.note_new(key);
+        place
+    }
+
+    /// Tells those who want to know that a key was not there before.
+    #[inline]
+    fn note_new(&mut self, key: &Key<'_>) {
+        self.engine.effects.noticed(self.db, key.bytes, Event::NEW);
     }
 
     /// Stores a string under a key, in the encoding that Redis would choose, replacing whatever is there.
@@ -282,6 +292,9 @@ impl<'e> Keyspace<'e> {
             let shared = unshare_text(&mut entry);
             (change(writable_text(&mut entry, len_min)), shared)
         });
+        if found.is_none() {
+            self.note_new(key);
+        }
         if let Some(block) = shared {
             // Whoever still holds the old block frees it: it is no longer this shard's.
             self.engine.board.add_used(-(block.memory_bytes() as i64));
@@ -340,6 +353,9 @@ impl<'e> Keyspace<'e> {
                 }
             }
         });
+        if found.is_none() {
+            self.note_new(key);
+        }
         self.engine.discard(trash);
     }
 

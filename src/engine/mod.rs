@@ -94,23 +94,29 @@ pub struct Deferred {
     pub trash: Vec<value::Trash>,
     /// Tasks that can go on.
     pub wakes: Vec<Waker>,
+    /// What happened, for whoever follows it.
+    pub told: Vec<effect::Told>,
 }
 
 impl Deferred {
     /// Whether there is nothing to do.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.trash.is_empty() && self.wakes.is_empty()
+        self.trash.is_empty() && self.wakes.is_empty() && self.told.is_empty()
     }
 
     /// Takes over what another one has.
     pub fn append(&mut self, other: &mut Deferred) {
         self.trash.append(&mut other.trash);
         self.wakes.append(&mut other.wakes);
+        self.told.append(&mut other.told);
     }
 
     /// Does it. For those who hold no token.
     pub fn settle(&mut self) {
+        for told in self.told.drain(..) {
+            told.tell();
+        }
         for waker in self.wakes.drain(..) {
             waker.wake();
         }

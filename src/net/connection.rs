@@ -143,11 +143,17 @@ async fn turn(
     kept: &mut Kept,
     config: &mut Arc<Config>,
 ) -> Result<(), End> {
-    while readable(stream, session).await? == Woken::ByBackground {
-        kept.shrink(session);
-    }
+    let woken = loop {
+        match readable(stream, session).await? {
+            Woken::Background => kept.shrink(session),
+            woken => break woken,
+        }
+    };
     let mut batch = kept.batch.take().unwrap_or_else(pool::take);
-    let read = read(stream, session, &mut batch);
+    let read = match woken {
+        Woken::Mail => deliver(stream, session, &mut batch).await,
+        _ => read(stream, session, &mut batch),
+    };
     match read {
         Ok(true) => {}
         Ok(false) => {
@@ -184,9 +190,11 @@ async fn turn(
 /// What ended a wait for input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Woken {
-    ByInput,
+    Input,
+    /// Somebody has something for it.
+    Mail,
     /// The connection was idle for long: it is to give its buffer back.
-    ByBackground,
+    Background,
 }
 
 async fn readable(stream: &Stream, session: &Session) -> Result<Woken, End> {
@@ -197,12 +205,36 @@ async fn readable(stream: &Stream, session: &Session) -> Result<Woken, End> {
             return Poll::Ready(Err(End::Closed));
         }
         if shared.take_buffer_request() {
-            return Poll::Ready(Ok(Woken::ByBackground));
+            return Poll::Ready(Ok(Woken::Background));
+        }
+        if shared.has_mail() {
+            return Poll::Ready(Ok(Woken::Mail));
         }
         let ready = stream.poll_read_ready(cx);
-        ready.map(|ready| ready.map(|()| Woken::ByInput).map_err(End::from))
+        ready.map(|ready| ready.map(|()| Woken::Input).map_err(End::from))
     })
     .await
+}
+
+/// Sends what others have for the client; true when the client sent something meanwhile.
+async fn deliver(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<bool, End> {
+    let received = batch.input.len();
+    collect_mail(session, batch);
+    flush(stream, session, batch).await?;
+    Ok(batch.input.len() > received)
+}
+
+/// Puts what others have for the client behind the replies. No request of its own may be under way.
+fn collect_mail(session: &Session, batch: &mut Batch) {
+    let Some(mut mail) = session.connection.shared.take_mail() else {
+        return;
+    };
+    if batch.out.is_empty() {
+        mail.set_protocol(batch.out.protocol());
+        batch.out = mail;
+    } else {
+        batch.out.append(&mut mail);
+    }
 }
 
 /// Reads once; false when nothing was there after all.
@@ -309,6 +341,7 @@ async fn run_turn(
         step = session.run(batch, config, clock::now());
     }
     batch.consume(consumed);
+    collect_mail(session, batch);
     flush(stream, session, batch).await?;
     if session.connection.shared.is_killed() {
         return Err(End::Closed);

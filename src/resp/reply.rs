@@ -290,6 +290,11 @@ impl Out {
         self.close(mark, self.kind_of_set(), count);
     }
 
+    /// Puts an integer where an aggregate was begun.
+    pub fn close_integer(&mut self, mark: Mark, value: usize) {
+        self.close(mark, b':', value);
+    }
+
     /// Nothing was found: the aggregate and what was written in it become a null array.
     pub fn close_null_array(&mut self, mark: Mark) {
         self.bytes.truncate(mark.0);

@@ -84,6 +84,7 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
         if now_ms.abs_diff(looked_ms) >= LOOK_MS {
             looked_ms = now_ms;
             close_idle_clients(&service);
+            cut_slow_clients(&service);
             if !service.cron_paused.load(Relaxed) {
                 collect_idle_buffers(&service);
             }
@@ -212,8 +213,20 @@ fn close_idle_clients(service: &Service) {
     let now_ms = clock::unix_ms();
     for client in service.clients.all() {
         let idle_ms = now_ms.saturating_sub(client.active_ms.load(Relaxed));
-        if idle_ms > timeout_s * 1_000 && !client.is_blocked() {
+        // Whoever waits for messages sends nothing.
+        let is_waiting = client.is_blocked() || client.subscriptions() > 0 || client.is_monitor();
+        if idle_ms > timeout_s * 1_000 && !is_waiting {
             client.kill();
+        }
+    }
+}
+
+/// The soft limits of `client-output-buffer-limit`: closes clients that have been behind for too long.
+fn cut_slow_clients(service: &Service) {
+    let now_ms = clock::unix_ms();
+    for client in service.clients.all() {
+        if client.mailbox().is_some() {
+            client.check_output(service.pubsub.bound_of(&client), now_ms);
         }
     }
 }

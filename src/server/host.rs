@@ -12,6 +12,7 @@ use crate::command::error::CommandError;
 use crate::config::Config;
 use crate::config::live::{self, Peer};
 use crate::config::rewrite;
+use crate::pubsub::PubSub;
 use crate::session::service::Service;
 use crate::telemetry::{clock, histogram, info, log, memory, snapshot};
 
@@ -85,6 +86,10 @@ impl Server for Host {
         &self.service.clients
     }
 
+    fn pubsub(&self) -> &PubSub {
+        &self.service.pubsub
+    }
+
     fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError> {
         let _one_at_a_time = self.changing.lock();
         let mut config = (**self.service.config.load()).clone();
@@ -92,6 +97,7 @@ impl Server for Host {
         let changed = live::set(&mut config, pairs, peer)
             .map_err(|error| CommandError::from(format!("ERR {error}")))?;
         self.apply(&self.service.config.load(), &config, &changed)?;
+        self.service.pubsub.configure(&config);
         self.service.config.store(Arc::new(config));
         Ok(())
     }

@@ -18,6 +18,7 @@ use crate::client::registry::Registry;
 use crate::command::context::Server;
 use crate::config::{Config, Startup};
 use crate::engine::Engine;
+use crate::pubsub::PubSub;
 use crate::session::service::{Pause, Service};
 use crate::shard::Shards;
 use crate::shard::route::Router;
@@ -161,10 +162,14 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         k0: rand::random(),
         k1: rand::random(),
     };
+    let pubsub = Arc::new(PubSub::default());
+    pubsub.configure(&config);
     let engines: Vec<Engine> = (0..shard_count)
         .map(|shard| {
             let mut engine = Engine::new(config.databases as usize, seed, rand::random());
             engine.shard = shard as u16;
+            let follower = Arc::clone(&pubsub);
+            engine.effects.set_follower(pubsub.interest(), follower);
             engine
         })
         .collect();
@@ -178,6 +183,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         router: Router::new(seed, shard_count as u16),
         config: ArcSwap::new(config),
         clients: Registry::new(),
+        pubsub,
         pause: Pause::default(),
         active_expire: AtomicBool::new(true),
         cron_paused: AtomicBool::new(false),

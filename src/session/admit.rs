@@ -6,6 +6,7 @@ use crate::command::declaration::{Command, Flags};
 use crate::config::Config;
 use crate::config::live::{self, Peer};
 use crate::engine::Now;
+use crate::resp::reply::Protocol;
 use crate::telemetry::{counters, errors, latency, log};
 
 /// Bytes of an unknown command's name and arguments that the error quotes.
@@ -24,6 +25,7 @@ impl Session {
             Some(command)
                 if plan.route != Route::Refused
                     && self.is_permitted(command, config)
+                    && !self.is_confined(command)
                     && (self.connection.authenticated
                         || command.flags.has(Flags::NO_AUTH)
                         || config.requirepass.is_empty()) =>
@@ -45,6 +47,15 @@ impl Session {
             false => Peer::Remote,
         };
         !command.flags.has(Flags::PROTECTED) || config.enable_debug_command.allows(peer())
+    }
+
+    /// Whether the client speaks RESP2 and has subscriptions, so that it could not tell the command's reply from a message.
+    #[inline]
+    fn is_confined(&self, command: &Command) -> bool {
+        self.connection.protocol == Protocol::Resp2
+            && self.connection.shared.mailbox().is_some()
+            && self.connection.shared.subscriptions() > 0
+            && !command.flags.has(Flags::SUBSCRIBER)
     }
 
     #[cold]
@@ -104,6 +115,12 @@ impl Session {
                      you can run it from a local connection, otherwise you need to set this option in the \
                      configuration file, and then restart the server."
                         .to_owned()
+                } else if self.is_confined(command) {
+                    format!(
+                        "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+                         allowed in this context",
+                        command.full_name
+                    )
                 } else {
                     "NOAUTH Authentication required.".to_owned()
                 }

@@ -92,6 +92,7 @@ impl Session {
     /// The connection ends: nobody may serve it any more, and those behind it in the queues move up.
     pub fn end(&mut self, now: Now) {
         self.discard(now);
+        self.service.pubsub.forget(&self.connection.shared);
         let waiting = match self.blocked.take() {
             Some(Blocked::On(waiter)) => Some(waiter),
             _ => self.retry.take(),

@@ -52,24 +52,30 @@ pub fn look(batch: &Batch, service: &Service, db: usize) {
 /// What lies behind the entries: an object, what the object points to, and what that points to.
 const OBJECT_STEPS: usize = 3;
 
-/// Follows the entries of collections further, one step for all of them at a time.
+/// Follows the entries of collections further, one step for all of them at a time, as long as any of them leads on.
 fn look_behind(batch: &Batch, plans: &[Plan], service: &Service, db: usize) {
     for step in 0..OBJECT_STEPS {
         let mut any = false;
+        let mut previous = None;
         for plan in plans {
             let (Route::Shard(shard), Some(command)) = (plan.route, plan.command) else {
                 continue;
             };
             let [routed] = batch.keys(plan) else { continue };
+            // What a key's object needs is fetched once; only tables are read at another place for each element.
+            let is_by_element = step > 0 && command.group != Group::List;
+            if previous == Some(routed.hash) && !is_by_element {
+                continue;
+            }
+            previous = Some(routed.hash);
             if let Some(engine) = service.shards.try_take(shard)
                 && let Some(db) = engine.db(db)
             {
                 let args = batch.args(plan);
                 let element = routed.argument as usize + element_after_key(command);
-                let element = if element < args.len() {
-                    args.get(element)
-                } else {
-                    b""
+                let element = match is_by_element && element < args.len() {
+                    true => args.get(element),
+                    false => b"",
                 };
                 any |= db.prefetch_object(&args.key_of(routed), step, element);
             }
@@ -80,10 +86,14 @@ fn look_behind(batch: &Batch, plans: &[Plan], service: &Service, db: usize) {
     }
 }
 
-/// How far behind the key the element stands that a command is most likely about.
+/// How far behind the key the element stands that a command is most likely about: ZADD and ZINCRBY have a number
+/// between the two.
 fn element_after_key(command: &'static Command) -> usize {
-    match command.full_name {
-        "zadd" | "zincrby" => 2,
+    match (command.group, command.name.as_bytes()) {
+        (
+            Group::SortedSet,
+            [b'z', b'a', b'd', b'd'] | [b'z', b'i', b'n', b'c', b'r', b'b', b'y'],
+        ) => 2,
         _ => 1,
     }
 }

@@ -8,6 +8,7 @@ pub mod admit;
 pub mod batch;
 mod blocked;
 pub mod look;
+mod monitored;
 pub mod service;
 mod transaction;
 
@@ -16,7 +17,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::connection::{Connection, ReplyMode};
 use crate::command::Out;
-use crate::command::context::{After, ClientView, Engines, Gather, SessionCx, ShardPlace};
+use crate::command::context::{
+    After, ClientView, Engines, Gather, Outbox, SessionCx, ShardPlace, publish_kept,
+};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
 use crate::command::transaction::is_watch;
 use crate::config::Config;
@@ -143,9 +146,17 @@ impl Session {
 
     /// Runs the plans of a batch, in order, until all ran or one has to wait.
     pub fn run(&mut self, batch: &mut Batch, config: &Arc<Config>, now: Now) -> Step {
+        let step = self.run_plans(batch, config, now);
+        // Subscribers that got messages are woken once for all of them.
+        batch.deferred.settle();
+        step
+    }
+
+    fn run_plans(&mut self, batch: &mut Batch, config: &Arc<Config>, now: Now) -> Step {
         let service = self.service;
         let shards: &Shards = &service.shards;
         let counters = counters::local();
+        let is_monitored = service.pubsub.is_monitored();
         let mut held: Option<(u16, Held<'_, Engine, Message>)> = None;
         let mut before = Ticks::now();
         let mut holding = None;
@@ -241,6 +252,10 @@ impl Session {
                 errors::note(batch.out.since(mark));
             }
             self.note(batch, &plan, command, config, now, duration_ns);
+            if is_monitored {
+                release(&mut held, batch);
+                self.show(batch, &plan, command);
+            }
             // A request that waits stays the next one until it is answered.
             let ran = match ran {
                 Ran::Then(After::Block(block)) => {
@@ -257,7 +272,13 @@ impl Session {
             if is_unusual && is_watch(command) && matches!(ran, Ran::Yes { failed: false }) {
                 self.note_watched(batch, &plan);
             }
-            self.apply_reply_mode(&mut batch.out, mark);
+            if command.flags.has(Flags::SUBSCRIBER) && command.flags.has(Flags::PUBSUB) {
+                // Confirmations are no replies: they come even to those who want none.
+                let end = batch.out.position();
+                self.apply_reply_mode(&mut batch.out, end);
+            } else {
+                self.apply_reply_mode(&mut batch.out, mark);
+            }
             batch.next += 1;
             if let Ran::Then(after) = ran {
                 match after {
@@ -301,7 +322,13 @@ impl Session {
         let mut step = None;
         if let Some(run) = message.transaction.take() {
             self.connection = run.connection;
-            step = match Self::after_exec(run.aftermath) {
+            self.show_transaction(batch, &run.transaction);
+            let mut aftermath = run.aftermath;
+            let publications = std::mem::take(&mut aftermath.publications);
+            let wakes = &mut batch.deferred.wakes;
+            publish_kept(publications, &self.service.pubsub, &mut message.out, wakes);
+            batch.deferred.settle();
+            step = match Self::after_exec(aftermath) {
                 Ran::Then(After::Close) => Some(Step::Close),
                 Ran::Then(After::Shutdown) => Some(Step::Shutdown),
                 _ => None,
@@ -320,6 +347,10 @@ impl Session {
                 .command(command)
                 .ran(duration_ns, message.failed);
             self.note(batch, &plan, command, config, now, duration_ns);
+            if self.service.pubsub.is_monitored() {
+                self.show(batch, &plan, command);
+                batch.deferred.settle();
+            }
         }
         if batch.out.since(mark).first() == Some(&b'-') {
             errors::note(batch.out.since(mark));
@@ -497,6 +528,9 @@ impl Session {
                 &args,
                 &mut gather,
             );
+            batch.deferred.append(&mut held.deferred);
+            drop(held);
+            batch.deferred.settle();
             self.connection.stamp = view.stamp;
             if let Err(error) = visit {
                 batch.out.error(error.text().as_bytes());
@@ -527,6 +561,12 @@ impl Session {
         let Run::Session(handler) = command.run else {
             unreachable!("routed to the session")
         };
+        let batch::Parts {
+            args,
+            out,
+            deferred,
+            ..
+        } = batch.parts(plan);
         let mut cx = SessionCx {
             client: &mut self.connection,
             server: self.service.server(),
@@ -534,8 +574,8 @@ impl Session {
             now,
             command,
             after: After::Nothing,
+            outbox: Outbox::Open(&mut deferred.wakes),
         };
-        let batch::Parts { args, out, .. } = batch.parts(plan);
         let result = handler(&mut cx, &args, out);
         let after = cx.after;
         let failed = result.is_err();

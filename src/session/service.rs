@@ -10,6 +10,7 @@ use crate::command::context::Server;
 use crate::command::declaration::{Command, Flags};
 use crate::config::Config;
 use crate::engine::board::ShardBoard;
+use crate::pubsub::{self, PubSub};
 use crate::shard::Shards;
 use crate::shard::route::Router;
 use crate::telemetry::Telemetry;
@@ -28,6 +29,8 @@ pub struct Service {
     pub config: ArcSwap<Config>,
     /// All connections.
     pub clients: Registry,
+    /// Who is subscribed to what.
+    pub pubsub: Arc<PubSub>,
     /// CLIENT PAUSE.
     pub pause: Pause,
     /// Whether due keys are deleted in the background (DEBUG SET-ACTIVE-EXPIRE).
@@ -72,6 +75,10 @@ impl Observed for Service {
 
     fn clients(&self) -> &Registry {
         &self.clients
+    }
+
+    fn pubsub(&self) -> pubsub::Figures {
+        self.pubsub.figures()
     }
 
     fn config(&self) -> Arc<Config> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::batch::{Batch, Plan};
 use super::{Ran, SPINS, SPINS_ALL, Session, TRIES_ALL};
 use crate::command::Out;
-use crate::command::context::{After, ShardPlace};
+use crate::command::context::{After, ShardPlace, publish_kept};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
 use crate::config::Config;
 use crate::engine::{Engine, Now};
@@ -215,7 +215,16 @@ impl Session {
             }),
         };
         batch.deferred.settle();
-        if let Some(aftermath) = done {
+        if let Some(mut aftermath) = done {
+            self.show_transaction(batch, &transaction);
+            let publications = std::mem::take(&mut aftermath.publications);
+            let pubsub = &self.service.pubsub;
+            publish_kept(
+                publications,
+                pubsub,
+                &mut batch.out,
+                &mut batch.deferred.wakes,
+            );
             return Self::after_exec(aftermath);
         }
         let (message, ticket) = Message::new(Parts {

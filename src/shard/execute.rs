@@ -9,7 +9,7 @@ use crate::command::context::{ClientView, Engines, Gather, ShardCx, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Flags, Run};
 use crate::command::{Args, Out};
 use crate::config::Config;
-use crate::engine::{Engine, Now};
+use crate::engine::{Engine, Now, effect};
 
 /// All that a command needs besides its shards and arguments.
 #[derive(Clone, Copy)]
@@ -197,6 +197,32 @@ fn serve(engines: &mut Engines<'_>, now: Now) {
     if is_due {
         blocking::serve(engines, now);
     }
+    hand_out(engines);
+}
+
+/// Leaves what happened to whoever lets the shards go, who tells it to those who follow it.
+#[inline]
+fn hand_out(engines: &mut Engines<'_>) {
+    let has_news = match engines {
+        Engines::One(engine) => engine.effects.has_news(),
+        Engines::Many(engines) => engines.iter().any(|engine| engine.effects.has_news()),
+    };
+    if has_news {
+        match engines {
+            Engines::One(engine) => hand_out_all(&mut [engine]),
+            Engines::Many(engines) => hand_out_all(engines),
+        }
+    }
+}
+
+#[cold]
+fn hand_out_all(engines: &mut [&mut Engine]) {
+    let all = engines
+        .iter_mut()
+        .map(|engine| (engine.shard, &mut engine.effects));
+    if let (Some(told), Some(engine)) = (effect::merge(all), engines.first_mut()) {
+        engine.deferred.told.push(told);
+    }
 }
 
 /// As after a command, for whoever ran several.
@@ -204,6 +230,9 @@ pub(super) fn serve_waiters_of_all(engines: &mut [&mut Engine], now: Now) {
     if engines.iter().any(|engine| engine.waiters.has_ready()) {
         let engines = engines.iter_mut().map(|engine| &mut **engine).collect();
         blocking::serve(&mut Engines::Many(engines), now);
+    }
+    if engines.iter().any(|engine| engine.effects.has_news()) {
+        hand_out_all(engines);
     }
 }
 

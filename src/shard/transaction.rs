@@ -9,7 +9,9 @@ use std::time::Duration;
 use super::execute::{self, Scene};
 use crate::client::connection::Connection;
 use crate::command::args::RoutedKey;
-use crate::command::context::{After, ClientView, Engines, Gather, Server, SessionCx, ShardPlace};
+use crate::command::context::{
+    After, ClientView, Engines, Gather, Outbox, Publication, Server, SessionCx, ShardPlace,
+};
 use crate::command::declaration::{Command, CommandResult, Flags, Run};
 use crate::command::{Args, Out};
 use crate::config::Config;
@@ -73,6 +75,8 @@ pub struct Aftermath {
     pub after: After,
     /// The error replies of steps, for the statistics.
     pub errors: Vec<Vec<u8>>,
+    /// What is to be published when the shards are let go.
+    pub publications: Vec<Publication>,
 }
 
 impl Transaction {
@@ -92,6 +96,17 @@ impl Transaction {
             spans_end: self.spans.len() as u32,
             keys_end: self.keys.len() as u32,
         });
+    }
+
+    /// The queued commands with their arguments.
+    pub fn commands(&self) -> impl Iterator<Item = (&'static Command, Args<'_>)> {
+        let (mut span, mut key) = (0, 0);
+        self.steps.iter().map(move |step| {
+            let spans = &self.spans[span..step.spans_end as usize];
+            let keys = &self.keys[key..step.keys_end as usize];
+            (span, key) = (step.spans_end as usize, step.keys_end as usize);
+            (step.command, Args::new(&self.data, &[], spans, keys))
+        })
     }
 
     /// How many commands are queued.
@@ -233,6 +248,7 @@ fn run_step(
                 now: stage.now,
                 command,
                 after: After::Nothing,
+                outbox: Outbox::Held(&mut aftermath.publications),
             };
             let result = handler(&mut cx, args, out);
             match cx.after {

@@ -368,10 +368,10 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     ]);
     lines.field("keyspace_hits", snapshot.hits);
     lines.field("keyspace_misses", snapshot.misses);
+    lines.field("pubsub_channels", snapshot.pubsub.channels);
+    lines.field("pubsub_patterns", snapshot.pubsub.patterns);
+    lines.field("pubsubshard_channels", snapshot.pubsub.shard_channels);
     lines.zeroes(&[
-        "pubsub_channels",
-        "pubsub_patterns",
-        "pubsubshard_channels",
         "latest_fork_usec",
         "total_forks",
         "migrate_cached_sockets",
@@ -391,6 +391,10 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.field("dump_payload_sanitizations", 0);
     lines.field("total_reads_processed", snapshot.reads);
     lines.field("total_writes_processed", snapshot.writes);
+    lines.field(
+        "client_output_buffer_limit_disconnections",
+        snapshot.clients_cut,
+    );
     lines.zeroes(&[
         "io_threaded_reads_processed",
         "io_threaded_writes_processed",

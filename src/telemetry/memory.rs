@@ -11,6 +11,7 @@ use super::Telemetry;
 use super::observed::Observed;
 use super::process;
 use crate::client::connection::Connection;
+use crate::client::mailbox::Mailbox;
 use crate::client::registry::Shared;
 use crate::command::context::MemoryReport;
 use crate::structures::account;
@@ -39,7 +40,8 @@ pub fn client_figures(service: &dyn Observed) -> ClientFigures {
     let mut figures = ClientFigures::default();
     for client in service.clients().all() {
         let input = client.query_bytes.load(Relaxed) as u64;
-        let output = client.output_bytes.load(Relaxed) as u64;
+        let pushed = client.mailbox().map_or(0, Mailbox::bytes);
+        let output = (client.output_bytes.load(Relaxed) + pushed) as u64;
         figures.total += STATE_BYTES as u64 + input + output;
         figures.blocked += u64::from(client.is_blocked());
         figures.input_max = figures.input_max.max(input);

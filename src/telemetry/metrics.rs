@@ -105,10 +105,28 @@ fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &S
         ("redis_aof_enabled", "Whether changes are logged to disk."),
         ("redis_connected_slaves", "Replicas connected."),
         ("redis_master_repl_offset", "Bytes sent to replicas."),
-        ("redis_pubsub_channels", "Channels with subscribers."),
-        ("redis_pubsub_patterns", "Patterns subscribed to."),
     ] {
         page.gauge(name, help, 0.0);
+    }
+    let pubsub = snapshot.pubsub;
+    for (name, help, count) in [
+        (
+            "redis_pubsub_channels",
+            "Channels with subscribers.",
+            pubsub.channels,
+        ),
+        (
+            "redis_pubsub_patterns",
+            "Patterns subscribed to.",
+            pubsub.patterns,
+        ),
+        (
+            "redis_pubsubshard_channels",
+            "Shard channels with subscribers.",
+            pubsub.shard_channels,
+        ),
+    ] {
+        page.gauge(name, help, count as f64);
     }
     page.gauge(
         "redis_rdb_changes_since_last_save",

@@ -9,6 +9,7 @@ use super::slowlog::Slowlog;
 use crate::client::registry::Registry;
 use crate::config::Config;
 use crate::engine::board::ShardBoard;
+use crate::pubsub;
 
 /// See the module.
 pub trait Observed: Send + Sync {
@@ -18,6 +19,8 @@ pub trait Observed: Send + Sync {
     fn token(&self, shard: usize) -> TokenFigures;
     /// All connections.
     fn clients(&self) -> &Registry;
+    /// How many subscriptions there are.
+    fn pubsub(&self) -> pubsub::Figures;
     /// The configuration as it is now.
     fn config(&self) -> Arc<Config>;
     /// The slow log.

@@ -13,9 +13,11 @@ use super::observed::{Observed, TokenFigures};
 use super::process::{self, Cpu};
 use super::sampler::Rates;
 use super::{Telemetry, clock};
+use crate::client::mailbox;
 use crate::command::context::MemoryReport;
 use crate::command::table::registry;
 use crate::engine::board::LAG_BOUNDS_MS;
+use crate::pubsub;
 
 /// Buckets of the expiry lag, the open one included.
 pub const LAG_BUCKETS: usize = LAG_BOUNDS_MS.len() + 1;
@@ -118,6 +120,10 @@ pub struct Snapshot {
     pub accepted: u64,
     /// Connections refused.
     pub rejected: u64,
+    /// Connections closed because they did not take what was sent.
+    pub clients_cut: u64,
+    /// Subscriptions.
+    pub pubsub: pubsub::Figures,
     /// What connections use, and how many wait.
     pub client_figures: ClientFigures,
     /// Hashes of which fields have deadlines, by database.
@@ -200,6 +206,8 @@ impl Snapshot {
             clients: service.clients().count() as u64,
             accepted: since_reset.accepted,
             rejected: since_reset.rejected,
+            clients_cut: mailbox::CUT.load(Relaxed),
+            pubsub: service.pubsub(),
             client_figures,
             field_volatile: field_volatile(service),
             memory: memory::report(service, telemetry, client_figures),

@@ -53,6 +53,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("lolwut", "complexity", "every row of ours has a cost"),
     ("pfmerge", "arguments", LATER),
     ("psetex", "deprecation", LATER),
+    ("psubscribe", "arguments", LATER),
     ("quit", "deprecation", LATER),
     ("set", "arguments", NEWER),
     ("setex", "deprecation", LATER),

@@ -4,10 +4,11 @@
 //! that some streams are nearly all of one kind. What differs is shrunk (batches and commands are left out while it
 //! still differs) and written to `tests/corpus/`, which is replayed first on every run.
 //!
-//! `DIFF_SEEDS=2000` for a long run, `DIFF_FIRST=17` to begin elsewhere. Only what is unordered by contract or depends
+//! `DIFF_SEEDS=2000` for a long run, `DIFF_FIRST=17` to begin elsewhere, `DIFF_FAMILY=streams` for mostly one family. Only what is unordered by contract or depends
 //! on the moment is normalised: KEYS, walks with SCAN (compared as complete walks), RANDOMKEY (there is one or not),
 //! remaining times (within a tolerance).
 
+mod events;
 mod grammar;
 mod random;
 #[path = "../blackbox/support.rs"]
@@ -124,6 +125,11 @@ fn generate(seed: u64) -> Stream {
         .iter()
         .map(|_| [0, 1, 4, 16][draw.below(4)])
         .collect();
+    if let Ok(wanted) = std::env::var("DIFF_FAMILY") {
+        for (weight, (name, _)) in weights.iter_mut().zip(grammar::FAMILIES) {
+            *weight = if *name == wanted { 20 } else { 0 };
+        }
+    }
     if let Some(connection) = weights.last_mut() {
         *connection = 1;
     }
@@ -160,8 +166,13 @@ impl Pair {
         }
         let mut ours = fresh(self.ours.port);
         let mut theirs = fresh(self.oracle_port);
+        let (mut our_events, mut their_events) = (
+            events::Listener::new(self.ours.port),
+            events::Listener::new(self.oracle_port),
+        );
         for batch in stream {
-            let difference = batch_differs(&mut ours, &mut theirs, batch);
+            let difference = batch_differs(&mut ours, &mut theirs, batch)
+                .or_else(|| events_differ(&mut our_events, &mut their_events, batch));
             if difference.is_some() {
                 return difference;
             }
@@ -245,6 +256,24 @@ fn batch_differs(ours: &mut Raw, theirs: &mut Raw, batch: &[Words]) -> Option<Di
         at = end;
     }
     None
+}
+
+/// Whether subscribers heard of other events in the keyspace.
+fn events_differ(
+    ours: &mut events::Listener,
+    theirs: &mut events::Listener,
+    batch: &[Words],
+) -> Option<Difference> {
+    let (ours, theirs) = (ours.heard(), theirs.heard());
+    if ours == theirs {
+        return None;
+    }
+    let lines: Vec<String> = batch.iter().map(line).collect();
+    Some(Difference {
+        command: format!("{} (events)", lines.join(" | ")),
+        ours: ours.join(", "),
+        theirs: theirs.join(", "),
+    })
 }
 
 fn difference(words: &Words, ours: &Value, theirs: &Value) -> Difference {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{ADMIN, FLAGS, GROUP};
 use crate::base::number;
+use crate::client::mailbox::{Mailbox, Topic};
 use crate::client::registry::Shared;
 use crate::command::connection::DEFAULT_USER;
 use crate::command::context::SessionCx;
@@ -56,9 +57,10 @@ pub(super) static LIST: Command = Command::sub("client|list", "list", GROUP, -2)
 fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let mut text = String::new();
     if args.len() == 4 && args.is(2, "type") {
-        if ClientType::named(args.get(3))? == ClientType::Normal {
-            describe_all(cx, args, &mut text);
-        }
+        let wanted = ClientType::named(args.get(3))?;
+        describe_all(cx, args, &mut text, |client| {
+            ClientType::of(client) == wanted
+        });
     } else if args.len() > 3 && args.is(2, "id") {
         for id in args.from(3) {
             let id = number::parse_i64(id).ok_or("ERR Invalid client ID")?;
@@ -67,7 +69,7 @@ fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
             }
         }
     } else if args.len() == 2 {
-        describe_all(cx, args, &mut text);
+        describe_all(cx, args, &mut text, |_| true);
     } else {
         return Err(CommandError::Syntax);
     }
@@ -75,13 +77,20 @@ fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-fn describe_all(cx: &SessionCx<'_>, args: &Args<'_>, text: &mut String) {
+fn describe_all(
+    cx: &SessionCx<'_>,
+    args: &Args<'_>,
+    text: &mut String,
+    is_wanted: impl Fn(&Shared) -> bool,
+) {
     for client in cx.server.clients().all() {
-        describe(cx, args, &client, text);
+        if is_wanted(&client) {
+            describe(cx, args, &client, text);
+        }
     }
 }
 
-/// What a connection is used for. There are only normal ones as yet.
+/// What a connection is used for. There are no replicas as yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientType {
     Normal,
@@ -91,6 +100,13 @@ pub(super) enum ClientType {
 }
 
 impl ClientType {
+    pub(super) fn of(client: &Shared) -> ClientType {
+        match client.subscriptions() {
+            0 => ClientType::Normal,
+            _ => ClientType::PubSub,
+        }
+    }
+
     pub(super) fn named(name: &[u8]) -> Result<ClientType, CommandError> {
         let types = [
             ("normal", ClientType::Normal),
@@ -127,7 +143,16 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
         .buffer_bytes
         .load(Relaxed)
         .saturating_sub(query_bytes);
-    let total_bytes = CONNECTION_BYTES + query_bytes + free_bytes + argument_bytes + output_bytes;
+    let (pushes, pushed_bytes) = client
+        .mailbox()
+        .map_or((0, 0), |mailbox| (mailbox.pushes(), mailbox.bytes()));
+    let subscriptions = |topic| {
+        client
+            .mailbox()
+            .map_or(0, |mailbox: &Mailbox| mailbox.count(topic))
+    };
+    let total_bytes =
+        CONNECTION_BYTES + query_bytes + free_bytes + argument_bytes + output_bytes + pushed_bytes;
     let command = if is_self {
         cx.command.full_name
     } else {
@@ -141,9 +166,9 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
     let seconds = |since_ms: u64| (cx.now.unix_ms / 1000).saturating_sub(since_ms / 1000);
     let _ = writeln!(
         text,
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 \
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} \
          multi=-1 qbuf={query_bytes} qbuf-free={free_bytes} argv-mem={argument_bytes} multi-mem=0 rbs=0 \
-         rbp=0 obl={output_bytes} oll=0 omem=0 tot-mem={total_bytes} events={} cmd={command} \
+         rbp=0 obl={output_bytes} oll={pushes} omem={pushed_bytes} tot-mem={total_bytes} events={} cmd={command} \
          user={DEFAULT_USER} redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
@@ -162,6 +187,9 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
         } else {
             client.db.load(Relaxed) as usize
         },
+        subscriptions(Topic::Channel),
+        subscriptions(Topic::Pattern),
+        subscriptions(Topic::ShardChannel),
         if output_bytes == 0 { "r" } else { "rw" },
         if is_self {
             cx.client.protocol.version()
@@ -175,6 +203,8 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
 
 fn flags(client: &Shared) -> String {
     let letters = [
+        ('O', client.is_monitor()),
+        ('P', client.subscriptions() > 0),
         ('b', client.is_blocked()),
         ('A', client.is_killed()),
         ('U', client.unix_socket),

@@ -115,7 +115,7 @@ impl<'a> Filters<'a> {
                 .is_none_or(|at| at == client.local_address.as_bytes())
             && self
                 .client_type
-                .is_none_or(|wanted| wanted == ClientType::Normal)
+                .is_none_or(|wanted| wanted == ClientType::of(client))
             && self.age_s_min.is_none_or(|min| age_s >= min)
             && !(self.spares_self && client.id == self_id)
     }

@@ -16,7 +16,6 @@ mod hash;
 mod hyperloglog;
 mod list;
 mod set;
-mod set;
 mod sort;
 mod sorted_set;
 pub(crate) mod streams;

@@ -59,6 +59,9 @@ const fn unknown(flags: KeyFlags, note: &'static str) -> KeySpec {
     spec
 }
 
+/// Elements that one request answers at most if GET multiplies them: more would be gibibytes for a few bytes asked.
+const ANSWERS_MAX: usize = if cfg!(test) { 1 << 12 } else { 1 << 28 };
+
 const COST: &str =
     "O(N+M*log(M)) for N elements of which M are answered; O(N) where nothing is sorted.";
 
@@ -232,6 +235,9 @@ fn sort(
         sorted(cx, &elements, &options, &range)?
     };
     let chosen = &order[range];
+    if chosen.len().saturating_mul(options.gets.len()) > ANSWERS_MAX {
+        return Err("ERR SORT would answer too many elements".into());
+    }
     let Some(target) = options.target else {
         out.array(chosen.len() * options.gets.len().max(1));
         for index in chosen {

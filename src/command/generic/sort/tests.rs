@@ -168,3 +168,20 @@ fn the_target_counts_among_the_keys() {
         ("COMMAND GETKEYS SORT_RO a STORE b", "1) \"a\""),
     ]);
 }
+
+#[test]
+fn a_short_request_does_not_ask_for_gibibytes() {
+    let mut cli = Terminal::new();
+    for number in 0..100 {
+        cli.run(&format!("RPUSH l {number}"));
+    }
+    let gets = |count: usize| " GET #".repeat(count);
+    assert_eq!(texts(&cli.run(&format!("SORT l{}", gets(40)))).len(), 4_000);
+    for end in ["", " STORE d"] {
+        cli.check(
+            &format!("SORT l{}{end}", gets(41)),
+            "(error) ERR SORT would answer too many elements",
+        );
+    }
+    cli.check("EXISTS d", "(integer) 0");
+}

@@ -1,12 +1,10 @@
 //! A hash that outgrew its entry: a table of fields, each with its value and perhaps a deadline, and an index of the
 //! deadlines, soonest first.
 //!
-//! The index knows a field by the hash of its name, so it costs 16 bytes a field that has a deadline and nothing for
-//! others. It is kept exact: what it names is in the table with that very deadline. (Two names with one 64-bit hash and
-//! one deadline would share a place in it; the second would then be seen as expired but be deleted with its hash only.)
+//! Invariant: the index names exactly the fields that have deadlines. Two fields with one deadline and nearly equal
+//! hashes have one item of it in common, see `deadlines`.
 
-use std::collections::BTreeSet;
-
+use super::deadlines::{DEADLINE_MAX, Deadlines, Due};
 use crate::base::hash::Seed;
 use crate::engine::value::object::Body;
 use crate::structures::entry::{Entry, EntryRef, Value};
@@ -21,10 +19,11 @@ const KIND: u8 = 0;
 /// See the module.
 pub struct HashTable {
     fields: Table<Record>,
-    /// Deadline, then the hash of the name.
-    deadlines: BTreeSet<(u64, u64)>,
-    /// The first of them, `u64::MAX` when there is none.
+    deadlines: Deadlines,
+    /// The soonest of them, `u64::MAX` when there is none.
     next_ms: u64,
+    /// Fields with a deadline.
+    volatile_count: usize,
     seed: Seed,
 }
 
@@ -56,8 +55,9 @@ impl HashTable {
     pub fn new(seed: Seed) -> HashTable {
         HashTable {
             fields: Table::new(seed),
-            deadlines: BTreeSet::new(),
+            deadlines: Deadlines::default(),
             next_ms: u64::MAX,
+            volatile_count: 0,
             seed,
         }
     }
@@ -76,16 +76,16 @@ impl HashTable {
         if self.next_ms > now_ms {
             return 0;
         }
-        self.deadlines.range(..=(now_ms, u64::MAX)).count()
+        self.deadlines.due(now_ms)
     }
 
     /// Whether no field is left that is not due.
     pub fn is_over(&self, now_ms: u64) -> bool {
-        self.deadlines.len() == self.total()
+        self.volatile_count == self.total()
             && self
                 .deadlines
                 .last()
-                .is_none_or(|(deadline_ms, _)| *deadline_ms <= now_ms)
+                .is_none_or(|due| due.deadline_ms() <= now_ms)
     }
 
     /// The soonest deadline of any field.
@@ -95,7 +95,7 @@ impl HashTable {
 
     /// How many fields have a deadline.
     pub fn deadline_count(&self) -> usize {
-        self.deadlines.len()
+        self.volatile_count
     }
 
     /// The record of a field that is not due.
@@ -133,11 +133,11 @@ impl HashTable {
     /// Adds a field of which is known that there is none of its name.
     pub fn push(&mut self, field: &[u8], value: &[u8], deadline: Option<u64>) {
         let hash = self.fields.hash(field);
+        let deadline = deadline.map(|deadline_ms| deadline_ms.min(DEADLINE_MAX));
         self.fields
             .insert_new(hash, Record::bytes(KIND, field, value, deadline));
         if let Some(deadline_ms) = deadline {
-            self.deadlines.insert((deadline_ms, hash));
-            self.next_ms = self.next_ms.min(deadline_ms);
+            self.note(deadline_ms, hash);
         }
     }
 
@@ -166,6 +166,7 @@ impl HashTable {
             return false;
         }
         let before = record.deadline();
+        let deadline = deadline.map(|deadline_ms| deadline_ms.min(DEADLINE_MAX));
         self.move_deadline(place, hash, before, deadline);
         true
     }
@@ -176,26 +177,44 @@ impl HashTable {
         }
         self.fields.edit(place).set_deadline(to);
         if let Some(deadline_ms) = to {
-            self.deadlines.insert((deadline_ms, hash));
-            self.next_ms = self.next_ms.min(deadline_ms);
+            self.note(deadline_ms, hash);
         }
         if let Some(deadline_ms) = from {
             self.forget(deadline_ms, hash);
         }
     }
 
+    /// A field has this deadline now.
+    fn note(&mut self, deadline_ms: u64, hash: u64) {
+        self.volatile_count += 1;
+        self.deadlines.insert(Due::new(deadline_ms, hash));
+        self.next_ms = self.next_ms.min(deadline_ms);
+    }
+
+    /// A field no longer has this deadline, or is gone.
     fn forget(&mut self, deadline_ms: u64, hash: u64) {
-        self.deadlines.remove(&(deadline_ms, hash));
+        self.volatile_count -= 1;
+        let due = Due::new(deadline_ms, hash);
+        if self.find_due(due).is_some() {
+            // Another field has the item too.
+            return;
+        }
+        self.deadlines.remove(due);
         if deadline_ms == self.next_ms {
             self.note_next();
         }
     }
 
+    /// A field that an item of the index stands for.
+    fn find_due(&self, due: Due) -> Option<Place> {
+        self.fields.find_by_hash(due.hash(), |record| {
+            record.deadline() == Some(due.deadline_ms())
+                && due.is_of(self.fields.hash(record.key()))
+        })
+    }
+
     fn note_next(&mut self) {
-        self.next_ms = self
-            .deadlines
-            .first()
-            .map_or(u64::MAX, |(deadline_ms, _)| *deadline_ms);
+        self.next_ms = self.deadlines.first().map_or(u64::MAX, Due::deadline_ms);
     }
 
     /// Deletes some of the fields that are due, `budget` at most, and shows the deadline of each; says how many.
@@ -207,16 +226,17 @@ impl HashTable {
     ) -> usize {
         let mut count = 0;
         while count < budget
-            && let Some(&(deadline_ms, hash)) = self.deadlines.first()
-            && deadline_ms <= now_ms
+            && let Some(due) = self.deadlines.first()
+            && due.deadline_ms() <= now_ms
         {
-            self.deadlines.pop_first();
-            let due = |record: EntryRef<'_, ()>| record.deadline() == Some(deadline_ms);
-            if let Some(place) = self.fields.find_by_hash(hash, due) {
+            // Several fields may have the item in common.
+            while let Some(place) = self.find_due(due) {
                 drop(self.fields.remove(place));
-                deleted(deadline_ms);
+                self.volatile_count -= 1;
+                deleted(due.deadline_ms());
                 count += 1;
             }
+            self.deadlines.pop_first();
         }
         self.note_next();
         count
@@ -255,14 +275,17 @@ impl HashTable {
     #[cfg(test)]
     pub(super) fn check_invariants(&self) {
         self.fields.check_invariants();
-        let mut wanted = BTreeSet::new();
+        let (mut wanted, mut volatile) = (std::collections::BTreeSet::new(), 0);
         self.fields.for_each(|record| {
             if let Some(deadline_ms) = record.deadline() {
-                wanted.insert((deadline_ms, self.fields.hash(record.key())));
+                volatile += 1;
+                wanted.insert(Due::new(deadline_ms, self.fields.hash(record.key())));
             }
         });
-        assert_eq!(wanted, self.deadlines);
-        let next = wanted.first().map(|(deadline_ms, _)| *deadline_ms);
+        self.deadlines.check_invariants();
+        assert!(self.deadlines.iter().eq(wanted.iter().copied()));
+        assert_eq!(volatile, self.volatile_count);
+        let next = wanted.first().map(|due| due.deadline_ms());
         assert_eq!(next, self.next_deadline());
     }
 }
@@ -276,6 +299,7 @@ impl Body for HashTable {
             fields: Table::new(self.seed),
             deadlines: self.deadlines.clone(),
             next_ms: self.next_ms,
+            volatile_count: self.volatile_count,
             seed: self.seed,
         };
         self.fields.for_each(|record| {

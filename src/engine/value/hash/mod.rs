@@ -11,6 +11,7 @@
 //!
 //! Invariant: a hash in the keyspace has at least one field, if only one that is due.
 
+mod deadlines;
 mod large;
 mod small;
 #[cfg(test)]
@@ -35,7 +36,7 @@ pub const LISTPACKEX: Kind = Kind::new(DataType::Hash, Encoding::Listpackex);
 pub const HASHTABLE: Kind = Kind::new(DataType::Hash, Encoding::Hashtable);
 
 /// The latest deadline of a field, as in Redis.
-pub const FIELD_DEADLINE_MAX: u64 = (1 << 46) - 1;
+pub const FIELD_DEADLINE_MAX: u64 = deadlines::DEADLINE_MAX;
 
 /// Up to where a hash stays small, and what a change needs to know besides.
 #[derive(Clone, Copy)]
@@ -456,6 +457,7 @@ impl<'e> HashMut<'e> {
     /// Gives a field another deadline, or none; false if there is no such field.
     pub fn set_deadline(&mut self, name: &[u8], deadline: Option<u64>) -> bool {
         let now_ms = self.rules.now_ms;
+        let deadline = deadline.map(|deadline_ms| deadline_ms.min(FIELD_DEADLINE_MAX));
         if let Some(table) = large_mut(self.entry) {
             return table.set_deadline(name, deadline, now_ms);
         }

@@ -1,0 +1,159 @@
+//! SUBSCRIBE, UNSUBSCRIBE and their kin: each name is confirmed by a push of its own.
+
+use std::sync::Arc;
+
+use super::GROUP;
+use crate::client::mailbox::Topic;
+use crate::command::context::{Outbox, SessionCx};
+use crate::command::declaration::{Command, CommandResult, Flags, KeyFlags, KeySpec};
+use crate::command::{Args, Out};
+
+const FLAGS: Flags = super::FLAGS.or(Flags::NOSCRIPT).or(Flags::SUBSCRIBER);
+
+const SHARD_CHANNELS: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyFlags::NOT_KEY)];
+
+/// `SUBSCRIBE channel [channel ...]`
+pub(super) static SUBSCRIBE: Command = Command::new("subscribe", GROUP, -2)
+    .flags(FLAGS)
+    .doc(
+        "2.0.0",
+        "channel [channel ...]",
+        "Has the connection get what is published in these channels.",
+    )
+    .complexity("O(N) for N channels.")
+    .on_session(|cx, args, out| subscribe(cx, args, out, Topic::Channel, b"subscribe"));
+
+/// `PSUBSCRIBE pattern [pattern ...]`
+pub(super) static PSUBSCRIBE: Command = Command::new("psubscribe", GROUP, -2)
+    .flags(FLAGS)
+    .doc(
+        "2.0.0",
+        "pattern [pattern ...]",
+        "Has the connection get what is published in channels that match these patterns.",
+    )
+    .complexity("O(N) for N patterns.")
+    .on_session(|cx, args, out| subscribe(cx, args, out, Topic::Pattern, b"psubscribe"));
+
+/// `SSUBSCRIBE shardchannel [shardchannel ...]`
+pub(super) static SSUBSCRIBE: Command = Command::new("ssubscribe", GROUP, -2)
+    .names_keys(SHARD_CHANNELS)
+    .flags(FLAGS)
+    .doc(
+        "7.0.0",
+        "shardchannel [shardchannel ...]",
+        "Has the connection get what is published in these shard channels.",
+    )
+    .complexity("O(N) for N shard channels.")
+    .on_session(|cx, args, out| subscribe(cx, args, out, Topic::ShardChannel, b"ssubscribe"));
+
+fn subscribe(
+    cx: &mut SessionCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    topic: Topic,
+    word: &[u8],
+) -> CommandResult {
+    // In a transaction Redis lets these two through, for the sake of old clients.
+    if topic == Topic::ShardChannel && matches!(cx.outbox, Outbox::Held(_)) {
+        return Err("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client".into());
+    }
+    for name in args.from(1) {
+        let count = cx.server.pubsub().subscribe(&cx.client.shared, topic, name);
+        confirm(out, word, Some(name), count);
+    }
+    Ok(())
+}
+
+/// `UNSUBSCRIBE [channel [channel ...]]`
+pub(super) static UNSUBSCRIBE: Command = Command::new("unsubscribe", GROUP, -1)
+    .flags(FLAGS)
+    .doc(
+        "2.0.0",
+        "[channel [channel ...]]",
+        "Ends subscriptions to these channels, or to all.",
+    )
+    .complexity("O(N) for N channels.")
+    .on_session(|cx, args, out| unsubscribe(cx, args, out, Topic::Channel, b"unsubscribe"));
+
+/// `PUNSUBSCRIBE [pattern [pattern ...]]`
+pub(super) static PUNSUBSCRIBE: Command = Command::new("punsubscribe", GROUP, -1)
+    .flags(FLAGS)
+    .doc(
+        "2.0.0",
+        "[pattern [pattern ...]]",
+        "Ends subscriptions to these patterns, or to all.",
+    )
+    .complexity("O(N) for N patterns.")
+    .on_session(|cx, args, out| unsubscribe(cx, args, out, Topic::Pattern, b"punsubscribe"));
+
+/// `SUNSUBSCRIBE [shardchannel [shardchannel ...]]`
+pub(super) static SUNSUBSCRIBE: Command = Command::new("sunsubscribe", GROUP, -1)
+    .names_keys(SHARD_CHANNELS)
+    .flags(FLAGS)
+    .doc(
+        "7.0.0",
+        "[shardchannel [shardchannel ...]]",
+        "Ends subscriptions to these shard channels, or to all.",
+    )
+    .complexity("O(N) for N shard channels.")
+    .on_session(|cx, args, out| unsubscribe(cx, args, out, Topic::ShardChannel, b"sunsubscribe"));
+
+fn unsubscribe(
+    cx: &mut SessionCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    topic: Topic,
+    word: &[u8],
+) -> CommandResult {
+    let (pubsub, client) = (cx.server.pubsub(), &cx.client.shared);
+    let ended: Vec<(Option<Arc<[u8]>>, usize)> = if args.len() > 1 {
+        args.from(1)
+            .map(|name| {
+                let count = pubsub.unsubscribe(client, topic, name);
+                (Some(Arc::from(name)), count)
+            })
+            .collect()
+    } else {
+        let ended = pubsub.unsubscribe_all(client, topic);
+        let ended: Vec<_> = ended
+            .into_iter()
+            .map(|(name, count)| (Some(name), count))
+            .collect();
+        match ended.is_empty() {
+            true => {
+                let mailbox = client.mailbox();
+                let count = mailbox.map_or(0, |mailbox| match topic {
+                    Topic::ShardChannel => mailbox.count(topic),
+                    _ => mailbox.count(Topic::Channel) + mailbox.count(Topic::Pattern),
+                });
+                vec![(None, count)]
+            }
+            false => ended,
+        }
+    };
+    take_messages(cx, out);
+    for (name, count) in ended {
+        confirm(out, word, name.as_deref(), count);
+    }
+    Ok(())
+}
+
+/// Messages that came before a subscription ended stand before the confirmation: a client of RESP2 that has no
+/// subscription left takes whatever comes for a reply.
+pub(in crate::command) fn take_messages(cx: &SessionCx<'_>, out: &mut Out) {
+    if matches!(cx.outbox, Outbox::Open(_))
+        && let Some(mut mail) = cx.client.shared.take_mail()
+    {
+        out.append(&mut mail);
+    }
+}
+
+fn confirm(out: &mut Out, word: &[u8], name: Option<&[u8]>, count: usize) {
+    out.push(3);
+    out.bulk(word);
+    match name {
+        Some(name) => out.bulk(name),
+        None => out.null(),
+    }
+    out.integer(count as i64);
+}

@@ -1,0 +1,26 @@
+//! MONITOR.
+
+use crate::command::context::Outbox;
+use crate::command::declaration::{Command, Flags, Group};
+
+/// `MONITOR`
+pub(super) static MONITOR: Command = Command::new("monitor", Group::Server, 1)
+    .flags(
+        Flags::ADMIN
+            .or(Flags::NOSCRIPT)
+            .or(Flags::LOADING)
+            .or(Flags::STALE),
+    )
+    .doc(
+        "1.0.0",
+        "",
+        "Shows the connection every command that anybody runs from now on.",
+    )
+    .on_session(|cx, _, out| {
+        if matches!(cx.outbox, Outbox::Held(_)) {
+            return Err("ERR MONITOR isn't allowed for DENY BLOCKING client".into());
+        }
+        cx.server.pubsub().add_monitor(&cx.client.shared);
+        out.ok();
+        Ok(())
+    });

@@ -1,0 +1,290 @@
+//! Which fields of a large hash expire when, soonest first.
+//!
+//! An item is a deadline with most of a name's hash, in 12 bytes; items lie sorted in pages, so that one costs 14 to 16
+//! bytes with all that is around it. What an item leaves out of the hash is what a table does not look at when it is
+//! asked for all entries of a hash; two fields may therefore have one item in common, which is kept once.
+//!
+//! Invariants: items are sorted within a page and from page to page; no page is empty; a page's name in the map is not
+//! above its first item and above all items of the pages before.
+
+use std::collections::BTreeMap;
+
+/// Items of a full page. Moving half of them takes some ten nanoseconds.
+const PAGE_ITEMS_MAX: usize = 128;
+
+/// By how many items a page grows.
+const PAGE_ITEMS_STEP: usize = 8;
+
+/// Pages with fewer items are joined to the next one if both fit half a page.
+const PAGE_ITEMS_MIN: usize = PAGE_ITEMS_MAX / 8;
+
+/// The latest deadline that is kept.
+pub(super) const DEADLINE_MAX: u64 = (1 << 46) - 1;
+
+/// The bits of a hash that an item keeps.
+const HASH: u64 = !(0x3_ffff << 16);
+
+/// A deadline and a hash; compares by the deadline first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Due([u32; 3]);
+
+impl Due {
+    /// An item of a deadline of at most [`DEADLINE_MAX`].
+    pub(super) fn new(deadline_ms: u64, hash: u64) -> Due {
+        let kept = u128::from(hash >> 34 << 16 | hash & 0xffff);
+        let all = u128::from(deadline_ms.min(DEADLINE_MAX)) << 46 | kept;
+        Due([(all >> 64) as u32, (all >> 32) as u32, all as u32])
+    }
+
+    fn all(self) -> u128 {
+        let [high, middle, low] = self.0.map(u128::from);
+        high << 64 | middle << 32 | low
+    }
+
+    /// The deadline, in Unix milliseconds.
+    pub(super) fn deadline_ms(self) -> u64 {
+        (self.all() >> 46) as u64
+    }
+
+    /// The hash; bits that are not kept are zero.
+    pub(super) fn hash(self) -> u64 {
+        let kept = self.all() as u64 & ((1 << 46) - 1);
+        kept >> 16 << 34 | kept & 0xffff
+    }
+
+    /// Whether an item of this hash would look alike.
+    pub(super) fn is_of(self, hash: u64) -> bool {
+        self.hash() == hash & HASH
+    }
+}
+
+/// See the module.
+#[derive(Clone, Default)]
+pub(super) struct Deadlines {
+    pages: BTreeMap<Due, Vec<Due>>,
+    len: usize,
+}
+
+impl Deadlines {
+    /// Items.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The soonest item.
+    pub(super) fn first(&self) -> Option<Due> {
+        self.pages.values().next()?.first().copied()
+    }
+
+    /// The last item.
+    pub(super) fn last(&self) -> Option<Due> {
+        self.pages.values().next_back()?.last().copied()
+    }
+
+    /// Items that are due at a moment.
+    pub(super) fn due(&self, now_ms: u64) -> usize {
+        let mut count = 0;
+        for page in self.pages.values() {
+            let due = page.partition_point(|due| due.deadline_ms() <= now_ms);
+            count += due;
+            if due < page.len() {
+                break;
+            }
+        }
+        count
+    }
+
+    /// Adds an item, unless it is there.
+    pub(super) fn insert(&mut self, due: Due) {
+        let before = self.pages.range(..=due).next_back().map(|(name, _)| *name);
+        let name = before.unwrap_or_else(|| {
+            // It comes before all, so the first page takes its name.
+            let first = self.pages.pop_first().map(|(_, page)| page);
+            self.pages.insert(due, first.unwrap_or_default());
+            due
+        });
+        let page = self.pages.entry(name).or_default();
+        let Err(at) = page.binary_search(&due) else {
+            return;
+        };
+        self.len += 1;
+        if page.len() == PAGE_ITEMS_MAX {
+            // Deadlines mostly come in rising order: then pages stay full.
+            let split = if at == PAGE_ITEMS_MAX {
+                PAGE_ITEMS_MAX
+            } else {
+                PAGE_ITEMS_MAX / 2
+            };
+            let mut upper = page_of(&page[split..], PAGE_ITEMS_STEP);
+            page.truncate(split);
+            page.shrink_to_fit();
+            if at > split || split == PAGE_ITEMS_MAX {
+                insert_at(&mut upper, at - split, due);
+            } else {
+                insert_at(page, at, due);
+            }
+            if let Some(first) = upper.first().copied() {
+                self.pages.insert(first, upper);
+            }
+        } else {
+            insert_at(page, at, due);
+        }
+    }
+
+    /// Takes an item out, if it is there.
+    pub(super) fn remove(&mut self, due: Due) {
+        let Some((&name, page)) = self.pages.range_mut(..=due).next_back() else {
+            return;
+        };
+        let Ok(at) = page.binary_search(&due) else {
+            return;
+        };
+        page.remove(at);
+        self.len -= 1;
+        self.tidy(name);
+    }
+
+    /// Takes the soonest item out.
+    pub(super) fn pop_first(&mut self) -> Option<Due> {
+        let (&name, page) = self.pages.iter_mut().next()?;
+        let due = page.remove(0);
+        self.len -= 1;
+        if page.is_empty() {
+            self.pages.remove(&name);
+        }
+        Some(due)
+    }
+
+    /// Frees a page that lost its last item, and joins one with few of them to the next.
+    fn tidy(&mut self, name: Due) {
+        let Some(page) = self.pages.get_mut(&name) else {
+            return;
+        };
+        if page.capacity() - page.len() >= 2 * PAGE_ITEMS_STEP {
+            page.shrink_to(page.len() + PAGE_ITEMS_STEP);
+        }
+        if page.len() >= PAGE_ITEMS_MIN {
+            return;
+        }
+        let mut few = std::mem::take(page);
+        let next = self
+            .pages
+            .range_mut(name..)
+            .nth(1)
+            .filter(|(_, next)| few.len() + next.len() <= PAGE_ITEMS_MAX / 2)
+            .map(|(name, _)| *name);
+        if let Some(next) = next
+            && let Some(more) = self.pages.remove(&next)
+        {
+            few.reserve_exact(more.len() + PAGE_ITEMS_STEP);
+            few.extend_from_slice(&more);
+        }
+        if few.is_empty() {
+            self.pages.remove(&name);
+        } else {
+            self.pages.insert(name, few);
+        }
+    }
+
+    /// Panics unless the invariants hold. For tests.
+    #[cfg(test)]
+    pub(super) fn check_invariants(&self) {
+        let mut before: Option<Due> = None;
+        let mut len = 0;
+        for (name, page) in &self.pages {
+            assert!(!page.is_empty() && page.len() <= PAGE_ITEMS_MAX);
+            assert!(before.is_none_or(|before| before < *name) && *name <= page[0]);
+            assert!(page.windows(2).all(|two| two[0] < two[1]));
+            before = page.last().copied();
+            len += page.len();
+        }
+        assert_eq!(len, self.len);
+    }
+
+    /// All items in order. For tests.
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = Due> {
+        self.pages.values().flatten().copied()
+    }
+}
+
+fn page_of(items: &[Due], more: usize) -> Vec<Due> {
+    let mut page = Vec::with_capacity(items.len() + more);
+    page.extend_from_slice(items);
+    page
+}
+
+fn insert_at(page: &mut Vec<Due>, at: usize, due: Due) {
+    if page.len() == page.capacity() {
+        page.reserve_exact(PAGE_ITEMS_STEP);
+    }
+    page.insert(at, due);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::base::random::Random;
+
+    #[test]
+    fn an_item_keeps_its_deadline_and_what_tables_look_at() {
+        for deadline_ms in [0, 1, 1_700_000_000_000, DEADLINE_MAX] {
+            for hash in [0, 1, 0xffff, u64::MAX, 0x8123_4567_89ab_cdef] {
+                let due = Due::new(deadline_ms, hash);
+                assert_eq!(due.deadline_ms(), deadline_ms);
+                assert_eq!(due.hash(), hash & HASH);
+                assert!(due.is_of(hash) && due.is_of(hash ^ 0x3_0000) && !due.is_of(hash ^ 1));
+            }
+        }
+        assert!(Due::new(1, u64::MAX) < Due::new(2, 0));
+        assert_eq!(Due::new(u64::MAX, 0).deadline_ms(), DEADLINE_MAX);
+    }
+
+    #[test]
+    fn items_are_a_sorted_set() {
+        for spread in [3, 200, 50_000] {
+            let mut random = Random::new(spread);
+            let (mut ours, mut model) = (Deadlines::default(), BTreeSet::new());
+            for step in 0..20_000_u64 {
+                // It grows, then shrinks; deadlines rise in one part of it.
+                let grows = random.below(100) < if step % 8_000 < 5_000 { 80 } else { 20 };
+                if grows {
+                    let start = if step % 3_000 < 1_000 { step } else { 0 };
+                    let due = Due::new(start + random.below(spread), random.below(500) << 40);
+                    ours.insert(due);
+                    model.insert(due);
+                } else if random.below(3) == 0 {
+                    assert_eq!(ours.pop_first(), model.pop_first());
+                } else {
+                    let due = Due::new(random.below(spread), random.below(500) << 40);
+                    let due = model.range(due..).next().copied().unwrap_or(due);
+                    ours.remove(due);
+                    model.remove(&due);
+                }
+                assert_eq!(ours.len(), model.len());
+                assert_eq!(ours.first(), model.first().copied());
+                assert_eq!(ours.last(), model.last().copied());
+                if step % 500 == 0 {
+                    ours.check_invariants();
+                    assert!(ours.iter().eq(model.iter().copied()));
+                    let now_ms = random.below(spread);
+                    let due = model.iter().filter(|due| due.deadline_ms() <= now_ms);
+                    assert_eq!(ours.due(now_ms), due.count());
+                }
+            }
+            while let Some(due) = ours.pop_first() {
+                assert_eq!(Some(due), model.pop_first());
+                ours.check_invariants();
+            }
+            assert!(model.is_empty() && ours.is_empty());
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Who is subscribed to what, and how a message gets to all of them.
+//!
+//! A control-plane registry: channels, patterns and shard channels, each with its subscribers. A publisher writes a
+//! message into the queues of the subscribers ([`Shared::post`]) and then wakes those whose tasks do not know yet. It
+//! does so under the lock of the channel; whoever unsubscribes takes that lock too, so that no message comes after the
+//! confirmation. Never to be called with a shard in hand. Knows no command and no socket.
+
+mod channels;
+mod events;
+mod message;
+pub mod monitor;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::Waker;
+
+use crate::base::glob::{self, Case};
+use crate::client::mailbox::{OutputBound, Topic};
+use crate::client::registry::Shared;
+use crate::config::Config;
+use crate::config::values::OutputLimit;
+use crate::engine::effect::Interest;
+use channels::{Channels, Patterns};
+use events::Events;
+use message::Message;
+use monitor::Monitors;
+
+/// See the module.
+#[derive(Default)]
+pub struct PubSub {
+    channels: Channels,
+    shard_channels: Channels,
+    patterns: Patterns,
+    bounds: Bounds,
+    events: Events,
+    monitors: Monitors,
+}
+
+/// Figures for INFO and the metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Channels with subscribers.
+    pub channels: usize,
+    /// Patterns subscribed to.
+    pub patterns: usize,
+    /// Shard channels with subscribers.
+    pub shard_channels: usize,
+}
+
+impl PubSub {
+    /// Takes over what the configuration says.
+    pub fn configure(&self, config: &Config) {
+        self.bounds.set(config);
+        self.events.set_classes(config.notify_keyspace_events);
+    }
+
+    /// Which events shards are to record.
+    pub fn interest(&self) -> Arc<Interest> {
+        Arc::clone(&self.events.interest)
+    }
+
+    /// Subscribes a client; how many subscriptions it has then, as the confirmation counts them.
+    pub fn subscribe(&self, client: &Arc<Shared>, topic: Topic, name: &[u8]) -> usize {
+        let mailbox = client.mailbox_or_new();
+        {
+            let mut subscribed = mailbox.subscribed.lock();
+            let names = &mut subscribed[topic as usize];
+            if !names.contains(name) {
+                let name = match topic {
+                    Topic::Channel => self.channels.add(name, client),
+                    Topic::ShardChannel => self.shard_channels.add(name, client),
+                    Topic::Pattern => self.patterns.add(name, client),
+                };
+                self.events.note_subscription(topic, &name, true);
+                names.insert(name);
+                mailbox.set_count(topic, names.len());
+            }
+        }
+        counted(client, topic)
+    }
+
+    /// Ends a subscription; how many the client has then.
+    pub fn unsubscribe(&self, client: &Arc<Shared>, topic: Topic, name: &[u8]) -> usize {
+        if let Some(mailbox) = client.mailbox() {
+            let mut subscribed = mailbox.subscribed.lock();
+            let names = &mut subscribed[topic as usize];
+            if names.remove(name) {
+                mailbox.set_count(topic, names.len());
+                self.remove(client, topic, name);
+            }
+        }
+        counted(client, topic)
+    }
+
+    /// Ends all subscriptions of a kind; their names, and how many the client has after each.
+    pub fn unsubscribe_all(&self, client: &Arc<Shared>, topic: Topic) -> Vec<(Arc<[u8]>, usize)> {
+        let Some(mailbox) = client.mailbox() else {
+            return Vec::new();
+        };
+        let names = std::mem::take(&mut mailbox.subscribed.lock()[topic as usize]);
+        let mut left = names.len();
+        let ended = names.into_iter().map(|name| {
+            left -= 1;
+            mailbox.set_count(topic, left);
+            self.remove(client, topic, &name);
+            (name, counted(client, topic))
+        });
+        ended.collect()
+    }
+
+    /// The client is gone, or begins anew.
+    pub fn forget(&self, client: &Arc<Shared>) {
+        if client.mailbox().is_some() {
+            for topic in Topic::ALL {
+                self.unsubscribe_all(client, topic);
+            }
+            self.remove_monitor(client);
+        }
+    }
+
+    fn remove(&self, client: &Shared, topic: Topic, name: &[u8]) {
+        self.events.note_subscription(topic, name, false);
+        match topic {
+            Topic::Channel => self.channels.remove(name, client.id),
+            Topic::ShardChannel => self.shard_channels.remove(name, client.id),
+            Topic::Pattern => self.patterns.remove(name, client.id),
+        }
+    }
+
+    /// Sends a message to all who subscribed to its channel; to how many subscriptions. The wakers are to be woken soon,
+    /// when no lock and no shard is held.
+    pub fn publish(&self, channel: &[u8], payload: &[u8], wakes: &mut Vec<Waker>) -> usize {
+        if self.channels.is_empty() && self.patterns.is_empty() {
+            return 0;
+        }
+        let message = Message::new(channel, payload);
+        let bound = self.bounds.pubsub();
+        let mut receivers = self.channels.with(channel, |clients| {
+            for client in clients {
+                wakes.extend(client.post(bound, |out| message.write(out)));
+            }
+        });
+        self.patterns.with_each(|pattern, clients| {
+            if !glob::matches(pattern, channel, Case::Sensitive) {
+                return;
+            }
+            receivers += clients.len();
+            for client in clients {
+                wakes.extend(client.post(bound, |out| message.write_matched(pattern, out)));
+            }
+        });
+        receivers
+    }
+
+    /// The same for a shard channel.
+    pub fn publish_sharded(&self, channel: &[u8], payload: &[u8], wakes: &mut Vec<Waker>) -> usize {
+        if self.shard_channels.is_empty() {
+            return 0;
+        }
+        let message = Message::sharded(channel, payload);
+        let bound = self.bounds.pubsub();
+        self.shard_channels.with(channel, |clients| {
+            for client in clients {
+                wakes.extend(client.post(bound, |out| message.write(out)));
+            }
+        })
+    }
+
+    /// The names of the channels, or shard channels, that match a pattern.
+    pub fn names(&self, topic: Topic, pattern: Option<&[u8]>) -> Vec<Arc<[u8]>> {
+        let is_wanted = |name: &[u8]| {
+            pattern.is_none_or(|pattern| glob::matches(pattern, name, Case::Sensitive))
+        };
+        self.channels_of(topic).names(is_wanted)
+    }
+
+    /// How many clients subscribed to a channel, or shard channel.
+    pub fn subscribers(&self, topic: Topic, name: &[u8]) -> usize {
+        self.channels_of(topic).with(name, |_| {})
+    }
+
+    fn channels_of(&self, topic: Topic) -> &Channels {
+        match topic {
+            Topic::ShardChannel => &self.shard_channels,
+            Topic::Channel | Topic::Pattern => &self.channels,
+        }
+    }
+
+    /// How much there is.
+    pub fn figures(&self) -> Figures {
+        Figures {
+            channels: self.channels.len(),
+            patterns: self.patterns.len(),
+            shard_channels: self.shard_channels.len(),
+        }
+    }
+
+    /// How much may wait for a client.
+    pub fn bound_of(&self, client: &Shared) -> OutputBound {
+        match client.subscriptions() {
+            0 => self.bounds.normal(),
+            _ => self.bounds.pubsub(),
+        }
+    }
+}
+
+/// Confirmations count channels and patterns together, and shard channels by themselves.
+fn counted(client: &Shared, topic: Topic) -> usize {
+    client.mailbox().map_or(0, |mailbox| match topic {
+        Topic::ShardChannel => mailbox.count(topic),
+        Topic::Channel | Topic::Pattern => {
+            mailbox.count(Topic::Channel) + mailbox.count(Topic::Pattern)
+        }
+    })
+}
+
+/// `client-output-buffer-limit` for those to whom others write, where all can read it.
+#[derive(Default)]
+struct Bounds {
+    normal: Bound,
+    pubsub: Bound,
+}
+
+#[derive(Default)]
+struct Bound([AtomicU64; 3]);
+
+impl Bound {
+    fn set(&self, limit: OutputLimit) {
+        self.0[0].store(limit.hard_bytes, Relaxed);
+        self.0[1].store(limit.soft_bytes, Relaxed);
+        self.0[2].store(limit.soft_seconds.saturating_mul(1_000), Relaxed);
+    }
+
+    fn get(&self) -> OutputBound {
+        let [hard_bytes, soft_bytes, soft_ms] = &self.0;
+        OutputBound {
+            hard_bytes: hard_bytes.load(Relaxed),
+            soft_bytes: soft_bytes.load(Relaxed),
+            soft_ms: soft_ms.load(Relaxed),
+        }
+    }
+}
+
+impl Bounds {
+    /// Ordinary clients get pushes too (MONITOR, invalidations), and are without bound by default. They then share that
+    /// of subscribers: what others write for a client must end somewhere.
+    fn set(&self, config: &Config) {
+        let limits = config.client_output_buffer_limit;
+        let normal = match limits.normal.hard_bytes {
+            0 => limits.pubsub,
+            _ => limits.normal,
+        };
+        self.normal.set(normal);
+        self.pubsub.set(limits.pubsub);
+    }
+
+    fn normal(&self) -> OutputBound {
+        self.normal.get()
+    }
+
+    fn pubsub(&self) -> OutputBound {
+        self.pubsub.get()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! MONITOR: every command that is run, as a line for those who look on.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::Waker;
+
+use parking_lot::RwLock;
+
+use super::PubSub;
+use crate::client::registry::Shared;
+
+/// Those who look on.
+#[derive(Default)]
+pub(super) struct Monitors {
+    clients: RwLock<Vec<Arc<Shared>>>,
+    count: AtomicUsize,
+}
+
+/// A command that was run.
+pub struct Shown<'a> {
+    /// When, in microseconds since the epoch.
+    pub unix_us: u64,
+    /// In which database.
+    pub db: usize,
+    /// For whom.
+    pub client: &'a Shared,
+}
+
+impl PubSub {
+    /// Whether anybody looks on.
+    #[inline]
+    pub fn is_monitored(&self) -> bool {
+        self.monitors.count.load(Relaxed) > 0
+    }
+
+    /// A client looks on from now on.
+    pub fn add_monitor(&self, client: &Arc<Shared>) {
+        let mut clients = self.monitors.clients.write();
+        if !client.mailbox_or_new().monitors.swap(true, Relaxed) {
+            clients.push(Arc::clone(client));
+        }
+        self.monitors.count.store(clients.len(), Relaxed);
+    }
+
+    /// It does so no more.
+    pub(super) fn remove_monitor(&self, client: &Shared) {
+        if !client.is_monitor() {
+            return;
+        }
+        let mut clients = self.monitors.clients.write();
+        if let Some(mailbox) = client.mailbox() {
+            mailbox.monitors.store(false, Relaxed);
+        }
+        clients.retain(|other| other.id != client.id);
+        self.monitors.count.store(clients.len(), Relaxed);
+    }
+
+    /// Shows a command to all who look on. The arguments are those that they may see.
+    pub fn show<'a>(
+        &self,
+        shown: &Shown<'_>,
+        arguments: impl Iterator<Item = &'a [u8]>,
+        wakes: &mut Vec<Waker>,
+    ) {
+        let Shown {
+            unix_us,
+            db,
+            client,
+        } = shown;
+        let mut line = format!("+{}.{:06} [{db} ", unix_us / 1_000_000, unix_us % 1_000_000);
+        match client.unix_socket {
+            true => {
+                let path = client.address.trim_end_matches(":0");
+                let _ = write!(line, "unix:{path}]");
+            }
+            false => {
+                let _ = write!(line, "{}]", client.address);
+            }
+        }
+        for argument in arguments {
+            line.push(' ');
+            quote(argument, &mut line);
+        }
+        line.push_str("\r\n");
+        let bound = self.bounds.normal();
+        for monitor in self.monitors.clients.read().iter() {
+            wakes.extend(monitor.post(bound, |out| out.raw(line.as_bytes())));
+        }
+    }
+}
+
+/// In quotes, on one line, all of it printable.
+fn quote(bytes: &[u8], line: &mut String) {
+    line.reserve(bytes.len() + 2);
+    line.push('"');
+    for &byte in bytes {
+        match byte {
+            b'\\' | b'"' => {
+                line.push('\\');
+                line.push(char::from(byte));
+            }
+            b'\n' => line.push_str("\\n"),
+            b'\r' => line.push_str("\\r"),
+            b'\t' => line.push_str("\\t"),
+            0x07 => line.push_str("\\a"),
+            0x08 => line.push_str("\\b"),
+            b' '..=b'~' => line.push(char::from(byte)),
+            _ => {
+                let _ = write!(line, "\\x{byte:02x}");
+            }
+        }
+    }
+    line.push('"');
+}

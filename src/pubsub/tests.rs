@@ -1,0 +1,91 @@
+//! The registry with clients that have no connection.
+
+use super::*;
+use std::sync::atomic::Ordering::Relaxed;
+
+fn client(id: u64, protocol: u8) -> Arc<Shared> {
+    let address = format!("127.0.0.1:{id}");
+    let shared = Shared::new(id, address.clone(), address, 8, false, 0);
+    shared.resp.store(protocol, Relaxed);
+    Arc::new(shared)
+}
+
+fn mail(client: &Shared) -> String {
+    let out = client.take_mail();
+    let bytes = out.as_ref().and_then(|out| out.as_slice()).unwrap_or(b"");
+    String::from_utf8_lossy(bytes).replace("\r\n", " ")
+}
+
+#[test]
+fn a_message_reaches_channels_and_patterns_in_each_protocol() {
+    let pubsub = PubSub::default();
+    let (one, two) = (client(1, 2), client(2, 3));
+    let mut wakes = Vec::new();
+    assert_eq!(pubsub.publish(b"news", b"x", &mut wakes), 0);
+    assert_eq!(pubsub.subscribe(&one, Topic::Channel, b"news"), 1);
+    assert_eq!(pubsub.subscribe(&one, Topic::Channel, b"news"), 1);
+    assert_eq!(pubsub.subscribe(&one, Topic::Pattern, b"n*"), 2);
+    assert_eq!(pubsub.subscribe(&one, Topic::ShardChannel, b"news"), 1);
+    assert_eq!(pubsub.subscribe(&two, Topic::Channel, b"news"), 1);
+    assert_eq!(pubsub.publish(b"news", b"x", &mut wakes), 3);
+    assert_eq!(pubsub.publish(b"other", b"x", &mut wakes), 0);
+    assert_eq!(pubsub.publish_sharded(b"news", b"y", &mut wakes), 1);
+    assert_eq!(
+        mail(&one),
+        "*3 $7 message $4 news $1 x *4 $8 pmessage $2 n* $4 news $1 x *3 $8 smessage $4 news $1 y "
+    );
+    assert_eq!(mail(&two), ">3 $7 message $4 news $1 x ");
+}
+
+#[test]
+fn what_nobody_is_subscribed_to_is_forgotten() {
+    let pubsub = PubSub::default();
+    let clients: Vec<_> = (1..=100).map(|id| client(id, 2)).collect();
+    for client in clients.iter().rev() {
+        for name in ["a", "b"] {
+            pubsub.subscribe(client, Topic::Channel, name.as_bytes());
+            pubsub.subscribe(client, Topic::ShardChannel, name.as_bytes());
+        }
+        pubsub.subscribe(client, Topic::Pattern, b"*");
+    }
+    assert_eq!(pubsub.subscribers(Topic::Channel, b"a"), 100);
+    assert_eq!(pubsub.names(Topic::Channel, Some(b"[b]")).len(), 1);
+    assert_eq!(
+        pubsub.figures(),
+        Figures {
+            channels: 2,
+            patterns: 1,
+            shard_channels: 2
+        }
+    );
+    assert_eq!(pubsub.unsubscribe(&clients[0], Topic::Channel, b"a"), 2);
+    assert_eq!(pubsub.unsubscribe(&clients[0], Topic::Channel, b"a"), 2);
+    assert_eq!(pubsub.subscribers(Topic::Channel, b"a"), 99);
+    let ended = pubsub.unsubscribe_all(&clients[1], Topic::Channel);
+    assert_eq!(
+        ended.iter().map(|(_, left)| *left).collect::<Vec<_>>(),
+        [2, 1]
+    );
+    for client in &clients {
+        pubsub.forget(client);
+        assert_eq!(client.subscriptions(), 0);
+    }
+    assert_eq!(pubsub.figures(), Figures::default());
+    assert_eq!(pubsub.publish(b"a", b"x", &mut Vec::new()), 0);
+}
+
+#[test]
+fn a_large_message_is_shared_by_its_receivers() {
+    let pubsub = PubSub::default();
+    let clients: Vec<_> = (1..=3).map(|id| client(id, 2)).collect();
+    for client in &clients {
+        pubsub.subscribe(client, Topic::Channel, b"c");
+    }
+    let payload = vec![b'x'; 1 << 20];
+    pubsub.publish(b"c", &payload, &mut Vec::new());
+    for client in &clients {
+        let out = client.take_mail().expect("the message");
+        assert!(out.as_slice().is_none(), "it is no copy");
+        assert_eq!(out.len_bytes(), payload.len() + 36);
+    }
+}

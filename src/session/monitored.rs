@@ -1,0 +1,63 @@
+//! Showing what was run to those who look on (MONITOR), without the secrets in it.
+
+use super::Session;
+use super::batch::{Batch, Plan};
+use crate::command::Args;
+use crate::command::declaration::{Command, Flags};
+use crate::pubsub::monitor::Shown;
+use crate::shard::transaction::Transaction;
+use crate::telemetry::clock;
+
+impl Session {
+    /// Shows a command that was run. No shard may be in hand.
+    #[cold]
+    pub(super) fn show(&self, batch: &mut Batch, plan: &Plan, command: &'static Command) {
+        let mut wakes = std::mem::take(&mut batch.deferred.wakes);
+        self.show_one(command, &batch.args(plan), &mut wakes);
+        batch.deferred.wakes.append(&mut wakes);
+    }
+
+    /// Shows what a transaction ran.
+    pub(super) fn show_transaction(&self, batch: &mut Batch, transaction: &Transaction) {
+        if self.service.pubsub.is_monitored() {
+            for (command, args) in transaction.commands() {
+                self.show_one(command, &args, &mut batch.deferred.wakes);
+            }
+        }
+    }
+
+    fn show_one(
+        &self,
+        command: &'static Command,
+        args: &Args<'_>,
+        wakes: &mut Vec<std::task::Waker>,
+    ) {
+        if command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR)) {
+            return;
+        }
+        let shown = Shown {
+            unix_us: clock::unix_us(),
+            db: self.connection.db,
+            client: &self.connection.shared,
+        };
+        let arguments = args.from(0).enumerate().map(|(index, argument)| {
+            match is_secret(command, args, index) {
+                true => &b"(redacted)"[..],
+                false => argument,
+            }
+        });
+        self.service.pubsub.show(&shown, arguments, wakes);
+    }
+}
+
+/// Whether nobody but the client is to see an argument.
+fn is_secret(command: &Command, args: &Args<'_>, index: usize) -> bool {
+    if !command.flags.has(Flags::SENSITIVE) || index == 0 {
+        return false;
+    }
+    match command.full_name {
+        // HELLO version AUTH user password …
+        "hello" => (1..=2).any(|back| index > back + 1 && args.is(index - back, "auth")),
+        _ => true,
+    }
+}
