@@ -387,8 +387,8 @@ parameters! {
         "Save after so many seconds if there were so many changes, in pairs.";
     dbfilename: text("dump.rdb", values::snapshot_name), "dbfilename",
         MUTABLE.protected().no_effect(NO_SAVING), "File of the snapshot.";
-    rdbcompression: flag(true), "rdbcompression", MUTABLE.no_effect(NO_SAVING),
-        "Whether strings in a snapshot are compressed.";
+    rdbcompression: flag(true), "rdbcompression", MUTABLE,
+        "Whether long strings are compressed in what DUMP answers and in snapshots.";
     rdbchecksum: flag(true), "rdbchecksum", IMMUTABLE.no_effect(NO_SAVING),
         "Whether a snapshot ends with a checksum.";
     rdb_del_sync_files: flag(false), "rdb-del-sync-files", MUTABLE.no_effect(NO_SAVING),

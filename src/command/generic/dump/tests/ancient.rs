@@ -329,3 +329,26 @@ fn cli_pairs(cli: &crate::command::testing::Terminal, field: &str, value: &str) 
         crate::resp::reply::Protocol::Resp3 => format!("1# \"{field}\" => \"{value}\""),
     }
 }
+
+#[test]
+fn fields_that_came_with_a_deadline_are_deleted_when_it_is_over() {
+    for entries_max in [512, 0] {
+        on_every_setup(|cli| {
+            cli.configure(|config| config.hash_max_listpack_entries = entries_max);
+            let value = packed_deadlines(25, &["1900000000000", "1900000000004", "0"]);
+            let payload = frame::seal(value, 12);
+            assert_eq!(restore(cli, "k", &payload, ""), "OK");
+            let now = crate::engine::Now {
+                unix_ms: EARLIEST_MS + 100_000,
+            };
+            for engine in &mut cli.engines {
+                while engine.expire_slice(now) {}
+            }
+            // The clock of commands still stands where nothing is due.
+            cli.check("HLEN k", "(integer) 1");
+            cli.now_ms = now.unix_ms;
+            assert_eq!(restore(cli, "late", &payload, ""), "OK");
+            cli.check("HMGET late f1 2 \"\"", "1) (nil)\n2) (nil)\n3) \"e\"");
+        });
+    }
+}
