@@ -28,13 +28,13 @@ pub mod shard;
 pub mod structures;
 pub mod telemetry;
 
-#[cfg(not(any(loom, asan)))]
+#[cfg(not(any(loom, asan, miri)))]
 #[global_allocator]
 static ALLOCATOR: structures::account::Counting<tikv_jemallocator::Jemalloc> =
     structures::account::Counting(tikv_jemallocator::Jemalloc);
 
-// Model checking replaces the atomics, and the address sanitizer the allocator (`--cfg asan`).
-#[cfg(any(loom, asan))]
+// Model checking replaces the atomics, the address sanitizer (`--cfg asan`) and Miri the allocator.
+#[cfg(any(loom, asan, miri))]
 #[global_allocator]
 static ALLOCATOR: structures::account::Counting<std::alloc::System> =
     structures::account::Counting(std::alloc::System);

@@ -31,6 +31,29 @@ use tree::Tree;
 pub trait Item: Copy {
     /// How it compares to another.
     fn order(&self, other: &Self) -> Ordering;
+
+    /// Whether a first look, without following any address, says that it comes before another. If for neither of two,
+    /// only [`Item::order`] tells.
+    fn is_surely_before(&self, other: &Self) -> bool;
+}
+
+/// How many of some ascending items come before another: those that compare as less, or with `and_equal` as less or
+/// equal. The first looks are branchless; only among items that look alike is compared in full.
+#[inline]
+fn count_before<T: Item>(items: &[T], item: &T, and_equal: bool) -> usize {
+    let first = items.partition_point(|other| other.is_surely_before(item));
+    let alike = &items[first..];
+    match alike.first() {
+        Some(other) if !item.is_surely_before(other) => {}
+        _ => return first,
+    }
+    let end = alike.partition_point(|other| !item.is_surely_before(other));
+    let last = if and_equal {
+        Ordering::Equal
+    } else {
+        Ordering::Less
+    };
+    first + alike[..end].partition_point(|other| other.order(item) <= last)
 }
 
 /// Which way a walk goes.

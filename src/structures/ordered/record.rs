@@ -153,6 +153,11 @@ impl Scored {
 }
 
 impl Item for Scored {
+    #[inline]
+    fn is_surely_before(&self, other: &Self) -> bool {
+        self.score < other.score
+    }
+
     /// By score, then by member.
     #[inline]
     fn order(&self, other: &Self) -> Ordering {

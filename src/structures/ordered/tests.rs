@@ -14,6 +14,11 @@ impl Item for u32 {
     fn order(&self, other: &Self) -> Ordering {
         self.cmp(other)
     }
+
+    /// Items look alike in groups, so that full comparisons matter too.
+    fn is_surely_before(&self, other: &Self) -> bool {
+        self / 5 < other / 5
+    }
 }
 
 /// What a sequence of operations does.
@@ -224,7 +229,8 @@ fn ranking_follows_model(form: Form, steps: &[(u8, u16, i8)]) {
 #[test]
 fn ascending_insertions_leave_nodes_full() {
     let mut tree = Tree::new();
-    for item in 0..10_000u32 {
+    const ITEMS: u32 = if cfg!(miri) { 1000 } else { 10_000 };
+    for item in 0..ITEMS {
         tree.insert(item);
     }
     tree.check_invariants();
@@ -234,14 +240,14 @@ fn ascending_insertions_leave_nodes_full() {
         tree.take_some(0, usize::MAX, &mut Vec::new());
         leaves += 1;
     }
-    assert!(leaves <= 10_000 / 28 + 1);
+    assert!(leaves <= ITEMS / 28 + 1);
 }
 
 #[test]
 fn a_large_ranking_is_freed_in_slices() {
     for form in [Form::Tree, Form::Skip] {
         let mut ranking = Ranking::new(form, SEED);
-        for number in 0..5000 {
+        for number in 0..if cfg!(miri) { 1000 } else { 5000 } {
             let member = format!("{number}").into_bytes();
             ranking.insert_new(ranking.hash(&member), &member, f64::from(number % 17));
         }
@@ -251,7 +257,7 @@ fn a_large_ranking_is_freed_in_slices() {
             slices += 1;
             assert!(slices < 5000);
         }
-        assert!(slices > 10);
+        assert!(slices > 3);
         ranking.check_invariants();
         assert!(ranking.is_empty());
     }
@@ -260,7 +266,7 @@ fn a_large_ranking_is_freed_in_slices() {
 #[test]
 fn a_skip_list_that_became_short_is_laid_out_anew() {
     let mut list = SkipList::new(1);
-    for item in 0..20_000u32 {
+    for item in 0..if cfg!(miri) { 2000 } else { 20_000u32 } {
         list.insert(item.wrapping_mul(2_654_435_761));
     }
     list.check_invariants();
@@ -275,7 +281,7 @@ fn a_skip_list_that_became_short_is_laid_out_anew() {
 
 #[test]
 fn a_member_of_sixteen_bytes_takes_at_most_eighty() {
-    const MEMBERS: u64 = 100_000;
+    const MEMBERS: u64 = if cfg!(miri) { 1000 } else { 100_000 };
     let before = crate::structures::account::thread_bytes();
     let mut ranking = Ranking::new(Form::Tree, SEED);
     for number in 0..MEMBERS {

@@ -18,7 +18,7 @@
 use std::array;
 use std::cmp::Ordering;
 
-use super::{Direction, Item, Ordered};
+use super::{Direction, Item, Ordered, count_before};
 
 const LEAF_ITEMS: usize = 31;
 const INNER_CHILDREN: usize = 27;
@@ -63,6 +63,9 @@ enum Wanted<T> {
     Item(T),
     /// From this rank on, at most so many.
     Rank { rank: usize, limit: usize },
+    /// The first, unless the second belongs in the same place of its leaf: then it is overwritten, and
+    /// nothing taken out. Only places between two others of one leaf are tried.
+    Replaced(T, T),
 }
 
 /// What leaves and inner nodes have in common.
@@ -84,10 +87,6 @@ trait Node<T: Item>: Sized {
 
     /// Takes items out of one leaf, which may leave the node empty.
     fn take(&mut self, wanted: Wanted<T>, taken: &mut impl FnMut(&[T]));
-
-    /// Overwrites an item with another that belongs in the same place; says whether it does. Only
-    /// places between two others of one leaf are tried.
-    fn overwrite(&mut self, old: T, new: T) -> bool;
 
     /// A new node with everything from `at` on.
     fn split_off(&mut self, at: usize) -> Box<Self>;
@@ -154,10 +153,16 @@ impl<T: Item> Leaf<T> {
         self.len += 1;
     }
 
+    /// Whether an item belongs at a place that another one leaves.
+    fn may_overwrite(&self, at: usize, item: T) -> bool {
+        at > 0
+            && at + 1 < self.len as usize
+            && self.items[at - 1].order(&item) == Ordering::Less
+            && item.order(&self.items[at + 1]) == Ordering::Less
+    }
+
     fn find(&self, item: &T) -> Result<usize, usize> {
-        let at = self
-            .used()
-            .partition_point(|other| other.order(item) == Ordering::Less);
+        let at = count_before(self.used(), item, false);
         match self.used().get(at) {
             Some(other) if other.order(item) == Ordering::Equal => Ok(at),
             _ => Err(at),
@@ -202,6 +207,14 @@ impl<T: Item> Node<T> for Leaf<T> {
                 Ok(at) => (at, 1),
                 Err(_) => return,
             },
+            Wanted::Replaced(old, new) => match self.find(&old) {
+                Ok(at) if self.may_overwrite(at, new) => {
+                    self.items[at] = new;
+                    return;
+                }
+                Ok(at) => (at, 1),
+                Err(_) => return,
+            },
             Wanted::Rank { rank, limit } => (rank, limit),
         };
         let len = self.width();
@@ -210,20 +223,6 @@ impl<T: Item> Node<T> for Leaf<T> {
         taken(&self.items[from..to]);
         self.items.copy_within(to..len, from);
         self.len -= (to - from) as u32;
-    }
-
-    fn overwrite(&mut self, old: T, new: T) -> bool {
-        let Ok(at) = self.find(&old) else {
-            return false;
-        };
-        let fits = at > 0
-            && at + 1 < self.width()
-            && self.items[at - 1].order(&new) == Ordering::Less
-            && new.order(&self.items[at + 1]) == Ordering::Less;
-        if fits {
-            self.items[at] = new;
-        }
-        fits
     }
 
     fn split_off(&mut self, at: usize) -> Box<Self> {
@@ -297,9 +296,7 @@ impl<C: Node<T>, T: Item> Fork<C, T> {
 
     /// The child in whose range an item lies.
     fn child_of(&self, item: &T) -> usize {
-        self.heads()
-            .partition_point(|head| head.order(item) != Ordering::Greater)
-            .saturating_sub(1)
+        count_before(self.heads(), item, true).saturating_sub(1)
     }
 
     /// The child around a rank, and the rank within it; behind the end, it is behind the last one's end.
@@ -421,7 +418,7 @@ impl<C: Node<T>, T: Item> Node<T> for Fork<C, T> {
 
     fn take(&mut self, wanted: Wanted<T>, taken: &mut impl FnMut(&[T])) {
         let (at, wanted) = match wanted {
-            Wanted::Item(item) => (self.child_of(&item), wanted),
+            Wanted::Item(item) | Wanted::Replaced(item, _) => (self.child_of(&item), wanted),
             Wanted::Rank { rank, limit } => {
                 let (at, rank) = self.child_at(rank);
                 (at, Wanted::Rank { rank, limit })
@@ -429,11 +426,6 @@ impl<C: Node<T>, T: Item> Node<T> for Fork<C, T> {
         };
         self.child_mut(at).take(wanted, taken);
         self.settle(at);
-    }
-
-    fn overwrite(&mut self, old: T, new: T) -> bool {
-        let at = self.child_of(&old);
-        self.child_mut(at).overwrite(old, new)
     }
 
     fn split_off(&mut self, at: usize) -> Box<Self> {
@@ -559,10 +551,6 @@ impl<T: Item> Node<T> for Inner<T> {
         either!(self, fork => fork.take(wanted, taken));
     }
 
-    fn overwrite(&mut self, old: T, new: T) -> bool {
-        either!(self, fork => fork.overwrite(old, new))
-    }
-
     fn split_off(&mut self, at: usize) -> Box<Self> {
         match self {
             Self::Low(fork) => Box::new(Self::Low(*fork.split_off(at))),
@@ -686,13 +674,9 @@ impl<T: Item> Ordered<T> for Tree<T> {
     }
 
     fn replace(&mut self, old: T, new: T) {
-        let is_done = match &mut self.root {
-            Root::Empty => false,
-            Root::Leaf(leaf) => leaf.overwrite(old, new),
-            Root::Inner(inner) => inner.overwrite(old, new),
-        };
-        if !is_done {
-            self.remove(old);
+        let before = self.len;
+        self.take(Wanted::Replaced(old, new), &mut |_| {});
+        if self.len < before {
             self.insert(new);
         }
     }
