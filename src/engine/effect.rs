@@ -163,6 +163,8 @@ impl Effects {
     #[inline]
     pub fn noticed(&mut self, db: usize, key: &[u8], event: Event) {
         if self.interest.wants(event.class) {
+            // It takes its place in the order of one command's effects over several shards.
+            self.stamp += 1;
             self.record(db, key, event);
         }
     }

@@ -99,14 +99,22 @@ impl<'e> Keyspace<'e> {
 
     /// Looks a key up for a command that reads it: counts a hit or a miss.
     pub fn find_read(&mut self, key: &Key<'_>) -> Option<Place> {
+        let place = self.find_unnoticed(key);
+        if place.is_none() {
+            let db = self.db;
+            self.engine.effects.noticed(db, key.bytes, Event::MISS);
+        }
+        place
+    }
+
+    /// The same, and a miss is no event: for OBJECT.
+    pub fn find_unnoticed(&mut self, key: &Key<'_>) -> Option<Place> {
         let place = self.find(key);
         let board = &self.engine.board;
         if place.is_some() {
             board.hits.add(1)
         } else {
             board.misses.add(1);
-            let db = self.db;
-            self.engine.effects.noticed(db, key.bytes, Event::MISS);
         }
         place
     }

@@ -252,7 +252,7 @@ impl Session {
                 errors::note(batch.out.since(mark));
             }
             self.note(batch, &plan, command, config, now, duration_ns);
-            if is_monitored {
+            if is_monitored && !self.is_queueing(command) {
                 release(&mut held, batch);
                 self.show(batch, &plan, command);
             }
@@ -322,8 +322,10 @@ impl Session {
         let mut step = None;
         if let Some(run) = message.transaction.take() {
             self.connection = run.connection;
-            self.show_transaction(batch, &run.transaction);
             let mut aftermath = run.aftermath;
+            if aftermath.was_run {
+                self.show_transaction(batch, &run.transaction);
+            }
             let publications = std::mem::take(&mut aftermath.publications);
             let wakes = &mut batch.deferred.wakes;
             publish_kept(publications, &self.service.pubsub, &mut message.out, wakes);

@@ -216,7 +216,9 @@ impl Session {
         };
         batch.deferred.settle();
         if let Some(mut aftermath) = done {
-            self.show_transaction(batch, &transaction);
+            if aftermath.was_run {
+                self.show_transaction(batch, &transaction);
+            }
             let publications = std::mem::take(&mut aftermath.publications);
             let pubsub = &self.service.pubsub;
             publish_kept(

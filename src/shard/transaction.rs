@@ -71,6 +71,8 @@ pub struct Stage<'a> {
 /// What a run leaves to be done besides its reply.
 #[derive(Default)]
 pub struct Aftermath {
+    /// Whether the commands were run at all: no watched key had changed.
+    pub was_run: bool,
     /// What a step wants the session to do.
     pub after: After,
     /// The error replies of steps, for the statistics.
@@ -164,6 +166,7 @@ impl Transaction {
             return aftermath;
         }
         out.array(self.steps.len());
+        aftermath.was_run = true;
         let mut stage = stage;
         let (mut span, mut key) = (0, 0);
         for step in &self.steps {

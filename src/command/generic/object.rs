@@ -156,7 +156,7 @@ fn about(
 ) -> CommandResult {
     let key = args.key(2);
     let mut keyspace = cx.at(&key).untouched();
-    match keyspace.find_read(&key) {
+    match keyspace.find_unnoticed(&key) {
         Some(place) => answer(&keyspace, place, out),
         None => {
             out.null();
