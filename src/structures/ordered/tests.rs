@@ -253,7 +253,7 @@ fn a_large_ranking_is_freed_in_slices() {
             slices += 1;
             assert!(slices < 5000);
         }
-        assert!(slices > 10);
+        assert!(slices > if cfg!(miri) { 3 } else { 10 });
         ranking.check_invariants();
         assert!(ranking.is_empty());
     }
