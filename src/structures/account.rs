@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use std::hint::black_box;
 
-    #[cfg(not(any(loom, asan)))]
+    #[cfg(not(any(loom, asan, miri)))]
     #[test]
     fn size_classes_are_those_of_jemalloc() {
         for size in (1..=20_000).chain((20_000..9_000_000).step_by(4099)) {
@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    #[cfg(not(any(loom, asan)))]
+    #[cfg(not(any(loom, asan, miri)))]
     #[test]
     fn the_total_agrees_with_the_allocator() {
         let allocated = || {

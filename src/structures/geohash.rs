@@ -378,6 +378,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
         #[test]
         fn bits_take_turns_and_part_again(column: u32, row: u32) {
             let number = spread(column) << 1 | spread(row);

@@ -417,9 +417,11 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
         #[test]
         fn any_sequence_of_changes_leaves_what_a_tree_would_hold(
-            changes in prop::collection::vec((0_u8..4, value(), any::<usize>()), 0..80),
+            changes in prop::collection::vec((0_u8..4, value(), any::<usize>()), 0..if cfg!(miri) { 20 } else { 80 }),
         ) {
             let mut bytes = EMPTY.to_vec();
             let mut entry = Entry::<()>::bytes(1, b"key", &EMPTY, None);

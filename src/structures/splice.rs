@@ -50,6 +50,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
         #[test]
         fn a_vector_spliced_holds_what_the_std_splice_gives(
             start in prop::collection::vec(any::<u8>(), 0..600),

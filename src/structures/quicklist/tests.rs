@@ -195,14 +195,14 @@ fn apply(list: &mut Quicklist, model: &mut Vec<Vec<u8>>, change: Change) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 100 }))]
 
     #[test]
     fn a_list_is_what_a_vector_would_be(
         fill in prop::sample::select(vec![-5, -2, -1, -1, 0, 1, 2, 5, 128, 100_000]),
         compress_depth in 0..4_u32,
         plain_bytes_min in prop::sample::select(vec![u32::MAX, u32::MAX, 100, 5, 1]),
-        changes in prop::collection::vec(change(), 1..60),
+        changes in prop::collection::vec(change(), 1..if cfg!(miri) { 10 } else { 60 }),
     ) {
         let limits = Limits { fill, compress_depth, plain_bytes_min };
         let mut list = Quicklist::new(limits);
@@ -249,14 +249,15 @@ proptest! {
 
 #[test]
 fn elements_of_16_bytes_take_little_more_than_18() {
+    const ELEMENTS: u32 = if cfg!(miri) { 1000 } else { 100_000 };
     let before = crate::structures::account::thread_bytes();
     for end in [End::Front, End::Back] {
         let mut list = Quicklist::new(limits(-2, 0));
-        for number in 0..100_000 {
+        for number in 0..ELEMENTS {
             list.push(end, format!("element:{number:08}").as_bytes());
         }
         let bytes = crate::structures::account::thread_bytes() - before;
-        let each = bytes as f64 / 100_000.0;
+        let each = bytes as f64 / f64::from(ELEMENTS);
         assert!(each < 18.4, "{each} bytes each");
     }
 }
@@ -298,7 +299,7 @@ fn large_elements_stand_alone_and_small_ones_join_when_they_go() {
 #[test]
 fn inner_nodes_are_compressed_and_the_ends_are_not() {
     let mut list = Quicklist::new(limits(-1, 2));
-    for number in 0..3000 {
+    for number in 0..if cfg!(miri) { 500 } else { 3000 } {
         list.push(
             End::Back,
             format!("the same text, and a number: {number}").as_bytes(),

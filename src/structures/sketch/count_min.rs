@@ -207,6 +207,7 @@ mod tests {
         exact
     }
 
+    #[cfg(not(miri))]
     #[test]
     fn estimates_are_never_too_low_and_seldom_much_too_high() {
         let (error_rate, probability) = (0.005, 0.01);

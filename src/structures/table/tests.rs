@@ -70,9 +70,13 @@ fn colliding(bits: u32, count: usize) -> Vec<Vec<u8>> {
 #[test]
 fn any_sequence_of_changes_leaves_what_a_map_would_hold() {
     // Each seed draws how large its table gets and how its operations are weighted.
-    for seed in 0..12 {
+    for seed in 0..if cfg!(miri) { 3 } else { 12 } {
         let mut draw = Draw(seed);
-        let keys = [5, 60, 500, 3000, 12_000][draw.below(5)];
+        let keys = if cfg!(miri) {
+            [5, 60, 150, 500, 500]
+        } else {
+            [5, 60, 500, 3000, 12_000]
+        }[draw.below(5)];
         let mut table = Numbers::new(SEED);
         let mut model: HashMap<usize, (i64, u8, bool)> = HashMap::new();
         for phase in 0..6 {
@@ -153,10 +157,11 @@ fn check(table: &Numbers, model: &HashMap<usize, (i64, u8, bool)>, keys: usize) 
 
 #[test]
 fn a_walk_returns_everything_that_stays_however_the_table_changes_meanwhile() {
-    for seed in 0..30 {
+    let (seeds, most) = if cfg!(miri) { (4, 400) } else { (30, 8000) };
+    for seed in 0..seeds {
         let mut draw = Draw(seed);
-        let stay = [3, 100, 2000][draw.below(3)];
-        let come_and_go = [0, 50, 8000][draw.below(3)];
+        let stay = [3, 100, most / 4][draw.below(3)];
+        let come_and_go = [0, 50, most][draw.below(3)];
         let budget = 1 + draw.below(50);
         let mut table = Numbers::new(SEED);
         for number in 0..stay {
@@ -197,8 +202,9 @@ fn a_walk_returns_everything_that_stays_however_the_table_changes_meanwhile() {
 
 #[test]
 fn a_walk_over_an_unchanged_table_sees_each_entry_once_and_keeps_to_its_budget() {
+    const KEYS: usize = if cfg!(miri) { 450 } else { 5000 };
     let mut table = Numbers::new(SEED);
-    for number in 0..5000 {
+    for number in 0..KEYS {
         put(&mut table, &key(number), number as i64);
     }
     for budget in [1, 10, 100, 10_000] {
@@ -215,7 +221,7 @@ fn a_walk_over_an_unchanged_table_sees_each_entry_once_and_keeps_to_its_budget()
                 break;
             }
         }
-        assert_eq!(seen.len(), 5000);
+        assert_eq!(seen.len(), KEYS);
     }
 }
 
@@ -223,11 +229,11 @@ fn a_walk_over_an_unchanged_table_sees_each_entry_once_and_keeps_to_its_budget()
 fn any_number_is_safe_as_a_cursor() {
     let mut draw = Draw(3);
     let mut table = Numbers::new(SEED);
-    for count in [0, 1, 500, 5000] {
+    for count in [0, 1, 500, if cfg!(miri) { 450 } else { 5000 }] {
         for number in 0..count {
             put(&mut table, &key(number), 0);
         }
-        for _ in 0..2000 {
+        for _ in 0..if cfg!(miri) { 50 } else { 2000 } {
             let cursor = draw.next() >> draw.below(64);
             table.scan(cursor, 10, |_| {});
         }
@@ -237,7 +243,12 @@ fn any_number_is_safe_as_a_cursor() {
 
 #[test]
 fn a_flood_of_one_prefix_chains_segments_instead_of_doubling_the_directory() {
-    let keys = colliding(9, 3000);
+    let (bits, count, honest) = if cfg!(miri) {
+        (4, 560, 1000)
+    } else {
+        (9, 3000, 60_000)
+    };
+    let keys = colliding(bits, count);
     let mut table = Numbers::new(SEED);
     for (number, key) in keys.iter().enumerate() {
         put(&mut table, key, number as i64);
@@ -274,7 +285,7 @@ fn a_flood_of_one_prefix_chains_segments_instead_of_doubling_the_directory() {
         let _ = table.at(place);
     }
     // Once honest keys make the table large, the guard allows the flooded prefix to split.
-    for number in 0..60_000 {
+    for number in 0..honest {
         put(&mut table, format!("honest:{number}").as_bytes(), 0);
     }
     table.check_invariants();
@@ -285,14 +296,15 @@ fn a_flood_of_one_prefix_chains_segments_instead_of_doubling_the_directory() {
         }
     }
     table.check_invariants();
-    assert_eq!(table.len(), 60_000);
+    assert_eq!(table.len(), honest);
 }
 
 #[test]
 fn entries_of_one_and_the_same_hash_are_all_kept_and_all_shown() {
     // The hash is handed in, so equal ones need no search; nothing may split them then.
+    const KEYS: usize = if cfg!(miri) { 80 } else { 300 };
     let mut table = Numbers::new(SEED);
-    for number in 0..300 {
+    for number in 0..KEYS {
         let key = key(number);
         table.insert_new(7 << 60 | 99, Entry::integer(1, &key, number as i64, None));
     }
@@ -301,10 +313,10 @@ fn entries_of_one_and_the_same_hash_are_all_kept_and_all_shown() {
         table.find_by_hash(7 << 60 | 99, |view| !shown.insert(number(view))),
         None
     );
-    assert_eq!(shown.len(), 300);
-    let found = table.find_by_hash(7 << 60 | 99, |view| number(view) == 250);
-    assert_eq!(found.map(|place| number(table.at(place))), Some(250));
-    for number in 0..300 {
+    assert_eq!(shown.len(), KEYS);
+    let found = table.find_by_hash(7 << 60 | 99, |view| number(view) == 70);
+    assert_eq!(found.map(|place| number(table.at(place))), Some(70));
+    for number in 0..KEYS {
         let key = key(number);
         let place = table.find(7 << 60 | 99, &key).expect("kept");
         table.remove(place);
@@ -317,11 +329,12 @@ fn draws_reach_every_entry_equally_often() {
     let mut table = Numbers::new(SEED);
     let mut draw = Draw(9);
     assert_eq!(table.random(&mut || draw.next()), None);
-    for number in 0..1000 {
+    const KEYS: usize = if cfg!(miri) { 40 } else { 1000 };
+    for number in 0..KEYS {
         put(&mut table, &key(number), number as i64);
     }
-    let mut drawn = vec![0; 1000];
-    for _ in 0..100_000 {
+    let mut drawn = vec![0; KEYS];
+    for _ in 0..100 * KEYS {
         let place = table.random(&mut || draw.next()).expect("it is not empty");
         drawn[number(table.at(place)) as usize] += 1;
     }
@@ -330,7 +343,7 @@ fn draws_reach_every_entry_equally_often() {
         "{drawn:?}"
     );
     // One left of many is found as well.
-    for number in 1..1000 {
+    for number in 1..KEYS {
         take(&mut table, &key(number));
     }
     assert!(table.random(&mut || draw.next()).is_some());
@@ -339,14 +352,15 @@ fn draws_reach_every_entry_equally_often() {
 #[test]
 fn draining_frees_a_table_in_slices_while_it_stays_usable() {
     let mut table = Numbers::new(SEED);
-    for number in 0..20_000 {
+    let (keys, segments) = if cfg!(miri) { (900, 1) } else { (20_000, 4) };
+    for number in 0..keys {
         put(&mut table, &key(number), number as i64);
     }
     let mut slices = 0;
-    while table.drain_some(4) {
+    while table.drain_some(segments) {
         slices += 1;
         table.check_invariants();
-        if slices < 40 {
+        if slices < if cfg!(miri) { 4 } else { 40 } {
             // New entries may go to what has been drained, and old ones still be found.
             for number in 0..20 {
                 put(&mut table, &key(100_000 + 20 * slices + number), 0);
@@ -356,7 +370,7 @@ fn draining_frees_a_table_in_slices_while_it_stays_usable() {
             assert_eq!(len, table.len());
         }
     }
-    assert!(slices > 10);
+    assert!(slices > if cfg!(miri) { 2 } else { 10 });
     assert_eq!((table.len(), table.memory_bytes()), (0, 0));
     put(&mut table, b"again", 1);
     assert_eq!(take(&mut table, b"again"), Some(1));
@@ -369,11 +383,15 @@ fn the_board_shows_the_directory_and_stale_boards_are_harmless() {
     prefetch_line(&board, 5);
     let mut draw = Draw(2);
     let mut published = HashSet::new();
-    for number in 0..30_000 {
+    let (keys, directories) = if cfg!(miri) { (900, 3) } else { (30_000, 7) };
+    for number in 0..keys {
         put(&mut table, &key(number), 0);
         published.insert(board.load(Ordering::Relaxed));
     }
-    assert!(published.len() >= 7, "one directory for each depth");
+    assert!(
+        published.len() >= directories,
+        "one directory for each depth"
+    );
     let other = Arc::new(AtomicU64::new(0));
     table.set_board(Some(other.clone()));
     assert_eq!(board.load(Ordering::Relaxed), 0);
@@ -381,7 +399,7 @@ fn the_board_shows_the_directory_and_stale_boards_are_harmless() {
     drop(table);
     assert_eq!(other.load(Ordering::Relaxed), 0);
     for stale in published {
-        for _ in 0..1000 {
+        for _ in 0..if cfg!(miri) { 20 } else { 1000 } {
             prefetch_line(&AtomicU64::new(stale), draw.next());
         }
     }
@@ -400,15 +418,16 @@ fn threads_may_prefetch_through_the_board_while_tables_come_and_go() {
             }
         })
     };
-    for _ in 0..20 {
+    let (rounds, keys) = if cfg!(miri) { (2, 450) } else { (20, 3000) };
+    for _ in 0..rounds {
         let mut table = Numbers::with_board(SEED, board.clone());
-        for number in 0..3000 {
+        for number in 0..keys {
             put(&mut table, &key(number), 0);
         }
         table.prefetch(table.hash(b"key:1"));
         table.prefetch_matches(table.hash(b"key:1"));
         table.prefetch_entry(place(&table, b"key:1").expect("it was put"));
-        for number in 0..3000 {
+        for number in 0..keys {
             take(&mut table, &key(number));
         }
     }
@@ -420,10 +439,11 @@ fn threads_may_prefetch_through_the_board_while_tables_come_and_go() {
 fn a_place_that_outlived_its_entry_panics_or_names_another_but_breaks_nothing() {
     let mut table = Numbers::new(SEED);
     let mut places = Vec::new();
-    for number in 0..2000 {
+    let (keys, taken) = if cfg!(miri) { (450, 430) } else { (2000, 1900) };
+    for number in 0..keys {
         places.push(put(&mut table, &key(number), number as i64));
     }
-    for number in 0..1900 {
+    for number in 0..taken {
         take(&mut table, &key(number));
     }
     let quiet = std::panic::take_hook();
@@ -444,7 +464,8 @@ fn a_place_that_outlived_its_entry_panics_or_names_another_but_breaks_nothing() 
 #[test]
 fn a_forgotten_edit_leaks_its_entry_and_nothing_else() {
     let mut table = Numbers::new(SEED);
-    for number in 0..3000 {
+    const KEYS: usize = if cfg!(miri) { 450 } else { 3000 };
+    for number in 0..KEYS {
         put(&mut table, &key(number), number as i64);
         if number == 100 {
             let place = place(&table, &key(50)).expect("it was put");
@@ -453,7 +474,7 @@ fn a_forgotten_edit_leaks_its_entry_and_nothing_else() {
         }
     }
     assert!(place(&table, &key(50)).is_none());
-    for number in 0..3000 {
+    for number in 0..KEYS {
         assert_eq!(take(&mut table, &key(number)).is_some(), number != 50);
     }
     assert_eq!(table.random(&mut || 5), None);
@@ -473,7 +494,7 @@ fn a_table_and_its_entries_may_change_threads() {
 fn a_doubling_is_prepared_before_it_is_needed() {
     let mut table = Numbers::new(SEED);
     let mut unprepared = 0;
-    for number in 0..60_000 {
+    for number in 0..if cfg!(miri) { 3300 } else { 60_000 } {
         let key = key(number);
         let (depth, words) = (table.directory.depth(), table.directory.len());
         let prepared = table.prepared;
@@ -518,7 +539,7 @@ fn small_tables_are_small() {
 
 #[test]
 fn keys_are_compared_to_the_last_byte() {
-    for len in 0..100 {
+    for len in 0..if cfg!(miri) { 40 } else { 100 } {
         let one: Vec<u8> = (0..len).collect();
         assert_eq!(
             same_short_bytes(&one, &one.clone()),
@@ -536,7 +557,8 @@ fn keys_are_compared_to_the_last_byte() {
 #[test]
 fn keys_of_any_length_are_found() {
     let mut table = Numbers::new(SEED);
-    let keys: Vec<Vec<u8>> = (0..600_usize).map(|len| vec![len as u8; len]).collect();
+    let lens = (0..600_usize).step_by(if cfg!(miri) { 11 } else { 1 });
+    let keys: Vec<Vec<u8>> = lens.map(|len| vec![len as u8; len]).collect();
     for (len, key) in keys.iter().enumerate() {
         put(&mut table, key, len as i64);
     }

@@ -16,6 +16,8 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
     #[test]
     fn a_spliced_entry_holds_what_a_spliced_vector_does(
         key in prop_oneof![
@@ -24,7 +26,7 @@ proptest! {
         ],
         deadline in prop::option::of(0_u64..1 << 48),
         start in piece(),
-        changes in prop::collection::vec((any::<usize>(), any::<usize>(), piece()), 0..40),
+        changes in prop::collection::vec((any::<usize>(), any::<usize>(), piece()), 0..if cfg!(miri) { 8 } else { 40 }),
     ) {
         let mut entry = Bytes::bytes(7, &key, &start, deadline);
         let mut model = start;
