@@ -254,7 +254,7 @@ fn without_times(value: &Value) -> Value {
                 .iter()
                 .enumerate()
                 .filter(|(at, item)| {
-                    !is_idle_consumer(item) && !(is_pending && at + 2 == items.len())
+                    !(is_idle_consumer(item) || is_pending && at + 2 == items.len())
                 })
                 .map(|(_, item)| without_times(item));
             Value::Array(kept.collect())

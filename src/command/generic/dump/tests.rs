@@ -70,7 +70,7 @@ fn deadlines_are_relative_or_absolute_and_a_past_one_only_deletes() {
         let payload = dump(cli, "foo");
         cli.check("DEL foo", "(integer) 1");
         let now_ms = cli.now_ms;
-        let mut at = |cli: &mut Terminal, ttl: u64, options: &[&str]| {
+        let at = |cli: &mut Terminal, ttl: u64, options: &[&str]| {
             let ttl = ttl.to_string();
             let mut words: Vec<&[u8]> = vec![b"restore", b"foo", ttl.as_bytes(), &payload];
             words.extend(options.iter().map(|word| word.as_bytes()));

@@ -390,7 +390,7 @@ mod tests {
 
     fn add(node: &mut Node, id: StreamId, pairs: &[Pair]) {
         let part = |at: usize| {
-            if at % 2 == 0 {
+            if at.is_multiple_of(2) {
                 pairs[at / 2].0
             } else {
                 pairs[at / 2].1
@@ -402,7 +402,7 @@ mod tests {
     fn sample() -> Node {
         let pairs: &[Pair] = &[(b"name", b"Sara"), (b"7", b"-12")];
         let part = |at: usize| {
-            if at % 2 == 0 {
+            if at.is_multiple_of(2) {
                 pairs[at / 2].0
             } else {
                 pairs[at / 2].1

@@ -141,6 +141,14 @@ pub(super) fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
             "SADD k a b 17",
             one_string(20, &text_pack(&[b"a", b"17", b"b"])),
         ),
+        (zset, one_string(12, &ziplist(SCORED, true))),
+        (zset, one_string(12, &ziplist(SCORED, false))),
+        (zset, one_string(17, &pack(SCORED))),
+        (hash, strings(4, FIELDS.len() / 2, FIELDS)),
+        (hash, one_string(9, &zipmap(&pairs, 0))),
+        (hash, one_string(9, &zipmap(&pairs, 3))),
+        (hash, one_string(13, &ziplist(FIELDS, true))),
+        (hash, one_string(16, &pack(FIELDS))),
     ]
     .into_iter()
 }
