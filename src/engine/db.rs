@@ -100,13 +100,13 @@ impl Db {
     /// Fetches into the cache what the object under a key will be read of, step by step: first the object, then what
     /// it knows of itself. Reads what the steps before, and [`Db::prefetch`], have fetched. False if there is
     /// no object.
-    pub fn prefetch_object(&self, key: &Key<'_>, step: usize, element: &[u8]) -> bool {
+    pub fn prefetch_object(&self, key: &Key<'_>, step: usize) -> bool {
         if let Some(entry) = self.table.get(key.hash, key.bytes)
             && let Value::Object(object) = entry.value()
         {
             match step {
                 0 => object.prefetch(),
-                _ => object.body.prefetch(step - 1, element),
+                _ => object.body.prefetch(step - 1),
             }
             return true;
         }

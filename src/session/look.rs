@@ -7,7 +7,7 @@
 
 use super::batch::{Batch, Plan, Route};
 use super::service::Service;
-use crate::command::declaration::{Command, Group};
+use crate::command::declaration::{Command, Flags, Group};
 use crate::structures::table::prefetch_line;
 
 /// Below so many requests the pass costs more than it saves.
@@ -28,7 +28,7 @@ pub fn look(batch: &Batch, service: &Service, db: usize) {
     let mut has_objects = false;
     let mut previous = None;
     for plan in plans {
-        has_objects |= plan.command.is_some_and(is_about_objects);
+        has_objects |= plan.command.is_some_and(leads_further);
         let Route::Shard(shard) = plan.route else {
             continue;
         };
@@ -52,32 +52,24 @@ pub fn look(batch: &Batch, service: &Service, db: usize) {
 /// What lies behind the entries: an object, what the object points to, and what that points to.
 const OBJECT_STEPS: usize = 3;
 
-/// Follows the entries of collections further, one step for all of them at a time, as long as any of them leads on.
+/// Follows the entries of lists further, one step for all of them at a time, as long as any of them leads on.
 fn look_behind(batch: &Batch, plans: &[Plan], service: &Service, db: usize) {
     for step in 0..OBJECT_STEPS {
         let mut any = false;
         let mut previous = None;
         for plan in plans {
-            let (Route::Shard(shard), Some(command)) = (plan.route, plan.command) else {
+            let Route::Shard(shard) = plan.route else {
                 continue;
             };
             let [routed] = batch.keys(plan) else { continue };
-            // What a key's object needs is fetched once; only tables are read at another place for each element.
-            let is_by_element = step > 0 && command.group != Group::List;
-            if previous == Some(routed.hash) && !is_by_element {
+            if previous == Some(routed.hash) {
                 continue;
             }
             previous = Some(routed.hash);
             if let Some(engine) = service.shards.try_take(shard)
                 && let Some(db) = engine.db(db)
             {
-                let args = batch.args(plan);
-                let element = routed.argument as usize + element_after_key(command);
-                let element = match is_by_element && element < args.len() {
-                    true => args.get(element),
-                    false => b"",
-                };
-                any |= db.prefetch_object(&args.key_of(routed), step, element);
+                any |= db.prefetch_object(&batch.args(plan).key_of(routed), step);
             }
         }
         if !any {
@@ -86,22 +78,9 @@ fn look_behind(batch: &Batch, plans: &[Plan], service: &Service, db: usize) {
     }
 }
 
-/// How far behind the key the element stands that a command is most likely about: ZADD and ZINCRBY have a number
-/// between the two.
-fn element_after_key(command: &'static Command) -> usize {
-    match (command.group, command.name.as_bytes()) {
-        (
-            Group::SortedSet,
-            [b'z', b'a', b'd', b'd'] | [b'z', b'i', b'n', b'c', b'r', b'b', b'y'],
-        ) => 2,
-        _ => 1,
-    }
-}
-
-/// Whether a command works on values that may be objects.
-fn is_about_objects(command: &'static Command) -> bool {
-    matches!(
-        command.group,
-        Group::List | Group::Set | Group::SortedSet | Group::Hash | Group::Stream | Group::Geo
-    )
+/// Whether it pays to look behind the entry. What a command that adds to a list touches is what the one before it has
+/// touched; one that reads or takes comes to elements that nobody has seen for long. For tables the second hashing of
+/// the element costs more than the overlapping of two misses saves.
+fn leads_further(command: &'static Command) -> bool {
+    command.group == Group::List && !command.flags.has(Flags::DENYOOM)
 }

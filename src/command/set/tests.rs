@@ -415,8 +415,8 @@ fn a_walk_over_a_large_set_sees_every_member() {
             let reply = cli.run(&format!("SSCAN s {cursor} COUNT 50 MATCH m*"));
             let (next, members) = reply.split_once("\n2) ").expect("a cursor and members");
             let quoted = |text: &str| text.split('"').nth(1).unwrap_or_default().to_owned();
-            cursor = quoted(next);
             seen.extend(members.lines().map(quoted));
+            cursor = next.split('"').nth(1).unwrap_or_default().to_owned();
             calls += 1;
             if cursor == "0" {
                 break;

@@ -41,7 +41,7 @@ impl Body for Quicklist {
         Quicklist::duplicate(self)
     }
 
-    fn prefetch(&self, step: usize, _: &[u8]) {
+    fn prefetch(&self, step: usize) {
         Quicklist::prefetch(self, step > 0);
     }
 

@@ -17,9 +17,9 @@ pub trait Body {
     fn duplicate(&self) -> Self;
 
     /// Fetches into the cache what most commands will read, as far as that can be known at this step: what lies in
-    /// the object itself is there at step 0, what step 0 fetched at step 1. `element` is probably the one in question.
-    fn prefetch(&self, step: usize, element: &[u8]) {
-        let _ = (step, element);
+    /// the object itself is there at step 0, what step 0 fetched at step 1.
+    fn prefetch(&self, step: usize) {
+        let _ = step;
     }
 
     /// Frees a bounded part, some `budget` elements; true while more is left. What is left is no collection any more.
@@ -40,9 +40,9 @@ macro_rules! collections {
                 }
             }
 
-            fn prefetch(&self, step: usize, element: &[u8]) {
+            fn prefetch(&self, step: usize) {
                 match *self {
-                    $(Collection::$name(ref body) => Body::prefetch(body, step, element),)*
+                    $(Collection::$name(ref body) => Body::prefetch(body, step),)*
                 }
             }
 

@@ -47,11 +47,6 @@ impl Ranking {
         self.order.form()
     }
 
-    /// Fetches into the cache what a search for a member reads, in two steps with other work between them.
-    pub fn prefetch(&self, step: usize, member: &[u8]) {
-        self.members.prefetch_step(step, member);
-    }
-
     /// How many members there are.
     #[must_use]
     pub fn len(&self) -> usize {

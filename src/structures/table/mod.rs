@@ -297,15 +297,6 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Prefetches what a search for `key` reads, in two steps with other work between them.
-    pub fn prefetch_step(&self, step: usize, key: &[u8]) {
-        let hash = self.hash(key);
-        match step {
-            0 => self.prefetch(hash),
-            _ => self.prefetch_matches(hash),
-        }
-    }
-
     /// Prefetches the first two lines of the entry at `place`.
     #[inline]
     pub fn prefetch_entry(&self, place: Place) {

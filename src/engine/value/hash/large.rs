@@ -310,10 +310,6 @@ impl Body for HashTable {
         copy
     }
 
-    fn prefetch(&self, step: usize, element: &[u8]) {
-        self.fields.prefetch_step(step, element);
-    }
-
     fn free_some(&mut self, budget: usize) -> bool {
         if !self.deadlines.is_empty() {
             for _ in 0..budget {

@@ -104,10 +104,6 @@ impl Body for Members {
         copy
     }
 
-    fn prefetch(&self, step: usize, element: &[u8]) {
-        self.table.prefetch_step(step, element);
-    }
-
     fn free_some(&mut self, budget: usize) -> bool {
         self.table.drain_some((budget / MEMBERS_PER_SEGMENT).max(1))
     }

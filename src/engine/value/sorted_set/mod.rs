@@ -51,10 +51,6 @@ impl Body for Ranking {
         Ranking::duplicate(self)
     }
 
-    fn prefetch(&self, step: usize, element: &[u8]) {
-        Ranking::prefetch(self, step, element);
-    }
-
     fn free_some(&mut self, budget: usize) -> bool {
         Ranking::free_some(self, budget)
     }
