@@ -55,11 +55,11 @@ impl From<io::Error> for End {
 }
 
 /// Serves a connection until it ends; true when the client asked the server to stop.
-pub async fn serve(stream: Stream, mut session: Session) -> bool {
+pub async fn serve(mut stream: Stream, mut session: Session) -> bool {
     let mut kept = Kept::default();
     let mut config = session.service().config.load_full();
     let end = loop {
-        match turn(&stream, &mut session, &mut kept, &mut config).await {
+        match turn(&mut stream, &mut session, &mut kept, &mut config).await {
             Ok(()) => {}
             Err(end) => break end,
         }
@@ -138,7 +138,7 @@ impl Kept {
 
 /// Waits for input, reads once, and runs what is complete.
 async fn turn(
-    stream: &Stream,
+    stream: &mut Stream,
     session: &mut Session,
     kept: &mut Kept,
     config: &mut Arc<Config>,
@@ -197,7 +197,7 @@ enum Woken {
     Background,
 }
 
-async fn readable(stream: &Stream, session: &Session) -> Result<Woken, End> {
+async fn readable(stream: &mut Stream, session: &Session) -> Result<Woken, End> {
     let shared = &session.connection.shared;
     poll_fn(|cx| {
         shared.waker.register(cx.waker());
@@ -217,7 +217,7 @@ async fn readable(stream: &Stream, session: &Session) -> Result<Woken, End> {
 }
 
 /// Sends what others have for the client; true when the client sent something meanwhile.
-async fn deliver(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<bool, End> {
+async fn deliver(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Result<bool, End> {
     let received = batch.input.len();
     collect_mail(session, batch);
     flush(stream, session, batch).await?;
@@ -238,7 +238,7 @@ fn collect_mail(session: &Session, batch: &mut Batch) {
 }
 
 /// Reads once; false when nothing was there after all.
-fn read(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<bool, End> {
+fn read(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Result<bool, End> {
     let input = &mut batch.input;
     if input.capacity() - input.len() < pool::INPUT_BYTES / 2 || session.parser.wants() > 0 {
         // Room grows with what came, not with what a length claims, and doubles so that copying stays linear.
@@ -267,7 +267,7 @@ fn read(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<bool, E
 
 /// Parses, runs and answers one turn's worth of requests.
 async fn run_turn(
-    stream: &Stream,
+    stream: &mut Stream,
     session: &mut Session,
     batch: &mut Box<Batch>,
     config: &Arc<Config>,
@@ -362,7 +362,7 @@ const CLOSED_CHECK: Duration = Duration::from_millis(500);
 /// Meanwhile it goes on receiving, though not running: so it learns at once when the client goes, and nothing is handed
 /// to one who is not there any more.
 async fn sleep_until(
-    stream: &Stream,
+    stream: &mut Stream,
     session: &Session,
     batch: &mut Batch,
     until_ms: u64,
@@ -411,7 +411,7 @@ async fn sleep_until(
 }
 
 /// Reads while requests of the same connection wait; whether there is room for more.
-fn receive(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<bool, End> {
+fn receive(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Result<bool, End> {
     let limit = match session.connection.authenticated {
         true => session.service().config.load().client_query_buffer_limit,
         // Who may not run anything may not fill the memory either.
@@ -431,7 +431,7 @@ fn receive(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<bool
 ///
 /// Meanwhile it goes on receiving, though not running: many clients send a whole pipeline before they read its first
 /// reply, and would wait for ever on a server that waits for them.
-async fn flush(stream: &Stream, session: &Session, batch: &mut Batch) -> Result<(), End> {
+async fn flush(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Result<(), End> {
     let mut receives = true;
     while !batch.out.is_empty() {
         let written = {

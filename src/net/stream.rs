@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use tokio::io::Interest;
+use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::{TcpStream, UnixStream};
 
 /// See the module.
@@ -26,10 +26,18 @@ impl Stream {
     }
 
     /// Reads into the spare room of a buffer; 0 is the end.
-    pub fn try_read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.try_read_buf(buffer),
-            Stream::Unix(stream) => stream.try_read_buf(buffer),
+    ///
+    /// Through the asynchronous reader, though nothing is awaited: that one knows that a read which did not fill the
+    /// room has emptied the socket, and spares the next turn a call that would say so.
+    pub fn try_read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let mut cx = Context::from_waker(Waker::noop());
+        let polled = match self {
+            Stream::Tcp(stream) => pin!(stream.read_buf(buffer)).poll(&mut cx),
+            Stream::Unix(stream) => pin!(stream.read_buf(buffer)).poll(&mut cx),
+        };
+        match polled {
+            Poll::Ready(read) => read,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
