@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use crate::session::batch::Batch;
 
-/// Batches that a thread keeps.
-const KEPT_MAX: usize = 16;
+/// Batches that a thread keeps: few, as connections that are active keep their own.
+const KEPT_MAX: usize = 4;
 
 /// First size of a read buffer.
 pub const INPUT_BYTES: usize = 16 * 1024;
