@@ -82,6 +82,11 @@ impl Db {
         self.len() == 0
     }
 
+    /// The hash key of the table.
+    pub(super) fn seed(&self) -> Seed {
+        self.seed
+    }
+
     /// Keys with a deadline.
     pub fn volatile_count(&self) -> usize {
         self.volatile_count

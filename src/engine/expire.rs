@@ -181,6 +181,7 @@ impl Engine {
             self.board.add_used(-trash.bytes());
             self.board.lazyfreed.add(u64::from(trash.is_collection()));
             if trash.is_huge() {
+                self.budget.add_leaving(trash.bytes());
                 self.doomed_values.push(trash);
                 self.board.set_doomed(true);
             } else {

@@ -7,6 +7,7 @@
 pub mod board;
 pub mod db;
 pub mod effect;
+pub mod evict;
 pub mod expire;
 pub mod keyspace;
 pub mod serial;
@@ -24,6 +25,7 @@ use crate::structures::entry::EntryRef;
 use board::ShardBoard;
 use db::Db;
 use effect::Effects;
+use evict::budget::Budget;
 
 /// A key as routing prepared it: its bytes and their hash, computed once per request.
 #[derive(Clone, Copy, Debug)]
@@ -57,18 +59,31 @@ pub struct Doomed {
     dbs: Vec<Db>,
     values: Vec<value::Trash>,
     freed_bytes: i64,
+    budget: Arc<Budget>,
 }
 
 /// Elements of a huge value that are freed together with one segment of a database, as they take about as long.
 const ELEMENTS_PER_SEGMENT: usize = 256;
 
 impl Doomed {
+    /// Whether databases are among it, which their shards answer for until they are freed.
+    pub fn has_databases(&self) -> bool {
+        !self.dbs.is_empty()
+    }
+
+    /// Whether its shard has yet to be told of what was freed.
+    pub fn owes_account(&self) -> bool {
+        self.freed_bytes != 0
+    }
+
     /// Frees a few segments, or as much of a huge value; true while some are left.
     pub fn free_some(&mut self, segments: usize) -> bool {
         // Huge values left the shard's account when they were deleted.
         if let Some(trash) = self.values.last_mut() {
             if !trash.free_some(segments * ELEMENTS_PER_SEGMENT) {
+                let bytes = trash.bytes();
                 self.values.pop();
+                self.budget.add_leaving(-bytes);
             }
             return !self.values.is_empty() || !self.dbs.is_empty();
         }
@@ -145,6 +160,9 @@ pub struct Engine {
     doomed: Vec<Db>,
     /// Huge values, freed in slices too.
     doomed_values: Vec<value::Trash>,
+    budget: Arc<Budget>,
+    /// What was evicted since a part of the budget last moved here.
+    untraded_bytes: i64,
 }
 
 impl Engine {
@@ -163,6 +181,8 @@ impl Engine {
             shard: 0,
             doomed: Vec::new(),
             doomed_values: Vec::new(),
+            budget: Arc::default(),
+            untraded_bytes: 0,
         }
     }
 
@@ -301,6 +321,7 @@ impl Engine {
             dbs: std::mem::take(&mut self.doomed),
             values: std::mem::take(&mut self.doomed_values),
             freed_bytes: 0,
+            budget: Arc::clone(&self.budget),
         }
     }
 
