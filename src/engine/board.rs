@@ -40,6 +40,7 @@ pub struct ShardBoard {
     pub dbs: Box<[DbBoard]>,
     account: Account,
     doomed: AtomicBool,
+    ordered: AtomicBool,
     /// Look-ups by reading commands that found the key.
     pub hits: Counter,
     /// Look-ups by reading commands that did not.
@@ -52,6 +53,14 @@ pub struct ShardBoard {
     pub lazyfreed: Counter,
     /// Keys deleted to make room.
     pub evicted: Counter,
+    /// Of these, keys that went out of the queue of new ones.
+    pub evicted_small: Counter,
+    /// And keys that the hand came by.
+    pub evicted_main: Counter,
+    /// Keys that were used while they stood in that queue, and so came to the main part.
+    pub promoted: Counter,
+    /// Keys that came again soon after they went.
+    pub ghost_hits: Counter,
     /// Commands run on this shard.
     pub commands: Counter,
     /// Changes since the start.
@@ -80,12 +89,17 @@ impl ShardBoard {
                 granted: AtomicI64::new(i64::MAX),
             },
             doomed: AtomicBool::new(false),
+            ordered: AtomicBool::new(false),
             hits: Counter::default(),
             misses: Counter::default(),
             expired: Counter::default(),
             expired_fields: Counter::default(),
             lazyfreed: Counter::default(),
             evicted: Counter::default(),
+            evicted_small: Counter::default(),
+            evicted_main: Counter::default(),
+            promoted: Counter::default(),
+            ghost_hits: Counter::default(),
             commands: Counter::default(),
             dirty: Counter::default(),
             waited_keys: Counter::default(),
@@ -142,6 +156,15 @@ impl ShardBoard {
 
     pub(super) fn set_doomed(&self, doomed: bool) {
         self.doomed.store(doomed, Relaxed);
+    }
+
+    /// Whether the shard remembers in which order keys came.
+    pub fn is_ordered(&self) -> bool {
+        self.ordered.load(Relaxed)
+    }
+
+    pub(super) fn set_ordered(&self, ordered: bool) {
+        self.ordered.store(ordered, Relaxed);
     }
 
     pub(super) fn clear_db(&self, index: usize) {

@@ -161,6 +161,8 @@ pub struct Engine {
     /// Huge values, freed in slices too.
     doomed_values: Vec<value::Trash>,
     budget: Arc<Budget>,
+    /// By which rules keys are ordered, if they are.
+    order: Option<evict::order::Rules>,
     /// What was evicted since a part of the budget last moved here.
     untraded_bytes: i64,
 }
@@ -182,6 +184,7 @@ impl Engine {
             doomed: Vec::new(),
             doomed_values: Vec::new(),
             budget: Arc::default(),
+            order: None,
             untraded_bytes: 0,
         }
     }
@@ -220,6 +223,9 @@ impl Engine {
                 Arc::clone(&self.board),
                 now.unix_ms,
             )));
+            if let Some(db) = slot {
+                db.set_order(self.order);
+            }
             self.board
                 .add_used(crate::structures::account::thread_bytes() - before);
         }

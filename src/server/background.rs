@@ -121,7 +121,8 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
         for (shard, board) in service.boards.iter().enumerate() {
             let due = board.next_deadline_ms.get() <= now.unix_ms;
             let in_debt = budget.is_limited() && board.debt_bytes() > 0;
-            if !due && !in_debt && !board.has_doomed() && !freeing.owes(shard) {
+            let is_idle_order = !budget.is_limited() && board.is_ordered();
+            if !due && !in_debt && !is_idle_order && !board.has_doomed() && !freeing.owes(shard) {
                 continue;
             }
             let Some(mut engine) = service.shards.try_take(shard as u16) else {
@@ -135,6 +136,9 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
                 service
                     .telemetry
                     .note_expire_slice(&service.config.load(), now.unix_ms, spent_ns);
+            }
+            if is_idle_order {
+                engine.keep_order();
             }
             if in_debt {
                 let before = Ticks::now();

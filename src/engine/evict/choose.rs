@@ -2,7 +2,8 @@
 
 use super::Policy;
 use crate::base::random::Random;
-use crate::engine::db::Db;
+use crate::engine::board::ShardBoard;
+use crate::engine::db::{Db, next_deadline};
 use crate::structures::table::Place;
 use crate::structures::wheel;
 
@@ -17,15 +18,22 @@ const WHEEL_ITEMS_MAX: usize = 256;
 
 impl Db {
     /// The place of the key that a policy lets go next, if there is one.
-    pub(super) fn choose(&mut self, policy: Policy, random: &mut Random) -> Option<Place> {
+    pub(super) fn choose(
+        &mut self,
+        policy: Policy,
+        random: &mut Random,
+        board: &ShardBoard,
+    ) -> Option<Place> {
         match policy {
             Policy::NoEviction => None,
-            Policy::AllkeysRandom | Policy::AllkeysLru | Policy::AllkeysLfu => {
-                self.table.random(&mut || random.next_u64())
-            }
-            Policy::VolatileRandom | Policy::VolatileLru | Policy::VolatileLfu => {
-                self.draw_volatile(random)
-            }
+            Policy::AllkeysRandom => self.table.random(&mut || random.next_u64()),
+            Policy::AllkeysLru | Policy::AllkeysLfu => self
+                .choose_by_order(board)
+                .or_else(|| self.table.random(&mut || random.next_u64())),
+            Policy::VolatileRandom => self.draw_volatile(random),
+            Policy::VolatileLru | Policy::VolatileLfu => self
+                .choose_by_order(board)
+                .or_else(|| self.draw_volatile(random)),
             Policy::VolatileTtl => self.take_soonest(random),
         }
     }
@@ -57,7 +65,7 @@ impl Db {
                     return false;
                 }
                 // Fields with deadlines are no reason for the key to go.
-                later_ms = super::super::db::next_deadline(entry);
+                later_ms = next_deadline(entry);
                 entry.deadline().is_some()
             });
             if place.is_some() {

@@ -11,6 +11,7 @@
 
 pub mod budget;
 mod choose;
+pub(super) mod order;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use super::value::Trash;
 use super::{Engine, Now};
 use crate::structures::table::Place;
 use budget::Budget;
+use order::Rules;
 
 /// What goes when memory is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,6 +123,7 @@ impl Engine {
     #[inline(never)]
     fn find_room(&mut self, now: Now) -> bool {
         self.budget.draw(&self.board, self.board.debt_bytes() + 1);
+        self.keep_order();
         if self.board.debt_bytes() < 0 || self.is_freeing() {
             return true;
         }
@@ -133,6 +136,21 @@ impl Engine {
         self.board.debt_bytes() <= 0 || !self.budget.is_out_of_memory()
     }
 
+    /// Begins to remember in which order keys come, once that matters, or stops.
+    pub fn keep_order(&mut self) {
+        let wanted = Rules::of(self.budget.policy(), self.budget.is_by_size());
+        // An order that was begun goes on as long as its policy and the limit stand.
+        let is_due = self.budget.is_limited() && (self.order.is_some() || self.budget.is_scarce());
+        let rules = wanted.filter(|_| is_due);
+        if rules != self.order {
+            self.order = rules;
+            self.board.set_ordered(rules.is_some());
+            for db in self.dbs.iter_mut().flatten() {
+                db.charged(|db| db.set_order(rules));
+            }
+        }
+    }
+
     fn is_freeing(&self) -> bool {
         !self.doomed.is_empty() || self.budget.is_freeing()
     }
@@ -141,6 +159,7 @@ impl Engine {
     #[inline(never)]
     fn pay_some(&mut self, now: Now, keys: usize) {
         self.budget.draw(&self.board, self.board.debt_bytes());
+        self.keep_order();
         let debt = self.board.debt_bytes();
         if debt <= 0 {
             return;
@@ -225,9 +244,11 @@ impl Engine {
             *left = left.saturating_sub(count);
             is_it
         })?;
-        let Engine { dbs, random, .. } = self;
+        let Engine {
+            dbs, random, board, ..
+        } = self;
         let db = dbs[index].as_deref_mut()?;
-        let place = db.charged(|db| db.choose(policy, random))?;
+        let place = db.charged(|db| db.choose(policy, random, board))?;
         Some((index, place))
     }
 
