@@ -7,6 +7,7 @@
 pub mod board;
 pub mod db;
 pub mod effect;
+pub mod evict;
 pub mod expire;
 pub mod keyspace;
 pub mod serial;
@@ -25,6 +26,7 @@ use crate::structures::entry::EntryRef;
 use board::ShardBoard;
 use db::Db;
 use effect::Effects;
+use evict::budget::Budget;
 
 /// A key as routing prepared it: its bytes and their hash, computed once per request.
 #[derive(Clone, Copy, Debug)]
@@ -58,18 +60,31 @@ pub struct Doomed {
     dbs: Vec<Db>,
     values: Vec<value::Trash>,
     freed_bytes: i64,
+    budget: Arc<Budget>,
 }
 
 /// Elements of a huge value that are freed together with one segment of a database, as they take about as long.
 const ELEMENTS_PER_SEGMENT: usize = 256;
 
 impl Doomed {
+    /// Whether databases are among it, which their shards answer for until they are freed.
+    pub fn has_databases(&self) -> bool {
+        !self.dbs.is_empty()
+    }
+
+    /// Whether its shard has yet to be told of what was freed.
+    pub fn owes_account(&self) -> bool {
+        self.freed_bytes != 0
+    }
+
     /// Frees a few segments, or as much of a huge value; true while some are left.
     pub fn free_some(&mut self, segments: usize) -> bool {
         // Huge values left the shard's account when they were deleted.
         if let Some(trash) = self.values.last_mut() {
             if !trash.free_some(segments * ELEMENTS_PER_SEGMENT) {
+                let bytes = trash.bytes();
                 self.values.pop();
+                self.budget.add_leaving(-bytes);
             }
             return !self.values.is_empty() || !self.dbs.is_empty();
         }
@@ -148,6 +163,11 @@ pub struct Engine {
     doomed_values: Vec<value::Trash>,
     /// What can be undone, if anything.
     attempt: Option<Box<undo::Attempt>>,
+    budget: Arc<Budget>,
+    /// By which rules keys are ordered, if they are.
+    order: Option<evict::order::Rules>,
+    /// What was evicted since a part of the budget last moved here.
+    untraded_bytes: i64,
 }
 
 impl Engine {
@@ -167,6 +187,9 @@ impl Engine {
             doomed: Vec::new(),
             doomed_values: Vec::new(),
             attempt: None,
+            budget: Arc::default(),
+            order: None,
+            untraded_bytes: 0,
         }
     }
 
@@ -204,6 +227,9 @@ impl Engine {
                 Arc::clone(&self.board),
                 now.unix_ms,
             )));
+            if let Some(db) = slot {
+                db.set_order(self.order);
+            }
             self.board
                 .add_used(crate::structures::account::thread_bytes() - before);
             if let (Some(_), Some(db)) = (&self.attempt, slot.as_deref_mut()) {
@@ -324,6 +350,7 @@ impl Engine {
             dbs: std::mem::take(&mut self.doomed),
             values: std::mem::take(&mut self.doomed_values),
             freed_bytes: 0,
+            budget: Arc::clone(&self.budget),
         }
     }
 

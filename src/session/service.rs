@@ -10,6 +10,7 @@ use crate::command::context::Server;
 use crate::command::declaration::{Command, Flags};
 use crate::config::Config;
 use crate::engine::board::ShardBoard;
+use crate::engine::evict::budget::Budget;
 use crate::pubsub::{self, PubSub};
 use crate::shard::Shards;
 use crate::shard::route::Router;
@@ -23,6 +24,8 @@ pub struct Service {
     pub shards: Arc<Shards>,
     /// What they publish.
     pub boards: Box<[Arc<ShardBoard>]>,
+    /// The memory that they share.
+    pub budget: Arc<Budget>,
     /// Who owns a key.
     pub router: Router,
     /// The configuration as it is now.
