@@ -16,6 +16,9 @@ use crate::pubsub::PubSub;
 use crate::session::service::Service;
 use crate::telemetry::{clock, histogram, info, log, memory, snapshot};
 
+/// How often all shards are visited when fewer keys are to be tracked than are.
+const LIMIT_ROUNDS: usize = 8;
+
 /// See the module.
 pub(super) struct Host {
     service: Arc<Service>,
@@ -99,6 +102,10 @@ impl Server for Host {
         self.apply(&self.service.config.load(), &config, &changed)?;
         self.service.pubsub.configure(&config);
         self.service.config.store(Arc::new(config));
+        // Who lowers `tracking-table-max-keys` a little sees it at once; the background does the rest.
+        if changed.contains(&"tracking-table-max-keys") {
+            let _is_left = (0..LIMIT_ROUNDS).all(|_| self.service.limit_tracked());
+        }
         Ok(())
     }
 
