@@ -76,6 +76,7 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
             _ = stopped.changed() => return,
         }
         is_behind = slices(&service, &mut freeing).await;
+        is_behind |= service.limit_tracked();
         let now_ms = clock::unix_ms();
         if now_ms.abs_diff(ticked_ms) >= SAMPLE_MS {
             ticked_ms = now_ms;

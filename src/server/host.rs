@@ -18,6 +18,9 @@ use crate::pubsub::PubSub;
 use crate::session::service::Service;
 use crate::telemetry::{clock, histogram, info, log, memory, snapshot};
 
+/// How often all shards are visited when fewer keys are to be tracked than are.
+const LIMIT_ROUNDS: usize = 8;
+
 /// See the module.
 pub(super) struct Host {
     service: Arc<Service>,
@@ -121,6 +124,10 @@ impl Server for Host {
             limit_memory(&self.service, &config);
         }
         self.service.config.store(Arc::new(config));
+        // Who lowers `tracking-table-max-keys` a little sees it at once; the background does the rest.
+        if changed.contains(&"tracking-table-max-keys") {
+            let _is_left = (0..LIMIT_ROUNDS).all(|_| self.service.limit_tracked());
+        }
         Ok(())
     }
 

@@ -175,6 +175,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
             engine.shard = shard as u16;
             let follower = Arc::clone(&pubsub);
             engine.effects.set_follower(pubsub.interest(), follower);
+            engine.effects.count_tracked(pubsub.tracked_count());
             engine
         })
         .collect();

@@ -192,6 +192,7 @@ impl Session {
                 release(&mut held, batch);
                 match self.go_on(batch, blocked, now) {
                     Going::Answered => {
+                        self.end_caching(command);
                         batch.next += 1;
                         continue;
                     }
@@ -289,6 +290,9 @@ impl Session {
             } else {
                 self.apply_reply_mode(&mut batch.out, mark);
             }
+            if self.connection.is_caching {
+                self.end_caching(command);
+            }
             batch.next += 1;
             if let Ran::Then(after) = ran {
                 match after {
@@ -368,6 +372,7 @@ impl Session {
                 self.show(batch, &plan, command);
                 batch.deferred.settle();
             }
+            self.end_caching(command);
         }
         if batch.out.since(mark).first() == Some(&b'-') {
             errors::note(batch.out.since(mark));
@@ -671,6 +676,19 @@ impl Session {
         }
         if is_slow_for_monitor(config, duration_ns) {
             self.note_latency(command, config, now, duration_ns / 1_000_000);
+        }
+    }
+
+    /// CLIENT CACHING speaks of the next command, or of the next transaction.
+    #[cold]
+    fn end_caching(&mut self, command: &Command) {
+        let is_open = self
+            .pending
+            .as_ref()
+            .is_some_and(|pending| pending.is_open());
+        if self.connection.is_caching && !is_open && !command.full_name.starts_with("client|") {
+            let tracking = self.connection.tracking;
+            self.connection.set_tracking(tracking, false);
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::blocking::{self, Waiter};
 use crate::client::registry::Shared;
 use crate::command::context::{ClientView, Engines, Gather, ShardCx, ShardPlace};
-use crate::command::declaration::{Command, CommandResult, Flags, Run};
+use crate::command::declaration::{Command, CommandResult, Flags, Group, Run};
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::config::Config;
@@ -164,11 +164,33 @@ pub(super) fn answer(
     let (Run::Keys(handler) | Run::AllShards(handler)) = command.run else {
         unreachable!("{} does not run with shards in hand", command.full_name)
     };
-    match handler(cx, args, out) {
+    let failed = match handler(cx, args, out) {
         Ok(()) => false,
         Err(error) => {
             out.error(error.text().as_bytes());
             true
+        }
+    };
+    if cx.client.tracks && command.flags.has(Flags::READONLY) {
+        track(command, cx, args);
+    }
+    failed
+}
+
+/// Remembers what a connection that caches has just read, while the shards are still in hand: whatever changes
+/// these keys comes later, and is told.
+#[cold]
+fn track(command: &Command, cx: &mut ShardCx<'_>, args: &Args<'_>) {
+    // What a script reads counts, not what it was given.
+    if command.group == Group::Scripting {
+        return;
+    }
+    let (client, keys_max) = (cx.client.id, cx.config.tracking_table_max_keys);
+    for routed in args.keys() {
+        if cx.holds(routed) {
+            let key = args.key_of(routed);
+            let engine = cx.engine(usize::from(routed.hand));
+            engine.track(&key, client, keys_max);
         }
     }
 }
@@ -184,7 +206,7 @@ pub(super) fn context<'c>(
 ) -> ShardCx<'c> {
     match &mut engines {
         Engines::One(engine) => {
-            engine.effects.raise(client.stamp);
+            engine.effects.begin(client.id, client.stamp);
             engine.board().commands.add(1);
         }
         Engines::Many(engines) => {
@@ -194,7 +216,7 @@ pub(super) fn context<'c>(
                 .max()
                 .unwrap_or(0);
             for engine in engines.iter_mut() {
-                engine.effects.raise(stamp.max(client.stamp));
+                engine.effects.begin(client.id, stamp.max(client.stamp));
             }
             if let Some(engine) = engines.first() {
                 engine.board().commands.add(1);

@@ -267,7 +267,7 @@ impl Engine {
         let stamp = self.effects.stamp();
         self.watches.key_changed(index, entry.key(), stamp);
         self.board.evicted.add(1);
-        let trash = db.charged(|db| Trash::from_entry(db.remove(place)));
+        let trash = db.charged(|db| db.delete(place));
         self.discard(trash);
     }
 }
