@@ -113,7 +113,8 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
         let mut more = false;
         for (shard, board) in service.boards.iter().enumerate() {
             let due = board.next_deadline_ms.get() <= now.unix_ms;
-            if !due && !board.has_doomed() && !freeing.owes(shard) {
+            let must_switch = board.has_curve_to_switch();
+            if !due && !board.has_doomed() && !freeing.owes(shard) && !must_switch {
                 continue;
             }
             let Some(mut engine) = service.shards.try_take(shard as u16) else {
@@ -128,6 +129,7 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
                     .telemetry
                     .note_expire_slice(&service.config.load(), now.unix_ms, spent_ns);
             }
+            engine.switch_curve(now);
             freeing.visit(shard, &mut engine);
             serve_waiters(&mut engine, now);
             let mut deferred = std::mem::take(&mut engine.deferred);

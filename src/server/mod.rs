@@ -22,7 +22,7 @@ use crate::pubsub::PubSub;
 use crate::session::service::{Pause, Service};
 use crate::shard::Shards;
 use crate::shard::route::Router;
-use crate::telemetry::{Telemetry, log};
+use crate::telemetry::{Telemetry, clock, log};
 use host::Host;
 use listening::Listening;
 use runtime::Runtimes;
@@ -170,6 +170,8 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
             engine.shard = shard as u16;
             let follower = Arc::clone(&pubsub);
             engine.effects.set_follower(pubsub.interest(), follower);
+            engine.board().want_curve(config.miss_ratio_curve);
+            engine.switch_curve(clock::now());
             engine
         })
         .collect();
@@ -177,6 +179,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         .iter()
         .map(|engine| Arc::clone(engine.board()))
         .collect();
+    telemetry.hot_keys.configure(config.hot_keys_sample);
     Service {
         shards: Arc::new(Shards::new(engines)),
         boards,

@@ -3,6 +3,7 @@
 pub mod account;
 pub mod block;
 pub mod entry;
+pub mod frequent;
 pub mod geohash;
 pub mod hyperloglog;
 pub mod intset;
@@ -12,6 +13,7 @@ pub mod ordered;
 pub mod pack;
 pub mod prefetch;
 pub mod quicklist;
+pub mod reuse;
 pub mod sketch;
 pub mod splice;
 pub mod table;
