@@ -23,7 +23,7 @@ use crate::pubsub::PubSub;
 use crate::session::service::{Pause, Service};
 use crate::shard::Shards;
 use crate::shard::route::Router;
-use crate::telemetry::{Telemetry, log, memory};
+use crate::telemetry::{Telemetry, clock, log, memory};
 use host::Host;
 use listening::Listening;
 use runtime::Runtimes;
@@ -176,6 +176,8 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
             let follower = Arc::clone(&pubsub);
             engine.effects.set_follower(pubsub.interest(), follower);
             engine.effects.count_tracked(pubsub.tracked_count());
+            engine.board().want_curve(config.miss_ratio_curve);
+            engine.switch_curve(clock::now());
             engine
         })
         .collect();
@@ -187,6 +189,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
     for engine in &mut engines {
         engine.set_budget(Arc::clone(&budget));
     }
+    telemetry.hot_keys.configure(config.hot_keys_sample);
     Service {
         shards: Arc::new(Shards::new(engines)),
         boards,

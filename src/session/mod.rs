@@ -162,6 +162,7 @@ impl Session {
         let shards: &Shards = &service.shards;
         let counters = counters::local();
         let is_monitored = service.pubsub.is_monitored();
+        service.telemetry.hot_keys.prepare(counters);
         let mut held: Option<(u16, Held<'_, Engine, Message>)> = None;
         let mut before = Ticks::now();
         let mut holding = None;
@@ -240,6 +241,9 @@ impl Session {
             let duration_ns = after.since_ns(before);
             before = after;
             counters.command(command).ran(duration_ns, failed);
+            if counters.takes_sample() {
+                self.note_hot(batch, &plan, duration_ns, mark);
+            }
             let in_hand = match plan.route {
                 Route::Several(first, _) => batch.listed_shard(first),
                 Route::All => Some(0),
@@ -364,9 +368,12 @@ impl Session {
                 self.note_watched(batch, &plan);
             }
             let duration_ns = message.duration_ns;
-            counters::local()
-                .command(command)
-                .ran(duration_ns, message.failed);
+            let counters = counters::local();
+            counters.command(command).ran(duration_ns, message.failed);
+            self.service.telemetry.hot_keys.prepare(counters);
+            if counters.takes_sample() {
+                self.note_hot(batch, &plan, duration_ns, mark);
+            }
             self.note(batch, &plan, command, config, now, duration_ns);
             if self.service.pubsub.is_monitored() {
                 self.show(batch, &plan, command);
@@ -690,6 +697,23 @@ impl Session {
             let tracking = self.connection.tracking;
             self.connection.set_tracking(tracking, false);
         }
+    }
+
+    /// Lets a command that was chosen for it count for its keys.
+    #[cold]
+    #[inline(never)]
+    fn note_hot(&self, batch: &Batch, plan: &Plan, duration_ns: u64, mark: Position) {
+        /// Of an argument, beside its bytes.
+        const FRAME_BYTES: usize = 5;
+        let args = batch.args(plan);
+        let received: usize = args
+            .from(0)
+            .map(|argument| argument.len() + FRAME_BYTES)
+            .sum();
+        let bytes = (received + batch.out.len_since(mark)) as u64;
+        let keys = args.keys().iter().map(|routed| args.key_of(routed));
+        let hot_keys = &self.service.telemetry.hot_keys;
+        hot_keys.note(counters::local(), keys, duration_ns, bytes);
     }
 
     /// CLIENT REPLY OFF and SKIP: takes the reply that was just written out again.
