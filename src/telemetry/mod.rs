@@ -61,6 +61,8 @@ pub struct Telemetry {
     used_at_start: u64,
     peak_used: AtomicU64,
     expire_ns: AtomicU64,
+    /// Connections to other servers that MIGRATE keeps for its next call.
+    pub migrate_links: AtomicU64,
     baseline: Mutex<Baseline>,
     ready: AtomicBool,
 }
@@ -81,6 +83,7 @@ impl Telemetry {
             used_at_start: used,
             peak_used: AtomicU64::new(used),
             expire_ns: AtomicU64::new(0),
+            migrate_links: AtomicU64::new(0),
             baseline: Mutex::new(Baseline::default()),
             ready: AtomicBool::new(false),
         }
