@@ -8,6 +8,7 @@ use std::task::Waker;
 use super::args::{Args, RoutedKey};
 use super::declaration::Command;
 use super::error::CommandError;
+use super::generic::migrate::Migration;
 use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
 use crate::config::Config;
@@ -334,6 +335,8 @@ pub enum After {
     Close,
     /// Answer nothing yet, and run no further request of this connection, until something happens.
     Block(Block),
+    /// Answer nothing yet: whoever carries this out does.
+    Migrate(Box<Migration>),
     /// Stop the server.
     Shutdown,
 }

@@ -4,6 +4,7 @@
 //! up. Fields are written in the order of Redis, so that texts compare line by line.
 
 use std::fmt::{Display, Write};
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::curve::PERCENT;
 use super::histogram;
@@ -374,10 +375,12 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.field("pubsub_channels", snapshot.pubsub.channels);
     lines.field("pubsub_patterns", snapshot.pubsub.patterns);
     lines.field("pubsubshard_channels", snapshot.pubsub.shard_channels);
-    lines.zeroes(&[
-        "latest_fork_usec",
-        "total_forks",
+    lines.zeroes(&["latest_fork_usec", "total_forks"]);
+    lines.field(
         "migrate_cached_sockets",
+        source.telemetry.migrate_links.load(Relaxed),
+    );
+    lines.zeroes(&[
         "slave_expires_tracked_keys",
         "active_defrag_hits",
         "active_defrag_misses",

@@ -69,6 +69,8 @@ pub struct Telemetry {
     peak_used: AtomicU64,
     expire_ns: AtomicU64,
     evict_ns: AtomicU64,
+    /// Connections to other servers that MIGRATE keeps for its next call.
+    pub migrate_links: AtomicU64,
     baseline: Mutex<Baseline>,
     ready: AtomicBool,
 }
@@ -91,6 +93,7 @@ impl Telemetry {
             peak_used: AtomicU64::new(used),
             expire_ns: AtomicU64::new(0),
             evict_ns: AtomicU64::new(0),
+            migrate_links: AtomicU64::new(0),
             baseline: Mutex::new(Baseline::default()),
             ready: AtomicBool::new(false),
         }
