@@ -96,6 +96,14 @@ pub struct Batch {
     pub effects: Vec<Effect>,
 }
 
+/// A point in the changes of a shard.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    dirty: u64,
+    by_clock: u64,
+    recorded: usize,
+}
+
 /// The changes of one shard.
 #[derive(Default)]
 pub struct Effects {
@@ -196,6 +204,22 @@ impl Effects {
     /// Hands out what was recorded since the last call.
     pub fn take(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.log)
+    }
+
+    /// Where the changes stand.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            dirty: self.dirty,
+            by_clock: self.by_clock,
+            recorded: self.log.len(),
+        }
+    }
+
+    /// Forgets what changed since, as it was undone. The stamp stays: others may have learnt it.
+    pub fn back_to(&mut self, mark: Mark) {
+        self.dirty = mark.dirty;
+        self.by_clock = mark.by_clock;
+        self.log.truncate(mark.recorded);
     }
 
     /// Whether the follower is to be told something.

@@ -11,6 +11,7 @@ pub mod expire;
 pub mod keyspace;
 pub mod serial;
 pub mod told;
+pub mod undo;
 pub mod value;
 pub mod waiting;
 pub mod watching;
@@ -145,6 +146,8 @@ pub struct Engine {
     doomed: Vec<Db>,
     /// Huge values, freed in slices too.
     doomed_values: Vec<value::Trash>,
+    /// What can be undone, if anything.
+    attempt: Option<Box<undo::Attempt>>,
 }
 
 impl Engine {
@@ -163,6 +166,7 @@ impl Engine {
             shard: 0,
             doomed: Vec::new(),
             doomed_values: Vec::new(),
+            attempt: None,
         }
     }
 
@@ -202,6 +206,9 @@ impl Engine {
             )));
             self.board
                 .add_used(crate::structures::account::thread_bytes() - before);
+            if let (Some(_), Some(db)) = (&self.attempt, slot.as_deref_mut()) {
+                db.keep_images();
+            }
         }
         slot.as_deref_mut().expect("created above")
     }
@@ -222,6 +229,16 @@ impl Engine {
         if first == second {
             return;
         }
+        self.exchange(first, second);
+        self.note_swap(first, second, now);
+        self.waiters.database_changed(first);
+        self.waiters.database_changed(second);
+        if let Some(attempt) = &mut self.attempt {
+            attempt.note(undo::DbChange::Exchanged(first, second));
+        }
+    }
+
+    fn exchange(&mut self, first: usize, second: usize) {
         // Both first: a table that moves blanks the place it had, which may be the other one's by then.
         for index in [first, second] {
             if let Some(db) = self.dbs[index].as_deref_mut() {
@@ -229,9 +246,7 @@ impl Engine {
             }
         }
         self.dbs.swap(first, second);
-        self.note_swap(first, second, now);
         for index in [first, second] {
-            self.waiters.database_changed(index);
             match self.dbs[index].as_deref_mut() {
                 Some(db) => db.move_to(index),
                 None => self.board.clear_db(index),
@@ -282,6 +297,15 @@ impl Engine {
         // What is drained later must not blank the place of the database that follows.
         db.hide();
         self.board.clear_db(index);
+        match &mut self.attempt {
+            Some(attempt) => attempt.note(undo::DbChange::Emptied(index, db)),
+            None => self.doom(db),
+        }
+        removed
+    }
+
+    /// Gives a database up; its memory comes back in slices.
+    fn doom(&mut self, db: Box<Db>) {
         // The database leaves its box, which is freed at the end of the block, and the list of the doomed may grow.
         let before = crate::structures::account::thread_bytes();
         {
@@ -291,7 +315,6 @@ impl Engine {
         self.board
             .add_used(crate::structures::account::thread_bytes() - before);
         self.board.set_doomed(true);
-        removed
     }
 
     /// Hands out what flushes gave up, to be freed without the token.
