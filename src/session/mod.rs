@@ -720,11 +720,10 @@ impl Session {
     /// CLIENT CACHING speaks of the next command, or of the next transaction.
     #[cold]
     fn end_caching(&mut self, command: &Command) {
-        let is_open = self
-            .pending
-            .as_ref()
-            .is_some_and(|pending| pending.is_open());
-        if self.connection.is_caching && !is_open && !command.full_name.starts_with("client|") {
+        if self.connection.is_caching
+            && !self.is_open()
+            && !command.full_name.starts_with("client|")
+        {
             let tracking = self.connection.tracking;
             self.connection.set_tracking(tracking, false);
         }

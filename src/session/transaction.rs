@@ -48,7 +48,7 @@ impl Session {
         self.is_open() && is_queued(command)
     }
 
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| pending.is_open)
     }
 
