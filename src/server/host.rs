@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
@@ -9,6 +10,7 @@ use super::listening::Listening;
 use crate::client::registry::Registry;
 use crate::command::context::{LatencyEvent, MemoryReport, Server, SlowlogEntry};
 use crate::command::error::CommandError;
+use crate::command::script::Scripts;
 use crate::config::Config;
 use crate::config::live::{self, Peer};
 use crate::config::rewrite;
@@ -214,5 +216,17 @@ impl Server for Host {
 
     fn shard_count(&self) -> usize {
         self.service.shards.len()
+    }
+
+    fn scripts(&self) -> &dyn Scripts {
+        &self.service.scripts
+    }
+
+    fn set_allows_every_command_in_scripts(&self, on: bool) {
+        self.service.script_calls_unbound.store(on, Relaxed);
+    }
+
+    fn allows_every_command_in_scripts(&self) -> bool {
+        self.service.script_calls_unbound.load(Relaxed)
     }
 }

@@ -9,6 +9,7 @@ pub mod batch;
 mod blocked;
 pub mod look;
 mod monitored;
+mod script;
 pub mod service;
 mod transaction;
 
@@ -210,6 +211,7 @@ impl Session {
                     release(&mut held, batch);
                     match route {
                         Route::Session => self.on_session(batch, &plan, command, config, now),
+                        Route::Script => self.on_script(batch, &plan, command, config, now),
                         Route::Each => {
                             self.on_each_shard(batch, &plan, command, shards, config, now)
                         }
@@ -248,7 +250,8 @@ impl Session {
                 // What follows takes a lock, which nobody should wait for with a token in hand.
                 release(&mut held, batch);
             }
-            if failed {
+            // Scripts note their errors themselves.
+            if failed && !matches!(command.run, Run::Script(_)) {
                 errors::note(batch.out.since(mark));
             }
             self.note(batch, &plan, command, config, now, duration_ns);
@@ -324,7 +327,7 @@ impl Session {
             self.connection = run.connection;
             let mut aftermath = run.aftermath;
             if aftermath.was_run {
-                self.show_transaction(batch, &run.transaction);
+                self.show_transaction(batch, &run.transaction, &aftermath);
             }
             let publications = std::mem::take(&mut aftermath.publications);
             let wakes = &mut batch.deferred.wakes;
@@ -354,7 +357,10 @@ impl Session {
                 batch.deferred.settle();
             }
         }
-        if batch.out.since(mark).first() == Some(&b'-') {
+        let is_script = plan
+            .command
+            .is_some_and(|command| matches!(command.run, Run::Script(_)));
+        if batch.out.since(mark).first() == Some(&b'-') && !is_script {
             errors::note(batch.out.since(mark));
         }
         self.apply_reply_mode(&mut batch.out, mark);

@@ -184,6 +184,7 @@ impl Session {
         let mut stage = Some(Stage {
             connection: &mut self.connection,
             server,
+            scripts: &self.service.scripts,
             config,
             now,
             shard_count: count,
@@ -217,7 +218,7 @@ impl Session {
         batch.deferred.settle();
         if let Some(mut aftermath) = done {
             if aftermath.was_run {
-                self.show_transaction(batch, &transaction);
+                self.show_transaction(batch, &transaction, &aftermath);
             }
             let publications = std::mem::take(&mut aftermath.publications);
             let pubsub = &self.service.pubsub;
@@ -248,6 +249,7 @@ impl Session {
                 transaction,
                 connection: self.connection.clone(),
                 server,
+                scripts: &self.service.scripts,
                 aftermath: Aftermath::default(),
             })),
         });

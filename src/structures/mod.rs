@@ -6,6 +6,7 @@ pub mod entry;
 pub mod geohash;
 pub mod hyperloglog;
 pub mod intset;
+pub mod lending;
 pub mod lzf;
 pub mod murmur;
 pub mod ordered;
