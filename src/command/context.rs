@@ -37,6 +37,8 @@ pub struct ClientView {
     pub db: usize,
     /// CLIENT NO-TOUCH.
     pub no_touch: bool,
+    /// What it reads now is remembered, for it to be told of changes (CLIENT TRACKING).
+    pub tracks: bool,
     /// Stamp of the last effect that the connection knows of.
     pub stamp: u64,
 }
@@ -48,6 +50,7 @@ impl ClientView {
             id: connection.id(),
             db: connection.db,
             no_touch: connection.no_touch,
+            tracks: connection.tracks,
             stamp: connection.stamp,
         }
     }

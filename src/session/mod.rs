@@ -92,7 +92,11 @@ pub struct Session {
 
 /// How one plan ended.
 enum Ran {
-    Yes { failed: bool },
+    Yes {
+        failed: bool,
+    },
+    /// It did not run after all: the refusal is written.
+    Refused,
     Queued(Arc<Ticket>),
     Blocked(Blocked),
     Then(After),
@@ -102,6 +106,7 @@ impl Ran {
     fn of(outcome: Outcome) -> Ran {
         match outcome {
             Outcome::Done { failed } => Ran::Yes { failed },
+            Outcome::Refused => Ran::Refused,
             Outcome::Blocked(waiter) => Ran::Blocked(Blocked::On(waiter)),
         }
     }
@@ -188,6 +193,7 @@ impl Session {
                 release(&mut held, batch);
                 match self.go_on(batch, blocked, now) {
                     Going::Answered => {
+                        self.end_caching(command);
                         batch.next += 1;
                         continue;
                     }
@@ -225,6 +231,11 @@ impl Session {
                     return Step::Wait(ticket);
                 }
                 Ran::Yes { failed } => failed,
+                Ran::Refused => {
+                    release(&mut held, batch);
+                    self.note_refused(batch, mark, command);
+                    continue;
+                }
                 Ran::Then(_) | Ran::Blocked(_) => false,
             };
             let after = Ticks::now();
@@ -282,6 +293,9 @@ impl Session {
             } else {
                 self.apply_reply_mode(&mut batch.out, mark);
             }
+            if self.connection.is_caching {
+                self.end_caching(command);
+            }
             batch.next += 1;
             if let Ran::Then(after) = ran {
                 match after {
@@ -326,6 +340,7 @@ impl Session {
         if let Some(run) = message.transaction.take() {
             self.connection = run.connection;
             let mut aftermath = run.aftermath;
+            message.refused |= aftermath.was_refused;
             if aftermath.was_run {
                 self.show_transaction(batch, &run.transaction, &aftermath);
             }
@@ -343,6 +358,10 @@ impl Session {
         batch.out.append(&mut message.out);
         batch.out.set_protocol(self.connection.protocol);
         let plan = batch.plans[batch.next];
+        if let (true, Some(command)) = (message.refused, plan.command) {
+            self.note_refused(batch, mark, command);
+            return step;
+        }
         if let Some(command) = plan.command {
             if is_watch(command) && !message.failed {
                 self.note_watched(batch, &plan);
@@ -356,6 +375,7 @@ impl Session {
                 self.show(batch, &plan, command);
                 batch.deferred.settle();
             }
+            self.end_caching(command);
         }
         let is_script = plan
             .command
@@ -662,6 +682,19 @@ impl Session {
         }
         if is_slow_for_monitor(config, duration_ns) {
             self.note_latency(command, config, now, duration_ns / 1_000_000);
+        }
+    }
+
+    /// CLIENT CACHING speaks of the next command, or of the next transaction.
+    #[cold]
+    fn end_caching(&mut self, command: &Command) {
+        let is_open = self
+            .pending
+            .as_ref()
+            .is_some_and(|pending| pending.is_open());
+        if self.connection.is_caching && !is_open && !command.full_name.starts_with("client|") {
+            let tracking = self.connection.tracking;
+            self.connection.set_tracking(tracking, false);
         }
     }
 

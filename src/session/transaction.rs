@@ -10,6 +10,7 @@ use super::{Ran, SPINS, SPINS_ALL, Session, TRIES_ALL};
 use crate::command::Out;
 use crate::command::context::{After, ShardPlace, publish_kept};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
+use crate::command::error::CommandError;
 use crate::config::Config;
 use crate::engine::{Engine, Now};
 use crate::shard::message::{Message, Parts, TransactionRun};
@@ -69,6 +70,12 @@ impl Session {
             return Some(Ran::Yes { failed: true });
         }
         if is_open && is_queued(command) {
+            let is_unwatch = matches!(command.run, Run::Transaction(_));
+            if !is_unwatch && self.service.budget.is_out_of_memory() {
+                self.spoil_transaction();
+                batch.out.error(CommandError::OutOfMemory.text().as_bytes());
+                return Some(Ran::Refused);
+            }
             return Some(self.enqueue(batch, plan, command, config));
         }
         let verb = match command.run {
@@ -259,6 +266,9 @@ impl Session {
 
     /// What a transaction left to be done; no shard is in hand.
     pub(super) fn after_exec(aftermath: Aftermath) -> Ran {
+        if aftermath.was_refused {
+            return Ran::Refused;
+        }
         for text in &aftermath.errors {
             errors::note(text);
         }

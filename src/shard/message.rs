@@ -70,6 +70,8 @@ pub struct Message {
     pub out: Out,
     /// Whether the reply is an error.
     pub failed: bool,
+    /// The command did not run; the reply says why.
+    pub refused: bool,
     /// The command waits: there is no reply yet.
     pub blocked: Option<Arc<Waiter>>,
     /// How long it ran, the wait for its shards left out.
@@ -160,6 +162,7 @@ impl Message {
             client: parts.client,
             out: parts.out,
             failed: false,
+            refused: false,
             duration_ns: 0,
             gather: parts.gather.map(|gather| (gather, Ok(()))),
         });
@@ -210,6 +213,7 @@ impl Message {
             client: ClientView::default(),
             out: Out::default(),
             failed: false,
+            refused: false,
             blocked: None,
             duration_ns: 0,
             gather: None,
@@ -278,6 +282,7 @@ impl ownership::Message<Engine> for Message {
                 }
                 _ => match execute::run(self.command, engines, client, scene, &args, out) {
                     Outcome::Done { failed } => self.failed = failed,
+                    Outcome::Refused => self.refused = true,
                     Outcome::Blocked(waiter) => self.blocked = Some(waiter),
                 },
             }

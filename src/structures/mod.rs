@@ -3,7 +3,9 @@
 pub mod account;
 pub mod block;
 pub mod entry;
+pub mod fifo;
 pub mod geohash;
+pub mod ghost;
 pub mod hyperloglog;
 pub mod intset;
 pub mod lending;
