@@ -8,6 +8,7 @@ use std::task::Waker;
 use super::args::{Args, RoutedKey};
 use super::declaration::Command;
 use super::error::CommandError;
+use super::script::Scripts;
 use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
 use crate::config::Config;
@@ -36,6 +37,8 @@ pub struct ClientView {
     pub db: usize,
     /// CLIENT NO-TOUCH.
     pub no_touch: bool,
+    /// What it reads now is remembered, for it to be told of changes (CLIENT TRACKING).
+    pub tracks: bool,
     /// Stamp of the last effect that the connection knows of.
     pub stamp: u64,
 }
@@ -47,6 +50,7 @@ impl ClientView {
             id: connection.id(),
             db: connection.db,
             no_touch: connection.no_touch,
+            tracks: connection.tracks,
             stamp: connection.stamp,
         }
     }
@@ -382,8 +386,8 @@ pub struct Publication {
     pub payload: Box<[u8]>,
     /// In a shard channel.
     pub is_sharded: bool,
-    /// Where the number of receivers goes.
-    pub reply: Mark,
+    /// Where the number of receivers goes, unless a script was told it already.
+    pub reply: Option<Mark>,
 }
 
 /// Publishes what was kept, in order, and completes the replies.
@@ -399,7 +403,7 @@ pub fn publish_kept(
             false => pubsub.publish(&kept.channel, &kept.payload, wakes),
             true => pubsub.publish_sharded(&kept.channel, &kept.payload, wakes),
         };
-        sent.push((kept.reply, receivers));
+        sent.extend(kept.reply.map(|mark| (mark, receivers)));
     }
     // From the last on, as what stands behind a number moves when the number needs more room.
     for (mark, receivers) in sent.into_iter().rev() {
@@ -462,6 +466,12 @@ pub trait Server: Send + Sync {
     fn allocator_report(&self) -> String;
     /// How many shards there are.
     fn shard_count(&self) -> usize;
+    /// Scripts and functions.
+    fn scripts(&self) -> &dyn Scripts;
+    /// Debug switches: whether scripts may call what is not meant for them.
+    fn set_allows_every_command_in_scripts(&self, on: bool);
+    /// See above.
+    fn allows_every_command_in_scripts(&self) -> bool;
 }
 
 /// One entry of the slow log.

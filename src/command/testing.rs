@@ -225,6 +225,7 @@ impl Terminal {
                 result
             }
             Run::Transaction(_) => Err(CommandError::from("ERR no transactions here")),
+            Run::Script(_) => Err(CommandError::from("ERR no scripts here")),
             Run::Container(_) => Err(CommandError::from("ERR unknown subcommand")),
         }
     }
@@ -240,6 +241,7 @@ impl Terminal {
             id: self.connection.id(),
             db: self.connection.db,
             no_touch: self.connection.no_touch,
+            tracks: self.connection.tracks,
             stamp: self.connection.stamp,
         };
         let now = Now {
@@ -603,6 +605,11 @@ fn quoted(bytes: &[u8]) -> String {
     text + "\""
 }
 
+/// The same, for tests outside of commands.
+pub(crate) fn no_server() -> Box<dyn Server> {
+    Box::new(NoServer::default())
+}
+
 /// A server that answers nothing of interest; families that need more bring their own.
 #[derive(Default)]
 struct NoServer {
@@ -672,6 +679,13 @@ impl Server for NoServer {
     }
     fn shard_count(&self) -> usize {
         1
+    }
+    fn scripts(&self) -> &dyn super::script::Scripts {
+        &super::script::NoScripts
+    }
+    fn set_allows_every_command_in_scripts(&self, _: bool) {}
+    fn allows_every_command_in_scripts(&self) -> bool {
+        false
     }
 }
 

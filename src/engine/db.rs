@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Key;
 use super::board::ShardBoard;
+use super::evict::order::{Order, VOLATILE_BIT, size_class, with_class};
 use super::told::Told;
 use super::undo::log::{Before, Image, Log, Sharing, copy};
 use super::value::hash::next_field_deadline;
@@ -28,6 +29,8 @@ pub struct Db {
     /// Hashes with more due fields than one slice deletes.
     pub(super) unfinished: Vec<u64>,
     pub(super) told: Told,
+    /// The order in which keys came, while memory is scarce and the policy wants to know.
+    pub(super) order: Option<Box<Order>>,
     board: Arc<ShardBoard>,
     /// Changes may yet be undone.
     keeps_images: bool,
@@ -56,6 +59,10 @@ struct Sweep {
 const STALE_ITEMS_RATIO_MAX: usize = 4;
 /// See above.
 const STALE_ITEMS_MAX: usize = 4096;
+/// The same while memory is scarce.
+const STALE_ITEMS_RATIO_SCARCE: usize = 2;
+/// See above.
+const STALE_ITEMS_SCARCE: usize = 256;
 /// Keys that a sweep looks at in one slice.
 const SWEEP_KEYS: usize = 256;
 
@@ -72,6 +79,7 @@ impl Db {
             field_volatile_count: 0,
             unfinished: Vec::new(),
             told: Told::default(),
+            order: None,
             board,
             keeps_images: false,
             log: None,
@@ -201,6 +209,11 @@ impl Db {
         self.len() == 0
     }
 
+    /// The hash key of the table.
+    pub(super) fn seed(&self) -> Seed {
+        self.seed
+    }
+
     /// Keys with a deadline.
     pub fn volatile_count(&self) -> usize {
         self.volatile_count
@@ -254,10 +267,23 @@ impl Db {
         }
         let deadline = entry.view().deadline();
         let field_deadline = next_field_deadline(entry.view());
+        let class = match self.order {
+            Some(_) => self.class_of(entry.view()),
+            None => 0,
+        };
         let place = self.table.insert_new(hash, entry);
+        let mut bits = 0;
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
             self.arm(hash, deadline_ms);
+            bits = VOLATILE_BIT;
+        }
+        if let Some(order) = &mut self.order {
+            bits = order.note_new(hash, bits, class, &self.board);
+            self.table.set_bits(place, bits);
+            self.settle_queue();
+        } else if bits != 0 {
+            self.table.set_bits(place, bits);
         }
         self.move_field_deadline(hash, None, field_deadline);
         self.publish();
@@ -278,6 +304,9 @@ impl Db {
     fn replace_entry(&mut self, place: Place, hash: u64, entry: Entry<Object>) -> Entry<Object> {
         let deadline = entry.view().deadline();
         let field_deadline = next_field_deadline(entry.view());
+        if self.order.is_some() {
+            self.reclass(place, self.class_of(entry.view()));
+        }
         let old = self.table.replace(place, entry);
         let before = old.view().deadline();
         self.move_field_deadline(hash, next_field_deadline(old.view()), field_deadline);
@@ -285,6 +314,7 @@ impl Db {
             return old;
         }
         self.volatile_count -= usize::from(before.is_some());
+        self.mark_volatile(place, deadline.is_some());
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
             // SET … EX over and over must not pile up items: the old one fires first and arms itself again.
@@ -339,12 +369,21 @@ impl Db {
             let result = change(&mut entry);
             let added = account::charged_bytes() - reading;
             note_entry_bytes(&mut entry, bytes_before + added);
+            let bytes = match db.order.is_some() && added != 0 {
+                true => entry_bytes(entry.view()),
+                false => 0,
+            };
             let deadline = next_field_deadline(entry.view());
             if deadline != deadline_before {
                 let hash = db.seed.hash(entry.view().key());
                 drop(entry);
                 db.move_field_deadline(hash, deadline_before, deadline);
                 db.publish();
+            } else {
+                drop(entry);
+            }
+            if bytes != 0 {
+                db.reclass(place, db.class_of_bytes(bytes));
             }
             result
         })
@@ -375,6 +414,7 @@ impl Db {
         }
         self.table.edit(place).set_deadline(deadline);
         self.volatile_count -= usize::from(before.is_some());
+        self.mark_volatile(place, deadline.is_some());
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
             // A later deadline finds the old item when it fires and arms itself again then.
@@ -383,6 +423,35 @@ impl Db {
             }
         }
         self.publish();
+    }
+
+    /// The size class of an entry, see [`super::evict::order`].
+    fn class_of(&self, entry: EntryRef<'_, Object>) -> u8 {
+        self.class_of_bytes(entry_bytes(entry))
+    }
+
+    fn class_of_bytes(&self, bytes: usize) -> u8 {
+        size_class(bytes, self.board.used_bytes(), self.table.len())
+    }
+
+    /// Notes the size class of an entry that has changed, if anybody wants to know.
+    fn reclass(&mut self, place: Place, class: u8) {
+        if self.order.as_ref().is_some_and(|order| order.is_by_size()) {
+            let bits = self.table.bits(place);
+            self.table.set_bits(place, with_class(bits, class));
+        }
+    }
+
+    /// Notes in the access bits whether an entry has a deadline, so that eviction need not look at it.
+    fn mark_volatile(&mut self, place: Place, is_volatile: bool) {
+        let before = self.table.bits(place);
+        let bits = match is_volatile {
+            true => before | VOLATILE_BIT,
+            false => before & !VOLATILE_BIT,
+        };
+        if bits != before {
+            self.table.set_bits(place, bits);
+        }
     }
 
     fn arm(&mut self, hash: u64, deadline_ms: u64) {
@@ -410,7 +479,12 @@ impl Db {
     }
 
     fn is_stale(&self) -> bool {
-        self.wheel.len() > STALE_ITEMS_RATIO_MAX * self.deadline_count() + STALE_ITEMS_MAX
+        let (ratio, items) = match self.order {
+            // Evicted keys leave their items behind, and memory is scarce.
+            Some(_) => (STALE_ITEMS_RATIO_SCARCE, STALE_ITEMS_SCARCE),
+            None => (STALE_ITEMS_RATIO_MAX, STALE_ITEMS_MAX),
+        };
+        self.wheel.len() > ratio * self.deadline_count() + items
     }
 
     /// Goes on with a sweep, or begins one if too many items are stale; true while it is not done.
@@ -472,6 +546,7 @@ impl Db {
     pub(super) fn drain_some(&mut self, segments: usize) -> bool {
         self.wheel = Wheel::new(0);
         self.sweep = None;
+        self.order = None;
         self.table.drain_some(segments)
     }
 }

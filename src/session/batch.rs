@@ -24,6 +24,8 @@ pub enum Route {
     All,
     /// One after the other.
     Each,
+    /// Those that a script needs.
+    Script,
     /// None.
     Session,
     /// It is refused: no such command, or wrong arguments.
@@ -57,6 +59,8 @@ pub struct Batch {
     pub plans: Vec<Plan>,
     /// Replies not yet sent.
     pub out: Out,
+    /// What others had for the client, and is to stand behind the next reply.
+    pub late: Out,
     /// What is to be done when no token is held.
     pub deferred: Deferred,
     /// The next plan to run.
@@ -141,6 +145,7 @@ impl Batch {
         self.consume(0);
         self.gather = None;
         self.out.clear();
+        self.late.clear();
         self.deferred.settle();
     }
 
@@ -208,6 +213,7 @@ impl Batch {
             Run::Container(_) => Route::Refused,
             Run::AllShards(_) => Route::All,
             Run::EachShard(..) | Run::Cursor(..) => Route::Each,
+            Run::Script(_) => Route::Script,
             Run::Keys(_) => {
                 let shards_first = shards.len();
                 // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.

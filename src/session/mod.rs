@@ -9,6 +9,7 @@ pub mod batch;
 mod blocked;
 pub mod look;
 mod monitored;
+mod script;
 pub mod service;
 mod transaction;
 
@@ -91,7 +92,11 @@ pub struct Session {
 
 /// How one plan ended.
 enum Ran {
-    Yes { failed: bool },
+    Yes {
+        failed: bool,
+    },
+    /// It did not run after all: the refusal is written.
+    Refused,
     Queued(Arc<Ticket>),
     Blocked(Blocked),
     Then(After),
@@ -101,6 +106,7 @@ impl Ran {
     fn of(outcome: Outcome) -> Ran {
         match outcome {
             Outcome::Done { failed } => Ran::Yes { failed },
+            Outcome::Refused => Ran::Refused,
             Outcome::Blocked(waiter) => Ran::Blocked(Blocked::On(waiter)),
         }
     }
@@ -187,6 +193,7 @@ impl Session {
                 release(&mut held, batch);
                 match self.go_on(batch, blocked, now) {
                     Going::Answered => {
+                        self.end_caching(command);
                         batch.next += 1;
                         continue;
                     }
@@ -210,6 +217,7 @@ impl Session {
                     release(&mut held, batch);
                     match route {
                         Route::Session => self.on_session(batch, &plan, command, config, now),
+                        Route::Script => self.on_script(batch, &plan, command, config, now),
                         Route::Each => {
                             self.on_each_shard(batch, &plan, command, shards, config, now)
                         }
@@ -223,6 +231,11 @@ impl Session {
                     return Step::Wait(ticket);
                 }
                 Ran::Yes { failed } => failed,
+                Ran::Refused => {
+                    release(&mut held, batch);
+                    self.note_refused(batch, mark, command);
+                    continue;
+                }
                 Ran::Then(_) | Ran::Blocked(_) => false,
             };
             let after = Ticks::now();
@@ -248,7 +261,8 @@ impl Session {
                 // What follows takes a lock, which nobody should wait for with a token in hand.
                 release(&mut held, batch);
             }
-            if failed {
+            // Scripts note their errors themselves.
+            if failed && !matches!(command.run, Run::Script(_)) {
                 errors::note(batch.out.since(mark));
             }
             self.note(batch, &plan, command, config, now, duration_ns);
@@ -278,6 +292,9 @@ impl Session {
                 self.apply_reply_mode(&mut batch.out, end);
             } else {
                 self.apply_reply_mode(&mut batch.out, mark);
+            }
+            if self.connection.is_caching {
+                self.end_caching(command);
             }
             batch.next += 1;
             if let Ran::Then(after) = ran {
@@ -323,8 +340,9 @@ impl Session {
         if let Some(run) = message.transaction.take() {
             self.connection = run.connection;
             let mut aftermath = run.aftermath;
+            message.refused |= aftermath.was_refused;
             if aftermath.was_run {
-                self.show_transaction(batch, &run.transaction);
+                self.show_transaction(batch, &run.transaction, &aftermath);
             }
             let publications = std::mem::take(&mut aftermath.publications);
             let wakes = &mut batch.deferred.wakes;
@@ -340,6 +358,10 @@ impl Session {
         batch.out.append(&mut message.out);
         batch.out.set_protocol(self.connection.protocol);
         let plan = batch.plans[batch.next];
+        if let (true, Some(command)) = (message.refused, plan.command) {
+            self.note_refused(batch, mark, command);
+            return step;
+        }
         if let Some(command) = plan.command {
             if is_watch(command) && !message.failed {
                 self.note_watched(batch, &plan);
@@ -353,8 +375,12 @@ impl Session {
                 self.show(batch, &plan, command);
                 batch.deferred.settle();
             }
+            self.end_caching(command);
         }
-        if batch.out.since(mark).first() == Some(&b'-') {
+        let is_script = plan
+            .command
+            .is_some_and(|command| matches!(command.run, Run::Script(_)));
+        if batch.out.since(mark).first() == Some(&b'-') && !is_script {
             errors::note(batch.out.since(mark));
         }
         self.apply_reply_mode(&mut batch.out, mark);
@@ -656,6 +682,19 @@ impl Session {
         }
         if is_slow_for_monitor(config, duration_ns) {
             self.note_latency(command, config, now, duration_ns / 1_000_000);
+        }
+    }
+
+    /// CLIENT CACHING speaks of the next command, or of the next transaction.
+    #[cold]
+    fn end_caching(&mut self, command: &Command) {
+        let is_open = self
+            .pending
+            .as_ref()
+            .is_some_and(|pending| pending.is_open());
+        if self.connection.is_caching && !is_open && !command.full_name.starts_with("client|") {
+            let tracking = self.connection.tracking;
+            self.connection.set_tracking(tracking, false);
         }
     }
 

@@ -10,10 +10,13 @@ use crate::command::context::Server;
 use crate::command::declaration::{Command, Flags};
 use crate::config::Config;
 use crate::engine::board::ShardBoard;
+use crate::engine::evict::budget::Budget;
 use crate::pubsub::{self, PubSub};
 use crate::shard::Shards;
+use crate::shard::execute::serve_waiters;
 use crate::shard::route::Router;
 use crate::telemetry::Telemetry;
+use crate::telemetry::clock;
 use crate::telemetry::observed::{Observed, TokenFigures};
 use crate::telemetry::slowlog::Slowlog;
 
@@ -23,6 +26,8 @@ pub struct Service {
     pub shards: Arc<Shards>,
     /// What they publish.
     pub boards: Box<[Arc<ShardBoard>]>,
+    /// The memory that they share.
+    pub budget: Arc<Budget>,
     /// Who owns a key.
     pub router: Router,
     /// The configuration as it is now.
@@ -41,6 +46,10 @@ pub struct Service {
     pub slowlog: Slowlog,
     /// What the server remembers of itself.
     pub telemetry: Telemetry,
+    /// Scripts and functions.
+    pub scripts: crate::script::library::Library,
+    /// Whether scripts may call what is not meant for them (DEBUG SET-DISABLE-DENY-SCRIPTS).
+    pub script_calls_unbound: AtomicBool,
     /// What handlers may ask of the server.
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
 }
@@ -52,6 +61,32 @@ impl Service {
             .server
             .get()
             .expect("the server is set before it listens")
+    }
+}
+
+/// Tracked keys that a shard forgets in one visit.
+const LAPSED_PER_VISIT: usize = 128;
+
+impl Service {
+    /// Has shards forget some keys that are tracked beyond `tracking-table-max-keys`; true if there are still more. No
+    /// shard may be in hand.
+    pub fn limit_tracked(&self) -> bool {
+        let keys_max = self.config.load().tracking_table_max_keys;
+        let exceeds = || keys_max > 0 && self.pubsub.figures().tracked_keys > keys_max;
+        if !exceeds() {
+            return false;
+        }
+        for shard in 0..self.shards.len() as u16 {
+            let Some(mut engine) = self.shards.try_take(shard) else {
+                continue;
+            };
+            engine.limit_tracked(keys_max, LAPSED_PER_VISIT);
+            serve_waiters(&mut engine, clock::now());
+            let mut deferred = std::mem::take(&mut engine.deferred);
+            drop(engine);
+            deferred.settle();
+        }
+        exceeds()
     }
 }
 

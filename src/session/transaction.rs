@@ -10,6 +10,7 @@ use super::{Ran, SPINS, SPINS_ALL, Session, TRIES_ALL};
 use crate::command::Out;
 use crate::command::context::{After, ShardPlace, publish_kept};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
+use crate::command::error::CommandError;
 use crate::config::Config;
 use crate::engine::{Engine, Now};
 use crate::shard::message::{Message, Parts, TransactionRun};
@@ -69,6 +70,12 @@ impl Session {
             return Some(Ran::Yes { failed: true });
         }
         if is_open && is_queued(command) {
+            let is_unwatch = matches!(command.run, Run::Transaction(_));
+            if !is_unwatch && self.service.budget.is_out_of_memory() {
+                self.spoil_transaction();
+                batch.out.error(CommandError::OutOfMemory.text().as_bytes());
+                return Some(Ran::Refused);
+            }
             return Some(self.enqueue(batch, plan, command, config));
         }
         let verb = match command.run {
@@ -184,6 +191,7 @@ impl Session {
         let mut stage = Some(Stage {
             connection: &mut self.connection,
             server,
+            scripts: &self.service.scripts,
             config,
             now,
             shard_count: count,
@@ -217,7 +225,7 @@ impl Session {
         batch.deferred.settle();
         if let Some(mut aftermath) = done {
             if aftermath.was_run {
-                self.show_transaction(batch, &transaction);
+                self.show_transaction(batch, &transaction, &aftermath);
             }
             let publications = std::mem::take(&mut aftermath.publications);
             let pubsub = &self.service.pubsub;
@@ -248,6 +256,7 @@ impl Session {
                 transaction,
                 connection: self.connection.clone(),
                 server,
+                scripts: &self.service.scripts,
                 aftermath: Aftermath::default(),
             })),
         });
@@ -257,6 +266,9 @@ impl Session {
 
     /// What a transaction left to be done; no shard is in hand.
     pub(super) fn after_exec(aftermath: Aftermath) -> Ran {
+        if aftermath.was_refused {
+            return Ran::Refused;
+        }
         for text in &aftermath.errors {
             errors::note(text);
         }

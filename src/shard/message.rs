@@ -70,6 +70,8 @@ pub struct Message {
     pub out: Out,
     /// Whether the reply is an error.
     pub failed: bool,
+    /// The command did not run; the reply says why.
+    pub refused: bool,
     /// The command waits: there is no reply yet.
     pub blocked: Option<Arc<Waiter>>,
     /// How long it ran, the wait for its shards left out.
@@ -94,6 +96,8 @@ pub struct TransactionRun {
     pub connection: Connection,
     /// What queued commands may ask of the server.
     pub server: &'static dyn Server,
+    /// Scripts and functions.
+    pub scripts: &'static crate::script::library::Library,
     /// What it left to be done.
     pub aftermath: Aftermath,
 }
@@ -158,6 +162,7 @@ impl Message {
             client: parts.client,
             out: parts.out,
             failed: false,
+            refused: false,
             duration_ns: 0,
             gather: parts.gather.map(|gather| (gather, Ok(()))),
         });
@@ -208,6 +213,7 @@ impl Message {
             client: ClientView::default(),
             out: Out::default(),
             failed: false,
+            refused: false,
             blocked: None,
             duration_ns: 0,
             gather: None,
@@ -257,11 +263,13 @@ impl ownership::Message<Engine> for Message {
             let stage = Stage {
                 connection: &mut run.connection,
                 server: run.server,
+                scripts: run.scripts,
                 config: &self.config,
                 now: self.now,
                 shard_count: self.place.count,
             };
             run.aftermath = run.transaction.run(&mut engines, stage, out);
+            self.failed = run.aftermath.failed;
         } else {
             let engines = match engines.as_mut_slice() {
                 [engine] => Engines::One(engine),
@@ -274,6 +282,7 @@ impl ownership::Message<Engine> for Message {
                 }
                 _ => match execute::run(self.command, engines, client, scene, &args, out) {
                     Outcome::Done { failed } => self.failed = failed,
+                    Outcome::Refused => self.refused = true,
                     Outcome::Blocked(waiter) => self.blocked = Some(waiter),
                 },
             }

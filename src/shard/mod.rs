@@ -8,6 +8,7 @@ pub mod execute;
 pub mod message;
 pub mod ownership;
 pub mod route;
+pub mod script;
 pub mod transaction;
 
 use crate::engine::Engine;

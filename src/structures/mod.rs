@@ -3,9 +3,12 @@
 pub mod account;
 pub mod block;
 pub mod entry;
+pub mod fifo;
 pub mod geohash;
+pub mod ghost;
 pub mod hyperloglog;
 pub mod intset;
+pub mod lending;
 pub mod lzf;
 pub mod murmur;
 pub mod ordered;

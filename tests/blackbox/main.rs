@@ -21,6 +21,7 @@ mod sorting;
 mod streams;
 mod strings;
 mod support;
+mod tracking;
 mod transactions;
 mod transcripts;
 mod waiting;

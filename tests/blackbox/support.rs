@@ -299,3 +299,19 @@ pub(crate) fn check(client: &mut Raw, line: &str, expected: &str) {
     let reply = client.call(line).show();
     assert_eq!(reply, expected, "> {line}");
 }
+
+/// Random numbers of a test, from its seed alone.
+pub(crate) struct Draw(u64);
+
+impl Draw {
+    pub(crate) fn new(seed: u64) -> Draw {
+        Draw(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % bound
+    }
+}
