@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::listening::Listening;
+use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
 use crate::command::context::{LatencyEvent, MemoryReport, Server, SlowlogEntry};
 use crate::command::error::CommandError;
@@ -98,7 +99,11 @@ impl Server for Host {
             .map_err(|error| CommandError::from(format!("ERR {error}")))?;
         self.apply(&self.service.config.load(), &config, &changed)?;
         self.service.pubsub.configure(&config);
+        LEDGER.set_limit(config.client_bytes_max());
         self.service.config.store(Arc::new(config));
+        if LEDGER.is_over() {
+            self.service.clients.evict();
+        }
         Ok(())
     }
 

@@ -57,12 +57,16 @@ pub struct Batch {
     pub plans: Vec<Plan>,
     /// Replies not yet sent.
     pub out: Out,
+    /// Of these, what the client did not take when it was last tried.
+    pub unsent: usize,
     /// What is to be done when no token is held.
     pub deferred: Deferred,
     /// The next plan to run.
     pub next: usize,
     /// A command on its way from shard to shard, and the shard it visits next.
     pub gather: Option<(Gather, u16)>,
+    /// How long that command has run before it let others go on.
+    pub gather_ns: u64,
     keys: Vec<RoutedKey>,
     shards: Vec<u16>,
 }
@@ -140,6 +144,8 @@ impl Batch {
         self.start = 0;
         self.consume(0);
         self.gather = None;
+        self.gather_ns = 0;
+        self.unsent = 0;
         self.out.clear();
         self.deferred.settle();
     }
