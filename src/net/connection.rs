@@ -51,6 +51,8 @@ const INLINE_BYTES_MAX: usize = 64 * 1024;
 enum End {
     /// Nothing more to say.
     Closed,
+    /// It left too much of its output lying.
+    Cut,
     /// SHUTDOWN was asked for.
     Shutdown,
 }
@@ -100,7 +102,11 @@ impl Kept {
     fn put(&mut self, session: &Session, mut batch: Box<Batch>) {
         let shared = &session.connection.shared;
         let pending = batch.pending().len();
-        shared.query_bytes.store(pending, Relaxed);
+        let understood = match pending {
+            0 => 0,
+            _ => session.parser.read_len(batch.pending()),
+        };
+        shared.query_bytes.store(pending - understood, Relaxed);
         let is_behind = pending > 0 || session.parser.is_inside_request();
         let is_needed = is_behind || !batch.out.is_empty();
         if is_behind {
@@ -183,21 +189,21 @@ fn note_memory(session: &Session) {
 fn is_over_output(session: &Session, batch: &Batch, config: &Config) -> bool {
     let len = batch.out.len_bytes();
     if len <= OUTPUT_BYTES_FREE {
-        return false;
+        return batch.out.is_cut();
     }
     let limits = &config.client_output_buffer_limit;
     let limit = match session.connection.shared.subscriptions() {
         0 => limits.normal,
         _ => limits.pubsub,
     };
-    limit.hard_bytes > 0 && len as u64 > limit.hard_bytes
+    batch.out.is_cut() || (limit.hard_bytes > 0 && len as u64 > limit.hard_bytes)
 }
 
 /// Closes a client that leaves too much lying; nothing of it is sent any more.
 #[cold]
 fn cut() -> End {
     mailbox::CUT.fetch_add(1, Relaxed);
-    End::Closed
+    End::Cut
 }
 
 /// Waits for input, reads once, and runs what is complete.
@@ -242,6 +248,11 @@ async fn turn(
         }
         let left = match run_turn(stream, session, &mut batch, config).await {
             Ok(left) => left,
+            Err(End::Cut) => {
+                // What it has taken is not worth keeping for others.
+                batch.reset();
+                return Err(End::Cut);
+            }
             Err(end) => {
                 pool::put(batch);
                 return Err(end);
@@ -323,7 +334,12 @@ fn read(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Result<boo
             CLAIM_BYTES_MAX.. => wants,
             received => wants.min(received),
         };
-        input.reserve(wanted.max(pool::INPUT_BYTES));
+        if wants > 0 && input.len() > LARGE_BYTES {
+            // No more than that: what a client takes is counted.
+            input.reserve_exact(wanted.max(pool::INPUT_BYTES / 4));
+        } else {
+            input.reserve(wanted.max(pool::INPUT_BYTES));
+        }
     }
     match stream.try_read(input) {
         Ok(0) => Err(End::Closed),

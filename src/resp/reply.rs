@@ -58,6 +58,7 @@ pub struct Out {
     sent_blocks_len: usize,
     errors: u32,
     protocol: Protocol,
+    is_cut: bool,
 }
 
 /// An aggregate that was begun without its length. It must be closed, the last begun first.
@@ -388,6 +389,18 @@ impl Out {
         self.errors
     }
 
+    /// Gives a reply up in the middle: it would be more than the client may leave lying, so the client is to be closed
+    /// without it.
+    pub fn cut(&mut self, start: Position) {
+        self.truncate(start);
+        self.is_cut = true;
+    }
+
+    /// Whether a reply was given up.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
     /// Memory held, for the accounting of clients.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
@@ -406,6 +419,7 @@ impl Out {
         (self.blocks_len, self.sent_blocks_len) = (0, 0);
         (self.sent, self.sent_blocks, self.sent_of_block) = (0, 0, 0);
         self.errors = 0;
+        self.is_cut = false;
     }
 
     /// Where the output ends now.
@@ -450,6 +464,7 @@ impl Out {
         }
         self.blocks_len += other.blocks_len;
         self.errors += other.errors;
+        self.is_cut |= other.is_cut;
         other.clear();
     }
 

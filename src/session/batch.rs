@@ -65,6 +65,8 @@ pub struct Batch {
     pub next: usize,
     /// A command on its way from shard to shard, and the shard it visits next.
     pub gather: Option<(Gather, u16)>,
+    /// The next request has let others go first.
+    pub others_went: bool,
     /// How long that command has run before it let others go on.
     pub gather_ns: u64,
     keys: Vec<RoutedKey>,
@@ -146,6 +148,7 @@ impl Batch {
         self.gather = None;
         self.gather_ns = 0;
         self.unsent = 0;
+        self.others_went = false;
         self.out.clear();
         self.deferred.settle();
     }

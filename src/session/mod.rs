@@ -219,7 +219,16 @@ impl Session {
                 (None, route) => {
                     release(&mut held, batch);
                     match route {
-                        Route::Session => self.on_session(batch, &plan, command, config, now),
+                        Route::Session
+                            if command.flags.has(Flags::OTHERS_FIRST)
+                                && !std::mem::replace(&mut batch.others_went, true) =>
+                        {
+                            Ran::Later
+                        }
+                        Route::Session => {
+                            batch.others_went = false;
+                            self.on_session(batch, &plan, command, config, now)
+                        }
                         Route::Each => {
                             let ran =
                                 self.on_each_shard(batch, &plan, command, shards, config, now);

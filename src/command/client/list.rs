@@ -9,7 +9,7 @@ use crate::client::mailbox::{Mailbox, Topic};
 use crate::client::registry::Shared;
 use crate::command::connection::DEFAULT_USER;
 use crate::command::context::SessionCx;
-use crate::command::declaration::{Command, CommandResult};
+use crate::command::declaration::{Command, CommandResult, Flags};
 use crate::command::error::CommandError;
 use crate::command::table::registry;
 use crate::command::{Args, Out};
@@ -30,7 +30,7 @@ fn info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 
 /// `CLIENT LIST [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]`
 pub(super) static LIST: Command = Command::sub("client|list", "list", GROUP, -2)
-    .flags(ADMIN)
+    .flags(ADMIN.or(Flags::OTHERS_FIRST))
     .doc(
         "2.4.0",
         "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",

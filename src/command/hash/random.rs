@@ -79,10 +79,9 @@ fn many(
     let key = args.key(1);
     let bytes_max = cx.config.proto_max_bulk_len;
     // Where a limit of the output closes the client anyway, it is closed rather than refused, as in Redis.
-    let limits = &cx.config.client_output_buffer_limit;
-    let cut_at = match (limits.normal.hard_bytes, limits.pubsub.hard_bytes) {
-        (0, _) | (_, 0) => None,
-        (normal, pubsub) => Some(normal.max(pubsub)).filter(|limit| *limit < bytes_max),
+    let cut_at = match cx.config.client_output_buffer_limit.normal.hard_bytes {
+        0 => None,
+        limit => Some(limit).filter(|limit| *limit < bytes_max),
     };
     let mut keyspace = cx.at(&key);
     let found = keyspace.read_typed(&key, DataType::Hash)?;
@@ -123,6 +122,10 @@ fn many(
     let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
     if count < 0 {
         hash.draw(&mut random, wanted, &mut reply);
+        if cut_at.is_some_and(|limit| out.len_bytes() as u64 > limit) {
+            out.cut(start);
+            return Ok(());
+        }
         if cut_at.is_none() && bytes > bytes_max {
             out.truncate(start);
             return Err(too_many());
