@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 
 use super::listening::Listening;
+use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
 use crate::command::context::{
     HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Server, SlowlogEntry,
@@ -138,7 +139,11 @@ impl Server for Host {
         if limits.iter().any(|name| changed.contains(name)) {
             limit_memory(&self.service, &config);
         }
+        LEDGER.set_limit(config.client_bytes_max());
         self.service.config.store(Arc::new(config));
+        if LEDGER.is_over() {
+            self.service.clients.evict();
+        }
         // Who lowers `tracking-table-max-keys` a little sees it at once; the background does the rest.
         if changed.contains(&"tracking-table-max-keys") {
             let _is_left = (0..LIMIT_ROUNDS).all(|_| self.service.limit_tracked());
