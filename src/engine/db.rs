@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::Key;
 use super::board::ShardBoard;
 use super::told::Told;
+use super::undo::log::{Before, Image, Log, Sharing, copy};
 use super::value::hash::next_field_deadline;
 use super::value::object::{entry_bytes, note_entry_bytes};
-use super::value::{Body, Object};
+use super::value::{Body, Object, Trash};
 use crate::base::hash::Seed;
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
@@ -28,6 +29,9 @@ pub struct Db {
     pub(super) unfinished: Vec<u64>,
     pub(super) told: Told,
     board: Arc<ShardBoard>,
+    /// Changes may yet be undone.
+    keeps_images: bool,
+    log: Option<Box<Log>>,
 }
 
 /// When something of an entry expires next: all of it, or fields.
@@ -69,7 +73,114 @@ impl Db {
             unfinished: Vec::new(),
             told: Told::default(),
             board,
+            keeps_images: false,
+            log: None,
         }
+    }
+
+    /// From now on changes can be undone.
+    pub(super) fn keep_images(&mut self) {
+        self.keeps_images = true;
+    }
+
+    /// No more; what was kept, oldest first.
+    pub(super) fn take_images(&mut self) -> Vec<Image> {
+        self.keeps_images = false;
+        self.log
+            .take()
+            .map_or_else(Vec::new, |log| log.into_images())
+    }
+
+    fn log(&mut self) -> &mut Log {
+        self.log
+            .get_or_insert_with(|| account::apart(Box::<Log>::default))
+    }
+
+    /// The value at a place is about to change where it is.
+    #[inline]
+    pub(super) fn save(&mut self, place: Place, sharing: Sharing) {
+        if self.keeps_images {
+            self.save_copy(place, sharing);
+        }
+    }
+
+    #[cold]
+    fn save_copy(&mut self, place: Place, sharing: Sharing) {
+        let hash = self.seed.hash(self.table.at(place).key());
+        let _ = self.log();
+        let Db { table, log, .. } = self;
+        let (entry, Some(log)) = (table.at(place), log) else {
+            return;
+        };
+        if !log.has_value(hash, entry.key()) {
+            let was_moved = false;
+            let entry = copy(entry, sharing);
+            log.keep(hash, Before::Present { entry, was_moved });
+        }
+    }
+
+    #[cold]
+    fn save_deadline(&mut self, place: Place, hash: u64) {
+        let _ = self.log();
+        let Db { table, log, .. } = self;
+        let (entry, Some(log)) = (table.at(place), log) else {
+            return;
+        };
+        if !log.has_deadline(hash, entry.key()) {
+            let key = account::apart(|| entry.key().into());
+            log.keep(hash, Before::Deadline(key, entry.deadline()));
+        }
+    }
+
+    #[cold]
+    fn save_absence(&mut self, hash: u64, key: &[u8]) {
+        let log = self.log();
+        if !log.has_value(hash, key) {
+            let key = account::apart(|| key.into());
+            log.keep(hash, Before::Absent(key));
+        }
+    }
+
+    /// What is to be freed of an entry that was taken out: nothing if it is kept for undoing.
+    fn give_up(&mut self, hash: u64, entry: Entry<Object>) -> Option<Trash> {
+        if self.keeps_images && !self.log().has_value(hash, entry.view().key()) {
+            // It moves from the shard's account to the log, which has none.
+            self.board.add_used(-(entry_bytes(entry.view()) as i64));
+            let was_moved = true;
+            self.log().keep(hash, Before::Present { entry, was_moved });
+            return None;
+        }
+        Trash::from_entry(entry)
+    }
+
+    /// Makes a key hold what it held. No images are kept meanwhile. What it holds now comes back; it is no longer
+    /// charged to this shard.
+    pub(super) fn restore(&mut self, image: Image) -> Option<Entry<Object>> {
+        let Image { hash, before } = image;
+        debug_assert!(!self.keeps_images);
+        let found = self.table.find(hash, before.key());
+        let gone = self.charged(|db| match (before, found) {
+            (Before::Absent(_), found) => found.map(|place| db.remove_entry(place)),
+            (Before::Present { entry, .. }, found) => {
+                db.board.add_used(entry_bytes(entry.view()) as i64);
+                match found {
+                    Some(place) => Some(db.replace_entry(place, hash, entry)),
+                    None => {
+                        db.insert(hash, entry);
+                        None
+                    }
+                }
+            }
+            (Before::Deadline(_, deadline), Some(place)) => {
+                db.set_deadline(place, hash, deadline);
+                None
+            }
+            (Before::Deadline(..), None) => None,
+        });
+        if let Some(entry) = &gone {
+            self.board.add_used(-(entry_bytes(entry.view()) as i64));
+        }
+        gone
     }
 
     /// Keys.
@@ -130,6 +241,9 @@ impl Db {
     }
 
     pub(super) fn insert(&mut self, hash: u64, entry: Entry<Object>) -> Place {
+        if self.keeps_images {
+            self.save_absence(hash, entry.view().key());
+        }
         let deadline = entry.view().deadline();
         let field_deadline = next_field_deadline(entry.view());
         let place = self.table.insert_new(hash, entry);
@@ -142,12 +256,18 @@ impl Db {
         place
     }
 
+    /// Puts another entry at a place; what is to be freed of the old one.
     pub(super) fn replace(
         &mut self,
         place: Place,
         hash: u64,
         entry: Entry<Object>,
-    ) -> Entry<Object> {
+    ) -> Option<Trash> {
+        let old = self.replace_entry(place, hash, entry);
+        self.give_up(hash, old)
+    }
+
+    fn replace_entry(&mut self, place: Place, hash: u64, entry: Entry<Object>) -> Entry<Object> {
         let deadline = entry.view().deadline();
         let field_deadline = next_field_deadline(entry.view());
         let old = self.table.replace(place, entry);
@@ -168,7 +288,23 @@ impl Db {
         old
     }
 
-    pub(super) fn remove(&mut self, place: Place) -> Entry<Object> {
+    /// Deletes the entry at a place; what is to be freed of it.
+    pub(super) fn delete(&mut self, place: Place) -> Option<Trash> {
+        let entry = self.remove_entry(place);
+        let hash = match self.keeps_images {
+            true => self.seed.hash(entry.view().key()),
+            false => 0,
+        };
+        self.give_up(hash, entry)
+    }
+
+    /// Takes the entry at a place out, to put it elsewhere.
+    pub(super) fn take(&mut self, place: Place) -> Entry<Object> {
+        self.save(place, Sharing::Forbidden);
+        self.remove_entry(place)
+    }
+
+    fn remove_entry(&mut self, place: Place) -> Entry<Object> {
         let old = self.table.remove(place);
         if !self.told.is_empty() {
             self.told.forget(self.seed.hash(old.view().key()));
@@ -186,6 +322,7 @@ impl Db {
         place: Place,
         change: impl FnOnce(&mut Entry<Object>) -> R,
     ) -> R {
+        self.save(place, Sharing::Forbidden);
         self.charged(|db| {
             let mut entry = db.table.edit(place);
             let bytes_before = entry_bytes(entry.view()) as i64;
@@ -224,6 +361,9 @@ impl Db {
         let before = self.table.at(place).deadline();
         if before == deadline {
             return;
+        }
+        if self.keeps_images {
+            self.save_deadline(place, hash);
         }
         self.table.edit(place).set_deadline(deadline);
         self.volatile_count -= usize::from(before.is_some());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::Key;
-use super::tracking::{Forgotten, Lapses, Tracked, TrackedCount, Written};
+use super::tracking::{Forgotten, Lapsed, Lapses, Tracked, TrackedCount, Written};
 use crate::base::hash::Seed;
 use crate::base::random::Random;
 
@@ -131,6 +131,14 @@ pub struct Batch {
     pub lapses: Lapses,
 }
 
+/// A point in the changes of a shard.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    dirty: u64,
+    by_clock: u64,
+    recorded: usize,
+}
+
 /// The changes of one shard.
 #[derive(Default)]
 pub struct Effects {
@@ -218,14 +226,19 @@ impl Effects {
             self.record(db, key, event);
         }
         if let Some(lapsed) = self.tracked.take(key, self.client) {
-            self.lapses.keys.push(lapsed);
-            self.note_news();
+            self.lapse(lapsed);
         }
         if self.interest.wants_all_keys() {
             let (key, by) = (key.into(), self.client);
             self.lapses.written.push(Written { key, by });
             self.note_news();
         }
+    }
+
+    fn lapse(&mut self, mut lapsed: Lapsed) {
+        lapsed.stamp = self.stamp;
+        self.lapses.keys.push(lapsed);
+        self.note_news();
     }
 
     #[cold]
@@ -267,8 +280,7 @@ impl Effects {
         random: &mut Random,
     ) {
         if let Some(lapsed) = self.tracked.add(key, client, seed) {
-            self.lapses.keys.push(lapsed);
-            self.note_news();
+            self.lapse(lapsed);
         }
         self.is_attentive = true;
         self.limit_tracked(keys_max, LAPSED_PER_READ, random);
@@ -287,8 +299,7 @@ impl Effects {
             let Some(lapsed) = self.tracked.take_random(&mut || random.next_u64()) else {
                 return false;
             };
-            self.lapses.keys.push(lapsed);
-            self.note_news();
+            self.lapse(lapsed);
         }
         !self.tracked.is_empty() && self.tracked.exceeds(keys_max)
     }
@@ -326,6 +337,22 @@ impl Effects {
         std::mem::take(&mut self.log)
     }
 
+    /// Where the changes stand.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            dirty: self.dirty,
+            by_clock: self.by_clock,
+            recorded: self.log.len(),
+        }
+    }
+
+    /// Forgets what changed since, as it was undone. The stamp stays: others may have learnt it.
+    pub fn back_to(&mut self, mark: Mark) {
+        self.dirty = mark.dirty;
+        self.by_clock = mark.by_clock;
+        self.log.truncate(mark.recorded);
+    }
+
     /// Whether the follower is to be told something.
     #[inline]
     pub fn has_news(&self) -> bool {
@@ -348,9 +375,14 @@ impl Effects {
 pub fn merge<'e>(all: impl Iterator<Item = (u16, &'e mut Effects)>) -> Option<Told> {
     let mut batch = Batch::default();
     let mut follower = None;
+    let mut shards = 0;
     for (shard, effects) in all.filter(|(_, effects)| effects.has_news()) {
         follower = effects.follower.clone();
         effects.hand_out(shard, &mut batch);
+        shards += 1;
+    }
+    if shards > 1 {
+        batch.lapses.keys.sort_by_key(|lapsed| lapsed.stamp);
     }
     if batch.turns.len() > 1 {
         batch.effects.sort_by_key(|effect| effect.stamp);

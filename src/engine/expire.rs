@@ -142,7 +142,7 @@ impl Engine {
             self.watches.key_changed(index, entry.key(), stamp);
             self.board.note_lag(now_ms - deadline_ms);
             self.board.expired.add(1);
-            let trash = db.charged(|db| Trash::from_entry(db.remove(place)));
+            let trash = db.charged(|db| db.delete(place));
             self.discard(trash);
             return true;
         }
@@ -170,7 +170,7 @@ impl Engine {
             return false;
         }
         self.effects.expired(index, entry.key(), Event::DEL);
-        let trash = db.charged(|db| Trash::from_entry(db.remove(place)));
+        let trash = db.charged(|db| db.delete(place));
         self.discard(trash);
         true
     }
@@ -180,12 +180,17 @@ impl Engine {
         if let Some(trash) = trash {
             self.board.add_used(-trash.bytes());
             self.board.lazyfreed.add(u64::from(trash.is_collection()));
-            if trash.is_huge() {
-                self.doomed_values.push(trash);
-                self.board.set_doomed(true);
-            } else {
-                self.deferred.trash.push(trash);
-            }
+            self.keep_trash(trash);
+        }
+    }
+
+    /// The same for what the shard does not answer for any more.
+    pub(super) fn keep_trash(&mut self, trash: Trash) {
+        if trash.is_huge() {
+            self.doomed_values.push(trash);
+            self.board.set_doomed(true);
+        } else {
+            self.deferred.trash.push(trash);
         }
     }
 }

@@ -7,9 +7,10 @@ use super::db::next_deadline;
 use super::effect::Event;
 use super::expire::{FIELDS_PER_LOOKUP, is_over};
 use super::told::Use;
+use super::undo::log::Sharing;
 use super::value::object::{entry_bytes, note_entry_bytes};
 use super::value::{
-    BLOCK_BYTES_MIN, DataType, EMBSTR_BYTES_MAX, Kind, Object, Text, Trash, is_inline_text,
+    BLOCK_BYTES_MIN, DataType, EMBSTR_BYTES_MAX, Kind, Object, Text, is_inline_text,
     overwrite_text, raw_entry, string_entry, unshare_text, writable_text,
 };
 use super::{Engine, Key, Now};
@@ -241,6 +242,7 @@ impl<'e> Keyspace<'e> {
                 .engine
                 .db_mut(self.db)
                 .expect("a place implies a database");
+            db.save(place, Sharing::Forbidden);
             db.charged(|db| {
                 overwrite_text(&mut db.table.edit(place), value);
                 match deadline {
@@ -296,6 +298,8 @@ impl<'e> Keyspace<'e> {
             let place = found.unwrap_or_else(|| {
                 db.insert(key.hash, Entry::bytes(Kind::RAW.0, key.bytes, b"", None))
             });
+            // The image may share a block: the next line sees to that.
+            db.save(place, Sharing::Allowed);
             let mut entry = db.table.edit(place);
             let shared = unshare_text(&mut entry);
             (change(writable_text(&mut entry, len_min)), shared)
@@ -354,7 +358,7 @@ impl<'e> Keyspace<'e> {
             };
             let entry = make(kept);
             match found {
-                Some(place) => Trash::from_entry(db.replace(place, key.hash, entry)),
+                Some(place) => db.replace(place, key.hash, entry),
                 None => {
                     db.insert(key.hash, entry);
                     None
@@ -382,7 +386,7 @@ impl<'e> Keyspace<'e> {
             .engine
             .db_mut(self.db)
             .expect("a place implies a database");
-        let trash = db.charged(|db| Trash::from_entry(db.remove(place)));
+        let trash = db.charged(|db| db.delete(place));
         self.engine.discard(trash);
     }
 
@@ -393,7 +397,7 @@ impl<'e> Keyspace<'e> {
             .engine
             .db_mut(self.db)
             .expect("a place implies a database");
-        let entry = db.charged(|db| db.remove(place));
+        let entry = db.charged(|db| db.take(place));
         self.engine
             .board
             .add_used(-(entry_bytes(entry.view()) as i64));

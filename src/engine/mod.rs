@@ -12,6 +12,7 @@ pub mod keyspace;
 pub mod serial;
 pub mod told;
 pub mod tracking;
+pub mod undo;
 pub mod value;
 pub mod waiting;
 pub mod watching;
@@ -160,6 +161,8 @@ pub struct Engine {
     doomed_values: Vec<value::Trash>,
     /// What was tracked of flushed databases, freed in slices as well.
     doomed_tracked: Vec<tracking::Forgotten>,
+    /// What can be undone, if anything.
+    attempt: Option<Box<undo::Attempt>>,
 }
 
 impl Engine {
@@ -179,6 +182,7 @@ impl Engine {
             doomed: Vec::new(),
             doomed_values: Vec::new(),
             doomed_tracked: Vec::new(),
+            attempt: None,
         }
     }
 
@@ -218,6 +222,9 @@ impl Engine {
             )));
             self.board
                 .add_used(crate::structures::account::thread_bytes() - before);
+            if let (Some(_), Some(db)) = (&self.attempt, slot.as_deref_mut()) {
+                db.keep_images();
+            }
         }
         slot.as_deref_mut().expect("created above")
     }
@@ -238,6 +245,18 @@ impl Engine {
         if first == second {
             return;
         }
+        self.exchange(first, second);
+        // Redis tells nobody, and leaves those who cache with values of the other database.
+        self.void_caches();
+        self.note_swap(first, second, now);
+        self.waiters.database_changed(first);
+        self.waiters.database_changed(second);
+        if let Some(attempt) = &mut self.attempt {
+            attempt.note(undo::DbChange::Exchanged(first, second));
+        }
+    }
+
+    fn exchange(&mut self, first: usize, second: usize) {
         // Both first: a table that moves blanks the place it had, which may be the other one's by then.
         for index in [first, second] {
             if let Some(db) = self.dbs[index].as_deref_mut() {
@@ -245,11 +264,7 @@ impl Engine {
             }
         }
         self.dbs.swap(first, second);
-        // Redis tells nobody, and leaves those who cache with values of the other database.
-        self.void_caches();
-        self.note_swap(first, second, now);
         for index in [first, second] {
-            self.waiters.database_changed(index);
             match self.dbs[index].as_deref_mut() {
                 Some(db) => db.move_to(index),
                 None => self.board.clear_db(index),
@@ -323,6 +338,15 @@ impl Engine {
         // What is drained later must not blank the place of the database that follows.
         db.hide();
         self.board.clear_db(index);
+        match &mut self.attempt {
+            Some(attempt) => attempt.note(undo::DbChange::Emptied(index, db)),
+            None => self.doom(db),
+        }
+        removed
+    }
+
+    /// Gives a database up; its memory comes back in slices.
+    fn doom(&mut self, db: Box<Db>) {
         // The database leaves its box, which is freed at the end of the block, and the list of the doomed may grow.
         let before = crate::structures::account::thread_bytes();
         {
@@ -332,7 +356,6 @@ impl Engine {
         self.board
             .add_used(crate::structures::account::thread_bytes() - before);
         self.board.set_doomed(true);
-        removed
     }
 
     /// Hands out what flushes gave up, to be freed without the token.

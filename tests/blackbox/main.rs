@@ -15,6 +15,7 @@ mod lists;
 mod monitor;
 mod protocol;
 mod pubsub;
+mod serializable;
 mod server_commands;
 mod sorted_sets;
 mod sorting;

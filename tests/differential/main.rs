@@ -10,6 +10,7 @@
 
 mod events;
 mod grammar;
+mod pushes;
 mod random;
 #[path = "../blackbox/support.rs"]
 mod support;

@@ -23,6 +23,8 @@ mod sort;
 #[cfg(test)]
 mod tests;
 mod transfer;
+#[cfg(test)]
+mod undone;
 pub(super) mod wait;
 mod walk;
 
