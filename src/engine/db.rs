@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::Key;
-use super::board::ShardBoard;
+use super::board::{DbBoard, ShardBoard};
+use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
 use super::told::Told;
 use super::undo::log::{Before, Image, Log, Sharing, copy};
 use super::value::hash::next_field_deadline;
@@ -28,6 +29,7 @@ pub struct Db {
     /// Hashes with more due fields than one slice deletes.
     pub(super) unfinished: Vec<u64>,
     pub(super) told: Told,
+    pub(super) largest: Largest,
     board: Arc<ShardBoard>,
     /// Changes may yet be undone.
     keeps_images: bool,
@@ -72,6 +74,7 @@ impl Db {
             field_volatile_count: 0,
             unfinished: Vec::new(),
             told: Told::default(),
+            largest: Largest::default(),
             board,
             keeps_images: false,
             log: None,
@@ -246,7 +249,11 @@ impl Db {
         }
         let deadline = entry.view().deadline();
         let field_deadline = next_field_deadline(entry.view());
+        let may_be_large = may_be_large(entry.view());
         let place = self.table.insert_new(hash, entry);
+        if may_be_large {
+            self.note_large(hash, place);
+        }
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
             self.arm(hash, deadline_ms);
@@ -270,7 +277,14 @@ impl Db {
     fn replace_entry(&mut self, place: Place, hash: u64, entry: Entry<Object>) -> Entry<Object> {
         let deadline = entry.view().deadline();
         let field_deadline = next_field_deadline(entry.view());
+        let is_large = may_be_large(entry.view());
         let old = self.table.replace(place, entry);
+        if may_be_large(old.view()) {
+            self.forget_large(old.view());
+        }
+        if is_large {
+            self.note_large(hash, place);
+        }
         let before = old.view().deadline();
         self.move_field_deadline(hash, next_field_deadline(old.view()), field_deadline);
         if before.is_none() && deadline.is_none() {
@@ -306,6 +320,9 @@ impl Db {
 
     fn remove_entry(&mut self, place: Place) -> Entry<Object> {
         let old = self.table.remove(place);
+        if may_be_large(old.view()) {
+            self.forget_large(old.view());
+        }
         if !self.told.is_empty() {
             self.told.forget(self.seed.hash(old.view().key()));
         }
@@ -330,13 +347,19 @@ impl Db {
             let reading = account::charged_bytes();
             let result = change(&mut entry);
             let added = account::charged_bytes() - reading;
-            note_entry_bytes(&mut entry, bytes_before + added);
+            let bytes_after = bytes_before + added;
+            note_entry_bytes(&mut entry, bytes_after);
             let deadline = next_field_deadline(entry.view());
             if deadline != deadline_before {
                 let hash = db.seed.hash(entry.view().key());
                 drop(entry);
                 db.move_field_deadline(hash, deadline_before, deadline);
                 db.publish();
+            } else {
+                drop(entry);
+            }
+            if bytes_before.max(bytes_after) >= LARGE_BYTES_MIN as i64 {
+                db.note_resized(place, bytes_before as u64, bytes_after.max(0) as u64);
             }
             result
         })
@@ -440,6 +463,14 @@ impl Db {
         false
     }
 
+    pub(super) fn board_of_own(&self) -> &DbBoard {
+        &self.board.dbs[self.index]
+    }
+
+    pub(super) fn hash_of(&self, entry: EntryRef<'_, Object>) -> u64 {
+        self.seed.hash(entry.key())
+    }
+
     fn publish(&self) {
         let db = &self.board.dbs[self.index];
         db.keys.set(self.table.len() as u64);
@@ -457,11 +488,13 @@ impl Db {
         self.index = index;
         self.table
             .set_board(Some(Arc::clone(&self.board.dbs[index].directory)));
+        self.publish_all_largest();
         self.publish();
     }
 
     /// Frees some segments; false once nothing is left.
     pub(super) fn drain_some(&mut self, segments: usize) -> bool {
+        self.forget_all_large();
         self.wheel = Wheel::new(0);
         self.sweep = None;
         self.table.drain_some(segments)

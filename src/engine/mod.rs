@@ -10,6 +10,7 @@ pub mod effect;
 pub mod expire;
 mod follow;
 pub mod keyspace;
+pub mod largest;
 pub mod serial;
 pub mod told;
 pub mod undo;
