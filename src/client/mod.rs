@@ -3,3 +3,4 @@
 pub mod connection;
 pub mod mailbox;
 pub mod registry;
+pub mod tracking;

@@ -128,6 +128,7 @@ pub struct Shared {
     labels: Mutex<Option<Box<Labels>>>,
     mailbox: OnceLock<Box<Mailbox>>,
     killed: AtomicBool,
+    gone: AtomicBool,
     nudged: AtomicBool,
     buffer_requested: AtomicBool,
     sleeping: AtomicBool,
@@ -169,6 +170,7 @@ impl Shared {
             labels: Mutex::new(None),
             mailbox: OnceLock::new(),
             killed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             nudged: AtomicBool::new(false),
             buffer_requested: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
@@ -186,6 +188,16 @@ impl Shared {
     /// As [`Shared::kill`], for those who wake it themselves.
     pub(super) fn condemn(&self) {
         self.killed.store(true, Relaxed);
+    }
+
+    /// Its connection ends: whatever is sent to it from now on is lost.
+    pub fn leave(&self) {
+        self.gone.store(true, Release);
+    }
+
+    /// Whether it has ended, or is about to.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Acquire) || self.is_killed()
     }
 
     /// What others have for it, and what it is subscribed to; most connections never need one.

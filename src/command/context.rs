@@ -8,6 +8,7 @@ use std::task::Waker;
 use super::args::{Args, RoutedKey};
 use super::declaration::Command;
 use super::error::CommandError;
+use super::generic::migrate::Migration;
 use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
 use crate::config::Config;
@@ -36,6 +37,8 @@ pub struct ClientView {
     pub db: usize,
     /// CLIENT NO-TOUCH.
     pub no_touch: bool,
+    /// What it reads now is remembered, for it to be told of changes (CLIENT TRACKING).
+    pub tracks: bool,
     /// Stamp of the last effect that the connection knows of.
     pub stamp: u64,
 }
@@ -47,6 +50,7 @@ impl ClientView {
             id: connection.id(),
             db: connection.db,
             no_touch: connection.no_touch,
+            tracks: connection.tracks,
             stamp: connection.stamp,
         }
     }
@@ -331,6 +335,8 @@ pub enum After {
     Close,
     /// Answer nothing yet, and run no further request of this connection, until something happens.
     Block(Block),
+    /// Answer nothing yet: whoever carries this out does.
+    Migrate(Box<Migration>),
     /// Stop the server.
     Shutdown,
 }

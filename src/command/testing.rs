@@ -240,6 +240,7 @@ impl Terminal {
             id: self.connection.id(),
             db: self.connection.db,
             no_touch: self.connection.no_touch,
+            tracks: self.connection.tracks,
             stamp: self.connection.stamp,
         };
         let now = Now {

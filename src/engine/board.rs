@@ -50,6 +50,15 @@ impl DbBoard {
 /// Upper bounds of the expiry lag buckets, in milliseconds; the last bucket is open.
 pub const LAG_BOUNDS_MS: [u64; 10] = [1, 5, 10, 20, 50, 100, 250, 500, 1_000, 5_000];
 
+/// What a shard takes and what it may take, side by side on one line: they are compared whenever it may have grown.
+#[derive(Debug)]
+#[repr(C, align(16))]
+struct Account {
+    used: AtomicI64,
+    /// The shard's part of the memory limit, see [`super::evict::budget`]. Others may lower and raise it.
+    granted: AtomicI64,
+}
+
 /// See the module. What nearly every command reads or writes stands in the first cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -62,10 +71,11 @@ pub struct ShardBoard {
     pub commands: Counter,
     /// Changes since the start.
     pub dirty: Counter,
-    used: AtomicI64,
+    account: Account,
     /// Keys whose mark is below this are followed for the curve; none, when it is zero.
     followed_below: AtomicU32,
     doomed: AtomicBool,
+    ordered: AtomicBool,
     /// Whether the curve is wanted, says whoever configures.
     curve_wanted: AtomicBool,
     /// One entry per database.
@@ -80,6 +90,14 @@ pub struct ShardBoard {
     pub lazyfreed: Counter,
     /// Keys deleted to make room.
     pub evicted: Counter,
+    /// Of these, keys that went out of the queue of new ones.
+    pub evicted_small: Counter,
+    /// And keys that the hand came by.
+    pub evicted_main: Counter,
+    /// Keys that were used while they stood in that queue, and so came to the main part.
+    pub promoted: Counter,
+    /// Keys that came again soon after they went.
+    pub ghost_hits: Counter,
     /// Keys that somebody waits for.
     pub waited_keys: Counter,
     /// Those of them whose waiters also want to know when the key goes.
@@ -102,9 +120,13 @@ impl ShardBoard {
             misses: Counter::default(),
             commands: Counter::default(),
             dirty: Counter::default(),
-            used: AtomicI64::new(0),
+            account: Account {
+                used: AtomicI64::new(0),
+                granted: AtomicI64::new(i64::MAX),
+            },
             followed_below: AtomicU32::new(0),
             doomed: AtomicBool::new(false),
+            ordered: AtomicBool::new(false),
             curve_wanted: AtomicBool::new(false),
             dbs: (0..database_count).map(|_| DbBoard::default()).collect(),
             curve: Curve::default(),
@@ -112,6 +134,10 @@ impl ShardBoard {
             expired_fields: Counter::default(),
             lazyfreed: Counter::default(),
             evicted: Counter::default(),
+            evicted_small: Counter::default(),
+            evicted_main: Counter::default(),
+            promoted: Counter::default(),
+            ghost_hits: Counter::default(),
             waited_keys: Counter::default(),
             waited_keys_when_gone: Counter::default(),
             next_deadline_ms: Counter::default(),
@@ -127,13 +153,36 @@ impl ShardBoard {
     pub fn add_used(&self, bytes: i64) {
         // Most changes fit where the old value was: no need to dirty the line then.
         if bytes != 0 {
-            self.used.store(self.used.load(Relaxed) + bytes, Relaxed);
+            let used = &self.account.used;
+            used.store(used.load(Relaxed) + bytes, Relaxed);
         }
     }
 
     /// Bytes charged to the shard.
+    #[inline]
     pub fn used_bytes(&self) -> i64 {
-        self.used.load(Relaxed)
+        self.account.used.load(Relaxed)
+    }
+
+    /// What the shard may take; `i64::MAX` while there is no limit.
+    #[inline]
+    pub(super) fn granted(&self) -> &AtomicI64 {
+        &self.account.granted
+    }
+
+    /// Bytes that the shard takes beyond what it was granted; negative while it has room.
+    #[inline]
+    pub fn debt_bytes(&self) -> i64 {
+        self.used_bytes() - self.account.granted.load(Relaxed)
+    }
+
+    /// Keys that may be evicted: all, or those with a deadline.
+    pub fn evictable(&self, volatile_only: bool) -> u64 {
+        let of = |db: &DbBoard| match volatile_only {
+            true => db.volatile_keys.get(),
+            false => db.keys.get(),
+        };
+        self.dbs.iter().map(of).sum()
     }
 
     /// Whether the curve follows the key with this hash.
@@ -176,6 +225,15 @@ impl ShardBoard {
 
     pub(super) fn set_doomed(&self, doomed: bool) {
         self.doomed.store(doomed, Relaxed);
+    }
+
+    /// Whether the shard remembers in which order keys came.
+    pub fn is_ordered(&self) -> bool {
+        self.ordered.load(Relaxed)
+    }
+
+    pub(super) fn set_ordered(&self, ordered: bool) {
+        self.ordered.store(ordered, Relaxed);
     }
 
     pub(super) fn clear_db(&self, index: usize) {

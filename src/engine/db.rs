@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Key;
 use super::board::{DbBoard, ShardBoard};
+use super::evict::order::{Order, VOLATILE_BIT, size_class, with_class};
 use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
 use super::told::Told;
 use super::undo::log::{Before, Image, Log, Sharing, copy};
@@ -30,6 +31,8 @@ pub struct Db {
     pub(super) unfinished: Vec<u64>,
     pub(super) told: Told,
     pub(super) largest: Largest,
+    /// The order in which keys came, while memory is scarce and the policy wants to know.
+    pub(super) order: Option<Box<Order>>,
     board: Arc<ShardBoard>,
     /// Changes may yet be undone.
     keeps_images: bool,
@@ -58,6 +61,10 @@ struct Sweep {
 const STALE_ITEMS_RATIO_MAX: usize = 4;
 /// See above.
 const STALE_ITEMS_MAX: usize = 4096;
+/// The same while memory is scarce.
+const STALE_ITEMS_RATIO_SCARCE: usize = 2;
+/// See above.
+const STALE_ITEMS_SCARCE: usize = 256;
 /// Keys that a sweep looks at in one slice.
 const SWEEP_KEYS: usize = 256;
 
@@ -75,6 +82,7 @@ impl Db {
             unfinished: Vec::new(),
             told: Told::default(),
             largest: Largest::default(),
+            order: None,
             board,
             keeps_images: false,
             log: None,
@@ -196,6 +204,11 @@ impl Db {
         self.len() == 0
     }
 
+    /// The hash key of the table.
+    pub(super) fn seed(&self) -> Seed {
+        self.seed
+    }
+
     /// Keys with a deadline.
     pub fn volatile_count(&self) -> usize {
         self.volatile_count
@@ -249,14 +262,27 @@ impl Db {
         }
         let deadline = entry.view().deadline();
         let field_deadline = next_field_deadline(entry.view());
+        let class = match self.order {
+            Some(_) => self.class_of(entry.view()),
+            None => 0,
+        };
         let may_be_large = may_be_large(entry.view());
         let place = self.table.insert_new(hash, entry);
         if may_be_large {
             self.note_large(hash, place);
         }
+        let mut bits = 0;
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
             self.arm(hash, deadline_ms);
+            bits = VOLATILE_BIT;
+        }
+        if let Some(order) = &mut self.order {
+            bits = order.note_new(hash, bits, class, &self.board);
+            self.table.set_bits(place, bits);
+            self.settle_queue();
+        } else if bits != 0 {
+            self.table.set_bits(place, bits);
         }
         self.move_field_deadline(hash, None, field_deadline);
         self.publish();
@@ -277,6 +303,9 @@ impl Db {
     fn replace_entry(&mut self, place: Place, hash: u64, entry: Entry<Object>) -> Entry<Object> {
         let deadline = entry.view().deadline();
         let field_deadline = next_field_deadline(entry.view());
+        if self.order.is_some() {
+            self.reclass(place, self.class_of(entry.view()));
+        }
         let is_large = may_be_large(entry.view());
         let old = self.table.replace(place, entry);
         if may_be_large(old.view()) {
@@ -291,6 +320,7 @@ impl Db {
             return old;
         }
         self.volatile_count -= usize::from(before.is_some());
+        self.mark_volatile(place, deadline.is_some());
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
             // SET … EX over and over must not pile up items: the old one fires first and arms itself again.
@@ -349,6 +379,10 @@ impl Db {
             let added = account::charged_bytes() - reading;
             let bytes_after = bytes_before + added;
             note_entry_bytes(&mut entry, bytes_after);
+            let bytes = match db.order.is_some() && added != 0 {
+                true => entry_bytes(entry.view()),
+                false => 0,
+            };
             let deadline = next_field_deadline(entry.view());
             if deadline != deadline_before {
                 let hash = db.seed.hash(entry.view().key());
@@ -360,6 +394,9 @@ impl Db {
             }
             if bytes_before.max(bytes_after) >= LARGE_BYTES_MIN as i64 {
                 db.note_resized(place, bytes_before as u64, bytes_after.max(0) as u64);
+            }
+            if bytes != 0 {
+                db.reclass(place, db.class_of_bytes(bytes));
             }
             result
         })
@@ -390,6 +427,7 @@ impl Db {
         }
         self.table.edit(place).set_deadline(deadline);
         self.volatile_count -= usize::from(before.is_some());
+        self.mark_volatile(place, deadline.is_some());
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
             // A later deadline finds the old item when it fires and arms itself again then.
@@ -398,6 +436,35 @@ impl Db {
             }
         }
         self.publish();
+    }
+
+    /// The size class of an entry, see [`super::evict::order`].
+    fn class_of(&self, entry: EntryRef<'_, Object>) -> u8 {
+        self.class_of_bytes(entry_bytes(entry))
+    }
+
+    fn class_of_bytes(&self, bytes: usize) -> u8 {
+        size_class(bytes, self.board.used_bytes(), self.table.len())
+    }
+
+    /// Notes the size class of an entry that has changed, if anybody wants to know.
+    fn reclass(&mut self, place: Place, class: u8) {
+        if self.order.as_ref().is_some_and(|order| order.is_by_size()) {
+            let bits = self.table.bits(place);
+            self.table.set_bits(place, with_class(bits, class));
+        }
+    }
+
+    /// Notes in the access bits whether an entry has a deadline, so that eviction need not look at it.
+    fn mark_volatile(&mut self, place: Place, is_volatile: bool) {
+        let before = self.table.bits(place);
+        let bits = match is_volatile {
+            true => before | VOLATILE_BIT,
+            false => before & !VOLATILE_BIT,
+        };
+        if bits != before {
+            self.table.set_bits(place, bits);
+        }
     }
 
     fn arm(&mut self, hash: u64, deadline_ms: u64) {
@@ -425,7 +492,12 @@ impl Db {
     }
 
     fn is_stale(&self) -> bool {
-        self.wheel.len() > STALE_ITEMS_RATIO_MAX * self.deadline_count() + STALE_ITEMS_MAX
+        let (ratio, items) = match self.order {
+            // Evicted keys leave their items behind, and memory is scarce.
+            Some(_) => (STALE_ITEMS_RATIO_SCARCE, STALE_ITEMS_SCARCE),
+            None => (STALE_ITEMS_RATIO_MAX, STALE_ITEMS_MAX),
+        };
+        self.wheel.len() > ratio * self.deadline_count() + items
     }
 
     /// Goes on with a sweep, or begins one if too many items are stale; true while it is not done.
@@ -497,6 +569,7 @@ impl Db {
         self.forget_all_large();
         self.wheel = Wheel::new(0);
         self.sweep = None;
+        self.order = None;
         self.table.drain_some(segments)
     }
 }

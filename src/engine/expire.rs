@@ -194,6 +194,7 @@ impl Engine {
     /// The same for what the shard does not answer for any more.
     pub(super) fn keep_trash(&mut self, trash: Trash) {
         if trash.is_huge() {
+            self.budget.add_leaving(trash.bytes());
             self.doomed_values.push(trash);
             self.board.set_doomed(true);
         } else {

@@ -14,9 +14,14 @@ use crate::command::error::CommandError;
 use crate::config::Config;
 use crate::config::live::{self, Peer};
 use crate::config::rewrite;
+use crate::config::values::MaxmemoryPolicy;
+use crate::engine::evict::Policy;
 use crate::pubsub::PubSub;
 use crate::session::service::Service;
 use crate::telemetry::{clock, histogram, info, log, memory, snapshot};
+
+/// How often all shards are visited when fewer keys are to be tracked than are.
+const LIMIT_ROUNDS: usize = 8;
 
 /// See the module.
 pub(super) struct Host {
@@ -94,6 +99,22 @@ impl Host {
     }
 }
 
+/// Makes the limit of memory felt.
+pub(super) fn limit_memory(service: &Service, config: &Config) {
+    let policy = match config.maxmemory_policy {
+        MaxmemoryPolicy::Noeviction => Policy::NoEviction,
+        MaxmemoryPolicy::AllkeysLru => Policy::AllkeysLru,
+        MaxmemoryPolicy::AllkeysLfu => Policy::AllkeysLfu,
+        MaxmemoryPolicy::AllkeysRandom => Policy::AllkeysRandom,
+        MaxmemoryPolicy::VolatileLru => Policy::VolatileLru,
+        MaxmemoryPolicy::VolatileLfu => Policy::VolatileLfu,
+        MaxmemoryPolicy::VolatileRandom => Policy::VolatileRandom,
+        MaxmemoryPolicy::VolatileTtl => Policy::VolatileTtl,
+    };
+    let budget = &service.budget;
+    budget.configure(config.maxmemory, policy, config.maxmemory_size_rule);
+}
+
 impl Server for Host {
     fn clients(&self) -> &Registry {
         &self.service.clients
@@ -111,7 +132,15 @@ impl Server for Host {
             .map_err(|error| CommandError::from(format!("ERR {error}")))?;
         self.apply(&self.service.config.load(), &config, &changed)?;
         self.service.pubsub.configure(&config);
+        let limits = ["maxmemory", "maxmemory-policy", "maxmemory-size-rule"];
+        if limits.iter().any(|name| changed.contains(name)) {
+            limit_memory(&self.service, &config);
+        }
         self.service.config.store(Arc::new(config));
+        // Who lowers `tracking-table-max-keys` a little sees it at once; the background does the rest.
+        if changed.contains(&"tracking-table-max-keys") {
+            let _is_left = (0..LIMIT_ROUNDS).all(|_| self.service.limit_tracked());
+        }
         Ok(())
     }
 

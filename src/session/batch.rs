@@ -57,6 +57,8 @@ pub struct Batch {
     pub plans: Vec<Plan>,
     /// Replies not yet sent.
     pub out: Out,
+    /// What others had for the client, and is to stand behind the next reply.
+    pub late: Out,
     /// What is to be done when no token is held.
     pub deferred: Deferred,
     /// The next plan to run.
@@ -141,6 +143,7 @@ impl Batch {
         self.consume(0);
         self.gather = None;
         self.out.clear();
+        self.late.clear();
         self.deferred.settle();
     }
 

@@ -9,6 +9,7 @@ pub mod batch;
 mod blocked;
 pub mod look;
 mod monitored;
+pub mod pause;
 pub mod service;
 mod transaction;
 
@@ -21,6 +22,7 @@ use crate::command::context::{
     After, ClientView, Engines, Gather, Outbox, SessionCx, ShardPlace, publish_kept,
 };
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
+use crate::command::generic::migrate::Migration;
 use crate::command::transaction::is_watch;
 use crate::config::Config;
 use crate::engine::{Engine, Now};
@@ -37,7 +39,7 @@ use crate::telemetry::{counters, errors};
 use batch::{Batch, Plan, Route};
 use blocked::{Blocked, Going};
 use service::Service;
-use transaction::{Pending, is_queued};
+use transaction::Pending;
 
 /// What the connection's task does next.
 pub enum Step {
@@ -91,7 +93,11 @@ pub struct Session {
 
 /// How one plan ended.
 enum Ran {
-    Yes { failed: bool },
+    Yes {
+        failed: bool,
+    },
+    /// It did not run after all: the refusal is written.
+    Refused,
     Queued(Arc<Ticket>),
     Blocked(Blocked),
     Then(After),
@@ -101,6 +107,7 @@ impl Ran {
     fn of(outcome: Outcome) -> Ran {
         match outcome {
             Outcome::Done { failed } => Ran::Yes { failed },
+            Outcome::Refused => Ran::Refused,
             Outcome::Blocked(waiter) => Ran::Blocked(Blocked::On(waiter)),
         }
     }
@@ -129,19 +136,17 @@ impl Session {
         ClientView::of(&self.connection)
     }
 
-    /// Whether a command is queued by a transaction, so that nothing can hold it back before EXEC.
-    fn is_queueing(&self, command: &Command) -> bool {
-        let is_open = self
-            .pending
-            .as_ref()
-            .is_some_and(|pending| pending.is_open());
-        is_open && is_queued(command)
-    }
-
-    /// Whether a command is an EXEC that may write.
-    fn writes_by_exec(&self, command: &Command) -> bool {
-        matches!(command.run, Run::Transaction(TransactionVerb::Exec))
-            && self.transaction_may_write()
+    /// Until when a command is held back, by CLIENT PAUSE or because its keys move to another server.
+    #[cold]
+    fn held_back(&self, batch: &Batch, plan: &Plan, command: &Command, now: Now) -> Option<u64> {
+        if self.is_queueing(command) {
+            return None;
+        }
+        let is_exec = matches!(command.run, Run::Transaction(TransactionVerb::Exec));
+        let queued = self.pending.as_ref().filter(|_| is_exec);
+        let queued = queued.map(|pending| pending.transaction());
+        let pause = &self.service.pause;
+        pause.holds(command, &batch.args(plan), queued, now.unix_ms)
     }
 
     /// Runs the plans of a batch, in order, until all ran or one has to wait.
@@ -177,9 +182,8 @@ impl Session {
                 continue;
             };
             let is_unusual = self.pending.is_some() || command.flags.has(Flags::TRANSACTIONAL);
-            let writes = is_unusual && self.writes_by_exec(command);
-            if let Some(until_ms) = service.pause.holds(command, writes, now.unix_ms)
-                && !self.is_queueing(command)
+            if service.pause.is_on(now.unix_ms)
+                && let Some(until_ms) = self.held_back(batch, &plan, command, now)
             {
                 release(&mut held, batch);
                 return Step::SleepUntil(until_ms);
@@ -188,6 +192,7 @@ impl Session {
                 release(&mut held, batch);
                 match self.go_on(batch, blocked, now) {
                     Going::Answered => {
+                        self.end_caching(command);
                         batch.next += 1;
                         continue;
                     }
@@ -224,6 +229,11 @@ impl Session {
                     return Step::Wait(ticket);
                 }
                 Ran::Yes { failed } => failed,
+                Ran::Refused => {
+                    release(&mut held, batch);
+                    self.note_refused(batch, mark, command);
+                    continue;
+                }
                 Ran::Then(_) | Ran::Blocked(_) => false,
             };
             let after = Ticks::now();
@@ -283,10 +293,13 @@ impl Session {
             } else {
                 self.apply_reply_mode(&mut batch.out, mark);
             }
+            if self.connection.is_caching {
+                self.end_caching(command);
+            }
             batch.next += 1;
             if let Ran::Then(after) = ran {
                 match after {
-                    After::Nothing | After::Block(_) => {}
+                    After::Nothing | After::Block(_) | After::Migrate(_) => {}
                     After::Close => return Step::Close,
                     After::Shutdown => return Step::Shutdown,
                 }
@@ -327,6 +340,7 @@ impl Session {
         if let Some(run) = message.transaction.take() {
             self.connection = run.connection;
             let mut aftermath = run.aftermath;
+            message.refused |= aftermath.was_refused;
             if aftermath.was_run {
                 self.show_transaction(batch, &run.transaction);
             }
@@ -344,6 +358,10 @@ impl Session {
         batch.out.append(&mut message.out);
         batch.out.set_protocol(self.connection.protocol);
         let plan = batch.plans[batch.next];
+        if let (true, Some(command)) = (message.refused, plan.command) {
+            self.note_refused(batch, mark, command);
+            return step;
+        }
         if let Some(command) = plan.command {
             if is_watch(command) && !message.failed {
                 self.note_watched(batch, &plan);
@@ -360,6 +378,7 @@ impl Session {
                 self.show(batch, &plan, command);
                 batch.deferred.settle();
             }
+            self.end_caching(command);
         }
         if batch.out.since(mark).first() == Some(&b'-') {
             errors::note(batch.out.since(mark));
@@ -597,11 +616,43 @@ impl Session {
         shared
             .resp
             .store(self.connection.protocol.version(), Relaxed);
-        if failed {
-            Ran::Yes { failed }
-        } else {
-            Ran::Then(after)
+        match after {
+            _ if failed => Ran::Yes { failed },
+            After::Migrate(migration) => self.migrate(batch, plan, command, migration, config, now),
+            after => Ran::Then(after),
         }
+    }
+
+    /// Leaves the keys to whoever carries them, and waits for the reply as for that of a command that had to queue.
+    #[cold]
+    fn migrate(
+        &mut self,
+        batch: &Batch,
+        plan: &Plan,
+        command: &'static Command,
+        migration: Box<Migration>,
+        config: &Arc<Config>,
+        now: Now,
+    ) -> Ran {
+        let Some(migrator) = self.service.migrator.get() else {
+            return Ran::Then(After::Close);
+        };
+        let (message, ticket) = Message::new(Parts {
+            shards: &[],
+            place: ShardPlace::default(),
+            command,
+            args: &batch.args(plan),
+            client: self.view(),
+            now,
+            config,
+            out: Out::new(self.connection.protocol),
+            gather: None,
+            blocker: None,
+            retry: None,
+            transaction: None,
+        });
+        migrator.start(migration, message);
+        Ran::Queued(ticket)
     }
 
     /// Hands the command to the queue of its first shard.
@@ -663,6 +714,18 @@ impl Session {
         }
         if is_slow_for_monitor(config, duration_ns) {
             self.note_latency(command, config, now, duration_ns / 1_000_000);
+        }
+    }
+
+    /// CLIENT CACHING speaks of the next command, or of the next transaction.
+    #[cold]
+    fn end_caching(&mut self, command: &Command) {
+        if self.connection.is_caching
+            && !self.is_open()
+            && !command.full_name.starts_with("client|")
+        {
+            let tracking = self.connection.tracking;
+            self.connection.set_tracking(tracking, false);
         }
     }
 

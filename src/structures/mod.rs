@@ -3,8 +3,10 @@
 pub mod account;
 pub mod block;
 pub mod entry;
+pub mod fifo;
 pub mod frequent;
 pub mod geohash;
+pub mod ghost;
 pub mod hyperloglog;
 pub mod intset;
 pub mod lzf;

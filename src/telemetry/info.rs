@@ -4,6 +4,7 @@
 //! up. Fields are written in the order of Redis, so that texts compare line by line.
 
 use std::fmt::{Display, Write};
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::curve::PERCENT;
 use super::histogram;
@@ -211,7 +212,8 @@ fn clients(source: &Source<'_>, lines: &mut Lines) {
         snapshot.client_figures.output_max,
     );
     lines.field("blocked_clients", snapshot.client_figures.blocked);
-    lines.zeroes(&["tracking_clients", "clients_in_timeout_table"]);
+    lines.field("tracking_clients", snapshot.pubsub.tracking_clients);
+    lines.field("clients_in_timeout_table", 0);
     lines.field("total_blocking_keys", snapshot.waited_keys);
     lines.field(
         "total_blocking_keys_on_nokey",
@@ -373,10 +375,12 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.field("pubsub_channels", snapshot.pubsub.channels);
     lines.field("pubsub_patterns", snapshot.pubsub.patterns);
     lines.field("pubsubshard_channels", snapshot.pubsub.shard_channels);
-    lines.zeroes(&[
-        "latest_fork_usec",
-        "total_forks",
+    lines.zeroes(&["latest_fork_usec", "total_forks"]);
+    lines.field(
         "migrate_cached_sockets",
+        source.telemetry.migrate_links.load(Relaxed),
+    );
+    lines.zeroes(&[
         "slave_expires_tracked_keys",
         "active_defrag_hits",
         "active_defrag_misses",
@@ -384,11 +388,11 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
         "active_defrag_key_misses",
         "total_active_defrag_time",
         "current_active_defrag_time",
-        "tracking_total_keys",
-        "tracking_total_items",
-        "tracking_total_prefixes",
-        "unexpected_error_replies",
     ]);
+    lines.field("tracking_total_keys", snapshot.pubsub.tracked_keys);
+    lines.field("tracking_total_items", snapshot.pubsub.tracked_items);
+    lines.field("tracking_total_prefixes", snapshot.pubsub.tracking_prefixes);
+    lines.field("unexpected_error_replies", 0);
     lines.field("total_error_replies", snapshot.error_count);
     lines.field("dump_payload_sanitizations", 0);
     lines.field("total_reads_processed", snapshot.reads);

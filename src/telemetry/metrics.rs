@@ -167,7 +167,7 @@ fn traffic(page: &mut Page, service: &dyn Observed, snapshot: &Snapshot) {
     page.gauge(
         "redis_tracking_clients",
         "Clients that cache on their side.",
-        0.0,
+        snapshot.pubsub.tracking_clients as f64,
     );
     page.gauge(
         "redis_client_recent_max_input_buffer_bytes",

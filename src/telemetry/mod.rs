@@ -68,6 +68,9 @@ pub struct Telemetry {
     used_at_start: u64,
     peak_used: AtomicU64,
     expire_ns: AtomicU64,
+    evict_ns: AtomicU64,
+    /// Connections to other servers that MIGRATE keeps for its next call.
+    pub migrate_links: AtomicU64,
     baseline: Mutex<Baseline>,
     ready: AtomicBool,
 }
@@ -89,6 +92,8 @@ impl Telemetry {
             used_at_start: used,
             peak_used: AtomicU64::new(used),
             expire_ns: AtomicU64::new(0),
+            evict_ns: AtomicU64::new(0),
+            migrate_links: AtomicU64::new(0),
             baseline: Mutex::new(Baseline::default()),
             ready: AtomicBool::new(false),
         }
@@ -120,11 +125,20 @@ impl Telemetry {
             .note(config, latency::EXPIRE_CYCLE, now_ms / 1_000, spent_ms);
     }
 
+    /// A slice of background eviction that took so long.
+    pub fn note_evict_slice(&self, config: &Config, now_ms: u64, spent_ns: u64) {
+        self.evict_ns.fetch_add(spent_ns, Relaxed);
+        let spent_ms = spent_ns / 1_000_000;
+        self.latency
+            .note(config, latency::EVICTION_CYCLE, now_ms / 1_000, spent_ms);
+    }
+
     /// CONFIG RESETSTAT.
     pub fn reset_statistics(&self, service: &dyn Observed) {
         counters::reset();
         errors::reset();
         self.expire_ns.store(0, Relaxed);
+        self.evict_ns.store(0, Relaxed);
         *self.baseline.lock() = Baseline::of(service);
     }
 
