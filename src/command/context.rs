@@ -590,4 +590,6 @@ pub struct MemoryReport {
     pub allocator_resident: u64,
     /// Resident set of the process.
     pub rss: u64,
+    /// Bytes of the largest value of each type of which there is a large one, by the name of the type.
+    pub largest: Vec<(&'static str, u64)>,
 }

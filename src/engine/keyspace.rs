@@ -6,6 +6,7 @@
 use super::db::next_deadline;
 use super::effect::Event;
 use super::expire::{FIELDS_PER_LOOKUP, is_over};
+use super::largest::may_be_large;
 use super::told::Use;
 use super::undo::log::Sharing;
 use super::value::object::{entry_bytes, note_entry_bytes};
@@ -327,7 +328,12 @@ impl<'e> Keyspace<'e> {
             db.save(place, Sharing::Allowed);
             let mut entry = db.table.edit(place);
             let shared = unshare_text(&mut entry);
-            (change(writable_text(&mut entry, len_min)), shared)
+            let result = change(writable_text(&mut entry, len_min));
+            drop(entry);
+            if may_be_large(db.at(place)) {
+                db.note_large(key.hash, place);
+            }
+            (result, shared)
         });
         if found.is_none() {
             self.note_new(key);

@@ -8,6 +8,7 @@ mod debug;
 mod dump;
 mod expiry;
 mod hashes;
+mod insight;
 mod introspect;
 mod keys;
 mod limits;
