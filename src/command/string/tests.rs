@@ -306,8 +306,9 @@ fn deadlines_follow_the_options() {
         assert_eq!(cli.ttl_ms("k"), ttl_ms, "{line}");
     }
     cli.check_all(&[("SET k v PX 5", "OK"), ("GET k", "\"v\"")]);
-    cli.advance_ms(4);
+    cli.advance_ms(5);
     cli.check("GET k", "\"v\"");
+    cli.check("PTTL k", "(integer) 0");
     cli.advance_ms(1);
     cli.check("GET k", "(nil)");
     cli.check_all(&[("SET k v PX 5", "OK"), ("SET k w PX 50", "OK")]);
