@@ -16,5 +16,6 @@ mod classic;
 mod flaws;
 mod history;
 mod redlock;
+mod scripted;
 mod single;
 mod storm;

@@ -314,7 +314,7 @@ fn deadlines_follow_the_options() {
     cli.check_all(&[("SET k v PX 5", "OK"), ("SET k w PX 50", "OK")]);
     cli.advance_ms(20);
     cli.check("GET k", "\"w\"");
-    cli.advance_ms(30);
+    cli.advance_ms(31);
     cli.check("SET k v XX", "(nil)");
 }
 
