@@ -24,6 +24,8 @@ pub enum Route {
     All,
     /// One after the other.
     Each,
+    /// Those that a script needs.
+    Script,
     /// None.
     Session,
     /// It is refused: no such command, or wrong arguments.
@@ -211,6 +213,7 @@ impl Batch {
             Run::Container(_) => Route::Refused,
             Run::AllShards(_) => Route::All,
             Run::EachShard(..) | Run::Cursor(..) => Route::Each,
+            Run::Script(_) => Route::Script,
             Run::Keys(_) => {
                 let shards_first = shards.len();
                 // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.

@@ -10,6 +10,7 @@ mod blocked;
 pub mod look;
 mod monitored;
 pub mod pause;
+mod script;
 pub mod service;
 mod transaction;
 
@@ -216,6 +217,7 @@ impl Session {
                     release(&mut held, batch);
                     match route {
                         Route::Session => self.on_session(batch, &plan, command, config, now),
+                        Route::Script => self.on_script(batch, &plan, command, config, now),
                         Route::Each => {
                             self.on_each_shard(batch, &plan, command, shards, config, now)
                         }
@@ -262,7 +264,8 @@ impl Session {
                 // What follows takes a lock, which nobody should wait for with a token in hand.
                 release(&mut held, batch);
             }
-            if failed {
+            // Scripts note their errors themselves.
+            if failed && !matches!(command.run, Run::Script(_)) {
                 errors::note(batch.out.since(mark));
             }
             self.note(batch, &plan, command, config, now, duration_ns);
@@ -342,7 +345,7 @@ impl Session {
             let mut aftermath = run.aftermath;
             message.refused |= aftermath.was_refused;
             if aftermath.was_run {
-                self.show_transaction(batch, &run.transaction);
+                self.show_transaction(batch, &run.transaction, &aftermath);
             }
             let publications = std::mem::take(&mut aftermath.publications);
             let wakes = &mut batch.deferred.wakes;
@@ -380,7 +383,10 @@ impl Session {
             }
             self.end_caching(command);
         }
-        if batch.out.since(mark).first() == Some(&b'-') {
+        let is_script = plan
+            .command
+            .is_some_and(|command| matches!(command.run, Run::Script(_)));
+        if batch.out.since(mark).first() == Some(&b'-') && !is_script {
             errors::note(batch.out.since(mark));
         }
         self.apply_reply_mode(&mut batch.out, mark);

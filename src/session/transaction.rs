@@ -193,6 +193,7 @@ impl Session {
         let mut stage = Some(Stage {
             connection: &mut self.connection,
             server,
+            scripts: &self.service.scripts,
             config,
             now,
             shard_count: count,
@@ -226,7 +227,7 @@ impl Session {
         batch.deferred.settle();
         if let Some(mut aftermath) = done {
             if aftermath.was_run {
-                self.show_transaction(batch, &transaction);
+                self.show_transaction(batch, &transaction, &aftermath);
             }
             let publications = std::mem::take(&mut aftermath.publications);
             let pubsub = &self.service.pubsub;
@@ -257,6 +258,7 @@ impl Session {
                 transaction,
                 connection: self.connection.clone(),
                 server,
+                scripts: &self.service.scripts,
                 aftermath: Aftermath::default(),
             })),
         });
