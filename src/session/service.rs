@@ -13,7 +13,9 @@ use crate::engine::board::ShardBoard;
 use crate::engine::evict::budget::Budget;
 use crate::pubsub::{self, PubSub};
 use crate::shard::Shards;
+use crate::shard::attempt::threads::Threads;
 use crate::shard::execute::serve_waiters;
+use crate::shard::message::Ground;
 use crate::shard::route::Router;
 use crate::telemetry::Telemetry;
 use crate::telemetry::clock;
@@ -50,11 +52,22 @@ pub struct Service {
     pub scripts: crate::script::library::Library,
     /// Whether scripts may call what is not meant for them (DEBUG SET-DISABLE-DENY-SCRIPTS).
     pub script_calls_unbound: AtomicBool,
+    /// Threads for scripts that take long.
+    pub script_threads: Threads,
     /// What handlers may ask of the server.
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
 }
 
 impl Service {
+    /// What units with scripts run on.
+    pub fn ground(&'static self) -> Ground {
+        Ground {
+            shards: &self.shards,
+            threads: &self.script_threads,
+            router: self.router,
+        }
+    }
+
     /// The server; set before the first connection.
     pub fn server(&self) -> &dyn Server {
         &**self

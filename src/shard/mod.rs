@@ -3,6 +3,7 @@
 //! [`ownership`] is the protocol and knows nothing of Redis; [`route`] names the shard of a key; [`execute`] runs one
 //! command with its shards in hand; [`message`] is a command that had to queue.
 
+pub mod attempt;
 pub mod blocking;
 pub mod execute;
 pub mod message;
