@@ -527,4 +527,8 @@ pub struct MemoryReport {
     pub allocator_resident: u64,
     /// Resident set of the process.
     pub rss: u64,
+    /// Sources of scripts.
+    pub scripts: u64,
+    /// Sources of functions.
+    pub functions: u64,
 }

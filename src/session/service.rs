@@ -12,12 +12,13 @@ use crate::config::Config;
 use crate::engine::board::ShardBoard;
 use crate::engine::evict::budget::Budget;
 use crate::pubsub::{self, PubSub};
+use crate::script;
 use crate::shard::Shards;
 use crate::shard::execute::serve_waiters;
 use crate::shard::route::Router;
 use crate::telemetry::Telemetry;
 use crate::telemetry::clock;
-use crate::telemetry::observed::{Observed, TokenFigures};
+use crate::telemetry::observed::{Observed, ScriptFigures, TokenFigures};
 use crate::telemetry::slowlog::Slowlog;
 
 /// See the module.
@@ -114,6 +115,20 @@ impl Observed for Service {
 
     fn pubsub(&self) -> pubsub::Figures {
         self.pubsub.figures()
+    }
+
+    fn scripts(&self) -> ScriptFigures {
+        let (libraries, functions) = self.scripts.functions.counts();
+        let (interpreters_bytes, _) = script::memory_figures();
+        ScriptFigures {
+            scripts: self.scripts.len() as u64,
+            scripts_bytes: self.scripts.bytes() as u64,
+            evicted: self.scripts.evicted(),
+            libraries: libraries as u64,
+            functions: functions as u64,
+            functions_bytes: self.scripts.functions.bytes() as u64,
+            interpreters_bytes: interpreters_bytes as u64,
+        }
     }
 
     fn config(&self) -> Arc<Config> {

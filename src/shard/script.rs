@@ -31,6 +31,8 @@ struct OnShards<'a, 'e, 's> {
     stage: &'a mut Stage<'s>,
     aftermath: &'a mut Aftermath,
     keys: Vec<RoutedKey>,
+    /// How many keys may have been added to.
+    growing_calls: usize,
     is_monitored: bool,
 }
 
@@ -51,8 +53,15 @@ pub(super) fn run(
         stage,
         aftermath,
         keys: Vec::new(),
+        growing_calls: 0,
     };
     let ended = crate::script::run(verb, args, &mut host, scripts, out);
+    let (paid_keys, now) = (host.growing_calls, host.stage.now);
+    if paid_keys > 0 {
+        for engine in host.engines.iter_mut() {
+            engine.pay(now, paid_keys);
+        }
+    }
     // SELECT is the script's own affair.
     stage.connection.db = db;
     if ended.failed && !ended.is_counted {
@@ -107,6 +116,9 @@ impl Host for OnShards<'_, '_, '_> {
                 arguments: args.to_vec(),
             });
         }
+        if call.command.flags.has(Flags::DENYOOM) {
+            self.growing_calls += self.keys.len();
+        }
         let (before, mark) = (Ticks::now(), out.position());
         let published = self.aftermath.publications.len();
         let failed = run_step(
@@ -138,13 +150,16 @@ impl Host for OnShards<'_, '_, '_> {
         Ok(())
     }
 
+    fn has_room(&mut self) -> bool {
+        let now = self.stage.now;
+        self.engines.iter_mut().all(|engine| engine.has_room(now))
+    }
+
     fn note_refused(&mut self, command: Option<&'static Command>, text: &[u8]) {
         if let Some(command) = command {
             counters::local().command(command).rejected.add(1);
         }
-        let mut error = b"ERR ".to_vec();
-        error.extend_from_slice(text);
-        self.aftermath.errors.push(error);
+        self.aftermath.errors.push(text.to_vec());
     }
 
     fn server(&self) -> &dyn Server {

@@ -124,6 +124,8 @@ pub struct Snapshot {
     pub clients_cut: u64,
     /// Subscriptions.
     pub pubsub: pubsub::Figures,
+    /// Scripts and functions.
+    pub scripts: super::observed::ScriptFigures,
     /// What connections use, and how many wait.
     pub client_figures: ClientFigures,
     /// Hashes of which fields have deadlines, by database.
@@ -208,6 +210,7 @@ impl Snapshot {
             rejected: since_reset.rejected,
             clients_cut: mailbox::CUT.load(Relaxed),
             pubsub: service.pubsub(),
+            scripts: service.scripts(),
             client_figures,
             field_volatile: field_volatile(service),
             memory: memory::report(service, telemetry, client_figures),
