@@ -6,6 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::counters::{self, BUCKETS};
+use super::curve::CurveFigures;
 use super::errors;
 use super::histogram::Buckets;
 use super::memory::{self, ClientFigures};
@@ -128,6 +129,8 @@ pub struct Snapshot {
     pub scripts: super::observed::ScriptFigures,
     /// What connections use, and how many wait.
     pub client_figures: ClientFigures,
+    /// What other sizes of memory would do.
+    pub curve: CurveFigures,
     /// Hashes of which fields have deadlines, by database.
     pub field_volatile: Vec<u64>,
     /// Memory, and keys by database.
@@ -212,6 +215,7 @@ impl Snapshot {
             pubsub: service.pubsub(),
             scripts: service.scripts(),
             client_figures,
+            curve: CurveFigures::gather(service.boards()),
             field_volatile: field_volatile(service),
             memory: memory::report(service, telemetry, client_figures),
             cpu: process::cpu(),

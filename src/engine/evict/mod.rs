@@ -17,7 +17,6 @@ use std::sync::Arc;
 
 use super::db::Db;
 use super::effect::Event;
-use super::value::Trash;
 use super::{Engine, Now};
 use crate::structures::table::Place;
 use budget::Budget;

@@ -29,7 +29,10 @@ pub(super) const SCRIPTS: Family = (
         (2, "FUNCTION LIST [LIBRARYNAME {pattern}] [WITHCODE]"),
         (1, "FUNCTION DELETE (lib|{junk})"),
         (1, "FUNCTION FLUSH [SYNC|{junk}]"),
-        (1, "FUNCTION (STATS|KILL|{junk}|RESTORE {value} [{junk}|FLUSH])"),
+        (
+            1,
+            "FUNCTION (STATS|KILL|{junk}|RESTORE {value} [{junk}|FLUSH])",
+        ),
     ],
 );
 
@@ -109,7 +112,9 @@ fn script(draw: &mut Draw) -> String {
         3 => format!("local a = redis.{} return {{type(a), a}}", call(draw)),
         4 => {
             let arguments = arguments(draw);
-            format!("local ok, e = pcall(redis.call, {arguments}) return {{tostring(ok), type(e), e}}")
+            format!(
+                "local ok, e = pcall(redis.call, {arguments}) return {{tostring(ok), type(e), e}}"
+            )
         }
         5 => format!("return {}", value(draw)),
         6 => format!(
@@ -126,7 +131,9 @@ fn script(draw: &mut Draw) -> String {
                 .map(|_| format!("\\{}", draw.below(256)))
                 .collect();
             let name = one(draw, &["unpack", "unpack_one", "unpack"]);
-            format!("local t = {{pcall(cmsgpack.{name}, '{bytes}')}} t[1] = tostring(t[1]) for i = 2, 9 do if t[i] ~= t[i] or t[i] == nil then t[i] = 'none' end end return t")
+            format!(
+                "local t = {{pcall(cmsgpack.{name}, '{bytes}')}} t[1] = tostring(t[1]) for i = 2, 9 do if t[i] ~= t[i] or t[i] == nil then t[i] = 'none' end end return t"
+            )
         }
         10 => {
             let format = packing(draw);
@@ -139,12 +146,17 @@ fn script(draw: &mut Draw) -> String {
         }
         11 => {
             let format = packing(draw);
-            format!("local t = {{pcall(struct.unpack, '{format}', 'abc\\0\\1\\2defghijklm\\0', {})}} for i = 1, #t do t[i] = tostring(t[i]) end return t", draw.below(5))
+            format!(
+                "local t = {{pcall(struct.unpack, '{format}', 'abc\\0\\1\\2defghijklm\\0', {})}} for i = 1, #t do t[i] = tostring(t[i]) end return t",
+                draw.below(5)
+            )
         }
         12 => {
             let name = one(
                 draw,
-                &["band", "bor", "bxor", "lshift", "rshift", "arshift", "rol", "ror", "tohex"],
+                &[
+                    "band", "bor", "bxor", "lshift", "rshift", "arshift", "rol", "ror", "tohex",
+                ],
             );
             format!("return bit.{name}({}, {})", number(draw), draw.below(70))
         }
@@ -274,7 +286,10 @@ fn arguments(draw: &mut Draw) -> String {
     let mut whole = String::new();
     for letter in form.chars() {
         match letter {
-            'K' => whole.push_str(one(draw, &["KEYS[1] or 'a'", "'a'", "'b'", "'{t}e'", "'c'"])),
+            'K' => whole.push_str(one(
+                draw,
+                &["KEYS[1] or 'a'", "'a'", "'b'", "'{t}e'", "'c'"],
+            )),
             'A' => whole.push_str(&match draw.below(4) {
                 0 => "ARGV[1] or 'x'".to_owned(),
                 1 => draw.below(100).to_string(),
@@ -290,7 +305,13 @@ fn arguments(draw: &mut Draw) -> String {
 fn number(draw: &mut Draw) -> String {
     match draw.below(4) {
         0 => (draw.below(300) as i64 - 100).to_string(),
-        1 => one(draw, &["0.5", "-0.5", "1e10", "2^31", "-2^31", "2^40", "1.25", "255"]).to_owned(),
+        1 => one(
+            draw,
+            &[
+                "0.5", "-0.5", "1e10", "2^31", "-2^31", "2^40", "1.25", "255",
+            ],
+        )
+        .to_owned(),
         _ => draw.below(70_000).to_string(),
     }
 }
@@ -298,7 +319,16 @@ fn number(draw: &mut Draw) -> String {
 fn text(draw: &mut Draw) -> String {
     one(
         draw,
-        &["'text'", "''", "'a b'", "'1'", "'\\0\\r\\n'", "'\"/\\\\'", "'1.5'", "'longer than the others'"],
+        &[
+            "'text'",
+            "''",
+            "'a b'",
+            "'1'",
+            "'\\0\\r\\n'",
+            "'\"/\\\\'",
+            "'1.5'",
+            "'longer than the others'",
+        ],
     )
     .to_owned()
 }
@@ -312,7 +342,9 @@ fn literal(draw: &mut Draw, depth: usize) -> String {
         3 => one(draw, &["false", "nil"]).to_owned(),
         4 => one(draw, &["1/0", "cjson.null", "{}", "-1", "2^53"]).to_owned(),
         5 | 6 => {
-            let elements: Vec<String> = (0..draw.below(4)).map(|_| literal(draw, depth - 1)).collect();
+            let elements: Vec<String> = (0..draw.below(4))
+                .map(|_| literal(draw, depth - 1))
+                .collect();
             format!("{{{}}}", elements.join(", "))
         }
         7 => {
@@ -326,10 +358,32 @@ fn literal(draw: &mut Draw, depth: usize) -> String {
 fn json(draw: &mut Draw, depth: usize) -> String {
     match draw.below(if depth == 0 { 6 } else { 9 }) {
         0 => (draw.below(3000) as i64 - 1000).to_string(),
-        1 => one(draw, &["1.5", "-0.25e2", "1e3", "01", "+1", "0x1f", "nan", "inf", "-", "."]).to_owned(),
-        2 => one(draw, &["\"text\"", "\"\"", "\"\\u00e9\"", "\"\\ud83d\\ude00\"", "\"\\n\\/\"", "\"\\x\"", "\"open"]).to_owned(),
+        1 => one(
+            draw,
+            &[
+                "1.5", "-0.25e2", "1e3", "01", "+1", "0x1f", "nan", "inf", "-", ".",
+            ],
+        )
+        .to_owned(),
+        2 => one(
+            draw,
+            &[
+                "\"text\"",
+                "\"\"",
+                "\"\\u00e9\"",
+                "\"\\ud83d\\ude00\"",
+                "\"\\n\\/\"",
+                "\"\\x\"",
+                "\"open",
+            ],
+        )
+        .to_owned(),
         3 => one(draw, &["true", "false", "null", "nul", "tru", "True", ""]).to_owned(),
-        4 => one(draw, &["{", "}", "[", "]", ",", ":", "[1 2]", "{1:2}", "{\"a\" 1}"]).to_owned(),
+        4 => one(
+            draw,
+            &["{", "}", "[", "]", ",", ":", "[1 2]", "{1:2}", "{\"a\" 1}"],
+        )
+        .to_owned(),
         5 => " 7 ".to_owned(),
         6 | 7 => {
             let elements: Vec<String> = (0..draw.below(4)).map(|_| json(draw, depth - 1)).collect();
@@ -345,8 +399,8 @@ fn packing(draw: &mut Draw) -> String {
             one(
                 draw,
                 &[
-                    "b", "B", "h", "H", "i", "I", "i3", "I8", "l", "L", "T", "x", ">", "<", "!", "!4", " ", "s",
-                    "c2", "c0", "f", "d", "i16", "q", "!3", "i33",
+                    "b", "B", "h", "H", "i", "I", "i3", "I8", "l", "L", "T", "x", ">", "<", "!",
+                    "!4", " ", "s", "c2", "c0", "f", "d", "i16", "q", "!3", "i33",
                 ],
             )
         })
