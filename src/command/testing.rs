@@ -21,8 +21,8 @@ use std::sync::Arc;
 use super::Out;
 use super::args::{Args, RoutedKey};
 use super::context::{
-    After, ClientView, Engines, Gather, LatencyEvent, MemoryReport, Outbox, Server, SessionCx,
-    ShardCx, ShardPlace, SlowlogEntry,
+    After, ClientView, Engines, Gather, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent,
+    MemoryReport, Outbox, Server, SessionCx, ShardCx, ShardPlace, SlowlogEntry,
 };
 use super::declaration::{BeginSearch, Command, CommandResult, FindKeys, Flags, KeySpec, Run};
 use super::error::CommandError;
@@ -686,6 +686,21 @@ impl Server for NoServer {
     fn set_allows_every_command_in_scripts(&self, _: bool) {}
     fn allows_every_command_in_scripts(&self) -> bool {
         false
+    }
+    fn hot_keys_start(&self, _: HotKeysRequest) -> bool {
+        true
+    }
+    fn hot_keys_stop(&self) -> bool {
+        false
+    }
+    fn hot_keys_reset(&self) -> bool {
+        true
+    }
+    fn hot_keys(&self) -> Option<HotKeysReport> {
+        None
+    }
+    fn hot_keys_top(&self, _: usize) -> HotKeysTop {
+        HotKeysTop::default()
     }
 }
 

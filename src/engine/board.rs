@@ -4,9 +4,10 @@
 //! not all figures of one moment. Nothing here is ever followed as a pointer by a reader except as a prefetch hint.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::base::counter::Counter;
+use crate::structures::reuse::{self, Curve};
 
 /// One database's share of the board.
 #[derive(Debug, Default)]
@@ -33,18 +34,29 @@ struct Account {
     granted: AtomicI64,
 }
 
-/// See the module.
+/// See the module. What nearly every command reads or writes stands in the first cache line.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct ShardBoard {
-    /// One entry per database.
-    pub dbs: Box<[DbBoard]>,
-    account: Account,
-    doomed: AtomicBool,
-    ordered: AtomicBool,
     /// Look-ups by reading commands that found the key.
     pub hits: Counter,
     /// Look-ups by reading commands that did not.
     pub misses: Counter,
+    /// Commands run on this shard.
+    pub commands: Counter,
+    /// Changes since the start.
+    pub dirty: Counter,
+    account: Account,
+    /// Keys whose mark is below this are followed for the curve; none, when it is zero.
+    followed_below: AtomicU32,
+    doomed: AtomicBool,
+    ordered: AtomicBool,
+    /// Whether the curve is wanted, says whoever configures.
+    curve_wanted: AtomicBool,
+    /// One entry per database.
+    pub dbs: Box<[DbBoard]>,
+    /// Look-ups by how much memory they need; see [`reuse`].
+    pub curve: Curve,
     /// Keys deleted because their time had come.
     pub expired: Counter,
     /// Fields of hashes deleted because their time had come.
@@ -61,10 +73,6 @@ pub struct ShardBoard {
     pub promoted: Counter,
     /// Keys that came again soon after they went.
     pub ghost_hits: Counter,
-    /// Commands run on this shard.
-    pub commands: Counter,
-    /// Changes since the start.
-    pub dirty: Counter,
     /// Keys that somebody waits for.
     pub waited_keys: Counter,
     /// Those of them whose waiters also want to know when the key goes.
@@ -83,15 +91,20 @@ impl ShardBoard {
     /// A board of zeroes.
     pub fn new(database_count: usize) -> ShardBoard {
         let board = ShardBoard {
-            dbs: (0..database_count).map(|_| DbBoard::default()).collect(),
+            hits: Counter::default(),
+            misses: Counter::default(),
+            commands: Counter::default(),
+            dirty: Counter::default(),
             account: Account {
                 used: AtomicI64::new(0),
                 granted: AtomicI64::new(i64::MAX),
             },
+            followed_below: AtomicU32::new(0),
             doomed: AtomicBool::new(false),
             ordered: AtomicBool::new(false),
-            hits: Counter::default(),
-            misses: Counter::default(),
+            curve_wanted: AtomicBool::new(false),
+            dbs: (0..database_count).map(|_| DbBoard::default()).collect(),
+            curve: Curve::default(),
             expired: Counter::default(),
             expired_fields: Counter::default(),
             lazyfreed: Counter::default(),
@@ -100,8 +113,6 @@ impl ShardBoard {
             evicted_main: Counter::default(),
             promoted: Counter::default(),
             ghost_hits: Counter::default(),
-            commands: Counter::default(),
-            dirty: Counter::default(),
             waited_keys: Counter::default(),
             waited_keys_when_gone: Counter::default(),
             next_deadline_ms: Counter::default(),
@@ -147,6 +158,39 @@ impl ShardBoard {
             false => db.keys.get(),
         };
         self.dbs.iter().map(of).sum()
+    }
+
+    /// Whether the curve follows the key with this hash.
+    #[inline]
+    pub fn follows(&self, hash: u64) -> bool {
+        reuse::mark(hash) < self.followed_below.load(Relaxed)
+    }
+
+    /// Whether it may follow a key, of whose hash only the second lowest byte is known.
+    #[inline]
+    pub(super) fn may_follow(&self, hash_byte: u8) -> bool {
+        u32::from(hash_byte) << 24 < self.followed_below.load(Relaxed)
+    }
+
+    pub(super) fn set_followed_below(&self, below: u32) {
+        self.followed_below.store(below, Relaxed);
+    }
+
+    /// Whether the curve is kept.
+    pub fn keeps_curve(&self) -> bool {
+        self.followed_below.load(Relaxed) != 0
+    }
+
+    /// Whether the curve is to be kept: whoever holds the shard next sees to it.
+    pub fn want_curve(&self, wanted: bool) {
+        self.curve_wanted.store(wanted, Relaxed);
+    }
+
+    /// Whether somebody has to begin to keep the curve, or to end it: [`Engine::switch_curve`].
+    ///
+    /// [`Engine::switch_curve`]: super::Engine::switch_curve
+    pub fn has_curve_to_switch(&self) -> bool {
+        self.curve_wanted.load(Relaxed) != self.keeps_curve()
     }
 
     /// Whether flushed data waits to be freed.

@@ -129,10 +129,17 @@ impl Engine {
         now: Now,
         fields_max: usize,
     ) -> bool {
+        let Some(db) = self.dbs[index].as_deref() else {
+            return false;
+        };
+        let now_ms = now.unix_ms;
+        if is_over(db.at(place), now_ms) {
+            self.leaves(index, place);
+        }
         let Some(db) = self.dbs[index].as_deref_mut() else {
             return false;
         };
-        let (now_ms, entry) = (now.unix_ms, db.at(place));
+        let entry = db.at(place);
         if let Some(deadline_ms) = entry.deadline()
             && deadline_ms <= now_ms
         {

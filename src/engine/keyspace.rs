@@ -117,12 +117,24 @@ impl<'e> Keyspace<'e> {
         } else {
             board.misses.add(1);
         }
+        if board.follows(key.hash) && self.touches {
+            let bytes = place.map(|place| self.memory_bytes(place));
+            self.engine.followed_was_read(bytes, key, self.now);
+        }
         place
     }
 
     /// Looks a key up for a command that may change it.
     pub fn find_write(&mut self, key: &Key<'_>) -> Option<Place> {
-        self.find(key)
+        let place = self.find(key);
+        if let Some(place) = place
+            && self.engine.board.follows(key.hash)
+            && self.touches
+        {
+            let bytes = self.memory_bytes(place);
+            self.engine.followed_was_written(bytes, key, self.now);
+        }
+        place
     }
 
     /// The entry at a place.
@@ -223,6 +235,19 @@ impl<'e> Keyspace<'e> {
     #[inline]
     fn note_new(&mut self, key: &Key<'_>) {
         self.engine.effects.noticed(self.db, key.bytes, Event::NEW);
+        if self.engine.board.follows(key.hash) {
+            self.follow_new(key);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn follow_new(&mut self, key: &Key<'_>) {
+        let found = self.engine.db(self.db).and_then(|db| db.find(key));
+        if let Some(place) = found {
+            let bytes = self.memory_bytes(place);
+            self.engine.followed_was_written(bytes, key, self.now);
+        }
     }
 
     /// Stores a string under a key, in the encoding that Redis would choose, replacing whatever is there.
@@ -382,6 +407,7 @@ impl<'e> Keyspace<'e> {
 
     /// Deletes the entry at a place.
     pub fn delete(&mut self, place: Place) {
+        self.engine.leaves(self.db, place);
         let db = self
             .engine
             .db_mut(self.db)
@@ -393,6 +419,7 @@ impl<'e> Keyspace<'e> {
     /// Takes the entry at a place out of the database, to put it elsewhere; its memory is no longer charged here
     /// and [`Keyspace::adopt`] charges it to whoever gets it.
     pub fn take(&mut self, place: Place) -> Entry<Object> {
+        self.engine.leaves(self.db, place);
         let db = self
             .engine
             .db_mut(self.db)

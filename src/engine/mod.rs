@@ -9,6 +9,7 @@ pub mod db;
 pub mod effect;
 pub mod evict;
 pub mod expire;
+mod follow;
 pub mod keyspace;
 pub mod serial;
 pub mod told;
@@ -24,6 +25,7 @@ use std::task::Waker;
 use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::structures::entry::EntryRef;
+use crate::structures::reuse::Reuse;
 use board::ShardBoard;
 use db::Db;
 use effect::Effects;
@@ -170,6 +172,8 @@ pub struct Engine {
     pub watches: watching::Watches,
     /// Its number among the shards of the server.
     pub shard: u16,
+    /// The keys that the curve follows, while it is kept.
+    reuse: Option<Box<Reuse>>,
     /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
     doomed: Vec<Db>,
     /// Huge values, freed in slices too.
@@ -199,6 +203,7 @@ impl Engine {
             board,
             watches: watching::Watches::default(),
             shard: 0,
+            reuse: None,
             doomed: Vec::new(),
             doomed_values: Vec::new(),
             attempt: None,
@@ -354,6 +359,7 @@ impl Engine {
             return 0;
         };
         let removed = db.len();
+        self.follow_none();
         self.waiters.database_changed(index);
         if !self.watches.is_empty() {
             self.effects.changed(0);

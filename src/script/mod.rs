@@ -131,10 +131,19 @@ fn run_with(
     if is_read_only && !is_silent && !flags.any(ScriptFlags::NO_WRITES) {
         return Err("ERR Can not execute a script with write flag using *_ro command.".into());
     }
+    let may_grow = is_silent || flags.any(ScriptFlags::ALLOW_OOM.or(ScriptFlags::NO_WRITES));
+    if !may_grow && !host.has_room() {
+        return Err(
+            "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
+                .into(),
+        );
+    }
     RUN.with(|run| {
         run.protocol.set(Protocol::Resp2);
         run.is_read_only
             .set(is_read_only || flags.any(ScriptFlags::NO_WRITES));
+        // What was written once may be finished.
+        run.is_free_to_grow.set(flags.any(ScriptFlags::ALLOW_OOM));
         run.interrupted.set(None);
     });
     let keys = args.from(3).take(key_count);

@@ -123,7 +123,9 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
             let due = board.next_deadline_ms.get() <= now.unix_ms;
             let in_debt = budget.is_limited() && board.debt_bytes() > 0;
             let is_idle_order = !budget.is_limited() && board.is_ordered();
-            if !due && !in_debt && !is_idle_order && !board.has_doomed() && !freeing.owes(shard) {
+            let must_switch = board.has_curve_to_switch();
+            let is_idle = !due && !in_debt && !is_idle_order && !must_switch;
+            if is_idle && !board.has_doomed() && !freeing.owes(shard) {
                 continue;
             }
             let Some(mut engine) = service.shards.try_take(shard as u16) else {
@@ -149,6 +151,7 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
                     .telemetry
                     .note_evict_slice(&service.config.load(), now.unix_ms, spent_ns);
             }
+            engine.switch_curve(now);
             freeing.visit(shard, &mut engine);
             serve_waiters(&mut engine, now);
             let mut deferred = std::mem::take(&mut engine.deferred);

@@ -8,7 +8,9 @@ use parking_lot::Mutex;
 
 use super::listening::Listening;
 use crate::client::registry::Registry;
-use crate::command::context::{LatencyEvent, MemoryReport, Server, SlowlogEntry};
+use crate::command::context::{
+    HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Server, SlowlogEntry,
+};
 use crate::command::error::CommandError;
 use crate::command::script::Scripts;
 use crate::config::Config;
@@ -80,6 +82,17 @@ impl Host {
                     false => failed("bind", "Failed to bind to specified addresses."),
                 }
             })?;
+        }
+        if is_changed("hot-keys-sample") {
+            self.service
+                .telemetry
+                .hot_keys
+                .configure(new.hot_keys_sample);
+        }
+        if is_changed("miss-ratio-curve") {
+            for board in &self.service.boards {
+                board.want_curve(new.miss_ratio_curve);
+            }
         }
         if is_changed("loglevel") {
             log::set_level(new.loglevel);
@@ -174,10 +187,12 @@ impl Server for Host {
 
     fn latency_doctor(&self) -> String {
         let config = self.service.config.load();
-        self.service
-            .telemetry
-            .latency
-            .doctor(&config, clock::unix_ms() / 1_000)
+        let telemetry = &self.service.telemetry;
+        let mut text = telemetry.latency.doctor(&config, clock::unix_ms() / 1_000);
+        if let Some(advice) = telemetry.hot_keys.advice() {
+            text.push_str(&format!("\n- {advice}\n"));
+        }
+        text
     }
 
     fn latency_graph(&self, event: &str) -> Option<String> {
@@ -257,5 +272,26 @@ impl Server for Host {
 
     fn allows_every_command_in_scripts(&self) -> bool {
         self.service.script_calls_unbound.load(Relaxed)
+    }
+
+    fn hot_keys_start(&self, request: HotKeysRequest) -> bool {
+        let hot_keys = &self.service.telemetry.hot_keys;
+        hot_keys.start(request, clock::unix_ms())
+    }
+
+    fn hot_keys_stop(&self) -> bool {
+        self.service.telemetry.hot_keys.stop(clock::unix_ms())
+    }
+
+    fn hot_keys_reset(&self) -> bool {
+        self.service.telemetry.hot_keys.reset(clock::unix_ms())
+    }
+
+    fn hot_keys(&self) -> Option<HotKeysReport> {
+        self.service.telemetry.hot_keys.report(clock::unix_ms())
+    }
+
+    fn hot_keys_top(&self, count: usize) -> HotKeysTop {
+        self.service.telemetry.hot_keys.top(count)
     }
 }

@@ -5,6 +5,7 @@ mod announce;
 mod background;
 mod host;
 mod listening;
+mod migrate;
 mod runtime;
 
 use std::sync::atomic::AtomicBool;
@@ -20,10 +21,11 @@ use crate::config::{Config, Startup};
 use crate::engine::Engine;
 use crate::engine::evict::budget::Budget;
 use crate::pubsub::PubSub;
-use crate::session::service::{Pause, Service};
+use crate::session::pause::Pause;
+use crate::session::service::Service;
 use crate::shard::Shards;
 use crate::shard::route::Router;
-use crate::telemetry::{Telemetry, log, memory};
+use crate::telemetry::{Telemetry, clock, log, memory};
 use host::Host;
 use listening::Listening;
 use runtime::Runtimes;
@@ -65,6 +67,11 @@ pub fn run(startup: Startup) -> i32 {
     let host = Arc::new(Host::new(Arc::clone(&service), startup.file, listening));
     let server: Arc<dyn Server> = Arc::clone(&host) as _;
     assert!(service.server.set(server).is_ok(), "the server is set once");
+    let carrier = migrate::Carrier::new(everywhere, runtimes.main().clone());
+    assert!(
+        service.migrator.set(Box::new(carrier)).is_ok(),
+        "the migrator is set once"
+    );
     background::start_workers(&service, &runtimes);
     let background = background::start(Arc::clone(&service), stopped.clone());
     let metrics = {
@@ -176,6 +183,8 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
             let follower = Arc::clone(&pubsub);
             engine.effects.set_follower(pubsub.interest(), follower);
             engine.effects.count_tracked(pubsub.tracked_count());
+            engine.board().want_curve(config.miss_ratio_curve);
+            engine.switch_curve(clock::now());
             engine
         })
         .collect();
@@ -187,6 +196,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
     for engine in &mut engines {
         engine.set_budget(Arc::clone(&budget));
     }
+    telemetry.hot_keys.configure(config.hot_keys_sample);
     Service {
         shards: Arc::new(Shards::new(engines)),
         boards,
@@ -204,5 +214,6 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         script_calls_unbound: AtomicBool::new(false),
         telemetry,
         server: OnceLock::new(),
+        migrator: OnceLock::new(),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::batch::{Batch, Plan, Route};
+use super::monitored::is_secret;
 use crate::command::declaration::{Command, Flags};
 use crate::config::Config;
 use crate::config::live::{self, Peer};
@@ -191,7 +192,7 @@ impl Session {
                     "config|set" => {
                         index > 2 && index % 2 == 1 && live::is_sensitive(args.get(index - 1))
                     }
-                    _ => command.flags.has(Flags::SENSITIVE) && index > 0,
+                    _ => is_secret(command, &args, index),
                 };
                 if is_secret { b"(redacted)" } else { argument }
             }),

@@ -29,9 +29,9 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Whether commands are queued instead of run.
-    pub(super) fn is_open(&self) -> bool {
-        self.is_open
+    /// What is queued.
+    pub(super) fn transaction(&self) -> &Transaction {
+        &self.transaction
     }
 }
 
@@ -43,11 +43,13 @@ impl Session {
         }
     }
 
-    /// Whether EXEC would write: CLIENT PAUSE WRITE holds it back then.
-    pub(super) fn transaction_may_write(&self) -> bool {
-        self.pending
-            .as_ref()
-            .is_some_and(|pending| pending.transaction.may_write())
+    /// Whether a command is queued by a transaction, so that nothing can hold it back before EXEC.
+    pub(super) fn is_queueing(&self, command: &Command) -> bool {
+        self.is_open() && is_queued(command)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.is_open)
     }
 
     /// Deals with a command while something is watched or queued, or that has to do with that; nothing if it is to
@@ -61,7 +63,7 @@ impl Session {
         config: &Arc<Config>,
         now: Now,
     ) -> Option<Ran> {
-        let is_open = self.pending.as_ref().is_some_and(|pending| pending.is_open);
+        let is_open = self.is_open();
         if let (true, Some(text)) = (is_open, self.busy_with_script(command)) {
             if matches!(command.run, Run::Transaction(TransactionVerb::Exec)) {
                 self.discard(now);
@@ -290,7 +292,7 @@ impl Session {
 }
 
 /// Whether an open transaction queues a command, rather than doing it at once.
-pub(super) fn is_queued(command: &Command) -> bool {
+fn is_queued(command: &Command) -> bool {
     !command.flags.has(Flags::TRANSACTIONAL)
         || matches!(command.run, Run::Transaction(TransactionVerb::Unwatch))
 }

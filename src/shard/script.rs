@@ -30,6 +30,8 @@ struct OnShards<'a, 'r, 'h, 's> {
     stage: &'a mut Stage<'s>,
     aftermath: &'a mut Aftermath,
     keys: Vec<RoutedKey>,
+    /// How many keys may have been added to.
+    growing_calls: usize,
     is_monitored: bool,
 }
 
@@ -50,10 +52,19 @@ pub(super) fn run(
         stage,
         aftermath,
         keys: Vec::new(),
+        growing_calls: 0,
     };
     host.attempt.begin_script(command, args);
     let ended = crate::script::run(verb, args, &mut host, scripts, out);
     host.attempt.end_script();
+    let (paid_keys, now) = (host.growing_calls, host.stage.now);
+    if paid_keys > 0 && !host.attempt.is_stopped() {
+        host.attempt.with_engines(|engines| {
+            engines
+                .iter_mut()
+                .for_each(|engine| engine.pay(now, paid_keys))
+        });
+    }
     // SELECT is the script's own affair.
     stage.connection.db = db;
     if ended.failed && !ended.is_counted {
@@ -109,6 +120,9 @@ impl Host for OnShards<'_, '_, '_, '_> {
         let db = self.stage.connection.db;
         let config = self.stage.config;
         self.attempt.prepare(call.command, &args, db, config)?;
+        if call.command.flags.has(Flags::DENYOOM) {
+            self.growing_calls += self.keys.len();
+        }
         let (before, mark) = (Ticks::now(), out.position());
         let published = self.aftermath.publications.len();
         let (stage, aftermath) = (&mut *self.stage, &mut *self.aftermath);
@@ -136,13 +150,15 @@ impl Host for OnShards<'_, '_, '_, '_> {
         self.attempt.tick(self.stage.config)
     }
 
+    fn has_room(&mut self) -> bool {
+        self.attempt.has_room(self.stage.now, self.stage.config)
+    }
+
     fn note_refused(&mut self, command: Option<&'static Command>, text: &[u8]) {
         if let Some(command) = command {
             counters::local().command(command).rejected.add(1);
         }
-        let mut error = b"ERR ".to_vec();
-        error.extend_from_slice(text);
-        self.aftermath.errors.push(error);
+        self.aftermath.errors.push(text.to_vec());
     }
 
     fn server(&self) -> &dyn Server {

@@ -407,7 +407,8 @@ impl Transaction {
     }
 }
 
-fn has_changed(engine: &mut Engine, watched: &Watched, now: Now) -> bool {
+/// Whether a watched key changed since it is watched.
+pub(super) fn has_changed(engine: &mut Engine, watched: &Watched, now: Now) -> bool {
     let key = Key {
         bytes: &watched.key,
         hash: watched.hash,

@@ -6,6 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::counters::{self, BUCKETS};
+use super::curve::CurveFigures;
 use super::errors;
 use super::histogram::Buckets;
 use super::memory::{self, ClientFigures};
@@ -124,8 +125,12 @@ pub struct Snapshot {
     pub clients_cut: u64,
     /// Subscriptions.
     pub pubsub: pubsub::Figures,
+    /// Scripts and functions.
+    pub scripts: super::observed::ScriptFigures,
     /// What connections use, and how many wait.
     pub client_figures: ClientFigures,
+    /// What other sizes of memory would do.
+    pub curve: CurveFigures,
     /// Hashes of which fields have deadlines, by database.
     pub field_volatile: Vec<u64>,
     /// Memory, and keys by database.
@@ -208,7 +213,9 @@ impl Snapshot {
             rejected: since_reset.rejected,
             clients_cut: mailbox::CUT.load(Relaxed),
             pubsub: service.pubsub(),
+            scripts: service.scripts(),
             client_figures,
+            curve: CurveFigures::gather(service.boards()),
             field_volatile: field_volatile(service),
             memory: memory::report(service, telemetry, client_figures),
             cpu: process::cpu(),

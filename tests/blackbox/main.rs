@@ -12,6 +12,7 @@ mod introspect;
 mod keys;
 mod limits;
 mod lists;
+mod migrate;
 mod monitor;
 mod protocol;
 mod pubsub;

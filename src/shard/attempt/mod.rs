@@ -294,6 +294,18 @@ impl<'r, 'a> Attempt<'r, 'a> {
         }
     }
 
+    /// Whether there is memory for what a script may add.
+    pub fn has_room(&mut self, now: Now, config: &Config) -> bool {
+        if config.maxmemory == 0 {
+            return true;
+        }
+        // Any shard knows, and there may be none in hand yet.
+        if self.reach.shards().is_empty() && self.get_shards(&[]).is_err() {
+            return true;
+        }
+        self.with_engines(|engines| engines.iter_mut().all(|engine| engine.has_room(now)))
+    }
+
     /// The engines in hand, ascending.
     pub fn with_engines<R>(&mut self, work: impl FnOnce(&mut [&mut Engine]) -> R) -> R {
         let mut hands = self.reach.hands();
