@@ -161,6 +161,12 @@ impl Db {
         }
     }
 
+    /// Whether what a key held before it changed is kept already.
+    pub(super) fn has_image(&self, key: &Key<'_>) -> bool {
+        let log = self.log.as_deref();
+        log.is_some_and(|log| log.has_value(key.hash, key.bytes))
+    }
+
     /// What is to be freed of an entry that was taken out: nothing if it is kept for undoing.
     fn give_up(&mut self, hash: u64, entry: Entry<Object>) -> Option<Trash> {
         if self.keeps_images && !self.log().has_value(hash, entry.view().key()) {

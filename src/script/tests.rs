@@ -30,6 +30,7 @@ struct Map {
     /// Calls until the unit is to be run again.
     calls_left: Option<u32>,
     refused: Vec<String>,
+    has_room: bool,
 }
 
 impl Host for Map {
@@ -72,6 +73,10 @@ impl Host for Map {
         }
     }
 
+    fn has_room(&mut self) -> bool {
+        self.has_room
+    }
+
     fn note_refused(&mut self, _: Option<&'static Command>, text: &[u8]) {
         self.refused
             .push(String::from_utf8_lossy(text).into_owned());
@@ -101,6 +106,7 @@ impl Bench {
                 ticks_left: None,
                 calls_left: None,
                 refused: Vec::new(),
+                has_room: true,
             },
             protocol: Protocol::Resp2,
             last: Ended::default(),
@@ -796,6 +802,30 @@ fn hostile_scripts_get_errors_and_the_server_lives() {
         }
         bench.check("return 'alive'", "\"alive\"");
     }
+}
+
+#[test]
+fn without_memory_a_script_can_only_finish_what_it_began() {
+    let mut bench = Bench::new();
+    bench.host.has_room = false;
+    let oom = "OOM command not allowed when used memory > 'maxmemory'.";
+    bench.check_error("redis.call('set', 'a', 1)", oom);
+    bench.check(
+        "redis.call('del', 'a') return redis.call('set', 'a', 1)",
+        "OK",
+    );
+    bench.check(
+        "#!lua flags=allow-oom\nreturn redis.call('set', 'a', 1)",
+        "OK",
+    );
+    bench.check(
+        "#!lua flags=no-writes\nreturn redis.call('get', 'a')",
+        "\"1\"",
+    );
+    bench.check(
+        "#!lua\nreturn 1",
+        "(error) OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+    );
 }
 
 #[test]

@@ -88,6 +88,8 @@ pub(super) struct Run {
     pub(super) protocol: Cell<Protocol>,
     /// It may not write.
     pub(super) is_read_only: Cell<bool>,
+    /// It may add data although there is no memory for it.
+    pub(super) is_free_to_grow: Cell<bool>,
     /// It has to end.
     pub(super) interrupted: Cell<Option<Interrupted>>,
     /// Since when a library is being loaded.

@@ -246,18 +246,22 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     lines.field("allocator_active", report.allocator_active);
     lines.field("allocator_resident", report.allocator_resident);
     lines.bytes("total_system_memory", process::total_memory_bytes());
-    lines.zeroes(&["used_memory_lua", "used_memory_vm_eval"]);
-    lines.field("used_memory_lua_human", human(0));
-    lines.zeroes(&[
-        "used_memory_scripts_eval",
-        "number_of_cached_scripts",
-        "number_of_functions",
-        "number_of_libraries",
-        "used_memory_vm_functions",
-    ]);
-    lines.bytes("used_memory_vm_total", 0);
-    lines.field("used_memory_functions", 0);
-    lines.bytes("used_memory_scripts", 0);
+    // One interpreter a thread runs scripts and functions alike, so none is of functions alone.
+    let scripts = snapshot.scripts;
+    lines.field("used_memory_lua", scripts.interpreters_bytes);
+    lines.field("used_memory_vm_eval", scripts.interpreters_bytes);
+    lines.field("used_memory_lua_human", human(scripts.interpreters_bytes));
+    lines.field("used_memory_scripts_eval", scripts.scripts_bytes);
+    lines.field("number_of_cached_scripts", scripts.scripts);
+    lines.field("number_of_functions", scripts.functions);
+    lines.field("number_of_libraries", scripts.libraries);
+    lines.zeroes(&["used_memory_vm_functions"]);
+    lines.bytes("used_memory_vm_total", scripts.interpreters_bytes);
+    lines.field("used_memory_functions", scripts.functions_bytes);
+    lines.bytes(
+        "used_memory_scripts",
+        scripts.scripts_bytes + scripts.functions_bytes,
+    );
     lines.bytes("maxmemory", config.maxmemory);
     lines.field("maxmemory_policy", config.maxmemory_policy.name());
     let mut pair = |name: &str, unit: &str, part: u64, whole: u64| {
@@ -366,6 +370,7 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     );
     lines.field("evicted_keys", snapshot.evicted);
     lines.field("evicted_clients", snapshot.evicted_clients);
+    lines.field("evicted_scripts", snapshot.scripts.evicted);
     lines.zeroes(&[
         "total_eviction_exceeded_time",
         "current_eviction_exceeded_time",

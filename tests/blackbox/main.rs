@@ -27,5 +27,6 @@ mod support;
 mod tracking;
 mod transactions;
 mod transcripts;
+mod units;
 mod waiting;
 mod wire;
