@@ -3,6 +3,7 @@
 //! ```text
 //! host        what a running script asks of whoever runs it
 //! library     the scripts that the server knows; functions/ the libraries of functions
+//! running     what runs for long, and is killed
 //! vm          one interpreter a thread; prelude.lua and api what scripts find in it
 //! calls       redis.call; convert replies and values; errors on their way
 //! json msgpack packing bits random   cjson, cmsgpack, struct, bit, math.random
@@ -27,6 +28,7 @@ mod msgpack;
 mod numerals;
 mod packing;
 mod random;
+pub mod running;
 mod vm;
 
 use std::sync::Arc;
@@ -251,8 +253,8 @@ impl commands::Scripts for Library {
         Library::flush(self);
     }
 
-    fn kill(&self, _: commands::Kind) -> Result<(), CommandError> {
-        Err("NOTBUSY No scripts in execution right now.".into())
+    fn kill(&self, what: commands::Kind) -> Result<(), CommandError> {
+        self.running.kill(what)
     }
 
     fn load_library(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError> {
@@ -288,7 +290,7 @@ impl commands::Scripts for Library {
     }
 
     fn running(&self) -> Option<commands::RunningView> {
-        None
+        self.running.function()
     }
 }
 

@@ -15,8 +15,9 @@ use crate::engine::evict::budget::Budget;
 use crate::pubsub::{self, PubSub};
 use crate::script;
 use crate::shard::Shards;
+use crate::shard::attempt::threads::Threads;
 use crate::shard::execute::serve_waiters;
-use crate::shard::message::Message;
+use crate::shard::message::{Ground, Message};
 use crate::shard::ownership::parcel::Parcel;
 use crate::shard::route::Router;
 use crate::telemetry::Telemetry;
@@ -54,6 +55,8 @@ pub struct Service {
     pub scripts: crate::script::library::Library,
     /// Whether scripts may call what is not meant for them (DEBUG SET-DISABLE-DENY-SCRIPTS).
     pub script_calls_unbound: AtomicBool,
+    /// Threads for scripts that take long.
+    pub script_threads: Threads,
     /// What handlers may ask of the server.
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
     /// Who carries MIGRATE out.
@@ -67,6 +70,15 @@ pub trait Migrator: Send + Sync {
 }
 
 impl Service {
+    /// What units with scripts run on.
+    pub fn ground(&'static self) -> Ground {
+        Ground {
+            shards: &self.shards,
+            threads: &self.script_threads,
+            router: self.router,
+        }
+    }
+
     /// The server; set before the first connection.
     pub fn server(&self) -> &dyn Server {
         &**self

@@ -25,5 +25,6 @@ mod support;
 mod tracking;
 mod transactions;
 mod transcripts;
+mod units;
 mod waiting;
 mod wire;
