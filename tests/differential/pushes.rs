@@ -168,7 +168,12 @@ fn stream(seed: u64) -> Vec<(usize, String)> {
         let mut inside = vec!["MULTI".to_owned()];
         for _ in 0..2 + draw.below(3) {
             let line = line(&mut draw, 0);
-            if !line.contains("SUBSCRIBE") && !line.starts_with("CLIENT") {
+            // What a client publishes to itself in a transaction, and that all is void, Redis 7.0 puts into the middle
+            // of EXEC's reply.
+            let is_out = ["SUBSCRIBE", "CLIENT", "PUBLISH", "FLUSH"]
+                .iter()
+                .any(|word| line.contains(word));
+            if !is_out {
                 inside.push(line);
             }
         }
