@@ -47,6 +47,8 @@ impl Event {
     pub const EXPIRED: Event = Event::new(b'x', "expired");
     /// Fields of a hash deleted because their time had come.
     pub const HEXPIRED: Event = Event::new(b'h', "hexpired");
+    /// A key deleted to make room.
+    pub const EVICTED: Event = Event::new(b'e', "evicted");
     /// A key deleted.
     pub const DEL: Event = Event::generic("del");
 }

@@ -3,9 +3,10 @@
 //! Every look-up first deletes the key if its time has come, so handlers never meet an expired key. Mutations charge
 //! the shard's memory; recording an effect stays with the handler, which knows the event's name.
 
-use super::db::next_deadline;
+use super::db::next_due;
 use super::effect::Event;
 use super::expire::{FIELDS_PER_LOOKUP, is_over};
+use super::largest::may_be_large;
 use super::told::Use;
 use super::undo::log::Sharing;
 use super::value::object::{entry_bytes, note_entry_bytes};
@@ -78,8 +79,8 @@ impl<'e> Keyspace<'e> {
     fn find(&mut self, key: &Key<'_>) -> Option<Place> {
         let db = self.engine.dbs[self.db].as_deref_mut()?;
         let place = db.find(key)?;
-        if let Some(deadline_ms) = next_deadline(db.table.at(place))
-            && deadline_ms <= self.now.unix_ms
+        if let Some(due_ms) = next_due(db.table.at(place))
+            && due_ms <= self.now.unix_ms
         {
             return self.expire(place);
         }
@@ -117,12 +118,24 @@ impl<'e> Keyspace<'e> {
         } else {
             board.misses.add(1);
         }
+        if board.follows(key.hash) && self.touches {
+            let bytes = place.map(|place| self.memory_bytes(place));
+            self.engine.followed_was_read(bytes, key, self.now);
+        }
         place
     }
 
     /// Looks a key up for a command that may change it.
     pub fn find_write(&mut self, key: &Key<'_>) -> Option<Place> {
-        self.find(key)
+        let place = self.find(key);
+        if let Some(place) = place
+            && self.engine.board.follows(key.hash)
+            && self.touches
+        {
+            let bytes = self.memory_bytes(place);
+            self.engine.followed_was_written(bytes, key, self.now);
+        }
+        place
     }
 
     /// The entry at a place.
@@ -223,6 +236,19 @@ impl<'e> Keyspace<'e> {
     #[inline]
     fn note_new(&mut self, key: &Key<'_>) {
         self.engine.effects.noticed(self.db, key.bytes, Event::NEW);
+        if self.engine.board.follows(key.hash) {
+            self.follow_new(key);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn follow_new(&mut self, key: &Key<'_>) {
+        let found = self.engine.db(self.db).and_then(|db| db.find(key));
+        if let Some(place) = found {
+            let bytes = self.memory_bytes(place);
+            self.engine.followed_was_written(bytes, key, self.now);
+        }
     }
 
     /// Stores a string under a key, in the encoding that Redis would choose, replacing whatever is there.
@@ -302,7 +328,12 @@ impl<'e> Keyspace<'e> {
             db.save(place, Sharing::Allowed);
             let mut entry = db.table.edit(place);
             let shared = unshare_text(&mut entry);
-            (change(writable_text(&mut entry, len_min)), shared)
+            let result = change(writable_text(&mut entry, len_min));
+            drop(entry);
+            if may_be_large(db.at(place)) {
+                db.note_large(key.hash, place);
+            }
+            (result, shared)
         });
         if found.is_none() {
             self.note_new(key);
@@ -382,6 +413,7 @@ impl<'e> Keyspace<'e> {
 
     /// Deletes the entry at a place.
     pub fn delete(&mut self, place: Place) {
+        self.engine.leaves(self.db, place);
         let db = self
             .engine
             .db_mut(self.db)
@@ -393,6 +425,7 @@ impl<'e> Keyspace<'e> {
     /// Takes the entry at a place out of the database, to put it elsewhere; its memory is no longer charged here
     /// and [`Keyspace::adopt`] charges it to whoever gets it.
     pub fn take(&mut self, place: Place) -> Entry<Object> {
+        self.engine.leaves(self.db, place);
         let db = self
             .engine
             .db_mut(self.db)
@@ -506,6 +539,25 @@ impl<'e> Keyspace<'e> {
             return 0;
         };
         db.table.scan(cursor, budget, |entry| {
+            if !is_over(entry, now_ms) {
+                visit(entry);
+            }
+        })
+    }
+
+    /// Visits some entries from a position on, and those that are there from the first call to the last exactly once;
+    /// expired ones are left out. Returns the next position, 0 at the end.
+    pub fn scan_once(
+        &mut self,
+        position: u64,
+        budget: usize,
+        mut visit: impl FnMut(EntryRef<'_, Object>),
+    ) -> u64 {
+        let now_ms = self.now.unix_ms;
+        let Some(db) = self.engine.db(self.db) else {
+            return 0;
+        };
+        db.table.scan_once(position, budget, |entry| {
             if !is_over(entry, now_ms) {
                 visit(entry);
             }

@@ -7,8 +7,11 @@
 pub mod board;
 pub mod db;
 pub mod effect;
+pub mod evict;
 pub mod expire;
+mod follow;
 pub mod keyspace;
+pub mod largest;
 pub mod serial;
 pub mod told;
 pub mod tracking;
@@ -23,9 +26,11 @@ use std::task::Waker;
 use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::structures::entry::EntryRef;
+use crate::structures::reuse::Reuse;
 use board::ShardBoard;
 use db::Db;
 use effect::Effects;
+use evict::budget::Budget;
 
 /// A key as routing prepared it: its bytes and their hash, computed once per request.
 #[derive(Clone, Copy, Debug)]
@@ -60,12 +65,23 @@ pub struct Doomed {
     values: Vec<value::Trash>,
     tracked: Vec<tracking::Forgotten>,
     freed_bytes: i64,
+    budget: Arc<Budget>,
 }
 
 /// Elements of a huge value that are freed together with one segment of a database, as they take about as long.
 const ELEMENTS_PER_SEGMENT: usize = 256;
 
 impl Doomed {
+    /// Whether databases are among it, which their shards answer for until they are freed.
+    pub fn has_databases(&self) -> bool {
+        !self.dbs.is_empty()
+    }
+
+    /// Whether its shard has yet to be told of what was freed.
+    pub fn owes_account(&self) -> bool {
+        self.freed_bytes != 0
+    }
+
     fn is_empty(&self) -> bool {
         self.values.is_empty() && self.dbs.is_empty() && self.tracked.is_empty()
     }
@@ -75,7 +91,9 @@ impl Doomed {
         // Huge values left the shard's account when they were deleted.
         if let Some(trash) = self.values.last_mut() {
             if !trash.free_some(segments * ELEMENTS_PER_SEGMENT) {
+                let bytes = trash.bytes();
                 self.values.pop();
+                self.budget.add_leaving(-bytes);
             }
             return !self.is_empty();
         }
@@ -155,14 +173,21 @@ pub struct Engine {
     pub watches: watching::Watches,
     /// Its number among the shards of the server.
     pub shard: u16,
+    /// The keys that the curve follows, while it is kept.
+    reuse: Option<Box<Reuse>>,
     /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
     doomed: Vec<Db>,
     /// Huge values, freed in slices too.
     doomed_values: Vec<value::Trash>,
-    /// What was tracked of flushed databases, freed in slices as well.
-    doomed_tracked: Vec<tracking::Forgotten>,
     /// What can be undone, if anything.
     attempt: Option<Box<undo::Attempt>>,
+    budget: Arc<Budget>,
+    /// By which rules keys are ordered, if they are.
+    order: Option<evict::order::Rules>,
+    /// What was evicted since a part of the budget last moved here.
+    untraded_bytes: i64,
+    /// What was tracked of flushed databases, freed in slices as well.
+    doomed_tracked: Vec<tracking::Forgotten>,
 }
 
 impl Engine {
@@ -179,10 +204,14 @@ impl Engine {
             board,
             watches: watching::Watches::default(),
             shard: 0,
+            reuse: None,
             doomed: Vec::new(),
             doomed_values: Vec::new(),
-            doomed_tracked: Vec::new(),
             attempt: None,
+            budget: Arc::default(),
+            order: None,
+            untraded_bytes: 0,
+            doomed_tracked: Vec::new(),
         }
     }
 
@@ -220,6 +249,9 @@ impl Engine {
                 Arc::clone(&self.board),
                 now.unix_ms,
             )));
+            if let Some(db) = slot {
+                db.set_order(self.order);
+            }
             self.board
                 .add_used(crate::structures::account::thread_bytes() - before);
             if let (Some(_), Some(db)) = (&self.attempt, slot.as_deref_mut()) {
@@ -328,6 +360,7 @@ impl Engine {
             return 0;
         };
         let removed = db.len();
+        self.follow_none();
         self.waiters.database_changed(index);
         if !self.watches.is_empty() {
             self.effects.changed(0);
@@ -366,6 +399,7 @@ impl Engine {
             values: std::mem::take(&mut self.doomed_values),
             tracked: std::mem::take(&mut self.doomed_tracked),
             freed_bytes: 0,
+            budget: Arc::clone(&self.budget),
         }
     }
 

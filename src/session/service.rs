@@ -1,18 +1,22 @@
 //! What all sessions of a server share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
 
+use super::pause::Pause;
 use crate::client::registry::Registry;
 use crate::command::context::Server;
-use crate::command::declaration::{Command, Flags};
+use crate::command::generic::migrate::Migration;
 use crate::config::Config;
 use crate::engine::board::ShardBoard;
+use crate::engine::evict::budget::Budget;
 use crate::pubsub::{self, PubSub};
 use crate::shard::Shards;
 use crate::shard::execute::serve_waiters;
+use crate::shard::message::Message;
+use crate::shard::ownership::parcel::Parcel;
 use crate::shard::route::Router;
 use crate::telemetry::Telemetry;
 use crate::telemetry::clock;
@@ -25,6 +29,8 @@ pub struct Service {
     pub shards: Arc<Shards>,
     /// What they publish.
     pub boards: Box<[Arc<ShardBoard>]>,
+    /// The memory that they share.
+    pub budget: Arc<Budget>,
     /// Who owns a key.
     pub router: Router,
     /// The configuration as it is now.
@@ -33,7 +39,7 @@ pub struct Service {
     pub clients: Registry,
     /// Who is subscribed to what.
     pub pubsub: Arc<PubSub>,
-    /// CLIENT PAUSE.
+    /// What holds commands back.
     pub pause: Pause,
     /// Whether due keys are deleted in the background (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
@@ -43,8 +49,20 @@ pub struct Service {
     pub slowlog: Slowlog,
     /// What the server remembers of itself.
     pub telemetry: Telemetry,
+    /// Scripts and functions.
+    pub scripts: crate::script::library::Library,
+    /// Whether scripts may call what is not meant for them (DEBUG SET-DISABLE-DENY-SCRIPTS).
+    pub script_calls_unbound: AtomicBool,
     /// What handlers may ask of the server.
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
+    /// Who carries MIGRATE out.
+    pub migrator: std::sync::OnceLock<Box<dyn Migrator>>,
+}
+
+/// Carries keys to other servers.
+pub trait Migrator: Send + Sync {
+    /// Begins a migration. Its reply goes into the message, which is given back in the end.
+    fn start(&self, migration: Box<Migration>, reply: Box<Parcel<Message>>);
 }
 
 impl Service {
@@ -119,43 +137,5 @@ impl Observed for Service {
 
     fn telemetry(&self) -> &Telemetry {
         &self.telemetry
-    }
-}
-
-/// CLIENT PAUSE: until when, and whether only writes are held back.
-#[derive(Debug, Default)]
-pub struct Pause {
-    until_ms: AtomicU64,
-    writes_only: AtomicBool,
-}
-
-impl Pause {
-    /// Holds clients back; a running pause is never shortened nor softened, as in Redis.
-    pub fn start(&self, until_ms: u64, writes_only: bool, now_ms: u64) {
-        let running = self.until_ms.load(Relaxed) > now_ms;
-        self.writes_only.store(
-            writes_only && (!running || self.writes_only.load(Relaxed)),
-            Relaxed,
-        );
-        self.until_ms
-            .store(until_ms.max(self.until_ms.load(Relaxed)), Relaxed);
-    }
-
-    /// Ends the pause.
-    pub fn stop(&self) {
-        self.until_ms.store(0, Relaxed);
-    }
-
-    /// Until when a command has to wait, if it has to. A pause of everything holds CLIENT UNPAUSE back too, as in
-    /// Redis. `writes` says of an EXEC what its row does not.
-    #[inline]
-    pub fn holds(&self, command: &Command, writes: bool, now_ms: u64) -> Option<u64> {
-        const MAY_WRITE: Flags = Flags::WRITE.or(Flags::MAY_REPLICATE);
-        let until_ms = self.until_ms.load(Relaxed);
-        let is_write = || writes || command.flags.any(MAY_WRITE);
-        if until_ms <= now_ms || (self.writes_only.load(Relaxed) && !is_write()) {
-            return None;
-        }
-        Some(until_ms)
     }
 }

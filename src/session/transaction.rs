@@ -4,12 +4,14 @@
 //! does: tried a few times, then the whole transaction travels as a message.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::{Batch, Plan};
 use super::{Ran, SPINS, SPINS_ALL, Session, TRIES_ALL};
 use crate::command::Out;
 use crate::command::context::{After, ShardPlace, publish_kept};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
+use crate::command::error::CommandError;
 use crate::config::Config;
 use crate::engine::{Engine, Now};
 use crate::shard::message::{Message, Parts, TransactionRun};
@@ -28,9 +30,9 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Whether commands are queued instead of run.
-    pub(super) fn is_open(&self) -> bool {
-        self.is_open
+    /// What is queued.
+    pub(super) fn transaction(&self) -> &Transaction {
+        &self.transaction
     }
 }
 
@@ -42,11 +44,13 @@ impl Session {
         }
     }
 
-    /// Whether EXEC would write: CLIENT PAUSE WRITE holds it back then.
-    pub(super) fn transaction_may_write(&self) -> bool {
-        self.pending
-            .as_ref()
-            .is_some_and(|pending| pending.transaction.may_write())
+    /// Whether a command is queued by a transaction, so that nothing can hold it back before EXEC.
+    pub(super) fn is_queueing(&self, command: &Command) -> bool {
+        self.is_open() && is_queued(command)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.is_open)
     }
 
     /// Deals with a command while something is watched or queued, or that has to do with that; nothing if it is to
@@ -60,7 +64,7 @@ impl Session {
         config: &Arc<Config>,
         now: Now,
     ) -> Option<Ran> {
-        let is_open = self.pending.as_ref().is_some_and(|pending| pending.is_open);
+        let is_open = self.is_open();
         if is_open && command.flags.has(Flags::NO_MULTI) {
             self.spoil_transaction();
             batch
@@ -69,6 +73,12 @@ impl Session {
             return Some(Ran::Yes { failed: true });
         }
         if is_open && is_queued(command) {
+            let is_unwatch = matches!(command.run, Run::Transaction(_));
+            if !is_unwatch && self.service.budget.is_out_of_memory() {
+                self.spoil_transaction();
+                batch.out.error(CommandError::OutOfMemory.text().as_bytes());
+                return Some(Ran::Refused);
+            }
             return Some(self.enqueue(batch, plan, command, config));
         }
         let verb = match command.run {
@@ -124,12 +134,28 @@ impl Session {
         Ran::Yes { failed: false }
     }
 
+    /// Tells others what the connection queues and watches.
+    pub fn note_pending(&self) {
+        let shared = &self.connection.shared;
+        let (mut bytes, mut queued) = (0, -1);
+        if let Some(pending) = &self.pending {
+            bytes = pending.transaction.memory_bytes();
+            if pending.is_open {
+                queued = i32::try_from(pending.transaction.len()).unwrap_or(i32::MAX);
+            }
+        } else if shared.queued_bytes.load(Relaxed) == 0 && shared.queued.load(Relaxed) < 0 {
+            return;
+        }
+        shared.queued_bytes.store(bytes, Relaxed);
+        shared.queued.store(queued, Relaxed);
+    }
+
     /// Notes what WATCH has just begun to watch.
     pub(super) fn note_watched(&mut self, batch: &Batch, plan: &Plan) {
         let args = batch.args(plan);
         let pending = self.pending.get_or_insert_default();
         for routed in args.keys() {
-            pending.transaction.watched.push(Watched {
+            pending.transaction.watch(Watched {
                 db: self.connection.db,
                 key: args.get(routed.argument as usize).into(),
                 hash: routed.hash,
@@ -184,6 +210,7 @@ impl Session {
         let mut stage = Some(Stage {
             connection: &mut self.connection,
             server,
+            scripts: &self.service.scripts,
             config,
             now,
             shard_count: count,
@@ -217,7 +244,7 @@ impl Session {
         batch.deferred.settle();
         if let Some(mut aftermath) = done {
             if aftermath.was_run {
-                self.show_transaction(batch, &transaction);
+                self.show_transaction(batch, &transaction, &aftermath);
             }
             let publications = std::mem::take(&mut aftermath.publications);
             let pubsub = &self.service.pubsub;
@@ -248,6 +275,7 @@ impl Session {
                 transaction,
                 connection: self.connection.clone(),
                 server,
+                scripts: &self.service.scripts,
                 aftermath: Aftermath::default(),
             })),
         });
@@ -257,6 +285,9 @@ impl Session {
 
     /// What a transaction left to be done; no shard is in hand.
     pub(super) fn after_exec(aftermath: Aftermath) -> Ran {
+        if aftermath.was_refused {
+            return Ran::Refused;
+        }
         for text in &aftermath.errors {
             errors::note(text);
         }
@@ -265,7 +296,7 @@ impl Session {
 }
 
 /// Whether an open transaction queues a command, rather than doing it at once.
-pub(super) fn is_queued(command: &Command) -> bool {
+fn is_queued(command: &Command) -> bool {
     !command.flags.has(Flags::TRANSACTIONAL)
         || matches!(command.run, Run::Transaction(TransactionVerb::Unwatch))
 }

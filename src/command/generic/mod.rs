@@ -8,6 +8,7 @@
 //! object     OBJECT
 //! sort       SORT SORT_RO
 //! dump       DUMP RESTORE
+//! migrate    MIGRATE
 //! wait       WAIT WAITAOF
 //! ```
 //!
@@ -17,6 +18,7 @@
 mod all_types;
 pub(super) mod dump;
 mod expire;
+pub mod migrate;
 mod object;
 mod presence;
 mod sort;
@@ -39,6 +41,7 @@ pub(super) static TABLE: &[&Command] = &[
     &expire::EXPIREAT,
     &expire::EXPIRETIME,
     &walk::KEYS,
+    &migrate::MIGRATE,
     &transfer::MOVE,
     &object::OBJECT,
     &expire::PERSIST,
