@@ -6,6 +6,7 @@ mod concurrency;
 mod connection;
 mod debug;
 mod dump;
+mod events;
 mod expiry;
 mod hashes;
 mod insight;
