@@ -365,7 +365,8 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
         snapshot.expire_ns / 1_000_000,
     );
     lines.field("evicted_keys", snapshot.evicted);
-    lines.zeroes(&["evicted_clients", "evicted_scripts"]);
+    lines.field("evicted_clients", snapshot.evicted_clients);
+    lines.zeroes(&["evicted_scripts"]);
     lines.field(
         "total_eviction_exceeded_time",
         snapshot.eviction.exceeded_total_ms,
