@@ -371,10 +371,14 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.field("evicted_keys", snapshot.evicted);
     lines.field("evicted_clients", snapshot.evicted_clients);
     lines.field("evicted_scripts", snapshot.scripts.evicted);
-    lines.zeroes(&[
+    lines.field(
         "total_eviction_exceeded_time",
+        snapshot.eviction.exceeded_total_ms,
+    );
+    lines.field(
         "current_eviction_exceeded_time",
-    ]);
+        snapshot.eviction.exceeded_ms,
+    );
     lines.field("keyspace_hits", snapshot.hits);
     lines.field("keyspace_misses", snapshot.misses);
     lines.field("pubsub_channels", snapshot.pubsub.channels);
@@ -524,6 +528,17 @@ fn basalt(source: &Source<'_>, lines: &mut Lines) {
         "longest_hold_usec",
         format_args!("{:.3}", token.longest_hold_ns as f64 / 1_000.0),
     );
+    let eviction = &snapshot.eviction;
+    for (name, count) in [
+        ("evicted_from_small_queue", eviction.from_small),
+        ("evicted_from_main", eviction.from_main),
+        ("evicted_otherwise", eviction.otherwise),
+        ("eviction_promotions", eviction.promoted),
+        ("eviction_ghost_hits", eviction.ghost_hits),
+        ("eviction_debt_bytes", eviction.debt_bytes),
+    ] {
+        lines.field(name, count);
+    }
     lines.decimal("expiry_lag_p50_ms", snapshot.lag_percentile_ms(50.0));
     lines.decimal("expiry_lag_p99_ms", snapshot.lag_percentile_ms(99.0));
     lines.field("expiry_lag_max_ms", snapshot.lag_max_ms);
