@@ -9,6 +9,7 @@ use super::args::{Args, RoutedKey};
 use super::declaration::Command;
 use super::error::CommandError;
 use super::generic::migrate::Migration;
+use super::script::Scripts;
 use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
 use crate::config::Config;
@@ -17,7 +18,7 @@ use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::value::{DataType, Object};
 use crate::engine::{Engine, Key, Now};
 use crate::pubsub::PubSub;
-use crate::resp::reply::Mark;
+use crate::resp::reply::{Bulks, Mark};
 use crate::structures::entry::EntryRef;
 
 /// The engines that a command runs on, ascending by shard.
@@ -294,34 +295,29 @@ impl From<WrongType> for CommandError {
 pub struct Gather {
     /// Elements counted so far.
     pub count: i64,
-    /// Elements themselves, each with its length before it.
-    pub bytes: Vec<u8>,
+    /// Elements themselves.
+    pub elements: Bulks,
     /// Elements looked at, whether they fit or not.
     pub visited: u64,
     /// Where the next call goes on.
     pub cursor: u64,
     /// No more shards need to be visited.
     pub done: bool,
+    /// Where the next visit of the same shard goes on; 0 if nothing is left to do there.
+    pub position: u64,
 }
 
 impl Gather {
     /// Adds an element.
     pub fn push(&mut self, element: &[u8]) {
         self.count += 1;
-        self.bytes
-            .extend_from_slice(&(element.len() as u32).to_le_bytes());
-        self.bytes.extend_from_slice(element);
+        self.elements.push(element);
     }
 
-    /// The elements in the order in which they were added.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = self.bytes.as_slice();
-        std::iter::from_fn(move || {
-            let (length, tail) = rest.split_first_chunk::<4>()?;
-            let (element, tail) = tail.split_at(u32::from_le_bytes(*length) as usize);
-            rest = tail;
-            Some(element)
-        })
+    /// Writes the elements as an array, in the order in which they were added.
+    pub fn reply(self, out: &mut super::Out) {
+        out.array(self.count as usize);
+        out.bulks(self.elements);
     }
 }
 
@@ -388,8 +384,8 @@ pub struct Publication {
     pub payload: Box<[u8]>,
     /// In a shard channel.
     pub is_sharded: bool,
-    /// Where the number of receivers goes.
-    pub reply: Mark,
+    /// Where the number of receivers goes, unless a script was told it already.
+    pub reply: Option<Mark>,
 }
 
 /// Publishes what was kept, in order, and completes the replies.
@@ -405,7 +401,7 @@ pub fn publish_kept(
             false => pubsub.publish(&kept.channel, &kept.payload, wakes),
             true => pubsub.publish_sharded(&kept.channel, &kept.payload, wakes),
         };
-        sent.push((kept.reply, receivers));
+        sent.extend(kept.reply.map(|mark| (mark, receivers)));
     }
     // From the last on, as what stands behind a number moves when the number needs more room.
     for (mark, receivers) in sent.into_iter().rev() {
@@ -468,6 +464,12 @@ pub trait Server: Send + Sync {
     fn allocator_report(&self) -> String;
     /// How many shards there are.
     fn shard_count(&self) -> usize;
+    /// Scripts and functions.
+    fn scripts(&self) -> &dyn Scripts;
+    /// Debug switches: whether scripts may call what is not meant for them.
+    fn set_allows_every_command_in_scripts(&self, on: bool);
+    /// See above.
+    fn allows_every_command_in_scripts(&self) -> bool;
     /// Begins to look for hot keys; false if that is under way.
     fn hot_keys_start(&self, request: HotKeysRequest) -> bool;
     /// Ends it and keeps what was found; false if there is nothing to end.

@@ -170,8 +170,13 @@ impl Db {
         let Image { hash, before } = image;
         debug_assert!(!self.keeps_images);
         let found = self.table.find(hash, before.key());
+        // What the image itself takes must not be freed inside, as the shard has never paid for it.
+        let mut kept = None;
         let gone = self.charged(|db| match (before, found) {
-            (Before::Absent(_), found) => found.map(|place| db.remove_entry(place)),
+            (absent @ Before::Absent(_), found) => {
+                kept = Some(absent);
+                found.map(|place| db.remove_entry(place))
+            }
             (Before::Present { entry, .. }, found) => {
                 db.board.add_used(entry_bytes(entry.view()) as i64);
                 match found {
@@ -182,12 +187,15 @@ impl Db {
                     }
                 }
             }
-            (Before::Deadline(_, deadline), Some(place)) => {
-                db.set_deadline(place, hash, deadline);
+            (Before::Deadline(key, deadline), found) => {
+                kept = Some(Before::Absent(key));
+                if let Some(place) = found {
+                    db.set_deadline(place, hash, deadline);
+                }
                 None
             }
-            (Before::Deadline(..), None) => None,
         });
+        drop(kept);
         if let Some(entry) = &gone {
             self.board.add_used(-(entry_bytes(entry.view()) as i64));
         }

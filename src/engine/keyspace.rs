@@ -545,6 +545,25 @@ impl<'e> Keyspace<'e> {
         })
     }
 
+    /// Visits some entries from a position on, and those that are there from the first call to the last exactly once;
+    /// expired ones are left out. Returns the next position, 0 at the end.
+    pub fn scan_once(
+        &mut self,
+        position: u64,
+        budget: usize,
+        mut visit: impl FnMut(EntryRef<'_, Object>),
+    ) -> u64 {
+        let now_ms = self.now.unix_ms;
+        let Some(db) = self.engine.db(self.db) else {
+            return 0;
+        };
+        db.table.scan_once(position, budget, |entry| {
+            if !is_over(entry, now_ms) {
+                visit(entry);
+            }
+        })
+    }
+
     /// As [`Keyspace::scan`], and deletes the expired entries that it meets.
     pub fn scan_expiring(
         &mut self,

@@ -2,15 +2,18 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
 use super::listening::Listening;
+use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
 use crate::command::context::{
     HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Server, SlowlogEntry,
 };
 use crate::command::error::CommandError;
+use crate::command::script::Scripts;
 use crate::config::Config;
 use crate::config::live::{self, Peer};
 use crate::config::rewrite;
@@ -136,7 +139,11 @@ impl Server for Host {
         if limits.iter().any(|name| changed.contains(name)) {
             limit_memory(&self.service, &config);
         }
+        LEDGER.set_limit(config.client_bytes_max());
         self.service.config.store(Arc::new(config));
+        if LEDGER.is_over() {
+            self.service.clients.evict();
+        }
         // Who lowers `tracking-table-max-keys` a little sees it at once; the background does the rest.
         if changed.contains(&"tracking-table-max-keys") {
             let _is_left = (0..LIMIT_ROUNDS).all(|_| self.service.limit_tracked());
@@ -283,5 +290,17 @@ impl Server for Host {
 
     fn hot_keys_top(&self, count: usize) -> HotKeysTop {
         self.service.telemetry.hot_keys.top(count)
+    }
+
+    fn scripts(&self) -> &dyn Scripts {
+        &self.service.scripts
+    }
+
+    fn set_allows_every_command_in_scripts(&self, on: bool) {
+        self.service.script_calls_unbound.store(on, Relaxed);
+    }
+
+    fn allows_every_command_in_scripts(&self) -> bool {
+        self.service.script_calls_unbound.load(Relaxed)
     }
 }

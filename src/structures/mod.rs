@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod block;
+pub mod burial;
 pub mod entry;
 pub mod fifo;
 pub mod frequent;
@@ -9,6 +10,7 @@ pub mod geohash;
 pub mod ghost;
 pub mod hyperloglog;
 pub mod intset;
+pub mod lending;
 pub mod lzf;
 pub mod murmur;
 pub mod ordered;

@@ -17,6 +17,7 @@ mod migrate;
 mod monitor;
 mod protocol;
 mod pubsub;
+mod serializable;
 mod server_commands;
 mod sorted_sets;
 mod sorting;
