@@ -39,9 +39,18 @@ pub struct Db {
     log: Option<Box<Log>>,
 }
 
-/// When something of an entry expires next: all of it, or fields.
-pub(super) fn next_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
-    match (entry.deadline(), next_field_deadline(entry)) {
+/// The first moment at which a key with this deadline is gone: the millisecond after it.
+///
+/// Moments are whole milliseconds, rounded down. A key that was set for 20 ms within the millisecond 1000 has the
+/// deadline 1020, and were it gone when 1020 begins, it would have lived for less than 20 ms: a lock would be
+/// somebody else's before its time. Redis keeps it through 1020 too.
+pub(super) fn gone_at(deadline_ms: u64) -> u64 {
+    deadline_ms.saturating_add(1)
+}
+
+/// When something of an entry is due next: all of it, or fields.
+pub(super) fn next_due(entry: EntryRef<'_, Object>) -> Option<u64> {
+    match (entry.deadline().map(gone_at), next_field_deadline(entry)) {
         (Some(whole_ms), Some(field_ms)) => Some(whole_ms.min(field_ms)),
         (whole_ms, field_ms) => whole_ms.or(field_ms),
     }
@@ -282,7 +291,7 @@ impl Db {
         let mut bits = 0;
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
-            self.arm(hash, deadline_ms);
+            self.arm(hash, gone_at(deadline_ms));
             bits = VOLATILE_BIT;
         }
         if let Some(order) = &mut self.order {
@@ -333,7 +342,7 @@ impl Db {
             self.volatile_count += 1;
             // SET … EX over and over must not pile up items: the old one fires first and arms itself again.
             if before.is_none_or(|old_ms| deadline_ms < old_ms) {
-                self.arm(hash, deadline_ms);
+                self.arm(hash, gone_at(deadline_ms));
             }
         }
         self.publish();
@@ -440,7 +449,7 @@ impl Db {
             self.volatile_count += 1;
             // A later deadline finds the old item when it fires and arms itself again then.
             if before.is_none_or(|old| deadline_ms < old) {
-                self.arm(hash, deadline_ms);
+                self.arm(hash, gone_at(deadline_ms));
             }
         }
         self.publish();
@@ -475,22 +484,22 @@ impl Db {
         }
     }
 
-    fn arm(&mut self, hash: u64, deadline_ms: u64) {
-        self.arm_item(deadline_ms, hash);
+    fn arm(&mut self, hash: u64, due_ms: u64) {
+        self.arm_item(due_ms, hash);
         if self.is_stale() {
             // The background looks at shards whose next deadline has come.
             self.board.next_deadline_ms.set(0);
         }
-        if deadline_ms < self.board.next_deadline_ms.get() {
-            self.board.next_deadline_ms.set(deadline_ms);
+        if due_ms < self.board.next_deadline_ms.get() {
+            self.board.next_deadline_ms.set(due_ms);
         }
     }
 
     /// Adds an item to the wheel, and to the one that will replace it.
-    pub(super) fn arm_item(&mut self, deadline_ms: u64, hash: u64) {
-        self.wheel.arm(deadline_ms, hash);
+    pub(super) fn arm_item(&mut self, due_ms: u64, hash: u64) {
+        self.wheel.arm(due_ms, hash);
         if let Some(sweep) = &mut self.sweep {
-            sweep.wheel.arm(deadline_ms, hash);
+            sweep.wheel.arm(due_ms, hash);
         }
     }
 
@@ -530,8 +539,8 @@ impl Db {
         };
         let Sweep { wheel, cursor } = sweep;
         *cursor = table.scan(*cursor, SWEEP_KEYS, |entry| {
-            if let Some(deadline_ms) = next_deadline(entry) {
-                wheel.arm(deadline_ms, seed.hash(entry.key()));
+            if let Some(due_ms) = next_due(entry) {
+                wheel.arm(due_ms, seed.hash(entry.key()));
             }
         });
         if *cursor != 0 {
