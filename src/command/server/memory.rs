@@ -377,11 +377,9 @@ mod tests {
         on_every_setup(|cli| {
             cli.check("MEMORY BIGKEYS", "(empty array)");
             // Far enough apart that the allocator gives each more than the one before.
-            for number in 0..40 {
-                cli.run(&format!(
-                    "SETRANGE text:{number} {} x",
-                    20_000 + 20_000 * number
-                ));
+            for number in 20..40 {
+                let bytes = 1.3_f64.powi(number + 20) as u64;
+                cli.run(&format!("SETRANGE text:{number} {bytes} x"));
             }
             cli.run("SETRANGE small 10000 x");
             for number in 0..3_000 {
