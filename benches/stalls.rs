@@ -371,7 +371,8 @@ fn measure(binary: &Path, arguments: &[String], scenario: &Scenario, sizes: Size
         process::encode_into(out, &["GET", &key]);
     });
     std::thread::sleep(Duration::from_millis(100));
-    (ping.take_ms(), get.take_ms());
+    ping.take_ms();
+    get.take_ms();
     std::thread::sleep(IDLE_MIN);
     let idle_ms = ping.take_ms().max(get.take_ms());
     let started = Instant::now();

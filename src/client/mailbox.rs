@@ -5,17 +5,18 @@
 //! until it has taken what there was. A client that does not read is cut: what is queued for it never exceeds its limit.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use parking_lot::Mutex;
 
 use super::ledger::LEDGER;
 use super::registry::Shared;
+use super::tracking::Tracking;
 use crate::resp::reply::{Out, Protocol};
 
 /// Connections closed because they did not take what was sent, since the start.
@@ -67,6 +68,8 @@ pub struct Mailbox {
     counts: [AtomicUsize; 3],
     /// Gets every command that is run.
     pub(crate) monitors: AtomicBool,
+    /// What it may have cached, if it ever asked to be told of changes.
+    pub(super) tracking: OnceLock<Box<Tracking>>,
 }
 
 #[derive(Default)]
@@ -88,7 +91,10 @@ impl Mailbox {
 
     /// What it takes in memory.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes() + self.subscriptions() * SUBSCRIPTION_BYTES
+        let tracking = self.tracking.get();
+        self.bytes()
+            + self.subscriptions() * SUBSCRIPTION_BYTES
+            + tracking.map_or(0, |tracking| tracking.memory_bytes())
     }
 
     /// Pushes that wait to be taken.
@@ -113,7 +119,7 @@ impl Mailbox {
 }
 
 impl Shared {
-    /// Queues a push. The waker, if there is one, is for the caller to wake, once it holds no lock and no shard.
+    /// Queues a push, unless nothing is written. The waker, if there is one, is for the caller to wake, once it holds no lock and no shard.
     pub fn post(&self, bound: OutputBound, write: impl FnOnce(&mut Out)) -> Option<Waker> {
         let mailbox = self.mailbox_or_new();
         let mut queue = mailbox.queue.lock();
@@ -124,7 +130,11 @@ impl Shared {
             3 => Protocol::Resp3,
             _ => Protocol::Resp2,
         });
+        let before = queue.out.len_bytes();
         write(&mut queue.out);
+        if queue.out.len_bytes() == before {
+            return None;
+        }
         let pushes = mailbox.pushes.load(Relaxed) + 1;
         let bytes = queue.out.len_bytes() + pushes * PUSH_BYTES;
         let unsent = self.output_bytes.load(Relaxed);

@@ -4,3 +4,4 @@ pub mod connection;
 pub mod ledger;
 pub mod mailbox;
 pub mod registry;
+pub mod tracking;

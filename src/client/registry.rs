@@ -138,6 +138,7 @@ pub struct Shared {
     labels: Mutex<Option<Box<Labels>>>,
     mailbox: OnceLock<Box<Mailbox>>,
     killed: AtomicBool,
+    gone: AtomicBool,
     nudged: AtomicBool,
     buffer_requested: AtomicBool,
     sleeping: AtomicBool,
@@ -182,6 +183,7 @@ impl Shared {
             labels: Mutex::new(None),
             mailbox: OnceLock::new(),
             killed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             nudged: AtomicBool::new(false),
             buffer_requested: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
@@ -211,6 +213,16 @@ impl Shared {
             + self.output_bytes.load(Relaxed)
             + self.queued_bytes.load(Relaxed)
             + mailbox
+    }
+
+    /// Its connection ends: whatever is sent to it from now on is lost.
+    pub fn leave(&self) {
+        self.gone.store(true, Release);
+    }
+
+    /// Whether it has ended, or is about to.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Acquire) || self.is_killed()
     }
 
     /// What others have for it, and what it is subscribed to; most connections never need one.

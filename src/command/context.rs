@@ -8,6 +8,7 @@ use std::task::Waker;
 use super::args::{Args, RoutedKey};
 use super::declaration::Command;
 use super::error::CommandError;
+use super::generic::migrate::Migration;
 use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
 use crate::config::Config;
@@ -36,6 +37,8 @@ pub struct ClientView {
     pub db: usize,
     /// CLIENT NO-TOUCH.
     pub no_touch: bool,
+    /// What it reads now is remembered, for it to be told of changes (CLIENT TRACKING).
+    pub tracks: bool,
     /// Stamp of the last effect that the connection knows of.
     pub stamp: u64,
 }
@@ -47,6 +50,7 @@ impl ClientView {
             id: connection.id(),
             db: connection.db,
             no_touch: connection.no_touch,
+            tracks: connection.tracks,
             stamp: connection.stamp,
         }
     }
@@ -326,6 +330,8 @@ pub enum After {
     Close,
     /// Answer nothing yet, and run no further request of this connection, until something happens.
     Block(Block),
+    /// Answer nothing yet: whoever carries this out does.
+    Migrate(Box<Migration>),
     /// Stop the server.
     Shutdown,
 }
@@ -457,6 +463,71 @@ pub trait Server: Send + Sync {
     fn allocator_report(&self) -> String;
     /// How many shards there are.
     fn shard_count(&self) -> usize;
+    /// Begins to look for hot keys; false if that is under way.
+    fn hot_keys_start(&self, request: HotKeysRequest) -> bool;
+    /// Ends it and keeps what was found; false if there is nothing to end.
+    fn hot_keys_stop(&self) -> bool;
+    /// Forgets what was found; false while it is under way.
+    fn hot_keys_reset(&self) -> bool;
+    /// What was found.
+    fn hot_keys(&self) -> Option<HotKeysReport>;
+    /// The hottest keys of late, whether or not anybody asked for them.
+    fn hot_keys_top(&self, count: usize) -> HotKeysTop;
+}
+
+/// What HOTKEYS START asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HotKeysRequest {
+    /// By time.
+    pub cpu: bool,
+    /// By bytes received and sent.
+    pub net: bool,
+    /// Keys to name.
+    pub count: usize,
+    /// When it ends by itself; 0 for never.
+    pub duration_s: u64,
+    /// One in so many commands is looked at.
+    pub sample: u32,
+}
+
+/// What HOTKEYS GET answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HotKeysReport {
+    /// Whether it is under way.
+    pub is_active: bool,
+    /// One in so many commands was looked at.
+    pub sample: u32,
+    /// Time of all commands, in microseconds.
+    pub all_us: u64,
+    /// Bytes of all commands.
+    pub all_bytes: u64,
+    /// When it began.
+    pub started_ms: u64,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// CPU time of the process.
+    pub user_ms: u64,
+    /// The same inside the kernel.
+    pub system_ms: u64,
+    /// The hottest keys by microseconds, if that was asked for.
+    pub by_us: Option<Vec<(Vec<u8>, u64)>>,
+    /// And by bytes.
+    pub by_bytes: Option<Vec<(Vec<u8>, u64)>>,
+}
+
+/// The hottest keys of late: weights are scaled to all commands, and halve every five minutes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HotKeysTop {
+    /// One in so many commands is looked at; 0: none is.
+    pub interval: u32,
+    /// Uses of keys by commands.
+    pub commands: u64,
+    /// Bytes of these commands.
+    pub bytes: u64,
+    /// Keys with their uses, hottest first.
+    pub by_commands: Vec<(Vec<u8>, u64)>,
+    /// Keys with their bytes.
+    pub by_bytes: Vec<(Vec<u8>, u64)>,
 }
 
 /// One entry of the slow log.

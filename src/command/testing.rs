@@ -21,8 +21,8 @@ use std::sync::Arc;
 use super::Out;
 use super::args::{Args, RoutedKey};
 use super::context::{
-    After, ClientView, Engines, Gather, LatencyEvent, MemoryReport, Outbox, Server, SessionCx,
-    ShardCx, ShardPlace, SlowlogEntry,
+    After, ClientView, Engines, Gather, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent,
+    MemoryReport, Outbox, Server, SessionCx, ShardCx, ShardPlace, SlowlogEntry,
 };
 use super::declaration::{BeginSearch, Command, CommandResult, FindKeys, Flags, KeySpec, Run};
 use super::error::CommandError;
@@ -244,6 +244,7 @@ impl Terminal {
             id: self.connection.id(),
             db: self.connection.db,
             no_touch: self.connection.no_touch,
+            tracks: self.connection.tracks,
             stamp: self.connection.stamp,
         };
         let now = Now {
@@ -676,6 +677,21 @@ impl Server for NoServer {
     }
     fn shard_count(&self) -> usize {
         1
+    }
+    fn hot_keys_start(&self, _: HotKeysRequest) -> bool {
+        true
+    }
+    fn hot_keys_stop(&self) -> bool {
+        false
+    }
+    fn hot_keys_reset(&self) -> bool {
+        true
+    }
+    fn hot_keys(&self) -> Option<HotKeysReport> {
+        None
+    }
+    fn hot_keys_top(&self, _: usize) -> HotKeysTop {
+        HotKeysTop::default()
     }
 }
 

@@ -15,6 +15,7 @@ mod files;
 pub mod help;
 pub mod layers;
 pub mod live;
+mod machine;
 pub mod parameter;
 mod pattern;
 pub mod redis_conf;

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use super::Key;
 use super::board::ShardBoard;
+use super::evict::order::{Order, VOLATILE_BIT, size_class, with_class};
 use super::told::Told;
+use super::undo::log::{Before, Image, Log, Sharing, copy};
 use super::value::hash::next_field_deadline;
 use super::value::object::{entry_bytes, note_entry_bytes};
-use super::value::{Body, Object};
+use super::value::{Body, Object, Trash};
 use crate::base::hash::Seed;
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
@@ -27,7 +29,12 @@ pub struct Db {
     /// Hashes with more due fields than one slice deletes.
     pub(super) unfinished: Vec<u64>,
     pub(super) told: Told,
+    /// The order in which keys came, while memory is scarce and the policy wants to know.
+    pub(super) order: Option<Box<Order>>,
     board: Arc<ShardBoard>,
+    /// Changes may yet be undone.
+    keeps_images: bool,
+    log: Option<Box<Log>>,
 }
 
 /// When something of an entry expires next: all of it, or fields.
@@ -52,6 +59,10 @@ struct Sweep {
 const STALE_ITEMS_RATIO_MAX: usize = 4;
 /// See above.
 const STALE_ITEMS_MAX: usize = 4096;
+/// The same while memory is scarce.
+const STALE_ITEMS_RATIO_SCARCE: usize = 2;
+/// See above.
+const STALE_ITEMS_SCARCE: usize = 256;
 /// Keys that a sweep looks at in one slice.
 const SWEEP_KEYS: usize = 256;
 
@@ -68,8 +79,116 @@ impl Db {
             field_volatile_count: 0,
             unfinished: Vec::new(),
             told: Told::default(),
+            order: None,
             board,
+            keeps_images: false,
+            log: None,
         }
+    }
+
+    /// From now on changes can be undone.
+    pub(super) fn keep_images(&mut self) {
+        self.keeps_images = true;
+    }
+
+    /// No more; what was kept, oldest first.
+    pub(super) fn take_images(&mut self) -> Vec<Image> {
+        self.keeps_images = false;
+        self.log
+            .take()
+            .map_or_else(Vec::new, |log| log.into_images())
+    }
+
+    fn log(&mut self) -> &mut Log {
+        self.log
+            .get_or_insert_with(|| account::apart(Box::<Log>::default))
+    }
+
+    /// The value at a place is about to change where it is.
+    #[inline]
+    pub(super) fn save(&mut self, place: Place, sharing: Sharing) {
+        if self.keeps_images {
+            self.save_copy(place, sharing);
+        }
+    }
+
+    #[cold]
+    fn save_copy(&mut self, place: Place, sharing: Sharing) {
+        let hash = self.seed.hash(self.table.at(place).key());
+        let _ = self.log();
+        let Db { table, log, .. } = self;
+        let (entry, Some(log)) = (table.at(place), log) else {
+            return;
+        };
+        if !log.has_value(hash, entry.key()) {
+            let was_moved = false;
+            let entry = copy(entry, sharing);
+            log.keep(hash, Before::Present { entry, was_moved });
+        }
+    }
+
+    #[cold]
+    fn save_deadline(&mut self, place: Place, hash: u64) {
+        let _ = self.log();
+        let Db { table, log, .. } = self;
+        let (entry, Some(log)) = (table.at(place), log) else {
+            return;
+        };
+        if !log.has_deadline(hash, entry.key()) {
+            let key = account::apart(|| entry.key().into());
+            log.keep(hash, Before::Deadline(key, entry.deadline()));
+        }
+    }
+
+    #[cold]
+    fn save_absence(&mut self, hash: u64, key: &[u8]) {
+        let log = self.log();
+        if !log.has_value(hash, key) {
+            let key = account::apart(|| key.into());
+            log.keep(hash, Before::Absent(key));
+        }
+    }
+
+    /// What is to be freed of an entry that was taken out: nothing if it is kept for undoing.
+    fn give_up(&mut self, hash: u64, entry: Entry<Object>) -> Option<Trash> {
+        if self.keeps_images && !self.log().has_value(hash, entry.view().key()) {
+            // It moves from the shard's account to the log, which has none.
+            self.board.add_used(-(entry_bytes(entry.view()) as i64));
+            let was_moved = true;
+            self.log().keep(hash, Before::Present { entry, was_moved });
+            return None;
+        }
+        Trash::from_entry(entry)
+    }
+
+    /// Makes a key hold what it held. No images are kept meanwhile. What it holds now comes back; it is no longer
+    /// charged to this shard.
+    pub(super) fn restore(&mut self, image: Image) -> Option<Entry<Object>> {
+        let Image { hash, before } = image;
+        debug_assert!(!self.keeps_images);
+        let found = self.table.find(hash, before.key());
+        let gone = self.charged(|db| match (before, found) {
+            (Before::Absent(_), found) => found.map(|place| db.remove_entry(place)),
+            (Before::Present { entry, .. }, found) => {
+                db.board.add_used(entry_bytes(entry.view()) as i64);
+                match found {
+                    Some(place) => Some(db.replace_entry(place, hash, entry)),
+                    None => {
+                        db.insert(hash, entry);
+                        None
+                    }
+                }
+            }
+            (Before::Deadline(_, deadline), Some(place)) => {
+                db.set_deadline(place, hash, deadline);
+                None
+            }
+            (Before::Deadline(..), None) => None,
+        });
+        if let Some(entry) = &gone {
+            self.board.add_used(-(entry_bytes(entry.view()) as i64));
+        }
+        gone
     }
 
     /// Keys.
@@ -80,6 +199,11 @@ impl Db {
     /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The hash key of the table.
+    pub(super) fn seed(&self) -> Seed {
+        self.seed
     }
 
     /// Keys with a deadline.
@@ -130,26 +254,51 @@ impl Db {
     }
 
     pub(super) fn insert(&mut self, hash: u64, entry: Entry<Object>) -> Place {
+        if self.keeps_images {
+            self.save_absence(hash, entry.view().key());
+        }
         let deadline = entry.view().deadline();
         let field_deadline = next_field_deadline(entry.view());
+        let class = match self.order {
+            Some(_) => self.class_of(entry.view()),
+            None => 0,
+        };
         let place = self.table.insert_new(hash, entry);
+        let mut bits = 0;
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
             self.arm(hash, deadline_ms);
+            bits = VOLATILE_BIT;
+        }
+        if let Some(order) = &mut self.order {
+            bits = order.note_new(hash, bits, class, &self.board);
+            self.table.set_bits(place, bits);
+            self.settle_queue();
+        } else if bits != 0 {
+            self.table.set_bits(place, bits);
         }
         self.move_field_deadline(hash, None, field_deadline);
         self.publish();
         place
     }
 
+    /// Puts another entry at a place; what is to be freed of the old one.
     pub(super) fn replace(
         &mut self,
         place: Place,
         hash: u64,
         entry: Entry<Object>,
-    ) -> Entry<Object> {
+    ) -> Option<Trash> {
+        let old = self.replace_entry(place, hash, entry);
+        self.give_up(hash, old)
+    }
+
+    fn replace_entry(&mut self, place: Place, hash: u64, entry: Entry<Object>) -> Entry<Object> {
         let deadline = entry.view().deadline();
         let field_deadline = next_field_deadline(entry.view());
+        if self.order.is_some() {
+            self.reclass(place, self.class_of(entry.view()));
+        }
         let old = self.table.replace(place, entry);
         let before = old.view().deadline();
         self.move_field_deadline(hash, next_field_deadline(old.view()), field_deadline);
@@ -157,6 +306,7 @@ impl Db {
             return old;
         }
         self.volatile_count -= usize::from(before.is_some());
+        self.mark_volatile(place, deadline.is_some());
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
             // SET … EX over and over must not pile up items: the old one fires first and arms itself again.
@@ -168,7 +318,23 @@ impl Db {
         old
     }
 
-    pub(super) fn remove(&mut self, place: Place) -> Entry<Object> {
+    /// Deletes the entry at a place; what is to be freed of it.
+    pub(super) fn delete(&mut self, place: Place) -> Option<Trash> {
+        let entry = self.remove_entry(place);
+        let hash = match self.keeps_images {
+            true => self.seed.hash(entry.view().key()),
+            false => 0,
+        };
+        self.give_up(hash, entry)
+    }
+
+    /// Takes the entry at a place out, to put it elsewhere.
+    pub(super) fn take(&mut self, place: Place) -> Entry<Object> {
+        self.save(place, Sharing::Forbidden);
+        self.remove_entry(place)
+    }
+
+    fn remove_entry(&mut self, place: Place) -> Entry<Object> {
         let old = self.table.remove(place);
         if !self.told.is_empty() {
             self.told.forget(self.seed.hash(old.view().key()));
@@ -186,6 +352,7 @@ impl Db {
         place: Place,
         change: impl FnOnce(&mut Entry<Object>) -> R,
     ) -> R {
+        self.save(place, Sharing::Forbidden);
         self.charged(|db| {
             let mut entry = db.table.edit(place);
             let bytes_before = entry_bytes(entry.view()) as i64;
@@ -194,12 +361,21 @@ impl Db {
             let result = change(&mut entry);
             let added = account::charged_bytes() - reading;
             note_entry_bytes(&mut entry, bytes_before + added);
+            let bytes = match db.order.is_some() && added != 0 {
+                true => entry_bytes(entry.view()),
+                false => 0,
+            };
             let deadline = next_field_deadline(entry.view());
             if deadline != deadline_before {
                 let hash = db.seed.hash(entry.view().key());
                 drop(entry);
                 db.move_field_deadline(hash, deadline_before, deadline);
                 db.publish();
+            } else {
+                drop(entry);
+            }
+            if bytes != 0 {
+                db.reclass(place, db.class_of_bytes(bytes));
             }
             result
         })
@@ -225,8 +401,12 @@ impl Db {
         if before == deadline {
             return;
         }
+        if self.keeps_images {
+            self.save_deadline(place, hash);
+        }
         self.table.edit(place).set_deadline(deadline);
         self.volatile_count -= usize::from(before.is_some());
+        self.mark_volatile(place, deadline.is_some());
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
             // A later deadline finds the old item when it fires and arms itself again then.
@@ -235,6 +415,35 @@ impl Db {
             }
         }
         self.publish();
+    }
+
+    /// The size class of an entry, see [`super::evict::order`].
+    fn class_of(&self, entry: EntryRef<'_, Object>) -> u8 {
+        self.class_of_bytes(entry_bytes(entry))
+    }
+
+    fn class_of_bytes(&self, bytes: usize) -> u8 {
+        size_class(bytes, self.board.used_bytes(), self.table.len())
+    }
+
+    /// Notes the size class of an entry that has changed, if anybody wants to know.
+    fn reclass(&mut self, place: Place, class: u8) {
+        if self.order.as_ref().is_some_and(|order| order.is_by_size()) {
+            let bits = self.table.bits(place);
+            self.table.set_bits(place, with_class(bits, class));
+        }
+    }
+
+    /// Notes in the access bits whether an entry has a deadline, so that eviction need not look at it.
+    fn mark_volatile(&mut self, place: Place, is_volatile: bool) {
+        let before = self.table.bits(place);
+        let bits = match is_volatile {
+            true => before | VOLATILE_BIT,
+            false => before & !VOLATILE_BIT,
+        };
+        if bits != before {
+            self.table.set_bits(place, bits);
+        }
     }
 
     fn arm(&mut self, hash: u64, deadline_ms: u64) {
@@ -262,7 +471,12 @@ impl Db {
     }
 
     fn is_stale(&self) -> bool {
-        self.wheel.len() > STALE_ITEMS_RATIO_MAX * self.deadline_count() + STALE_ITEMS_MAX
+        let (ratio, items) = match self.order {
+            // Evicted keys leave their items behind, and memory is scarce.
+            Some(_) => (STALE_ITEMS_RATIO_SCARCE, STALE_ITEMS_SCARCE),
+            None => (STALE_ITEMS_RATIO_MAX, STALE_ITEMS_MAX),
+        };
+        self.wheel.len() > ratio * self.deadline_count() + items
     }
 
     /// Goes on with a sweep, or begins one if too many items are stale; true while it is not done.
@@ -324,6 +538,7 @@ impl Db {
     pub(super) fn drain_some(&mut self, segments: usize) -> bool {
         self.wheel = Wheel::new(0);
         self.sweep = None;
+        self.order = None;
         self.table.drain_some(segments)
     }
 }

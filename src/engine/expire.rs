@@ -129,10 +129,17 @@ impl Engine {
         now: Now,
         fields_max: usize,
     ) -> bool {
+        let Some(db) = self.dbs[index].as_deref() else {
+            return false;
+        };
+        let now_ms = now.unix_ms;
+        if is_over(db.at(place), now_ms) {
+            self.leaves(index, place);
+        }
         let Some(db) = self.dbs[index].as_deref_mut() else {
             return false;
         };
-        let (now_ms, entry) = (now.unix_ms, db.at(place));
+        let entry = db.at(place);
         if let Some(deadline_ms) = entry.deadline()
             && deadline_ms <= now_ms
         {
@@ -142,7 +149,7 @@ impl Engine {
             self.watches.key_changed(index, entry.key(), stamp);
             self.board.note_lag(now_ms - deadline_ms);
             self.board.expired.add(1);
-            let trash = db.charged(|db| Trash::from_entry(db.remove(place)));
+            let trash = db.charged(|db| db.delete(place));
             self.discard(trash);
             return true;
         }
@@ -170,7 +177,7 @@ impl Engine {
             return false;
         }
         self.effects.expired(index, entry.key(), Event::DEL);
-        let trash = db.charged(|db| Trash::from_entry(db.remove(place)));
+        let trash = db.charged(|db| db.delete(place));
         self.discard(trash);
         true
     }
@@ -180,12 +187,18 @@ impl Engine {
         if let Some(trash) = trash {
             self.board.add_used(-trash.bytes());
             self.board.lazyfreed.add(u64::from(trash.is_collection()));
-            if trash.is_huge() {
-                self.doomed_values.push(trash);
-                self.board.set_doomed(true);
-            } else {
-                self.deferred.trash.push(trash);
-            }
+            self.keep_trash(trash);
+        }
+    }
+
+    /// The same for what the shard does not answer for any more.
+    pub(super) fn keep_trash(&mut self, trash: Trash) {
+        if trash.is_huge() {
+            self.budget.add_leaving(trash.bytes());
+            self.doomed_values.push(trash);
+            self.board.set_doomed(true);
+        } else {
+            self.deferred.trash.push(trash);
         }
     }
 }

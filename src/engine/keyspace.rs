@@ -7,9 +7,10 @@ use super::db::next_deadline;
 use super::effect::Event;
 use super::expire::{FIELDS_PER_LOOKUP, is_over};
 use super::told::Use;
+use super::undo::log::Sharing;
 use super::value::object::{entry_bytes, note_entry_bytes};
 use super::value::{
-    BLOCK_BYTES_MIN, DataType, EMBSTR_BYTES_MAX, Kind, Object, Text, Trash, is_inline_text,
+    BLOCK_BYTES_MIN, DataType, EMBSTR_BYTES_MAX, Kind, Object, Text, is_inline_text,
     overwrite_text, raw_entry, string_entry, unshare_text, writable_text,
 };
 use super::{Engine, Key, Now};
@@ -116,12 +117,24 @@ impl<'e> Keyspace<'e> {
         } else {
             board.misses.add(1);
         }
+        if board.follows(key.hash) && self.touches {
+            let bytes = place.map(|place| self.memory_bytes(place));
+            self.engine.followed_was_read(bytes, key, self.now);
+        }
         place
     }
 
     /// Looks a key up for a command that may change it.
     pub fn find_write(&mut self, key: &Key<'_>) -> Option<Place> {
-        self.find(key)
+        let place = self.find(key);
+        if let Some(place) = place
+            && self.engine.board.follows(key.hash)
+            && self.touches
+        {
+            let bytes = self.memory_bytes(place);
+            self.engine.followed_was_written(bytes, key, self.now);
+        }
+        place
     }
 
     /// The entry at a place.
@@ -222,6 +235,19 @@ impl<'e> Keyspace<'e> {
     #[inline]
     fn note_new(&mut self, key: &Key<'_>) {
         self.engine.effects.noticed(self.db, key.bytes, Event::NEW);
+        if self.engine.board.follows(key.hash) {
+            self.follow_new(key);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn follow_new(&mut self, key: &Key<'_>) {
+        let found = self.engine.db(self.db).and_then(|db| db.find(key));
+        if let Some(place) = found {
+            let bytes = self.memory_bytes(place);
+            self.engine.followed_was_written(bytes, key, self.now);
+        }
     }
 
     /// Stores a string under a key, in the encoding that Redis would choose, replacing whatever is there.
@@ -241,6 +267,7 @@ impl<'e> Keyspace<'e> {
                 .engine
                 .db_mut(self.db)
                 .expect("a place implies a database");
+            db.save(place, Sharing::Forbidden);
             db.charged(|db| {
                 overwrite_text(&mut db.table.edit(place), value);
                 match deadline {
@@ -296,6 +323,8 @@ impl<'e> Keyspace<'e> {
             let place = found.unwrap_or_else(|| {
                 db.insert(key.hash, Entry::bytes(Kind::RAW.0, key.bytes, b"", None))
             });
+            // The image may share a block: the next line sees to that.
+            db.save(place, Sharing::Allowed);
             let mut entry = db.table.edit(place);
             let shared = unshare_text(&mut entry);
             (change(writable_text(&mut entry, len_min)), shared)
@@ -354,7 +383,7 @@ impl<'e> Keyspace<'e> {
             };
             let entry = make(kept);
             match found {
-                Some(place) => Trash::from_entry(db.replace(place, key.hash, entry)),
+                Some(place) => db.replace(place, key.hash, entry),
                 None => {
                     db.insert(key.hash, entry);
                     None
@@ -378,22 +407,24 @@ impl<'e> Keyspace<'e> {
 
     /// Deletes the entry at a place.
     pub fn delete(&mut self, place: Place) {
+        self.engine.leaves(self.db, place);
         let db = self
             .engine
             .db_mut(self.db)
             .expect("a place implies a database");
-        let trash = db.charged(|db| Trash::from_entry(db.remove(place)));
+        let trash = db.charged(|db| db.delete(place));
         self.engine.discard(trash);
     }
 
     /// Takes the entry at a place out of the database, to put it elsewhere; its memory is no longer charged here
     /// and [`Keyspace::adopt`] charges it to whoever gets it.
     pub fn take(&mut self, place: Place) -> Entry<Object> {
+        self.engine.leaves(self.db, place);
         let db = self
             .engine
             .db_mut(self.db)
             .expect("a place implies a database");
-        let entry = db.charged(|db| db.remove(place));
+        let entry = db.charged(|db| db.take(place));
         self.engine
             .board
             .add_used(-(entry_bytes(entry.view()) as i64));

@@ -84,6 +84,7 @@ pub async fn serve(mut stream: Stream, mut session: Session) -> bool {
         }
     };
     kept.let_go();
+    session.connection.shared.leave();
     session.end(clock::now());
     session.service().clients.remove(session.connection.id());
     matches!(end, End::Shutdown)
@@ -312,6 +313,10 @@ async fn deliver(stream: &mut Stream, session: &Session, batch: &mut Batch) -> R
 
 /// Puts what others have for the client behind the replies. No request of its own may be under way.
 fn collect_mail(session: &Session, batch: &mut Batch) {
+    if !batch.late.is_empty() {
+        let Batch { out, late, .. } = batch;
+        out.append(late);
+    }
     let Some(mut mail) = session.connection.shared.take_mail() else {
         return;
     };
@@ -321,6 +326,26 @@ fn collect_mail(session: &Session, batch: &mut Batch) {
     } else {
         batch.out.append(&mut mail);
     }
+}
+
+/// Sends what others have for a client whose request waits. If its reply has come meanwhile, that goes first.
+///
+/// Whoever serves it hands the reply over before it lets the shard go, and tells of changes afterwards: mail that was
+/// taken while there was no reply knows of nothing that the reply does not know.
+async fn deliver_waiting(
+    stream: &mut Stream,
+    session: &Session,
+    batch: &mut Batch,
+) -> Result<(), End> {
+    let Some(mut mail) = session.connection.shared.take_mail() else {
+        return Ok(());
+    };
+    if session.is_served() {
+        batch.late.append(&mut mail);
+        return Ok(());
+    }
+    batch.out.append(&mut mail);
+    flush(stream, session, batch, 0).await
 }
 
 /// Reads once; false when nothing was there after all.
@@ -425,6 +450,7 @@ async fn run_turn(
                 }
             }
             Step::Close => {
+                session.connection.shared.leave();
                 flush(stream, session, batch, 0).await?;
                 return Err(End::Closed);
             }
@@ -475,7 +501,7 @@ async fn sleep_until(
     let mut receives = true;
     let shared = &session.connection.shared;
     loop {
-        let mut has_input = false;
+        let (mut has_input, mut has_mail) = (false, false);
         let left = Duration::from_millis(until_ms.saturating_sub(clock::unix_ms()));
         // A client that may still send is heard when it goes; of another one we have to ask.
         let nap = if receives {
@@ -493,6 +519,10 @@ async fn sleep_until(
             if shared.take_nudge() {
                 return Poll::Ready(Ok(()));
             }
+            has_mail = shared.has_mail();
+            if has_mail {
+                return Poll::Ready(Ok(()));
+            }
             slept = sleep.as_mut().poll(cx).is_ready();
             has_input = !slept && receives && stream.poll_read_ready(cx).is_ready();
             if slept || has_input {
@@ -502,6 +532,10 @@ async fn sleep_until(
             }
         })
         .await?;
+        if has_mail {
+            deliver_waiting(stream, session, batch).await?;
+            continue;
+        }
         if has_input {
             receives = receive(stream, session, batch)?;
             continue;

@@ -437,6 +437,11 @@ impl Out {
         &self.bytes[position.bytes..]
     }
 
+    /// How many bytes were written since `position`, shared blocks included.
+    pub fn len_since(&self, position: Position) -> usize {
+        (self.bytes.len() + self.blocks_len).saturating_sub(position.bytes + position.blocks_len)
+    }
+
     /// Drops what was written since `position` (CLIENT REPLY, scripts). Nothing of it may have been sent.
     pub fn truncate(&mut self, position: Position) {
         assert!(self.sent <= position.bytes && self.sent_blocks <= position.blocks);

@@ -82,6 +82,7 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
             _ = stopped.changed() => return,
         }
         is_behind = slices(&service, &mut freeing).await;
+        is_behind |= service.limit_tracked();
         let now_ms = clock::unix_ms();
         if now_ms.abs_diff(ticked_ms) >= SAMPLE_MS {
             ticked_ms = now_ms;
@@ -109,7 +110,11 @@ fn until_due(service: &Service) -> Duration {
         true => now_ms,
         false => board.next_deadline_ms.get(),
     });
-    let left_ms = due_ms.min().unwrap_or(u64::MAX).saturating_sub(now_ms);
+    let left_ms = match service.budget.policy().evicts() && service.budget.is_scarce() {
+        // What connections take may grow while no command runs that would notice.
+        true => 0,
+        false => due_ms.min().unwrap_or(u64::MAX).saturating_sub(now_ms),
+    };
     Duration::from_millis(left_ms).clamp(TICK, TICK_MAX)
 }
 
@@ -117,12 +122,19 @@ fn until_due(service: &Service) -> Duration {
 /// true when some are left.
 async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
     let started_ms = clock::unix_ms();
+    let budget = &service.budget;
+    budget.assess();
+    budget.note_exceeded(started_ms);
     loop {
         let now = clock::now();
         let mut more = false;
         for (shard, board) in service.boards.iter().enumerate() {
             let due = board.next_deadline_ms.get() <= now.unix_ms;
-            if !due && !board.has_doomed() && !freeing.owes(shard) {
+            let in_debt = budget.is_limited() && board.debt_bytes() > 0;
+            let is_idle_order = !budget.is_limited() && board.is_ordered();
+            let must_switch = board.has_curve_to_switch();
+            let is_idle = !due && !in_debt && !is_idle_order && !must_switch;
+            if is_idle && !board.has_doomed() && !freeing.owes(shard) {
                 continue;
             }
             let Some(mut engine) = service.shards.try_take(shard as u16) else {
@@ -137,6 +149,18 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
                     .telemetry
                     .note_expire_slice(&service.config.load(), now.unix_ms, spent_ns);
             }
+            if is_idle_order {
+                engine.keep_order();
+            }
+            if in_debt {
+                let before = Ticks::now();
+                more |= engine.evict_slice(now);
+                let spent_ns = Ticks::now().since_ns(before);
+                service
+                    .telemetry
+                    .note_evict_slice(&service.config.load(), now.unix_ms, spent_ns);
+            }
+            engine.switch_curve(now);
             freeing.visit(shard, &mut engine);
             serve_waiters(&mut engine, now);
             let mut deferred = std::mem::take(&mut engine.deferred);
@@ -147,6 +171,7 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
             deferred.settle();
         }
         more |= freeing.free_some();
+        budget.set_freeing(freeing.has_databases());
         if !more || clock::unix_ms() > started_ms + TICK.as_millis() as u64 {
             return more;
         }
@@ -179,6 +204,12 @@ impl Freeing {
             }
             *owner != shard
         });
+    }
+
+    /// Whether shards still answer for some of it.
+    fn has_databases(&self) -> bool {
+        let mut all = self.doomed.iter().chain(&self.freed);
+        all.any(|(_, doomed)| doomed.has_databases() || doomed.owes_account())
     }
 
     /// Frees some, with no token in hand; true while there is something left to do.

@@ -5,6 +5,7 @@ mod announce;
 mod background;
 mod host;
 mod listening;
+mod migrate;
 mod runtime;
 
 use std::sync::atomic::AtomicBool;
@@ -19,11 +20,13 @@ use crate::client::registry::Registry;
 use crate::command::context::Server;
 use crate::config::{Config, Startup};
 use crate::engine::Engine;
+use crate::engine::evict::budget::Budget;
 use crate::pubsub::PubSub;
-use crate::session::service::{Pause, Service};
+use crate::session::pause::Pause;
+use crate::session::service::Service;
 use crate::shard::Shards;
 use crate::shard::route::Router;
-use crate::telemetry::{Telemetry, log};
+use crate::telemetry::{Telemetry, clock, log, memory};
 use host::Host;
 use listening::Listening;
 use runtime::Runtimes;
@@ -65,12 +68,21 @@ pub fn run(startup: Startup) -> i32 {
     let host = Arc::new(Host::new(Arc::clone(&service), startup.file, listening));
     let server: Arc<dyn Server> = Arc::clone(&host) as _;
     assert!(service.server.set(server).is_ok(), "the server is set once");
+    let carrier = migrate::Carrier::new(everywhere, runtimes.main().clone());
+    assert!(
+        service.migrator.set(Box::new(carrier)).is_ok(),
+        "the migrator is set once"
+    );
     background::start_workers(&service, &runtimes);
     let background = background::start(Arc::clone(&service), stopped.clone());
     let metrics = {
         let _registers_here = runtimes.main().enter();
         accept::metrics(&config, &service)
     };
+    service
+        .budget
+        .count_process(memory::used_bytes().cast_signed());
+    host::limit_memory(&service, &config);
     write_pidfile(&config.pidfile);
     if let Err(text) = host.listening.start(&config) {
         tracing::error!("Warning: {text}");
@@ -166,22 +178,31 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
     };
     let pubsub = Arc::new(PubSub::default());
     pubsub.configure(&config);
-    let engines: Vec<Engine> = (0..shard_count)
+    let mut engines: Vec<Engine> = (0..shard_count)
         .map(|shard| {
             let mut engine = Engine::new(config.databases as usize, seed, rand::random());
             engine.shard = shard as u16;
             let follower = Arc::clone(&pubsub);
             engine.effects.set_follower(pubsub.interest(), follower);
+            engine.effects.count_tracked(pubsub.tracked_count());
+            engine.board().want_curve(config.miss_ratio_curve);
+            engine.switch_curve(clock::now());
             engine
         })
         .collect();
-    let boards = engines
+    let boards: Box<[_]> = engines
         .iter()
         .map(|engine| Arc::clone(engine.board()))
         .collect();
+    let budget = Arc::new(Budget::of(boards.clone()));
+    for engine in &mut engines {
+        engine.set_budget(Arc::clone(&budget));
+    }
+    telemetry.hot_keys.configure(config.hot_keys_sample);
     Service {
         shards: Arc::new(Shards::new(engines)),
         boards,
+        budget,
         router: Router::new(seed, shard_count as u16),
         config: ArcSwap::new(config),
         clients: Registry::new(),
@@ -192,5 +213,6 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         slowlog: Default::default(),
         telemetry,
         server: OnceLock::new(),
+        migrator: OnceLock::new(),
     }
 }

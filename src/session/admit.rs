@@ -2,11 +2,12 @@
 
 use super::Session;
 use super::batch::{Batch, Plan, Route};
+use super::monitored::is_secret;
 use crate::command::declaration::{Command, Flags};
 use crate::config::Config;
 use crate::config::live::{self, Peer};
 use crate::engine::Now;
-use crate::resp::reply::Protocol;
+use crate::resp::reply::{Position, Protocol};
 use crate::telemetry::{counters, errors, latency, log};
 
 /// Bytes of an unknown command's name and arguments that the error quotes.
@@ -131,6 +132,20 @@ impl Session {
         self.apply_reply_mode(&mut batch.out, mark);
     }
 
+    /// A command was refused that had been admitted; the refusal stands behind `mark`.
+    #[cold]
+    pub(super) fn note_refused(
+        &mut self,
+        batch: &mut Batch,
+        mark: Position,
+        command: &'static Command,
+    ) {
+        counters::local().command(command).rejected.add(1);
+        errors::note(batch.out.since(mark));
+        self.apply_reply_mode(&mut batch.out, mark);
+        batch.next += 1;
+    }
+
     /// Tells the latency monitor of a command that reached its threshold.
     #[cold]
     pub(super) fn note_latency(
@@ -177,7 +192,7 @@ impl Session {
                     "config|set" => {
                         index > 2 && index % 2 == 1 && live::is_sensitive(args.get(index - 1))
                     }
-                    _ => command.flags.has(Flags::SENSITIVE) && index > 0,
+                    _ => is_secret(command, &args, index),
                 };
                 if is_secret { b"(redacted)" } else { argument }
             }),

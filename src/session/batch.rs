@@ -59,6 +59,8 @@ pub struct Batch {
     pub out: Out,
     /// Of these, what the client did not take when it was last tried.
     pub unsent: usize,
+    /// What others had for the client, and is to stand behind the next reply.
+    pub late: Out,
     /// What is to be done when no token is held.
     pub deferred: Deferred,
     /// The next plan to run.
@@ -150,6 +152,7 @@ impl Batch {
         self.unsent = 0;
         self.others_went = false;
         self.out.clear();
+        self.late.clear();
         self.deferred.settle();
     }
 

@@ -9,6 +9,7 @@ pub mod batch;
 mod blocked;
 pub mod look;
 mod monitored;
+pub mod pause;
 pub mod service;
 mod transaction;
 
@@ -21,6 +22,7 @@ use crate::command::context::{
     After, ClientView, Engines, Gather, Outbox, SessionCx, ShardPlace, publish_kept,
 };
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
+use crate::command::generic::migrate::Migration;
 use crate::command::transaction::is_watch;
 use crate::config::Config;
 use crate::engine::{Engine, Now};
@@ -37,7 +39,7 @@ use crate::telemetry::{counters, errors};
 use batch::{Batch, Plan, Route};
 use blocked::{Blocked, Going};
 use service::Service;
-use transaction::{Pending, is_queued};
+use transaction::Pending;
 
 /// What the connection's task does next.
 pub enum Step {
@@ -99,6 +101,8 @@ enum Ran {
     Yes {
         failed: bool,
     },
+    /// It did not run after all: the refusal is written.
+    Refused,
     Queued(Arc<Ticket>),
     Blocked(Blocked),
     /// It goes on when others have had their turn.
@@ -110,6 +114,7 @@ impl Ran {
     fn of(outcome: Outcome) -> Ran {
         match outcome {
             Outcome::Done { failed } => Ran::Yes { failed },
+            Outcome::Refused => Ran::Refused,
             Outcome::Blocked(waiter) => Ran::Blocked(Blocked::On(waiter)),
         }
     }
@@ -138,19 +143,17 @@ impl Session {
         ClientView::of(&self.connection)
     }
 
-    /// Whether a command is queued by a transaction, so that nothing can hold it back before EXEC.
-    fn is_queueing(&self, command: &Command) -> bool {
-        let is_open = self
-            .pending
-            .as_ref()
-            .is_some_and(|pending| pending.is_open());
-        is_open && is_queued(command)
-    }
-
-    /// Whether a command is an EXEC that may write.
-    fn writes_by_exec(&self, command: &Command) -> bool {
-        matches!(command.run, Run::Transaction(TransactionVerb::Exec))
-            && self.transaction_may_write()
+    /// Until when a command is held back, by CLIENT PAUSE or because its keys move to another server.
+    #[cold]
+    fn held_back(&self, batch: &Batch, plan: &Plan, command: &Command, now: Now) -> Option<u64> {
+        if self.is_queueing(command) {
+            return None;
+        }
+        let is_exec = matches!(command.run, Run::Transaction(TransactionVerb::Exec));
+        let queued = self.pending.as_ref().filter(|_| is_exec);
+        let queued = queued.map(|pending| pending.transaction());
+        let pause = &self.service.pause;
+        pause.holds(command, &batch.args(plan), queued, now.unix_ms)
     }
 
     /// Runs the plans of a batch, in order, until all ran or one has to wait.
@@ -166,6 +169,7 @@ impl Session {
         let shards: &Shards = &service.shards;
         let counters = counters::local();
         let is_monitored = service.pubsub.is_monitored();
+        service.telemetry.hot_keys.prepare(counters);
         let mut held: Option<(u16, Held<'_, Engine, Message>)> = None;
         let mut before = Ticks::now();
         let mut holding = None;
@@ -185,9 +189,8 @@ impl Session {
                 continue;
             };
             let is_unusual = self.pending.is_some() || command.flags.has(Flags::TRANSACTIONAL);
-            let writes = is_unusual && self.writes_by_exec(command);
-            if let Some(until_ms) = service.pause.holds(command, writes, now.unix_ms)
-                && !self.is_queueing(command)
+            if service.pause.is_on(now.unix_ms)
+                && let Some(until_ms) = self.held_back(batch, &plan, command, now)
             {
                 release(&mut held, batch);
                 return Step::SleepUntil(until_ms);
@@ -196,6 +199,7 @@ impl Session {
                 release(&mut held, batch);
                 match self.go_on(batch, blocked, now) {
                     Going::Answered => {
+                        self.end_caching(command);
                         batch.next += 1;
                         continue;
                     }
@@ -249,12 +253,20 @@ impl Session {
                 }
                 Ran::Later => return Step::Yield,
                 Ran::Yes { failed } => failed,
+                Ran::Refused => {
+                    release(&mut held, batch);
+                    self.note_refused(batch, mark, command);
+                    continue;
+                }
                 Ran::Then(_) | Ran::Blocked(_) => false,
             };
             let after = Ticks::now();
             let duration_ns = after.since_ns(before) + earlier_ns;
             before = after;
             counters.command(command).ran(duration_ns, failed);
+            if counters.takes_sample() {
+                self.note_hot(batch, &plan, duration_ns, mark);
+            }
             let in_hand = match plan.route {
                 Route::Several(first, _) => batch.listed_shard(first),
                 Route::All => Some(0),
@@ -305,10 +317,13 @@ impl Session {
             } else {
                 self.apply_reply_mode(&mut batch.out, mark);
             }
+            if self.connection.is_caching {
+                self.end_caching(command);
+            }
             batch.next += 1;
             if let Ran::Then(after) = ran {
                 match after {
-                    After::Nothing | After::Block(_) => {}
+                    After::Nothing | After::Block(_) | After::Migrate(_) => {}
                     After::Close => return Step::Close,
                     After::Shutdown => return Step::Shutdown,
                 }
@@ -350,6 +365,7 @@ impl Session {
         if let Some(run) = message.transaction.take() {
             self.connection = run.connection;
             let mut aftermath = run.aftermath;
+            message.refused |= aftermath.was_refused;
             if aftermath.was_run {
                 self.show_transaction(batch, &run.transaction);
             }
@@ -367,19 +383,27 @@ impl Session {
         batch.out.append(&mut message.out);
         batch.out.set_protocol(self.connection.protocol);
         let plan = batch.plans[batch.next];
+        if let (true, Some(command)) = (message.refused, plan.command) {
+            self.note_refused(batch, mark, command);
+            return step;
+        }
         if let Some(command) = plan.command {
             if is_watch(command) && !message.failed {
                 self.note_watched(batch, &plan);
             }
             let duration_ns = message.duration_ns;
-            counters::local()
-                .command(command)
-                .ran(duration_ns, message.failed);
+            let counters = counters::local();
+            counters.command(command).ran(duration_ns, message.failed);
+            self.service.telemetry.hot_keys.prepare(counters);
+            if counters.takes_sample() {
+                self.note_hot(batch, &plan, duration_ns, mark);
+            }
             self.note(batch, &plan, command, config, now, duration_ns);
             if self.service.pubsub.is_monitored() {
                 self.show(batch, &plan, command);
                 batch.deferred.settle();
             }
+            self.end_caching(command);
         }
         if batch.out.since(mark).first() == Some(&b'-') {
             errors::note(batch.out.since(mark));
@@ -625,11 +649,43 @@ impl Session {
         shared
             .resp
             .store(self.connection.protocol.version(), Relaxed);
-        if failed {
-            Ran::Yes { failed }
-        } else {
-            Ran::Then(after)
+        match after {
+            _ if failed => Ran::Yes { failed },
+            After::Migrate(migration) => self.migrate(batch, plan, command, migration, config, now),
+            after => Ran::Then(after),
         }
+    }
+
+    /// Leaves the keys to whoever carries them, and waits for the reply as for that of a command that had to queue.
+    #[cold]
+    fn migrate(
+        &mut self,
+        batch: &Batch,
+        plan: &Plan,
+        command: &'static Command,
+        migration: Box<Migration>,
+        config: &Arc<Config>,
+        now: Now,
+    ) -> Ran {
+        let Some(migrator) = self.service.migrator.get() else {
+            return Ran::Then(After::Close);
+        };
+        let (message, ticket) = Message::new(Parts {
+            shards: &[],
+            place: ShardPlace::default(),
+            command,
+            args: &batch.args(plan),
+            client: self.view(),
+            now,
+            config,
+            out: Out::new(self.connection.protocol),
+            gather: None,
+            blocker: None,
+            retry: None,
+            transaction: None,
+        });
+        migrator.start(migration, message);
+        Ran::Queued(ticket)
     }
 
     /// Hands the command to the queue of its first shard.
@@ -692,6 +748,35 @@ impl Session {
         if is_slow_for_monitor(config, duration_ns) {
             self.note_latency(command, config, now, duration_ns / 1_000_000);
         }
+    }
+
+    /// CLIENT CACHING speaks of the next command, or of the next transaction.
+    #[cold]
+    fn end_caching(&mut self, command: &Command) {
+        if self.connection.is_caching
+            && !self.is_open()
+            && !command.full_name.starts_with("client|")
+        {
+            let tracking = self.connection.tracking;
+            self.connection.set_tracking(tracking, false);
+        }
+    }
+
+    /// Lets a command that was chosen for it count for its keys.
+    #[cold]
+    #[inline(never)]
+    fn note_hot(&self, batch: &Batch, plan: &Plan, duration_ns: u64, mark: Position) {
+        /// Of an argument, beside its bytes.
+        const FRAME_BYTES: usize = 5;
+        let args = batch.args(plan);
+        let received: usize = args
+            .from(0)
+            .map(|argument| argument.len() + FRAME_BYTES)
+            .sum();
+        let bytes = (received + batch.out.len_since(mark)) as u64;
+        let keys = args.keys().iter().map(|routed| args.key_of(routed));
+        let hot_keys = &self.service.telemetry.hot_keys;
+        hot_keys.note(counters::local(), keys, duration_ns, bytes);
     }
 
     /// CLIENT REPLY OFF and SKIP: takes the reply that was just written out again.

@@ -1,19 +1,25 @@
 //! What all sessions of a server share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
 
+use super::pause::Pause;
 use crate::client::registry::Registry;
 use crate::command::context::Server;
-use crate::command::declaration::{Command, Flags};
+use crate::command::generic::migrate::Migration;
 use crate::config::Config;
 use crate::engine::board::ShardBoard;
+use crate::engine::evict::budget::Budget;
 use crate::pubsub::{self, PubSub};
 use crate::shard::Shards;
+use crate::shard::execute::serve_waiters;
+use crate::shard::message::Message;
+use crate::shard::ownership::parcel::Parcel;
 use crate::shard::route::Router;
 use crate::telemetry::Telemetry;
+use crate::telemetry::clock;
 use crate::telemetry::observed::{Observed, TokenFigures};
 use crate::telemetry::slowlog::Slowlog;
 
@@ -23,6 +29,8 @@ pub struct Service {
     pub shards: Arc<Shards>,
     /// What they publish.
     pub boards: Box<[Arc<ShardBoard>]>,
+    /// The memory that they share.
+    pub budget: Arc<Budget>,
     /// Who owns a key.
     pub router: Router,
     /// The configuration as it is now.
@@ -31,7 +39,7 @@ pub struct Service {
     pub clients: Registry,
     /// Who is subscribed to what.
     pub pubsub: Arc<PubSub>,
-    /// CLIENT PAUSE.
+    /// What holds commands back.
     pub pause: Pause,
     /// Whether due keys are deleted in the background (DEBUG SET-ACTIVE-EXPIRE).
     pub active_expire: AtomicBool,
@@ -43,6 +51,14 @@ pub struct Service {
     pub telemetry: Telemetry,
     /// What handlers may ask of the server.
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
+    /// Who carries MIGRATE out.
+    pub migrator: std::sync::OnceLock<Box<dyn Migrator>>,
+}
+
+/// Carries keys to other servers.
+pub trait Migrator: Send + Sync {
+    /// Begins a migration. Its reply goes into the message, which is given back in the end.
+    fn start(&self, migration: Box<Migration>, reply: Box<Parcel<Message>>);
 }
 
 impl Service {
@@ -52,6 +68,32 @@ impl Service {
             .server
             .get()
             .expect("the server is set before it listens")
+    }
+}
+
+/// Tracked keys that a shard forgets in one visit.
+const LAPSED_PER_VISIT: usize = 128;
+
+impl Service {
+    /// Has shards forget some keys that are tracked beyond `tracking-table-max-keys`; true if there are still more. No
+    /// shard may be in hand.
+    pub fn limit_tracked(&self) -> bool {
+        let keys_max = self.config.load().tracking_table_max_keys;
+        let exceeds = || keys_max > 0 && self.pubsub.figures().tracked_keys > keys_max;
+        if !exceeds() {
+            return false;
+        }
+        for shard in 0..self.shards.len() as u16 {
+            let Some(mut engine) = self.shards.try_take(shard) else {
+                continue;
+            };
+            engine.limit_tracked(keys_max, LAPSED_PER_VISIT);
+            serve_waiters(&mut engine, clock::now());
+            let mut deferred = std::mem::take(&mut engine.deferred);
+            drop(engine);
+            deferred.settle();
+        }
+        exceeds()
     }
 }
 
@@ -91,43 +133,5 @@ impl Observed for Service {
 
     fn telemetry(&self) -> &Telemetry {
         &self.telemetry
-    }
-}
-
-/// CLIENT PAUSE: until when, and whether only writes are held back.
-#[derive(Debug, Default)]
-pub struct Pause {
-    until_ms: AtomicU64,
-    writes_only: AtomicBool,
-}
-
-impl Pause {
-    /// Holds clients back; a running pause is never shortened nor softened, as in Redis.
-    pub fn start(&self, until_ms: u64, writes_only: bool, now_ms: u64) {
-        let running = self.until_ms.load(Relaxed) > now_ms;
-        self.writes_only.store(
-            writes_only && (!running || self.writes_only.load(Relaxed)),
-            Relaxed,
-        );
-        self.until_ms
-            .store(until_ms.max(self.until_ms.load(Relaxed)), Relaxed);
-    }
-
-    /// Ends the pause.
-    pub fn stop(&self) {
-        self.until_ms.store(0, Relaxed);
-    }
-
-    /// Until when a command has to wait, if it has to. A pause of everything holds CLIENT UNPAUSE back too, as in
-    /// Redis. `writes` says of an EXEC what its row does not.
-    #[inline]
-    pub fn holds(&self, command: &Command, writes: bool, now_ms: u64) -> Option<u64> {
-        const MAY_WRITE: Flags = Flags::WRITE.or(Flags::MAY_REPLICATE);
-        let until_ms = self.until_ms.load(Relaxed);
-        let is_write = || writes || command.flags.any(MAY_WRITE);
-        if until_ms <= now_ms || (self.writes_only.load(Relaxed) && !is_write()) {
-            return None;
-        }
-        Some(until_ms)
     }
 }

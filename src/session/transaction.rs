@@ -11,6 +11,7 @@ use super::{Ran, SPINS, SPINS_ALL, Session, TRIES_ALL};
 use crate::command::Out;
 use crate::command::context::{After, ShardPlace, publish_kept};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
+use crate::command::error::CommandError;
 use crate::config::Config;
 use crate::engine::{Engine, Now};
 use crate::shard::message::{Message, Parts, TransactionRun};
@@ -29,9 +30,9 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Whether commands are queued instead of run.
-    pub(super) fn is_open(&self) -> bool {
-        self.is_open
+    /// What is queued.
+    pub(super) fn transaction(&self) -> &Transaction {
+        &self.transaction
     }
 }
 
@@ -43,11 +44,13 @@ impl Session {
         }
     }
 
-    /// Whether EXEC would write: CLIENT PAUSE WRITE holds it back then.
-    pub(super) fn transaction_may_write(&self) -> bool {
-        self.pending
-            .as_ref()
-            .is_some_and(|pending| pending.transaction.may_write())
+    /// Whether a command is queued by a transaction, so that nothing can hold it back before EXEC.
+    pub(super) fn is_queueing(&self, command: &Command) -> bool {
+        self.is_open() && is_queued(command)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.is_open)
     }
 
     /// Deals with a command while something is watched or queued, or that has to do with that; nothing if it is to
@@ -61,7 +64,7 @@ impl Session {
         config: &Arc<Config>,
         now: Now,
     ) -> Option<Ran> {
-        let is_open = self.pending.as_ref().is_some_and(|pending| pending.is_open);
+        let is_open = self.is_open();
         if is_open && command.flags.has(Flags::NO_MULTI) {
             self.spoil_transaction();
             batch
@@ -70,6 +73,12 @@ impl Session {
             return Some(Ran::Yes { failed: true });
         }
         if is_open && is_queued(command) {
+            let is_unwatch = matches!(command.run, Run::Transaction(_));
+            if !is_unwatch && self.service.budget.is_out_of_memory() {
+                self.spoil_transaction();
+                batch.out.error(CommandError::OutOfMemory.text().as_bytes());
+                return Some(Ran::Refused);
+            }
             return Some(self.enqueue(batch, plan, command, config));
         }
         let verb = match command.run {
@@ -274,6 +283,9 @@ impl Session {
 
     /// What a transaction left to be done; no shard is in hand.
     pub(super) fn after_exec(aftermath: Aftermath) -> Ran {
+        if aftermath.was_refused {
+            return Ran::Refused;
+        }
         for text in &aftermath.errors {
             errors::note(text);
         }
@@ -282,7 +294,7 @@ impl Session {
 }
 
 /// Whether an open transaction queues a command, rather than doing it at once.
-pub(super) fn is_queued(command: &Command) -> bool {
+fn is_queued(command: &Command) -> bool {
     !command.flags.has(Flags::TRANSACTIONAL)
         || matches!(command.run, Run::Transaction(TransactionVerb::Unwatch))
 }

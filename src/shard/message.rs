@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::blocking::Waiter;
 use super::execute::{self, Outcome, Scene};
+use super::migration::Errand;
 use super::ownership;
 use super::ownership::hands::Hands;
 use super::ownership::parcel::Parcel;
@@ -59,8 +60,8 @@ pub struct Message {
     deferred: Deferred,
     blocker: Option<Arc<Shared>>,
     retry: Option<Arc<Waiter>>,
-    /// What is to be forgotten by its shard, instead of a command that runs.
-    forgets: Option<Forgotten>,
+    /// What is to be done instead of running a command.
+    task: Option<Task>,
     /// The transaction that runs, when the command is EXEC.
     pub transaction: Option<Box<TransactionRun>>,
     ticket: Option<Arc<Ticket>>,
@@ -70,6 +71,8 @@ pub struct Message {
     pub out: Out,
     /// Whether the reply is an error.
     pub failed: bool,
+    /// The command did not run; the reply says why.
+    pub refused: bool,
     /// The command waits: there is no reply yet.
     pub blocked: Option<Arc<Waiter>>,
     /// How long it ran, the wait for its shards left out.
@@ -78,12 +81,14 @@ pub struct Message {
     pub gather: Option<(Gather, CommandResult)>,
 }
 
-/// What a shard is asked to forget.
-enum Forgotten {
+/// What shards are asked to do that is no command.
+enum Task {
     /// Somebody waits no more.
-    Waiter(Arc<Waiter>),
+    Forget(Arc<Waiter>),
     /// Somebody watches no more.
-    Watched(Vec<Watched>),
+    Unwatch(Vec<Watched>),
+    /// Keys move to another server.
+    Migrate(Box<Errand>),
 }
 
 /// A transaction under way, with the connection that it works on.
@@ -151,13 +156,14 @@ impl Message {
             deferred: Deferred::default(),
             blocker: parts.blocker.map(Arc::clone),
             retry: parts.retry,
-            forgets: None,
+            task: None,
             transaction: parts.transaction,
             blocked: None,
             ticket: Some(Arc::clone(&ticket)),
             client: parts.client,
             out: parts.out,
             failed: false,
+            refused: false,
             duration_ns: 0,
             gather: parts.gather.map(|gather| (gather, Ok(()))),
         });
@@ -166,12 +172,8 @@ impl Message {
 
     /// Takes a waiter out of the queues of one shard; nobody awaits that.
     pub fn leave(waiter: &Arc<Waiter>, shard: u16, now: Now) -> Box<Parcel<Message>> {
-        Message::forget(
-            Forgotten::Waiter(Arc::clone(waiter)),
-            shard,
-            now,
-            &waiter.config,
-        )
+        let task = Task::Forget(Arc::clone(waiter));
+        Message::of_task(task, vec![shard], now, &waiter.config)
     }
 
     /// Has one shard forget what was watched; nobody awaits that.
@@ -181,17 +183,43 @@ impl Message {
         now: Now,
         config: &Arc<Config>,
     ) -> Box<Parcel<Message>> {
-        Message::forget(Forgotten::Watched(watched), shard, now, config)
+        Message::of_task(Task::Unwatch(watched), vec![shard], now, config)
     }
 
-    fn forget(
-        forgotten: Forgotten,
-        shard: u16,
+    /// Takes an errand to its shards, and the ticket on which its end is awaited.
+    pub fn migrate(
+        errand: Box<Errand>,
+        now: Now,
+        config: &Arc<Config>,
+    ) -> (Box<Parcel<Message>>, Arc<Ticket>) {
+        let shards = errand.shards();
+        let mut message = Message::of_task(Task::Migrate(errand), shards, now, config);
+        let ticket = Arc::new(Ticket::default());
+        message.ticket = Some(Arc::clone(&ticket));
+        (message, ticket)
+    }
+
+    /// The errand that it took to its shards.
+    pub fn take_errand(&mut self) -> Option<Box<Errand>> {
+        match self.task.take() {
+            Some(Task::Migrate(errand)) => Some(errand),
+            _ => None,
+        }
+    }
+
+    /// Brings a message back that ran elsewhere than with shards in hand.
+    pub fn answer(parcel: Box<Parcel<Message>>) {
+        <Message as ownership::Message<Engine>>::finish(parcel);
+    }
+
+    fn of_task(
+        task: Task,
+        shards: Vec<u16>,
         now: Now,
         config: &Arc<Config>,
     ) -> Box<Parcel<Message>> {
         Parcel::new(Message {
-            shards: vec![shard],
+            shards,
             place: ShardPlace::default(),
             command: crate::command::transaction::UNWATCH_ROW,
             data: Vec::new(),
@@ -202,16 +230,39 @@ impl Message {
             deferred: Deferred::default(),
             blocker: None,
             retry: None,
-            forgets: Some(forgotten),
+            task: Some(task),
             transaction: None,
             ticket: None,
             client: ClientView::default(),
             out: Out::default(),
             failed: false,
+            refused: false,
             blocked: None,
             duration_ns: 0,
             gather: None,
         })
+    }
+}
+
+fn perform(task: &mut Task, engines: &mut [&mut Engine], now: Now) {
+    match task {
+        Task::Forget(waiter) => {
+            for engine in engines {
+                waiter.leave_shard(engine);
+                execute::serve_waiters(engine, now);
+            }
+        }
+        Task::Unwatch(watched) => {
+            for engine in engines {
+                for watched in &*watched {
+                    engine.watches.remove(watched.db, &watched.key);
+                }
+            }
+        }
+        Task::Migrate(errand) => {
+            errand.run(engines, now);
+            execute::serve_waiters_of_all(engines, now);
+        }
     }
 }
 
@@ -239,20 +290,8 @@ impl ownership::Message<Engine> for Message {
             retry: self.retry.as_ref(),
         };
         let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
-        if let Some(forgotten) = &self.forgets {
-            for engine in &mut engines {
-                match forgotten {
-                    Forgotten::Waiter(waiter) => {
-                        waiter.leave_shard(engine);
-                        execute::serve_waiters(engine, self.now);
-                    }
-                    Forgotten::Watched(watched) => {
-                        for watched in watched {
-                            engine.watches.remove(watched.db, &watched.key);
-                        }
-                    }
-                }
-            }
+        if let Some(task) = &mut self.task {
+            perform(task, &mut engines, self.now);
         } else if let Some(run) = &mut self.transaction {
             let stage = Stage {
                 connection: &mut run.connection,
@@ -274,6 +313,7 @@ impl ownership::Message<Engine> for Message {
                 }
                 _ => match execute::run(self.command, engines, client, scene, &args, out) {
                     Outcome::Done { failed } => self.failed = failed,
+                    Outcome::Refused => self.refused = true,
                     Outcome::Blocked(waiter) => self.blocked = Some(waiter),
                 },
             }

@@ -1,11 +1,13 @@
 //! The token of each shard, and how commands meet shards.
 //!
 //! [`ownership`] is the protocol and knows nothing of Redis; [`route`] names the shard of a key; [`execute`] runs one
-//! command with its shards in hand; [`message`] is a command that had to queue.
+//! command with its shards in hand; [`message`] is a command that had to queue; [`migration`] is what MIGRATE
+//! does with its keys.
 
 pub mod blocking;
 pub mod execute;
 pub mod message;
+pub mod migration;
 pub mod ownership;
 pub mod route;
 pub mod transaction;

@@ -78,6 +78,8 @@ pub struct Stage<'a> {
 pub struct Aftermath {
     /// Whether the commands were run at all: no watched key had changed.
     pub was_run: bool,
+    /// It was not, for want of memory.
+    pub was_refused: bool,
     /// What a step wants the session to do.
     pub after: After,
     /// The error replies of steps, for the statistics.
@@ -172,10 +174,26 @@ impl Transaction {
         shards
     }
 
-    /// Runs everything with the engines of [`Transaction::shards`] in hand, or nothing if a watched key changed.
+    /// Whether any of the queued commands may add data.
+    fn may_grow(&self) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(|step| step.command.flags.has(Flags::DENYOOM))
+    }
+
+    /// Runs everything with the engines of [`Transaction::shards`] in hand, or nothing if a watched key changed or there
+    /// is no memory for what may be added.
     pub fn run(&self, engines: &mut [&mut Engine], stage: Stage<'_>, out: &mut Out) -> Aftermath {
         let mut aftermath = Aftermath::default();
-        if self.unwatch(engines, stage.now) {
+        let (may_grow, now) = (self.may_grow(), stage.now);
+        let has_changed = self.unwatch(engines, now);
+        if may_grow && !engines.iter_mut().all(|engine| engine.has_room(now)) {
+            aftermath.was_refused = true;
+            out.error(
+                "EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.",
+            );
+            return aftermath;
+        }
+        if has_changed {
             out.null_array();
             return aftermath;
         }
@@ -210,6 +228,11 @@ impl Transaction {
         shared
             .resp
             .store(stage.connection.protocol.version(), Relaxed);
+        if may_grow {
+            for engine in engines.iter_mut() {
+                engine.pay(now, self.steps.len());
+            }
+        }
         // Steps may have taken long: what they left may have expired by now.
         execute::serve_waiters_of_all(engines, clock::now());
         aftermath
@@ -232,7 +255,8 @@ impl Transaction {
     }
 }
 
-fn has_changed(engine: &mut Engine, watched: &Watched, now: Now) -> bool {
+/// Whether a watched key changed since it is watched.
+pub(super) fn has_changed(engine: &mut Engine, watched: &Watched, now: Now) -> bool {
     let key = Key {
         bytes: &watched.key,
         hash: watched.hash,

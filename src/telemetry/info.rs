@@ -4,7 +4,9 @@
 //! up. Fields are written in the order of Redis, so that texts compare line by line.
 
 use std::fmt::{Display, Write};
+use std::sync::atomic::Ordering::Relaxed;
 
+use super::curve::PERCENT;
 use super::histogram;
 use super::memory::human;
 use super::observed::Observed;
@@ -50,7 +52,7 @@ const fn section(
     }
 }
 
-static SECTIONS: [Section; 14] = [
+static SECTIONS: [Section; 15] = [
     section("server", "Server", true, server),
     section("clients", "Clients", true, clients),
     section("memory", "Memory", true, memory_section),
@@ -66,6 +68,7 @@ static SECTIONS: [Section; 14] = [
         lines.field("cluster_enabled", 0)
     }),
     section("basalt", "Basalt", true, basalt),
+    section("missratio", "Missratio", true, miss_ratio),
     section("keyspace", "Keyspace", true, keyspace),
 ];
 
@@ -209,7 +212,8 @@ fn clients(source: &Source<'_>, lines: &mut Lines) {
         snapshot.client_figures.output_max,
     );
     lines.field("blocked_clients", snapshot.client_figures.blocked);
-    lines.zeroes(&["tracking_clients", "clients_in_timeout_table"]);
+    lines.field("tracking_clients", snapshot.pubsub.tracking_clients);
+    lines.field("clients_in_timeout_table", 0);
     lines.field("total_blocking_keys", snapshot.waited_keys);
     lines.field(
         "total_blocking_keys_on_nokey",
@@ -371,10 +375,12 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.field("pubsub_channels", snapshot.pubsub.channels);
     lines.field("pubsub_patterns", snapshot.pubsub.patterns);
     lines.field("pubsubshard_channels", snapshot.pubsub.shard_channels);
-    lines.zeroes(&[
-        "latest_fork_usec",
-        "total_forks",
+    lines.zeroes(&["latest_fork_usec", "total_forks"]);
+    lines.field(
         "migrate_cached_sockets",
+        source.telemetry.migrate_links.load(Relaxed),
+    );
+    lines.zeroes(&[
         "slave_expires_tracked_keys",
         "active_defrag_hits",
         "active_defrag_misses",
@@ -382,11 +388,11 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
         "active_defrag_key_misses",
         "total_active_defrag_time",
         "current_active_defrag_time",
-        "tracking_total_keys",
-        "tracking_total_items",
-        "tracking_total_prefixes",
-        "unexpected_error_replies",
     ]);
+    lines.field("tracking_total_keys", snapshot.pubsub.tracked_keys);
+    lines.field("tracking_total_items", snapshot.pubsub.tracked_items);
+    lines.field("tracking_total_prefixes", snapshot.pubsub.tracking_prefixes);
+    lines.field("unexpected_error_replies", 0);
     lines.field("total_error_replies", snapshot.error_count);
     lines.field("dump_payload_sanitizations", 0);
     lines.field("total_reads_processed", snapshot.reads);
@@ -516,6 +522,30 @@ fn basalt(source: &Source<'_>, lines: &mut Lines) {
     lines.decimal("expiry_lag_p50_ms", snapshot.lag_percentile_ms(50.0));
     lines.decimal("expiry_lag_p99_ms", snapshot.lag_percentile_ms(99.0));
     lines.field("expiry_lag_max_ms", snapshot.lag_max_ms);
+}
+
+/// Hit ratios in percent, for other sizes of memory in percent of what the data takes now.
+fn miss_ratio(source: &Source<'_>, lines: &mut Lines) {
+    let curve = &source.snapshot.curve;
+    lines.field("miss_ratio_curve", u8::from(curve.is_kept));
+    lines.field("curve_memory", curve.memory_bytes);
+    lines.field("curve_reads", curve.reads);
+    lines.field("curve_samples", curve.samples);
+    lines.field("curve_keys_estimated", curve.stands_for);
+    if let Some(measured) = curve.measured {
+        lines.decimal("curve_hit_ratio_measured", 100.0 * measured);
+    }
+    if let Some(unseen) = curve.unseen {
+        lines.decimal("curve_first_reads", 100.0 * unseen);
+    }
+    for (name, ratios) in [
+        ("curve_hit_ratio", &curve.corrected),
+        ("curve_lru_hit_ratio", &curve.lru),
+    ] {
+        for (percent, ratio) in PERCENT.iter().zip(ratios.iter().flatten()) {
+            lines.decimal(&format!("{name}_at_{percent}"), 100.0 * ratio);
+        }
+    }
 }
 
 fn keyspace(source: &Source<'_>, lines: &mut Lines) {

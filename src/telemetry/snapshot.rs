@@ -6,6 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::counters::{self, BUCKETS};
+use super::curve::CurveFigures;
 use super::errors;
 use super::histogram::Buckets;
 use super::memory::{self, ClientFigures};
@@ -130,6 +131,8 @@ pub struct Snapshot {
     pub pubsub: pubsub::Figures,
     /// What connections use, and how many wait.
     pub client_figures: ClientFigures,
+    /// What other sizes of memory would do.
+    pub curve: CurveFigures,
     /// Hashes of which fields have deadlines, by database.
     pub field_volatile: Vec<u64>,
     /// Memory, and keys by database.
@@ -216,6 +219,7 @@ impl Snapshot {
             clients_cut: mailbox::CUT.load(Relaxed),
             pubsub: service.pubsub(),
             client_figures,
+            curve: CurveFigures::gather(service.boards()),
             field_volatile: field_volatile(service),
             memory: memory::report(service, telemetry, client_figures),
             cpu: process::cpu(),

@@ -8,9 +8,11 @@
 //! on the moment is normalised: KEYS, walks with SCAN (compared as complete walks), RANDOMKEY (there is one or not),
 //! remaining times (within a tolerance).
 
+mod calls;
 mod events;
 mod grammar;
 mod random;
+mod sound;
 #[path = "../blackbox/support.rs"]
 mod support;
 #[path = "../blackbox/wire.rs"]
@@ -56,10 +58,39 @@ fn ours_and_redis_server_answer_alike() {
         .iter()
         .map(|&shards| Pair::new(shards, oracle.port))
         .collect();
+    let mut failures = replay(&mut pairs);
+    failures += &differences(&mut pairs, ("DIFF_FIRST", "DIFF_SEEDS", 200), generate);
+    assert!(failures.is_empty(), "\n{failures}");
+}
+
+/// The same with calls of whatever command the other server documents, see [`calls`]. `CALL_SEEDS=2000` for a long run.
+#[test]
+fn random_calls_are_answered_alike() {
+    let Some(Oracle(oracle)) = Oracle::start() else {
+        return;
+    };
+    let mut pairs = [Pair::new(8, oracle.port)];
+    let mut calls = calls::Calls::of(&mut Raw::connect(oracle.port), true);
+    let generate = |seed| {
+        let mut draw = Draw::new(seed);
+        (0..60)
+            .map(|_| {
+                (0..1 + draw.below(12))
+                    .map(|_| calls.call(&mut draw))
+                    .collect()
+            })
+            .collect()
+    };
+    let failures = differences(&mut pairs, ("CALL_FIRST", "CALL_SEEDS", 40), generate);
+    assert!(failures.is_empty(), "\n{failures}");
+}
+
+/// What differs of what differed once.
+fn replay(pairs: &mut [Pair]) -> String {
     let mut failures = String::new();
     for path in corpus() {
         let stream = read(&path);
-        for pair in &mut pairs {
+        for pair in &mut *pairs {
             if let Some(difference) = pair.differs(&stream) {
                 let _ = writeln!(
                     failures,
@@ -71,10 +102,20 @@ fn ours_and_redis_server_answer_alike() {
             }
         }
     }
-    let first: u64 = number("DIFF_FIRST", 1);
+    failures
+}
+
+/// What differs of the streams of as many seeds as the environment says.
+fn differences(
+    pairs: &mut [Pair],
+    (first, count, default): (&str, &str, u64),
+    mut generate: impl FnMut(u64) -> Stream,
+) -> String {
+    let mut failures = String::new();
+    let first: u64 = number(first, 1);
     let mut seen = BTreeSet::new();
-    for seed in first..first + number("DIFF_SEEDS", 200) {
-        let pair = &mut pairs[(seed % SHARD_COUNTS.len() as u64) as usize];
+    for seed in first..first + number(count, default) {
+        let pair = &mut pairs[(seed as usize) % pairs.len()];
         let stream = generate(seed);
         let Some(difference) = pair.differs(&stream) else {
             continue;
@@ -101,7 +142,7 @@ fn ours_and_redis_server_answer_alike() {
             break;
         }
     }
-    assert!(failures.is_empty(), "\n{failures}");
+    failures
 }
 
 fn number(name: &str, default: u64) -> u64 {

@@ -7,6 +7,7 @@ use super::{ADMIN, FLAGS, GROUP};
 use crate::base::number;
 use crate::client::mailbox::{Mailbox, Topic};
 use crate::client::registry::Shared;
+use crate::client::tracking::{Options, Tracking};
 use crate::command::connection::DEFAULT_USER;
 use crate::command::context::SessionCx;
 use crate::command::declaration::{Command, CommandResult, Flags};
@@ -170,7 +171,7 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} \
          multi={} qbuf={query_bytes} qbuf-free={free_bytes} argv-mem={argument_bytes} multi-mem={queued_bytes} \
          rbs=0 rbp=0 obl=0 oll={pushes} omem={waiting_bytes} tot-mem={total_bytes} events={} cmd={command} \
-         user={DEFAULT_USER} redir=-1 resp={} lib-name={} lib-ver={}",
+         user={DEFAULT_USER} redir={} resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
         client.local_address,
@@ -193,6 +194,7 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
         subscriptions(Topic::ShardChannel),
         client.queued.load(Relaxed),
         if output_bytes == 0 { "r" } else { "rw" },
+        redirection(client),
         if is_self {
             cx.client.protocol.version()
         } else {
@@ -203,11 +205,23 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
     );
 }
 
+/// Who is told in its place: 0 if nobody, -1 if it does not track.
+pub(super) fn redirection(client: &Shared) -> i64 {
+    match client.tracking() {
+        Some(tracking) if tracking.options().any(Options::ON) => tracking.redirect_id() as i64,
+        _ => -1,
+    }
+}
+
 fn flags(client: &Shared) -> String {
+    let tracking = client.tracking_options();
     let letters = [
         ('O', client.is_monitor()),
         ('P', client.subscriptions() > 0),
         ('b', client.is_blocked()),
+        ('t', tracking.any(Options::ON)),
+        ('R', client.tracking().is_some_and(Tracking::is_broken)),
+        ('B', tracking.any(Options::BCAST)),
         ('A', client.is_killed()),
         ('U', client.unix_socket),
         ('e', client.no_evict.load(Relaxed)),

@@ -8,6 +8,7 @@
 //! object     OBJECT
 //! sort       SORT SORT_RO
 //! dump       DUMP RESTORE
+//! migrate    MIGRATE
 //! wait       WAIT WAITAOF
 //! ```
 //!
@@ -17,12 +18,15 @@
 mod all_types;
 pub(super) mod dump;
 mod expire;
+pub mod migrate;
 mod object;
 mod presence;
 mod sort;
 #[cfg(test)]
 mod tests;
 mod transfer;
+#[cfg(test)]
+mod undone;
 pub(super) mod wait;
 mod walk;
 
@@ -37,6 +41,7 @@ pub(super) static TABLE: &[&Command] = &[
     &expire::EXPIREAT,
     &expire::EXPIRETIME,
     &walk::KEYS,
+    &migrate::MIGRATE,
     &transfer::MOVE,
     &object::OBJECT,
     &expire::PERSIST,

@@ -1,7 +1,7 @@
 //! COMMAND GETKEYS and GETKEYSANDFLAGS: which arguments of a command are keys.
 
 use super::super::context::SessionCx;
-use super::super::declaration::{Command, CommandResult, Flags, KeyFlags};
+use super::super::declaration::{BeginSearch, Command, CommandResult, Flags, KeyFlags, KeySpec};
 use super::super::keys::{effective_flags, positions};
 use super::super::table::{registry, resolve};
 use super::super::{Args, Out};
@@ -55,6 +55,14 @@ fn find_keys(args: &Args<'_>) -> Result<Found, super::super::error::CommandError
             found.push((at, effective_flags(command, flags, count, argument)));
         }
     });
+    // Keys behind a word stand for those at a place, which then hold nothing (MIGRATE … KEYS).
+    let is_instead = |flags: KeyFlags| flags.has(KeyFlags::INCOMPLETE);
+    let has_keyword = |spec: &KeySpec| matches!(spec.begin, BeginSearch::Keyword(..));
+    if command.keys.iter().any(has_keyword) && found.iter().any(|(_, flags)| is_instead(*flags)) {
+        found.retain(|(_, flags)| is_instead(*flags));
+        let flags = command.keys[0].flags;
+        found.iter_mut().for_each(|found| found.1 = flags);
+    }
     if (result.is_err() || found.is_empty()) && !command.flags.has(Flags::NO_MANDATORY_KEYS) {
         return Err("ERR Invalid arguments specified for command".into());
     }

@@ -86,12 +86,13 @@ pub(super) fn read(key: &[u8], reader: &mut Reader<'_>) -> Result<Entry<Object>,
         .find(|data_type| number_of(*data_type) == number)
         .ok_or(Malformed("a value of a module that is not here"))?;
     let head = piece(reader)?.ok_or(Malformed::SHORT)?;
-    let mut data = piece(reader)?.unwrap_or_default();
+    // A sketch that counted nothing may have no pieces at all.
+    let mut data = Vec::new();
     while let Some(more) = piece(reader)? {
         if (data.len() + more.len()) as u64 > BYTES_MAX {
             return Err(Malformed("a sketch beyond the limit"));
         }
-        data.to_mut().extend_from_slice(&more);
+        data.extend_from_slice(&more);
     }
     fn made<S: Sketch + Parts>(key: &[u8], head: &[u8], data: &[u8]) -> Option<Entry<Object>> {
         S::from_parts(head, data).map(|sketch| entry_of(key, sketch))

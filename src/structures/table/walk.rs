@@ -178,6 +178,101 @@ impl<T: Stored> Table<T> {
         }
     }
 
+    /// A clock's hand: goes on from where the call that returned `cursor` stopped, in hash order and round and round,
+    /// over `slots` entries or so. For each, `judge` sees its place and its seven bits and says what these are from now
+    /// on, and whether to stop behind it.
+    ///
+    /// As a `scan` it means the same position whatever happens to the table in between; but it goes by where entries
+    /// lie and not by where they are at home, as it need not see each entry exactly once.
+    ///
+    /// ```text
+    /// bits 48-50 slot | 21-47 prefix | 16-20 its length | 0-15 t16 of the first home in the bucket
+    /// ```
+    pub fn sweep(
+        &mut self,
+        cursor: u64,
+        slots: usize,
+        mut judge: impl FnMut(Place, u8) -> (u8, bool),
+    ) -> u64 {
+        if self.is_empty() {
+            return 0;
+        }
+        let directory_depth = self.directory.depth();
+        let mut first_slot = (cursor >> 48 & 7) as usize;
+        let mut from = cursor & 0xffff;
+        let mut depth = (cursor >> 16 & 31) as u32;
+        let mut prefix = (cursor >> 21) & ((1 << depth) - 1);
+        let mut left = slots;
+        let mut buckets_left = slots.saturating_mul(4).saturating_add(BUCKETS_MAX);
+        loop {
+            let index = if depth <= directory_depth {
+                prefix << (directory_depth - depth)
+            } else {
+                prefix >> (depth - directory_depth)
+            } as usize;
+            let segment = self.directory.get(index);
+            let found = if segment.is_none() {
+                directory_depth
+            } else {
+                segment.depth()
+            };
+            depth = found;
+            prefix = (index >> (directory_depth - depth)) as u64;
+            let buckets = if segment.is_none() {
+                0..0
+            } else {
+                segment.home(from)..segment.buckets()
+            };
+            for bucket in buckets {
+                let here = prefix << 21 | u64::from(depth) << 16 | segment.first_t16(bucket);
+                for (link, segment) in self.chain(index).enumerate() {
+                    for slot in first_slot..WIDTH {
+                        let spot = Spot { bucket, slot };
+                        // SAFETY: a live segment, which knows no slot beyond its own; nobody else looks at the slot.
+                        let Some(word) = (unsafe { segment.slot(spot).map(|slot| &mut *slot) })
+                        else {
+                            continue;
+                        };
+                        if word.entry().is_none() {
+                            continue;
+                        }
+                        let (bits, stops) = judge(Place::new(index, link, spot), word.bits());
+                        if bits != word.bits() {
+                            *word = word.with_bits(bits);
+                        }
+                        left = left.saturating_sub(1);
+                        // Chains are so rare that they are walked bucket by bucket.
+                        if (stops || left == 0)
+                            && slot + 1 < WIDTH
+                            && !segment.is_chained()
+                            && link == 0
+                        {
+                            return (slot as u64 + 1) << 48 | here;
+                        }
+                        if stops {
+                            left = 0;
+                        }
+                    }
+                }
+                first_slot = 0;
+                buckets_left = buckets_left.saturating_sub(1);
+                if (left == 0 || buckets_left == 0) && bucket + 1 < segment.buckets() {
+                    return prefix << 21 | u64::from(depth) << 16 | segment.first_t16(bucket + 1);
+                }
+            }
+            first_slot = 0;
+            from = 0;
+            prefix += 1;
+            if prefix == 1 << depth {
+                (prefix, depth) = (0, 0);
+            }
+            buckets_left = buckets_left.saturating_sub(1);
+            if left == 0 || buckets_left == 0 {
+                return prefix << 21 | u64::from(depth) << 16;
+            }
+        }
+    }
+
     /// An entry drawn at random, each as likely as any other, but for those in overflow chains.
     #[must_use]
     pub fn random(&self, draw: &mut dyn FnMut() -> u64) -> Option<Place> {

@@ -71,6 +71,24 @@ fn sketches_come_back_as_they_were() {
     });
 }
 
+#[test]
+fn sketches_that_counted_nothing_come_back_too() {
+    on_every_setup(|cli| {
+        for line in [
+            "BF.RESERVE bloom 0.01 20",
+            "CF.RESERVE cuckoo 64",
+            "CMS.INITBYDIM counts 20 3",
+            "TOPK.RESERVE top 3",
+            "TDIGEST.CREATE digest",
+        ] {
+            cli.check(line, "OK");
+        }
+        let before = cli.run("DEBUG DIGEST");
+        cli.check("DEBUG RELOAD", "OK");
+        cli.check("DEBUG DIGEST", &before);
+    });
+}
+
 /// MBbloom-- of the version that Redis's module has, and a name that nobody knows.
 #[test]
 fn values_of_foreign_modules_are_refused() {

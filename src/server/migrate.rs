@@ -1,0 +1,441 @@
+//! MIGRATE carried out: keys are dumped, sent to another server, and deleted here once it has them.
+//!
+//! ```text
+//! hold the keys ▸ dump them, all at one moment ▸ send ▸ read the replies ▸ delete what arrived ▸ let the keys go
+//! ```
+//!
+//! Redis stops altogether meanwhile. Here only those wait who want one of the keys, and for others nothing is in hand
+//! while the network is waited for. Commands that were under way when the keys were held may still change them: the
+//! shard says so when it is asked to delete, and the key is sent again in its new state, so that no acknowledged write
+//! is lost. A key is deleted only if the other server acknowledged the state in which it is.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+
+use crate::command::generic::migrate::Migration;
+use crate::session::service::{Migrator, Service};
+use crate::shard::message::Message;
+use crate::shard::migration::{Errand, Moving, State, request};
+use crate::shard::ownership::parcel::Parcel;
+use crate::shard::transaction::Watched;
+use crate::telemetry::clock;
+
+/// The most connections that are kept for the next migration, and for how long.
+const LINKS_MAX: usize = 64;
+const LINK_KEPT: Duration = Duration::from_secs(10);
+
+/// Bytes for which one time-out counts.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// The longest line that a server may reply.
+const LINE_BYTES_MAX: usize = 16 * 1024;
+
+/// How often keys that change while they move are sent again.
+const ROUNDS_MAX: usize = 8;
+
+/// How soon a migration looks again at keys that another one holds.
+const HELD: Duration = Duration::from_millis(2);
+
+/// See the module.
+pub(super) struct Carrier {
+    service: &'static Service,
+    runtime: Handle,
+    links: Arc<Links>,
+}
+
+impl Carrier {
+    pub(super) fn new(service: &'static Service, runtime: Handle) -> Carrier {
+        Carrier {
+            service,
+            runtime,
+            links: Arc::default(),
+        }
+    }
+}
+
+impl Migrator for Carrier {
+    fn start(&self, migration: Box<Migration>, mut reply: Box<Parcel<Message>>) {
+        let (service, links) = (self.service, Arc::clone(&self.links));
+        self.runtime.spawn(async move {
+            let stamp = &mut reply.client.stamp;
+            match carry(service, &links, &migration, stamp).await {
+                Ok(text) => reply.out.simple(text),
+                Err(failure) => {
+                    reply.failed = true;
+                    reply.out.error(failure.text());
+                }
+            }
+            let kept = links.count();
+            service.telemetry.migrate_links.store(kept, Relaxed);
+            Message::answer(reply);
+            if links.begin_sweeping() {
+                links.sweep(service).await;
+            }
+        });
+    }
+}
+
+/// Why a migration failed.
+#[derive(Debug)]
+enum Failure {
+    Connecting,
+    Writing,
+    Reading,
+    /// What the other server said.
+    Refused(Vec<u8>),
+    /// Keys changed faster than they could be sent.
+    Restless,
+}
+
+impl Failure {
+    fn text(&self) -> Vec<u8> {
+        let text = match self {
+            Failure::Connecting => "IOERR error or timeout connecting to the client",
+            Failure::Writing => "IOERR error or timeout writing to target instance",
+            Failure::Reading => "IOERR error or timeout reading to target instance",
+            Failure::Restless => {
+                "ERR A key kept changing while it was migrated; it is in both instances now"
+            }
+            Failure::Refused(line) => {
+                let mut text = b"ERR Target instance replied with error: ".to_vec();
+                text.extend_from_slice(line);
+                return text;
+            }
+        };
+        text.as_bytes().to_vec()
+    }
+}
+
+/// Keys that nobody may use meanwhile.
+struct Hold<'m> {
+    service: &'static Service,
+    keys: &'m [Box<[u8]>],
+}
+
+impl<'m> Hold<'m> {
+    async fn on(service: &'static Service, keys: &'m [Box<[u8]>]) -> Hold<'m> {
+        while !service.pause.hold_keys(keys) {
+            tokio::time::sleep(HELD).await;
+        }
+        Hold { service, keys }
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.service.pause.release_keys(self.keys);
+        for client in self.service.clients.all() {
+            client.nudge();
+        }
+    }
+}
+
+async fn carry(
+    service: &'static Service,
+    links: &Links,
+    migration: &Migration,
+    stamp: &mut u64,
+) -> Result<&'static str, Failure> {
+    let is_moving = !migration.copies;
+    let _hold = match is_moving {
+        true => Some(Hold::on(service, &migration.keys).await),
+        false => None,
+    };
+    let keys = migration
+        .keys
+        .iter()
+        .map(|key| moving(service, migration, key));
+    let config = service.config.load_full();
+    let mut errand = Box::new(Errand::new(
+        keys.collect(),
+        is_moving,
+        migration.replaces,
+        config.rdbcompression,
+    ));
+    for _ in 0..ROUNDS_MAX {
+        errand.collect();
+        errand = run(service, errand).await;
+        if errand.count(State::Dumped) == 0 {
+            return Ok("NOKEY");
+        }
+        let sent = send(links, migration, &mut errand).await;
+        if !is_moving {
+            return sent.map(|()| "OK");
+        }
+        errand.settle();
+        errand = run(service, errand).await;
+        *stamp = errand.stamp.max(*stamp);
+        sent?;
+        if errand.count(State::Wanted) == 0 {
+            return Ok("OK");
+        }
+    }
+    Err(Failure::Restless)
+}
+
+fn moving(service: &Service, migration: &Migration, key: &[u8]) -> Moving {
+    let (hash, shard) = service.router.route(key);
+    Moving {
+        watched: Watched {
+            db: migration.db,
+            key: key.into(),
+            hash,
+            shard,
+            stamp: 0,
+        },
+        state: State::Wanted,
+    }
+}
+
+/// Has the shards do what an errand is about.
+async fn run(service: &'static Service, errand: Box<Errand>) -> Box<Errand> {
+    let config = service.config.load_full();
+    let (message, ticket) = Message::migrate(errand, clock::now(), &config);
+    service.shards.submit(message);
+    let mut message = poll_fn(|cx| ticket.poll(cx)).await;
+    message
+        .take_errand()
+        .expect("it comes back with its message")
+}
+
+/// Sends what was dumped, and notes what arrived.
+async fn send(links: &Links, migration: &Migration, errand: &mut Errand) -> Result<(), Failure> {
+    let mut may_retry = true;
+    loop {
+        let mut link = match links.take(migration) {
+            Some(link) => link,
+            None => Link::open(migration).await?,
+        };
+        let mut asked_before = Vec::new();
+        let mut before = 0;
+        if let Some((user, password)) = &migration.credentials {
+            match user {
+                Some(user) => request(&mut asked_before, &[b"AUTH", user, password]),
+                None => request(&mut asked_before, &[b"AUTH", password]),
+            }
+            before += 1;
+        }
+        if link.db != Some(migration.target_db) {
+            let db = migration.target_db.to_string();
+            request(&mut asked_before, &[b"SELECT", db.as_bytes()]);
+            before += 1;
+        }
+        let timeout = Duration::from_millis(migration.timeout_ms);
+        let talk = link.talk(&asked_before, before, timeout, errand).await;
+        let broken = match talk {
+            Ok(()) => {
+                link.db = Some(migration.target_db);
+                links.put(migration, link);
+                return Ok(());
+            }
+            Err(Talk::Refused(line)) => {
+                link.db = None;
+                links.put(migration, link);
+                return Err(Failure::Refused(line));
+            }
+            Err(Talk::RefusedAndBroken(line)) => return Err(Failure::Refused(line)),
+            Err(Talk::Broken(broken)) => broken,
+        };
+        // A connection that was kept may have been closed meanwhile: nothing was done then, and a new one will do.
+        let was_heard = errand.count(State::Arrived) > 0;
+        if !may_retry || broken.is_late || was_heard {
+            return Err(match broken.is_writing {
+                true => Failure::Writing,
+                false => Failure::Reading,
+            });
+        }
+        may_retry = false;
+    }
+}
+
+/// How a conversation failed.
+enum Talk {
+    Refused(Vec<u8>),
+    RefusedAndBroken(Vec<u8>),
+    Broken(Broken),
+}
+
+#[derive(Clone, Copy)]
+struct Broken {
+    is_late: bool,
+    is_writing: bool,
+}
+
+impl Broken {
+    fn new(error: &io::Error, is_writing: bool) -> Broken {
+        Broken {
+            is_late: error.kind() == ErrorKind::TimedOut,
+            is_writing,
+        }
+    }
+}
+
+/// A connection to another server.
+struct Link {
+    stream: TcpStream,
+    input: Vec<u8>,
+    /// The database that is selected there, if that is known.
+    db: Option<i64>,
+    used: Instant,
+}
+
+impl Link {
+    async fn open(migration: &Migration) -> Result<Link, Failure> {
+        let port: u16 = migration.port.parse().map_err(|_| Failure::Connecting)?;
+        let timeout = Duration::from_millis(migration.timeout_ms);
+        let stream = within(timeout, TcpStream::connect((migration.host.as_str(), port)))
+            .await
+            .map_err(|_| Failure::Connecting)?;
+        // Requests are sent whole: waiting for more of them would only cost time.
+        let _ = stream.set_nodelay(true);
+        Ok(Link {
+            stream,
+            input: Vec::new(),
+            db: None,
+            used: Instant::now(),
+        })
+    }
+
+    /// Sends requests, and reads a reply for each of them and for each key that was dumped.
+    async fn talk(
+        &mut self,
+        asked_before: &[u8],
+        before: usize,
+        timeout: Duration,
+        errand: &mut Errand,
+    ) -> Result<(), Talk> {
+        for chunk in asked_before
+            .chunks(CHUNK_BYTES)
+            .chain(errand.requests.chunks(CHUNK_BYTES))
+        {
+            within(timeout, self.stream.write_all(chunk))
+                .await
+                .map_err(|error| Talk::Broken(Broken::new(&error, true)))?;
+        }
+        let mut refused = None;
+        for _ in 0..before {
+            let line = self
+                .line(timeout)
+                .await
+                .map_err(|error| Talk::Broken(Broken::new(&error, false)))?;
+            refused = refused.or(refusal(line));
+        }
+        // Whoever is not logged in, or in another database, has put nothing where it belongs.
+        let is_void = refused.is_some();
+        for key in &mut errand.keys {
+            if key.state != State::Dumped {
+                continue;
+            }
+            let line = match self.line(timeout).await {
+                Ok(line) => line,
+                Err(error) => {
+                    return Err(match refused {
+                        Some(line) => Talk::RefusedAndBroken(line),
+                        None => Talk::Broken(Broken::new(&error, false)),
+                    });
+                }
+            };
+            match refusal(line) {
+                None if !is_void => key.state = State::Arrived,
+                line => refused = refused.or(line),
+            }
+        }
+        match refused {
+            Some(line) => Err(Talk::Refused(line)),
+            None => Ok(()),
+        }
+    }
+
+    /// One line of a reply, without its end.
+    async fn line(&mut self, timeout: Duration) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some(end) = self.input.windows(2).position(|end| end == b"\r\n") {
+                let line = self.input[..end].to_vec();
+                self.input.drain(..end + 2);
+                return Ok(line);
+            }
+            if self.input.len() > LINE_BYTES_MAX {
+                return Err(ErrorKind::InvalidData.into());
+            }
+            if within(timeout, self.stream.read_buf(&mut self.input)).await? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+}
+
+/// What an error reply says.
+fn refusal(mut line: Vec<u8>) -> Option<Vec<u8>> {
+    (line.first() == Some(&b'-')).then(|| line.split_off(1))
+}
+
+async fn within<R>(timeout: Duration, work: impl Future<Output = io::Result<R>>) -> io::Result<R> {
+    match tokio::time::timeout(timeout, work).await {
+        Ok(result) => result,
+        Err(_) => Err(ErrorKind::TimedOut.into()),
+    }
+}
+
+/// Connections that are kept for the next migration to the same server; one that is in use is not among them.
+#[derive(Default)]
+struct Links {
+    kept: Mutex<HashMap<(String, String), Link>>,
+    is_swept: Mutex<bool>,
+}
+
+impl Links {
+    fn count(&self) -> u64 {
+        self.kept.lock().len() as u64
+    }
+
+    fn take(&self, migration: &Migration) -> Option<Link> {
+        let target = (migration.host.clone(), migration.port.clone());
+        self.kept.lock().remove(&target)
+    }
+
+    fn put(&self, migration: &Migration, mut link: Link) {
+        link.used = Instant::now();
+        let target = (migration.host.clone(), migration.port.clone());
+        let mut kept = self.kept.lock();
+        if kept.len() >= LINKS_MAX
+            && let Some(other) = kept.keys().next().cloned()
+        {
+            kept.remove(&other);
+        }
+        kept.insert(target, link);
+    }
+
+    /// Whether the caller is to sweep, as nobody does yet.
+    fn begin_sweeping(&self) -> bool {
+        !std::mem::replace(&mut *self.is_swept.lock(), true)
+    }
+
+    /// Closes connections that were not used for long, until none is left.
+    async fn sweep(&self, service: &Service) {
+        loop {
+            {
+                let mut is_swept = self.is_swept.lock();
+                let mut kept = self.kept.lock();
+                kept.retain(|_, link| link.used.elapsed() < LINK_KEPT);
+                service
+                    .telemetry
+                    .migrate_links
+                    .store(kept.len() as u64, Relaxed);
+                if kept.is_empty() {
+                    *is_swept = false;
+                    return;
+                }
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}

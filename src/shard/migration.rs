@@ -1,0 +1,302 @@
+//! What MIGRATE does with the shards of its keys in hand: dumping them, and deleting what arrived elsewhere.
+//!
+//! Between the two nobody holds the shards, so the keys are watched meanwhile, as a transaction watches: one that
+//! changed is not deleted but says so, and is dumped again. Clients that come later are held back by the session, see
+//! `session::pause`; what is left are commands that were under way, waiters that were served, and expiry.
+//!
+//! Invariant: a key that is collected to be moved is watched until it is settled.
+
+use super::transaction::{Watched, has_changed};
+use crate::engine::effect::Event;
+use crate::engine::serial::writer::Writer;
+use crate::engine::serial::{self, Form, frame};
+use crate::engine::{Engine, Key, Now};
+
+/// One key on its way.
+#[derive(Debug)]
+pub struct Moving {
+    /// The key as it is watched.
+    pub watched: Watched,
+    /// Where it stands.
+    pub state: State,
+}
+
+/// Where a key stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is to be dumped.
+    Wanted,
+    /// There was no such key.
+    Absent,
+    /// It was dumped.
+    Dumped,
+    /// The other server has it.
+    Arrived,
+    /// It is here no more, or for good.
+    Settled,
+}
+
+/// What is to be done with the shards in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    Collect,
+    Settle,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Errand {
+    /// The keys.
+    pub keys: Vec<Moving>,
+    /// Requests that bring about there what is here.
+    pub requests: Vec<u8>,
+    /// The largest stamp of what was done so far.
+    pub stamp: u64,
+    task: Task,
+    options: Options,
+}
+
+/// How keys are dumped.
+#[derive(Clone, Copy, Debug)]
+struct Options {
+    is_moving: bool,
+    replaces: bool,
+    compresses: bool,
+    is_again: bool,
+}
+
+impl Errand {
+    /// Keys that are to be dumped; `is_moving` if they are to be deleted in the end.
+    pub fn new(keys: Vec<Moving>, is_moving: bool, replaces: bool, compresses: bool) -> Errand {
+        Errand {
+            keys,
+            requests: Vec::new(),
+            stamp: 0,
+            task: Task::Collect,
+            options: Options {
+                is_moving,
+                replaces,
+                compresses,
+                is_again: false,
+            },
+        }
+    }
+
+    /// The shards that it needs, ascending.
+    pub fn shards(&self) -> Vec<u16> {
+        let mut shards: Vec<u16> = self.keys.iter().map(|key| key.watched.shard).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+
+    /// Next, keys that are wanted are dumped as requests of RESTORE. The second time they replace what arrived first,
+    /// and keys that are here no more are deleted there too.
+    pub fn collect(&mut self) {
+        self.task = Task::Collect;
+    }
+
+    /// Next, keys that arrived are deleted, unless they changed: those are wanted again. No key is watched any more.
+    pub fn settle(&mut self) {
+        self.task = Task::Settle;
+    }
+
+    /// How many keys stand there.
+    pub fn count(&self, state: State) -> usize {
+        self.keys.iter().filter(|key| key.state == state).count()
+    }
+
+    /// Does it, with the shards in hand.
+    pub fn run(&mut self, engines: &mut [&mut Engine], now: Now) {
+        let mut requests = std::mem::take(&mut self.requests);
+        requests.clear();
+        self.agree(engines);
+        for moving in &mut self.keys {
+            let shard = moving.watched.shard;
+            let Some(engine) = engines.iter_mut().find(|engine| engine.shard == shard) else {
+                continue;
+            };
+            match (self.task, moving.state) {
+                (Task::Collect, State::Wanted) => {
+                    moving.state = dump(engine, &moving.watched, now, self.options, &mut requests);
+                }
+                (Task::Settle, State::Arrived) => {
+                    moving.state = settle(engine, &moving.watched, now)
+                }
+                (Task::Settle, State::Dumped) if self.options.is_moving => {
+                    engine
+                        .watches
+                        .remove(moving.watched.db, &moving.watched.key);
+                    moving.state = State::Settled;
+                }
+                _ => {}
+            }
+        }
+        self.agree(engines);
+        if self.task == Task::Collect {
+            // What happens to any of the keys from now on is stamped later than this.
+            for moving in &mut self.keys {
+                moving.watched.stamp = self.stamp;
+            }
+            self.options.replaces = true;
+            self.options.is_again = true;
+        }
+        self.requests = requests;
+    }
+
+    /// All shards know the largest stamp that any of them knows.
+    fn agree(&mut self, engines: &mut [&mut Engine]) {
+        let stamps = engines.iter().map(|engine| engine.effects.stamp());
+        self.stamp = stamps.fold(self.stamp, u64::max);
+        for engine in engines.iter_mut() {
+            engine.effects.raise(self.stamp);
+        }
+    }
+}
+
+/// Writes the request that restores a key as it is now, and begins to watch it.
+fn dump(
+    engine: &mut Engine,
+    watched: &Watched,
+    now: Now,
+    options: Options,
+    requests: &mut Vec<u8>,
+) -> State {
+    let key = Key {
+        bytes: &watched.key,
+        hash: watched.hash,
+    };
+    let mut keyspace = engine.keyspace(watched.db, now);
+    let Some(place) = keyspace.find_read(&key) else {
+        if !options.is_again {
+            return State::Absent;
+        }
+        request(requests, &[b"DEL", key.bytes]);
+        engine.watches.add(watched.db, key.bytes);
+        return State::Dumped;
+    };
+    let entry = keyspace.entry(place);
+    let ttl_ms = entry
+        .deadline()
+        .map_or(0, |at_ms| at_ms.saturating_sub(now.unix_ms).max(1));
+    let mut writer = Writer::new(Form::Oldest, options.compresses);
+    serial::write(entry, now.unix_ms, &mut writer);
+    let (value, version) = writer.finish();
+    let payload = frame::seal(value, version);
+    let ttl = ttl_ms.to_string();
+    let parts: [&[u8]; 5] = [b"RESTORE", key.bytes, ttl.as_bytes(), &payload, b"REPLACE"];
+    request(requests, &parts[..if options.replaces { 5 } else { 4 }]);
+    if options.is_moving {
+        engine.watches.add(watched.db, key.bytes);
+    }
+    State::Dumped
+}
+
+/// Deletes a key that arrived, unless it changed.
+fn settle(engine: &mut Engine, watched: &Watched, now: Now) -> State {
+    let changed = has_changed(engine, watched, now);
+    engine.watches.remove(watched.db, &watched.key);
+    if changed {
+        return State::Wanted;
+    }
+    let key = Key {
+        bytes: &watched.key,
+        hash: watched.hash,
+    };
+    let mut keyspace = engine.keyspace(watched.db, now);
+    if let Some(place) = keyspace.find_write(&key) {
+        keyspace.delete(place);
+        keyspace.wrote(key.bytes, Event::DEL);
+    }
+    State::Settled
+}
+
+/// Appends a request.
+pub fn request(requests: &mut Vec<u8>, parts: &[&[u8]]) {
+    requests.extend_from_slice(format!("*{}\r\n", parts.len()).as_bytes());
+    for part in parts {
+        requests.extend_from_slice(format!("${}\r\n", part.len()).as_bytes());
+        requests.extend_from_slice(part);
+        requests.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::hash::Seed;
+    use crate::engine::keyspace::Deadline;
+
+    const NOW: Now = Now { unix_ms: 1_000 };
+
+    fn put(engine: &mut Engine, watched: &Watched, value: &[u8]) {
+        let key = Key {
+            bytes: &watched.key,
+            hash: watched.hash,
+        };
+        let mut keyspace = engine.keyspace(0, NOW);
+        let found = keyspace.find_write(&key);
+        keyspace.put_text(&key, found, value, Deadline::Clear);
+        keyspace.wrote(key.bytes, Event::string("set"));
+    }
+
+    fn run(errand: &mut Errand, engine: &mut Engine) -> String {
+        errand.run(&mut [engine], NOW);
+        String::from_utf8_lossy(&errand.requests).into_owned()
+    }
+
+    #[test]
+    fn a_key_that_changed_on_its_way_is_sent_again_and_one_that_went_is_deleted_there() {
+        let seed = Seed { k0: 1, k1: 2 };
+        let mut engine = Engine::new(1, seed, 3);
+        let keys = [&b"same"[..], b"changed", b"gone", b"none"].map(|key| Moving {
+            watched: Watched {
+                db: 0,
+                key: key.into(),
+                hash: seed.hash(key),
+                shard: 0,
+                stamp: 0,
+            },
+            state: State::Wanted,
+        });
+        for moving in &keys[..3] {
+            put(&mut engine, &moving.watched, b"one");
+        }
+        let mut errand = Errand::new(keys.into(), true, false, true);
+        let requests = run(&mut errand, &mut engine);
+        assert_eq!(requests.matches("RESTORE").count(), 3);
+        assert!(!requests.contains("REPLACE"));
+        assert_eq!(errand.count(State::Absent), 1);
+
+        put(&mut engine, &errand.keys[1].watched, b"two");
+        let gone = Key {
+            bytes: b"gone",
+            hash: seed.hash(b"gone"),
+        };
+        let mut keyspace = engine.keyspace(0, NOW);
+        let place = keyspace.find_write(&gone).expect("it is there");
+        keyspace.delete(place);
+        keyspace.wrote(b"gone", Event::DEL);
+        for moving in &mut errand.keys[..3] {
+            moving.state = State::Arrived;
+        }
+        errand.settle();
+        run(&mut errand, &mut engine);
+        let states: Vec<State> = errand.keys.iter().map(|key| key.state).collect();
+        let (wanted, settled) = (State::Wanted, State::Settled);
+        assert_eq!(states, [settled, wanted, wanted, State::Absent]);
+        assert!(engine.watches.is_empty());
+        assert_eq!(engine.keyspace(0, NOW).len(), 1);
+
+        errand.collect();
+        let requests = run(&mut errand, &mut engine);
+        assert_eq!(requests.matches("RESTORE").count(), 1);
+        assert!(requests.contains("two") && requests.contains("REPLACE"));
+        assert!(requests.contains("*2\r\n$3\r\nDEL\r\n$4\r\ngone\r\n"));
+        // The other server took neither: both stay as they are, and nobody watches them.
+        errand.settle();
+        run(&mut errand, &mut engine);
+        assert!(engine.watches.is_empty());
+        assert_eq!(engine.keyspace(0, NOW).len(), 1);
+    }
+}
