@@ -9,6 +9,7 @@ use super::args::{Args, RoutedKey};
 use super::declaration::Command;
 use super::error::CommandError;
 use super::generic::migrate::Migration;
+use super::script::Scripts;
 use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
 use crate::config::Config;
@@ -383,8 +384,8 @@ pub struct Publication {
     pub payload: Box<[u8]>,
     /// In a shard channel.
     pub is_sharded: bool,
-    /// Where the number of receivers goes.
-    pub reply: Mark,
+    /// Where the number of receivers goes, unless a script was told it already.
+    pub reply: Option<Mark>,
 }
 
 /// Publishes what was kept, in order, and completes the replies.
@@ -400,7 +401,7 @@ pub fn publish_kept(
             false => pubsub.publish(&kept.channel, &kept.payload, wakes),
             true => pubsub.publish_sharded(&kept.channel, &kept.payload, wakes),
         };
-        sent.push((kept.reply, receivers));
+        sent.extend(kept.reply.map(|mark| (mark, receivers)));
     }
     // From the last on, as what stands behind a number moves when the number needs more room.
     for (mark, receivers) in sent.into_iter().rev() {
@@ -463,6 +464,12 @@ pub trait Server: Send + Sync {
     fn allocator_report(&self) -> String;
     /// How many shards there are.
     fn shard_count(&self) -> usize;
+    /// Scripts and functions.
+    fn scripts(&self) -> &dyn Scripts;
+    /// Debug switches: whether scripts may call what is not meant for them.
+    fn set_allows_every_command_in_scripts(&self, on: bool);
+    /// See above.
+    fn allows_every_command_in_scripts(&self) -> bool;
     /// Begins to look for hot keys; false if that is under way.
     fn hot_keys_start(&self, request: HotKeysRequest) -> bool;
     /// Ends it and keeps what was found; false if there is nothing to end.
@@ -583,4 +590,6 @@ pub struct MemoryReport {
     pub allocator_resident: u64,
     /// Resident set of the process.
     pub rss: u64,
+    /// Bytes of the largest value of each type of which there is a large one, by the name of the type.
+    pub largest: Vec<(&'static str, u64)>,
 }

@@ -229,6 +229,7 @@ impl Terminal {
                 result
             }
             Run::Transaction(_) => Err(CommandError::from("ERR no transactions here")),
+            Run::Script(_) => Err(CommandError::from("ERR no scripts here")),
             Run::Container(_) => Err(CommandError::from("ERR unknown subcommand")),
         }
     }
@@ -608,6 +609,11 @@ fn quoted(bytes: &[u8]) -> String {
     text + "\""
 }
 
+/// The same, for tests outside of commands.
+pub(crate) fn no_server() -> Box<dyn Server> {
+    Box::new(NoServer::default())
+}
+
 /// A server that answers nothing of interest; families that need more bring their own.
 #[derive(Default)]
 struct NoServer {
@@ -692,6 +698,13 @@ impl Server for NoServer {
     }
     fn hot_keys_top(&self, _: usize) -> HotKeysTop {
         HotKeysTop::default()
+    }
+    fn scripts(&self) -> &dyn super::script::Scripts {
+        &super::script::NoScripts
+    }
+    fn set_allows_every_command_in_scripts(&self, _: bool) {}
+    fn allows_every_command_in_scripts(&self) -> bool {
+        false
     }
 }
 

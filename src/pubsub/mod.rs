@@ -191,6 +191,20 @@ impl PubSub {
         self.channels_of(topic).with(name, |_| {})
     }
 
+    /// How many would get a message now.
+    pub fn receivers(&self, channel: &[u8], is_sharded: bool) -> usize {
+        if is_sharded {
+            return self.shard_channels.with(channel, |_| {});
+        }
+        let mut receivers = self.channels.with(channel, |_| {});
+        self.patterns.with_each(|pattern, clients| {
+            if glob::matches(pattern, channel, Case::Sensitive) {
+                receivers += clients.len();
+            }
+        });
+        receivers
+    }
+
     fn channels_of(&self, topic: Topic) -> &Channels {
         match topic {
             Topic::ShardChannel => &self.shard_channels,

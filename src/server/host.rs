@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
@@ -12,6 +13,7 @@ use crate::command::context::{
     HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Server, SlowlogEntry,
 };
 use crate::command::error::CommandError;
+use crate::command::script::Scripts;
 use crate::config::Config;
 use crate::config::live::{self, Peer};
 use crate::config::rewrite;
@@ -192,7 +194,11 @@ impl Server for Host {
         let config = self.service.config.load();
         let telemetry = &self.service.telemetry;
         let mut text = telemetry.latency.doctor(&config, clock::unix_ms() / 1_000);
-        if let Some(advice) = telemetry.hot_keys.advice() {
+        let advice = [
+            telemetry.hot_keys.advice(),
+            memory::advice_on_largest(&self.memory()),
+        ];
+        for advice in advice.iter().flatten() {
             text.push_str(&format!("\n- {advice}\n"));
         }
         text
@@ -284,5 +290,17 @@ impl Server for Host {
 
     fn hot_keys_top(&self, count: usize) -> HotKeysTop {
         self.service.telemetry.hot_keys.top(count)
+    }
+
+    fn scripts(&self) -> &dyn Scripts {
+        &self.service.scripts
+    }
+
+    fn set_allows_every_command_in_scripts(&self, on: bool) {
+        self.service.script_calls_unbound.store(on, Relaxed);
+    }
+
+    fn allows_every_command_in_scripts(&self) -> bool {
+        self.service.script_calls_unbound.load(Relaxed)
     }
 }

@@ -211,6 +211,8 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         active_expire: AtomicBool::new(true),
         cron_paused: AtomicBool::new(false),
         slowlog: Default::default(),
+        scripts: Default::default(),
+        script_calls_unbound: AtomicBool::new(false),
         telemetry,
         server: OnceLock::new(),
         migrator: OnceLock::new(),

@@ -24,6 +24,8 @@ pub enum Route {
     All,
     /// One after the other.
     Each,
+    /// Those that a script needs.
+    Script,
     /// None.
     Session,
     /// It is refused: no such command, or wrong arguments.
@@ -57,10 +59,10 @@ pub struct Batch {
     pub plans: Vec<Plan>,
     /// Replies not yet sent.
     pub out: Out,
-    /// Of these, what the client did not take when it was last tried.
-    pub unsent: usize,
     /// What others had for the client, and is to stand behind the next reply.
     pub late: Out,
+    /// Of these, what the client did not take when it was last tried.
+    pub unsent: usize,
     /// What is to be done when no token is held.
     pub deferred: Deferred,
     /// The next plan to run.
@@ -220,6 +222,7 @@ impl Batch {
             Run::Container(_) => Route::Refused,
             Run::AllShards(_) => Route::All,
             Run::EachShard(..) | Run::Cursor(..) => Route::Each,
+            Run::Script(_) => Route::Script,
             Run::Keys(_) => {
                 let shards_first = shards.len();
                 // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.

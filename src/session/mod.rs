@@ -10,6 +10,7 @@ mod blocked;
 pub mod look;
 mod monitored;
 pub mod pause;
+mod script;
 pub mod service;
 mod transaction;
 
@@ -223,6 +224,7 @@ impl Session {
                 (None, route) => {
                     release(&mut held, batch);
                     match route {
+                        Route::Script => self.on_script(batch, &plan, command, config, now),
                         Route::Session
                             if command.flags.has(Flags::OTHERS_FIRST)
                                 && !std::mem::replace(&mut batch.others_went, true) =>
@@ -286,7 +288,8 @@ impl Session {
                 // What follows takes a lock, which nobody should wait for with a token in hand.
                 release(&mut held, batch);
             }
-            if failed {
+            // Scripts note their errors themselves.
+            if failed && !matches!(command.run, Run::Script(_)) {
                 errors::note(batch.out.since(mark));
             }
             self.note(batch, &plan, command, config, now, duration_ns);
@@ -367,7 +370,7 @@ impl Session {
             let mut aftermath = run.aftermath;
             message.refused |= aftermath.was_refused;
             if aftermath.was_run {
-                self.show_transaction(batch, &run.transaction);
+                self.show_transaction(batch, &run.transaction, &aftermath);
             }
             let publications = std::mem::take(&mut aftermath.publications);
             let wakes = &mut batch.deferred.wakes;
@@ -405,7 +408,10 @@ impl Session {
             }
             self.end_caching(command);
         }
-        if batch.out.since(mark).first() == Some(&b'-') {
+        let is_script = plan
+            .command
+            .is_some_and(|command| matches!(command.run, Run::Script(_)));
+        if batch.out.since(mark).first() == Some(&b'-') && !is_script {
             errors::note(batch.out.since(mark));
         }
         self.apply_reply_mode(&mut batch.out, mark);

@@ -49,6 +49,10 @@ pub struct Service {
     pub slowlog: Slowlog,
     /// What the server remembers of itself.
     pub telemetry: Telemetry,
+    /// Scripts and functions.
+    pub scripts: crate::script::library::Library,
+    /// Whether scripts may call what is not meant for them (DEBUG SET-DISABLE-DENY-SCRIPTS).
+    pub script_calls_unbound: AtomicBool,
     /// What handlers may ask of the server.
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
     /// Who carries MIGRATE out.

@@ -210,6 +210,7 @@ impl Session {
         let mut stage = Some(Stage {
             connection: &mut self.connection,
             server,
+            scripts: &self.service.scripts,
             config,
             now,
             shard_count: count,
@@ -243,7 +244,7 @@ impl Session {
         batch.deferred.settle();
         if let Some(mut aftermath) = done {
             if aftermath.was_run {
-                self.show_transaction(batch, &transaction);
+                self.show_transaction(batch, &transaction, &aftermath);
             }
             let publications = std::mem::take(&mut aftermath.publications);
             let pubsub = &self.service.pubsub;
@@ -274,6 +275,7 @@ impl Session {
                 transaction,
                 connection: self.connection.clone(),
                 server,
+                scripts: &self.service.scripts,
                 aftermath: Aftermath::default(),
             })),
         });

@@ -99,6 +99,8 @@ pub struct TransactionRun {
     pub connection: Connection,
     /// What queued commands may ask of the server.
     pub server: &'static dyn Server,
+    /// Scripts and functions.
+    pub scripts: &'static crate::script::library::Library,
     /// What it left to be done.
     pub aftermath: Aftermath,
 }
@@ -296,11 +298,13 @@ impl ownership::Message<Engine> for Message {
             let stage = Stage {
                 connection: &mut run.connection,
                 server: run.server,
+                scripts: run.scripts,
                 config: &self.config,
                 now: self.now,
                 shard_count: self.place.count,
             };
             run.aftermath = run.transaction.run(&mut engines, stage, out);
+            self.failed = run.aftermath.failed;
         } else {
             let engines = match engines.as_mut_slice() {
                 [engine] => Engines::One(engine),

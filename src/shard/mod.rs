@@ -10,6 +10,7 @@ pub mod message;
 pub mod migration;
 pub mod ownership;
 pub mod route;
+pub mod script;
 pub mod transaction;
 
 use crate::engine::Engine;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::execute::{self, Scene};
+use super::script::{self, ScriptCall};
 use crate::client::connection::Connection;
 use crate::command::args::RoutedKey;
 use crate::command::context::{
@@ -17,6 +18,7 @@ use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::{Engine, Key, Now};
 use crate::resp::request::Span;
+use crate::script::library::Library;
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::counters;
 
@@ -52,6 +54,8 @@ pub struct Transaction {
     steps: Vec<Step>,
     /// What must not have changed.
     pub watched: Vec<Watched>,
+    /// One command that no MULTI began: a script, which answers for itself.
+    is_lone: bool,
     /// What the names in there take.
     watched_names_bytes: usize,
 }
@@ -65,6 +69,8 @@ pub struct Stage<'a> {
     pub connection: &'a mut Connection,
     /// What steps may ask of the server.
     pub server: &'static dyn Server,
+    /// Scripts and functions.
+    pub scripts: &'static Library,
     /// Limits and thresholds.
     pub config: &'a Arc<Config>,
     /// The moment.
@@ -86,9 +92,30 @@ pub struct Aftermath {
     pub errors: Vec<Vec<u8>>,
     /// What is to be published when the shards are let go.
     pub publications: Vec<Publication>,
+    /// What scripts called, while somebody looks on.
+    pub script_calls: Vec<ScriptCall>,
+    /// The command that is running.
+    pub step: usize,
+    /// The script that is no transaction's answered with an error.
+    pub failed: bool,
 }
 
 impl Transaction {
+    /// A script that is its own unit.
+    pub fn lone(command: &'static Command, args: &Args<'_>) -> Transaction {
+        let mut transaction = Transaction {
+            is_lone: true,
+            ..Transaction::default()
+        };
+        transaction.push(command, args);
+        transaction
+    }
+
+    /// Whether it is a script and no transaction.
+    pub fn is_lone(&self) -> bool {
+        self.is_lone
+    }
+
     /// Queues a command.
     pub fn push(&mut self, command: &'static Command, args: &Args<'_>) {
         for argument in args.from(0) {
@@ -197,11 +224,14 @@ impl Transaction {
             out.null_array();
             return aftermath;
         }
-        out.array(self.steps.len());
+        if !self.is_lone {
+            out.array(self.steps.len());
+        }
         aftermath.was_run = true;
         let mut stage = stage;
         let (mut span, mut key) = (0, 0);
-        for step in &self.steps {
+        for (number, step) in self.steps.iter().enumerate() {
+            aftermath.step = number;
             let spans = &self.spans[span..step.spans_end as usize];
             let keys = &self.keys[key..step.keys_end as usize];
             (span, key) = (step.spans_end as usize, step.keys_end as usize);
@@ -215,10 +245,15 @@ impl Transaction {
                 out,
                 &mut aftermath,
             );
-            if failed {
+            // Scripts note their errors themselves.
+            if failed && !matches!(step.command.run, Run::Script(_)) {
                 aftermath.errors.push(out.since(mark).to_vec());
             }
             out.set_protocol(stage.connection.protocol);
+            if self.is_lone {
+                aftermath.failed = failed;
+                break;
+            }
             counters::local()
                 .command(step.command)
                 .ran(Ticks::now().since_ns(before), failed);
@@ -271,8 +306,26 @@ pub(super) fn has_changed(engine: &mut Engine, watched: &Watched, now: Now) -> b
         .changed_since(watched.db, &watched.key, watched.stamp)
 }
 
+/// Runs a script that is its own unit, with its shards in hand.
+pub fn run_lone(
+    command: &'static Command,
+    args: &Args<'_>,
+    engines: &mut [&mut Engine],
+    stage: &mut Stage<'_>,
+    out: &mut Out,
+) -> Aftermath {
+    let mut aftermath = Aftermath {
+        was_run: true,
+        ..Aftermath::default()
+    };
+    aftermath.failed = run_step(command, args, engines, stage, out, &mut aftermath);
+    out.set_protocol(stage.connection.protocol);
+    execute::serve_waiters_of_all(engines, clock::now());
+    aftermath
+}
+
 /// Runs one command; true when it answered with an error.
-fn run_step(
+pub(super) fn run_step(
     command: &'static Command,
     args: &Args<'_>,
     engines: &mut [&mut Engine],
@@ -312,6 +365,7 @@ fn run_step(
             Ok(())
         }
         Run::Container(_) => Err("ERR unknown subcommand".into()),
+        Run::Script(verb) => return script::run(verb, args, engines, stage, out, aftermath),
         _ => return run_on_shards(command, args, engines, stage, out),
     };
     match result {

@@ -55,7 +55,7 @@ impl Ghost {
             return false;
         };
         let word = self.buckets[at];
-        let apart = word ^ fingerprint * LOW_BITS;
+        let apart = word ^ (fingerprint * LOW_BITS);
         // The lowest byte that is zero is marked right; those above it may be wrong.
         let zeroes = apart.wrapping_sub(LOW_BITS) & !apart & (LOW_BITS << 7);
         if zeroes == 0 {

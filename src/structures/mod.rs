@@ -10,6 +10,7 @@ pub mod geohash;
 pub mod ghost;
 pub mod hyperloglog;
 pub mod intset;
+pub mod lending;
 pub mod lzf;
 pub mod murmur;
 pub mod ordered;

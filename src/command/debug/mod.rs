@@ -69,6 +69,11 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
                 .set_active_expire(leading_integer(args.get(2)) != 0);
             out.ok();
         }
+        (b"set-disable-deny-scripts", 3) => {
+            let on = leading_integer(args.get(2)) != 0;
+            cx.server.set_allows_every_command_in_scripts(on);
+            out.ok();
+        }
         (b"pause-cron", 3) => {
             cx.server.pause_cron(leading_integer(args.get(2)) != 0);
             out.ok();
