@@ -203,8 +203,6 @@ impl Shared {
         self.killed.store(true, Relaxed);
     }
 
-<<<<<<< HEAD
-=======
     /// Its connection ends: whatever is sent to it from now on is lost.
     pub fn leave(&self) {
         self.gone.store(true, Release);
@@ -215,7 +213,6 @@ impl Shared {
         self.gone.load(Acquire) || self.is_killed()
     }
 
->>>>>>> main
     /// What it takes in memory.
     #[inline]
     pub fn memory_bytes(&self) -> usize {
@@ -226,19 +223,6 @@ impl Shared {
             + self.output_bytes.load(Relaxed)
             + self.queued_bytes.load(Relaxed)
             + mailbox
-<<<<<<< HEAD
-    }
-
-    /// Its connection ends: whatever is sent to it from now on is lost.
-    pub fn leave(&self) {
-        self.gone.store(true, Release);
-    }
-
-    /// Whether it has ended, or is about to.
-    pub fn is_gone(&self) -> bool {
-        self.gone.load(Acquire) || self.is_killed()
-=======
->>>>>>> main
     }
 
     /// What others have for it, and what it is subscribed to; most connections never need one.

@@ -297,6 +297,8 @@ pub struct Gather {
     pub count: i64,
     /// Elements themselves.
     pub elements: Bulks,
+    /// What is to be put in order before it is an answer.
+    pub rows: Vec<Vec<u8>>,
     /// Elements looked at, whether they fit or not.
     pub visited: u64,
     /// Where the next call goes on.

@@ -110,7 +110,7 @@ fn bigkeys_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> C
                 element.extend_from_slice(&(index as u32).to_le_bytes());
                 element.extend_from_slice(&bytes.to_le_bytes());
                 element.extend_from_slice(key);
-                gather.push(&element);
+                gather.rows.push(element);
             });
         }
     }
@@ -120,6 +120,7 @@ fn bigkeys_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> C
 fn bigkeys_merge(args: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
     let (count, _) = bigkeys_options(args)?;
     let mut rows: Vec<(u64, u8, u32, &[u8])> = gather
+        .rows
         .iter()
         .filter_map(|element| {
             let (&data_type, rest) = element.split_first()?;
