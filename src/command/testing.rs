@@ -205,6 +205,10 @@ impl Terminal {
                         break;
                     }
                     self.with_shards(command, args, &[shard], |cx| part(cx, args, &mut gather))?;
+                    while gather.position != 0 {
+                        let visit = |cx: &mut ShardCx<'_>| part(cx, args, &mut gather);
+                        self.with_shards(command, args, &[shard], visit)?;
+                    }
                 }
                 merge(args, gather, out)
             }

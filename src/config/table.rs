@@ -271,8 +271,7 @@ parameters! {
     maxmemory_eviction_tenacity: number(u32, 10, 0, 100), "maxmemory-eviction-tenacity",
         MUTABLE.no_effect(OTHER_DESIGN), "How long eviction may hold up a command.";
     maxmemory_clients: number(i64, 0, -100, LONG_MAX, Unit::MemoryOrPercent), "maxmemory-clients",
-        MUTABLE.warned("clients are not closed for their memory yet"),
-        "Most memory of all clients, in bytes or (negative here) percent of maxmemory; 0 for no limit.";
+        MUTABLE, "Most memory of all clients, in bytes or (negative here) percent of maxmemory; 0 for no limit.";
     lfu_log_factor: number(u32, 10, 0, INT_MAX), "lfu-log-factor", MUTABLE.no_effect(OTHER_DESIGN),
         "How slowly the counter of uses grows.";
     lfu_decay_time: number(u32, 1, 0, INT_MAX), "lfu-decay-time", MUTABLE.no_effect(OTHER_DESIGN),

@@ -3,9 +3,10 @@
 //! Only the holder of the shard's token writes, with relaxed loads and stores; readers see each figure whole, though
 //! not all figures of one moment. Nothing here is ever followed as a pointer by a reader except as a prefetch hint.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
+use super::largest::TYPES;
 use crate::base::counter::Counter;
 use crate::structures::reuse::{self, Curve};
 
@@ -20,6 +21,30 @@ pub struct DbBoard {
     pub volatile_keys: Counter,
     /// Hashes of which fields have deadlines.
     pub field_volatile_keys: Counter,
+    /// Bytes of the largest value of each type, once there was a large one.
+    largest: OnceLock<Box<[Counter; TYPES]>>,
+}
+
+impl DbBoard {
+    /// Bytes of the largest value of a type, by its number; 0 when none is large.
+    pub fn largest(&self, data_type: usize) -> u64 {
+        self.largest
+            .get()
+            .and_then(|largest| largest.get(data_type))
+            .map_or(0, Counter::get)
+    }
+
+    pub(super) fn set_largest(&self, data_type: usize, bytes: u64) {
+        if let Some(largest) = self.largest.get_or_init(Box::default).get(data_type) {
+            largest.set(bytes);
+        }
+    }
+
+    pub(super) fn clear_largest(&self) {
+        for largest in self.largest.get().into_iter().flat_map(|all| all.iter()) {
+            largest.set(0);
+        }
+    }
 }
 
 /// Upper bounds of the expiry lag buckets, in milliseconds; the last bucket is open.
@@ -217,6 +242,7 @@ impl ShardBoard {
         db.keys.set(0);
         db.volatile_keys.set(0);
         db.field_volatile_keys.set(0);
+        db.clear_largest();
     }
 
     /// Records how late a key was deleted.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::Key;
-use super::board::ShardBoard;
+use super::board::{DbBoard, ShardBoard};
 use super::evict::order::{Order, VOLATILE_BIT, size_class, with_class};
+use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
 use super::told::Told;
 use super::undo::log::{Before, Image, Log, Sharing, copy};
 use super::value::hash::next_field_deadline;
@@ -29,6 +30,7 @@ pub struct Db {
     /// Hashes with more due fields than one slice deletes.
     pub(super) unfinished: Vec<u64>,
     pub(super) told: Told,
+    pub(super) largest: Largest,
     /// The order in which keys came, while memory is scarce and the policy wants to know.
     pub(super) order: Option<Box<Order>>,
     board: Arc<ShardBoard>,
@@ -88,6 +90,7 @@ impl Db {
             field_volatile_count: 0,
             unfinished: Vec::new(),
             told: Told::default(),
+            largest: Largest::default(),
             order: None,
             board,
             keeps_images: false,
@@ -280,7 +283,11 @@ impl Db {
             Some(_) => self.class_of(entry.view()),
             None => 0,
         };
+        let may_be_large = may_be_large(entry.view());
         let place = self.table.insert_new(hash, entry);
+        if may_be_large {
+            self.note_large(hash, place);
+        }
         let mut bits = 0;
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
@@ -316,7 +323,14 @@ impl Db {
         if self.order.is_some() {
             self.reclass(place, self.class_of(entry.view()));
         }
+        let is_large = may_be_large(entry.view());
         let old = self.table.replace(place, entry);
+        if may_be_large(old.view()) {
+            self.forget_large(old.view());
+        }
+        if is_large {
+            self.note_large(hash, place);
+        }
         let before = old.view().deadline();
         self.move_field_deadline(hash, next_field_deadline(old.view()), field_deadline);
         if before.is_none() && deadline.is_none() {
@@ -353,6 +367,9 @@ impl Db {
 
     fn remove_entry(&mut self, place: Place) -> Entry<Object> {
         let old = self.table.remove(place);
+        if may_be_large(old.view()) {
+            self.forget_large(old.view());
+        }
         if !self.told.is_empty() {
             self.told.forget(self.seed.hash(old.view().key()));
         }
@@ -377,7 +394,8 @@ impl Db {
             let reading = account::charged_bytes();
             let result = change(&mut entry);
             let added = account::charged_bytes() - reading;
-            note_entry_bytes(&mut entry, bytes_before + added);
+            let bytes_after = bytes_before + added;
+            note_entry_bytes(&mut entry, bytes_after);
             let bytes = match db.order.is_some() && added != 0 {
                 true => entry_bytes(entry.view()),
                 false => 0,
@@ -390,6 +408,9 @@ impl Db {
                 db.publish();
             } else {
                 drop(entry);
+            }
+            if bytes_before.max(bytes_after) >= LARGE_BYTES_MIN as i64 {
+                db.note_resized(place, bytes_before as u64, bytes_after.max(0) as u64);
             }
             if bytes != 0 {
                 db.reclass(place, db.class_of_bytes(bytes));
@@ -531,6 +552,14 @@ impl Db {
         false
     }
 
+    pub(super) fn board_of_own(&self) -> &DbBoard {
+        &self.board.dbs[self.index]
+    }
+
+    pub(super) fn hash_of(&self, entry: EntryRef<'_, Object>) -> u64 {
+        self.seed.hash(entry.key())
+    }
+
     fn publish(&self) {
         let db = &self.board.dbs[self.index];
         db.keys.set(self.table.len() as u64);
@@ -548,11 +577,13 @@ impl Db {
         self.index = index;
         self.table
             .set_board(Some(Arc::clone(&self.board.dbs[index].directory)));
+        self.publish_all_largest();
         self.publish();
     }
 
     /// Frees some segments; false once nothing is left.
     pub(super) fn drain_some(&mut self, segments: usize) -> bool {
+        self.forget_all_large();
         self.wheel = Wheel::new(0);
         self.sweep = None;
         self.order = None;

@@ -6,6 +6,7 @@
 use super::db::next_due;
 use super::effect::Event;
 use super::expire::{FIELDS_PER_LOOKUP, is_over};
+use super::largest::may_be_large;
 use super::told::Use;
 use super::undo::log::Sharing;
 use super::value::object::{entry_bytes, note_entry_bytes};
@@ -327,7 +328,12 @@ impl<'e> Keyspace<'e> {
             db.save(place, Sharing::Allowed);
             let mut entry = db.table.edit(place);
             let shared = unshare_text(&mut entry);
-            (change(writable_text(&mut entry, len_min)), shared)
+            let result = change(writable_text(&mut entry, len_min));
+            drop(entry);
+            if may_be_large(db.at(place)) {
+                db.note_large(key.hash, place);
+            }
+            (result, shared)
         });
         if found.is_none() {
             self.note_new(key);
@@ -533,6 +539,25 @@ impl<'e> Keyspace<'e> {
             return 0;
         };
         db.table.scan(cursor, budget, |entry| {
+            if !is_over(entry, now_ms) {
+                visit(entry);
+            }
+        })
+    }
+
+    /// Visits some entries from a position on, and those that are there from the first call to the last exactly once;
+    /// expired ones are left out. Returns the next position, 0 at the end.
+    pub fn scan_once(
+        &mut self,
+        position: u64,
+        budget: usize,
+        mut visit: impl FnMut(EntryRef<'_, Object>),
+    ) -> u64 {
+        let now_ms = self.now.unix_ms;
+        let Some(db) = self.engine.db(self.db) else {
+            return 0;
+        };
+        db.table.scan_once(position, budget, |entry| {
             if !is_over(entry, now_ms) {
                 visit(entry);
             }

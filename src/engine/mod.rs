@@ -11,6 +11,7 @@ pub mod evict;
 pub mod expire;
 mod follow;
 pub mod keyspace;
+pub mod largest;
 pub mod serial;
 pub mod told;
 pub mod tracking;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 
 use super::listening::Listening;
+use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
 use crate::command::context::{
     HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Server, SlowlogEntry,
@@ -138,7 +139,11 @@ impl Server for Host {
         if limits.iter().any(|name| changed.contains(name)) {
             limit_memory(&self.service, &config);
         }
+        LEDGER.set_limit(config.client_bytes_max());
         self.service.config.store(Arc::new(config));
+        if LEDGER.is_over() {
+            self.service.clients.evict();
+        }
         // Who lowers `tracking-table-max-keys` a little sees it at once; the background does the rest.
         if changed.contains(&"tracking-table-max-keys") {
             let _is_left = (0..LIMIT_ROUNDS).all(|_| self.service.limit_tracked());
@@ -189,7 +194,11 @@ impl Server for Host {
         let config = self.service.config.load();
         let telemetry = &self.service.telemetry;
         let mut text = telemetry.latency.doctor(&config, clock::unix_ms() / 1_000);
-        if let Some(advice) = telemetry.hot_keys.advice() {
+        let advice = [
+            telemetry.hot_keys.advice(),
+            memory::advice_on_largest(&self.memory()),
+        ];
+        for advice in advice.iter().flatten() {
             text.push_str(&format!("\n- {advice}\n"));
         }
         text

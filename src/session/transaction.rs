@@ -4,6 +4,7 @@
 //! does: tried a few times, then the whole transaction travels as a message.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::{Batch, Plan};
 use super::{Ran, SPINS, SPINS_ALL, Session, TRIES_ALL};
@@ -133,12 +134,28 @@ impl Session {
         Ran::Yes { failed: false }
     }
 
+    /// Tells others what the connection queues and watches.
+    pub fn note_pending(&self) {
+        let shared = &self.connection.shared;
+        let (mut bytes, mut queued) = (0, -1);
+        if let Some(pending) = &self.pending {
+            bytes = pending.transaction.memory_bytes();
+            if pending.is_open {
+                queued = i32::try_from(pending.transaction.len()).unwrap_or(i32::MAX);
+            }
+        } else if shared.queued_bytes.load(Relaxed) == 0 && shared.queued.load(Relaxed) < 0 {
+            return;
+        }
+        shared.queued_bytes.store(bytes, Relaxed);
+        shared.queued.store(queued, Relaxed);
+    }
+
     /// Notes what WATCH has just begun to watch.
     pub(super) fn note_watched(&mut self, batch: &Batch, plan: &Plan) {
         let args = batch.args(plan);
         let pending = self.pending.get_or_insert_default();
         for routed in args.keys() {
-            pending.transaction.watched.push(Watched {
+            pending.transaction.watch(Watched {
                 db: self.connection.db,
                 key: args.get(routed.argument as usize).into(),
                 hash: routed.hash,

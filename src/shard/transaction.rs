@@ -56,7 +56,12 @@ pub struct Transaction {
     pub watched: Vec<Watched>,
     /// One command that no MULTI began: a script, which answers for itself.
     is_lone: bool,
+    /// What the names in there take.
+    watched_names_bytes: usize,
 }
+
+/// What a watched key takes in its shard.
+const WATCHED_BYTES: usize = 64;
 
 /// What a transaction runs with besides its shards.
 pub struct Stage<'a> {
@@ -156,6 +161,15 @@ impl Transaction {
             + self.spans.capacity() * size_of::<Span>()
             + self.keys.capacity() * size_of::<RoutedKey>()
             + self.steps.capacity() * size_of::<Step>()
+            + self.watched.capacity() * size_of::<Watched>()
+            + self.watched.len() * WATCHED_BYTES
+            + self.watched_names_bytes
+    }
+
+    /// Adds a key that must not change.
+    pub fn watch(&mut self, watched: Watched) {
+        self.watched_names_bytes += watched.key.len();
+        self.watched.push(watched);
     }
 
     /// Whether any of the queued commands may change data.
@@ -441,7 +455,10 @@ fn visit_each<'s>(
         }
         let shard = engine.shard;
         let mut cx = execute::context(command, Engines::One(engine), view, scene(shard), args);
-        let result = part(&mut cx, args, &mut gather);
+        let mut result = part(&mut cx, args, &mut gather);
+        while result.is_ok() && gather.position != 0 {
+            result = part(&mut cx, args, &mut gather);
+        }
         execute::learn(&mut cx, view);
         result?;
     }

@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod block;
+pub mod burial;
 pub mod entry;
 pub mod fifo;
 pub mod frequent;

@@ -365,8 +365,8 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
         snapshot.expire_ns / 1_000_000,
     );
     lines.field("evicted_keys", snapshot.evicted);
+    lines.field("evicted_clients", snapshot.evicted_clients);
     lines.zeroes(&[
-        "evicted_clients",
         "total_eviction_exceeded_time",
         "current_eviction_exceeded_time",
     ]);

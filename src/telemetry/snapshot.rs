@@ -14,6 +14,7 @@ use super::observed::{Observed, TokenFigures};
 use super::process::{self, Cpu};
 use super::sampler::Rates;
 use super::{Telemetry, clock};
+use crate::client::ledger::LEDGER;
 use crate::client::mailbox;
 use crate::command::context::MemoryReport;
 use crate::command::table::registry;
@@ -62,6 +63,7 @@ pub struct Baseline {
     expired_fields: u64,
     lazyfreed: u64,
     evicted: u64,
+    evicted_clients: u64,
     accepted: u64,
     rejected: u64,
 }
@@ -101,6 +103,8 @@ pub struct Snapshot {
     pub lazyfreed: u64,
     /// Keys deleted to make room.
     pub evicted: u64,
+    /// Clients closed to make room.
+    pub evicted_clients: u64,
     /// Time spent on expiry in the background.
     pub expire_ns: u64,
     /// Changes since the start.
@@ -147,6 +151,7 @@ impl Baseline {
         let mut baseline = Baseline {
             accepted: service.clients().accepted.load(Relaxed),
             rejected: service.clients().rejected.load(Relaxed),
+            evicted_clients: LEDGER.evicted.load(Relaxed),
             ..Baseline::default()
         };
         for board in service.boards() {
@@ -168,6 +173,7 @@ impl Baseline {
             expired_fields: self.expired_fields.saturating_sub(earlier.expired_fields),
             lazyfreed: self.lazyfreed.saturating_sub(earlier.lazyfreed),
             evicted: self.evicted.saturating_sub(earlier.evicted),
+            evicted_clients: self.evicted_clients.saturating_sub(earlier.evicted_clients),
             accepted: self.accepted.saturating_sub(earlier.accepted),
             rejected: self.rejected.saturating_sub(earlier.rejected),
         }
@@ -199,6 +205,7 @@ impl Snapshot {
             expired_fields: since_reset.expired_fields,
             lazyfreed: since_reset.lazyfreed,
             evicted: since_reset.evicted,
+            evicted_clients: since_reset.evicted_clients,
             expire_ns: telemetry.expire_ns.load(Relaxed),
             dirty: 0,
             waited_keys: 0,
