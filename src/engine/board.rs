@@ -65,11 +65,13 @@ pub struct ShardBoard {
     pub hits: Counter,
     /// Look-ups by reading commands that did not.
     pub misses: Counter,
+    account: Account,
     /// Commands run on this shard.
     pub commands: Counter,
     /// Changes since the start.
     pub dirty: Counter,
-    account: Account,
+    /// When a key of this shard was used last, in Unix milliseconds.
+    pub used_at_ms: Counter,
     /// Keys whose mark is below this are followed for the curve; none, when it is zero.
     followed_below: AtomicU32,
     doomed: AtomicBool,
@@ -116,6 +118,7 @@ impl ShardBoard {
         let board = ShardBoard {
             hits: Counter::default(),
             misses: Counter::default(),
+            used_at_ms: Counter::default(),
             commands: Counter::default(),
             dirty: Counter::default(),
             account: Account {
@@ -166,6 +169,12 @@ impl ShardBoard {
     #[inline]
     pub(super) fn granted(&self) -> &AtomicI64 {
         &self.account.granted
+    }
+
+    /// Whether there is a limit to what the shard may take.
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.account.granted.load(Relaxed) != i64::MAX
     }
 
     /// Bytes that the shard takes beyond what it was granted; negative while it has room.

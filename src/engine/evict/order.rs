@@ -134,6 +134,12 @@ impl Order {
         }
     }
 
+    /// Where the hand stands.
+    #[cfg(test)]
+    pub(super) fn hand(&self) -> u64 {
+        self.hand
+    }
+
     /// Whether the size of values matters.
     pub(in crate::engine) fn is_by_size(&self) -> bool {
         self.rules.is_some_and(|rules| rules.by_size)
