@@ -18,7 +18,10 @@ pub struct Watches {
 #[derive(Debug, Default)]
 struct Watch {
     watchers: usize,
+    /// Its data changed.
     changed_at: u64,
+    /// Its data, or what readers left beside it.
+    touched_at: u64,
 }
 
 impl Watches {
@@ -27,11 +30,11 @@ impl Watches {
         self.keys.entry((db, key.into())).or_default().watchers += 1;
     }
 
-    /// Somebody who watched a key does so no more.
-    pub fn remove(&mut self, db: usize, key: &[u8]) {
+    /// Somebody who watched a key that many times does so no more.
+    pub fn remove(&mut self, db: usize, key: &[u8], times: usize) {
         let place: Place = (db, key.into());
         if let Some(watch) = self.keys.get_mut(&place) {
-            watch.watchers -= 1;
+            watch.watchers = watch.watchers.saturating_sub(times);
             if watch.watchers == 0 {
                 self.keys.remove(&place);
             }
@@ -48,18 +51,33 @@ impl Watches {
             .is_some_and(|watch| watch.changed_at > stamp)
     }
 
+    /// Whether anything of such a key changed after this stamp, be it what readers left beside its data.
+    pub fn touched_since(&self, db: usize, key: &[u8], stamp: u64) -> bool {
+        self.keys
+            .get(&(db, Box::from(key)))
+            .is_some_and(|watch| watch.changed_at.max(watch.touched_at) > stamp)
+    }
+
     /// A key changed.
     #[inline]
     pub fn key_changed(&mut self, db: usize, key: &[u8], stamp: u64) {
         if !self.keys.is_empty() {
-            self.note(db, key, stamp);
+            self.note(db, key, |watch| watch.changed_at = stamp);
+        }
+    }
+
+    /// What readers left beside a key's data changed, which is none of a transaction's business.
+    #[inline]
+    pub fn key_touched(&mut self, db: usize, key: &[u8], stamp: u64) {
+        if !self.keys.is_empty() {
+            self.note(db, key, |watch| watch.touched_at = stamp);
         }
     }
 
     #[cold]
-    fn note(&mut self, db: usize, key: &[u8], stamp: u64) {
+    fn note(&mut self, db: usize, key: &[u8], change: impl FnOnce(&mut Watch)) {
         if let Some(watch) = self.keys.get_mut(&(db, Box::from(key))) {
-            watch.changed_at = stamp;
+            change(watch);
         }
     }
 
@@ -93,6 +111,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_readers_leave_is_no_change_of_the_data() {
+        let mut watches = Watches::default();
+        watches.add(0, b"k");
+        watches.key_touched(0, b"k", 5);
+        assert!(!watches.changed_since(0, b"k", 4) && watches.touched_since(0, b"k", 4));
+        watches.key_changed(0, b"k", 6);
+        assert!(watches.changed_since(0, b"k", 5) && watches.touched_since(0, b"k", 5));
+    }
+
+    #[test]
     fn a_change_counts_for_those_who_watched_before_it() {
         let mut watches = Watches::default();
         watches.key_changed(0, b"k", 5);
@@ -103,10 +131,10 @@ mod tests {
         watches.key_changed(0, b"k", 7);
         watches.add(0, b"k");
         assert!(watches.changed_since(0, b"k", 5) && !watches.changed_since(0, b"k", 7));
-        watches.remove(0, b"k");
+        watches.remove(0, b"k", 1);
         assert!(watches.changed_since(0, b"k", 5), "one is left");
-        watches.remove(0, b"k");
-        watches.remove(0, b"k");
+        watches.remove(0, b"k", 1);
+        watches.remove(0, b"k", 1);
         assert!(watches.is_empty());
     }
 }

@@ -502,19 +502,13 @@ impl Session {
         while next < count && !gather.done {
             let Some(mut held) = shards.take_spinning(next, SPINS) else {
                 batch.gather = Some((Gather::default(), next + 1));
+                let out = Out::new(self.connection.protocol);
+                let args = batch.args(plan);
                 let (message, ticket) = Message::new(Parts {
                     shards: &[next],
                     place: ShardPlace { index: next, count },
-                    command,
-                    args: &batch.args(plan),
-                    client: self.view(),
-                    now,
-                    config,
-                    out: Out::new(self.connection.protocol),
                     gather: Some(gather),
-                    blocker: None,
-                    retry: None,
-                    transaction: None,
+                    ..Parts::new(command, &args, self.view(), now, config, out)
                 });
                 shards.submit(message);
                 return Ran::Queued(ticket);
@@ -610,20 +604,10 @@ impl Session {
         let Some(migrator) = self.service.migrator.get() else {
             return Ran::Then(After::Close);
         };
-        let (message, ticket) = Message::new(Parts {
-            shards: &[],
-            place: ShardPlace::default(),
-            command,
-            args: &batch.args(plan),
-            client: self.view(),
-            now,
-            config,
-            out: Out::new(self.connection.protocol),
-            gather: None,
-            blocker: None,
-            retry: None,
-            transaction: None,
-        });
+        let out = Out::new(self.connection.protocol);
+        let args = batch.args(plan);
+        let parts = Parts::new(command, &args, self.view(), now, config, out);
+        let (message, ticket) = Message::new(parts);
         migrator.start(migration, message);
         Ran::Queued(ticket)
     }
@@ -644,25 +628,21 @@ impl Session {
         config: &Arc<Config>,
         now: Now,
     ) -> Ran {
+        let out = Out::new(self.connection.protocol);
+        let args = batch.args(plan);
+        let view = self.view();
         let (message, ticket) = Message::new(Parts {
             shards: wanted,
             place: ShardPlace {
                 index: wanted[0],
                 count: shards.len() as u16,
             },
-            command,
-            args: &batch.args(plan),
-            client: self.view(),
-            now,
-            config,
-            out: Out::new(self.connection.protocol),
-            gather: None,
             blocker: command
                 .flags
                 .has(Flags::BLOCKING)
                 .then_some(&self.connection.shared),
             retry: self.retry.take(),
-            transaction: None,
+            ..Parts::new(command, &args, view, now, config, out)
         });
         shards.submit(message);
         Ran::Queued(ticket)
