@@ -520,6 +520,16 @@ impl<'e> Keyspace<'e> {
         self.key_changed(key);
     }
 
+    /// Records a change beside a key's data: in what the groups of a stream have read. As in Redis, that is none to
+    /// those who watch the key.
+    pub fn wrote_beside(&mut self, key: &[u8], event: Event) {
+        self.engine.effects.wrote(self.db, key, event);
+        self.engine.board.dirty.add(1);
+        self.engine.waiters.key_changed(self.db, key);
+        let stamp = self.engine.effects.stamp();
+        self.engine.watches.key_touched(self.db, key, stamp);
+    }
+
     /// Tells those who wait for a key or watch it.
     fn key_changed(&mut self, key: &[u8]) {
         self.engine.waiters.key_changed(self.db, key);

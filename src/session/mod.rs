@@ -571,19 +571,13 @@ impl Session {
             let Some(mut held) = shards.take_spinning(next, SPINS) else {
                 batch.gather = Some((Gather::default(), next));
                 batch.gather_ns += spent_ns;
+                let out = Out::new(self.connection.protocol);
+                let args = batch.args(plan);
                 let (message, ticket) = Message::new(Parts {
                     shards: &[next],
                     place: ShardPlace { index: next, count },
-                    command,
-                    args: &batch.args(plan),
-                    client: self.view(),
-                    now,
-                    config,
-                    out: Out::new(self.connection.protocol),
                     gather: Some(gather),
-                    blocker: None,
-                    retry: None,
-                    transaction: None,
+                    ..Parts::new(command, &args, self.view(), now, config, out)
                 });
                 shards.submit(message);
                 return Ran::Queued(ticket);
@@ -683,20 +677,10 @@ impl Session {
         let Some(migrator) = self.service.migrator.get() else {
             return Ran::Then(After::Close);
         };
-        let (message, ticket) = Message::new(Parts {
-            shards: &[],
-            place: ShardPlace::default(),
-            command,
-            args: &batch.args(plan),
-            client: self.view(),
-            now,
-            config,
-            out: Out::new(self.connection.protocol),
-            gather: None,
-            blocker: None,
-            retry: None,
-            transaction: None,
-        });
+        let out = Out::new(self.connection.protocol);
+        let args = batch.args(plan);
+        let parts = Parts::new(command, &args, self.view(), now, config, out);
+        let (message, ticket) = Message::new(parts);
         migrator.start(migration, message);
         Ran::Queued(ticket)
     }
@@ -717,25 +701,21 @@ impl Session {
         config: &Arc<Config>,
         now: Now,
     ) -> Ran {
+        let out = Out::new(self.connection.protocol);
+        let args = batch.args(plan);
+        let view = self.view();
         let (message, ticket) = Message::new(Parts {
             shards: wanted,
             place: ShardPlace {
                 index: wanted[0],
                 count: shards.len() as u16,
             },
-            command,
-            args: &batch.args(plan),
-            client: self.view(),
-            now,
-            config,
-            out: Out::new(self.connection.protocol),
-            gather: None,
             blocker: command
                 .flags
                 .has(Flags::BLOCKING)
                 .then_some(&self.connection.shared),
             retry: self.retry.take(),
-            transaction: None,
+            ..Parts::new(command, &args, view, now, config, out)
         });
         shards.submit(message);
         Ran::Queued(ticket)

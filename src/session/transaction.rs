@@ -27,7 +27,12 @@ pub(super) struct Pending {
     is_open: bool,
     /// A command was refused when it should have been queued.
     is_spoiled: bool,
+    /// So many watched keys are looked through for those that are there twice.
+    merges_at: usize,
 }
+
+/// Watched keys that are too few to be looked through.
+const WATCHED_MIN: usize = 64;
 
 impl Pending {
     /// What is queued.
@@ -170,7 +175,14 @@ impl Session {
                 hash: routed.hash,
                 shard: routed.shard,
                 stamp: self.connection.stamp,
+                times: 1,
             });
+        }
+        // Whoever watches the same keys over and over is not to fill the memory with that.
+        let watched = &mut pending.transaction.watched;
+        if watched.len() >= pending.merges_at {
+            Watched::merge(watched);
+            pending.merges_at = watched.len() * 2 + WATCHED_MIN;
         }
     }
 
@@ -268,21 +280,14 @@ impl Session {
             );
             return Self::after_exec(aftermath);
         }
+        let out = Out::new(self.connection.protocol);
+        let args = batch.args(plan);
         let (message, ticket) = Message::new(Parts {
             shards: &wanted,
             place: ShardPlace {
                 index: wanted[0],
                 count,
             },
-            command,
-            args: &batch.args(plan),
-            client: self.view(),
-            now,
-            config,
-            out: Out::new(self.connection.protocol),
-            gather: None,
-            blocker: None,
-            retry: None,
             transaction: Some(Box::new(TransactionRun {
                 transaction,
                 connection: self.connection.clone(),
@@ -291,6 +296,7 @@ impl Session {
                 aftermath: Aftermath::default(),
                 unit: None,
             })),
+            ..Parts::new(command, &args, self.view(), now, config, out)
         });
         shards.submit(message);
         Ran::Queued(ticket)

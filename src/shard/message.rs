@@ -172,6 +172,33 @@ pub struct Parts<'a> {
     pub transaction: Option<Box<TransactionRun>>,
 }
 
+impl<'a> Parts<'a> {
+    /// A command that needs no shard and waits for nothing; what it does need is put over that.
+    pub fn new(
+        command: &'static Command,
+        args: &'a Args<'a>,
+        client: ClientView,
+        now: Now,
+        config: &'a Arc<Config>,
+        out: Out,
+    ) -> Parts<'a> {
+        Parts {
+            shards: &[],
+            place: ShardPlace::default(),
+            command,
+            args,
+            client,
+            now,
+            config,
+            out,
+            gather: None,
+            blocker: None,
+            retry: None,
+            transaction: None,
+        }
+    }
+}
+
 impl Message {
     /// A message and the ticket on which its end is awaited.
     pub fn new(parts: Parts<'_>) -> (Box<Parcel<Message>>, Arc<Ticket>) {
@@ -382,7 +409,9 @@ fn perform(task: &mut Task, engines: &mut [&mut Engine], now: Now) {
         Task::Unwatch(watched) => {
             for engine in engines {
                 for watched in &*watched {
-                    engine.watches.remove(watched.db, &watched.key);
+                    engine
+                        .watches
+                        .remove(watched.db, &watched.key, watched.times);
                 }
             }
         }

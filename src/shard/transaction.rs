@@ -37,6 +37,31 @@ pub struct Watched {
     pub shard: u16,
     /// The largest stamp that the connection knew of when it began to watch.
     pub stamp: u64,
+    /// How often it was asked to be watched.
+    pub times: usize,
+}
+
+impl Watched {
+    /// A key whose time came meanwhile goes now, and that is a change.
+    pub(super) fn expire(&self, engine: &mut Engine, now: Now) {
+        let key = Key {
+            bytes: &self.key,
+            hash: self.hash,
+        };
+        let _ = engine.keyspace(self.db, now).untouched().find_write(&key);
+    }
+
+    /// One record for each key, whose watch begins where the first of them did.
+    pub fn merge(all: &mut Vec<Watched>) {
+        all.sort_by(|one, other| {
+            (one.db, &one.key, one.stamp).cmp(&(other.db, &other.key, other.stamp))
+        });
+        all.dedup_by(|later, first| {
+            let is_same = (later.db, &later.key) == (first.db, &first.key);
+            first.times += if is_same { later.times } else { 0 };
+            is_same
+        });
+    }
 }
 
 /// One queued command.
@@ -415,23 +440,17 @@ impl Transaction {
                 continue;
             };
             any_changed |= has_changed(engine, watched, now);
-            engine.watches.remove(watched.db, &watched.key);
+            engine
+                .watches
+                .remove(watched.db, &watched.key, watched.times);
         }
         any_changed
     }
 }
 
 /// Whether a watched key changed since it is watched.
-pub(super) fn has_changed(engine: &mut Engine, watched: &Watched, now: Now) -> bool {
-    let key = Key {
-        bytes: &watched.key,
-        hash: watched.hash,
-    };
-    // A key whose time came meanwhile goes now, and that is a change.
-    let _ = engine
-        .keyspace(watched.db, now)
-        .untouched()
-        .find_write(&key);
+fn has_changed(engine: &mut Engine, watched: &Watched, now: Now) -> bool {
+    watched.expire(engine, now);
     engine
         .watches
         .changed_since(watched.db, &watched.key, watched.stamp)
