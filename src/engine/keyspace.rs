@@ -86,6 +86,7 @@ impl<'e> Keyspace<'e> {
         }
         if self.touches {
             db.table.touch(place);
+            self.engine.board.used_at_ms.set(self.now.unix_ms);
         }
         Some(place)
     }
@@ -235,6 +236,7 @@ impl<'e> Keyspace<'e> {
     /// Tells those who want to know that a key was not there before.
     #[inline]
     fn note_new(&mut self, key: &Key<'_>) {
+        self.engine.board.used_at_ms.set(self.now.unix_ms);
         self.engine.effects.noticed(self.db, key.bytes, Event::NEW);
         if self.engine.board.follows(key.hash) {
             self.follow_new(key);
@@ -454,6 +456,14 @@ impl<'e> Keyspace<'e> {
     pub fn uses(&self, place: Place) -> u8 {
         let db = self.engine.db(self.db).expect("a place implies a database");
         db.table().bits(place) & USE_BITS
+    }
+
+    /// For how long none of the keys that lie with this one was used, and so neither was this one, in milliseconds. The
+    /// access bits count uses and hold no time.
+    pub fn idle_ms_min(&self) -> u64 {
+        self.now
+            .unix_ms
+            .saturating_sub(self.engine.board.used_at_ms.get())
     }
 
     /// Remembers what another server knew of a key's use, until it is used here.

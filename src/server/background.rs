@@ -141,7 +141,8 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
                 continue;
             }
             let Some(mut engine) = service.shards.try_take(shard as u16) else {
-                more = true;
+                // Whoever has it pays for what he puts in: a debt that is seen meanwhile may be gone at once.
+                more |= due || board.has_doomed() || freeing.owes(shard);
                 continue;
             };
             let taken = Ticks::now();

@@ -368,6 +368,9 @@ impl Session {
         if let Some(run) = message.transaction.take() {
             self.connection = run.connection;
             let mut aftermath = run.aftermath;
+            if aftermath.was_turned_away {
+                self.unwatch(run.transaction.watched.clone(), now);
+            }
             message.refused |= aftermath.was_refused;
             if aftermath.was_run {
                 self.show_transaction(batch, &run.transaction, &aftermath);
@@ -628,6 +631,10 @@ impl Session {
         let Run::Session(handler) = command.run else {
             unreachable!("routed to the session")
         };
+        if let Some(text) = self.busy_with_script(command) {
+            batch.out.error(text);
+            return Ran::Yes { failed: true };
+        }
         let batch::Parts {
             args,
             out,

@@ -65,6 +65,15 @@ impl Session {
         now: Now,
     ) -> Option<Ran> {
         let is_open = self.is_open();
+        if let (true, Some(text)) = (is_open, self.busy_with_script(command)) {
+            if matches!(command.run, Run::Transaction(TransactionVerb::Exec)) {
+                self.discard(now);
+                let text = format!("EXECABORT Transaction discarded because of: {text}");
+                return Some(error(batch, &text));
+            }
+            self.spoil_transaction();
+            return Some(error(batch, text));
+        }
         if is_open && command.flags.has(Flags::NO_MULTI) {
             self.spoil_transaction();
             batch
@@ -174,7 +183,7 @@ impl Session {
     }
 
     /// Has the shards forget what was watched; nobody awaits that.
-    fn unwatch(&self, mut watched: Vec<Watched>, now: Now) {
+    pub(super) fn unwatch(&self, mut watched: Vec<Watched>, now: Now) {
         watched.sort_by_key(|watched| watched.shard);
         for group in watched.chunk_by(|one, other| one.shard == other.shard) {
             let shard = group[0].shard;
@@ -202,6 +211,9 @@ impl Session {
                 batch,
                 "EXECABORT Transaction discarded because of previous errors.",
             );
+        }
+        if transaction.has_scripts() {
+            return self.exec_unit(batch, plan, (command, transaction), config, now);
         }
         let shards = &self.service.shards;
         let count = shards.len() as u16;
@@ -277,6 +289,7 @@ impl Session {
                 server,
                 scripts: &self.service.scripts,
                 aftermath: Aftermath::default(),
+                unit: None,
             })),
         });
         shards.submit(message);

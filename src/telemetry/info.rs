@@ -246,18 +246,22 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     lines.field("allocator_active", report.allocator_active);
     lines.field("allocator_resident", report.allocator_resident);
     lines.bytes("total_system_memory", process::total_memory_bytes());
-    lines.zeroes(&["used_memory_lua", "used_memory_vm_eval"]);
-    lines.field("used_memory_lua_human", human(0));
-    lines.zeroes(&[
-        "used_memory_scripts_eval",
-        "number_of_cached_scripts",
-        "number_of_functions",
-        "number_of_libraries",
-        "used_memory_vm_functions",
-    ]);
-    lines.bytes("used_memory_vm_total", 0);
-    lines.field("used_memory_functions", 0);
-    lines.bytes("used_memory_scripts", 0);
+    // One interpreter a thread runs scripts and functions alike, so none is of functions alone.
+    let scripts = snapshot.scripts;
+    lines.field("used_memory_lua", scripts.interpreters_bytes);
+    lines.field("used_memory_vm_eval", scripts.interpreters_bytes);
+    lines.field("used_memory_lua_human", human(scripts.interpreters_bytes));
+    lines.field("used_memory_scripts_eval", scripts.scripts_bytes);
+    lines.field("number_of_cached_scripts", scripts.scripts);
+    lines.field("number_of_functions", scripts.functions);
+    lines.field("number_of_libraries", scripts.libraries);
+    lines.zeroes(&["used_memory_vm_functions"]);
+    lines.bytes("used_memory_vm_total", scripts.interpreters_bytes);
+    lines.field("used_memory_functions", scripts.functions_bytes);
+    lines.bytes(
+        "used_memory_scripts",
+        scripts.scripts_bytes + scripts.functions_bytes,
+    );
     lines.bytes("maxmemory", config.maxmemory);
     lines.field("maxmemory_policy", config.maxmemory_policy.name());
     let mut pair = |name: &str, unit: &str, part: u64, whole: u64| {
@@ -368,10 +372,15 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     );
     lines.field("evicted_keys", snapshot.evicted);
     lines.field("evicted_clients", snapshot.evicted_clients);
-    lines.zeroes(&[
+    lines.field("evicted_scripts", snapshot.scripts.evicted);
+    lines.field(
         "total_eviction_exceeded_time",
+        snapshot.eviction.exceeded_total_ms,
+    );
+    lines.field(
         "current_eviction_exceeded_time",
-    ]);
+        snapshot.eviction.exceeded_ms,
+    );
     lines.field("keyspace_hits", snapshot.hits);
     lines.field("keyspace_misses", snapshot.misses);
     lines.field("pubsub_channels", snapshot.pubsub.channels);
@@ -528,6 +537,17 @@ fn basalt(source: &Source<'_>, lines: &mut Lines) {
         "longest_hold_usec",
         format_args!("{:.3}", token.longest_hold_ns as f64 / 1_000.0),
     );
+    let eviction = &snapshot.eviction;
+    for (name, count) in [
+        ("evicted_from_small_queue", eviction.from_small),
+        ("evicted_from_main", eviction.from_main),
+        ("evicted_otherwise", eviction.otherwise),
+        ("eviction_promotions", eviction.promoted),
+        ("eviction_ghost_hits", eviction.ghost_hits),
+        ("eviction_debt_bytes", eviction.debt_bytes),
+    ] {
+        lines.field(name, count);
+    }
     lines.decimal("expiry_lag_p50_ms", snapshot.lag_percentile_ms(50.0));
     lines.decimal("expiry_lag_p99_ms", snapshot.lag_percentile_ms(99.0));
     lines.field("expiry_lag_max_ms", snapshot.lag_max_ms);

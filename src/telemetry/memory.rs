@@ -70,8 +70,11 @@ pub fn report(
             sum.1 += db.volatile_keys.get();
         }
     }
+    let scripts = service.scripts();
     MemoryReport {
         used,
+        scripts: scripts.scripts_bytes,
+        functions: scripts.functions_bytes,
         peak: telemetry.raise_peak(used),
         startup: telemetry.used_at_start,
         clients: clients.total,

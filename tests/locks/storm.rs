@@ -105,7 +105,7 @@ pub(crate) fn key(lock: usize) -> String {
 /// How long a storm lasts.
 pub(crate) fn storm_time() -> Duration {
     let told = std::env::var("LOCKS_MS").ok();
-    Duration::from_millis(told.and_then(|text| text.parse().ok()).unwrap_or(400))
+    Duration::from_millis(told.and_then(|text| text.parse().ok()).unwrap_or(600))
 }
 
 /// What a storm is made of.

@@ -138,3 +138,36 @@ fn rslock_survives_the_pause_of_a_minority() {
     race(3, 1, Strike::Pause, Duration::from_millis(1_200), 13);
     race(5, 2, Strike::Pause, Duration::from_millis(1_200), 14);
 }
+
+#[test]
+fn rslock_gives_back_only_what_is_its_own() {
+    let nodes: Vec<Node> = (0..3).map(Node::start).collect();
+    let runtime = runtime();
+    runtime.block_on(async {
+        let (ann, bob) = (manager(&nodes), manager(&nodes));
+        let minute = Duration::from_secs(60);
+        let values = || -> Vec<_> { nodes.iter().map(|node| node.value("lock")).collect() };
+
+        let first = ann.lock("lock", minute).await.expect("nobody has it");
+        assert!(bob.lock("lock", minute).await.is_err(), "Ann has it");
+        let first = ann.extend(&first, minute).await.expect("it is hers");
+        first.release().await;
+        assert_eq!(values(), vec![None; 3], "a release deletes");
+
+        let short = Duration::from_millis(40);
+        let stale = loop {
+            // On a machine that is slow enough nothing of so short a life may be left.
+            if let Ok(lock) = ann.lock("lock", short).await {
+                break lock;
+            }
+        };
+        let taken = bob
+            .acquire_no_guard("lock", minute)
+            .await
+            .expect("it runs out");
+        stale.release().await;
+        assert_eq!(values(), vec![Some(taken.val.clone()); 3], "it is Bob's");
+        taken.release().await;
+        assert_eq!(values(), vec![None; 3]);
+    });
+}
