@@ -369,7 +369,19 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
         snapshot.expire_ns / 1_000_000,
     );
     lines.field("evicted_keys", snapshot.evicted);
-    lines.field("evicted_scripts", snapshot.scripts.evicted);
+    let scripts = snapshot.scripts;
+    lines.field("evicted_scripts", scripts.evicted);
+    // Ours alone: how scripts met the shards.
+    for (name, figure) in [
+        ("script_runs_on_several_shards", scripts.on_several),
+        ("script_runs_on_all_shards", scripts.on_all),
+        ("script_runs_apart", scripts.apart),
+        ("script_shards_extended", scripts.extended),
+        ("script_reruns", scripts.reruns),
+        ("script_reruns_for_time", scripts.slow),
+    ] {
+        lines.field(name, figure);
+    }
     lines.zeroes(&[
         "evicted_clients",
         "total_eviction_exceeded_time",
