@@ -377,7 +377,8 @@ impl Transaction {
                 }
             }
         });
-        attempt.commit(clock::now(), deferred);
+        let runs = &stage.scripts.runs;
+        attempt.commit(clock::now(), terms, runs, deferred);
         Some(aftermath)
     }
 
@@ -478,7 +479,9 @@ pub fn run_lone(
         return None;
     }
     out.set_protocol(stage.connection.protocol);
-    attempt.commit(clock::now(), deferred);
+    let library = stage.scripts;
+    attempt.commit(clock::now(), terms, &library.runs, deferred);
+    library.footprints.note(args, &terms.outcome);
     Some(aftermath)
 }
 
