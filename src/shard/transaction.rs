@@ -20,7 +20,7 @@ use crate::engine::{Engine, Key, Now};
 use crate::resp::request::Span;
 use crate::script::library::Library;
 use crate::telemetry::clock::{self, Ticks};
-use crate::telemetry::counters;
+use crate::telemetry::{counters, latency, slowlog};
 
 /// A key that must not change before EXEC.
 #[derive(Clone, Debug)]
@@ -92,6 +92,8 @@ pub struct Aftermath {
     pub errors: Vec<Vec<u8>>,
     /// What is to be published when the shards are let go.
     pub publications: Vec<Publication>,
+    /// The steps that took long for the slow log or the latency monitor, with the time that they took.
+    pub slow: Vec<(usize, u64)>,
     /// What scripts called, while somebody looks on.
     pub script_calls: Vec<ScriptCall>,
     /// The command that is running.
@@ -254,9 +256,15 @@ impl Transaction {
                 aftermath.failed = failed;
                 break;
             }
+            let duration_ns = Ticks::now().since_ns(before);
             counters::local()
                 .command(step.command)
-                .ran(Ticks::now().since_ns(before), failed);
+                .ran(duration_ns, failed);
+            if slowlog::is_slow(stage.config, duration_ns)
+                || latency::is_slow(stage.config, duration_ns)
+            {
+                aftermath.slow.push((number, duration_ns));
+            }
         }
         let shared = &stage.connection.shared;
         shared.db.store(stage.connection.db as u32, Relaxed);
