@@ -297,6 +297,8 @@ pub struct Gather {
     pub count: i64,
     /// Elements themselves.
     pub elements: Bulks,
+    /// What is to be put in order before it is an answer.
+    pub rows: Vec<Vec<u8>>,
     /// Elements looked at, whether they fit or not.
     pub visited: u64,
     /// Where the next call goes on.
@@ -590,4 +592,10 @@ pub struct MemoryReport {
     pub allocator_resident: u64,
     /// Resident set of the process.
     pub rss: u64,
+    /// Bytes of the largest value of each type of which there is a large one, by the name of the type.
+    pub largest: Vec<(&'static str, u64)>,
+    /// Sources of scripts.
+    pub scripts: u64,
+    /// Sources of functions.
+    pub functions: u64,
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use super::largest::TYPES;
 use crate::base::counter::Counter;
 use crate::structures::reuse::{self, Curve};
 
@@ -20,6 +21,28 @@ pub struct DbBoard {
     pub volatile_keys: Counter,
     /// Hashes of which fields have deadlines.
     pub field_volatile_keys: Counter,
+    /// KiB of the largest value of each type; 0 when none is large.
+    largest_kib: [AtomicU32; TYPES],
+}
+
+impl DbBoard {
+    /// Bytes of the largest value of a type, by its number, in whole KiB; 0 when none is large.
+    pub fn largest(&self, data_type: usize) -> u64 {
+        let kib = self.largest_kib.get(data_type);
+        kib.map_or(0, |kib| u64::from(kib.load(Relaxed)) << 10)
+    }
+
+    pub(super) fn set_largest(&self, data_type: usize, bytes: u64) {
+        if let Some(kib) = self.largest_kib.get(data_type) {
+            kib.store(u32::try_from(bytes >> 10).unwrap_or(u32::MAX), Relaxed);
+        }
+    }
+
+    fn clear_largest(&self) {
+        for kib in &self.largest_kib {
+            kib.store(0, Relaxed);
+        }
+    }
 }
 
 /// Upper bounds of the expiry lag buckets, in milliseconds; the last bucket is open.
@@ -226,6 +249,7 @@ impl ShardBoard {
         db.keys.set(0);
         db.volatile_keys.set(0);
         db.field_volatile_keys.set(0);
+        db.clear_largest();
     }
 
     /// Records how late a key was deleted.

@@ -3,9 +3,10 @@
 //! Every look-up first deletes the key if its time has come, so handlers never meet an expired key. Mutations charge
 //! the shard's memory; recording an effect stays with the handler, which knows the event's name.
 
-use super::db::next_deadline;
+use super::db::next_due;
 use super::effect::Event;
 use super::expire::{FIELDS_PER_LOOKUP, is_over};
+use super::largest::may_be_large;
 use super::told::Use;
 use super::undo::log::Sharing;
 use super::value::object::{entry_bytes, note_entry_bytes};
@@ -78,8 +79,8 @@ impl<'e> Keyspace<'e> {
     fn find(&mut self, key: &Key<'_>) -> Option<Place> {
         let db = self.engine.dbs[self.db].as_deref_mut()?;
         let place = db.find(key)?;
-        if let Some(deadline_ms) = next_deadline(db.table.at(place))
-            && deadline_ms <= self.now.unix_ms
+        if let Some(due_ms) = next_due(db.table.at(place))
+            && due_ms <= self.now.unix_ms
         {
             return self.expire(place);
         }
@@ -329,7 +330,12 @@ impl<'e> Keyspace<'e> {
             db.save(place, Sharing::Allowed);
             let mut entry = db.table.edit(place);
             let shared = unshare_text(&mut entry);
-            (change(writable_text(&mut entry, len_min)), shared)
+            let result = change(writable_text(&mut entry, len_min));
+            drop(entry);
+            if may_be_large(db.at(place)) {
+                db.note_large(key.hash, place);
+            }
+            (result, shared)
         });
         if found.is_none() {
             self.note_new(key);
@@ -512,6 +518,16 @@ impl<'e> Keyspace<'e> {
         self.engine.effects.wrote(self.db, key, event);
         self.engine.board.dirty.add(1);
         self.key_changed(key);
+    }
+
+    /// Records a change beside a key's data: in what the groups of a stream have read. As in Redis, that is none to
+    /// those who watch the key.
+    pub fn wrote_beside(&mut self, key: &[u8], event: Event) {
+        self.engine.effects.wrote(self.db, key, event);
+        self.engine.board.dirty.add(1);
+        self.engine.waiters.key_changed(self.db, key);
+        let stamp = self.engine.effects.stamp();
+        self.engine.watches.key_touched(self.db, key, stamp);
     }
 
     /// Tells those who wait for a key or watch it.

@@ -194,7 +194,11 @@ impl Server for Host {
         let config = self.service.config.load();
         let telemetry = &self.service.telemetry;
         let mut text = telemetry.latency.doctor(&config, clock::unix_ms() / 1_000);
-        if let Some(advice) = telemetry.hot_keys.advice() {
+        let advice = [
+            telemetry.hot_keys.advice(),
+            memory::advice_on_largest(&self.memory()),
+        ];
+        for advice in advice.iter().flatten() {
             text.push_str(&format!("\n- {advice}\n"));
         }
         text

@@ -347,6 +347,14 @@ fn memory(page: &mut Page, config: &Config, snapshot: &Snapshot) {
 }
 
 fn keyspace(page: &mut Page, snapshot: &Snapshot) {
+    for (name, bytes) in &snapshot.memory.largest {
+        page.labelled_gauge(
+            "basalt_largest_value_bytes",
+            "Bytes of the largest value of a type, of those of 16 KiB and more.",
+            vec![("type", (*name).to_owned())],
+            *bytes as f64,
+        );
+    }
     for (index, (keys, volatile)) in snapshot.memory.dbs.iter().enumerate() {
         let labels = || vec![("db", format!("db{index}"))];
         page.labelled_gauge(

@@ -131,6 +131,8 @@ pub struct Snapshot {
     pub clients_cut: u64,
     /// Subscriptions.
     pub pubsub: pubsub::Figures,
+    /// Scripts and functions.
+    pub scripts: super::observed::ScriptFigures,
     /// What connections use, and how many wait.
     pub client_figures: ClientFigures,
     /// What other sizes of memory would do.
@@ -272,6 +274,7 @@ impl Snapshot {
             rejected: since_reset.rejected,
             clients_cut: mailbox::CUT.load(Relaxed),
             pubsub: service.pubsub(),
+            scripts: service.scripts(),
             client_figures,
             curve: CurveFigures::gather(service.boards()),
             field_volatile: field_volatile(service),
