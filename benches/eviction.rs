@@ -34,7 +34,8 @@ fn main() {
             .map_or(default, String::as_str)
             .to_owned()
     };
-    let number = |name: &str, default: &str| value(name, default).parse().expect("a number");
+    let number =
+        |name: &str, default: &str| -> usize { value(name, default).parse().expect("a number") };
     let told = value("--basalt", "");
     let told = Some(told.as_str()).filter(|path| !path.is_empty());
     if has("--simulate") {
@@ -49,7 +50,7 @@ fn main() {
         );
     }
     if has("--soak") {
-        soak(told, number("--seconds", "20"));
+        soak(told, number("--seconds", "20") as u64);
     }
     if arguments.is_empty() {
         // As `cargo test` starts it: see that it still works.

@@ -52,12 +52,14 @@ pub fn client_figures(service: &dyn Observed) -> ClientFigures {
 }
 
 /// Facts about memory, for MEMORY STATS, INFO and the metrics.
+///
+/// `used` is what was in use before anybody began to gather figures, which takes memory too.
 pub fn report(
     service: &dyn Observed,
     telemetry: &Telemetry,
     clients: ClientFigures,
+    used: u64,
 ) -> MemoryReport {
-    let used = used_bytes();
     // The allocator's statistics are those of the latest epoch; where there are none the figures stay zero.
     let _ = epoch::advance();
     let databases = service.boards().first().map_or(0, |board| board.dbs.len());
