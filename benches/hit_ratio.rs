@@ -4,13 +4,14 @@
 //! ```text
 //! cargo bench --bench hit_ratio -- [--quick] [--cells zipf,scan] [--ranks N] [--requests N] [--shares 0.1,0.3]
 //!     [--seed N] [--policies allkeys-lru,allkeys-lfu] [--basalt PATH] [--redis PATH] [--shards N] [--no-redis]
-//!     [--exact] [--out DIR]
+//!     [--exact] [--in-process] [--out DIR]
 //! ```
 //!
 //! The workloads are described in `support/workload.rs`. Memory is a share of what all ranks would take in Redis, plus
 //! 2 MiB for the server itself. Servers run one after the other. Requests are pipelined, 64 GETs a batch, then the SETs
 //! of what was missing, over one connection: the same for all. `--exact` simulates an exact LRU cache of as many
-//! bytes of keys, values and 28 bytes each instead of starting servers, and is quick. What must be known to read the
+//! bytes of keys, values and 28 bytes each instead of starting servers, and is quick. `--in-process` feeds basalt's engines
+//! themselves, without sockets, and shows what their miss-ratio curves say beside exact LRU. What must be known to read the
 //! table: Redis ages its LFU counters by the minute and a replay takes seconds, so they hardly age here; that helps its
 //! LFU where popularity is fixed and hurts it where popularity moves.
 
@@ -18,12 +19,20 @@ use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 mod support;
 
+use basalt::base::hash::{Seed, slot};
+use basalt::engine::evict::Policy;
+use basalt::engine::evict::budget::Budget;
+use basalt::engine::keyspace::Deadline;
+use basalt::engine::{Engine, Key, Now};
+use basalt::structures::reuse::Estimate;
+use basalt::telemetry::curve::bytes_of_keys;
 use support::process::{self, Process};
-use support::workload::{Lru, Workload};
+use support::workload::{Lru, Sizes, Workload};
 
 /// GETs under way at once.
 const BATCH: usize = 64;
@@ -84,6 +93,9 @@ fn main() {
     let workloads = workloads.iter().filter(|workload| is_wanted(workload.name));
     if has("--exact") {
         exact(&mut out, workloads, &shares);
+    } else if has("--in-process") {
+        let shards = number("--shards", "64").next_power_of_two();
+        in_process(&mut out, workloads, &shares, &policies, shards);
     } else {
         let told = value("--basalt", "");
         let basalt = process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()));
@@ -348,6 +360,130 @@ impl Replies {
             (_, true) => Reply::Nothing,
             _ => Reply::Value,
         }
+    }
+}
+
+/// The engines alone, on one thread.
+fn in_process<'w>(
+    out: &mut String,
+    workloads: impl Iterator<Item = &'w Workload>,
+    shares: &[f64],
+    policies: &[String],
+    shards: usize,
+) {
+    let _ = write!(out, "| workload | MB | exact LRU | its curve |");
+    for policy in policies {
+        let _ = write!(out, " {policy} |");
+    }
+    let _ = writeln!(out, "\n|{}", "---|".repeat(4 + policies.len()));
+    for workload in workloads {
+        for &share in shares {
+            let bytes = memory_bytes(workload, share) - BASE_BYTES;
+            let mut row = String::new();
+            let (mut curve, mut data_bytes) = (0.0, 0);
+            for policy in policies {
+                let cell = engines(workload, policy, bytes, shards);
+                let _ = write!(row, " {:.2} ({}) |", cell.hit_ratio * 100.0, cell.keys);
+                (curve, data_bytes) = (cell.lru_estimate, cell.data_bytes);
+            }
+            // The curve speaks of the memory that the data took in the end.
+            let per_key = data_bytes / cell_keys(&row).max(1);
+            let mut cache = Lru::new(data_bytes);
+            let mut hits = 0;
+            for key in workload.keys() {
+                let size = match workload.sizes {
+                    Sizes::Fixed(_) => per_key,
+                    Sizes::Lognormal(..) => (workload.value_bytes(key) + KEY_BYTES + 28) as u64,
+                };
+                hits += u64::from(cache.ask(key, size));
+            }
+            let exact = 100.0 * hits as f64 / workload.requests as f64;
+            let row = format!(
+                "| {} | {:.1} | {exact:.2} | {:.2} |{row}",
+                workload.name,
+                bytes as f64 / 1e6,
+                curve * 100.0
+            );
+            eprintln!("{row}");
+            let _ = writeln!(out, "{row}");
+        }
+    }
+}
+
+/// The keys kept in the last cell of a row.
+fn cell_keys(row: &str) -> u64 {
+    let last = row.rsplit('(').next().unwrap_or_default();
+    last.split(')')
+        .next()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
+}
+
+/// One cell of [`in_process`].
+struct Cell {
+    hit_ratio: f64,
+    keys: usize,
+    data_bytes: u64,
+    lru_estimate: f64,
+}
+
+fn engines(workload: &Workload, policy: &str, bytes: usize, shards: usize) -> Cell {
+    let seed = Seed { k0: 11, k1: 13 };
+    let mut engines: Vec<Engine> = (0..shards)
+        .map(|shard| Engine::new(1, seed, workload.seed + shard as u64))
+        .collect();
+    let boards: Vec<_> = engines
+        .iter()
+        .map(|engine| Arc::clone(engine.board()))
+        .collect();
+    let budget = Arc::new(Budget::of(boards.clone().into()));
+    let mut now = Now { unix_ms: 1_000_000 };
+    for engine in &mut engines {
+        engine.set_budget(Arc::clone(&budget));
+        engine.board().want_curve(true);
+        engine.switch_curve(now);
+    }
+    let policy = match policy {
+        "allkeys-lfu" => Policy::AllkeysLfu,
+        "allkeys-random" => Policy::AllkeysRandom,
+        _ => Policy::AllkeysLru,
+    };
+    budget.configure(bytes as u64, policy, false);
+    let value = vec![b'v'; 1 << 16];
+    let mut hits = 0;
+    for (index, number) in workload.keys().enumerate() {
+        // As fast as a server would be asked over a connection.
+        now.unix_ms = 1_000_000 + index as u64 / 300;
+        let name = format!("key:{number:012}");
+        let key = Key::new(name.as_bytes(), seed);
+        let engine = &mut engines[slot(name.as_bytes()) as usize & (shards - 1)];
+        if engine.keyspace(0, now).find_read(&key).is_some() {
+            hits += 1;
+        } else if engine.has_room(now) {
+            let value = &value[..workload.value_bytes(number)];
+            let mut keyspace = engine.keyspace(0, now);
+            let found = keyspace.find_write(&key);
+            keyspace.put_text(&key, found, value, Deadline::Clear);
+            engine.pay(now, 1);
+        }
+        engine.deferred.settle();
+    }
+    let mut estimate = Estimate::<1>::default();
+    for board in &boards {
+        let used = board.used_bytes().max(0) as u64;
+        estimate.add(&board.curve.estimate([bytes_of_keys(used)]));
+    }
+    Cell {
+        hit_ratio: f64::from(hits) / workload.requests as f64,
+        keys: engines
+            .iter()
+            .map(|engine| engine.db(0).map_or(0, |db| db.len()))
+            .sum(),
+        data_bytes: boards
+            .iter()
+            .map(|board| board.used_bytes().max(0) as u64)
+            .sum(),
+        lru_estimate: estimate.lru().map_or(0.0, |[ratio]| ratio),
     }
 }
 

@@ -160,8 +160,8 @@ static SCENARIOS: &[Scenario] = &[
         let mut leaving = TcpStream::connect(("127.0.0.1", server.port)).expect("connect");
         let mut bytes = Vec::new();
         // A part, so that gathering it is no matter of its own.
-        process::encode_into(&mut bytes, &["LRANGE", "big", "0", "20000"]);
-        for _ in 0..(sizes.mib / 20).max(1) {
+        process::encode_into(&mut bytes, &["LRANGE", "big", "0", "1000"]);
+        for _ in 0..sizes.mib {
             leaving.write_all(&bytes).expect("send");
         }
         std::thread::sleep(Duration::from_millis(100 + sizes.mib as u64));

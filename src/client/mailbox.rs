@@ -14,6 +14,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
+use super::ledger::LEDGER;
 use super::registry::Shared;
 use super::tracking::Tracking;
 use crate::resp::reply::{Out, Protocol};
@@ -23,6 +24,9 @@ pub static CUT: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes of the queue itself for each push, beside the push.
 const PUSH_BYTES: usize = 32;
+
+/// What a subscription takes in the lists of a client; the name is shared with others.
+const SUBSCRIPTION_BYTES: usize = 64;
 
 /// How much may wait for a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,6 +89,14 @@ impl Mailbox {
         self.bytes.load(Relaxed)
     }
 
+    /// What it takes in memory.
+    pub fn memory_bytes(&self) -> usize {
+        let tracking = self.tracking.get();
+        self.bytes()
+            + self.subscriptions() * SUBSCRIPTION_BYTES
+            + tracking.map_or(0, |tracking| tracking.memory_bytes())
+    }
+
     /// Pushes that wait to be taken.
     pub fn pushes(&self) -> usize {
         self.pushes.load(Relaxed)
@@ -134,6 +146,7 @@ impl Shared {
         mailbox.bytes.store(bytes, Release);
         let is_first = !std::mem::replace(&mut queue.is_told, true);
         drop(queue);
+        LEDGER.note(self);
         is_first.then(|| self.waker.take()).flatten()
     }
 
@@ -149,12 +162,11 @@ impl Shared {
 
     /// Cuts the client if more than the soft bound has waited for too long. To be called about once a second.
     pub fn check_output(&self, bound: OutputBound, now_ms: u64) {
-        let Some(mailbox) = self.mailbox() else {
-            return;
-        };
-        if bound.soft_bytes == 0 {
+        let unsent = self.output_bytes.load(Relaxed) as u64;
+        if bound.soft_bytes == 0 || (self.mailbox().is_none() && unsent <= bound.soft_bytes) {
             return;
         }
+        let mailbox = self.mailbox_or_new();
         let mut queue = mailbox.queue.lock();
         let waiting = mailbox.bytes() + self.output_bytes.load(Relaxed);
         if queue.is_cut || waiting as u64 <= bound.soft_bytes {

@@ -18,7 +18,7 @@ use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::value::{DataType, Object};
 use crate::engine::{Engine, Key, Now};
 use crate::pubsub::PubSub;
-use crate::resp::reply::Mark;
+use crate::resp::reply::{Bulks, Mark};
 use crate::structures::entry::EntryRef;
 
 /// The engines that a command runs on, ascending by shard.
@@ -295,34 +295,31 @@ impl From<WrongType> for CommandError {
 pub struct Gather {
     /// Elements counted so far.
     pub count: i64,
-    /// Elements themselves, each with its length before it.
-    pub bytes: Vec<u8>,
+    /// Elements themselves.
+    pub elements: Bulks,
+    /// What is to be put in order before it is an answer.
+    pub rows: Vec<Vec<u8>>,
     /// Elements looked at, whether they fit or not.
     pub visited: u64,
     /// Where the next call goes on.
     pub cursor: u64,
     /// No more shards need to be visited.
     pub done: bool,
+    /// Where the next visit of the same shard goes on; 0 if nothing is left to do there.
+    pub position: u64,
 }
 
 impl Gather {
     /// Adds an element.
     pub fn push(&mut self, element: &[u8]) {
         self.count += 1;
-        self.bytes
-            .extend_from_slice(&(element.len() as u32).to_le_bytes());
-        self.bytes.extend_from_slice(element);
+        self.elements.push(element);
     }
 
-    /// The elements in the order in which they were added.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = self.bytes.as_slice();
-        std::iter::from_fn(move || {
-            let (length, tail) = rest.split_first_chunk::<4>()?;
-            let (element, tail) = tail.split_at(u32::from_le_bytes(*length) as usize);
-            rest = tail;
-            Some(element)
-        })
+    /// Writes the elements as an array, in the order in which they were added.
+    pub fn reply(self, out: &mut super::Out) {
+        out.array(self.count as usize);
+        out.bulks(self.elements);
     }
 }
 
@@ -595,6 +592,8 @@ pub struct MemoryReport {
     pub allocator_resident: u64,
     /// Resident set of the process.
     pub rss: u64,
+    /// Bytes of the largest value of each type of which there is a large one, by the name of the type.
+    pub largest: Vec<(&'static str, u64)>,
     /// Sources of scripts.
     pub scripts: u64,
     /// Sources of functions.

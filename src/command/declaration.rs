@@ -233,6 +233,8 @@ bit_set! {
         TRANSACTIONAL = "transactional";
         /// Allowed to a client of RESP2 that has subscriptions.
         SUBSCRIBER = "subscriber";
+        /// Tells of other connections: what they sent before is read before it runs, as it would be on Redis.
+        OTHERS_FIRST = "others_first";
     }
 }
 
@@ -245,7 +247,8 @@ impl Flags {
         .or(Flags::UNLISTED)
         .or(Flags::SYSCMD)
         .or(Flags::TRANSACTIONAL)
-        .or(Flags::SUBSCRIBER);
+        .or(Flags::SUBSCRIBER)
+        .or(Flags::OTHERS_FIRST);
 }
 
 bit_set! {

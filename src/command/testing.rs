@@ -205,6 +205,10 @@ impl Terminal {
                         break;
                     }
                     self.with_shards(command, args, &[shard], |cx| part(cx, args, &mut gather))?;
+                    while gather.position != 0 {
+                        let visit = |cx: &mut ShardCx<'_>| part(cx, args, &mut gather);
+                        self.with_shards(command, args, &[shard], visit)?;
+                    }
                 }
                 merge(args, gather, out)
             }
@@ -401,6 +405,14 @@ pub(crate) fn check_all(dialogue: &[(&str, &str)]) {
 pub(crate) fn check_transcript(text: &str, prepare: impl FnMut(&mut Terminal)) {
     let protocols = [Protocol::Resp2, Protocol::Resp3];
     check_transcript_in(&protocols, text, prepare);
+}
+
+/// The same where replies look different in the two protocols, so that each has a transcript of its own.
+#[track_caller]
+pub(crate) fn check_transcripts(texts: [&str; 2], mut prepare: impl FnMut(&mut Terminal)) {
+    for (protocol, text) in [Protocol::Resp2, Protocol::Resp3].into_iter().zip(texts) {
+        check_transcript_in(&[protocol], text, &mut prepare);
+    }
 }
 
 /// The same in some protocols only, where replies look different in the other.
@@ -681,13 +693,6 @@ impl Server for NoServer {
     fn shard_count(&self) -> usize {
         1
     }
-    fn scripts(&self) -> &dyn super::script::Scripts {
-        &super::script::NoScripts
-    }
-    fn set_allows_every_command_in_scripts(&self, _: bool) {}
-    fn allows_every_command_in_scripts(&self) -> bool {
-        false
-    }
     fn hot_keys_start(&self, _: HotKeysRequest) -> bool {
         true
     }
@@ -702,6 +707,13 @@ impl Server for NoServer {
     }
     fn hot_keys_top(&self, _: usize) -> HotKeysTop {
         HotKeysTop::default()
+    }
+    fn scripts(&self) -> &dyn super::script::Scripts {
+        &super::script::NoScripts
+    }
+    fn set_allows_every_command_in_scripts(&self, _: bool) {}
+    fn allows_every_command_in_scripts(&self) -> bool {
+        false
     }
 }
 

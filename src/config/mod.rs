@@ -39,6 +39,18 @@ impl Config {
         }
     }
 
+    /// What all clients together may take, in bytes; 0 for no limit.
+    pub fn client_bytes_max(&self) -> u64 {
+        match self.maxmemory_clients {
+            // Percent of nothing is no limit.
+            percent @ ..0 => {
+                let part = u128::from(self.maxmemory) * u128::from(percent.unsigned_abs()) / 100;
+                u64::try_from(part).unwrap_or(u64::MAX)
+            }
+            bytes => bytes.unsigned_abs(),
+        }
+    }
+
     /// How many threads serve connections on a machine with this many cores.
     pub fn thread_count(&self, cores: usize) -> usize {
         if self.threads == 0 {

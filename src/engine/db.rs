@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::Key;
-use super::board::ShardBoard;
+use super::board::{DbBoard, ShardBoard};
 use super::evict::order::{Order, VOLATILE_BIT, size_class, with_class};
+use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
 use super::told::Told;
 use super::undo::log::{Before, Image, Log, Sharing, copy};
 use super::value::hash::next_field_deadline;
@@ -29,6 +30,7 @@ pub struct Db {
     /// Hashes with more due fields than one slice deletes.
     pub(super) unfinished: Vec<u64>,
     pub(super) told: Told,
+    pub(super) largest: Largest,
     /// The order in which keys came, while memory is scarce and the policy wants to know.
     pub(super) order: Option<Box<Order>>,
     board: Arc<ShardBoard>,
@@ -37,9 +39,18 @@ pub struct Db {
     log: Option<Box<Log>>,
 }
 
-/// When something of an entry expires next: all of it, or fields.
-pub(super) fn next_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
-    match (entry.deadline(), next_field_deadline(entry)) {
+/// The first moment at which a key with this deadline is gone: the millisecond after it.
+///
+/// Moments are whole milliseconds, rounded down. A key that was set for 20 ms within the millisecond 1000 has the
+/// deadline 1020, and were it gone when 1020 begins, it would have lived for less than 20 ms: a lock would be
+/// somebody else's before its time. Redis keeps it through 1020 too.
+pub(super) fn gone_at(deadline_ms: u64) -> u64 {
+    deadline_ms.saturating_add(1)
+}
+
+/// When something of an entry is due next: all of it, or fields.
+pub(super) fn next_due(entry: EntryRef<'_, Object>) -> Option<u64> {
+    match (entry.deadline().map(gone_at), next_field_deadline(entry)) {
         (Some(whole_ms), Some(field_ms)) => Some(whole_ms.min(field_ms)),
         (whole_ms, field_ms) => whole_ms.or(field_ms),
     }
@@ -59,10 +70,10 @@ struct Sweep {
 const STALE_ITEMS_RATIO_MAX: usize = 4;
 /// See above.
 const STALE_ITEMS_MAX: usize = 4096;
-/// The same while memory is scarce.
-const STALE_ITEMS_RATIO_SCARCE: usize = 2;
+/// The same while there is a limit to memory.
+const STALE_ITEMS_RATIO_LIMITED: usize = 2;
 /// See above.
-const STALE_ITEMS_SCARCE: usize = 256;
+const STALE_ITEMS_LIMITED: usize = 256;
 /// Keys that a sweep looks at in one slice.
 const SWEEP_KEYS: usize = 256;
 
@@ -79,6 +90,7 @@ impl Db {
             field_volatile_count: 0,
             unfinished: Vec::new(),
             told: Told::default(),
+            largest: Largest::default(),
             order: None,
             board,
             keeps_images: false,
@@ -277,11 +289,15 @@ impl Db {
             Some(_) => self.class_of(entry.view()),
             None => 0,
         };
+        let may_be_large = may_be_large(entry.view());
         let place = self.table.insert_new(hash, entry);
+        if may_be_large {
+            self.note_large(hash, place);
+        }
         let mut bits = 0;
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
-            self.arm(hash, deadline_ms);
+            self.arm(hash, gone_at(deadline_ms));
             bits = VOLATILE_BIT;
         }
         if let Some(order) = &mut self.order {
@@ -313,7 +329,14 @@ impl Db {
         if self.order.is_some() {
             self.reclass(place, self.class_of(entry.view()));
         }
+        let is_large = may_be_large(entry.view());
         let old = self.table.replace(place, entry);
+        if may_be_large(old.view()) {
+            self.forget_large(old.view());
+        }
+        if is_large {
+            self.note_large(hash, place);
+        }
         let before = old.view().deadline();
         self.move_field_deadline(hash, next_field_deadline(old.view()), field_deadline);
         if before.is_none() && deadline.is_none() {
@@ -325,7 +348,7 @@ impl Db {
             self.volatile_count += 1;
             // SET … EX over and over must not pile up items: the old one fires first and arms itself again.
             if before.is_none_or(|old_ms| deadline_ms < old_ms) {
-                self.arm(hash, deadline_ms);
+                self.arm(hash, gone_at(deadline_ms));
             }
         }
         self.publish();
@@ -350,6 +373,9 @@ impl Db {
 
     fn remove_entry(&mut self, place: Place) -> Entry<Object> {
         let old = self.table.remove(place);
+        if may_be_large(old.view()) {
+            self.forget_large(old.view());
+        }
         if !self.told.is_empty() {
             self.told.forget(self.seed.hash(old.view().key()));
         }
@@ -374,7 +400,8 @@ impl Db {
             let reading = account::charged_bytes();
             let result = change(&mut entry);
             let added = account::charged_bytes() - reading;
-            note_entry_bytes(&mut entry, bytes_before + added);
+            let bytes_after = bytes_before + added;
+            note_entry_bytes(&mut entry, bytes_after);
             let bytes = match db.order.is_some() && added != 0 {
                 true => entry_bytes(entry.view()),
                 false => 0,
@@ -387,6 +414,9 @@ impl Db {
                 db.publish();
             } else {
                 drop(entry);
+            }
+            if bytes_before.max(bytes_after) >= LARGE_BYTES_MIN as i64 {
+                db.note_resized(place, bytes_before as u64, bytes_after.max(0) as u64);
             }
             if bytes != 0 {
                 db.reclass(place, db.class_of_bytes(bytes));
@@ -425,7 +455,7 @@ impl Db {
             self.volatile_count += 1;
             // A later deadline finds the old item when it fires and arms itself again then.
             if before.is_none_or(|old| deadline_ms < old) {
-                self.arm(hash, deadline_ms);
+                self.arm(hash, gone_at(deadline_ms));
             }
         }
         self.publish();
@@ -460,22 +490,22 @@ impl Db {
         }
     }
 
-    fn arm(&mut self, hash: u64, deadline_ms: u64) {
-        self.arm_item(deadline_ms, hash);
+    fn arm(&mut self, hash: u64, due_ms: u64) {
+        self.arm_item(due_ms, hash);
         if self.is_stale() {
             // The background looks at shards whose next deadline has come.
             self.board.next_deadline_ms.set(0);
         }
-        if deadline_ms < self.board.next_deadline_ms.get() {
-            self.board.next_deadline_ms.set(deadline_ms);
+        if due_ms < self.board.next_deadline_ms.get() {
+            self.board.next_deadline_ms.set(due_ms);
         }
     }
 
     /// Adds an item to the wheel, and to the one that will replace it.
-    pub(super) fn arm_item(&mut self, deadline_ms: u64, hash: u64) {
-        self.wheel.arm(deadline_ms, hash);
+    pub(super) fn arm_item(&mut self, due_ms: u64, hash: u64) {
+        self.wheel.arm(due_ms, hash);
         if let Some(sweep) = &mut self.sweep {
-            sweep.wheel.arm(deadline_ms, hash);
+            sweep.wheel.arm(due_ms, hash);
         }
     }
 
@@ -485,10 +515,10 @@ impl Db {
     }
 
     fn is_stale(&self) -> bool {
-        let (ratio, items) = match self.order {
-            // Evicted keys leave their items behind, and memory is scarce.
-            Some(_) => (STALE_ITEMS_RATIO_SCARCE, STALE_ITEMS_SCARCE),
-            None => (STALE_ITEMS_RATIO_MAX, STALE_ITEMS_MAX),
+        let (ratio, items) = match self.board.is_limited() {
+            // Evicted keys leave their items behind.
+            true => (STALE_ITEMS_RATIO_LIMITED, STALE_ITEMS_LIMITED),
+            false => (STALE_ITEMS_RATIO_MAX, STALE_ITEMS_MAX),
         };
         self.wheel.len() > ratio * self.deadline_count() + items
     }
@@ -515,8 +545,8 @@ impl Db {
         };
         let Sweep { wheel, cursor } = sweep;
         *cursor = table.scan(*cursor, SWEEP_KEYS, |entry| {
-            if let Some(deadline_ms) = next_deadline(entry) {
-                wheel.arm(deadline_ms, seed.hash(entry.key()));
+            if let Some(due_ms) = next_due(entry) {
+                wheel.arm(due_ms, seed.hash(entry.key()));
             }
         });
         if *cursor != 0 {
@@ -526,6 +556,14 @@ impl Db {
             self.wheel = sweep.wheel;
         }
         false
+    }
+
+    pub(super) fn board_of_own(&self) -> &DbBoard {
+        &self.board.dbs[self.index]
+    }
+
+    pub(super) fn hash_of(&self, entry: EntryRef<'_, Object>) -> u64 {
+        self.seed.hash(entry.key())
     }
 
     fn publish(&self) {
@@ -545,6 +583,7 @@ impl Db {
         self.index = index;
         self.table
             .set_board(Some(Arc::clone(&self.board.dbs[index].directory)));
+        self.publish_all_largest();
         self.publish();
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::Key;
-use super::tracking::{Forgotten, Lapses, Tracked, TrackedCount, Written};
+use super::tracking::{Forgotten, Lapsed, Lapses, Tracked, TrackedCount, Written};
 use crate::base::hash::Seed;
 use crate::base::random::Random;
 
@@ -228,14 +228,19 @@ impl Effects {
             self.record(db, key, event);
         }
         if let Some(lapsed) = self.tracked.take(key, self.client) {
-            self.lapses.keys.push(lapsed);
-            self.note_news();
+            self.lapse(lapsed);
         }
         if self.interest.wants_all_keys() {
             let (key, by) = (key.into(), self.client);
             self.lapses.written.push(Written { key, by });
             self.note_news();
         }
+    }
+
+    fn lapse(&mut self, mut lapsed: Lapsed) {
+        lapsed.stamp = self.stamp;
+        self.lapses.keys.push(lapsed);
+        self.note_news();
     }
 
     #[cold]
@@ -277,8 +282,7 @@ impl Effects {
         random: &mut Random,
     ) {
         if let Some(lapsed) = self.tracked.add(key, client, seed) {
-            self.lapses.keys.push(lapsed);
-            self.note_news();
+            self.lapse(lapsed);
         }
         self.is_attentive = true;
         self.limit_tracked(keys_max, LAPSED_PER_READ, random);
@@ -297,8 +301,7 @@ impl Effects {
             let Some(lapsed) = self.tracked.take_random(&mut || random.next_u64()) else {
                 return false;
             };
-            self.lapses.keys.push(lapsed);
-            self.note_news();
+            self.lapse(lapsed);
         }
         !self.tracked.is_empty() && self.tracked.exceeds(keys_max)
     }
@@ -374,9 +377,14 @@ impl Effects {
 pub fn merge<'e>(all: impl Iterator<Item = (u16, &'e mut Effects)>) -> Option<Told> {
     let mut batch = Batch::default();
     let mut follower = None;
+    let mut shards = 0;
     for (shard, effects) in all.filter(|(_, effects)| effects.has_news()) {
         follower = effects.follower.clone();
         effects.hand_out(shard, &mut batch);
+        shards += 1;
+    }
+    if shards > 1 {
+        batch.lapses.keys.sort_by_key(|lapsed| lapsed.stamp);
     }
     if batch.turns.len() > 1 {
         batch.effects.sort_by_key(|effect| effect.stamp);

@@ -3,9 +3,10 @@
 //! Every look-up first deletes the key if its time has come, so handlers never meet an expired key. Mutations charge
 //! the shard's memory; recording an effect stays with the handler, which knows the event's name.
 
-use super::db::next_deadline;
+use super::db::next_due;
 use super::effect::Event;
 use super::expire::{FIELDS_PER_LOOKUP, is_over};
+use super::largest::may_be_large;
 use super::told::Use;
 use super::undo::log::Sharing;
 use super::value::object::{entry_bytes, note_entry_bytes};
@@ -78,13 +79,14 @@ impl<'e> Keyspace<'e> {
     fn find(&mut self, key: &Key<'_>) -> Option<Place> {
         let db = self.engine.dbs[self.db].as_deref_mut()?;
         let place = db.find(key)?;
-        if let Some(deadline_ms) = next_deadline(db.table.at(place))
-            && deadline_ms <= self.now.unix_ms
+        if let Some(due_ms) = next_due(db.table.at(place))
+            && due_ms <= self.now.unix_ms
         {
             return self.expire(place);
         }
         if self.touches {
             db.table.touch(place);
+            self.engine.board.used_at_ms.set(self.now.unix_ms);
         }
         Some(place)
     }
@@ -234,6 +236,7 @@ impl<'e> Keyspace<'e> {
     /// Tells those who want to know that a key was not there before.
     #[inline]
     fn note_new(&mut self, key: &Key<'_>) {
+        self.engine.board.used_at_ms.set(self.now.unix_ms);
         self.engine.effects.noticed(self.db, key.bytes, Event::NEW);
         if self.engine.board.follows(key.hash) {
             self.follow_new(key);
@@ -327,7 +330,12 @@ impl<'e> Keyspace<'e> {
             db.save(place, Sharing::Allowed);
             let mut entry = db.table.edit(place);
             let shared = unshare_text(&mut entry);
-            (change(writable_text(&mut entry, len_min)), shared)
+            let result = change(writable_text(&mut entry, len_min));
+            drop(entry);
+            if may_be_large(db.at(place)) {
+                db.note_large(key.hash, place);
+            }
+            (result, shared)
         });
         if found.is_none() {
             self.note_new(key);
@@ -450,6 +458,14 @@ impl<'e> Keyspace<'e> {
         db.table().bits(place) & USE_BITS
     }
 
+    /// For how long none of the keys that lie with this one was used, and so neither was this one, in milliseconds. The
+    /// access bits count uses and hold no time.
+    pub fn idle_ms_min(&self) -> u64 {
+        self.now
+            .unix_ms
+            .saturating_sub(self.engine.board.used_at_ms.get())
+    }
+
     /// Remembers what another server knew of a key's use, until it is used here.
     pub fn tell_use(&mut self, key: &Key<'_>, used: Use) {
         let Some(db) = self.engine.db_mut(self.db) else {
@@ -504,6 +520,16 @@ impl<'e> Keyspace<'e> {
         self.key_changed(key);
     }
 
+    /// Records a change beside a key's data: in what the groups of a stream have read. As in Redis, that is none to
+    /// those who watch the key.
+    pub fn wrote_beside(&mut self, key: &[u8], event: Event) {
+        self.engine.effects.wrote(self.db, key, event);
+        self.engine.board.dirty.add(1);
+        self.engine.waiters.key_changed(self.db, key);
+        let stamp = self.engine.effects.stamp();
+        self.engine.watches.key_touched(self.db, key, stamp);
+    }
+
     /// Tells those who wait for a key or watch it.
     fn key_changed(&mut self, key: &[u8]) {
         self.engine.waiters.key_changed(self.db, key);
@@ -533,6 +559,25 @@ impl<'e> Keyspace<'e> {
             return 0;
         };
         db.table.scan(cursor, budget, |entry| {
+            if !is_over(entry, now_ms) {
+                visit(entry);
+            }
+        })
+    }
+
+    /// Visits some entries from a position on, and those that are there from the first call to the last exactly once;
+    /// expired ones are left out. Returns the next position, 0 at the end.
+    pub fn scan_once(
+        &mut self,
+        position: u64,
+        budget: usize,
+        mut visit: impl FnMut(EntryRef<'_, Object>),
+    ) -> u64 {
+        let now_ms = self.now.unix_ms;
+        let Some(db) = self.engine.db(self.db) else {
+            return 0;
+        };
+        db.table.scan_once(position, budget, |entry| {
             if !is_over(entry, now_ms) {
                 visit(entry);
             }

@@ -6,11 +6,13 @@
 
 pub mod board;
 pub mod db;
+pub mod defrag;
 pub mod effect;
 pub mod evict;
 pub mod expire;
 mod follow;
 pub mod keyspace;
+pub mod largest;
 pub mod serial;
 pub mod told;
 pub mod tracking;

@@ -63,6 +63,8 @@ pub type Forgotten = Table<Entry<()>>;
 /// A key that is no longer as its readers know it.
 pub struct Lapsed {
     entry: Entry<()>,
+    /// When, among the effects of all shards.
+    pub stamp: u64,
     /// The connection that changed it; 0: none did.
     pub by: u64,
 }
@@ -173,7 +175,11 @@ impl Tracked {
             let items = chunks.len() as u64 - 1;
             self.count.remove(0, items);
             let entry = table.replace(place, fresh(key));
-            return Some(Lapsed { entry, by: 0 });
+            return Some(Lapsed {
+                entry,
+                stamp: 0,
+                by: 0,
+            });
         }
         let (before, after) = known.split_at(at * READER_BYTES);
         let grown = [before, &reader.to_le_bytes(), after].concat();
@@ -203,7 +209,11 @@ impl Tracked {
         if self.table.as_ref().is_some_and(|table| table.is_empty()) {
             self.table = None;
         }
-        Lapsed { entry, by }
+        Lapsed {
+            entry,
+            stamp: 0,
+            by,
+        }
     }
 
     /// Forgets everything.

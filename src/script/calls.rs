@@ -40,8 +40,8 @@ struct Bounds {
 pub(super) fn call(lua: &Lua, is_raising: bool) -> mlua::Result<Value> {
     let _cleared = Cleared;
     RUN.with(|run| {
-        if let Some(interrupted) = run.interrupted.get() {
-            return Err(interruption(interrupted));
+        if run.interrupted.get().is_some() {
+            return Err(interruption());
         }
         if let Err(text) = check_arguments() {
             return fail(lua, is_raising, errors::with_code(text.as_bytes()), false);

@@ -50,6 +50,10 @@ use vm::{HOST, RUN, Vm};
 
 pub use vm::memory_figures;
 
+/// What a thread's stack must hold that runs scripts: tables in tables are written and read by functions that call
+/// themselves, a thousand deep, and Lua's own functions may call scripts that call them, 200 deep.
+pub const STACK_BYTES_MIN: usize = 8 * 1024 * 1024;
+
 /// How a script ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ended {

@@ -9,11 +9,14 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use super::defrag::Defragging;
 use super::runtime::Runtimes;
+use crate::client::mailbox::{Mailbox, OutputBound};
 use crate::engine::{Doomed, Engine};
 use crate::net::retained;
 use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
+use crate::structures::burial::{self, Buried};
 use crate::telemetry::clock::{self, Ticks};
 
 /// How often shards are looked at while some key has a deadline: far below the lag that is promised.
@@ -33,6 +36,9 @@ const LOOK_MS: u64 = 1_000;
 
 /// Segments freed before the background looks at the shards again.
 const SEGMENTS_PER_SLICE: usize = 16;
+
+/// Memory given back to the allocator in one go, of pieces that were too large for whoever let them go.
+const BURIED_BYTES_PER_SLICE: usize = 16 * 1024 * 1024;
 
 /// Spawns a worker task for each shard: it takes over when a holder met more than its bound.
 pub(super) fn start_workers(service: &Arc<Service>, runtimes: &Runtimes) {
@@ -62,8 +68,10 @@ pub(super) fn start(service: Arc<Service>, stopped: watch::Receiver<bool>) -> Jo
 }
 
 async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
+    burial::begin();
     let mut is_behind = false;
     let mut freeing = Freeing::default();
+    let mut defragging = Defragging::default();
     let (mut ticked_ms, mut looked_ms) = (0, 0);
     loop {
         let wait = if is_behind {
@@ -77,6 +85,7 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
         }
         is_behind = slices(&service, &mut freeing).await;
         is_behind |= service.limit_tracked();
+        is_behind |= defragging.go_on(&service, clock::now());
         let now_ms = clock::unix_ms();
         if now_ms.abs_diff(ticked_ms) >= SAMPLE_MS {
             ticked_ms = now_ms;
@@ -97,6 +106,9 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
 /// deadline set meanwhile is kept late.
 fn until_due(service: &Service) -> Duration {
     let now_ms = clock::unix_ms();
+    if burial::waiting_bytes() > 0 {
+        return TICK;
+    }
     let due_ms = service.boards.iter().map(|board| match board.has_doomed() {
         true => now_ms,
         false => board.next_deadline_ms.get(),
@@ -129,7 +141,8 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
                 continue;
             }
             let Some(mut engine) = service.shards.try_take(shard as u16) else {
-                more = true;
+                // Whoever has it pays for what he puts in: a debt that is seen meanwhile may be gone at once.
+                more |= due || board.has_doomed() || freeing.owes(shard);
                 continue;
             };
             let taken = Ticks::now();
@@ -175,6 +188,7 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
 struct Freeing {
     doomed: Vec<(usize, Doomed)>,
     freed: Vec<(usize, Doomed)>,
+    buried: Buried,
 }
 
 impl Freeing {
@@ -209,7 +223,8 @@ impl Freeing {
         {
             self.freed.extend(self.doomed.pop());
         }
-        !self.doomed.is_empty() || !self.freed.is_empty()
+        let more = self.buried.free_some(BURIED_BYTES_PER_SLICE);
+        more || !self.doomed.is_empty() || !self.freed.is_empty()
     }
 }
 
@@ -255,9 +270,22 @@ fn close_idle_clients(service: &Service) {
 /// The soft limits of `client-output-buffer-limit`: closes clients that have been behind for too long.
 fn cut_slow_clients(service: &Service) {
     let now_ms = clock::unix_ms();
+    let limit = service.config.load().client_output_buffer_limit.normal;
+    let normal = OutputBound {
+        hard_bytes: limit.hard_bytes,
+        soft_bytes: limit.soft_bytes,
+        soft_ms: limit.soft_seconds.saturating_mul(1_000),
+    };
     for client in service.clients.all() {
-        if client.mailbox().is_some() {
-            client.check_output(service.pubsub.bound_of(&client), now_ms);
+        let unsent = client.output_bytes.load(Relaxed);
+        let waiting = client.mailbox().map_or(0, Mailbox::bytes);
+        if unsent + waiting > 0 {
+            let bound = match client.subscriptions() + waiting {
+                // Its own replies only, which the bound for what others write says nothing of.
+                0 => normal,
+                _ => service.pubsub.bound_of(&client),
+            };
+            client.check_output(bound, now_ms);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 
 use super::listening::Listening;
+use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
 use crate::command::context::{
     HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Server, SlowlogEntry,
@@ -138,7 +139,11 @@ impl Server for Host {
         if limits.iter().any(|name| changed.contains(name)) {
             limit_memory(&self.service, &config);
         }
+        LEDGER.set_limit(config.client_bytes_max());
         self.service.config.store(Arc::new(config));
+        if LEDGER.is_over() {
+            self.service.clients.evict();
+        }
         // Who lowers `tracking-table-max-keys` a little sees it at once; the background does the rest.
         if changed.contains(&"tracking-table-max-keys") {
             let _is_left = (0..LIMIT_ROUNDS).all(|_| self.service.limit_tracked());
@@ -189,7 +194,11 @@ impl Server for Host {
         let config = self.service.config.load();
         let telemetry = &self.service.telemetry;
         let mut text = telemetry.latency.doctor(&config, clock::unix_ms() / 1_000);
-        if let Some(advice) = telemetry.hot_keys.advice() {
+        let advice = [
+            telemetry.hot_keys.advice(),
+            memory::advice_on_largest(&self.memory()),
+        ];
+        for advice in advice.iter().flatten() {
             text.push_str(&format!("\n- {advice}\n"));
         }
         text
@@ -262,18 +271,6 @@ impl Server for Host {
         self.service.shards.len()
     }
 
-    fn scripts(&self) -> &dyn Scripts {
-        &self.service.scripts
-    }
-
-    fn set_allows_every_command_in_scripts(&self, on: bool) {
-        self.service.script_calls_unbound.store(on, Relaxed);
-    }
-
-    fn allows_every_command_in_scripts(&self) -> bool {
-        self.service.script_calls_unbound.load(Relaxed)
-    }
-
     fn hot_keys_start(&self, request: HotKeysRequest) -> bool {
         let hot_keys = &self.service.telemetry.hot_keys;
         hot_keys.start(request, clock::unix_ms())
@@ -293,5 +290,17 @@ impl Server for Host {
 
     fn hot_keys_top(&self, count: usize) -> HotKeysTop {
         self.service.telemetry.hot_keys.top(count)
+    }
+
+    fn scripts(&self) -> &dyn Scripts {
+        &self.service.scripts
+    }
+
+    fn set_allows_every_command_in_scripts(&self, on: bool) {
+        self.service.script_calls_unbound.store(on, Relaxed);
+    }
+
+    fn allows_every_command_in_scripts(&self) -> bool {
+        self.service.script_calls_unbound.load(Relaxed)
     }
 }

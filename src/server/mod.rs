@@ -3,6 +3,7 @@
 mod accept;
 mod announce;
 mod background;
+mod defrag;
 mod host;
 mod listening;
 mod migrate;
@@ -15,6 +16,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use crate::base::hash::Seed;
+use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
 use crate::command::context::Server;
 use crate::config::{Config, Startup};
@@ -170,6 +172,7 @@ fn remove_files(config: &Config) {
 
 /// Shards, registries and what they share.
 pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetry) -> Service {
+    LEDGER.set_limit(config.client_bytes_max());
     let seed = Seed {
         k0: rand::random(),
         k1: rand::random(),

@@ -61,12 +61,18 @@ pub struct Batch {
     pub out: Out,
     /// What others had for the client, and is to stand behind the next reply.
     pub late: Out,
+    /// Of these, what the client did not take when it was last tried.
+    pub unsent: usize,
     /// What is to be done when no token is held.
     pub deferred: Deferred,
     /// The next plan to run.
     pub next: usize,
     /// A command on its way from shard to shard, and the shard it visits next.
     pub gather: Option<(Gather, u16)>,
+    /// The next request has let others go first.
+    pub others_went: bool,
+    /// How long that command has run before it let others go on.
+    pub gather_ns: u64,
     keys: Vec<RoutedKey>,
     shards: Vec<u16>,
 }
@@ -144,6 +150,9 @@ impl Batch {
         self.start = 0;
         self.consume(0);
         self.gather = None;
+        self.gather_ns = 0;
+        self.unsent = 0;
+        self.others_went = false;
         self.out.clear();
         self.late.clear();
         self.deferred.settle();

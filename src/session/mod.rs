@@ -50,6 +50,8 @@ pub enum Step {
     Wait(Arc<Ticket>),
     /// Send what is in the output, then call [`Session::run`] again.
     Flush,
+    /// Let other connections go on, then call [`Session::run`] again.
+    Yield,
     /// Send what is in the output, then close.
     Close,
     /// Run on at this Unix time (ms), or when woken.
@@ -67,6 +69,9 @@ const TRIES_ALL: u32 = 8;
 /// Spins between two tries: all tries together take a few µs, about as long as the other command holds the shards, and
 /// far less than to queue, to be woken and to go on costs.
 const SPINS_ALL: u32 = 10;
+
+/// How long a command that goes from shard to shard keeps other connections of its thread waiting.
+const TURN_NS_MAX: u64 = 500_000;
 
 /// Holds of a shard that are longer than this are worth comparing with its longest.
 const HOLD_NOTED_NS: u64 = 2_000;
@@ -101,6 +106,8 @@ enum Ran {
     Refused,
     Queued(Arc<Ticket>),
     Blocked(Blocked),
+    /// It goes on when others have had their turn.
+    Later,
     Then(After),
 }
 
@@ -169,7 +176,7 @@ impl Session {
         let mut holding = None;
         let mut hold_ns = 0;
         while batch.next < batch.plans.len() {
-            if batch.out.len_bytes() > OUTPUT_BYTES_MAX {
+            if batch.out.len_bytes() > OUTPUT_BYTES_MAX + batch.unsent {
                 release(&mut held, batch);
                 return Step::Flush;
             }
@@ -202,6 +209,7 @@ impl Session {
                 }
             }
             let mark = batch.out.position();
+            let mut earlier_ns = 0;
             let special = if is_unusual {
                 release(&mut held, batch);
                 self.transact(batch, &plan, command, config, now)
@@ -216,10 +224,25 @@ impl Session {
                 (None, route) => {
                     release(&mut held, batch);
                     match route {
-                        Route::Session => self.on_session(batch, &plan, command, config, now),
                         Route::Script => self.on_script(batch, &plan, command, config, now),
+                        Route::Session
+                            if command.flags.has(Flags::OTHERS_FIRST)
+                                && !std::mem::replace(&mut batch.others_went, true) =>
+                        {
+                            Ran::Later
+                        }
+                        Route::Session => {
+                            batch.others_went = false;
+                            self.on_session(batch, &plan, command, config, now)
+                        }
                         Route::Each => {
-                            self.on_each_shard(batch, &plan, command, shards, config, now)
+                            let ran =
+                                self.on_each_shard(batch, &plan, command, shards, config, now);
+                            earlier_ns = match ran {
+                                Ran::Queued(_) | Ran::Later => 0,
+                                _ => std::mem::take(&mut batch.gather_ns),
+                            };
+                            ran
                         }
                         _ => self.on_several(batch, &plan, command, shards, config, now),
                     }
@@ -230,6 +253,7 @@ impl Session {
                     release(&mut held, batch);
                     return Step::Wait(ticket);
                 }
+                Ran::Later => return Step::Yield,
                 Ran::Yes { failed } => failed,
                 Ran::Refused => {
                     release(&mut held, batch);
@@ -239,7 +263,7 @@ impl Session {
                 Ran::Then(_) | Ran::Blocked(_) => false,
             };
             let after = Ticks::now();
-            let duration_ns = after.since_ns(before);
+            let duration_ns = after.since_ns(before) + earlier_ns;
             before = after;
             counters.command(command).ran(duration_ns, failed);
             if counters.takes_sample() {
@@ -324,7 +348,8 @@ impl Session {
         self.connection.stamp = self.connection.stamp.max(message.client.stamp);
         if let Some((gather, result)) = message.gather.take() {
             match (result, &mut batch.gather) {
-                (Ok(()), Some((kept, _))) => {
+                (Ok(()), Some((kept, next))) => {
+                    *next += u16::from(gather.position == 0);
                     *kept = gather;
                     return None;
                 }
@@ -535,22 +560,24 @@ impl Session {
             blocker: None,
             retry: None,
         };
+        let began = Ticks::now();
         while next < count && !gather.done {
+            let spent_ns = Ticks::now().since_ns(began);
+            if spent_ns > TURN_NS_MAX {
+                batch.gather = Some((gather, next));
+                batch.gather_ns += spent_ns;
+                return Ran::Later;
+            }
             let Some(mut held) = shards.take_spinning(next, SPINS) else {
-                batch.gather = Some((Gather::default(), next + 1));
+                batch.gather = Some((Gather::default(), next));
+                batch.gather_ns += spent_ns;
+                let out = Out::new(self.connection.protocol);
+                let args = batch.args(plan);
                 let (message, ticket) = Message::new(Parts {
                     shards: &[next],
                     place: ShardPlace { index: next, count },
-                    command,
-                    args: &batch.args(plan),
-                    client: self.view(),
-                    now,
-                    config,
-                    out: Out::new(self.connection.protocol),
                     gather: Some(gather),
-                    blocker: None,
-                    retry: None,
-                    transaction: None,
+                    ..Parts::new(command, &args, self.view(), now, config, out)
                 });
                 shards.submit(message);
                 return Ran::Queued(ticket);
@@ -573,7 +600,7 @@ impl Session {
                 batch.out.error(error.text().as_bytes());
                 return Ran::Yes { failed: true };
             }
-            next += 1;
+            next += u16::from(gather.position == 0);
         }
         let (Run::EachShard(_, merge) | Run::Cursor(_, _, merge)) = command.run else {
             unreachable!("routed shard by shard")
@@ -650,20 +677,10 @@ impl Session {
         let Some(migrator) = self.service.migrator.get() else {
             return Ran::Then(After::Close);
         };
-        let (message, ticket) = Message::new(Parts {
-            shards: &[],
-            place: ShardPlace::default(),
-            command,
-            args: &batch.args(plan),
-            client: self.view(),
-            now,
-            config,
-            out: Out::new(self.connection.protocol),
-            gather: None,
-            blocker: None,
-            retry: None,
-            transaction: None,
-        });
+        let out = Out::new(self.connection.protocol);
+        let args = batch.args(plan);
+        let parts = Parts::new(command, &args, self.view(), now, config, out);
+        let (message, ticket) = Message::new(parts);
         migrator.start(migration, message);
         Ran::Queued(ticket)
     }
@@ -684,25 +701,21 @@ impl Session {
         config: &Arc<Config>,
         now: Now,
     ) -> Ran {
+        let out = Out::new(self.connection.protocol);
+        let args = batch.args(plan);
+        let view = self.view();
         let (message, ticket) = Message::new(Parts {
             shards: wanted,
             place: ShardPlace {
                 index: wanted[0],
                 count: shards.len() as u16,
             },
-            command,
-            args: &batch.args(plan),
-            client: self.view(),
-            now,
-            config,
-            out: Out::new(self.connection.protocol),
-            gather: None,
             blocker: command
                 .flags
                 .has(Flags::BLOCKING)
                 .then_some(&self.connection.shared),
             retry: self.retry.take(),
-            transaction: None,
+            ..Parts::new(command, &args, view, now, config, out)
         });
         shards.submit(message);
         Ran::Queued(ticket)

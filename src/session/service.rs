@@ -119,6 +119,10 @@ impl Observed for Service {
         &self.boards
     }
 
+    fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
     fn token(&self, shard: usize) -> TokenFigures {
         let counters = self.shards.counters(shard as u16);
         TokenFigures {

@@ -4,6 +4,7 @@
 //! does: tried a few times, then the whole transaction travels as a message.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::{Batch, Plan};
 use super::{Ran, SPINS, SPINS_ALL, Session, TRIES_ALL};
@@ -26,7 +27,12 @@ pub(super) struct Pending {
     is_open: bool,
     /// A command was refused when it should have been queued.
     is_spoiled: bool,
+    /// So many watched keys are looked through for those that are there twice.
+    merges_at: usize,
 }
+
+/// Watched keys that are too few to be looked through.
+const WATCHED_MIN: usize = 64;
 
 impl Pending {
     /// What is queued.
@@ -142,18 +148,41 @@ impl Session {
         Ran::Yes { failed: false }
     }
 
+    /// Tells others what the connection queues and watches.
+    pub fn note_pending(&self) {
+        let shared = &self.connection.shared;
+        let (mut bytes, mut queued) = (0, -1);
+        if let Some(pending) = &self.pending {
+            bytes = pending.transaction.memory_bytes();
+            if pending.is_open {
+                queued = i32::try_from(pending.transaction.len()).unwrap_or(i32::MAX);
+            }
+        } else if shared.queued_bytes.load(Relaxed) == 0 && shared.queued.load(Relaxed) < 0 {
+            return;
+        }
+        shared.queued_bytes.store(bytes, Relaxed);
+        shared.queued.store(queued, Relaxed);
+    }
+
     /// Notes what WATCH has just begun to watch.
     pub(super) fn note_watched(&mut self, batch: &Batch, plan: &Plan) {
         let args = batch.args(plan);
         let pending = self.pending.get_or_insert_default();
         for routed in args.keys() {
-            pending.transaction.watched.push(Watched {
+            pending.transaction.watch(Watched {
                 db: self.connection.db,
                 key: args.get(routed.argument as usize).into(),
                 hash: routed.hash,
                 shard: routed.shard,
                 stamp: self.connection.stamp,
+                times: 1,
             });
+        }
+        // Whoever watches the same keys over and over is not to fill the memory with that.
+        let watched = &mut pending.transaction.watched;
+        if watched.len() >= pending.merges_at {
+            Watched::merge(watched);
+            pending.merges_at = watched.len() * 2 + WATCHED_MIN;
         }
     }
 
@@ -251,21 +280,14 @@ impl Session {
             );
             return Self::after_exec(aftermath);
         }
+        let out = Out::new(self.connection.protocol);
+        let args = batch.args(plan);
         let (message, ticket) = Message::new(Parts {
             shards: &wanted,
             place: ShardPlace {
                 index: wanted[0],
                 count,
             },
-            command,
-            args: &batch.args(plan),
-            client: self.view(),
-            now,
-            config,
-            out: Out::new(self.connection.protocol),
-            gather: None,
-            blocker: None,
-            retry: None,
             transaction: Some(Box::new(TransactionRun {
                 transaction,
                 connection: self.connection.clone(),
@@ -274,6 +296,7 @@ impl Session {
                 aftermath: Aftermath::default(),
                 unit: None,
             })),
+            ..Parts::new(command, &args, self.view(), now, config, out)
         });
         shards.submit(message);
         Ran::Queued(ticket)

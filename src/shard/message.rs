@@ -183,6 +183,33 @@ pub struct Parts<'a> {
     pub transaction: Option<Box<TransactionRun>>,
 }
 
+impl<'a> Parts<'a> {
+    /// A command that needs no shard and waits for nothing; what it does need is put over that.
+    pub fn new(
+        command: &'static Command,
+        args: &'a Args<'a>,
+        client: ClientView,
+        now: Now,
+        config: &'a Arc<Config>,
+        out: Out,
+    ) -> Parts<'a> {
+        Parts {
+            shards: &[],
+            place: ShardPlace::default(),
+            command,
+            args,
+            client,
+            now,
+            config,
+            out,
+            gather: None,
+            blocker: None,
+            retry: None,
+            transaction: None,
+        }
+    }
+}
+
 impl Message {
     /// A message and the ticket on which its end is awaited.
     pub fn new(parts: Parts<'_>) -> (Box<Parcel<Message>>, Arc<Ticket>) {
@@ -371,14 +398,14 @@ impl Message {
             *result = Err(text.into());
             return true;
         }
-        if let Some(run) = &mut self.transaction {
-            if !run.transaction.is_lone() {
-                run.aftermath.was_turned_away = true;
-                let text = format!("EXECABORT Transaction discarded because of: {text}");
-                self.out.error(text.as_bytes());
-                self.refused = true;
-                return true;
-            }
+        if let Some(run) = &mut self.transaction
+            && !run.transaction.is_lone()
+        {
+            run.aftermath.was_turned_away = true;
+            let text = format!("EXECABORT Transaction discarded because of: {text}");
+            self.out.error(text.as_bytes());
+            self.refused = true;
+            return true;
         }
         self.out.error(text);
         self.refused = true;
@@ -397,7 +424,9 @@ fn perform(task: &mut Task, engines: &mut [&mut Engine], now: Now) {
         Task::Unwatch(watched) => {
             for engine in engines {
                 for watched in &*watched {
-                    engine.watches.remove(watched.db, &watched.key);
+                    engine
+                        .watches
+                        .remove(watched.db, &watched.key, watched.times);
                 }
             }
         }

@@ -37,6 +37,31 @@ pub struct Watched {
     pub shard: u16,
     /// The largest stamp that the connection knew of when it began to watch.
     pub stamp: u64,
+    /// How often it was asked to be watched.
+    pub times: usize,
+}
+
+impl Watched {
+    /// A key whose time came meanwhile goes now, and that is a change.
+    pub(super) fn expire(&self, engine: &mut Engine, now: Now) {
+        let key = Key {
+            bytes: &self.key,
+            hash: self.hash,
+        };
+        let _ = engine.keyspace(self.db, now).untouched().find_write(&key);
+    }
+
+    /// One record for each key, whose watch begins where the first of them did.
+    pub fn merge(all: &mut Vec<Watched>) {
+        all.sort_by(|one, other| {
+            (one.db, &one.key, one.stamp).cmp(&(other.db, &other.key, other.stamp))
+        });
+        all.dedup_by(|later, first| {
+            let is_same = (later.db, &later.key) == (first.db, &first.key);
+            first.times += if is_same { later.times } else { 0 };
+            is_same
+        });
+    }
 }
 
 /// One queued command.
@@ -58,7 +83,12 @@ pub struct Transaction {
     pub watched: Vec<Watched>,
     /// One command that no MULTI began: a script, which answers for itself.
     is_lone: bool,
+    /// What the names in there take.
+    watched_names_bytes: usize,
 }
+
+/// What a watched key takes in its shard.
+const WATCHED_BYTES: usize = 64;
 
 /// What a transaction runs with besides its shards.
 pub struct Stage<'a> {
@@ -160,6 +190,15 @@ impl Transaction {
             + self.spans.capacity() * size_of::<Span>()
             + self.keys.capacity() * size_of::<RoutedKey>()
             + self.steps.capacity() * size_of::<Step>()
+            + self.watched.capacity() * size_of::<Watched>()
+            + self.watched.len() * WATCHED_BYTES
+            + self.watched_names_bytes
+    }
+
+    /// Adds a key that must not change.
+    pub fn watch(&mut self, watched: Watched) {
+        self.watched_names_bytes += watched.key.len();
+        self.watched.push(watched);
     }
 
     /// Whether any of the queued commands may change data.
@@ -402,23 +441,17 @@ impl Transaction {
                 continue;
             };
             any_changed |= has_changed(engine, watched, now);
-            engine.watches.remove(watched.db, &watched.key);
+            engine
+                .watches
+                .remove(watched.db, &watched.key, watched.times);
         }
         any_changed
     }
 }
 
 /// Whether a watched key changed since it is watched.
-pub(super) fn has_changed(engine: &mut Engine, watched: &Watched, now: Now) -> bool {
-    let key = Key {
-        bytes: &watched.key,
-        hash: watched.hash,
-    };
-    // A key whose time came meanwhile goes now, and that is a change.
-    let _ = engine
-        .keyspace(watched.db, now)
-        .untouched()
-        .find_write(&key);
+fn has_changed(engine: &mut Engine, watched: &Watched, now: Now) -> bool {
+    watched.expire(engine, now);
     engine
         .watches
         .changed_since(watched.db, &watched.key, watched.stamp)
@@ -583,7 +616,10 @@ fn visit_each<'s>(
         }
         let shard = engine.shard;
         let mut cx = execute::context(command, Engines::One(engine), view, scene(shard), args);
-        let result = part(&mut cx, args, &mut gather);
+        let mut result = part(&mut cx, args, &mut gather);
+        while result.is_ok() && gather.position != 0 {
+            result = part(&mut cx, args, &mut gather);
+        }
         execute::learn(&mut cx, view);
         result?;
     }

@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod block;
+pub mod burial;
 pub mod entry;
 pub mod fifo;
 pub mod frequent;
@@ -18,6 +19,7 @@ pub mod prefetch;
 pub mod quicklist;
 pub mod reuse;
 pub mod sketch;
+pub mod slabs;
 pub mod splice;
 pub mod table;
 pub mod wheel;

@@ -272,10 +272,10 @@ impl Figure {
 }
 
 /// Steps for each doubling of the distance.
-const STEPS: usize = 8;
+const STEPS: usize = 4;
 
-/// Distances up to 8 TiB are told apart.
-const BUCKETS: usize = 40 * STEPS;
+/// Distances up to 64 GiB, in one shard, are told apart: a little more than 1 KiB of figures.
+const BUCKETS: usize = 34 * STEPS;
 
 /// Look-ups by distance; see the module.
 #[derive(Debug, Default)]
@@ -429,7 +429,7 @@ impl<const N: usize> Estimate<N> {
     }
 }
 
-/// The bucket of a distance: eight equal steps for each power of two.
+/// The bucket of a distance: four equal steps for each power of two.
 fn bucket(distance: u64) -> usize {
     let distance = distance.max(STEPS as u64);
     let power = distance.ilog2() - STEPS.ilog2();

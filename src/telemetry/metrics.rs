@@ -347,6 +347,14 @@ fn memory(page: &mut Page, config: &Config, snapshot: &Snapshot) {
 }
 
 fn keyspace(page: &mut Page, snapshot: &Snapshot) {
+    for (name, bytes) in &snapshot.memory.largest {
+        page.labelled_gauge(
+            "basalt_largest_value_bytes",
+            "Bytes of the largest value of a type, of those of 16 KiB and more.",
+            vec![("type", (*name).to_owned())],
+            *bytes as f64,
+        );
+    }
     for (index, (keys, volatile)) in snapshot.memory.dbs.iter().enumerate() {
         let labels = || vec![("db", format!("db{index}"))];
         page.labelled_gauge(
@@ -407,6 +415,44 @@ fn keyspace(page: &mut Page, snapshot: &Snapshot) {
     ] {
         page.counter(name, help, figure);
     }
+    let eviction = &snapshot.eviction;
+    for (queue, count) in [
+        ("small", eviction.from_small),
+        ("main", eviction.from_main),
+        ("other", eviction.otherwise),
+    ] {
+        page.labelled_counter(
+            "basalt_evictions_total",
+            "Keys deleted to make room, by the queue that they stood in.",
+            vec![("queue", queue.to_owned())],
+            count,
+        );
+    }
+    page.counter(
+        "basalt_eviction_promotions_total",
+        "Keys that were used while they were new.",
+        eviction.promoted,
+    );
+    page.counter(
+        "basalt_eviction_ghost_hits_total",
+        "Keys that came again soon after they were evicted.",
+        eviction.ghost_hits,
+    );
+    page.gauge(
+        "basalt_eviction_debt_bytes",
+        "Bytes that are yet to be evicted.",
+        eviction.debt_bytes as f64,
+    );
+    page.gauge(
+        "basalt_memory_limit_exceeded_seconds",
+        "How long memory has been above its limit by now.",
+        eviction.exceeded_ms as f64 / 1e3,
+    );
+    page.seconds_total(
+        "basalt_eviction_cycle_seconds_total",
+        "Time spent on eviction in the background.",
+        &[(&[], eviction.spent_ns as f64 / 1e9)],
+    );
     page.seconds_total(
         "basalt_expire_cycle_seconds_total",
         "Time spent on expiry in the background.",

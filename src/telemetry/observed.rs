@@ -9,12 +9,15 @@ use super::slowlog::Slowlog;
 use crate::client::registry::Registry;
 use crate::config::Config;
 use crate::engine::board::ShardBoard;
+use crate::engine::evict::budget::Budget;
 use crate::pubsub;
 
 /// See the module.
 pub trait Observed: Send + Sync {
     /// What each shard publishes.
     fn boards(&self) -> &[Arc<ShardBoard>];
+    /// The memory that shards share.
+    fn budget(&self) -> &Budget;
     /// What was counted of a shard's token.
     fn token(&self, shard: usize) -> TokenFigures;
     /// All connections.

@@ -1,7 +1,5 @@
 //! Messages between connections: who gets them, in which order, and what becomes of those who do not read.
 
-use std::time::Duration;
-
 use crate::support::{self, Options, Server, check, eventually};
 use crate::wire::{Raw, Value};
 

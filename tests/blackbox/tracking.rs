@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use crate::support::{self, Draw, Server, check, eventually};
+use crate::support::{self, Draw, Options, Server, check, eventually};
 use crate::wire::{Raw, Value};
 
 /// A push as a line: its words, and the keys in it.
@@ -407,4 +407,24 @@ fn nobody_is_left_with_an_old_value() {
             }
         }
     });
+}
+
+#[test]
+fn who_caches_and_does_not_read_is_cut_and_forgotten() {
+    if support::is_stand_in() {
+        return;
+    }
+    let options = Options::shards(2).with("client-output-buffer-limit", "pubsub 200kb 0 0");
+    let server = Server::start(&options);
+    let (mut slow, mut writer) = (server.raw3(), server.raw());
+    check(&mut slow, "CLIENT TRACKING ON BCAST", "OK");
+    let key = "k".repeat(10_000);
+    eventually("cut", || {
+        for _ in 0..100 {
+            writer.command(&["SET", &key, "v"]);
+        }
+        figure(&mut writer, "tracking_clients") == 0
+    });
+    assert_eq!(figure(&mut writer, "tracking_total_prefixes"), 0);
+    check(&mut writer, "PING", "PONG");
 }

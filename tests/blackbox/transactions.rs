@@ -183,3 +183,119 @@ fn nobody_sees_half_a_transaction() {
         check(&mut raw, "GET counter", &format!("\"{}\"", 4 * ROUNDS));
     });
 }
+
+#[test]
+fn a_hundred_thousand_commands_run_as_one_step() {
+    const COMMANDS: usize = 100_000;
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        check(&mut raw, "MULTI", "OK");
+        for start in (0..COMMANDS).step_by(1_000) {
+            let mut bytes = Vec::new();
+            for number in start..start + 1_000 {
+                let key = format!("k{}", number % 500);
+                crate::wire::encode_into(&mut bytes, &["INCR", &key]);
+            }
+            raw.send(&bytes);
+            for _ in 0..1_000 {
+                assert_eq!(raw.read().text(), "QUEUED");
+            }
+        }
+        // Whoever looks meanwhile sees all of it or nothing.
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut other = server.raw();
+                while !is_over.load(Ordering::Relaxed) {
+                    let seen = other.call("MGET k0 k7 k499");
+                    let seen: Vec<String> = seen.items().iter().map(|item| item.show()).collect();
+                    assert!(
+                        seen.iter().all(|item| item == "(nil)")
+                            || seen.iter().all(|item| item == "\"200\""),
+                        "{seen:?}"
+                    );
+                }
+            });
+            let replies = raw.call("EXEC");
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(replies.items().len(), COMMANDS);
+            let last = replies.items().last().map(|reply| reply.integer());
+            assert_eq!(last, Some(200));
+        });
+        // One that was refused spoils as many.
+        check(&mut raw, "MULTI", "OK");
+        raw.send(&crate::wire::encode(&["INCR", "k0"]).repeat(COMMANDS / 10));
+        for _ in 0..COMMANDS / 10 {
+            raw.read();
+        }
+        assert!(raw.call("NOSUCH").is_error());
+        assert!(raw.call("EXEC").is_error());
+        check(&mut raw, "GET k0", "\"200\"");
+    });
+}
+
+/// As Redis has it: what the groups of a stream have read is none of the data that WATCH looks at.
+#[test]
+fn what_groups_read_is_no_change_to_who_watches_the_stream() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut other) = (server.raw(), server.raw());
+        for (line, changes) in [
+            ("XACK s g 1-1", false),
+            ("XGROUP CREATE s g2 0", false),
+            ("XGROUP CREATE n g2 0 MKSTREAM", true),
+            ("XGROUP SETID s g 0", false),
+            ("XGROUP DELCONSUMER s g c", false),
+            ("XGROUP DESTROY s g", false),
+            ("XREADGROUP GROUP g d STREAMS s >", false),
+            ("XCLAIM s g d 0 1-1", false),
+            ("XAUTOCLAIM s g d 0 0", false),
+            ("XSETID s 9-9", false),
+            ("XDEL s 1-1", true),
+            ("XTRIM s MAXLEN 0", true),
+            ("XADD s 8-8 a b", true),
+        ] {
+            for line in [
+                "FLUSHALL",
+                "XADD s 1-1 a b",
+                "XADD s 2-2 a b",
+                "XGROUP CREATE s g 0",
+                "XREADGROUP GROUP g c COUNT 1 STREAMS s >",
+            ] {
+                assert!(!other.call(line).is_error(), "{line}");
+            }
+            check(&mut raw, "WATCH s n", "OK");
+            assert!(!other.call(line).is_error(), "{line}");
+            check(&mut raw, "MULTI", "OK");
+            check(&mut raw, "PING", "QUEUED");
+            let expected = if changes { "(nil array)" } else { "1) PONG" };
+            assert_eq!(raw.call("EXEC").show(), expected, "{line}");
+        }
+    });
+}
+
+#[test]
+fn keys_that_are_watched_over_and_over_are_watched_once() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut other) = (server.raw(), server.raw());
+        for is_changed in [false, true] {
+            check(&mut raw, "WATCH first", "OK");
+            for _ in 0..200 {
+                check(&mut raw, "WATCH a a b c a", "OK");
+            }
+            if is_changed {
+                check(&mut other, "SET first 1", "OK");
+            }
+            check(&mut raw, "MULTI", "OK");
+            let expected = if is_changed {
+                "(nil array)"
+            } else {
+                "(empty array)"
+            };
+            assert_eq!(raw.call("EXEC").show(), expected);
+            // Nobody watches now.
+            check(&mut other, "SET a 1", "OK");
+            check(&mut raw, "MULTI", "OK");
+            check(&mut raw, "EXEC", "(empty array)");
+        }
+    });
+}

@@ -5,9 +5,6 @@ use crate::history::{Clock, Releases};
 use crate::storm::{Claim, Recipe, Weather, Worker, connect, key, race};
 use crate::support::{self, Options, Server};
 
-/// Off every validity, for clocks: the server's counts whole milliseconds and is not ours.
-pub(crate) const ALLOWANCE_US: u64 = 1_000;
-
 const WEATHER: Weather = Weather {
     ttl_ms: (20, 30),
     releases: Releases::Sure,
@@ -33,9 +30,10 @@ pub(crate) fn set_nx_px(at: &mut Worker, lock: usize, ttl_ms: u64) -> Option<Cla
     })
 }
 
-/// The end of a validity that was asked for at a moment.
+/// The end of a validity that was asked for at a moment. Applications take something off for clocks that run apart;
+/// here it is one machine, and the server is held to the microsecond.
 pub(crate) fn until_us(asked_us: u64, ttl_ms: u64) -> u64 {
-    asked_us + ttl_ms * 1_000 - ALLOWANCE_US
+    asked_us + ttl_ms * 1_000
 }
 
 /// SET NX PX, and DELEX IFEQ or DELIFEQ: no script anywhere.

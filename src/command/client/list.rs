@@ -10,7 +10,7 @@ use crate::client::registry::Shared;
 use crate::client::tracking::{Options, Tracking};
 use crate::command::connection::DEFAULT_USER;
 use crate::command::context::SessionCx;
-use crate::command::declaration::{Command, CommandResult};
+use crate::command::declaration::{Command, CommandResult, Flags};
 use crate::command::error::CommandError;
 use crate::command::table::registry;
 use crate::command::{Args, Out};
@@ -31,7 +31,7 @@ fn info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 
 /// `CLIENT LIST [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]`
 pub(super) static LIST: Command = Command::sub("client|list", "list", GROUP, -2)
-    .flags(ADMIN)
+    .flags(ADMIN.or(Flags::OTHERS_FIRST))
     .doc(
         "2.4.0",
         "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
@@ -127,9 +127,6 @@ impl ClientType {
     }
 }
 
-/// Bytes of our own that an idle connection takes, without buffers.
-const CONNECTION_BYTES: usize = 1024;
-
 /// One line. The asking connection's own request counts as in its query buffer, as it does in Redis, although it
 /// is read into a shared one here; what only Redis's way of buffering has is zero.
 fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut String) {
@@ -152,8 +149,12 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
             .mailbox()
             .map_or(0, |mailbox: &Mailbox| mailbox.count(topic))
     };
-    let total_bytes =
-        CONNECTION_BYTES + query_bytes + free_bytes + argument_bytes + output_bytes + pushed_bytes;
+    let queued_bytes = client.queued_bytes.load(Relaxed);
+    // Of others the query buffer is known; what is asked here may lie in one that nobody owns.
+    let unowned_bytes = query_bytes.saturating_sub(client.buffer_bytes.load(Relaxed));
+    let unowned_bytes = if is_self { unowned_bytes } else { 0 };
+    let total_bytes = client.memory_bytes() + unowned_bytes + argument_bytes;
+    let waiting_bytes = output_bytes + pushed_bytes;
     let command = if is_self {
         cx.command.full_name
     } else {
@@ -168,8 +169,8 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
     let _ = writeln!(
         text,
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} \
-         multi=-1 qbuf={query_bytes} qbuf-free={free_bytes} argv-mem={argument_bytes} multi-mem=0 rbs=0 \
-         rbp=0 obl={output_bytes} oll={pushes} omem={pushed_bytes} tot-mem={total_bytes} events={} cmd={command} \
+         multi={} qbuf={query_bytes} qbuf-free={free_bytes} argv-mem={argument_bytes} multi-mem={queued_bytes} \
+         rbs=0 rbp=0 obl=0 oll={pushes} omem={waiting_bytes} tot-mem={total_bytes} events={} cmd={command} \
          user={DEFAULT_USER} redir={} resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
@@ -191,6 +192,7 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
         subscriptions(Topic::Channel),
         subscriptions(Topic::Pattern),
         subscriptions(Topic::ShardChannel),
+        client.queued.load(Relaxed),
         if output_bytes == 0 { "r" } else { "rw" },
         redirection(client),
         if is_self {

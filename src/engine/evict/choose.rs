@@ -3,7 +3,7 @@
 use super::Policy;
 use crate::base::random::Random;
 use crate::engine::board::ShardBoard;
-use crate::engine::db::{Db, next_deadline};
+use crate::engine::db::{Db, next_due};
 use crate::structures::table::Place;
 use crate::structures::wheel;
 
@@ -65,7 +65,7 @@ impl Db {
                     return false;
                 }
                 // Fields with deadlines are no reason for the key to go.
-                later_ms = next_deadline(entry);
+                later_ms = next_due(entry);
                 entry.deadline().is_some()
             });
             if place.is_some() {

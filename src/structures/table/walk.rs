@@ -3,7 +3,7 @@
 //! Invariants: a walk changes nothing; its cursor means the same whatever the table does between two
 //! slices (see `visit`).
 
-use super::segment::{BUCKETS_MAX, Slot, Spot, WIDTH};
+use super::segment::{self, BUCKETS_MAX, Slot, Spot, WIDTH};
 use super::{Place, Stored, Table};
 
 impl<T: Stored> Table<T> {
@@ -34,6 +34,61 @@ impl<T: Stored> Table<T> {
                 f(unsafe { T::borrow(entry) });
             }
         })
+    }
+
+    /// Calls `f` with the entries of some whole segments, `budget` entries or a few more, from where the call that
+    /// returned `position` stopped, and returns where this one stops: 0 at the end. A walk begins with 0.
+    ///
+    /// Every entry that is present from the first call to the last is seen exactly once, whatever happens between the
+    /// calls. The position is the least hash that has not been seen, so that nothing needs to be remembered of the
+    /// segments: one that has merged with what was seen before is told apart by the hashes of its keys.
+    pub fn scan_once(&self, position: u64, budget: usize, mut f: impl FnMut(T::Ref<'_>)) -> u64 {
+        if self.directory.is_nothing() {
+            return 0;
+        }
+        let depth = self.directory.depth();
+        // The first hash of a word; that of the word behind the last one is no hash any more.
+        let hash_of = |index: usize| (index as u128) << (64 - depth);
+        let mut index = self.directory.index(position);
+        // Empty stretches cost time too.
+        let mut left = budget.max(1);
+        while index < self.directory.len() {
+            let segment = self.directory.get(index);
+            let cost;
+            if segment.is_none() {
+                index += 1;
+                cost = 1;
+            } else {
+                let (first, words) = self.span(index, segment);
+                let is_partly_seen = hash_of(first) < u128::from(position);
+                let mut seen = 0;
+                for link in self.chain(index) {
+                    // SAFETY: live segments, slots of which own their entries; `f` has no way to change them.
+                    unsafe {
+                        link.each(|_, slot, _| {
+                            if let Some(entry) = slot.entry() {
+                                segment::prefetch(entry.as_ptr());
+                            }
+                        });
+                        link.each(|_, slot, _| {
+                            seen += 1;
+                            let Some(entry) = slot.entry() else { return };
+                            let entry = T::borrow(entry);
+                            if !is_partly_seen || self.seed.hash(T::key(entry)) >= position {
+                                f(entry);
+                            }
+                        });
+                    }
+                }
+                index = first + words;
+                cost = seen.max(1);
+            }
+            left = left.saturating_sub(cost);
+            if left == 0 && index < self.directory.len() {
+                return hash_of(index) as u64;
+            }
+        }
+        0
     }
 
     /// As `scan`, without touching the entries: `f` gets the place, the seven bits and whether the
