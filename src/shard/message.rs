@@ -398,14 +398,14 @@ impl Message {
             *result = Err(text.into());
             return true;
         }
-        if let Some(run) = &mut self.transaction {
-            if !run.transaction.is_lone() {
-                run.aftermath.was_turned_away = true;
-                let text = format!("EXECABORT Transaction discarded because of: {text}");
-                self.out.error(text.as_bytes());
-                self.refused = true;
-                return true;
-            }
+        if let Some(run) = &mut self.transaction
+            && !run.transaction.is_lone()
+        {
+            run.aftermath.was_turned_away = true;
+            let text = format!("EXECABORT Transaction discarded because of: {text}");
+            self.out.error(text.as_bytes());
+            self.refused = true;
+            return true;
         }
         self.out.error(text);
         self.refused = true;
