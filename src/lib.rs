@@ -7,6 +7,7 @@
 //! base ← resp ───────────────┼← command ← shard ← session ← net ← server ← main
 //! base ← client, config ─────┤
 //! client, config ← pubsub ───┘
+//! command ← script ← shard
 //! base ← telemetry ← (shard and above; below it, plain counters only)
 //! ```
 //!
@@ -22,6 +23,7 @@ pub mod engine;
 pub mod net;
 pub mod pubsub;
 pub mod resp;
+pub mod script;
 pub mod server;
 pub mod session;
 pub mod shard;

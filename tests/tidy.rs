@@ -25,6 +25,19 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "pubsub",
         ],
     ),
+    // Beside pubsub: shards run scripts, and scripts know no shard.
+    (
+        "script",
+        &[
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "config",
+            "command",
+            "telemetry",
+        ],
+    ),
     // Counters may be imported anywhere above the engine; the exporter reads the command table for its labels.
     (
         "telemetry",
@@ -49,6 +62,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "config",
             "command",
             "pubsub",
+            "script",
             "telemetry",
         ],
     ),
@@ -64,6 +78,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "command",
             "pubsub",
             "shard",
+            "script",
             "telemetry",
         ],
     ),
@@ -93,6 +108,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "shard",
             "session",
             "net",
+            "script",
             "telemetry",
         ],
     ),

@@ -5,3 +5,4 @@
 
 pub(crate) mod load;
 pub(crate) mod process;
+pub(crate) mod workload;

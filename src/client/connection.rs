@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::registry::Shared;
+use super::tracking::Options;
 use crate::resp::reply::Protocol;
 
 /// CLIENT REPLY.
@@ -34,6 +35,12 @@ pub struct Connection {
     pub no_touch: bool,
     /// CLIENT REPLY.
     pub reply_mode: ReplyMode,
+    /// What it reads now is remembered, see [`Connection::set_tracking`].
+    pub tracks: bool,
+    /// CLIENT CACHING: the next command or transaction is an exception.
+    pub is_caching: bool,
+    /// CLIENT TRACKING.
+    pub tracking: Options,
     /// Stamp of the last effect it knows of.
     pub stamp: u64,
 }
@@ -48,6 +55,9 @@ impl Connection {
             authenticated,
             no_touch: false,
             reply_mode: ReplyMode::On,
+            tracks: false,
+            is_caching: false,
+            tracking: Options::OFF,
             stamp: 0,
         }
     }
@@ -57,6 +67,13 @@ impl Connection {
         self.shared.id
     }
 
+    /// Changes what CLIENT TRACKING and CLIENT CACHING said, and with it whether reads are remembered.
+    pub fn set_tracking(&mut self, tracking: Options, is_caching: bool) {
+        self.tracking = tracking;
+        self.is_caching = is_caching;
+        self.tracks = tracking.remembers(is_caching);
+    }
+
     /// RESET: back to the state of a fresh connection.
     pub fn reset(&mut self, authenticated: bool) {
         self.db = 0;
@@ -64,6 +81,7 @@ impl Connection {
         self.authenticated = authenticated;
         self.no_touch = false;
         self.reply_mode = ReplyMode::On;
+        self.set_tracking(Options::OFF, false);
         self.shared.reset();
     }
 }

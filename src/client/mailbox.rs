@@ -5,16 +5,18 @@
 //! until it has taken what there was. A client that does not read is cut: what is queued for it never exceeds its limit.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use parking_lot::Mutex;
 
+use super::ledger::LEDGER;
 use super::registry::Shared;
+use super::tracking::Tracking;
 use crate::resp::reply::{Out, Protocol};
 
 /// Connections closed because they did not take what was sent, since the start.
@@ -22,6 +24,9 @@ pub static CUT: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes of the queue itself for each push, beside the push.
 const PUSH_BYTES: usize = 32;
+
+/// What a subscription takes in the lists of a client; the name is shared with others.
+const SUBSCRIPTION_BYTES: usize = 64;
 
 /// How much may wait for a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +68,8 @@ pub struct Mailbox {
     counts: [AtomicUsize; 3],
     /// Gets every command that is run.
     pub(crate) monitors: AtomicBool,
+    /// What it may have cached, if it ever asked to be told of changes.
+    pub(super) tracking: OnceLock<Box<Tracking>>,
 }
 
 #[derive(Default)]
@@ -80,6 +87,14 @@ impl Mailbox {
     /// Bytes that wait to be taken.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
+    }
+
+    /// What it takes in memory.
+    pub fn memory_bytes(&self) -> usize {
+        let tracking = self.tracking.get();
+        self.bytes()
+            + self.subscriptions() * SUBSCRIPTION_BYTES
+            + tracking.map_or(0, |tracking| tracking.memory_bytes())
     }
 
     /// Pushes that wait to be taken.
@@ -104,7 +119,7 @@ impl Mailbox {
 }
 
 impl Shared {
-    /// Queues a push. The waker, if there is one, is for the caller to wake, once it holds no lock and no shard.
+    /// Queues a push, unless nothing is written. The waker, if there is one, is for the caller to wake, once it holds no lock and no shard.
     pub fn post(&self, bound: OutputBound, write: impl FnOnce(&mut Out)) -> Option<Waker> {
         let mailbox = self.mailbox_or_new();
         let mut queue = mailbox.queue.lock();
@@ -115,7 +130,11 @@ impl Shared {
             3 => Protocol::Resp3,
             _ => Protocol::Resp2,
         });
+        let before = queue.out.len_bytes();
         write(&mut queue.out);
+        if queue.out.len_bytes() == before {
+            return None;
+        }
         let pushes = mailbox.pushes.load(Relaxed) + 1;
         let bytes = queue.out.len_bytes() + pushes * PUSH_BYTES;
         let unsent = self.output_bytes.load(Relaxed);
@@ -127,6 +146,7 @@ impl Shared {
         mailbox.bytes.store(bytes, Release);
         let is_first = !std::mem::replace(&mut queue.is_told, true);
         drop(queue);
+        LEDGER.note(self);
         is_first.then(|| self.waker.take()).flatten()
     }
 
@@ -142,12 +162,11 @@ impl Shared {
 
     /// Cuts the client if more than the soft bound has waited for too long. To be called about once a second.
     pub fn check_output(&self, bound: OutputBound, now_ms: u64) {
-        let Some(mailbox) = self.mailbox() else {
-            return;
-        };
-        if bound.soft_bytes == 0 {
+        let unsent = self.output_bytes.load(Relaxed) as u64;
+        if bound.soft_bytes == 0 || (self.mailbox().is_none() && unsent <= bound.soft_bytes) {
             return;
         }
+        let mailbox = self.mailbox_or_new();
         let mut queue = mailbox.queue.lock();
         let waiting = mailbox.bytes() + self.output_bytes.load(Relaxed);
         if queue.is_cut || waiting as u64 <= bound.soft_bytes {

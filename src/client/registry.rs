@@ -4,7 +4,7 @@
 //! and waking its task. The registry never reaches into a connection.
 
 use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use std::sync::{Arc, OnceLock};
@@ -14,6 +14,7 @@ use atomic_waker::AtomicWaker;
 use dashmap::DashMap;
 use parking_lot::Mutex;
 
+use super::ledger::LEDGER;
 use super::mailbox::Mailbox;
 
 /// Texts that few clients set; boxed so that the others do not pay for them.
@@ -83,6 +84,9 @@ impl WaitState {
     }
 }
 
+/// Bytes of our own that an idle connection takes, without buffers.
+pub const STATE_BYTES: usize = 1024;
+
 /// The bits of the state; the number of the wait stands above them.
 const WAIT_STATE: u64 = 7;
 const WAIT_STATE_BITS: u32 = 3;
@@ -113,6 +117,12 @@ pub struct Shared {
     pub buffer_bytes: AtomicUsize,
     /// Bytes of unsent output.
     pub output_bytes: AtomicUsize,
+    /// What a transaction that is being queued, and the keys that are watched, take.
+    pub queued_bytes: AtomicUsize,
+    /// Commands queued after MULTI; -1 outside of it.
+    pub queued: AtomicI32,
+    /// What the ledger knows of all this.
+    pub(super) counted_bytes: AtomicUsize,
     /// Bytes received.
     pub bytes_in: AtomicU64,
     /// Bytes sent.
@@ -128,6 +138,7 @@ pub struct Shared {
     labels: Mutex<Option<Box<Labels>>>,
     mailbox: OnceLock<Box<Mailbox>>,
     killed: AtomicBool,
+    gone: AtomicBool,
     nudged: AtomicBool,
     buffer_requested: AtomicBool,
     sleeping: AtomicBool,
@@ -160,6 +171,9 @@ impl Shared {
             query_bytes: AtomicUsize::new(0),
             buffer_bytes: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
+            queued_bytes: AtomicUsize::new(0),
+            queued: AtomicI32::new(-1),
+            counted_bytes: AtomicUsize::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             commands: AtomicU64::new(0),
@@ -169,6 +183,7 @@ impl Shared {
             labels: Mutex::new(None),
             mailbox: OnceLock::new(),
             killed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             nudged: AtomicBool::new(false),
             buffer_requested: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
@@ -186,6 +201,28 @@ impl Shared {
     /// As [`Shared::kill`], for those who wake it themselves.
     pub(super) fn condemn(&self) {
         self.killed.store(true, Relaxed);
+    }
+
+    /// Its connection ends: whatever is sent to it from now on is lost.
+    pub fn leave(&self) {
+        self.gone.store(true, Release);
+    }
+
+    /// Whether it has ended, or is about to.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Acquire) || self.is_killed()
+    }
+
+    /// What it takes in memory.
+    #[inline]
+    pub fn memory_bytes(&self) -> usize {
+        let mailbox = self.mailbox().map_or(0, Mailbox::memory_bytes);
+        let input = self.query_bytes.load(Relaxed);
+        STATE_BYTES
+            + self.buffer_bytes.load(Relaxed).max(input)
+            + self.output_bytes.load(Relaxed)
+            + self.queued_bytes.load(Relaxed)
+            + mailbox
     }
 
     /// What others have for it, and what it is subscribed to; most connections never need one.
@@ -370,6 +407,7 @@ pub struct Registry {
     /// Connections refused because of `maxclients`.
     pub rejected: AtomicU64,
     count: AtomicUsize,
+    evicting: Mutex<()>,
 }
 
 impl Registry {
@@ -386,13 +424,36 @@ impl Registry {
     /// Adds a connection.
     pub fn add(&self, client: Arc<Shared>) {
         self.count.fetch_add(1, Relaxed);
+        LEDGER.note(&client);
         self.clients.insert(client.id, client);
     }
 
     /// Removes a connection.
     pub fn remove(&self, id: u64) {
-        if self.clients.remove(&id).is_some() {
+        if let Some((_, client)) = self.clients.remove(&id) {
             self.count.fetch_sub(1, Relaxed);
+            LEDGER.remove(&client);
+        }
+    }
+
+    /// Closes the largest clients until the others take less than `maxmemory-clients`. They are gone for whoever asks
+    /// when this returns, though their tasks may end a moment later.
+    #[cold]
+    pub fn evict(&self) {
+        let _one_at_a_time = self.evicting.lock();
+        if !LEDGER.look() {
+            return;
+        }
+        let mut clients = self.all();
+        clients.retain(|client| client.counted_bytes.load(Relaxed) > 0);
+        clients.sort_by_key(|client| std::cmp::Reverse(client.counted_bytes.load(Relaxed)));
+        for client in clients {
+            if !LEDGER.look() {
+                return;
+            }
+            client.kill();
+            self.remove(client.id);
+            LEDGER.evicted.fetch_add(1, Relaxed);
         }
     }
 

@@ -9,6 +9,7 @@ use super::args::{Args, RoutedKey};
 use super::declaration::Command;
 use super::error::CommandError;
 use super::generic::migrate::Migration;
+use super::script::Scripts;
 use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
 use crate::config::Config;
@@ -17,7 +18,7 @@ use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::value::{DataType, Object};
 use crate::engine::{Engine, Key, Now};
 use crate::pubsub::PubSub;
-use crate::resp::reply::Mark;
+use crate::resp::reply::{Bulks, Mark};
 use crate::structures::entry::EntryRef;
 
 /// The engines that a command runs on, ascending by shard.
@@ -37,6 +38,8 @@ pub struct ClientView {
     pub db: usize,
     /// CLIENT NO-TOUCH.
     pub no_touch: bool,
+    /// What it reads now is remembered, for it to be told of changes (CLIENT TRACKING).
+    pub tracks: bool,
     /// Stamp of the last effect that the connection knows of.
     pub stamp: u64,
 }
@@ -48,6 +51,7 @@ impl ClientView {
             id: connection.id(),
             db: connection.db,
             no_touch: connection.no_touch,
+            tracks: connection.tracks,
             stamp: connection.stamp,
         }
     }
@@ -291,34 +295,31 @@ impl From<WrongType> for CommandError {
 pub struct Gather {
     /// Elements counted so far.
     pub count: i64,
-    /// Elements themselves, each with its length before it.
-    pub bytes: Vec<u8>,
+    /// Elements themselves.
+    pub elements: Bulks,
+    /// What is to be put in order before it is an answer.
+    pub rows: Vec<Vec<u8>>,
     /// Elements looked at, whether they fit or not.
     pub visited: u64,
     /// Where the next call goes on.
     pub cursor: u64,
     /// No more shards need to be visited.
     pub done: bool,
+    /// Where the next visit of the same shard goes on; 0 if nothing is left to do there.
+    pub position: u64,
 }
 
 impl Gather {
     /// Adds an element.
     pub fn push(&mut self, element: &[u8]) {
         self.count += 1;
-        self.bytes
-            .extend_from_slice(&(element.len() as u32).to_le_bytes());
-        self.bytes.extend_from_slice(element);
+        self.elements.push(element);
     }
 
-    /// The elements in the order in which they were added.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = self.bytes.as_slice();
-        std::iter::from_fn(move || {
-            let (length, tail) = rest.split_first_chunk::<4>()?;
-            let (element, tail) = tail.split_at(u32::from_le_bytes(*length) as usize);
-            rest = tail;
-            Some(element)
-        })
+    /// Writes the elements as an array, in the order in which they were added.
+    pub fn reply(self, out: &mut super::Out) {
+        out.array(self.count as usize);
+        out.bulks(self.elements);
     }
 }
 
@@ -385,8 +386,8 @@ pub struct Publication {
     pub payload: Box<[u8]>,
     /// In a shard channel.
     pub is_sharded: bool,
-    /// Where the number of receivers goes.
-    pub reply: Mark,
+    /// Where the number of receivers goes, unless a script was told it already.
+    pub reply: Option<Mark>,
 }
 
 /// Publishes what was kept, in order, and completes the replies.
@@ -402,7 +403,7 @@ pub fn publish_kept(
             false => pubsub.publish(&kept.channel, &kept.payload, wakes),
             true => pubsub.publish_sharded(&kept.channel, &kept.payload, wakes),
         };
-        sent.push((kept.reply, receivers));
+        sent.extend(kept.reply.map(|mark| (mark, receivers)));
     }
     // From the last on, as what stands behind a number moves when the number needs more room.
     for (mark, receivers) in sent.into_iter().rev() {
@@ -465,6 +466,77 @@ pub trait Server: Send + Sync {
     fn allocator_report(&self) -> String;
     /// How many shards there are.
     fn shard_count(&self) -> usize;
+    /// Scripts and functions.
+    fn scripts(&self) -> &dyn Scripts;
+    /// Debug switches: whether scripts may call what is not meant for them.
+    fn set_allows_every_command_in_scripts(&self, on: bool);
+    /// See above.
+    fn allows_every_command_in_scripts(&self) -> bool;
+    /// Begins to look for hot keys; false if that is under way.
+    fn hot_keys_start(&self, request: HotKeysRequest) -> bool;
+    /// Ends it and keeps what was found; false if there is nothing to end.
+    fn hot_keys_stop(&self) -> bool;
+    /// Forgets what was found; false while it is under way.
+    fn hot_keys_reset(&self) -> bool;
+    /// What was found.
+    fn hot_keys(&self) -> Option<HotKeysReport>;
+    /// The hottest keys of late, whether or not anybody asked for them.
+    fn hot_keys_top(&self, count: usize) -> HotKeysTop;
+}
+
+/// What HOTKEYS START asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HotKeysRequest {
+    /// By time.
+    pub cpu: bool,
+    /// By bytes received and sent.
+    pub net: bool,
+    /// Keys to name.
+    pub count: usize,
+    /// When it ends by itself; 0 for never.
+    pub duration_s: u64,
+    /// One in so many commands is looked at.
+    pub sample: u32,
+}
+
+/// What HOTKEYS GET answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HotKeysReport {
+    /// Whether it is under way.
+    pub is_active: bool,
+    /// One in so many commands was looked at.
+    pub sample: u32,
+    /// Time of all commands, in microseconds.
+    pub all_us: u64,
+    /// Bytes of all commands.
+    pub all_bytes: u64,
+    /// When it began.
+    pub started_ms: u64,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// CPU time of the process.
+    pub user_ms: u64,
+    /// The same inside the kernel.
+    pub system_ms: u64,
+    /// The hottest keys by microseconds, if that was asked for.
+    pub by_us: Option<Vec<(Vec<u8>, u64)>>,
+    /// And by bytes.
+    pub by_bytes: Option<Vec<(Vec<u8>, u64)>>,
+}
+
+/// The hottest keys of late: weights are scaled to all commands, and halve every five minutes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HotKeysTop {
+    /// One in so many commands is looked at; 0: none is.
+    pub interval: u32,
+    /// Uses of keys by commands.
+    pub commands: u64,
+    /// Bytes of these commands.
+    pub bytes: u64,
+    /// Keys with their uses, hottest first.
+    pub by_commands: Vec<(Vec<u8>, u64)>,
+    /// Keys with their bytes.
+    pub by_bytes: Vec<(Vec<u8>, u64)>,
 }
 
 /// One entry of the slow log.
@@ -520,4 +592,10 @@ pub struct MemoryReport {
     pub allocator_resident: u64,
     /// Resident set of the process.
     pub rss: u64,
+    /// Bytes of the largest value of each type of which there is a large one, by the name of the type.
+    pub largest: Vec<(&'static str, u64)>,
+    /// Sources of scripts.
+    pub scripts: u64,
+    /// Sources of functions.
+    pub functions: u64,
 }

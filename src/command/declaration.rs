@@ -46,6 +46,8 @@ pub enum Run {
     Session(SessionHandler),
     /// Begins, runs or ends a transaction.
     Transaction(TransactionVerb),
+    /// Runs a script or a function, which runs commands.
+    Script(ScriptVerb),
     /// Holds subcommands of the same shape; alone it only reports them.
     Container(&'static [&'static Command]),
 }
@@ -58,6 +60,18 @@ pub enum TransactionVerb {
     Exec,
     Discard,
     Unwatch,
+}
+
+/// What a client asks to be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are Redis's own")]
+pub enum ScriptVerb {
+    Eval,
+    EvalRo,
+    EvalSha,
+    EvalShaRo,
+    Fcall,
+    FcallRo,
 }
 
 /// The group that documentation and default ACL categories go by.
@@ -219,6 +233,8 @@ bit_set! {
         TRANSACTIONAL = "transactional";
         /// Allowed to a client of RESP2 that has subscriptions.
         SUBSCRIBER = "subscriber";
+        /// Tells of other connections: what they sent before is read before it runs, as it would be on Redis.
+        OTHERS_FIRST = "others_first";
     }
 }
 
@@ -231,7 +247,8 @@ impl Flags {
         .or(Flags::UNLISTED)
         .or(Flags::SYSCMD)
         .or(Flags::TRANSACTIONAL)
-        .or(Flags::SUBSCRIBER);
+        .or(Flags::SUBSCRIBER)
+        .or(Flags::OTHERS_FIRST);
 }
 
 bit_set! {
@@ -647,6 +664,12 @@ impl Command {
         self
     }
 
+    /// Runs a script or a function; which shards it needs shows while it runs.
+    pub const fn on_script(mut self, verb: ScriptVerb) -> Command {
+        self.run = Run::Script(verb);
+        self
+    }
+
     /// Touches no keyspace.
     pub const fn on_session(mut self, handler: SessionHandler) -> Command {
         self.run = Run::Session(handler);
@@ -670,7 +693,7 @@ impl Command {
     /// Whether this request must have every shard in hand at once.
     #[inline]
     pub fn needs_all_shards(&self, args: &Args<'_>) -> bool {
-        matches!(self.run, Run::AllShards(_))
+        matches!(self.run, Run::AllShards(_) | Run::Script(_))
             || self.needs_all_shards.is_some_and(|test| test(args))
     }
 

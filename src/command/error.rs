@@ -28,6 +28,8 @@ pub enum CommandError {
     Arity(&'static str),
     /// A deadline that can not be kept, for this command.
     InvalidExpire(&'static str),
+    /// Memory is full, and nothing can be evicted.
+    OutOfMemory,
     /// Any other text.
     Text(Cow<'static, str>),
 }
@@ -51,6 +53,7 @@ impl CommandError {
             CommandError::WrongType => {
                 "WRONGTYPE Operation against a key holding the wrong kind of value"
             }
+            CommandError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
             CommandError::Syntax => "ERR syntax error",
             CommandError::NotInteger => "ERR value is not an integer or out of range",
             CommandError::NotFloat => "ERR value is not a valid float",

@@ -22,6 +22,7 @@ pub mod options;
 pub mod probabilistic;
 pub mod pubsub;
 pub mod scan;
+pub mod script;
 pub mod server;
 pub mod set;
 pub mod sorted_set;

@@ -26,6 +26,7 @@ static FAMILIES: &[&[&Command]] = &[
     super::hyperloglog::TABLE,
     super::pubsub::TABLE,
     super::probabilistic::TABLE,
+    super::script::TABLE,
 ];
 
 /// Every command and subcommand; a command's id is its position in `all`.

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use super::Out;
 use super::args::{Args, RoutedKey};
 use super::context::{
-    After, ClientView, Engines, Gather, LatencyEvent, MemoryReport, Outbox, Server, SessionCx,
-    ShardCx, ShardPlace, SlowlogEntry,
+    After, ClientView, Engines, Gather, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent,
+    MemoryReport, Outbox, Server, SessionCx, ShardCx, ShardPlace, SlowlogEntry,
 };
 use super::declaration::{BeginSearch, Command, CommandResult, FindKeys, Flags, KeySpec, Run};
 use super::error::CommandError;
@@ -205,6 +205,10 @@ impl Terminal {
                         break;
                     }
                     self.with_shards(command, args, &[shard], |cx| part(cx, args, &mut gather))?;
+                    while gather.position != 0 {
+                        let visit = |cx: &mut ShardCx<'_>| part(cx, args, &mut gather);
+                        self.with_shards(command, args, &[shard], visit)?;
+                    }
                 }
                 merge(args, gather, out)
             }
@@ -225,6 +229,7 @@ impl Terminal {
                 result
             }
             Run::Transaction(_) => Err(CommandError::from("ERR no transactions here")),
+            Run::Script(_) => Err(CommandError::from("ERR no scripts here")),
             Run::Container(_) => Err(CommandError::from("ERR unknown subcommand")),
         }
     }
@@ -240,6 +245,7 @@ impl Terminal {
             id: self.connection.id(),
             db: self.connection.db,
             no_touch: self.connection.no_touch,
+            tracks: self.connection.tracks,
             stamp: self.connection.stamp,
         };
         let now = Now {
@@ -611,6 +617,11 @@ fn quoted(bytes: &[u8]) -> String {
     text + "\""
 }
 
+/// The same, for tests outside of commands.
+pub(crate) fn no_server() -> Box<dyn Server> {
+    Box::new(NoServer::default())
+}
+
 /// A server that answers nothing of interest; families that need more bring their own.
 #[derive(Default)]
 struct NoServer {
@@ -680,6 +691,28 @@ impl Server for NoServer {
     }
     fn shard_count(&self) -> usize {
         1
+    }
+    fn hot_keys_start(&self, _: HotKeysRequest) -> bool {
+        true
+    }
+    fn hot_keys_stop(&self) -> bool {
+        false
+    }
+    fn hot_keys_reset(&self) -> bool {
+        true
+    }
+    fn hot_keys(&self) -> Option<HotKeysReport> {
+        None
+    }
+    fn hot_keys_top(&self, _: usize) -> HotKeysTop {
+        HotKeysTop::default()
+    }
+    fn scripts(&self) -> &dyn super::script::Scripts {
+        &super::script::NoScripts
+    }
+    fn set_allows_every_command_in_scripts(&self, _: bool) {}
+    fn allows_every_command_in_scripts(&self) -> bool {
+        false
     }
 }
 

@@ -15,6 +15,7 @@ mod files;
 pub mod help;
 pub mod layers;
 pub mod live;
+mod machine;
 pub mod parameter;
 mod pattern;
 pub mod redis_conf;
@@ -35,6 +36,18 @@ impl Config {
         match self.shards {
             0 => (cores.max(1) * 8).next_power_of_two().clamp(64, 1024),
             given => (given as usize).next_power_of_two().min(1024),
+        }
+    }
+
+    /// What all clients together may take, in bytes; 0 for no limit.
+    pub fn client_bytes_max(&self) -> u64 {
+        match self.maxmemory_clients {
+            // Percent of nothing is no limit.
+            percent @ ..0 => {
+                let part = u128::from(self.maxmemory) * u128::from(percent.unsigned_abs()) / 100;
+                u64::try_from(part).unwrap_or(u64::MAX)
+            }
+            bytes => bytes.unsigned_abs(),
         }
     }
 

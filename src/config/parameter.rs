@@ -7,7 +7,7 @@
 //! Invariant: a `set` that returns an error has left the configuration as it was.
 
 use crate::config::Config;
-use crate::config::words;
+use crate::config::{machine, words};
 
 /// One parameter: all that is known of it.
 #[derive(Debug)]
@@ -65,6 +65,8 @@ pub enum Unit {
     Memory,
     /// Bytes, or a share of maxmemory: `5%`. A share is kept as a negative number.
     MemoryOrPercent,
+    /// Bytes, or a share of the memory of the machine, which is kept in bytes: `50%`.
+    MemoryOfMachine,
     /// File modes: octal.
     Octal,
 }
@@ -359,7 +361,9 @@ impl Parameter {
             Kind::Number { unit, read, .. } => {
                 let number = read(config);
                 let value = match unit {
-                    Unit::Memory | Unit::MemoryOrPercent if number >= 0 => words::memory(number),
+                    Unit::Memory | Unit::MemoryOrPercent | Unit::MemoryOfMachine if number >= 0 => {
+                        words::memory(number)
+                    }
                     _ => self.show(config),
                 };
                 vec![format!("{} {value}", self.name)]
@@ -402,6 +406,7 @@ impl Parameter {
             } => match unit {
                 Unit::Octal => format!("{lower:o}..{upper:o} (octal)"),
                 Unit::Memory => "bytes".to_owned(),
+                Unit::MemoryOfMachine => "bytes or 0%..100% of the machine's".to_owned(),
                 Unit::MemoryOrPercent => format!("bytes or 1%..{}%", -lower),
                 Unit::Plain if *upper >= i128::from(i32::MAX) => format!("{lower}.."),
                 Unit::Plain => format!("{lower}..{upper}"),
@@ -423,7 +428,10 @@ pub fn yes_or_no(value: bool) -> &'static str {
 }
 
 fn parse_number(text: &str, unit: Unit) -> Result<i128, String> {
-    let memory = matches!(unit, Unit::Memory | Unit::MemoryOrPercent);
+    let memory = matches!(
+        unit,
+        Unit::Memory | Unit::MemoryOrPercent | Unit::MemoryOfMachine
+    );
     if memory && let Some(bytes) = words::parse_memory(text) {
         return Ok(i128::from(bytes));
     }
@@ -433,16 +441,22 @@ fn parse_number(text: &str, unit: Unit) -> Result<i128, String> {
     {
         return Ok(-i128::from(share));
     }
+    if unit == Unit::MemoryOfMachine
+        && let Some(share) = text.strip_suffix('%').and_then(words::parse_integer)
+        && (0..=100).contains(&share)
+    {
+        return Ok(i128::from(machine::memory_bytes()) * i128::from(share) / 100);
+    }
     let parsed = match unit {
         Unit::Plain => words::parse_integer(text).map(i128::from),
         Unit::Octal => i64::from_str_radix(text, 8).ok().map(i128::from),
-        Unit::Memory | Unit::MemoryOrPercent => None,
+        Unit::Memory | Unit::MemoryOrPercent | Unit::MemoryOfMachine => None,
     };
     parsed.ok_or_else(|| {
         match unit {
             Unit::Plain => "argument couldn't be parsed into an integer",
             Unit::Octal => "argument couldn't be parsed as an octal number",
-            Unit::Memory => "argument must be a memory value",
+            Unit::Memory | Unit::MemoryOfMachine => "argument must be a memory value",
             Unit::MemoryOrPercent => "argument must be a memory or percent value",
         }
         .to_owned()

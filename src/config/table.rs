@@ -123,7 +123,6 @@ const NO_SAVING: &str = "nothing is saved yet";
 const NO_REPLICAS: &str = "replication is not built yet";
 const NO_CLUSTER: &str = "cluster mode is not built yet";
 const NO_TLS: &str = "TLS is not built yet";
-const NO_EVICTION: &str = "eviction is not built yet";
 const NO_DEFRAG: &str = "the allocator keeps memory together by itself";
 const OTHER_DESIGN: &str = "it tunes something that this server does not have";
 const NOT_YET_USED: &str = "the part that reads it is not built yet";
@@ -261,20 +260,21 @@ parameters! {
         IMMUTABLE.no_effect("there are no modules"), "Who may use MODULE.";
 
     // Memory
-    maxmemory: number(u64, 0, 0, ULONG_MAX, MEMORY), "maxmemory", MUTABLE.warned(NO_EVICTION),
-        "Most memory for data; 0 for no limit.";
+    maxmemory: number(u64, 0, 0, ULONG_MAX, Unit::MemoryOfMachine), "maxmemory", MUTABLE,
+        "Most memory for data, in bytes or percent of what this machine or container has; 0 for no limit.";
     maxmemory_policy: choice(MaxmemoryPolicy, MaxmemoryPolicy::Noeviction), "maxmemory-policy",
-        MUTABLE.no_effect(NO_EVICTION), "What goes when memory is full.";
+        MUTABLE, "What goes when memory is full.";
+    maxmemory_size_rule: flag(true), "maxmemory-size-rule", MUTABLE.since("basalt"),
+        "Whether large values go earlier than small ones under the LRU and LFU policies.";
     maxmemory_samples: number(u32, 5, 1, INT_MAX), "maxmemory-samples", MUTABLE.no_effect(OTHER_DESIGN),
         "Keys that Redis looks at to find one to evict.";
     maxmemory_eviction_tenacity: number(u32, 10, 0, 100), "maxmemory-eviction-tenacity",
-        MUTABLE.no_effect(NO_EVICTION), "How long eviction may hold up a command.";
+        MUTABLE.no_effect(OTHER_DESIGN), "How long eviction may hold up a command.";
     maxmemory_clients: number(i64, 0, -100, LONG_MAX, Unit::MemoryOrPercent), "maxmemory-clients",
-        MUTABLE.warned("clients are not closed for their memory yet"),
-        "Most memory of all clients, in bytes or (negative here) percent of maxmemory; 0 for no limit.";
-    lfu_log_factor: number(u32, 10, 0, INT_MAX), "lfu-log-factor", MUTABLE.no_effect(NO_EVICTION),
+        MUTABLE, "Most memory of all clients, in bytes or (negative here) percent of maxmemory; 0 for no limit.";
+    lfu_log_factor: number(u32, 10, 0, INT_MAX), "lfu-log-factor", MUTABLE.no_effect(OTHER_DESIGN),
         "How slowly the counter of uses grows.";
-    lfu_decay_time: number(u32, 1, 0, INT_MAX), "lfu-decay-time", MUTABLE.no_effect(NO_EVICTION),
+    lfu_decay_time: number(u32, 1, 0, INT_MAX), "lfu-decay-time", MUTABLE.no_effect(OTHER_DESIGN),
         "Minutes after which the counter of uses shrinks.";
     active_expire_effort: number(u32, 1, 1, 10), "active-expire-effort", MUTABLE.no_effect(OTHER_DESIGN),
         "How much work Redis puts into finding expired keys.";
@@ -370,6 +370,10 @@ parameters! {
         "latency-tracking-info-percentiles", MUTABLE, "Percentiles that INFO latencystats shows.";
     notify_keyspace_events: special(EventClasses, values::EVENTS), "notify-keyspace-events",
         MUTABLE.warned("events are not published yet"), "Classes of keyspace events that are published.";
+    hot_keys_sample: number(u32, 64, 0, 1_000_000), "hot-keys-sample", MUTABLE.since("basalt"),
+        "One in so many commands is looked at to find hot keys; 0 for none.";
+    miss_ratio_curve: flag(true), "miss-ratio-curve", MUTABLE.since("basalt"),
+        "Estimate the hit ratio that other sizes of memory would have.";
     metrics_port: number(u16, 9121, 0, 65535), "metrics-port", IMMUTABLE.since("basalt"),
         "TCP port of the metrics and health endpoint; 0 for none.";
     metrics_bind: special(Vec<String>, values::METRICS_BIND), "metrics-bind", IMMUTABLE.since("basalt"),

@@ -3,10 +3,12 @@
 //! Only the holder of the shard's token writes, with relaxed loads and stores; readers see each figure whole, though
 //! not all figures of one moment. Nothing here is ever followed as a pointer by a reader except as a prefetch hint.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
+use super::largest::TYPES;
 use crate::base::counter::Counter;
+use crate::structures::reuse::{self, Curve};
 
 /// One database's share of the board.
 #[derive(Debug, Default)]
@@ -19,22 +21,69 @@ pub struct DbBoard {
     pub volatile_keys: Counter,
     /// Hashes of which fields have deadlines.
     pub field_volatile_keys: Counter,
+    /// Bytes of the largest value of each type, once there was a large one.
+    largest: OnceLock<Box<[Counter; TYPES]>>,
+}
+
+impl DbBoard {
+    /// Bytes of the largest value of a type, by its number; 0 when none is large.
+    pub fn largest(&self, data_type: usize) -> u64 {
+        self.largest
+            .get()
+            .and_then(|largest| largest.get(data_type))
+            .map_or(0, Counter::get)
+    }
+
+    pub(super) fn set_largest(&self, data_type: usize, bytes: u64) {
+        if let Some(largest) = self.largest.get_or_init(Box::default).get(data_type) {
+            largest.set(bytes);
+        }
+    }
+
+    pub(super) fn clear_largest(&self) {
+        for largest in self.largest.get().into_iter().flat_map(|all| all.iter()) {
+            largest.set(0);
+        }
+    }
 }
 
 /// Upper bounds of the expiry lag buckets, in milliseconds; the last bucket is open.
 pub const LAG_BOUNDS_MS: [u64; 10] = [1, 5, 10, 20, 50, 100, 250, 500, 1_000, 5_000];
 
-/// See the module.
+/// What a shard takes and what it may take, side by side on one line: they are compared whenever it may have grown.
 #[derive(Debug)]
-pub struct ShardBoard {
-    /// One entry per database.
-    pub dbs: Box<[DbBoard]>,
+#[repr(C, align(16))]
+struct Account {
     used: AtomicI64,
-    doomed: AtomicBool,
+    /// The shard's part of the memory limit, see [`super::evict::budget`]. Others may lower and raise it.
+    granted: AtomicI64,
+}
+
+/// See the module. What nearly every command reads or writes stands in the first cache line.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct ShardBoard {
     /// Look-ups by reading commands that found the key.
     pub hits: Counter,
     /// Look-ups by reading commands that did not.
     pub misses: Counter,
+    account: Account,
+    /// Commands run on this shard.
+    pub commands: Counter,
+    /// Changes since the start.
+    pub dirty: Counter,
+    /// When a key of this shard was used last, in Unix milliseconds.
+    pub used_at_ms: Counter,
+    /// Keys whose mark is below this are followed for the curve; none, when it is zero.
+    followed_below: AtomicU32,
+    doomed: AtomicBool,
+    ordered: AtomicBool,
+    /// Whether the curve is wanted, says whoever configures.
+    curve_wanted: AtomicBool,
+    /// One entry per database.
+    pub dbs: Box<[DbBoard]>,
+    /// Look-ups by how much memory they need; see [`reuse`].
+    pub curve: Curve,
     /// Keys deleted because their time had come.
     pub expired: Counter,
     /// Fields of hashes deleted because their time had come.
@@ -43,10 +92,14 @@ pub struct ShardBoard {
     pub lazyfreed: Counter,
     /// Keys deleted to make room.
     pub evicted: Counter,
-    /// Commands run on this shard.
-    pub commands: Counter,
-    /// Changes since the start.
-    pub dirty: Counter,
+    /// Of these, keys that went out of the queue of new ones.
+    pub evicted_small: Counter,
+    /// And keys that the hand came by.
+    pub evicted_main: Counter,
+    /// Keys that were used while they stood in that queue, and so came to the main part.
+    pub promoted: Counter,
+    /// Keys that came again soon after they went.
+    pub ghost_hits: Counter,
     /// Keys that somebody waits for.
     pub waited_keys: Counter,
     /// Those of them whose waiters also want to know when the key goes.
@@ -65,17 +118,29 @@ impl ShardBoard {
     /// A board of zeroes.
     pub fn new(database_count: usize) -> ShardBoard {
         let board = ShardBoard {
-            dbs: (0..database_count).map(|_| DbBoard::default()).collect(),
-            used: AtomicI64::new(0),
-            doomed: AtomicBool::new(false),
             hits: Counter::default(),
             misses: Counter::default(),
+            used_at_ms: Counter::default(),
+            commands: Counter::default(),
+            dirty: Counter::default(),
+            account: Account {
+                used: AtomicI64::new(0),
+                granted: AtomicI64::new(i64::MAX),
+            },
+            followed_below: AtomicU32::new(0),
+            doomed: AtomicBool::new(false),
+            ordered: AtomicBool::new(false),
+            curve_wanted: AtomicBool::new(false),
+            dbs: (0..database_count).map(|_| DbBoard::default()).collect(),
+            curve: Curve::default(),
             expired: Counter::default(),
             expired_fields: Counter::default(),
             lazyfreed: Counter::default(),
             evicted: Counter::default(),
-            commands: Counter::default(),
-            dirty: Counter::default(),
+            evicted_small: Counter::default(),
+            evicted_main: Counter::default(),
+            promoted: Counter::default(),
+            ghost_hits: Counter::default(),
             waited_keys: Counter::default(),
             waited_keys_when_gone: Counter::default(),
             next_deadline_ms: Counter::default(),
@@ -91,13 +156,75 @@ impl ShardBoard {
     pub fn add_used(&self, bytes: i64) {
         // Most changes fit where the old value was: no need to dirty the line then.
         if bytes != 0 {
-            self.used.store(self.used.load(Relaxed) + bytes, Relaxed);
+            let used = &self.account.used;
+            used.store(used.load(Relaxed) + bytes, Relaxed);
         }
     }
 
     /// Bytes charged to the shard.
+    #[inline]
     pub fn used_bytes(&self) -> i64 {
-        self.used.load(Relaxed)
+        self.account.used.load(Relaxed)
+    }
+
+    /// What the shard may take; `i64::MAX` while there is no limit.
+    #[inline]
+    pub(super) fn granted(&self) -> &AtomicI64 {
+        &self.account.granted
+    }
+
+    /// Whether there is a limit to what the shard may take.
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.account.granted.load(Relaxed) != i64::MAX
+    }
+
+    /// Bytes that the shard takes beyond what it was granted; negative while it has room.
+    #[inline]
+    pub fn debt_bytes(&self) -> i64 {
+        self.used_bytes() - self.account.granted.load(Relaxed)
+    }
+
+    /// Keys that may be evicted: all, or those with a deadline.
+    pub fn evictable(&self, volatile_only: bool) -> u64 {
+        let of = |db: &DbBoard| match volatile_only {
+            true => db.volatile_keys.get(),
+            false => db.keys.get(),
+        };
+        self.dbs.iter().map(of).sum()
+    }
+
+    /// Whether the curve follows the key with this hash.
+    #[inline]
+    pub fn follows(&self, hash: u64) -> bool {
+        reuse::mark(hash) < self.followed_below.load(Relaxed)
+    }
+
+    /// Whether it may follow a key, of whose hash only the second lowest byte is known.
+    #[inline]
+    pub(super) fn may_follow(&self, hash_byte: u8) -> bool {
+        u32::from(hash_byte) << 24 < self.followed_below.load(Relaxed)
+    }
+
+    pub(super) fn set_followed_below(&self, below: u32) {
+        self.followed_below.store(below, Relaxed);
+    }
+
+    /// Whether the curve is kept.
+    pub fn keeps_curve(&self) -> bool {
+        self.followed_below.load(Relaxed) != 0
+    }
+
+    /// Whether the curve is to be kept: whoever holds the shard next sees to it.
+    pub fn want_curve(&self, wanted: bool) {
+        self.curve_wanted.store(wanted, Relaxed);
+    }
+
+    /// Whether somebody has to begin to keep the curve, or to end it: [`Engine::switch_curve`].
+    ///
+    /// [`Engine::switch_curve`]: super::Engine::switch_curve
+    pub fn has_curve_to_switch(&self) -> bool {
+        self.curve_wanted.load(Relaxed) != self.keeps_curve()
     }
 
     /// Whether flushed data waits to be freed.
@@ -109,12 +236,22 @@ impl ShardBoard {
         self.doomed.store(doomed, Relaxed);
     }
 
+    /// Whether the shard remembers in which order keys came.
+    pub fn is_ordered(&self) -> bool {
+        self.ordered.load(Relaxed)
+    }
+
+    pub(super) fn set_ordered(&self, ordered: bool) {
+        self.ordered.store(ordered, Relaxed);
+    }
+
     pub(super) fn clear_db(&self, index: usize) {
         let db = &self.dbs[index];
         db.directory.store(0, Relaxed);
         db.keys.set(0);
         db.volatile_keys.set(0);
         db.field_volatile_keys.set(0);
+        db.clear_largest();
     }
 
     /// Records how late a key was deleted.

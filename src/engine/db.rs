@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use super::Key;
-use super::board::ShardBoard;
+use super::board::{DbBoard, ShardBoard};
+use super::evict::order::{Order, VOLATILE_BIT, size_class, with_class};
+use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
 use super::told::Told;
+use super::undo::log::{Before, Image, Log, Sharing, copy};
 use super::value::hash::next_field_deadline;
 use super::value::object::{entry_bytes, note_entry_bytes};
-use super::value::{Body, Object};
+use super::value::{Body, Object, Trash};
 use crate::base::hash::Seed;
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
@@ -27,12 +30,27 @@ pub struct Db {
     /// Hashes with more due fields than one slice deletes.
     pub(super) unfinished: Vec<u64>,
     pub(super) told: Told,
+    pub(super) largest: Largest,
+    /// The order in which keys came, while memory is scarce and the policy wants to know.
+    pub(super) order: Option<Box<Order>>,
     board: Arc<ShardBoard>,
+    /// Changes may yet be undone.
+    keeps_images: bool,
+    log: Option<Box<Log>>,
 }
 
-/// When something of an entry expires next: all of it, or fields.
-pub(super) fn next_deadline(entry: EntryRef<'_, Object>) -> Option<u64> {
-    match (entry.deadline(), next_field_deadline(entry)) {
+/// The first moment at which a key with this deadline is gone: the millisecond after it.
+///
+/// Moments are whole milliseconds, rounded down. A key that was set for 20 ms within the millisecond 1000 has the
+/// deadline 1020, and were it gone when 1020 begins, it would have lived for less than 20 ms: a lock would be
+/// somebody else's before its time. Redis keeps it through 1020 too.
+pub(super) fn gone_at(deadline_ms: u64) -> u64 {
+    deadline_ms.saturating_add(1)
+}
+
+/// When something of an entry is due next: all of it, or fields.
+pub(super) fn next_due(entry: EntryRef<'_, Object>) -> Option<u64> {
+    match (entry.deadline().map(gone_at), next_field_deadline(entry)) {
         (Some(whole_ms), Some(field_ms)) => Some(whole_ms.min(field_ms)),
         (whole_ms, field_ms) => whole_ms.or(field_ms),
     }
@@ -52,6 +70,10 @@ struct Sweep {
 const STALE_ITEMS_RATIO_MAX: usize = 4;
 /// See above.
 const STALE_ITEMS_MAX: usize = 4096;
+/// The same while there is a limit to memory.
+const STALE_ITEMS_RATIO_LIMITED: usize = 2;
+/// See above.
+const STALE_ITEMS_LIMITED: usize = 256;
 /// Keys that a sweep looks at in one slice.
 const SWEEP_KEYS: usize = 256;
 
@@ -68,8 +90,131 @@ impl Db {
             field_volatile_count: 0,
             unfinished: Vec::new(),
             told: Told::default(),
+            largest: Largest::default(),
+            order: None,
             board,
+            keeps_images: false,
+            log: None,
         }
+    }
+
+    /// From now on changes can be undone.
+    pub(super) fn keep_images(&mut self) {
+        self.keeps_images = true;
+    }
+
+    /// No more; what was kept, oldest first.
+    pub(super) fn take_images(&mut self) -> Vec<Image> {
+        self.keeps_images = false;
+        self.log
+            .take()
+            .map_or_else(Vec::new, |log| log.into_images())
+    }
+
+    fn log(&mut self) -> &mut Log {
+        self.log
+            .get_or_insert_with(|| account::apart(Box::<Log>::default))
+    }
+
+    /// The value at a place is about to change where it is.
+    #[inline]
+    pub(super) fn save(&mut self, place: Place, sharing: Sharing) {
+        if self.keeps_images {
+            self.save_copy(place, sharing);
+        }
+    }
+
+    #[cold]
+    fn save_copy(&mut self, place: Place, sharing: Sharing) {
+        let hash = self.seed.hash(self.table.at(place).key());
+        let _ = self.log();
+        let Db { table, log, .. } = self;
+        let (entry, Some(log)) = (table.at(place), log) else {
+            return;
+        };
+        if !log.has_value(hash, entry.key()) {
+            let was_moved = false;
+            let entry = copy(entry, sharing);
+            log.keep(hash, Before::Present { entry, was_moved });
+        }
+    }
+
+    #[cold]
+    fn save_deadline(&mut self, place: Place, hash: u64) {
+        let _ = self.log();
+        let Db { table, log, .. } = self;
+        let (entry, Some(log)) = (table.at(place), log) else {
+            return;
+        };
+        if !log.has_deadline(hash, entry.key()) {
+            let key = account::apart(|| entry.key().into());
+            log.keep(hash, Before::Deadline(key, entry.deadline()));
+        }
+    }
+
+    #[cold]
+    fn save_absence(&mut self, hash: u64, key: &[u8]) {
+        let log = self.log();
+        if !log.has_value(hash, key) {
+            let key = account::apart(|| key.into());
+            log.keep(hash, Before::Absent(key));
+        }
+    }
+
+    /// Whether what a key held before it changed is kept already.
+    pub(super) fn has_image(&self, key: &Key<'_>) -> bool {
+        let log = self.log.as_deref();
+        log.is_some_and(|log| log.has_value(key.hash, key.bytes))
+    }
+
+    /// What is to be freed of an entry that was taken out: nothing if it is kept for undoing.
+    fn give_up(&mut self, hash: u64, entry: Entry<Object>) -> Option<Trash> {
+        if self.keeps_images && !self.log().has_value(hash, entry.view().key()) {
+            // It moves from the shard's account to the log, which has none.
+            self.board.add_used(-(entry_bytes(entry.view()) as i64));
+            let was_moved = true;
+            self.log().keep(hash, Before::Present { entry, was_moved });
+            return None;
+        }
+        Trash::from_entry(entry)
+    }
+
+    /// Makes a key hold what it held. No images are kept meanwhile. What it holds now comes back; it is no longer
+    /// charged to this shard.
+    pub(super) fn restore(&mut self, image: Image) -> Option<Entry<Object>> {
+        let Image { hash, before } = image;
+        debug_assert!(!self.keeps_images);
+        let found = self.table.find(hash, before.key());
+        // What the image itself takes must not be freed inside, as the shard has never paid for it.
+        let mut kept = None;
+        let gone = self.charged(|db| match (before, found) {
+            (absent @ Before::Absent(_), found) => {
+                kept = Some(absent);
+                found.map(|place| db.remove_entry(place))
+            }
+            (Before::Present { entry, .. }, found) => {
+                db.board.add_used(entry_bytes(entry.view()) as i64);
+                match found {
+                    Some(place) => Some(db.replace_entry(place, hash, entry)),
+                    None => {
+                        db.insert(hash, entry);
+                        None
+                    }
+                }
+            }
+            (Before::Deadline(key, deadline), found) => {
+                kept = Some(Before::Absent(key));
+                if let Some(place) = found {
+                    db.set_deadline(place, hash, deadline);
+                }
+                None
+            }
+        });
+        drop(kept);
+        if let Some(entry) = &gone {
+            self.board.add_used(-(entry_bytes(entry.view()) as i64));
+        }
+        gone
     }
 
     /// Keys.
@@ -80,6 +225,11 @@ impl Db {
     /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The hash key of the table.
+    pub(super) fn seed(&self) -> Seed {
+        self.seed
     }
 
     /// Keys with a deadline.
@@ -130,46 +280,102 @@ impl Db {
     }
 
     pub(super) fn insert(&mut self, hash: u64, entry: Entry<Object>) -> Place {
+        if self.keeps_images {
+            self.save_absence(hash, entry.view().key());
+        }
         let deadline = entry.view().deadline();
         let field_deadline = next_field_deadline(entry.view());
+        let class = match self.order {
+            Some(_) => self.class_of(entry.view()),
+            None => 0,
+        };
+        let may_be_large = may_be_large(entry.view());
         let place = self.table.insert_new(hash, entry);
+        if may_be_large {
+            self.note_large(hash, place);
+        }
+        let mut bits = 0;
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
-            self.arm(hash, deadline_ms);
+            self.arm(hash, gone_at(deadline_ms));
+            bits = VOLATILE_BIT;
+        }
+        if let Some(order) = &mut self.order {
+            bits = order.note_new(hash, bits, class, &self.board);
+            self.table.set_bits(place, bits);
+            self.settle_queue();
+        } else if bits != 0 {
+            self.table.set_bits(place, bits);
         }
         self.move_field_deadline(hash, None, field_deadline);
         self.publish();
         place
     }
 
+    /// Puts another entry at a place; what is to be freed of the old one.
     pub(super) fn replace(
         &mut self,
         place: Place,
         hash: u64,
         entry: Entry<Object>,
-    ) -> Entry<Object> {
+    ) -> Option<Trash> {
+        let old = self.replace_entry(place, hash, entry);
+        self.give_up(hash, old)
+    }
+
+    fn replace_entry(&mut self, place: Place, hash: u64, entry: Entry<Object>) -> Entry<Object> {
         let deadline = entry.view().deadline();
         let field_deadline = next_field_deadline(entry.view());
+        if self.order.is_some() {
+            self.reclass(place, self.class_of(entry.view()));
+        }
+        let is_large = may_be_large(entry.view());
         let old = self.table.replace(place, entry);
+        if may_be_large(old.view()) {
+            self.forget_large(old.view());
+        }
+        if is_large {
+            self.note_large(hash, place);
+        }
         let before = old.view().deadline();
         self.move_field_deadline(hash, next_field_deadline(old.view()), field_deadline);
         if before.is_none() && deadline.is_none() {
             return old;
         }
         self.volatile_count -= usize::from(before.is_some());
+        self.mark_volatile(place, deadline.is_some());
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
             // SET … EX over and over must not pile up items: the old one fires first and arms itself again.
             if before.is_none_or(|old_ms| deadline_ms < old_ms) {
-                self.arm(hash, deadline_ms);
+                self.arm(hash, gone_at(deadline_ms));
             }
         }
         self.publish();
         old
     }
 
-    pub(super) fn remove(&mut self, place: Place) -> Entry<Object> {
+    /// Deletes the entry at a place; what is to be freed of it.
+    pub(super) fn delete(&mut self, place: Place) -> Option<Trash> {
+        let entry = self.remove_entry(place);
+        let hash = match self.keeps_images {
+            true => self.seed.hash(entry.view().key()),
+            false => 0,
+        };
+        self.give_up(hash, entry)
+    }
+
+    /// Takes the entry at a place out, to put it elsewhere.
+    pub(super) fn take(&mut self, place: Place) -> Entry<Object> {
+        self.save(place, Sharing::Forbidden);
+        self.remove_entry(place)
+    }
+
+    fn remove_entry(&mut self, place: Place) -> Entry<Object> {
         let old = self.table.remove(place);
+        if may_be_large(old.view()) {
+            self.forget_large(old.view());
+        }
         if !self.told.is_empty() {
             self.told.forget(self.seed.hash(old.view().key()));
         }
@@ -186,6 +392,7 @@ impl Db {
         place: Place,
         change: impl FnOnce(&mut Entry<Object>) -> R,
     ) -> R {
+        self.save(place, Sharing::Forbidden);
         self.charged(|db| {
             let mut entry = db.table.edit(place);
             let bytes_before = entry_bytes(entry.view()) as i64;
@@ -193,13 +400,26 @@ impl Db {
             let reading = account::charged_bytes();
             let result = change(&mut entry);
             let added = account::charged_bytes() - reading;
-            note_entry_bytes(&mut entry, bytes_before + added);
+            let bytes_after = bytes_before + added;
+            note_entry_bytes(&mut entry, bytes_after);
+            let bytes = match db.order.is_some() && added != 0 {
+                true => entry_bytes(entry.view()),
+                false => 0,
+            };
             let deadline = next_field_deadline(entry.view());
             if deadline != deadline_before {
                 let hash = db.seed.hash(entry.view().key());
                 drop(entry);
                 db.move_field_deadline(hash, deadline_before, deadline);
                 db.publish();
+            } else {
+                drop(entry);
+            }
+            if bytes_before.max(bytes_after) >= LARGE_BYTES_MIN as i64 {
+                db.note_resized(place, bytes_before as u64, bytes_after.max(0) as u64);
+            }
+            if bytes != 0 {
+                db.reclass(place, db.class_of_bytes(bytes));
             }
             result
         })
@@ -225,34 +445,67 @@ impl Db {
         if before == deadline {
             return;
         }
+        if self.keeps_images {
+            self.save_deadline(place, hash);
+        }
         self.table.edit(place).set_deadline(deadline);
         self.volatile_count -= usize::from(before.is_some());
+        self.mark_volatile(place, deadline.is_some());
         if let Some(deadline_ms) = deadline {
             self.volatile_count += 1;
             // A later deadline finds the old item when it fires and arms itself again then.
             if before.is_none_or(|old| deadline_ms < old) {
-                self.arm(hash, deadline_ms);
+                self.arm(hash, gone_at(deadline_ms));
             }
         }
         self.publish();
     }
 
-    fn arm(&mut self, hash: u64, deadline_ms: u64) {
-        self.arm_item(deadline_ms, hash);
+    /// The size class of an entry, see [`super::evict::order`].
+    fn class_of(&self, entry: EntryRef<'_, Object>) -> u8 {
+        self.class_of_bytes(entry_bytes(entry))
+    }
+
+    fn class_of_bytes(&self, bytes: usize) -> u8 {
+        size_class(bytes, self.board.used_bytes(), self.table.len())
+    }
+
+    /// Notes the size class of an entry that has changed, if anybody wants to know.
+    fn reclass(&mut self, place: Place, class: u8) {
+        if self.order.as_ref().is_some_and(|order| order.is_by_size()) {
+            let bits = self.table.bits(place);
+            self.table.set_bits(place, with_class(bits, class));
+        }
+    }
+
+    /// Notes in the access bits whether an entry has a deadline, so that eviction need not look at it.
+    fn mark_volatile(&mut self, place: Place, is_volatile: bool) {
+        let before = self.table.bits(place);
+        let bits = match is_volatile {
+            true => before | VOLATILE_BIT,
+            false => before & !VOLATILE_BIT,
+        };
+        if bits != before {
+            self.table.set_bits(place, bits);
+        }
+    }
+
+    fn arm(&mut self, hash: u64, due_ms: u64) {
+        self.arm_item(due_ms, hash);
         if self.is_stale() {
             // The background looks at shards whose next deadline has come.
             self.board.next_deadline_ms.set(0);
         }
-        if deadline_ms < self.board.next_deadline_ms.get() {
-            self.board.next_deadline_ms.set(deadline_ms);
+        if due_ms < self.board.next_deadline_ms.get() {
+            self.board.next_deadline_ms.set(due_ms);
         }
     }
 
     /// Adds an item to the wheel, and to the one that will replace it.
-    pub(super) fn arm_item(&mut self, deadline_ms: u64, hash: u64) {
-        self.wheel.arm(deadline_ms, hash);
+    pub(super) fn arm_item(&mut self, due_ms: u64, hash: u64) {
+        self.wheel.arm(due_ms, hash);
         if let Some(sweep) = &mut self.sweep {
-            sweep.wheel.arm(deadline_ms, hash);
+            sweep.wheel.arm(due_ms, hash);
         }
     }
 
@@ -262,7 +515,12 @@ impl Db {
     }
 
     fn is_stale(&self) -> bool {
-        self.wheel.len() > STALE_ITEMS_RATIO_MAX * self.deadline_count() + STALE_ITEMS_MAX
+        let (ratio, items) = match self.board.is_limited() {
+            // Evicted keys leave their items behind.
+            true => (STALE_ITEMS_RATIO_LIMITED, STALE_ITEMS_LIMITED),
+            false => (STALE_ITEMS_RATIO_MAX, STALE_ITEMS_MAX),
+        };
+        self.wheel.len() > ratio * self.deadline_count() + items
     }
 
     /// Goes on with a sweep, or begins one if too many items are stale; true while it is not done.
@@ -287,8 +545,8 @@ impl Db {
         };
         let Sweep { wheel, cursor } = sweep;
         *cursor = table.scan(*cursor, SWEEP_KEYS, |entry| {
-            if let Some(deadline_ms) = next_deadline(entry) {
-                wheel.arm(deadline_ms, seed.hash(entry.key()));
+            if let Some(due_ms) = next_due(entry) {
+                wheel.arm(due_ms, seed.hash(entry.key()));
             }
         });
         if *cursor != 0 {
@@ -298,6 +556,14 @@ impl Db {
             self.wheel = sweep.wheel;
         }
         false
+    }
+
+    pub(super) fn board_of_own(&self) -> &DbBoard {
+        &self.board.dbs[self.index]
+    }
+
+    pub(super) fn hash_of(&self, entry: EntryRef<'_, Object>) -> u64 {
+        self.seed.hash(entry.key())
     }
 
     fn publish(&self) {
@@ -317,13 +583,16 @@ impl Db {
         self.index = index;
         self.table
             .set_board(Some(Arc::clone(&self.board.dbs[index].directory)));
+        self.publish_all_largest();
         self.publish();
     }
 
     /// Frees some segments; false once nothing is left.
     pub(super) fn drain_some(&mut self, segments: usize) -> bool {
+        self.forget_all_large();
         self.wheel = Wheel::new(0);
         self.sweep = None;
+        self.order = None;
         self.table.drain_some(segments)
     }
 }

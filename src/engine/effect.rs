@@ -6,6 +6,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use super::Key;
+use super::tracking::{Forgotten, Lapsed, Lapses, Tracked, TrackedCount, Written};
+use crate::base::hash::Seed;
+use crate::base::random::Random;
+
+/// Keys that a read of a tracking connection forgets at most, when too many are remembered.
+const LAPSED_PER_READ: usize = 16;
+
 /// What happened to a key, named as keyspace notifications name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -39,6 +47,8 @@ impl Event {
     pub const EXPIRED: Event = Event::new(b'x', "expired");
     /// Fields of a hash deleted because their time had come.
     pub const HEXPIRED: Event = Event::new(b'h', "hexpired");
+    /// A key deleted to make room.
+    pub const EVICTED: Event = Event::new(b'e', "evicted");
     /// A key deleted.
     pub const DEL: Event = Event::generic("del");
 }
@@ -71,7 +81,31 @@ impl Interest {
 
     /// Says what is wanted: the bits of classes.
     pub fn set(&self, bits: u32) {
-        self.0.store(bits, Relaxed);
+        let _ = self.0.fetch_update(Relaxed, Relaxed, |old| {
+            Some(old & Interest::ALL_KEYS | bits & !Interest::ALL_KEYS)
+        });
+    }
+
+    /// Beside the classes: somebody wants to hear of every key that is written.
+    const ALL_KEYS: u32 = 1 << 31;
+
+    /// Says whether somebody wants to hear of every key that is written (CLIENT TRACKING BCAST).
+    pub fn set_all_keys(&self, wanted: bool) {
+        match wanted {
+            true => self.0.fetch_or(Interest::ALL_KEYS, Relaxed),
+            false => self.0.fetch_and(!Interest::ALL_KEYS, Relaxed),
+        };
+    }
+
+    /// Whether somebody does.
+    pub fn wants_all_keys(&self) -> bool {
+        self.0.load(Relaxed) & Interest::ALL_KEYS != 0
+    }
+
+    /// Whether anything is wanted at all.
+    #[inline]
+    fn is_any(&self) -> bool {
+        self.0.load(Relaxed) != 0
     }
 
     /// Whether a class is wanted.
@@ -89,11 +123,22 @@ pub trait Follower: Send + Sync {
 }
 
 /// What one command, or one slice of expiry, did to one or several shards.
+#[derive(Default)]
 pub struct Batch {
-    /// Each shard with the number of this batch among its batches.
+    /// Each shard that has effects here, with the number of this batch among its batches.
     pub turns: Vec<(u16, u64)>,
     /// What happened, in order.
     pub effects: Vec<Effect>,
+    /// What is to be dropped by those who cache; that has no turns, as it may be told in any order.
+    pub lapses: Lapses,
+}
+
+/// A point in the changes of a shard.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    dirty: u64,
+    by_clock: u64,
+    recorded: usize,
 }
 
 /// The changes of one shard.
@@ -102,8 +147,16 @@ pub struct Effects {
     stamp: u64,
     dirty: u64,
     by_clock: u64,
+    /// The connection whose command runs, see [`Effects::begin`].
+    client: u64,
     recording: bool,
+    /// A change is worth a look, whatever others are interested in: effects are recorded, or keys are tracked.
+    is_attentive: bool,
+    /// The follower is to be told something.
+    has_news: bool,
     log: Vec<Effect>,
+    lapses: Lapses,
+    tracked: Tracked,
     interest: Arc<Interest>,
     follower: Option<Arc<dyn Follower>>,
     /// Batches handed out so far.
@@ -119,6 +172,13 @@ impl Effects {
     /// Raises the stamp to what a connection or another shard has seen.
     pub fn raise(&mut self, stamp: u64) {
         self.stamp = self.stamp.max(stamp);
+    }
+
+    /// A command of a connection begins, which knows of all effects up to a stamp.
+    #[inline]
+    pub fn begin(&mut self, client: u64, stamp: u64) {
+        self.raise(stamp);
+        self.client = client;
     }
 
     /// Changes so far.
@@ -137,10 +197,12 @@ impl Effects {
         self.by_clock
     }
 
-    /// Records a change that the clock made.
+    /// Records a change that the clock made. It is nobody's, even if a command came across it.
     pub fn expired(&mut self, db: usize, key: &[u8], event: Event) {
         self.by_clock += 1;
+        let client = std::mem::take(&mut self.client);
         self.wrote(db, key, event);
+        self.client = client;
     }
 
     /// Records a change.
@@ -154,9 +216,37 @@ impl Effects {
     #[inline]
     pub fn followed(&mut self, db: usize, key: &[u8], event: Event) {
         self.stamp += 1;
+        if self.is_attentive || self.interest.is_any() {
+            self.heed(db, key, event);
+        }
+    }
+
+    /// Hands a change to all who may want to know of it.
+    #[cold]
+    fn heed(&mut self, db: usize, key: &[u8], event: Event) {
         if self.recording || self.interest.wants(event.class) {
             self.record(db, key, event);
         }
+        if let Some(lapsed) = self.tracked.take(key, self.client) {
+            self.lapse(lapsed);
+        }
+        if self.interest.wants_all_keys() {
+            let (key, by) = (key.into(), self.client);
+            self.lapses.written.push(Written { key, by });
+            self.note_news();
+        }
+    }
+
+    fn lapse(&mut self, mut lapsed: Lapsed) {
+        lapsed.stamp = self.stamp;
+        self.lapses.keys.push(lapsed);
+        self.note_news();
+    }
+
+    #[cold]
+    fn note_news(&mut self) {
+        self.has_news = self.follower.is_some();
+        self.is_attentive = self.recording || !self.tracked.is_empty();
     }
 
     /// Records what is no change of its own but may be asked for: a miss, a new key.
@@ -177,6 +267,56 @@ impl Effects {
             key: key.into(),
             event,
         });
+        self.note_news();
+    }
+
+    /// Remembers that a connection which caches read a key, and forgets others if all shards together remember more
+    /// than so many (0: any number).
+    #[cold]
+    pub fn track(
+        &mut self,
+        key: &Key<'_>,
+        client: u64,
+        seed: Seed,
+        keys_max: u64,
+        random: &mut Random,
+    ) {
+        if let Some(lapsed) = self.tracked.add(key, client, seed) {
+            self.lapse(lapsed);
+        }
+        self.is_attentive = true;
+        self.limit_tracked(keys_max, LAPSED_PER_READ, random);
+    }
+
+    /// Forgets some keys that are tracked, at most `budget`, if all shards together remember more than so many (0: any
+    /// number); true if there are still more.
+    pub fn limit_tracked(&mut self, keys_max: u64, budget: usize, random: &mut Random) -> bool {
+        if keys_max == 0 {
+            return false;
+        }
+        for _ in 0..budget {
+            if !self.tracked.exceeds(keys_max) {
+                return false;
+            }
+            let Some(lapsed) = self.tracked.take_random(&mut || random.next_u64()) else {
+                return false;
+            };
+            self.lapse(lapsed);
+        }
+        !self.tracked.is_empty() && self.tracked.exceeds(keys_max)
+    }
+
+    /// Everything that anybody may have cached is void. What was remembered is handed out, as there may be much to free.
+    pub fn void_all(&mut self) -> Option<Forgotten> {
+        let forgotten = self.tracked.take_all();
+        self.lapses.all = true;
+        self.note_news();
+        forgotten
+    }
+
+    /// Says where the keys that all shards track are counted.
+    pub fn count_tracked(&mut self, count: Arc<TrackedCount>) {
+        self.tracked.set_count(count);
     }
 
     /// Counts changes that belong to no single key (FLUSHALL, SWAPDB).
@@ -188,6 +328,7 @@ impl Effects {
     /// Starts or stops keeping all effects for [`Effects::take`].
     pub fn set_recording(&mut self, recording: bool) {
         self.recording = recording;
+        self.is_attentive = recording || !self.tracked.is_empty();
         if !recording {
             self.log = Vec::new();
         }
@@ -198,31 +339,52 @@ impl Effects {
         std::mem::take(&mut self.log)
     }
 
+    /// Where the changes stand.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            dirty: self.dirty,
+            by_clock: self.by_clock,
+            recorded: self.log.len(),
+        }
+    }
+
+    /// Forgets what changed since, as it was undone. The stamp stays: others may have learnt it.
+    pub fn back_to(&mut self, mark: Mark) {
+        self.dirty = mark.dirty;
+        self.by_clock = mark.by_clock;
+        self.log.truncate(mark.recorded);
+    }
+
     /// Whether the follower is to be told something.
     #[inline]
     pub fn has_news(&self) -> bool {
-        !self.log.is_empty() && self.follower.is_some()
+        self.has_news
     }
 
-    /// What the follower is to be told, and the number of that among this shard's batches.
-    fn next_batch(&mut self) -> (u64, Vec<Effect>) {
-        self.batches += 1;
-        (self.batches - 1, self.take())
+    /// Moves what the follower is to be told into a batch; effects get a number among those of this shard.
+    fn hand_out(&mut self, shard: u16, batch: &mut Batch) {
+        self.has_news = false;
+        batch.lapses.append(&mut self.lapses);
+        if !self.log.is_empty() {
+            batch.turns.push((shard, self.batches));
+            batch.effects.append(&mut self.log);
+            self.batches += 1;
+        }
     }
 }
 
 /// What the follower is to be told of shards that are in hand together: their effects, merged by stamp.
 pub fn merge<'e>(all: impl Iterator<Item = (u16, &'e mut Effects)>) -> Option<Told> {
-    let mut batch = Batch {
-        turns: Vec::new(),
-        effects: Vec::new(),
-    };
+    let mut batch = Batch::default();
     let mut follower = None;
+    let mut shards = 0;
     for (shard, effects) in all.filter(|(_, effects)| effects.has_news()) {
         follower = effects.follower.clone();
-        let (number, mut log) = effects.next_batch();
-        batch.turns.push((shard, number));
-        batch.effects.append(&mut log);
+        effects.hand_out(shard, &mut batch);
+        shards += 1;
+    }
+    if shards > 1 {
+        batch.lapses.keys.sort_by_key(|lapsed| lapsed.stamp);
     }
     if batch.turns.len() > 1 {
         batch.effects.sort_by_key(|effect| effect.stamp);

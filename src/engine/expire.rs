@@ -1,6 +1,6 @@
 //! Deleting keys whose time has come, in bounded slices, from the timer wheels.
 
-use super::db::next_deadline;
+use super::db::{gone_at, next_due};
 use super::effect::Event;
 use super::value::hash;
 use super::value::{Object, Trash};
@@ -22,7 +22,7 @@ pub(super) const FIELDS_PER_LOOKUP: usize = 32;
 pub(super) fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
     entry
         .deadline()
-        .is_some_and(|deadline_ms| deadline_ms <= now_ms)
+        .is_some_and(|deadline_ms| gone_at(deadline_ms) <= now_ms)
         || hash::is_over(entry, now_ms)
 }
 
@@ -85,17 +85,15 @@ impl Engine {
         // The table compares a few bits of the hash only, and where it looks depends on all of them. An item that spoke
         // for another key than its own could delete that one and leave its own without any item.
         let seed = self.seed;
-        let place = db
-            .table
-            .find_by_hash(hash, |entry| match next_deadline(entry) {
-                Some(_) if (seed.hash(entry.key()) ^ hash) & wheel::ITEM != 0 => false,
-                Some(deadline_ms) if deadline_ms <= now.unix_ms => true,
-                Some(deadline_ms) => {
-                    later_ms = Some(deadline_ms);
-                    false
-                }
-                None => false,
-            });
+        let place = db.table.find_by_hash(hash, |entry| match next_due(entry) {
+            Some(_) if (seed.hash(entry.key()) ^ hash) & wheel::ITEM != 0 => false,
+            Some(due_ms) if due_ms <= now.unix_ms => true,
+            Some(due_ms) => {
+                later_ms = Some(due_ms);
+                false
+            }
+            None => false,
+        });
         match (place, later_ms) {
             (Some(place), _) => {
                 let before = self.board.expired_fields.get();
@@ -108,15 +106,15 @@ impl Engine {
                 let Some(db) = self.dbs[index].as_deref_mut() else {
                     return;
                 };
-                if let Some(deadline_ms) = next_deadline(db.at(place)) {
-                    if deadline_ms > now.unix_ms {
-                        db.charged(|db| db.arm_item(deadline_ms, hash));
+                if let Some(due_ms) = next_due(db.at(place)) {
+                    if due_ms > now.unix_ms {
+                        db.charged(|db| db.arm_item(due_ms, hash));
                     } else if !db.unfinished.contains(&hash) {
                         db.charged(|db| db.unfinished.push(hash));
                     }
                 }
             }
-            (None, Some(deadline_ms)) => db.charged(|db| db.arm_item(deadline_ms, hash)),
+            (None, Some(due_ms)) => db.charged(|db| db.arm_item(due_ms, hash)),
             (None, None) => {}
         }
     }
@@ -129,12 +127,19 @@ impl Engine {
         now: Now,
         fields_max: usize,
     ) -> bool {
+        let Some(db) = self.dbs[index].as_deref() else {
+            return false;
+        };
+        let now_ms = now.unix_ms;
+        if is_over(db.at(place), now_ms) {
+            self.leaves(index, place);
+        }
         let Some(db) = self.dbs[index].as_deref_mut() else {
             return false;
         };
-        let (now_ms, entry) = (now.unix_ms, db.at(place));
+        let entry = db.at(place);
         if let Some(deadline_ms) = entry.deadline()
-            && deadline_ms <= now_ms
+            && gone_at(deadline_ms) <= now_ms
         {
             self.effects.expired(index, entry.key(), Event::EXPIRED);
             self.waiters.key_changed(index, entry.key());
@@ -142,7 +147,7 @@ impl Engine {
             self.watches.key_changed(index, entry.key(), stamp);
             self.board.note_lag(now_ms - deadline_ms);
             self.board.expired.add(1);
-            let trash = db.charged(|db| Trash::from_entry(db.remove(place)));
+            let trash = db.charged(|db| db.delete(place));
             self.discard(trash);
             return true;
         }
@@ -170,7 +175,7 @@ impl Engine {
             return false;
         }
         self.effects.expired(index, entry.key(), Event::DEL);
-        let trash = db.charged(|db| Trash::from_entry(db.remove(place)));
+        let trash = db.charged(|db| db.delete(place));
         self.discard(trash);
         true
     }
@@ -180,12 +185,18 @@ impl Engine {
         if let Some(trash) = trash {
             self.board.add_used(-trash.bytes());
             self.board.lazyfreed.add(u64::from(trash.is_collection()));
-            if trash.is_huge() {
-                self.doomed_values.push(trash);
-                self.board.set_doomed(true);
-            } else {
-                self.deferred.trash.push(trash);
-            }
+            self.keep_trash(trash);
+        }
+    }
+
+    /// The same for what the shard does not answer for any more.
+    pub(super) fn keep_trash(&mut self, trash: Trash) {
+        if trash.is_huge() {
+            self.budget.add_leaving(trash.bytes());
+            self.doomed_values.push(trash);
+            self.board.set_doomed(true);
+        } else {
+            self.deferred.trash.push(trash);
         }
     }
 }
@@ -239,6 +250,24 @@ mod tests {
         );
         assert_eq!(engine.board().expired.get(), 1_000);
         assert_eq!(engine.effects.dirty(), 1_000);
+    }
+
+    #[test]
+    fn a_key_lives_through_the_millisecond_of_its_deadline() {
+        let mut engine = Engine::new(1, SEED, 1);
+        // Multiples of the wheel's tick and others: the wheel may not be sooner than a look-up.
+        for deadline_ms in [1_600, 1_601, 1_615] {
+            let name = deadline_ms.to_string();
+            set(&mut engine, &name, 1_000, Deadline::At(deadline_ms));
+            let key = Key::new(name.as_bytes(), SEED);
+            let mut find = |now_ms| {
+                let now = Now { unix_ms: now_ms };
+                while engine.expire_slice(now) {}
+                engine.keyspace(0, now).find_write(&key).is_some()
+            };
+            assert!(find(deadline_ms - 1) && find(deadline_ms), "{deadline_ms}");
+            assert!(!find(deadline_ms + 1), "{deadline_ms}");
+        }
     }
 
     #[test]

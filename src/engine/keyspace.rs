@@ -3,13 +3,15 @@
 //! Every look-up first deletes the key if its time has come, so handlers never meet an expired key. Mutations charge
 //! the shard's memory; recording an effect stays with the handler, which knows the event's name.
 
-use super::db::next_deadline;
+use super::db::next_due;
 use super::effect::Event;
 use super::expire::{FIELDS_PER_LOOKUP, is_over};
+use super::largest::may_be_large;
 use super::told::Use;
+use super::undo::log::Sharing;
 use super::value::object::{entry_bytes, note_entry_bytes};
 use super::value::{
-    BLOCK_BYTES_MIN, DataType, EMBSTR_BYTES_MAX, Kind, Object, Text, Trash, is_inline_text,
+    BLOCK_BYTES_MIN, DataType, EMBSTR_BYTES_MAX, Kind, Object, Text, is_inline_text,
     overwrite_text, raw_entry, string_entry, unshare_text, writable_text,
 };
 use super::{Engine, Key, Now};
@@ -77,13 +79,14 @@ impl<'e> Keyspace<'e> {
     fn find(&mut self, key: &Key<'_>) -> Option<Place> {
         let db = self.engine.dbs[self.db].as_deref_mut()?;
         let place = db.find(key)?;
-        if let Some(deadline_ms) = next_deadline(db.table.at(place))
-            && deadline_ms <= self.now.unix_ms
+        if let Some(due_ms) = next_due(db.table.at(place))
+            && due_ms <= self.now.unix_ms
         {
             return self.expire(place);
         }
         if self.touches {
             db.table.touch(place);
+            self.engine.board.used_at_ms.set(self.now.unix_ms);
         }
         Some(place)
     }
@@ -116,12 +119,24 @@ impl<'e> Keyspace<'e> {
         } else {
             board.misses.add(1);
         }
+        if board.follows(key.hash) && self.touches {
+            let bytes = place.map(|place| self.memory_bytes(place));
+            self.engine.followed_was_read(bytes, key, self.now);
+        }
         place
     }
 
     /// Looks a key up for a command that may change it.
     pub fn find_write(&mut self, key: &Key<'_>) -> Option<Place> {
-        self.find(key)
+        let place = self.find(key);
+        if let Some(place) = place
+            && self.engine.board.follows(key.hash)
+            && self.touches
+        {
+            let bytes = self.memory_bytes(place);
+            self.engine.followed_was_written(bytes, key, self.now);
+        }
+        place
     }
 
     /// The entry at a place.
@@ -221,7 +236,21 @@ impl<'e> Keyspace<'e> {
     /// Tells those who want to know that a key was not there before.
     #[inline]
     fn note_new(&mut self, key: &Key<'_>) {
+        self.engine.board.used_at_ms.set(self.now.unix_ms);
         self.engine.effects.noticed(self.db, key.bytes, Event::NEW);
+        if self.engine.board.follows(key.hash) {
+            self.follow_new(key);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn follow_new(&mut self, key: &Key<'_>) {
+        let found = self.engine.db(self.db).and_then(|db| db.find(key));
+        if let Some(place) = found {
+            let bytes = self.memory_bytes(place);
+            self.engine.followed_was_written(bytes, key, self.now);
+        }
     }
 
     /// Stores a string under a key, in the encoding that Redis would choose, replacing whatever is there.
@@ -241,6 +270,7 @@ impl<'e> Keyspace<'e> {
                 .engine
                 .db_mut(self.db)
                 .expect("a place implies a database");
+            db.save(place, Sharing::Forbidden);
             db.charged(|db| {
                 overwrite_text(&mut db.table.edit(place), value);
                 match deadline {
@@ -296,9 +326,16 @@ impl<'e> Keyspace<'e> {
             let place = found.unwrap_or_else(|| {
                 db.insert(key.hash, Entry::bytes(Kind::RAW.0, key.bytes, b"", None))
             });
+            // The image may share a block: the next line sees to that.
+            db.save(place, Sharing::Allowed);
             let mut entry = db.table.edit(place);
             let shared = unshare_text(&mut entry);
-            (change(writable_text(&mut entry, len_min)), shared)
+            let result = change(writable_text(&mut entry, len_min));
+            drop(entry);
+            if may_be_large(db.at(place)) {
+                db.note_large(key.hash, place);
+            }
+            (result, shared)
         });
         if found.is_none() {
             self.note_new(key);
@@ -354,7 +391,7 @@ impl<'e> Keyspace<'e> {
             };
             let entry = make(kept);
             match found {
-                Some(place) => Trash::from_entry(db.replace(place, key.hash, entry)),
+                Some(place) => db.replace(place, key.hash, entry),
                 None => {
                     db.insert(key.hash, entry);
                     None
@@ -378,22 +415,24 @@ impl<'e> Keyspace<'e> {
 
     /// Deletes the entry at a place.
     pub fn delete(&mut self, place: Place) {
+        self.engine.leaves(self.db, place);
         let db = self
             .engine
             .db_mut(self.db)
             .expect("a place implies a database");
-        let trash = db.charged(|db| Trash::from_entry(db.remove(place)));
+        let trash = db.charged(|db| db.delete(place));
         self.engine.discard(trash);
     }
 
     /// Takes the entry at a place out of the database, to put it elsewhere; its memory is no longer charged here
     /// and [`Keyspace::adopt`] charges it to whoever gets it.
     pub fn take(&mut self, place: Place) -> Entry<Object> {
+        self.engine.leaves(self.db, place);
         let db = self
             .engine
             .db_mut(self.db)
             .expect("a place implies a database");
-        let entry = db.charged(|db| db.remove(place));
+        let entry = db.charged(|db| db.take(place));
         self.engine
             .board
             .add_used(-(entry_bytes(entry.view()) as i64));
@@ -417,6 +456,14 @@ impl<'e> Keyspace<'e> {
     pub fn uses(&self, place: Place) -> u8 {
         let db = self.engine.db(self.db).expect("a place implies a database");
         db.table().bits(place) & USE_BITS
+    }
+
+    /// For how long none of the keys that lie with this one was used, and so neither was this one, in milliseconds. The
+    /// access bits count uses and hold no time.
+    pub fn idle_ms_min(&self) -> u64 {
+        self.now
+            .unix_ms
+            .saturating_sub(self.engine.board.used_at_ms.get())
     }
 
     /// Remembers what another server knew of a key's use, until it is used here.
@@ -512,6 +559,25 @@ impl<'e> Keyspace<'e> {
             return 0;
         };
         db.table.scan(cursor, budget, |entry| {
+            if !is_over(entry, now_ms) {
+                visit(entry);
+            }
+        })
+    }
+
+    /// Visits some entries from a position on, and those that are there from the first call to the last exactly once;
+    /// expired ones are left out. Returns the next position, 0 at the end.
+    pub fn scan_once(
+        &mut self,
+        position: u64,
+        budget: usize,
+        mut visit: impl FnMut(EntryRef<'_, Object>),
+    ) -> u64 {
+        let now_ms = self.now.unix_ms;
+        let Some(db) = self.engine.db(self.db) else {
+            return 0;
+        };
+        db.table.scan_once(position, budget, |entry| {
             if !is_over(entry, now_ms) {
                 visit(entry);
             }

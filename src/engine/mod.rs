@@ -7,10 +7,15 @@
 pub mod board;
 pub mod db;
 pub mod effect;
+pub mod evict;
 pub mod expire;
+mod follow;
 pub mod keyspace;
+pub mod largest;
 pub mod serial;
 pub mod told;
+pub mod tracking;
+pub mod undo;
 pub mod value;
 pub mod waiting;
 pub mod watching;
@@ -21,9 +26,11 @@ use std::task::Waker;
 use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::structures::entry::EntryRef;
+use crate::structures::reuse::Reuse;
 use board::ShardBoard;
 use db::Db;
 use effect::Effects;
+use evict::budget::Budget;
 
 /// A key as routing prepared it: its bytes and their hash, computed once per request.
 #[derive(Clone, Copy, Debug)]
@@ -56,21 +63,46 @@ pub struct Now {
 pub struct Doomed {
     dbs: Vec<Db>,
     values: Vec<value::Trash>,
+    tracked: Vec<tracking::Forgotten>,
     freed_bytes: i64,
+    budget: Arc<Budget>,
 }
 
 /// Elements of a huge value that are freed together with one segment of a database, as they take about as long.
 const ELEMENTS_PER_SEGMENT: usize = 256;
 
 impl Doomed {
+    /// Whether databases are among it, which their shards answer for until they are freed.
+    pub fn has_databases(&self) -> bool {
+        !self.dbs.is_empty()
+    }
+
+    /// Whether its shard has yet to be told of what was freed.
+    pub fn owes_account(&self) -> bool {
+        self.freed_bytes != 0
+    }
+
+    fn is_empty(&self) -> bool {
+        self.values.is_empty() && self.dbs.is_empty() && self.tracked.is_empty()
+    }
+
     /// Frees a few segments, or as much of a huge value; true while some are left.
     pub fn free_some(&mut self, segments: usize) -> bool {
         // Huge values left the shard's account when they were deleted.
         if let Some(trash) = self.values.last_mut() {
             if !trash.free_some(segments * ELEMENTS_PER_SEGMENT) {
+                let bytes = trash.bytes();
                 self.values.pop();
+                self.budget.add_leaving(-bytes);
             }
-            return !self.values.is_empty() || !self.dbs.is_empty();
+            return !self.is_empty();
+        }
+        // What is tracked is on no shard's account.
+        if let Some(tracked) = self.tracked.last_mut() {
+            if !tracked.drain_some(segments) {
+                self.tracked.pop();
+            }
+            return !self.is_empty();
         }
         let before = crate::structures::account::thread_bytes();
         if let Some(db) = self.dbs.last_mut()
@@ -141,10 +173,21 @@ pub struct Engine {
     pub watches: watching::Watches,
     /// Its number among the shards of the server.
     pub shard: u16,
+    /// The keys that the curve follows, while it is kept.
+    reuse: Option<Box<Reuse>>,
     /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
     doomed: Vec<Db>,
     /// Huge values, freed in slices too.
     doomed_values: Vec<value::Trash>,
+    /// What can be undone, if anything.
+    attempt: Option<Box<undo::Attempt>>,
+    budget: Arc<Budget>,
+    /// By which rules keys are ordered, if they are.
+    order: Option<evict::order::Rules>,
+    /// What was evicted since a part of the budget last moved here.
+    untraded_bytes: i64,
+    /// What was tracked of flushed databases, freed in slices as well.
+    doomed_tracked: Vec<tracking::Forgotten>,
 }
 
 impl Engine {
@@ -161,8 +204,14 @@ impl Engine {
             board,
             watches: watching::Watches::default(),
             shard: 0,
+            reuse: None,
             doomed: Vec::new(),
             doomed_values: Vec::new(),
+            attempt: None,
+            budget: Arc::default(),
+            order: None,
+            untraded_bytes: 0,
+            doomed_tracked: Vec::new(),
         }
     }
 
@@ -200,8 +249,14 @@ impl Engine {
                 Arc::clone(&self.board),
                 now.unix_ms,
             )));
+            if let Some(db) = slot {
+                db.set_order(self.order);
+            }
             self.board
                 .add_used(crate::structures::account::thread_bytes() - before);
+            if let (Some(_), Some(db)) = (&self.attempt, slot.as_deref_mut()) {
+                db.keep_images();
+            }
         }
         slot.as_deref_mut().expect("created above")
     }
@@ -222,6 +277,18 @@ impl Engine {
         if first == second {
             return;
         }
+        self.exchange(first, second);
+        // Redis tells nobody, and leaves those who cache with values of the other database.
+        self.void_caches();
+        self.note_swap(first, second, now);
+        self.waiters.database_changed(first);
+        self.waiters.database_changed(second);
+        if let Some(attempt) = &mut self.attempt {
+            attempt.note(undo::DbChange::Exchanged(first, second));
+        }
+    }
+
+    fn exchange(&mut self, first: usize, second: usize) {
         // Both first: a table that moves blanks the place it had, which may be the other one's by then.
         for index in [first, second] {
             if let Some(db) = self.dbs[index].as_deref_mut() {
@@ -229,9 +296,7 @@ impl Engine {
             }
         }
         self.dbs.swap(first, second);
-        self.note_swap(first, second, now);
         for index in [first, second] {
-            self.waiters.database_changed(index);
             match self.dbs[index].as_deref_mut() {
                 Some(db) => db.move_to(index),
                 None => self.board.clear_db(index),
@@ -266,12 +331,36 @@ impl Engine {
         }
     }
 
+    /// Whatever anybody cached is void.
+    fn void_caches(&mut self) {
+        if let Some(forgotten) = self.effects.void_all() {
+            self.doomed_tracked.push(forgotten);
+            self.board.set_doomed(true);
+        }
+    }
+
+    /// Remembers that a connection which caches read a key; see [`Effects::track`].
+    #[cold]
+    pub fn track(&mut self, key: &Key<'_>, client: u64, keys_max: u64) {
+        let seed = self.seed;
+        self.effects
+            .track(key, client, seed, keys_max, &mut self.random);
+    }
+
+    /// Forgets some keys that are tracked, if there are too many; see [`Effects::limit_tracked`].
+    pub fn limit_tracked(&mut self, keys_max: u64, budget: usize) -> bool {
+        self.effects
+            .limit_tracked(keys_max, budget, &mut self.random)
+    }
+
     /// Empties one database; the memory is given back in slices, see [`Engine::take_doomed`].
     pub fn flush_db(&mut self, index: usize) -> usize {
+        self.void_caches();
         let Some(mut db) = self.dbs[index].take() else {
             return 0;
         };
         let removed = db.len();
+        self.follow_none();
         self.waiters.database_changed(index);
         if !self.watches.is_empty() {
             self.effects.changed(0);
@@ -282,6 +371,15 @@ impl Engine {
         // What is drained later must not blank the place of the database that follows.
         db.hide();
         self.board.clear_db(index);
+        match &mut self.attempt {
+            Some(attempt) => attempt.note(undo::DbChange::Emptied(index, db)),
+            None => self.doom(db),
+        }
+        removed
+    }
+
+    /// Gives a database up; its memory comes back in slices.
+    fn doom(&mut self, db: Box<Db>) {
         // The database leaves its box, which is freed at the end of the block, and the list of the doomed may grow.
         let before = crate::structures::account::thread_bytes();
         {
@@ -291,7 +389,6 @@ impl Engine {
         self.board
             .add_used(crate::structures::account::thread_bytes() - before);
         self.board.set_doomed(true);
-        removed
     }
 
     /// Hands out what flushes gave up, to be freed without the token.
@@ -300,7 +397,9 @@ impl Engine {
         Doomed {
             dbs: std::mem::take(&mut self.doomed),
             values: std::mem::take(&mut self.doomed_values),
+            tracked: std::mem::take(&mut self.doomed_tracked),
             freed_bytes: 0,
+            budget: Arc::clone(&self.budget),
         }
     }
 

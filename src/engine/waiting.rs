@@ -152,6 +152,11 @@ impl Waiters {
         !self.ready.is_empty()
     }
 
+    /// Nothing changed after all.
+    pub fn forget_ready(&mut self) {
+        self.ready = Vec::new();
+    }
+
     /// The keys to look at, in the order in which they became so.
     pub fn take_ready(&mut self) -> Vec<Place> {
         std::mem::take(&mut self.ready)

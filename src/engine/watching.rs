@@ -13,6 +13,8 @@ use super::waiting::Place;
 #[derive(Debug, Default)]
 pub struct Watches {
     keys: HashMap<Place, Watch>,
+    /// While changes may be undone: the stamps that they replaced, oldest first.
+    replaced: Option<Vec<(Place, [u64; 2])>>,
 }
 
 #[derive(Debug, Default)]
@@ -76,16 +78,44 @@ impl Watches {
 
     #[cold]
     fn note(&mut self, db: usize, key: &[u8], change: impl FnOnce(&mut Watch)) {
-        if let Some(watch) = self.keys.get_mut(&(db, Box::from(key))) {
+        let place: Place = (db, key.into());
+        if let Some(watch) = self.keys.get_mut(&place) {
+            let before = [watch.changed_at, watch.touched_at];
             change(watch);
+            if let Some(replaced) = &mut self.replaced {
+                replaced.push((place, before));
+            }
+        }
+    }
+
+    /// From now on changes may be undone.
+    pub fn begin_attempt(&mut self) {
+        self.replaced = Some(Vec::new());
+    }
+
+    /// They were not.
+    pub fn commit_attempt(&mut self) {
+        self.replaced = None;
+    }
+
+    /// They were: nothing has changed.
+    pub fn undo_attempt(&mut self) {
+        for (place, stamps) in self.replaced.take().into_iter().flatten().rev() {
+            if let Some(watch) = self.keys.get_mut(&place) {
+                [watch.changed_at, watch.touched_at] = stamps;
+            }
         }
     }
 
     /// Many keys of a database changed at once: those for which `is_hit` says so.
     pub fn database_changed(&mut self, db: usize, stamp: u64, is_hit: impl Fn(&[u8]) -> bool) {
-        for ((index, key), watch) in &mut self.keys {
-            if *index == db && is_hit(key) {
+        for (place, watch) in &mut self.keys {
+            if place.0 == db && is_hit(&place.1) {
+                let before = [watch.changed_at, watch.touched_at];
                 watch.changed_at = stamp;
+                if let Some(replaced) = &mut self.replaced {
+                    replaced.push((place.clone(), before));
+                }
             }
         }
     }

@@ -14,6 +14,8 @@ use super::pool;
 use super::retained::{CLAIM_BYTES_MAX, LARGE_BYTES, Reservation};
 use super::stream::Stream;
 use crate::client::connection::ReplyMode;
+use crate::client::ledger::LEDGER;
+use crate::client::mailbox;
 use crate::config::Config;
 use crate::resp::request::Limits;
 use crate::session::batch::Batch;
@@ -23,6 +25,21 @@ use crate::telemetry::{clock, counters};
 
 /// Requests that a connection runs before it yields.
 const REQUESTS_PER_TURN: usize = 128;
+
+/// Bytes that a connection sends before it yields, however fast its client takes them.
+const SENT_BYTES_PER_TURN: usize = 1024 * 1024;
+
+/// Output that a client may leave lying while its next requests run. What is beyond it has to be taken first.
+const HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// The same, when clients together take more than [`ALL_HELD_BYTES_MAX`].
+const HELD_BYTES_SCARCE: usize = 256 * 1024;
+
+/// See above.
+const ALL_HELD_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// Output up to this is never too much: Redis has it in a buffer that its limits do not count.
+const OUTPUT_BYTES_FREE: usize = 16 * 1024;
 
 /// Slices handed to one write.
 const SLICES_MAX: usize = 64;
@@ -34,6 +51,8 @@ const INLINE_BYTES_MAX: usize = 64 * 1024;
 enum End {
     /// Nothing more to say.
     Closed,
+    /// It left too much of its output lying.
+    Cut,
     /// SHUTDOWN was asked for.
     Shutdown,
 }
@@ -65,6 +84,7 @@ pub async fn serve(mut stream: Stream, mut session: Session) -> bool {
         }
     };
     kept.let_go();
+    session.connection.shared.leave();
     session.end(clock::now());
     session.service().clients.remove(session.connection.id());
     matches!(end, End::Shutdown)
@@ -83,9 +103,14 @@ impl Kept {
     fn put(&mut self, session: &Session, mut batch: Box<Batch>) {
         let shared = &session.connection.shared;
         let pending = batch.pending().len();
-        shared.query_bytes.store(pending, Relaxed);
-        let is_needed = pending > 0 || session.parser.is_inside_request();
-        if is_needed {
+        let understood = match pending {
+            0 => 0,
+            _ => session.parser.read_len(batch.pending()),
+        };
+        shared.query_bytes.store(pending - understood, Relaxed);
+        let is_behind = pending > 0 || session.parser.is_inside_request();
+        let is_needed = is_behind || !batch.out.is_empty();
+        if is_behind {
             let claimed = session.parser.wants().min(CLAIM_BYTES_MAX);
             let wanted = batch.input.len() + claimed;
             if wanted > batch.input.capacity()
@@ -104,10 +129,18 @@ impl Kept {
         if !self.reservation.resize(bytes) && !is_needed {
             self.reservation.resize(0);
             shared.buffer_bytes.store(0, Relaxed);
-            return pool::put(batch);
+            pool::put(batch);
+        } else {
+            shared.buffer_bytes.store(bytes, Relaxed);
+            self.batch = Some(batch);
         }
-        shared.buffer_bytes.store(bytes, Relaxed);
-        self.batch = Some(batch);
+        note_memory(session);
+    }
+
+    /// Whether some output is left that the client did not take.
+    fn has_output(&self) -> bool {
+        let batch = self.batch.as_ref();
+        batch.is_some_and(|batch| !batch.out.is_empty())
     }
 
     /// The connection is idle: it keeps the bytes of a request that has begun, and nothing else.
@@ -116,17 +149,23 @@ impl Kept {
             return;
         };
         let shared = &session.connection.shared;
-        if batch.pending().is_empty() && !session.parser.is_inside_request() {
+        let is_behind = !batch.pending().is_empty() || session.parser.is_inside_request();
+        if !is_behind && batch.out.is_empty() {
             pool::put(batch);
             self.reservation.resize(0);
             shared.buffer_bytes.store(0, Relaxed);
-            return;
+        } else {
+            if batch.input.is_empty() && !is_behind {
+                batch.input = Vec::new();
+            } else {
+                batch.input.shrink_to_fit();
+            }
+            let bytes = batch.input.capacity();
+            self.reservation.resize(bytes);
+            shared.buffer_bytes.store(bytes, Relaxed);
+            self.batch = Some(batch);
         }
-        batch.input.shrink_to_fit();
-        let bytes = batch.input.capacity();
-        self.reservation.resize(bytes);
-        shared.buffer_bytes.store(bytes, Relaxed);
-        self.batch = Some(batch);
+        LEDGER.note(shared);
     }
 
     fn let_go(self) {
@@ -134,6 +173,38 @@ impl Kept {
             pool::put(batch);
         }
     }
+}
+
+/// Notes what the connection takes, and closes the largest ones if that is too much for all of them together.
+#[inline]
+fn note_memory(session: &Session) {
+    session.note_pending();
+    LEDGER.note(&session.connection.shared);
+    if LEDGER.is_over() {
+        session.service().clients.evict();
+    }
+}
+
+/// Whether more output waits for the client than its class may leave lying.
+#[inline]
+fn is_over_output(session: &Session, batch: &Batch, config: &Config) -> bool {
+    let len = batch.out.len_bytes();
+    if len <= OUTPUT_BYTES_FREE {
+        return batch.out.is_cut();
+    }
+    let limits = &config.client_output_buffer_limit;
+    let limit = match session.connection.shared.subscriptions() {
+        0 => limits.normal,
+        _ => limits.pubsub,
+    };
+    batch.out.is_cut() || (limit.hard_bytes > 0 && len as u64 > limit.hard_bytes)
+}
+
+/// Closes a client that leaves too much lying; nothing of it is sent any more.
+#[cold]
+fn cut() -> End {
+    mailbox::CUT.fetch_add(1, Relaxed);
+    End::Cut
 }
 
 /// Waits for input, reads once, and runs what is complete.
@@ -144,8 +215,14 @@ async fn turn(
     config: &mut Arc<Config>,
 ) -> Result<(), End> {
     let woken = loop {
-        match readable(stream, session).await? {
+        match readable(stream, session, kept.has_output()).await? {
             Woken::Background => kept.shrink(session),
+            Woken::Output => {
+                if let Some(mut batch) = kept.batch.take() {
+                    flush(stream, session, &mut batch, held_max()).await?;
+                    kept.put(session, batch);
+                }
+            }
             woken => break woken,
         }
     };
@@ -172,6 +249,11 @@ async fn turn(
         }
         let left = match run_turn(stream, session, &mut batch, config).await {
             Ok(left) => left,
+            Err(End::Cut) => {
+                // What it has taken is not worth keeping for others.
+                batch.reset();
+                return Err(End::Cut);
+            }
             Err(end) => {
                 pool::put(batch);
                 return Err(end);
@@ -191,13 +273,15 @@ async fn turn(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Woken {
     Input,
+    /// The client takes more of the output.
+    Output,
     /// Somebody has something for it.
     Mail,
     /// The connection was idle for long: it is to give its buffer back.
     Background,
 }
 
-async fn readable(stream: &mut Stream, session: &Session) -> Result<Woken, End> {
+async fn readable(stream: &mut Stream, session: &Session, has_output: bool) -> Result<Woken, End> {
     let shared = &session.connection.shared;
     poll_fn(|cx| {
         shared.waker.register(cx.waker());
@@ -210,6 +294,9 @@ async fn readable(stream: &mut Stream, session: &Session) -> Result<Woken, End> 
         if shared.has_mail() {
             return Poll::Ready(Ok(Woken::Mail));
         }
+        if has_output && let Poll::Ready(ready) = stream.poll_write_ready(cx) {
+            return Poll::Ready(ready.map(|()| Woken::Output).map_err(End::from));
+        }
         let ready = stream.poll_read_ready(cx);
         ready.map(|ready| ready.map(|()| Woken::Input).map_err(End::from))
     })
@@ -220,12 +307,16 @@ async fn readable(stream: &mut Stream, session: &Session) -> Result<Woken, End> 
 async fn deliver(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Result<bool, End> {
     let received = batch.input.len();
     collect_mail(session, batch);
-    flush(stream, session, batch).await?;
+    flush(stream, session, batch, 0).await?;
     Ok(batch.input.len() > received)
 }
 
 /// Puts what others have for the client behind the replies. No request of its own may be under way.
 fn collect_mail(session: &Session, batch: &mut Batch) {
+    if !batch.late.is_empty() {
+        let Batch { out, late, .. } = batch;
+        out.append(late);
+    }
     let Some(mut mail) = session.connection.shared.take_mail() else {
         return;
     };
@@ -237,17 +328,43 @@ fn collect_mail(session: &Session, batch: &mut Batch) {
     }
 }
 
+/// Sends what others have for a client whose request waits. If its reply has come meanwhile, that goes first.
+///
+/// Whoever serves it hands the reply over before it lets the shard go, and tells of changes afterwards: mail that was
+/// taken while there was no reply knows of nothing that the reply does not know.
+async fn deliver_waiting(
+    stream: &mut Stream,
+    session: &Session,
+    batch: &mut Batch,
+) -> Result<(), End> {
+    let Some(mut mail) = session.connection.shared.take_mail() else {
+        return Ok(());
+    };
+    if session.is_served() {
+        batch.late.append(&mut mail);
+        return Ok(());
+    }
+    batch.out.append(&mut mail);
+    flush(stream, session, batch, 0).await
+}
+
 /// Reads once; false when nothing was there after all.
 fn read(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Result<bool, End> {
     let input = &mut batch.input;
     if input.capacity() - input.len() < pool::INPUT_BYTES / 2 || session.parser.wants() > 0 {
-        // Room grows with what came, not with what a length claims, and doubles so that copying stays linear.
-        let wanted = session
-            .parser
-            .wants()
-            .min(input.len())
-            .max(pool::INPUT_BYTES);
-        input.reserve(wanted);
+        // Room grows with what came, not with what a length claims, and doubles so that copying stays linear. Who has
+        // sent much of a long argument is believed the rest: to copy a hundred MiB would stall others.
+        let wants = session.parser.wants();
+        let wanted = match input.len() {
+            CLAIM_BYTES_MAX.. => wants,
+            received => wants.min(received),
+        };
+        if wants > 0 && input.len() > LARGE_BYTES {
+            // No more than that: what a client takes is counted.
+            input.reserve_exact(wanted.max(pool::INPUT_BYTES / 4));
+        } else {
+            input.reserve(wanted.max(pool::INPUT_BYTES));
+        }
     }
     match stream.try_read(input) {
         Ok(0) => Err(End::Closed),
@@ -289,7 +406,7 @@ async fn run_turn(
             if session.connection.reply_mode == ReplyMode::On {
                 batch.out.error(text);
             }
-            flush(stream, session, batch).await?;
+            flush(stream, session, batch, 0).await?;
             return Err(End::Closed);
         }
     };
@@ -313,6 +430,9 @@ async fn run_turn(
     look(batch, service, session.connection.db);
     let mut step = session.run(batch, config, now);
     loop {
+        if is_over_output(session, batch, config) {
+            return Err(cut());
+        }
         match step {
             Step::Done => break,
             Step::Wait(ticket) => {
@@ -322,17 +442,24 @@ async fn run_turn(
                     continue;
                 }
             }
-            Step::Flush => flush(stream, session, batch).await?,
+            Step::Flush => flush(stream, session, batch, held_max()).await?,
+            Step::Yield => {
+                tokio::task::yield_now().await;
+                if session.connection.shared.is_killed() {
+                    return Err(End::Closed);
+                }
+            }
             Step::Close => {
-                flush(stream, session, batch).await?;
+                session.connection.shared.leave();
+                flush(stream, session, batch, 0).await?;
                 return Err(End::Closed);
             }
             Step::Shutdown => {
-                flush(stream, session, batch).await?;
+                flush(stream, session, batch, 0).await?;
                 return Err(End::Shutdown);
             }
             Step::SleepUntil(until_ms) => {
-                flush(stream, session, batch).await?;
+                flush(stream, session, batch, 0).await?;
                 session.connection.shared.set_sleeping(true);
                 sleep_until(stream, session, batch, until_ms).await?;
                 session.connection.shared.set_sleeping(false);
@@ -342,7 +469,11 @@ async fn run_turn(
     }
     batch.consume(consumed);
     collect_mail(session, batch);
-    flush(stream, session, batch).await?;
+    if LEDGER.is_over() {
+        // Before the replies: whoever has them knows that it is done.
+        note_memory(session);
+    }
+    flush(stream, session, batch, held_max()).await?;
     if session.connection.shared.is_killed() {
         return Err(End::Closed);
     }
@@ -370,7 +501,7 @@ async fn sleep_until(
     let mut receives = true;
     let shared = &session.connection.shared;
     loop {
-        let mut has_input = false;
+        let (mut has_input, mut has_mail) = (false, false);
         let left = Duration::from_millis(until_ms.saturating_sub(clock::unix_ms()));
         // A client that may still send is heard when it goes; of another one we have to ask.
         let nap = if receives {
@@ -388,6 +519,10 @@ async fn sleep_until(
             if shared.take_nudge() {
                 return Poll::Ready(Ok(()));
             }
+            has_mail = shared.has_mail();
+            if has_mail {
+                return Poll::Ready(Ok(()));
+            }
             slept = sleep.as_mut().poll(cx).is_ready();
             has_input = !slept && receives && stream.poll_read_ready(cx).is_ready();
             if slept || has_input {
@@ -397,6 +532,10 @@ async fn sleep_until(
             }
         })
         .await?;
+        if has_mail {
+            deliver_waiting(stream, session, batch).await?;
+            continue;
+        }
         if has_input {
             receives = receive(stream, session, batch)?;
             continue;
@@ -427,13 +566,31 @@ fn receive(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Result<
     Ok((pending as u64) < limit)
 }
 
-/// Sends the whole output; waits while the client does not take it.
+/// How much output a client may leave lying just now.
+fn held_max() -> usize {
+    match LEDGER.total_bytes() {
+        ..=ALL_HELD_BYTES_MAX => HELD_BYTES_MAX,
+        _ => HELD_BYTES_SCARCE,
+    }
+}
+
+/// Sends the output, all but what the client does not take now; waits while that is more than `held_max`.
 ///
 /// Meanwhile it goes on receiving, though not running: many clients send a whole pipeline before they read its first
 /// reply, and would wait for ever on a server that waits for them.
-async fn flush(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Result<(), End> {
+async fn flush(
+    stream: &mut Stream,
+    session: &Session,
+    batch: &mut Batch,
+    held_max: usize,
+) -> Result<(), End> {
     let mut receives = true;
+    let mut sent = 0;
     while !batch.out.is_empty() {
+        if sent > SENT_BYTES_PER_TURN {
+            sent = 0;
+            tokio::task::yield_now().await;
+        }
         let written = {
             match batch.out.as_slice() {
                 Some(bytes) => stream.try_write(&[IoSlice::new(bytes)]),
@@ -453,9 +610,17 @@ async fn flush(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Res
                 counters.writes.add(1);
                 shared.bytes_out.fetch_add(count as u64, Relaxed);
                 batch.out.advance(count);
+                sent += count;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                shared.output_bytes.store(batch.out.len_bytes(), Relaxed);
+                batch.out.compact();
+                batch.unsent = batch.out.len_bytes();
+                shared.output_bytes.store(batch.unsent, Relaxed);
+                if batch.unsent <= held_max {
+                    return Ok(());
+                }
+                shared.buffer_bytes.store(batch.input.capacity(), Relaxed);
+                note_memory(session);
                 let has_input = poll_fn(|cx| {
                     shared.waker.register(cx.waker());
                     if shared.is_killed() {
@@ -479,6 +644,7 @@ async fn flush(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Res
             Err(error) => return Err(error.into()),
         }
     }
+    batch.unsent = 0;
     session.connection.shared.output_bytes.store(0, Relaxed);
     Ok(())
 }

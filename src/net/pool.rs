@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use crate::resp::reply::Out;
 use crate::session::batch::Batch;
 
 /// Batches that a thread keeps: few, as connections that are active keep their own.
@@ -12,6 +13,9 @@ pub const INPUT_BYTES: usize = 16 * 1024;
 
 /// A buffer larger than this is not kept.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
+
+/// The same for output.
+const OUTPUT_BYTES_KEPT_MAX: usize = 16 * 1024;
 
 thread_local! {
     #[expect(clippy::vec_box, reason = "a batch moves between pool and connection as one pointer")]
@@ -32,6 +36,9 @@ pub fn take() -> Box<Batch> {
 pub fn put(mut batch: Box<Batch>) {
     if batch.input.capacity() > KEPT_BYTES_MAX {
         batch.input = Vec::with_capacity(INPUT_BYTES);
+    }
+    if batch.out.memory_bytes() > OUTPUT_BYTES_KEPT_MAX {
+        batch.out = Out::default();
     }
     batch.reset();
     POOL.with_borrow_mut(|pool| {

@@ -11,14 +11,14 @@ use parking_lot::RwLock;
 
 use crate::client::registry::Shared;
 
-type Subscribers = Vec<Arc<Shared>>;
+pub(super) type Subscribers = Vec<Arc<Shared>>;
 
-fn insert(subscribers: &mut Subscribers, client: &Arc<Shared>) {
+pub(super) fn insert(subscribers: &mut Subscribers, client: &Arc<Shared>) {
     let at = subscribers.partition_point(|other| other.id < client.id);
     subscribers.insert(at, Arc::clone(client));
 }
 
-fn take_out(subscribers: &mut Subscribers, id: u64) {
+pub(super) fn take_out(subscribers: &mut Subscribers, id: u64) {
     if let Ok(at) = subscribers.binary_search_by_key(&id, |client| client.id) {
         subscribers.remove(at);
         if subscribers.len() < subscribers.capacity() / 4 {

@@ -16,6 +16,7 @@ use super::PubSub;
 use crate::client::mailbox::Topic;
 use crate::config::values::EventClasses;
 use crate::engine::effect::{Batch, Effect, Follower, Interest};
+use crate::engine::tracking::Lapses;
 
 /// So many events may be put aside; whoever brings more waits until there are fewer.
 const ASIDE_MAX: usize = 100_000;
@@ -123,6 +124,10 @@ impl Events {
 
 impl Follower for PubSub {
     fn follow(&self, batch: Batch) {
+        self.follow_lapses(&batch.lapses);
+        if batch.turns.is_empty() {
+            return;
+        }
         let events = &self.events;
         let mut due = Vec::new();
         {
@@ -159,6 +164,18 @@ impl Follower for PubSub {
 }
 
 impl PubSub {
+    #[inline]
+    fn follow_lapses(&self, lapses: &Lapses) {
+        if lapses.is_empty() {
+            return;
+        }
+        let mut wakes = Vec::new();
+        self.tell_lapses(lapses, &mut wakes);
+        for waker in wakes {
+            waker.wake();
+        }
+    }
+
     fn publish_event(&self, effect: &Effect, wakes: &mut Vec<Waker>) {
         let classes = self.events.classes.load(Relaxed);
         if classes & configured(effect.event.class) == 0 {
@@ -196,6 +213,7 @@ mod tests {
                 key: key.into_bytes().into(),
                 event: Event::DEL,
             }],
+            ..Batch::default()
         }
     }
 

@@ -1,4 +1,4 @@
-//! Who is subscribed to what, and how a message gets to all of them.
+//! Who is subscribed to what, or caches what, and how a message gets to all of them.
 //!
 //! A control-plane registry: channels, patterns and shard channels, each with its subscribers. A publisher writes a
 //! message into the queues of the subscribers ([`Shared::post`]) and then wakes those whose tasks do not know yet. It
@@ -9,6 +9,7 @@ mod channels;
 mod events;
 mod message;
 pub mod monitor;
+mod tracking;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,6 +25,7 @@ use channels::{Channels, Patterns};
 use events::Events;
 use message::Message;
 use monitor::Monitors;
+use tracking::Caches;
 
 /// See the module.
 #[derive(Default)]
@@ -34,6 +36,7 @@ pub struct PubSub {
     bounds: Bounds,
     events: Events,
     monitors: Monitors,
+    caches: Caches,
 }
 
 /// Figures for INFO and the metrics.
@@ -45,6 +48,14 @@ pub struct Figures {
     pub patterns: usize,
     /// Shard channels with subscribers.
     pub shard_channels: usize,
+    /// Connections that cache on their side.
+    pub tracking_clients: usize,
+    /// Prefixes of which some of them want to hear.
+    pub tracking_prefixes: usize,
+    /// Keys that some of them read.
+    pub tracked_keys: u64,
+    /// Readers of all those keys.
+    pub tracked_items: u64,
 }
 
 impl PubSub {
@@ -115,6 +126,7 @@ impl PubSub {
                 self.unsubscribe_all(client, topic);
             }
             self.remove_monitor(client);
+            self.stop_tracking(client);
         }
     }
 
@@ -179,6 +191,20 @@ impl PubSub {
         self.channels_of(topic).with(name, |_| {})
     }
 
+    /// How many would get a message now.
+    pub fn receivers(&self, channel: &[u8], is_sharded: bool) -> usize {
+        if is_sharded {
+            return self.shard_channels.with(channel, |_| {});
+        }
+        let mut receivers = self.channels.with(channel, |_| {});
+        self.patterns.with_each(|pattern, clients| {
+            if glob::matches(pattern, channel, Case::Sensitive) {
+                receivers += clients.len();
+            }
+        });
+        receivers
+    }
+
     fn channels_of(&self, topic: Topic) -> &Channels {
         match topic {
             Topic::ShardChannel => &self.shard_channels,
@@ -192,6 +218,10 @@ impl PubSub {
             channels: self.channels.len(),
             patterns: self.patterns.len(),
             shard_channels: self.shard_channels.len(),
+            tracking_clients: self.caches.client_count(),
+            tracking_prefixes: self.caches.prefix_count(),
+            tracked_keys: self.caches.tracked.keys(),
+            tracked_items: self.caches.tracked.items(),
         }
     }
 

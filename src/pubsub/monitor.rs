@@ -23,8 +23,8 @@ pub struct Shown<'a> {
     pub unix_us: u64,
     /// In which database.
     pub db: usize,
-    /// For whom.
-    pub client: &'a Shared,
+    /// For whom; nobody: for a script.
+    pub client: Option<&'a Shared>,
 }
 
 impl PubSub {
@@ -69,12 +69,13 @@ impl PubSub {
             client,
         } = shown;
         let mut line = format!("+{}.{:06} [{db} ", unix_us / 1_000_000, unix_us % 1_000_000);
-        match client.unix_socket {
-            true => {
+        match client {
+            None => line.push_str("lua]"),
+            Some(client) if client.unix_socket => {
                 let path = client.address.trim_end_matches(":0");
                 let _ = write!(line, "unix:{path}]");
             }
-            false => {
+            Some(client) => {
                 let _ = write!(line, "{}]", client.address);
             }
         }

@@ -55,7 +55,8 @@ fn what_nobody_is_subscribed_to_is_forgotten() {
         Figures {
             channels: 2,
             patterns: 1,
-            shard_channels: 2
+            shard_channels: 2,
+            ..Figures::default()
         }
     );
     assert_eq!(pubsub.unsubscribe(&clients[0], Topic::Channel, b"a"), 2);

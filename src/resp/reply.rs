@@ -58,6 +58,7 @@ pub struct Out {
     sent_blocks_len: usize,
     errors: u32,
     protocol: Protocol,
+    is_cut: bool,
 }
 
 /// An aggregate that was begun without its length. It must be closed, the last begun first.
@@ -76,6 +77,42 @@ pub struct Position {
 
 /// A length header that most aggregates fit: kind, one digit, line end.
 const HEADER_LEN: usize = 4;
+
+/// Strings gathered piece by piece, so that however many they become, none has to be moved: the elements of an array
+/// whose length is known at the end.
+#[derive(Debug, Default)]
+pub struct Bulks {
+    full: Vec<Bytes>,
+    open: Vec<u8>,
+    full_len: usize,
+}
+
+/// A piece that has reached this length is closed.
+const PIECE_LEN: usize = 64 * 1024;
+
+impl Bulks {
+    /// Adds a string.
+    pub fn push(&mut self, string: &[u8]) {
+        let mut buffer = itoa::Buffer::new();
+        let length = buffer.format(string.len()).as_bytes();
+        self.open.reserve(string.len() + length.len() + 5);
+        self.open.push(b'$');
+        self.open.extend_from_slice(length);
+        self.open.extend_from_slice(b"\r\n");
+        self.open.extend_from_slice(string);
+        self.open.extend_from_slice(b"\r\n");
+        if self.open.len() >= PIECE_LEN {
+            let piece = std::mem::take(&mut self.open);
+            self.full_len += piece.len();
+            self.full.push(piece.into());
+        }
+    }
+
+    /// Bytes that they will take in a reply.
+    pub fn len_bytes(&self) -> usize {
+        self.full_len + self.open.len()
+    }
+}
 
 impl Out {
     /// An empty output.
@@ -162,6 +199,12 @@ impl Out {
         self.header(b'$', value.len() as i64);
         self.block(value);
         self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Strings that were gathered before.
+    pub fn bulks(&mut self, bulks: Bulks) {
+        bulks.full.into_iter().for_each(|piece| self.block(piece));
+        self.bytes.extend_from_slice(&bulks.open);
     }
 
     /// The null of strings and of single values.
@@ -346,6 +389,18 @@ impl Out {
         self.errors
     }
 
+    /// Gives a reply up in the middle: it would be more than the client may leave lying, so the client is to be closed
+    /// without it.
+    pub fn cut(&mut self, start: Position) {
+        self.truncate(start);
+        self.is_cut = true;
+    }
+
+    /// Whether a reply was given up.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
     /// Memory held, for the accounting of clients.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
@@ -358,11 +413,13 @@ impl Out {
         self.bytes.clear();
         self.blocks.clear();
         if self.bytes.capacity() > CAPACITY_KEPT_MAX {
-            self.bytes.shrink_to(CAPACITY_KEPT_MAX);
+            // Not shrunk: that would copy, and free the rest here and now.
+            self.bytes = Vec::with_capacity(CAPACITY_KEPT_MAX);
         }
         (self.blocks_len, self.sent_blocks_len) = (0, 0);
         (self.sent, self.sent_blocks, self.sent_of_block) = (0, 0, 0);
         self.errors = 0;
+        self.is_cut = false;
     }
 
     /// Where the output ends now.
@@ -378,6 +435,11 @@ impl Out {
     /// The bytes written since `position`, without shared blocks.
     pub fn since(&self, position: Position) -> &[u8] {
         &self.bytes[position.bytes..]
+    }
+
+    /// How many bytes were written since `position`, shared blocks included.
+    pub fn len_since(&self, position: Position) -> usize {
+        (self.bytes.len() + self.blocks_len).saturating_sub(position.bytes + position.blocks_len)
     }
 
     /// Drops what was written since `position` (CLIENT REPLY, scripts). Nothing of it may have been sent.
@@ -407,6 +469,7 @@ impl Out {
         }
         self.blocks_len += other.blocks_len;
         self.errors += other.errors;
+        self.is_cut |= other.is_cut;
         other.clear();
     }
 
@@ -471,6 +534,18 @@ impl Out {
         if self.is_empty() {
             self.clear();
         }
+    }
+
+    /// Forgets what has been sent, once that is more than what has not: the output of a client that is always a little
+    /// behind would grow for ever. Positions in it are void afterwards.
+    pub fn compact(&mut self) {
+        if self.sent * 2 < self.bytes.len() || self.sent == 0 {
+            return;
+        }
+        self.bytes.drain(..self.sent);
+        self.blocks.drain(..self.sent_blocks);
+        self.blocks.iter_mut().for_each(|(at, _)| *at -= self.sent);
+        (self.sent, self.sent_blocks) = (0, 0);
     }
 
     // Pieces -------------------------------------------------------------------------------------------

@@ -299,6 +299,22 @@ impl Parser {
         self.wants as usize
     }
 
+    /// How many bytes of `buf`, in which the last call found no complete request any more, have been understood: the
+    /// finished arguments of a request, and the header of the one that is being read.
+    pub fn read_len(&self, buf: &[u8]) -> usize {
+        let position = self.position as usize;
+        match buf.get(position..) {
+            Some(rest) if self.missing > 0 => {
+                let header = match self.wants {
+                    0 => 0,
+                    _ => memchr::memchr(b'\n', rest).map_or(0, |at| at + 1),
+                };
+                position + header
+            }
+            _ => 0,
+        }
+    }
+
     /// Whether a request has begun to arrive that is not complete (of lines that have not ended it is
     /// not known).
     pub fn is_inside_request(&self) -> bool {

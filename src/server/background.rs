@@ -10,10 +10,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::runtime::Runtimes;
+use crate::client::mailbox::{Mailbox, OutputBound};
 use crate::engine::{Doomed, Engine};
 use crate::net::retained;
 use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
+use crate::structures::burial::{self, Buried};
 use crate::telemetry::clock::{self, Ticks};
 
 /// How often shards are looked at while some key has a deadline: far below the lag that is promised.
@@ -33,6 +35,9 @@ const LOOK_MS: u64 = 1_000;
 
 /// Segments freed before the background looks at the shards again.
 const SEGMENTS_PER_SLICE: usize = 16;
+
+/// Memory given back to the allocator in one go, of pieces that were too large for whoever let them go.
+const BURIED_BYTES_PER_SLICE: usize = 16 * 1024 * 1024;
 
 /// Spawns a worker task for each shard: it takes over when a holder met more than its bound.
 pub(super) fn start_workers(service: &Arc<Service>, runtimes: &Runtimes) {
@@ -62,6 +67,7 @@ pub(super) fn start(service: Arc<Service>, stopped: watch::Receiver<bool>) -> Jo
 }
 
 async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
+    burial::begin();
     let mut is_behind = false;
     let mut freeing = Freeing::default();
     let (mut ticked_ms, mut looked_ms) = (0, 0);
@@ -76,6 +82,7 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
             _ = stopped.changed() => return,
         }
         is_behind = slices(&service, &mut freeing).await;
+        is_behind |= service.limit_tracked();
         let now_ms = clock::unix_ms();
         if now_ms.abs_diff(ticked_ms) >= SAMPLE_MS {
             ticked_ms = now_ms;
@@ -96,11 +103,18 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
 /// deadline set meanwhile is kept late.
 fn until_due(service: &Service) -> Duration {
     let now_ms = clock::unix_ms();
+    if burial::waiting_bytes() > 0 {
+        return TICK;
+    }
     let due_ms = service.boards.iter().map(|board| match board.has_doomed() {
         true => now_ms,
         false => board.next_deadline_ms.get(),
     });
-    let left_ms = due_ms.min().unwrap_or(u64::MAX).saturating_sub(now_ms);
+    let left_ms = match service.budget.policy().evicts() && service.budget.is_scarce() {
+        // What connections take may grow while no command runs that would notice.
+        true => 0,
+        false => due_ms.min().unwrap_or(u64::MAX).saturating_sub(now_ms),
+    };
     Duration::from_millis(left_ms).clamp(TICK, TICK_MAX)
 }
 
@@ -108,12 +122,19 @@ fn until_due(service: &Service) -> Duration {
 /// true when some are left.
 async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
     let started_ms = clock::unix_ms();
+    let budget = &service.budget;
+    budget.assess();
+    budget.note_exceeded(started_ms);
     loop {
         let now = clock::now();
         let mut more = false;
         for (shard, board) in service.boards.iter().enumerate() {
             let due = board.next_deadline_ms.get() <= now.unix_ms;
-            if !due && !board.has_doomed() && !freeing.owes(shard) {
+            let in_debt = budget.is_limited() && board.debt_bytes() > 0;
+            let is_idle_order = !budget.is_limited() && board.is_ordered();
+            let must_switch = board.has_curve_to_switch();
+            let is_idle = !due && !in_debt && !is_idle_order && !must_switch;
+            if is_idle && !board.has_doomed() && !freeing.owes(shard) {
                 continue;
             }
             let Some(mut engine) = service.shards.try_take(shard as u16) else {
@@ -128,6 +149,18 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
                     .telemetry
                     .note_expire_slice(&service.config.load(), now.unix_ms, spent_ns);
             }
+            if is_idle_order {
+                engine.keep_order();
+            }
+            if in_debt {
+                let before = Ticks::now();
+                more |= engine.evict_slice(now);
+                let spent_ns = Ticks::now().since_ns(before);
+                service
+                    .telemetry
+                    .note_evict_slice(&service.config.load(), now.unix_ms, spent_ns);
+            }
+            engine.switch_curve(now);
             freeing.visit(shard, &mut engine);
             serve_waiters(&mut engine, now);
             let mut deferred = std::mem::take(&mut engine.deferred);
@@ -138,6 +171,7 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
             deferred.settle();
         }
         more |= freeing.free_some();
+        budget.set_freeing(freeing.has_databases());
         if !more || clock::unix_ms() > started_ms + TICK.as_millis() as u64 {
             return more;
         }
@@ -150,6 +184,7 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
 struct Freeing {
     doomed: Vec<(usize, Doomed)>,
     freed: Vec<(usize, Doomed)>,
+    buried: Buried,
 }
 
 impl Freeing {
@@ -171,6 +206,12 @@ impl Freeing {
         });
     }
 
+    /// Whether shards still answer for some of it.
+    fn has_databases(&self) -> bool {
+        let mut all = self.doomed.iter().chain(&self.freed);
+        all.any(|(_, doomed)| doomed.has_databases() || doomed.owes_account())
+    }
+
     /// Frees some, with no token in hand; true while there is something left to do.
     fn free_some(&mut self) -> bool {
         if let Some((_, doomed)) = self.doomed.last_mut()
@@ -178,7 +219,8 @@ impl Freeing {
         {
             self.freed.extend(self.doomed.pop());
         }
-        !self.doomed.is_empty() || !self.freed.is_empty()
+        let more = self.buried.free_some(BURIED_BYTES_PER_SLICE);
+        more || !self.doomed.is_empty() || !self.freed.is_empty()
     }
 }
 
@@ -224,9 +266,22 @@ fn close_idle_clients(service: &Service) {
 /// The soft limits of `client-output-buffer-limit`: closes clients that have been behind for too long.
 fn cut_slow_clients(service: &Service) {
     let now_ms = clock::unix_ms();
+    let limit = service.config.load().client_output_buffer_limit.normal;
+    let normal = OutputBound {
+        hard_bytes: limit.hard_bytes,
+        soft_bytes: limit.soft_bytes,
+        soft_ms: limit.soft_seconds.saturating_mul(1_000),
+    };
     for client in service.clients.all() {
-        if client.mailbox().is_some() {
-            client.check_output(service.pubsub.bound_of(&client), now_ms);
+        let unsent = client.output_bytes.load(Relaxed);
+        let waiting = client.mailbox().map_or(0, Mailbox::bytes);
+        if unsent + waiting > 0 {
+            let bound = match client.subscriptions() + waiting {
+                // Its own replies only, which the bound for what others write says nothing of.
+                0 => normal,
+                _ => service.pubsub.bound_of(&client),
+            };
+            client.check_output(bound, now_ms);
         }
     }
 }

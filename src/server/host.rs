@@ -2,19 +2,29 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
 use super::listening::Listening;
+use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
-use crate::command::context::{LatencyEvent, MemoryReport, Server, SlowlogEntry};
+use crate::command::context::{
+    HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Server, SlowlogEntry,
+};
 use crate::command::error::CommandError;
+use crate::command::script::Scripts;
 use crate::config::Config;
 use crate::config::live::{self, Peer};
 use crate::config::rewrite;
+use crate::config::values::MaxmemoryPolicy;
+use crate::engine::evict::Policy;
 use crate::pubsub::PubSub;
 use crate::session::service::Service;
 use crate::telemetry::{clock, histogram, info, log, memory, snapshot};
+
+/// How often all shards are visited when fewer keys are to be tracked than are.
+const LIMIT_ROUNDS: usize = 8;
 
 /// See the module.
 pub(super) struct Host {
@@ -74,11 +84,38 @@ impl Host {
                 }
             })?;
         }
+        if is_changed("hot-keys-sample") {
+            self.service
+                .telemetry
+                .hot_keys
+                .configure(new.hot_keys_sample);
+        }
+        if is_changed("miss-ratio-curve") {
+            for board in &self.service.boards {
+                board.want_curve(new.miss_ratio_curve);
+            }
+        }
         if is_changed("loglevel") {
             log::set_level(new.loglevel);
         }
         Ok(())
     }
+}
+
+/// Makes the limit of memory felt.
+pub(super) fn limit_memory(service: &Service, config: &Config) {
+    let policy = match config.maxmemory_policy {
+        MaxmemoryPolicy::Noeviction => Policy::NoEviction,
+        MaxmemoryPolicy::AllkeysLru => Policy::AllkeysLru,
+        MaxmemoryPolicy::AllkeysLfu => Policy::AllkeysLfu,
+        MaxmemoryPolicy::AllkeysRandom => Policy::AllkeysRandom,
+        MaxmemoryPolicy::VolatileLru => Policy::VolatileLru,
+        MaxmemoryPolicy::VolatileLfu => Policy::VolatileLfu,
+        MaxmemoryPolicy::VolatileRandom => Policy::VolatileRandom,
+        MaxmemoryPolicy::VolatileTtl => Policy::VolatileTtl,
+    };
+    let budget = &service.budget;
+    budget.configure(config.maxmemory, policy, config.maxmemory_size_rule);
 }
 
 impl Server for Host {
@@ -98,7 +135,19 @@ impl Server for Host {
             .map_err(|error| CommandError::from(format!("ERR {error}")))?;
         self.apply(&self.service.config.load(), &config, &changed)?;
         self.service.pubsub.configure(&config);
+        let limits = ["maxmemory", "maxmemory-policy", "maxmemory-size-rule"];
+        if limits.iter().any(|name| changed.contains(name)) {
+            limit_memory(&self.service, &config);
+        }
+        LEDGER.set_limit(config.client_bytes_max());
         self.service.config.store(Arc::new(config));
+        if LEDGER.is_over() {
+            self.service.clients.evict();
+        }
+        // Who lowers `tracking-table-max-keys` a little sees it at once; the background does the rest.
+        if changed.contains(&"tracking-table-max-keys") {
+            let _is_left = (0..LIMIT_ROUNDS).all(|_| self.service.limit_tracked());
+        }
         Ok(())
     }
 
@@ -143,10 +192,16 @@ impl Server for Host {
 
     fn latency_doctor(&self) -> String {
         let config = self.service.config.load();
-        self.service
-            .telemetry
-            .latency
-            .doctor(&config, clock::unix_ms() / 1_000)
+        let telemetry = &self.service.telemetry;
+        let mut text = telemetry.latency.doctor(&config, clock::unix_ms() / 1_000);
+        let advice = [
+            telemetry.hot_keys.advice(),
+            memory::advice_on_largest(&self.memory()),
+        ];
+        for advice in advice.iter().flatten() {
+            text.push_str(&format!("\n- {advice}\n"));
+        }
+        text
     }
 
     fn latency_graph(&self, event: &str) -> Option<String> {
@@ -214,5 +269,38 @@ impl Server for Host {
 
     fn shard_count(&self) -> usize {
         self.service.shards.len()
+    }
+
+    fn hot_keys_start(&self, request: HotKeysRequest) -> bool {
+        let hot_keys = &self.service.telemetry.hot_keys;
+        hot_keys.start(request, clock::unix_ms())
+    }
+
+    fn hot_keys_stop(&self) -> bool {
+        self.service.telemetry.hot_keys.stop(clock::unix_ms())
+    }
+
+    fn hot_keys_reset(&self) -> bool {
+        self.service.telemetry.hot_keys.reset(clock::unix_ms())
+    }
+
+    fn hot_keys(&self) -> Option<HotKeysReport> {
+        self.service.telemetry.hot_keys.report(clock::unix_ms())
+    }
+
+    fn hot_keys_top(&self, count: usize) -> HotKeysTop {
+        self.service.telemetry.hot_keys.top(count)
+    }
+
+    fn scripts(&self) -> &dyn Scripts {
+        &self.service.scripts
+    }
+
+    fn set_allows_every_command_in_scripts(&self, on: bool) {
+        self.service.script_calls_unbound.store(on, Relaxed);
+    }
+
+    fn allows_every_command_in_scripts(&self) -> bool {
+        self.service.script_calls_unbound.load(Relaxed)
     }
 }

@@ -15,16 +15,18 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use crate::base::hash::Seed;
+use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
 use crate::command::context::Server;
 use crate::config::{Config, Startup};
 use crate::engine::Engine;
+use crate::engine::evict::budget::Budget;
 use crate::pubsub::PubSub;
 use crate::session::pause::Pause;
 use crate::session::service::Service;
 use crate::shard::Shards;
 use crate::shard::route::Router;
-use crate::telemetry::{Telemetry, log};
+use crate::telemetry::{Telemetry, clock, log, memory};
 use host::Host;
 use listening::Listening;
 use runtime::Runtimes;
@@ -77,6 +79,10 @@ pub fn run(startup: Startup) -> i32 {
         let _registers_here = runtimes.main().enter();
         accept::metrics(&config, &service)
     };
+    service
+        .budget
+        .count_process(memory::used_bytes().cast_signed());
+    host::limit_memory(&service, &config);
     write_pidfile(&config.pidfile);
     if let Err(text) = host.listening.start(&config) {
         tracing::error!("Warning: {text}");
@@ -165,28 +171,38 @@ fn remove_files(config: &Config) {
 
 /// Shards, registries and what they share.
 pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetry) -> Service {
+    LEDGER.set_limit(config.client_bytes_max());
     let seed = Seed {
         k0: rand::random(),
         k1: rand::random(),
     };
     let pubsub = Arc::new(PubSub::default());
     pubsub.configure(&config);
-    let engines: Vec<Engine> = (0..shard_count)
+    let mut engines: Vec<Engine> = (0..shard_count)
         .map(|shard| {
             let mut engine = Engine::new(config.databases as usize, seed, rand::random());
             engine.shard = shard as u16;
             let follower = Arc::clone(&pubsub);
             engine.effects.set_follower(pubsub.interest(), follower);
+            engine.effects.count_tracked(pubsub.tracked_count());
+            engine.board().want_curve(config.miss_ratio_curve);
+            engine.switch_curve(clock::now());
             engine
         })
         .collect();
-    let boards = engines
+    let boards: Box<[_]> = engines
         .iter()
         .map(|engine| Arc::clone(engine.board()))
         .collect();
+    let budget = Arc::new(Budget::of(boards.clone()));
+    for engine in &mut engines {
+        engine.set_budget(Arc::clone(&budget));
+    }
+    telemetry.hot_keys.configure(config.hot_keys_sample);
     Service {
         shards: Arc::new(Shards::new(engines)),
         boards,
+        budget,
         router: Router::new(seed, shard_count as u16),
         config: ArcSwap::new(config),
         clients: Registry::new(),
@@ -195,6 +211,9 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         active_expire: AtomicBool::new(true),
         cron_paused: AtomicBool::new(false),
         slowlog: Default::default(),
+        scripts: Default::default(),
+        script_threads: Default::default(),
+        script_calls_unbound: AtomicBool::new(false),
         telemetry,
         server: OnceLock::new(),
         migrator: OnceLock::new(),

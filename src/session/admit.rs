@@ -7,7 +7,7 @@ use crate::command::declaration::{Command, Flags};
 use crate::config::Config;
 use crate::config::live::{self, Peer};
 use crate::engine::Now;
-use crate::resp::reply::Protocol;
+use crate::resp::reply::{Position, Protocol};
 use crate::telemetry::{counters, errors, latency, log};
 
 /// Bytes of an unknown command's name and arguments that the error quotes.
@@ -130,6 +130,20 @@ impl Session {
         batch.out.error(&text);
         errors::note(batch.out.since(mark));
         self.apply_reply_mode(&mut batch.out, mark);
+    }
+
+    /// A command was refused that had been admitted; the refusal stands behind `mark`.
+    #[cold]
+    pub(super) fn note_refused(
+        &mut self,
+        batch: &mut Batch,
+        mark: Position,
+        command: &'static Command,
+    ) {
+        counters::local().command(command).rejected.add(1);
+        errors::note(batch.out.since(mark));
+        self.apply_reply_mode(&mut batch.out, mark);
+        batch.next += 1;
     }
 
     /// Tells the latency monitor of a command that reached its threshold.

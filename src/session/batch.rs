@@ -24,6 +24,8 @@ pub enum Route {
     All,
     /// One after the other.
     Each,
+    /// Those that a script needs.
+    Script,
     /// None.
     Session,
     /// It is refused: no such command, or wrong arguments.
@@ -57,12 +59,20 @@ pub struct Batch {
     pub plans: Vec<Plan>,
     /// Replies not yet sent.
     pub out: Out,
+    /// What others had for the client, and is to stand behind the next reply.
+    pub late: Out,
+    /// Of these, what the client did not take when it was last tried.
+    pub unsent: usize,
     /// What is to be done when no token is held.
     pub deferred: Deferred,
     /// The next plan to run.
     pub next: usize,
     /// A command on its way from shard to shard, and the shard it visits next.
     pub gather: Option<(Gather, u16)>,
+    /// The next request has let others go first.
+    pub others_went: bool,
+    /// How long that command has run before it let others go on.
+    pub gather_ns: u64,
     keys: Vec<RoutedKey>,
     shards: Vec<u16>,
 }
@@ -140,7 +150,11 @@ impl Batch {
         self.start = 0;
         self.consume(0);
         self.gather = None;
+        self.gather_ns = 0;
+        self.unsent = 0;
+        self.others_went = false;
         self.out.clear();
+        self.late.clear();
         self.deferred.settle();
     }
 
@@ -208,6 +222,18 @@ impl Batch {
             Run::Container(_) => Route::Refused,
             Run::AllShards(_) => Route::All,
             Run::EachShard(..) | Run::Cursor(..) => Route::Each,
+            Run::Script(_) => {
+                let _ = keys::positions(command, count, argument, |at, _| {
+                    let (hash, shard) = router.route(argument(at));
+                    keys.push(RoutedKey {
+                        hash,
+                        argument: at as u32,
+                        shard,
+                        hand: 0,
+                    });
+                });
+                Route::Script
+            }
             Run::Keys(_) => {
                 let shards_first = shards.len();
                 // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.

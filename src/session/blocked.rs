@@ -89,6 +89,12 @@ impl Session {
         Going::Answered
     }
 
+    /// Whether the reply is there that the connection waits for. What others have for it may tell of changes that the
+    /// reply does not know of, and must stand behind it then.
+    pub fn is_served(&self) -> bool {
+        matches!(&self.blocked, Some(Blocked::On(waiter)) if waiter.state() == WaitState::Served)
+    }
+
     /// The connection ends: nobody may serve it any more, and those behind it in the queues move up.
     pub fn end(&mut self, now: Now) {
         self.discard(now);

@@ -10,6 +10,7 @@ mod blocked;
 pub mod look;
 mod monitored;
 pub mod pause;
+mod script;
 pub mod service;
 mod transaction;
 
@@ -49,6 +50,8 @@ pub enum Step {
     Wait(Arc<Ticket>),
     /// Send what is in the output, then call [`Session::run`] again.
     Flush,
+    /// Let other connections go on, then call [`Session::run`] again.
+    Yield,
     /// Send what is in the output, then close.
     Close,
     /// Run on at this Unix time (ms), or when woken.
@@ -66,6 +69,9 @@ const TRIES_ALL: u32 = 8;
 /// Spins between two tries: all tries together take a few µs, about as long as the other command holds the shards, and
 /// far less than to queue, to be woken and to go on costs.
 const SPINS_ALL: u32 = 10;
+
+/// How long a command that goes from shard to shard keeps other connections of its thread waiting.
+const TURN_NS_MAX: u64 = 500_000;
 
 /// Holds of a shard that are longer than this are worth comparing with its longest.
 const HOLD_NOTED_NS: u64 = 2_000;
@@ -93,9 +99,15 @@ pub struct Session {
 
 /// How one plan ended.
 enum Ran {
-    Yes { failed: bool },
+    Yes {
+        failed: bool,
+    },
+    /// It did not run after all: the refusal is written.
+    Refused,
     Queued(Arc<Ticket>),
     Blocked(Blocked),
+    /// It goes on when others have had their turn.
+    Later,
     Then(After),
 }
 
@@ -103,6 +115,7 @@ impl Ran {
     fn of(outcome: Outcome) -> Ran {
         match outcome {
             Outcome::Done { failed } => Ran::Yes { failed },
+            Outcome::Refused => Ran::Refused,
             Outcome::Blocked(waiter) => Ran::Blocked(Blocked::On(waiter)),
         }
     }
@@ -157,12 +170,13 @@ impl Session {
         let shards: &Shards = &service.shards;
         let counters = counters::local();
         let is_monitored = service.pubsub.is_monitored();
+        service.telemetry.hot_keys.prepare(counters);
         let mut held: Option<(u16, Held<'_, Engine, Message>)> = None;
         let mut before = Ticks::now();
         let mut holding = None;
         let mut hold_ns = 0;
         while batch.next < batch.plans.len() {
-            if batch.out.len_bytes() > OUTPUT_BYTES_MAX {
+            if batch.out.len_bytes() > OUTPUT_BYTES_MAX + batch.unsent {
                 release(&mut held, batch);
                 return Step::Flush;
             }
@@ -186,6 +200,7 @@ impl Session {
                 release(&mut held, batch);
                 match self.go_on(batch, blocked, now) {
                     Going::Answered => {
+                        self.end_caching(command);
                         batch.next += 1;
                         continue;
                     }
@@ -194,6 +209,7 @@ impl Session {
                 }
             }
             let mark = batch.out.position();
+            let mut earlier_ns = 0;
             let special = if is_unusual {
                 release(&mut held, batch);
                 self.transact(batch, &plan, command, config, now)
@@ -208,9 +224,25 @@ impl Session {
                 (None, route) => {
                     release(&mut held, batch);
                     match route {
-                        Route::Session => self.on_session(batch, &plan, command, config, now),
+                        Route::Script => self.on_script(batch, &plan, command, config, now),
+                        Route::Session
+                            if command.flags.has(Flags::OTHERS_FIRST)
+                                && !std::mem::replace(&mut batch.others_went, true) =>
+                        {
+                            Ran::Later
+                        }
+                        Route::Session => {
+                            batch.others_went = false;
+                            self.on_session(batch, &plan, command, config, now)
+                        }
                         Route::Each => {
-                            self.on_each_shard(batch, &plan, command, shards, config, now)
+                            let ran =
+                                self.on_each_shard(batch, &plan, command, shards, config, now);
+                            earlier_ns = match ran {
+                                Ran::Queued(_) | Ran::Later => 0,
+                                _ => std::mem::take(&mut batch.gather_ns),
+                            };
+                            ran
                         }
                         _ => self.on_several(batch, &plan, command, shards, config, now),
                     }
@@ -221,13 +253,22 @@ impl Session {
                     release(&mut held, batch);
                     return Step::Wait(ticket);
                 }
+                Ran::Later => return Step::Yield,
                 Ran::Yes { failed } => failed,
+                Ran::Refused => {
+                    release(&mut held, batch);
+                    self.note_refused(batch, mark, command);
+                    continue;
+                }
                 Ran::Then(_) | Ran::Blocked(_) => false,
             };
             let after = Ticks::now();
-            let duration_ns = after.since_ns(before);
+            let duration_ns = after.since_ns(before) + earlier_ns;
             before = after;
             counters.command(command).ran(duration_ns, failed);
+            if counters.takes_sample() {
+                self.note_hot(batch, &plan, duration_ns, mark);
+            }
             let in_hand = match plan.route {
                 Route::Several(first, _) => batch.listed_shard(first),
                 Route::All => Some(0),
@@ -247,7 +288,8 @@ impl Session {
                 // What follows takes a lock, which nobody should wait for with a token in hand.
                 release(&mut held, batch);
             }
-            if failed {
+            // Scripts note their errors themselves.
+            if failed && !matches!(command.run, Run::Script(_)) {
                 errors::note(batch.out.since(mark));
             }
             self.note(batch, &plan, command, config, now, duration_ns);
@@ -278,6 +320,9 @@ impl Session {
             } else {
                 self.apply_reply_mode(&mut batch.out, mark);
             }
+            if self.connection.is_caching {
+                self.end_caching(command);
+            }
             batch.next += 1;
             if let Ran::Then(after) = ran {
                 match after {
@@ -303,7 +348,8 @@ impl Session {
         self.connection.stamp = self.connection.stamp.max(message.client.stamp);
         if let Some((gather, result)) = message.gather.take() {
             match (result, &mut batch.gather) {
-                (Ok(()), Some((kept, _))) => {
+                (Ok(()), Some((kept, next))) => {
+                    *next += u16::from(gather.position == 0);
                     *kept = gather;
                     return None;
                 }
@@ -322,8 +368,12 @@ impl Session {
         if let Some(run) = message.transaction.take() {
             self.connection = run.connection;
             let mut aftermath = run.aftermath;
+            if aftermath.was_turned_away {
+                self.unwatch(run.transaction.watched.clone(), now);
+            }
+            message.refused |= aftermath.was_refused;
             if aftermath.was_run {
-                self.show_transaction(batch, &run.transaction);
+                self.show_transaction(batch, &run.transaction, &aftermath);
             }
             let publications = std::mem::take(&mut aftermath.publications);
             let wakes = &mut batch.deferred.wakes;
@@ -339,21 +389,32 @@ impl Session {
         batch.out.append(&mut message.out);
         batch.out.set_protocol(self.connection.protocol);
         let plan = batch.plans[batch.next];
+        if let (true, Some(command)) = (message.refused, plan.command) {
+            self.note_refused(batch, mark, command);
+            return step;
+        }
         if let Some(command) = plan.command {
             if is_watch(command) && !message.failed {
                 self.note_watched(batch, &plan);
             }
             let duration_ns = message.duration_ns;
-            counters::local()
-                .command(command)
-                .ran(duration_ns, message.failed);
+            let counters = counters::local();
+            counters.command(command).ran(duration_ns, message.failed);
+            self.service.telemetry.hot_keys.prepare(counters);
+            if counters.takes_sample() {
+                self.note_hot(batch, &plan, duration_ns, mark);
+            }
             self.note(batch, &plan, command, config, now, duration_ns);
             if self.service.pubsub.is_monitored() {
                 self.show(batch, &plan, command);
                 batch.deferred.settle();
             }
+            self.end_caching(command);
         }
-        if batch.out.since(mark).first() == Some(&b'-') {
+        let is_script = plan
+            .command
+            .is_some_and(|command| matches!(command.run, Run::Script(_)));
+        if batch.out.since(mark).first() == Some(&b'-') && !is_script {
             errors::note(batch.out.since(mark));
         }
         self.apply_reply_mode(&mut batch.out, mark);
@@ -499,9 +560,17 @@ impl Session {
             blocker: None,
             retry: None,
         };
+        let began = Ticks::now();
         while next < count && !gather.done {
+            let spent_ns = Ticks::now().since_ns(began);
+            if spent_ns > TURN_NS_MAX {
+                batch.gather = Some((gather, next));
+                batch.gather_ns += spent_ns;
+                return Ran::Later;
+            }
             let Some(mut held) = shards.take_spinning(next, SPINS) else {
-                batch.gather = Some((Gather::default(), next + 1));
+                batch.gather = Some((Gather::default(), next));
+                batch.gather_ns += spent_ns;
                 let out = Out::new(self.connection.protocol);
                 let args = batch.args(plan);
                 let (message, ticket) = Message::new(Parts {
@@ -531,7 +600,7 @@ impl Session {
                 batch.out.error(error.text().as_bytes());
                 return Ran::Yes { failed: true };
             }
-            next += 1;
+            next += u16::from(gather.position == 0);
         }
         let (Run::EachShard(_, merge) | Run::Cursor(_, _, merge)) = command.run else {
             unreachable!("routed shard by shard")
@@ -556,6 +625,10 @@ impl Session {
         let Run::Session(handler) = command.run else {
             unreachable!("routed to the session")
         };
+        if let Some(text) = self.busy_with_script(command) {
+            batch.out.error(text);
+            return Ran::Yes { failed: true };
+        }
         let batch::Parts {
             args,
             out,
@@ -668,6 +741,35 @@ impl Session {
         if is_slow_for_monitor(config, duration_ns) {
             self.note_latency(command, config, now, duration_ns / 1_000_000);
         }
+    }
+
+    /// CLIENT CACHING speaks of the next command, or of the next transaction.
+    #[cold]
+    fn end_caching(&mut self, command: &Command) {
+        if self.connection.is_caching
+            && !self.is_open()
+            && !command.full_name.starts_with("client|")
+        {
+            let tracking = self.connection.tracking;
+            self.connection.set_tracking(tracking, false);
+        }
+    }
+
+    /// Lets a command that was chosen for it count for its keys.
+    #[cold]
+    #[inline(never)]
+    fn note_hot(&self, batch: &Batch, plan: &Plan, duration_ns: u64, mark: Position) {
+        /// Of an argument, beside its bytes.
+        const FRAME_BYTES: usize = 5;
+        let args = batch.args(plan);
+        let received: usize = args
+            .from(0)
+            .map(|argument| argument.len() + FRAME_BYTES)
+            .sum();
+        let bytes = (received + batch.out.len_since(mark)) as u64;
+        let keys = args.keys().iter().map(|routed| args.key_of(routed));
+        let hot_keys = &self.service.telemetry.hot_keys;
+        hot_keys.note(counters::local(), keys, duration_ns, bytes);
     }
 
     /// CLIENT REPLY OFF and SKIP: takes the reply that was just written out again.

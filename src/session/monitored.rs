@@ -3,26 +3,71 @@
 use super::Session;
 use super::batch::{Batch, Plan};
 use crate::command::Args;
-use crate::command::declaration::{Command, Flags};
+use crate::command::declaration::{Command, Flags, Run};
 use crate::pubsub::monitor::Shown;
-use crate::shard::transaction::Transaction;
+use crate::shard::transaction::{Aftermath, Transaction};
 use crate::telemetry::clock;
 
 impl Session {
     /// Shows a command that was run. No shard may be in hand.
     #[cold]
     pub(super) fn show(&self, batch: &mut Batch, plan: &Plan, command: &'static Command) {
+        if matches!(command.run, Run::Script(_)) {
+            // It was shown before what it called.
+            return;
+        }
         let mut wakes = std::mem::take(&mut batch.deferred.wakes);
         self.show_one(command, &batch.args(plan), &mut wakes);
         batch.deferred.wakes.append(&mut wakes);
     }
 
     /// Shows what a transaction ran.
-    pub(super) fn show_transaction(&self, batch: &mut Batch, transaction: &Transaction) {
+    pub(super) fn show_transaction(
+        &self,
+        batch: &mut Batch,
+        transaction: &Transaction,
+        aftermath: &Aftermath,
+    ) {
         if self.service.pubsub.is_monitored() {
-            for (command, args) in transaction.commands() {
-                self.show_one(command, &args, &mut batch.deferred.wakes);
+            for (step, (command, args)) in transaction.commands().enumerate() {
+                let wakes = &mut batch.deferred.wakes;
+                self.show_with_calls(command, &args, step, aftermath, wakes);
             }
+        }
+    }
+
+    /// Shows a script and what it called.
+    #[cold]
+    pub(super) fn show_script(
+        &self,
+        batch: &mut Batch,
+        plan: &Plan,
+        command: &'static Command,
+        aftermath: &Aftermath,
+    ) {
+        let mut wakes = std::mem::take(&mut batch.deferred.wakes);
+        self.show_with_calls(command, &batch.args(plan), 0, aftermath, &mut wakes);
+        batch.deferred.wakes.append(&mut wakes);
+    }
+
+    fn show_with_calls(
+        &self,
+        command: &'static Command,
+        args: &Args<'_>,
+        step: usize,
+        aftermath: &Aftermath,
+        wakes: &mut Vec<std::task::Waker>,
+    ) {
+        self.show_one(command, args, wakes);
+        let calls = &aftermath.script_calls;
+        for call in calls.iter().filter(|call| call.step == step) {
+            let shown = Shown {
+                unix_us: clock::unix_us(),
+                db: call.db,
+                client: None,
+            };
+            let arguments = call.arguments.iter().map(Vec::as_slice);
+            self.service.pubsub.show(&shown, arguments, wakes);
         }
     }
 
@@ -32,13 +77,14 @@ impl Session {
         args: &Args<'_>,
         wakes: &mut Vec<std::task::Waker>,
     ) {
-        if command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR)) {
+        let is_hidden = command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR));
+        if is_hidden && !matches!(command.run, Run::Script(_)) {
             return;
         }
         let shown = Shown {
             unix_us: clock::unix_us(),
             db: self.connection.db,
-            client: &self.connection.shared,
+            client: Some(&self.connection.shared),
         };
         let arguments = args.from(0).enumerate().map(|(index, argument)| {
             match is_secret(command, args, index) {

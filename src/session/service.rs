@@ -11,13 +11,18 @@ use crate::command::context::Server;
 use crate::command::generic::migrate::Migration;
 use crate::config::Config;
 use crate::engine::board::ShardBoard;
+use crate::engine::evict::budget::Budget;
 use crate::pubsub::{self, PubSub};
+use crate::script;
 use crate::shard::Shards;
-use crate::shard::message::Message;
+use crate::shard::attempt::threads::Threads;
+use crate::shard::execute::serve_waiters;
+use crate::shard::message::{Ground, Message};
 use crate::shard::ownership::parcel::Parcel;
 use crate::shard::route::Router;
 use crate::telemetry::Telemetry;
-use crate::telemetry::observed::{Observed, TokenFigures};
+use crate::telemetry::clock;
+use crate::telemetry::observed::{Observed, ScriptFigures, TokenFigures};
 use crate::telemetry::slowlog::Slowlog;
 
 /// See the module.
@@ -26,6 +31,8 @@ pub struct Service {
     pub shards: Arc<Shards>,
     /// What they publish.
     pub boards: Box<[Arc<ShardBoard>]>,
+    /// The memory that they share.
+    pub budget: Arc<Budget>,
     /// Who owns a key.
     pub router: Router,
     /// The configuration as it is now.
@@ -44,6 +51,12 @@ pub struct Service {
     pub slowlog: Slowlog,
     /// What the server remembers of itself.
     pub telemetry: Telemetry,
+    /// Scripts and functions.
+    pub scripts: crate::script::library::Library,
+    /// Whether scripts may call what is not meant for them (DEBUG SET-DISABLE-DENY-SCRIPTS).
+    pub script_calls_unbound: AtomicBool,
+    /// Threads for scripts that take long.
+    pub script_threads: Threads,
     /// What handlers may ask of the server.
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
     /// Who carries MIGRATE out.
@@ -57,6 +70,15 @@ pub trait Migrator: Send + Sync {
 }
 
 impl Service {
+    /// What units with scripts run on.
+    pub fn ground(&'static self) -> Ground {
+        Ground {
+            shards: &self.shards,
+            threads: &self.script_threads,
+            router: self.router,
+        }
+    }
+
     /// The server; set before the first connection.
     pub fn server(&self) -> &dyn Server {
         &**self
@@ -66,9 +88,39 @@ impl Service {
     }
 }
 
+/// Tracked keys that a shard forgets in one visit.
+const LAPSED_PER_VISIT: usize = 128;
+
+impl Service {
+    /// Has shards forget some keys that are tracked beyond `tracking-table-max-keys`; true if there are still more. No
+    /// shard may be in hand.
+    pub fn limit_tracked(&self) -> bool {
+        let keys_max = self.config.load().tracking_table_max_keys;
+        let exceeds = || keys_max > 0 && self.pubsub.figures().tracked_keys > keys_max;
+        if !exceeds() {
+            return false;
+        }
+        for shard in 0..self.shards.len() as u16 {
+            let Some(mut engine) = self.shards.try_take(shard) else {
+                continue;
+            };
+            engine.limit_tracked(keys_max, LAPSED_PER_VISIT);
+            serve_waiters(&mut engine, clock::now());
+            let mut deferred = std::mem::take(&mut engine.deferred);
+            drop(engine);
+            deferred.settle();
+        }
+        exceeds()
+    }
+}
+
 impl Observed for Service {
     fn boards(&self) -> &[Arc<ShardBoard>] {
         &self.boards
+    }
+
+    fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     fn token(&self, shard: usize) -> TokenFigures {
@@ -90,6 +142,20 @@ impl Observed for Service {
 
     fn pubsub(&self) -> pubsub::Figures {
         self.pubsub.figures()
+    }
+
+    fn scripts(&self) -> ScriptFigures {
+        let (libraries, functions) = self.scripts.functions.counts();
+        let (interpreters_bytes, _) = script::memory_figures();
+        ScriptFigures {
+            scripts: self.scripts.len() as u64,
+            scripts_bytes: self.scripts.bytes() as u64,
+            evicted: self.scripts.evicted(),
+            libraries: libraries as u64,
+            functions: functions as u64,
+            functions_bytes: self.scripts.functions.bytes() as u64,
+            interpreters_bytes: interpreters_bytes as u64,
+        }
     }
 
     fn config(&self) -> Arc<Config> {

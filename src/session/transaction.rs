@@ -4,12 +4,14 @@
 //! does: tried a few times, then the whole transaction travels as a message.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::{Batch, Plan};
 use super::{Ran, SPINS, SPINS_ALL, Session, TRIES_ALL};
 use crate::command::Out;
 use crate::command::context::{After, ShardPlace, publish_kept};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
+use crate::command::error::CommandError;
 use crate::config::Config;
 use crate::engine::{Engine, Now};
 use crate::shard::message::{Message, Parts, TransactionRun};
@@ -52,7 +54,7 @@ impl Session {
         self.is_open() && is_queued(command)
     }
 
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.pending.as_ref().is_some_and(|pending| pending.is_open)
     }
 
@@ -68,6 +70,15 @@ impl Session {
         now: Now,
     ) -> Option<Ran> {
         let is_open = self.is_open();
+        if let (true, Some(text)) = (is_open, self.busy_with_script(command)) {
+            if matches!(command.run, Run::Transaction(TransactionVerb::Exec)) {
+                self.discard(now);
+                let text = format!("EXECABORT Transaction discarded because of: {text}");
+                return Some(error(batch, &text));
+            }
+            self.spoil_transaction();
+            return Some(error(batch, text));
+        }
         if is_open && command.flags.has(Flags::NO_MULTI) {
             self.spoil_transaction();
             batch
@@ -76,6 +87,12 @@ impl Session {
             return Some(Ran::Yes { failed: true });
         }
         if is_open && is_queued(command) {
+            let is_unwatch = matches!(command.run, Run::Transaction(_));
+            if !is_unwatch && self.service.budget.is_out_of_memory() {
+                self.spoil_transaction();
+                batch.out.error(CommandError::OutOfMemory.text().as_bytes());
+                return Some(Ran::Refused);
+            }
             return Some(self.enqueue(batch, plan, command, config));
         }
         let verb = match command.run {
@@ -131,12 +148,28 @@ impl Session {
         Ran::Yes { failed: false }
     }
 
+    /// Tells others what the connection queues and watches.
+    pub fn note_pending(&self) {
+        let shared = &self.connection.shared;
+        let (mut bytes, mut queued) = (0, -1);
+        if let Some(pending) = &self.pending {
+            bytes = pending.transaction.memory_bytes();
+            if pending.is_open {
+                queued = i32::try_from(pending.transaction.len()).unwrap_or(i32::MAX);
+            }
+        } else if shared.queued_bytes.load(Relaxed) == 0 && shared.queued.load(Relaxed) < 0 {
+            return;
+        }
+        shared.queued_bytes.store(bytes, Relaxed);
+        shared.queued.store(queued, Relaxed);
+    }
+
     /// Notes what WATCH has just begun to watch.
     pub(super) fn note_watched(&mut self, batch: &Batch, plan: &Plan) {
         let args = batch.args(plan);
         let pending = self.pending.get_or_insert_default();
         for routed in args.keys() {
-            pending.transaction.watched.push(Watched {
+            pending.transaction.watch(Watched {
                 db: self.connection.db,
                 key: args.get(routed.argument as usize).into(),
                 hash: routed.hash,
@@ -162,7 +195,7 @@ impl Session {
     }
 
     /// Has the shards forget what was watched; nobody awaits that.
-    fn unwatch(&self, mut watched: Vec<Watched>, now: Now) {
+    pub(super) fn unwatch(&self, mut watched: Vec<Watched>, now: Now) {
         watched.sort_by_key(|watched| watched.shard);
         for group in watched.chunk_by(|one, other| one.shard == other.shard) {
             let shard = group[0].shard;
@@ -191,6 +224,9 @@ impl Session {
                 "EXECABORT Transaction discarded because of previous errors.",
             );
         }
+        if transaction.has_scripts() {
+            return self.exec_unit(batch, plan, (command, transaction), config, now);
+        }
         let shards = &self.service.shards;
         let count = shards.len() as u16;
         let wanted = transaction.shards(count);
@@ -198,6 +234,7 @@ impl Session {
         let mut stage = Some(Stage {
             connection: &mut self.connection,
             server,
+            scripts: &self.service.scripts,
             config,
             now,
             shard_count: count,
@@ -231,7 +268,7 @@ impl Session {
         batch.deferred.settle();
         if let Some(mut aftermath) = done {
             if aftermath.was_run {
-                self.show_transaction(batch, &transaction);
+                self.show_transaction(batch, &transaction, &aftermath);
             }
             let publications = std::mem::take(&mut aftermath.publications);
             let pubsub = &self.service.pubsub;
@@ -255,7 +292,9 @@ impl Session {
                 transaction,
                 connection: self.connection.clone(),
                 server,
+                scripts: &self.service.scripts,
                 aftermath: Aftermath::default(),
+                unit: None,
             })),
             ..Parts::new(command, &args, self.view(), now, config, out)
         });
@@ -265,6 +304,9 @@ impl Session {
 
     /// What a transaction left to be done; no shard is in hand.
     pub(super) fn after_exec(aftermath: Aftermath) -> Ran {
+        if aftermath.was_refused {
+            return Ran::Refused;
+        }
         for text in &aftermath.errors {
             errors::note(text);
         }

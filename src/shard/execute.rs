@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::blocking::{self, Waiter};
 use crate::client::registry::Shared;
 use crate::command::context::{ClientView, Engines, Gather, ShardCx, ShardPlace};
-use crate::command::declaration::{Command, CommandResult, Flags, Run};
+use crate::command::declaration::{Command, CommandResult, Flags, Group, Run};
+use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::{Engine, Now, effect};
@@ -33,6 +34,8 @@ pub enum Outcome {
         /// With an error.
         failed: bool,
     },
+    /// It was not run, as there is no memory for what it may add.
+    Refused,
     /// It waits.
     Blocked(Arc<Waiter>),
 }
@@ -40,20 +43,47 @@ pub enum Outcome {
 /// Runs a command.
 pub fn run(
     command: &'static Command,
-    engines: Engines<'_>,
+    mut engines: Engines<'_>,
     client: &mut ClientView,
     scene: Scene<'_>,
     args: &Args<'_>,
     out: &mut Out,
 ) -> Outcome {
+    let may_grow = command.flags.has(Flags::DENYOOM);
+    if may_grow && scene.retry.is_none() && !have_room(&mut engines, scene.now) {
+        out.error(CommandError::OutOfMemory.text().as_bytes());
+        return Outcome::Refused;
+    }
     if command.flags.has(Flags::BLOCKING) {
         return run_blocking(command, engines, client, scene, args, out);
     }
     let mut cx = context(command, engines, client, scene, args);
     let failed = answer(command, &mut cx, args, out);
     learn(&mut cx, client);
-    serve(&mut cx.into_engines(), scene.now);
+    let mut engines = cx.into_engines();
+    if may_grow {
+        pay(&mut engines, scene.now, args.keys().len());
+    }
+    serve(&mut engines, scene.now);
     Outcome::Done { failed }
+}
+
+/// Whether all shards in hand have room for a command that may make them grow.
+#[inline]
+fn have_room(engines: &mut Engines<'_>, now: Now) -> bool {
+    match engines {
+        Engines::One(engine) => engine.has_room(now),
+        Engines::Many(engines) => engines.iter_mut().all(|engine| engine.has_room(now)),
+    }
+}
+
+/// Has the shards in hand pay for what a command put in that named so many keys.
+#[inline]
+fn pay(engines: &mut Engines<'_>, now: Now, keys: usize) {
+    match engines {
+        Engines::One(engine) => engine.pay(now, keys),
+        Engines::Many(engines) => engines.iter_mut().for_each(|engine| engine.pay(now, keys)),
+    }
 }
 
 /// Runs a command that may have to wait.
@@ -97,6 +127,9 @@ fn run_blocking(
             Outcome::Done { failed }
         }
     };
+    if command.flags.has(Flags::DENYOOM) {
+        pay(&mut engines, scene.now, args.keys().len());
+    }
     serve(&mut engines, scene.now);
     outcome
 }
@@ -131,11 +164,33 @@ pub(super) fn answer(
     let (Run::Keys(handler) | Run::AllShards(handler)) = command.run else {
         unreachable!("{} does not run with shards in hand", command.full_name)
     };
-    match handler(cx, args, out) {
+    let failed = match handler(cx, args, out) {
         Ok(()) => false,
         Err(error) => {
             out.error(error.text().as_bytes());
             true
+        }
+    };
+    if cx.client.tracks && command.flags.has(Flags::READONLY) {
+        track(command, cx, args);
+    }
+    failed
+}
+
+/// Remembers what a connection that caches has just read, while the shards are still in hand: whatever changes
+/// these keys comes later, and is told.
+#[cold]
+fn track(command: &Command, cx: &mut ShardCx<'_>, args: &Args<'_>) {
+    // What a script reads counts, not what it was given.
+    if command.group == Group::Scripting {
+        return;
+    }
+    let (client, keys_max) = (cx.client.id, cx.config.tracking_table_max_keys);
+    for routed in args.keys() {
+        if cx.holds(routed) {
+            let key = args.key_of(routed);
+            let engine = cx.engine(usize::from(routed.hand));
+            engine.track(&key, client, keys_max);
         }
     }
 }
@@ -151,7 +206,7 @@ pub(super) fn context<'c>(
 ) -> ShardCx<'c> {
     match &mut engines {
         Engines::One(engine) => {
-            engine.effects.raise(client.stamp);
+            engine.effects.begin(client.id, client.stamp);
             engine.board().commands.add(1);
         }
         Engines::Many(engines) => {
@@ -161,7 +216,7 @@ pub(super) fn context<'c>(
                 .max()
                 .unwrap_or(0);
             for engine in engines.iter_mut() {
-                engine.effects.raise(stamp.max(client.stamp));
+                engine.effects.begin(client.id, stamp.max(client.stamp));
             }
             if let Some(engine) = engines.first() {
                 engine.board().commands.add(1);

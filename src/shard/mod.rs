@@ -4,12 +4,14 @@
 //! command with its shards in hand; [`message`] is a command that had to queue; [`migration`] is what MIGRATE
 //! does with its keys.
 
+pub mod attempt;
 pub mod blocking;
 pub mod execute;
 pub mod message;
 pub mod migration;
 pub mod ownership;
 pub mod route;
+pub mod script;
 pub mod transaction;
 
 use crate::engine::Engine;

@@ -6,17 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use super::attempt::Attempt;
+use super::attempt::terms::Terms;
 use super::execute::{self, Scene};
+use super::script::{self, ScriptCall};
 use crate::client::connection::Connection;
 use crate::command::args::RoutedKey;
 use crate::command::context::{
     After, ClientView, Engines, Gather, Outbox, Publication, Server, SessionCx, ShardPlace,
 };
-use crate::command::declaration::{Command, CommandResult, Flags, Run};
+use crate::command::declaration::{Command, CommandResult, Flags, Run, ScriptVerb};
 use crate::command::{Args, Out};
 use crate::config::Config;
-use crate::engine::{Engine, Key, Now};
+use crate::engine::{Deferred, Engine, Key, Now};
 use crate::resp::request::Span;
+use crate::script::library::Library;
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::counters;
 
@@ -77,7 +81,14 @@ pub struct Transaction {
     steps: Vec<Step>,
     /// What must not have changed.
     pub watched: Vec<Watched>,
+    /// One command that no MULTI began: a script, which answers for itself.
+    is_lone: bool,
+    /// What the names in there take.
+    watched_names_bytes: usize,
 }
+
+/// What a watched key takes in its shard.
+const WATCHED_BYTES: usize = 64;
 
 /// What a transaction runs with besides its shards.
 pub struct Stage<'a> {
@@ -85,6 +96,8 @@ pub struct Stage<'a> {
     pub connection: &'a mut Connection,
     /// What steps may ask of the server.
     pub server: &'static dyn Server,
+    /// Scripts and functions.
+    pub scripts: &'static Library,
     /// Limits and thresholds.
     pub config: &'a Arc<Config>,
     /// The moment.
@@ -98,15 +111,40 @@ pub struct Stage<'a> {
 pub struct Aftermath {
     /// Whether the commands were run at all: no watched key had changed.
     pub was_run: bool,
+    /// It was not, for want of memory.
+    pub was_refused: bool,
     /// What a step wants the session to do.
     pub after: After,
     /// The error replies of steps, for the statistics.
     pub errors: Vec<Vec<u8>>,
     /// What is to be published when the shards are let go.
     pub publications: Vec<Publication>,
+    /// A script held its shards for too long. What it watched is watched still.
+    pub was_turned_away: bool,
+    /// What scripts called, while somebody looks on.
+    pub script_calls: Vec<ScriptCall>,
+    /// The command that is running.
+    pub step: usize,
+    /// The script that is no transaction's answered with an error.
+    pub failed: bool,
 }
 
 impl Transaction {
+    /// A script that is its own unit.
+    pub fn lone(command: &'static Command, args: &Args<'_>) -> Transaction {
+        let mut transaction = Transaction {
+            is_lone: true,
+            ..Transaction::default()
+        };
+        transaction.push(command, args);
+        transaction
+    }
+
+    /// Whether it is a script and no transaction.
+    pub fn is_lone(&self) -> bool {
+        self.is_lone
+    }
+
     /// Queues a command.
     pub fn push(&mut self, command: &'static Command, args: &Args<'_>) {
         for argument in args.from(0) {
@@ -152,6 +190,15 @@ impl Transaction {
             + self.spans.capacity() * size_of::<Span>()
             + self.keys.capacity() * size_of::<RoutedKey>()
             + self.steps.capacity() * size_of::<Step>()
+            + self.watched.capacity() * size_of::<Watched>()
+            + self.watched.len() * WATCHED_BYTES
+            + self.watched_names_bytes
+    }
+
+    /// Adds a key that must not change.
+    pub fn watch(&mut self, watched: Watched) {
+        self.watched_names_bytes += watched.key.len();
+        self.watched.push(watched);
     }
 
     /// Whether any of the queued commands may change data.
@@ -183,10 +230,26 @@ impl Transaction {
         shards
     }
 
-    /// Runs everything with the engines of [`Transaction::shards`] in hand, or nothing if a watched key changed.
+    /// Whether any of the queued commands may add data.
+    fn may_grow(&self) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(|step| step.command.flags.has(Flags::DENYOOM))
+    }
+
+    /// Runs everything with the engines of [`Transaction::shards`] in hand, or nothing if a watched key changed or there
+    /// is no memory for what may be added.
     pub fn run(&self, engines: &mut [&mut Engine], stage: Stage<'_>, out: &mut Out) -> Aftermath {
         let mut aftermath = Aftermath::default();
-        if self.unwatch(engines, stage.now) {
+        let (may_grow, now) = (self.may_grow(), stage.now);
+        let has_changed = self.unwatch(engines, now);
+        if may_grow && !engines.iter_mut().all(|engine| engine.has_room(now)) {
+            aftermath.was_refused = true;
+            out.error(
+                "EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.",
+            );
+            return aftermath;
+        }
+        if has_changed {
             out.null_array();
             return aftermath;
         }
@@ -194,7 +257,8 @@ impl Transaction {
         aftermath.was_run = true;
         let mut stage = stage;
         let (mut span, mut key) = (0, 0);
-        for step in &self.steps {
+        for (number, step) in self.steps.iter().enumerate() {
+            aftermath.step = number;
             let spans = &self.spans[span..step.spans_end as usize];
             let keys = &self.keys[key..step.keys_end as usize];
             (span, key) = (step.spans_end as usize, step.keys_end as usize);
@@ -221,9 +285,148 @@ impl Transaction {
         shared
             .resp
             .store(stage.connection.protocol.version(), Relaxed);
+        if may_grow {
+            for engine in engines.iter_mut() {
+                engine.pay(now, self.steps.len());
+            }
+        }
         // Steps may have taken long: what they left may have expired by now.
         execute::serve_waiters_of_all(engines, clock::now());
         aftermath
+    }
+
+    /// Whether scripts are among the commands, so that it runs as a unit, by [`Transaction::attempt`].
+    pub fn has_scripts(&self) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(|step| matches!(step.command.run, Run::Script(_)))
+    }
+
+    /// On what terms a unit begins, with so many shards in the server.
+    pub fn terms(&self, count: u16) -> Terms {
+        // What a session command does is not undone.
+        let changes_session = |step: &Step| matches!(step.command.run, Run::Session(_));
+        if self.steps.iter().any(changes_session) {
+            return Terms::bare(count);
+        }
+        let is_wide = |step: &Step| match step.command.run {
+            Run::Script(_) => false,
+            Run::EachShard(..) | Run::Cursor(..) => true,
+            _ => step.needs_all_shards,
+        };
+        if self.steps.iter().any(is_wide) {
+            return Terms::with((0..count).collect());
+        }
+        let keys = self.keys.iter().map(|key| key.shard);
+        let watched = self.watched.iter().map(|watched| watched.shard);
+        Terms::with(keys.chain(watched).collect())
+    }
+
+    /// As [`Transaction::run`], with scripts among the commands; nothing if it was undone, and is to run again on the
+    /// terms that it finds then.
+    pub fn attempt(
+        &self,
+        mut attempt: Attempt<'_, '_>,
+        mut stage: Stage<'_>,
+        out: &mut Out,
+        terms: &mut Terms,
+        deferred: &mut Deferred,
+    ) -> Option<Aftermath> {
+        if let ([step], true) = (self.steps.as_slice(), self.is_lone)
+            && let Run::Script(verb) = step.command.run
+        {
+            let args = Args::new(&self.data, &[], &self.spans, &self.keys);
+            let what = (step.command, verb);
+            let rest = (terms, deferred);
+            return run_lone(what, &args, attempt, &mut stage, out, rest);
+        }
+        let mut aftermath = Aftermath::default();
+        let (may_grow, now, mark) = (self.may_grow(), stage.now, out.position());
+        let before = stage.connection.clone();
+        let has_changed = attempt.with_engines(|engines| self.any_changed(engines, now));
+        let has_room =
+            |engines: &mut [&mut Engine]| engines.iter_mut().all(|engine| engine.has_room(now));
+        if may_grow && !attempt.with_engines(has_room) {
+            aftermath.was_refused = true;
+            out.error(
+                "EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.",
+            );
+        } else if has_changed {
+            out.null_array();
+        } else {
+            out.array(self.steps.len());
+            aftermath.was_run = true;
+            self.attempt_steps(&mut attempt, &mut stage, out, &mut aftermath);
+        }
+        if attempt.is_stopped() {
+            out.truncate(mark);
+            out.set_protocol(before.protocol);
+            *stage.connection = before;
+            attempt.undo(terms, deferred);
+            return None;
+        }
+        let shared = &stage.connection.shared;
+        shared.db.store(stage.connection.db as u32, Relaxed);
+        shared
+            .resp
+            .store(stage.connection.protocol.version(), Relaxed);
+        attempt.with_engines(|engines| {
+            self.unwatch(engines, now);
+            if may_grow && aftermath.was_run {
+                for engine in engines.iter_mut() {
+                    engine.pay(now, self.steps.len());
+                }
+            }
+        });
+        attempt.commit(clock::now(), deferred);
+        Some(aftermath)
+    }
+
+    fn attempt_steps(
+        &self,
+        attempt: &mut Attempt<'_, '_>,
+        stage: &mut Stage<'_>,
+        out: &mut Out,
+        aftermath: &mut Aftermath,
+    ) {
+        for (number, (command, args)) in self.commands().enumerate() {
+            aftermath.step = number;
+            let (started, mark) = (Ticks::now(), out.position());
+            let failed = if let Run::Script(verb) = command.run {
+                script::run((command, verb), &args, attempt, stage, out, aftermath)
+            } else {
+                let (db, config) = (stage.connection.db, stage.config);
+                if attempt.prepare(command, &args, db, config).is_err() {
+                    return;
+                }
+                let failed = attempt.with_engines(|engines| {
+                    run_step(command, &args, engines, stage, out, aftermath)
+                });
+                // Scripts note their errors themselves.
+                if failed {
+                    aftermath.errors.push(out.since(mark).to_vec());
+                }
+                failed
+            };
+            if attempt.is_stopped() {
+                return;
+            }
+            out.set_protocol(stage.connection.protocol);
+            counters::local()
+                .command(command)
+                .ran(Ticks::now().since_ns(started), failed);
+        }
+    }
+
+    /// Whether one of the watched keys has changed.
+    fn any_changed(&self, engines: &mut [&mut Engine], now: Now) -> bool {
+        let mut any_changed = false;
+        for watched in &self.watched {
+            let mut engines = engines.iter_mut();
+            if let Some(engine) = engines.find(|engine| engine.shard == watched.shard) {
+                any_changed |= has_changed(engine, watched, now);
+            }
+        }
+        any_changed
     }
 
     /// Watches no more; true if one of the keys changed meanwhile.
@@ -253,8 +456,34 @@ fn has_changed(engine: &mut Engine, watched: &Watched, now: Now) -> bool {
         .changed_since(watched.db, &watched.key, watched.stamp)
 }
 
+/// Runs a script that is its own unit; nothing if it was undone, and is to run again on the terms that it finds then.
+pub fn run_lone(
+    (command, verb): (&'static Command, ScriptVerb),
+    args: &Args<'_>,
+    mut attempt: Attempt<'_, '_>,
+    stage: &mut Stage<'_>,
+    out: &mut Out,
+    (terms, deferred): (&mut Terms, &mut Deferred),
+) -> Option<Aftermath> {
+    let mark = out.position();
+    let mut aftermath = Aftermath {
+        was_run: true,
+        ..Aftermath::default()
+    };
+    let what = (command, verb);
+    aftermath.failed = script::run(what, args, &mut attempt, stage, out, &mut aftermath);
+    if attempt.is_stopped() {
+        out.truncate(mark);
+        attempt.undo(terms, deferred);
+        return None;
+    }
+    out.set_protocol(stage.connection.protocol);
+    attempt.commit(clock::now(), deferred);
+    Some(aftermath)
+}
+
 /// Runs one command; true when it answered with an error.
-fn run_step(
+pub(super) fn run_step(
     command: &'static Command,
     args: &Args<'_>,
     engines: &mut [&mut Engine],
@@ -294,6 +523,7 @@ fn run_step(
             Ok(())
         }
         Run::Container(_) => Err("ERR unknown subcommand".into()),
+        Run::Script(_) => Err("ERR a script cannot run here".into()),
         _ => return run_on_shards(command, args, engines, stage, out),
     };
     match result {
@@ -383,7 +613,10 @@ fn visit_each<'s>(
         }
         let shard = engine.shard;
         let mut cx = execute::context(command, Engines::One(engine), view, scene(shard), args);
-        let result = part(&mut cx, args, &mut gather);
+        let mut result = part(&mut cx, args, &mut gather);
+        while result.is_ok() && gather.position != 0 {
+            result = part(&mut cx, args, &mut gather);
+        }
         execute::learn(&mut cx, view);
         result?;
     }

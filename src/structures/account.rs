@@ -16,6 +16,8 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
+use super::burial;
+
 /// Wraps an allocator and counts the size classes of what it hands out.
 pub struct Counting<A>(pub A);
 
@@ -107,6 +109,11 @@ pub fn total_bytes() -> i64 {
         .sum()
 }
 
+/// Has the calling thread answer for a piece that counted as freed, so that it can be freed.
+pub(super) fn take_over(layout: Layout) {
+    count(layout_class(layout));
+}
+
 #[inline]
 fn count(bytes: i64) {
     let cell = CELL.get();
@@ -164,6 +171,10 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     #[inline]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-layout_class(layout));
+        // SAFETY: the caller's promise.
+        if layout.size() >= burial::BYTES_MIN && unsafe { burial::bury(pointer, layout) } {
+            return;
+        }
         // SAFETY: the caller's promise.
         unsafe { self.0.dealloc(pointer, layout) }
     }

@@ -2,16 +2,22 @@
 
 pub mod account;
 pub mod block;
+pub mod burial;
 pub mod entry;
+pub mod fifo;
+pub mod frequent;
 pub mod geohash;
+pub mod ghost;
 pub mod hyperloglog;
 pub mod intset;
+pub mod lending;
 pub mod lzf;
 pub mod murmur;
 pub mod ordered;
 pub mod pack;
 pub mod prefetch;
 pub mod quicklist;
+pub mod reuse;
 pub mod sketch;
 pub mod splice;
 pub mod table;

@@ -8,6 +8,15 @@ pub fn line_of<T: ?Sized>(place: &T) {
     line_at(std::ptr::from_ref(place).cast());
 }
 
+/// Fetches all lines of something of a few hundred bytes.
+#[inline]
+pub fn whole<T>(place: &T) {
+    let first = std::ptr::from_ref(place).cast::<u8>();
+    for offset in (0..size_of::<T>()).step_by(64) {
+        line_at(first.wrapping_add(offset));
+    }
+}
+
 /// Fetches the two lines that the end of some bytes lies in: what a walk from the back reads first.
 #[inline(always)]
 pub fn end_of(bytes: &[u8]) {

@@ -124,6 +124,48 @@ impl Wheel {
         self.next_event().map(|tick| tick.max(self.next) * TICK_MS)
     }
 
+    /// Takes out an item that fires no later than any other, as exactly as a look at `looks` items of one slot tells;
+    /// `draw` gives a number below its argument.
+    pub fn take_soonest(
+        &mut self,
+        looks: usize,
+        mut draw: impl FnMut(usize) -> usize,
+    ) -> Option<u64> {
+        let mut best = |items: &[u64]| {
+            let at = |look: usize| match items.len() <= looks {
+                true => look,
+                false => draw(items.len()),
+            };
+            let mut at = (0..looks.min(items.len())).map(at);
+            let first = at.next()?;
+            Some(at.fold(first, |best, at| {
+                if offset(items[at]) < offset(items[best]) {
+                    at
+                } else {
+                    best
+                }
+            }))
+        };
+        for (level, slots) in self.levels.iter_mut().enumerate() {
+            let now = self.next >> (SLOT_BITS * level as u32);
+            let Some(ahead) = slots.first_from(now % SLOTS) else {
+                continue;
+            };
+            let slot = (now + ahead) % SLOTS;
+            let item = slots.take_from(slot, &mut best)?;
+            self.len -= 1;
+            return Some(item & ITEM);
+        }
+        let mut soonest = self.beyond.first_entry()?;
+        let items = soonest.get_mut();
+        let item = items.swap_remove(best(items)?);
+        if items.is_empty() {
+            soonest.remove();
+        }
+        self.len -= 1;
+        Some(item & ITEM)
+    }
+
     /// Drops all items.
     pub fn clear(&mut self) {
         self.levels = Default::default();
@@ -252,9 +294,19 @@ impl Level {
     }
 
     fn pop(&mut self, slot: u64) -> Option<u64> {
+        self.take_from(slot, |items| items.len().checked_sub(1))
+    }
+
+    /// Takes the item out that `choose` picks.
+    fn take_from(
+        &mut self,
+        slot: u64,
+        choose: impl FnOnce(&[u64]) -> Option<usize>,
+    ) -> Option<u64> {
         let (page, slot) = (slot as usize / 64, slot as usize % 64);
         let slots = self.pages[page].as_mut()?;
-        let item = slots[slot].pop()?;
+        let index = choose(&slots[slot])?;
+        let item = slots[slot].swap_remove(index);
         if slots[slot].is_empty() {
             drop(mem::take(&mut slots[slot]));
             self.used[page] &= !(1 << slot);

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use crate::base::counter::Counter;
 use crate::command::declaration::Command;
 use crate::command::table::registry;
+use crate::telemetry::hotkeys::Lists;
 
 /// Latency buckets: bucket `i` holds durations up to 2^(i + 10) ns, the last one everything above.
 pub const BUCKETS: usize = 32;
@@ -60,6 +61,10 @@ impl CommandCounters {
 #[derive(Debug)]
 pub struct ThreadCounters {
     commands: Box<[CommandCounters]>,
+    /// Commands before the next one that is looked at for hot keys.
+    pub until_sample: Counter,
+    /// What was seen of hot keys.
+    pub hot: Mutex<Option<Lists>>,
     /// Bytes received.
     pub bytes_in: Counter,
     /// Bytes sent.
@@ -78,6 +83,8 @@ impl ThreadCounters {
                 .iter()
                 .map(|_| CommandCounters::default())
                 .collect(),
+            until_sample: Counter::new(),
+            hot: Mutex::new(None),
             bytes_in: Counter::new(),
             bytes_out: Counter::new(),
             reads: Counter::new(),
@@ -89,6 +96,22 @@ impl ThreadCounters {
     #[inline]
     pub fn command(&self, command: &Command) -> &CommandCounters {
         &self.commands[command.id()]
+    }
+
+    /// Whether the command that just ran is to be looked at for hot keys.
+    #[inline]
+    pub fn takes_sample(&self) -> bool {
+        let left = self.until_sample.get();
+        self.until_sample.set(left.wrapping_sub(1));
+        left == 0
+    }
+
+    /// Time of all runs of all commands.
+    pub fn duration_ns(&self) -> u64 {
+        self.commands
+            .iter()
+            .map(|command| command.duration_ns.get())
+            .sum()
     }
 
     /// Runs of all commands.

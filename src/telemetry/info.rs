@@ -6,6 +6,7 @@
 use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::curve::PERCENT;
 use super::histogram;
 use super::memory::human;
 use super::observed::Observed;
@@ -51,7 +52,7 @@ const fn section(
     }
 }
 
-static SECTIONS: [Section; 14] = [
+static SECTIONS: [Section; 15] = [
     section("server", "Server", true, server),
     section("clients", "Clients", true, clients),
     section("memory", "Memory", true, memory_section),
@@ -67,6 +68,7 @@ static SECTIONS: [Section; 14] = [
         lines.field("cluster_enabled", 0)
     }),
     section("basalt", "Basalt", true, basalt),
+    section("missratio", "Missratio", true, miss_ratio),
     section("keyspace", "Keyspace", true, keyspace),
 ];
 
@@ -210,7 +212,8 @@ fn clients(source: &Source<'_>, lines: &mut Lines) {
         snapshot.client_figures.output_max,
     );
     lines.field("blocked_clients", snapshot.client_figures.blocked);
-    lines.zeroes(&["tracking_clients", "clients_in_timeout_table"]);
+    lines.field("tracking_clients", snapshot.pubsub.tracking_clients);
+    lines.field("clients_in_timeout_table", 0);
     lines.field("total_blocking_keys", snapshot.waited_keys);
     lines.field(
         "total_blocking_keys_on_nokey",
@@ -243,18 +246,22 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     lines.field("allocator_active", report.allocator_active);
     lines.field("allocator_resident", report.allocator_resident);
     lines.bytes("total_system_memory", process::total_memory_bytes());
-    lines.zeroes(&["used_memory_lua", "used_memory_vm_eval"]);
-    lines.field("used_memory_lua_human", human(0));
-    lines.zeroes(&[
-        "used_memory_scripts_eval",
-        "number_of_cached_scripts",
-        "number_of_functions",
-        "number_of_libraries",
-        "used_memory_vm_functions",
-    ]);
-    lines.bytes("used_memory_vm_total", 0);
-    lines.field("used_memory_functions", 0);
-    lines.bytes("used_memory_scripts", 0);
+    // One interpreter a thread runs scripts and functions alike, so none is of functions alone.
+    let scripts = snapshot.scripts;
+    lines.field("used_memory_lua", scripts.interpreters_bytes);
+    lines.field("used_memory_vm_eval", scripts.interpreters_bytes);
+    lines.field("used_memory_lua_human", human(scripts.interpreters_bytes));
+    lines.field("used_memory_scripts_eval", scripts.scripts_bytes);
+    lines.field("number_of_cached_scripts", scripts.scripts);
+    lines.field("number_of_functions", scripts.functions);
+    lines.field("number_of_libraries", scripts.libraries);
+    lines.zeroes(&["used_memory_vm_functions"]);
+    lines.bytes("used_memory_vm_total", scripts.interpreters_bytes);
+    lines.field("used_memory_functions", scripts.functions_bytes);
+    lines.bytes(
+        "used_memory_scripts",
+        scripts.scripts_bytes + scripts.functions_bytes,
+    );
     lines.bytes("maxmemory", config.maxmemory);
     lines.field("maxmemory_policy", config.maxmemory_policy.name());
     let mut pair = |name: &str, unit: &str, part: u64, whole: u64| {
@@ -362,11 +369,16 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
         snapshot.expire_ns / 1_000_000,
     );
     lines.field("evicted_keys", snapshot.evicted);
-    lines.zeroes(&[
-        "evicted_clients",
+    lines.field("evicted_clients", snapshot.evicted_clients);
+    lines.field("evicted_scripts", snapshot.scripts.evicted);
+    lines.field(
         "total_eviction_exceeded_time",
+        snapshot.eviction.exceeded_total_ms,
+    );
+    lines.field(
         "current_eviction_exceeded_time",
-    ]);
+        snapshot.eviction.exceeded_ms,
+    );
     lines.field("keyspace_hits", snapshot.hits);
     lines.field("keyspace_misses", snapshot.misses);
     lines.field("pubsub_channels", snapshot.pubsub.channels);
@@ -385,11 +397,11 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
         "active_defrag_key_misses",
         "total_active_defrag_time",
         "current_active_defrag_time",
-        "tracking_total_keys",
-        "tracking_total_items",
-        "tracking_total_prefixes",
-        "unexpected_error_replies",
     ]);
+    lines.field("tracking_total_keys", snapshot.pubsub.tracked_keys);
+    lines.field("tracking_total_items", snapshot.pubsub.tracked_items);
+    lines.field("tracking_total_prefixes", snapshot.pubsub.tracking_prefixes);
+    lines.field("unexpected_error_replies", 0);
     lines.field("total_error_replies", snapshot.error_count);
     lines.field("dump_payload_sanitizations", 0);
     lines.field("total_reads_processed", snapshot.reads);
@@ -516,9 +528,44 @@ fn basalt(source: &Source<'_>, lines: &mut Lines) {
         "longest_hold_usec",
         format_args!("{:.3}", token.longest_hold_ns as f64 / 1_000.0),
     );
+    let eviction = &snapshot.eviction;
+    for (name, count) in [
+        ("evicted_from_small_queue", eviction.from_small),
+        ("evicted_from_main", eviction.from_main),
+        ("evicted_otherwise", eviction.otherwise),
+        ("eviction_promotions", eviction.promoted),
+        ("eviction_ghost_hits", eviction.ghost_hits),
+        ("eviction_debt_bytes", eviction.debt_bytes),
+    ] {
+        lines.field(name, count);
+    }
     lines.decimal("expiry_lag_p50_ms", snapshot.lag_percentile_ms(50.0));
     lines.decimal("expiry_lag_p99_ms", snapshot.lag_percentile_ms(99.0));
     lines.field("expiry_lag_max_ms", snapshot.lag_max_ms);
+}
+
+/// Hit ratios in percent, for other sizes of memory in percent of what the data takes now.
+fn miss_ratio(source: &Source<'_>, lines: &mut Lines) {
+    let curve = &source.snapshot.curve;
+    lines.field("miss_ratio_curve", u8::from(curve.is_kept));
+    lines.field("curve_memory", curve.memory_bytes);
+    lines.field("curve_reads", curve.reads);
+    lines.field("curve_samples", curve.samples);
+    lines.field("curve_keys_estimated", curve.stands_for);
+    if let Some(measured) = curve.measured {
+        lines.decimal("curve_hit_ratio_measured", 100.0 * measured);
+    }
+    if let Some(unseen) = curve.unseen {
+        lines.decimal("curve_first_reads", 100.0 * unseen);
+    }
+    for (name, ratios) in [
+        ("curve_hit_ratio", &curve.corrected),
+        ("curve_lru_hit_ratio", &curve.lru),
+    ] {
+        for (percent, ratio) in PERCENT.iter().zip(ratios.iter().flatten()) {
+            lines.decimal(&format!("{name}_at_{percent}"), 100.0 * ratio);
+        }
+    }
 }
 
 fn keyspace(source: &Source<'_>, lines: &mut Lines) {

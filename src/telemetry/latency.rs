@@ -26,6 +26,8 @@ pub const COMMAND: &str = "command";
 pub const FAST_COMMAND: &str = "fast-command";
 /// A slice of background expiry.
 pub const EXPIRE_CYCLE: &str = "expire-cycle";
+/// A slice of eviction in the background.
+pub const EVICTION_CYCLE: &str = "eviction-cycle";
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -14,6 +14,7 @@ use crate::client::connection::Connection;
 use crate::client::mailbox::Mailbox;
 use crate::client::registry::Shared;
 use crate::command::context::MemoryReport;
+use crate::engine::value::DataType;
 use crate::structures::account;
 
 /// Bytes in use by the whole process.
@@ -69,8 +70,11 @@ pub fn report(
             sum.1 += db.volatile_keys.get();
         }
     }
+    let scripts = service.scripts();
     MemoryReport {
         used,
+        scripts: scripts.scripts_bytes,
+        functions: scripts.functions_bytes,
         peak: telemetry.raise_peak(used),
         startup: telemetry.used_at_start,
         clients: clients.total,
@@ -80,7 +84,31 @@ pub fn report(
         allocator_active: stats::active::read().unwrap_or(0) as u64,
         allocator_resident: stats::resident::read().unwrap_or(0) as u64,
         rss: process::rss_bytes(),
+        largest: largest(service),
     }
+}
+
+/// Bytes of the largest value of each type.
+fn largest(service: &dyn Observed) -> Vec<(&'static str, u64)> {
+    let dbs = || service.boards().iter().flat_map(|board| &board.dbs);
+    let rows = DataType::ALL.iter().map(|(data_type, name)| {
+        let most = dbs().map(|db| db.largest(*data_type as usize)).max();
+        (*name, most.unwrap_or(0))
+    });
+    rows.filter(|(_, bytes)| *bytes > 0).collect()
+}
+
+/// What LATENCY DOCTOR says of values so large that a command on one of them holds its shard for long.
+pub fn advice_on_largest(report: &MemoryReport) -> Option<String> {
+    const SLOW_BYTES: u64 = 8 << 20;
+    let (name, bytes) = report.largest.iter().max_by_key(|(_, bytes)| *bytes)?;
+    (*bytes >= SLOW_BYTES).then(|| {
+        format!(
+            "The largest value is a {name} of {}. A command over all of it holds its shard, and its reply takes \
+             bandwidth: MEMORY BIGKEYS names the largest values of each type.",
+            human(*bytes)
+        )
+    })
 }
 
 /// The allocator's name and version, as INFO has it.
@@ -125,6 +153,7 @@ pub fn doctor(report: &MemoryReport, client_count: u64) -> String {
     const LITTLE_BYTES: u64 = 5 << 20;
     const NOTABLE_BYTES: u64 = 10 << 20;
     const CLIENT_BYTES: u64 = 200 << 10;
+    const LARGE_PART: f64 = 0.1;
     if report.used < LITTLE_BYTES {
         return format!(
             "Only {} are in use: too little to judge how memory is used. Ask again once there is data.\n",
@@ -177,6 +206,18 @@ pub fn doctor(report: &MemoryReport, client_count: u64) -> String {
         findings.push(format!(
             "Clients hold {} on average. CLIENT LIST shows which have much unread input (qbuf) or unsent output (omem).",
             human(report.clients / client_count)
+        ));
+    }
+    let largest = report.largest.iter().max_by_key(|(_, bytes)| *bytes);
+    if let Some((name, bytes)) = largest
+        && *bytes >= NOTABLE_BYTES
+        && *bytes as f64 >= report.dataset as f64 * LARGE_PART
+    {
+        findings.push(format!(
+            "One {name} alone takes {} of the {} that all data take. Eviction and expiry can only give it up whole; \
+             MEMORY BIGKEYS names the largest values of each type.",
+            human(*bytes),
+            human(report.dataset)
         ));
     }
     if findings.is_empty() {
@@ -237,6 +278,14 @@ mod tests {
             doctor(&report, 1),
             "Nothing stands out in how memory is used.\n"
         );
+        report.dataset = 50 << 20;
+        report.largest = vec![("string", 20_000), ("list", 20 << 20)];
+        let text = doctor(&report, 1);
+        assert!(text.contains("One list alone takes 20.00M of the 50.00M"));
+        let advice = advice_on_largest(&report).expect("it is large");
+        assert!(advice.contains("a list of 20.00M"), "{advice}");
+        report.largest = vec![("string", 20_000)];
+        assert_eq!(advice_on_largest(&report), None);
         report.peak = 2 * used;
         report.clients = 1 << 20;
         let text = doctor(&report, 2);

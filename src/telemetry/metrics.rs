@@ -9,6 +9,7 @@ use std::fmt::Write;
 use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, SharedString};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 
+use super::curve::PERCENT;
 use super::histogram::upper_ns;
 use super::info::{REDIS_VERSION, ratio};
 use super::observed::Observed;
@@ -35,6 +36,8 @@ pub fn render(service: &dyn Observed) -> String {
     traffic(&mut page, service, &snapshot);
     memory(&mut page, &config, &snapshot);
     keyspace(&mut page, &snapshot);
+    miss_ratio(&mut page, &snapshot);
+    hot_keys(&mut page, service);
     commands(&mut page, &snapshot);
     shards(&mut page, service, &snapshot);
     page.finish()
@@ -164,7 +167,7 @@ fn traffic(page: &mut Page, service: &dyn Observed, snapshot: &Snapshot) {
     page.gauge(
         "redis_tracking_clients",
         "Clients that cache on their side.",
-        0.0,
+        snapshot.pubsub.tracking_clients as f64,
     );
     page.gauge(
         "redis_client_recent_max_input_buffer_bytes",
@@ -344,6 +347,14 @@ fn memory(page: &mut Page, config: &Config, snapshot: &Snapshot) {
 }
 
 fn keyspace(page: &mut Page, snapshot: &Snapshot) {
+    for (name, bytes) in &snapshot.memory.largest {
+        page.labelled_gauge(
+            "basalt_largest_value_bytes",
+            "Bytes of the largest value of a type, of those of 16 KiB and more.",
+            vec![("type", (*name).to_owned())],
+            *bytes as f64,
+        );
+    }
     for (index, (keys, volatile)) in snapshot.memory.dbs.iter().enumerate() {
         let labels = || vec![("db", format!("db{index}"))];
         page.labelled_gauge(
@@ -379,6 +390,44 @@ fn keyspace(page: &mut Page, snapshot: &Snapshot) {
         "Keys deleted to make room.",
         snapshot.evicted,
     );
+    let eviction = &snapshot.eviction;
+    for (queue, count) in [
+        ("small", eviction.from_small),
+        ("main", eviction.from_main),
+        ("other", eviction.otherwise),
+    ] {
+        page.labelled_counter(
+            "basalt_evictions_total",
+            "Keys deleted to make room, by the queue that they stood in.",
+            vec![("queue", queue.to_owned())],
+            count,
+        );
+    }
+    page.counter(
+        "basalt_eviction_promotions_total",
+        "Keys that were used while they were new.",
+        eviction.promoted,
+    );
+    page.counter(
+        "basalt_eviction_ghost_hits_total",
+        "Keys that came again soon after they were evicted.",
+        eviction.ghost_hits,
+    );
+    page.gauge(
+        "basalt_eviction_debt_bytes",
+        "Bytes that are yet to be evicted.",
+        eviction.debt_bytes as f64,
+    );
+    page.gauge(
+        "basalt_memory_limit_exceeded_seconds",
+        "How long memory has been above its limit by now.",
+        eviction.exceeded_ms as f64 / 1e3,
+    );
+    page.seconds_total(
+        "basalt_eviction_cycle_seconds_total",
+        "Time spent on eviction in the background.",
+        &[(&[], eviction.spent_ns as f64 / 1e9)],
+    );
     page.seconds_total(
         "basalt_expire_cycle_seconds_total",
         "Time spent on expiry in the background.",
@@ -403,6 +452,77 @@ fn keyspace(page: &mut Page, snapshot: &Snapshot) {
         "The latest that an expired key was ever deleted.",
         snapshot.lag_max_ms as f64 / 1e3,
     );
+}
+
+/// How much of the traffic the hottest keys take, by rank: names would be data, and labels without bound.
+fn hot_keys(page: &mut Page, service: &dyn Observed) {
+    const RANKS: usize = 10;
+    let top = service.telemetry().hot_keys.top(RANKS);
+    for (name, help, keys, total) in [
+        (
+            "basalt_hot_key_commands_ratio",
+            "Part of all uses of keys that the hottest keys take, by rank; HOTKEYS TOP names them.",
+            &top.by_commands,
+            top.commands,
+        ),
+        (
+            "basalt_hot_key_bytes_ratio",
+            "Part of all bytes of commands with keys that the hottest keys take, by rank.",
+            &top.by_bytes,
+            top.bytes,
+        ),
+    ] {
+        for (index, (_, weight)) in keys.iter().enumerate() {
+            let rank = vec![("rank", (index + 1).to_string())];
+            page.labelled_gauge(name, help, rank, ratio(*weight, total));
+        }
+    }
+}
+
+fn miss_ratio(page: &mut Page, snapshot: &Snapshot) {
+    let curve = &snapshot.curve;
+    page.gauge(
+        "basalt_curve_reads",
+        "Look-ups behind the miss-ratio curve; older ones count for less.",
+        curve.reads as f64,
+    );
+    page.gauge(
+        "basalt_curve_samples",
+        "Keys that the miss-ratio curve follows.",
+        curve.samples as f64,
+    );
+    // What is not known is left out: a zero would be a lie.
+    if let Some(measured) = curve.measured {
+        page.gauge(
+            "basalt_curve_measured_hit_ratio",
+            "Hit ratio of the look-ups behind the curve.",
+            measured,
+        );
+    }
+    if let Some(unseen) = curve.unseen {
+        page.gauge(
+            "basalt_curve_first_reads_ratio",
+            "Part of the look-ups that no cache of any size would answer.",
+            unseen,
+        );
+    }
+    for (name, help, ratios) in [
+        (
+            "basalt_curve_hit_ratio",
+            "Hit ratio that another size of memory would have; 1 is what the data takes now.",
+            &curve.corrected,
+        ),
+        (
+            "basalt_curve_lru_hit_ratio",
+            "The same if eviction were LRU.",
+            &curve.lru,
+        ),
+    ] {
+        for (percent, ratio) in PERCENT.iter().zip(ratios.iter().flatten()) {
+            let size = (*percent as f64 / 100.0).to_string();
+            page.labelled_gauge(name, help, vec![("memory", size)], *ratio);
+        }
+    }
 }
 
 fn commands(page: &mut Page, snapshot: &Snapshot) {

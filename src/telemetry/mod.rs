@@ -7,6 +7,8 @@
 //! clock counters errors      written while commands run
 //! slowlog latency sampler    kept by somebody who noticed, or by the cron
 //! process memory histogram   read from the system, the allocator, the buckets
+//! hotkeys                    which keys take most commands, bytes and time
+//! curve                      what hit ratio other sizes of memory would have
 //! observed snapshot          what is read of a server; all its figures of one moment, summed
 //! info metrics               the snapshot as text: for INFO, for Prometheus
 //! exporter log               the HTTP endpoint; lines for people
@@ -14,9 +16,11 @@
 
 pub mod clock;
 pub mod counters;
+pub mod curve;
 pub mod errors;
 pub mod exporter;
 pub mod histogram;
+pub mod hotkeys;
 pub mod info;
 pub mod latency;
 pub mod log;
@@ -34,6 +38,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use crate::config::Config;
+use hotkeys::HotKeys;
 use latency::Latency;
 use observed::Observed;
 use sampler::{Sampler, Totals};
@@ -54,6 +59,8 @@ pub struct Telemetry {
     pub config_file: Option<PathBuf>,
     /// Threads that serve connections.
     pub thread_count: usize,
+    /// HOTKEYS.
+    pub hot_keys: HotKeys,
     /// LATENCY.
     pub latency: Latency,
     /// The `instantaneous_*` figures.
@@ -61,6 +68,7 @@ pub struct Telemetry {
     used_at_start: u64,
     peak_used: AtomicU64,
     expire_ns: AtomicU64,
+    evict_ns: AtomicU64,
     /// Connections to other servers that MIGRATE keeps for its next call.
     pub migrate_links: AtomicU64,
     baseline: Mutex<Baseline>,
@@ -78,11 +86,13 @@ impl Telemetry {
             executable: std::env::current_exe().unwrap_or_default(),
             config_file,
             thread_count,
+            hot_keys: HotKeys::default(),
             latency: Latency::default(),
             sampler: Sampler::default(),
             used_at_start: used,
             peak_used: AtomicU64::new(used),
             expire_ns: AtomicU64::new(0),
+            evict_ns: AtomicU64::new(0),
             migrate_links: AtomicU64::new(0),
             baseline: Mutex::new(Baseline::default()),
             ready: AtomicBool::new(false),
@@ -98,6 +108,7 @@ impl Telemetry {
             totals.bytes_out += thread.bytes_out.get();
         }
         self.sampler.tick(now_ms, totals);
+        self.hot_keys.tick(now_ms);
         self.raise_peak(memory::used_bytes());
     }
 
@@ -114,11 +125,20 @@ impl Telemetry {
             .note(config, latency::EXPIRE_CYCLE, now_ms / 1_000, spent_ms);
     }
 
+    /// A slice of background eviction that took so long.
+    pub fn note_evict_slice(&self, config: &Config, now_ms: u64, spent_ns: u64) {
+        self.evict_ns.fetch_add(spent_ns, Relaxed);
+        let spent_ms = spent_ns / 1_000_000;
+        self.latency
+            .note(config, latency::EVICTION_CYCLE, now_ms / 1_000, spent_ms);
+    }
+
     /// CONFIG RESETSTAT.
     pub fn reset_statistics(&self, service: &dyn Observed) {
         counters::reset();
         errors::reset();
         self.expire_ns.store(0, Relaxed);
+        self.evict_ns.store(0, Relaxed);
         *self.baseline.lock() = Baseline::of(service);
     }
 

@@ -6,6 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::counters::{self, BUCKETS};
+use super::curve::CurveFigures;
 use super::errors;
 use super::histogram::Buckets;
 use super::memory::{self, ClientFigures};
@@ -13,6 +14,7 @@ use super::observed::{Observed, TokenFigures};
 use super::process::{self, Cpu};
 use super::sampler::Rates;
 use super::{Telemetry, clock};
+use crate::client::ledger::LEDGER;
 use crate::client::mailbox;
 use crate::command::context::MemoryReport;
 use crate::command::table::registry;
@@ -61,6 +63,7 @@ pub struct Baseline {
     expired_fields: u64,
     lazyfreed: u64,
     evicted: u64,
+    evicted_clients: u64,
     accepted: u64,
     rejected: u64,
 }
@@ -100,6 +103,10 @@ pub struct Snapshot {
     pub lazyfreed: u64,
     /// Keys deleted to make room.
     pub evicted: u64,
+    /// How they were chosen, and what became of new keys.
+    pub eviction: Eviction,
+    /// Clients closed to make room.
+    pub evicted_clients: u64,
     /// Time spent on expiry in the background.
     pub expire_ns: u64,
     /// Changes since the start.
@@ -124,8 +131,12 @@ pub struct Snapshot {
     pub clients_cut: u64,
     /// Subscriptions.
     pub pubsub: pubsub::Figures,
+    /// Scripts and functions.
+    pub scripts: super::observed::ScriptFigures,
     /// What connections use, and how many wait.
     pub client_figures: ClientFigures,
+    /// What other sizes of memory would do.
+    pub curve: CurveFigures,
     /// Hashes of which fields have deadlines, by database.
     pub field_volatile: Vec<u64>,
     /// Memory, and keys by database.
@@ -138,12 +149,64 @@ pub struct Snapshot {
     pub error_count: u64,
 }
 
+/// What eviction did since the start, and how memory stands against its limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Eviction {
+    /// Keys that went out of the queue of new ones.
+    pub from_small: u64,
+    /// Keys of the main part that went.
+    pub from_main: u64,
+    /// Keys that went by chance or by their deadline.
+    pub otherwise: u64,
+    /// Keys that were used while they were new.
+    pub promoted: u64,
+    /// Keys that came again soon after they went.
+    pub ghost_hits: u64,
+    /// How long memory has been above the limit by now.
+    pub exceeded_ms: u64,
+    /// And how long in all.
+    pub exceeded_total_ms: u64,
+    /// Bytes that are yet to be evicted.
+    pub debt_bytes: u64,
+    /// Time spent on it in the background.
+    pub spent_ns: u64,
+}
+
+impl Eviction {
+    fn of(service: &dyn Observed, now_ms: u64) -> Eviction {
+        let budget = service.budget();
+        let (exceeded_ms, exceeded_total_ms) = budget.exceeded_ms(now_ms);
+        let debt = match budget.is_limited() {
+            true => budget.debt_bytes(),
+            false => 0,
+        };
+        let mut eviction = Eviction {
+            exceeded_ms,
+            exceeded_total_ms,
+            debt_bytes: debt.max(0).unsigned_abs(),
+            spent_ns: service.telemetry().evict_ns.load(Relaxed),
+            ..Eviction::default()
+        };
+        let mut all = 0;
+        for board in service.boards() {
+            all += board.evicted.get();
+            eviction.from_small += board.evicted_small.get();
+            eviction.from_main += board.evicted_main.get();
+            eviction.promoted += board.promoted.get();
+            eviction.ghost_hits += board.ghost_hits.get();
+        }
+        eviction.otherwise = all.saturating_sub(eviction.from_small + eviction.from_main);
+        eviction
+    }
+}
+
 impl Baseline {
     /// The figures as they are.
     pub fn of(service: &dyn Observed) -> Baseline {
         let mut baseline = Baseline {
             accepted: service.clients().accepted.load(Relaxed),
             rejected: service.clients().rejected.load(Relaxed),
+            evicted_clients: LEDGER.evicted.load(Relaxed),
             ..Baseline::default()
         };
         for board in service.boards() {
@@ -165,6 +228,7 @@ impl Baseline {
             expired_fields: self.expired_fields.saturating_sub(earlier.expired_fields),
             lazyfreed: self.lazyfreed.saturating_sub(earlier.lazyfreed),
             evicted: self.evicted.saturating_sub(earlier.evicted),
+            evicted_clients: self.evicted_clients.saturating_sub(earlier.evicted_clients),
             accepted: self.accepted.saturating_sub(earlier.accepted),
             rejected: self.rejected.saturating_sub(earlier.rejected),
         }
@@ -196,6 +260,8 @@ impl Snapshot {
             expired_fields: since_reset.expired_fields,
             lazyfreed: since_reset.lazyfreed,
             evicted: since_reset.evicted,
+            eviction: Eviction::of(service, unix_us / 1_000),
+            evicted_clients: since_reset.evicted_clients,
             expire_ns: telemetry.expire_ns.load(Relaxed),
             dirty: 0,
             waited_keys: 0,
@@ -208,7 +274,9 @@ impl Snapshot {
             rejected: since_reset.rejected,
             clients_cut: mailbox::CUT.load(Relaxed),
             pubsub: service.pubsub(),
+            scripts: service.scripts(),
             client_figures,
+            curve: CurveFigures::gather(service.boards()),
             field_volatile: field_volatile(service),
             memory: memory::report(service, telemetry, client_figures),
             cpu: process::cpu(),

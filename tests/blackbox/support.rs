@@ -26,6 +26,7 @@ pub(crate) const SHARD_COUNTS: [usize; 3] = [1, 2, 64];
 pub(crate) struct Options {
     shards: Option<usize>,
     threads: Option<usize>,
+    port: Option<u16>,
     directives: Vec<(String, String)>,
 }
 
@@ -39,6 +40,12 @@ impl Options {
 
     pub(crate) fn threads(mut self, count: usize) -> Options {
         self.threads = Some(count);
+        self
+    }
+
+    /// On this port instead of a free one: where an earlier server was.
+    pub(crate) fn port(mut self, port: u16) -> Options {
+        self.port = Some(port);
         self
     }
 
@@ -75,13 +82,18 @@ impl Server {
         own.extend(options.directives.iter().cloned());
         let binary = stand_in.unwrap_or_else(|| OsString::from(env!("CARGO_BIN_EXE_basalt")));
         let name = format!("server under test {options:?}");
-        Server::spawn(&binary, &own, name)
+        Server::spawn(&binary, &own, options.port, name)
     }
 
-    fn spawn(binary: &OsString, directives: &[(String, String)], name: String) -> Server {
+    fn spawn(
+        binary: &OsString,
+        directives: &[(String, String)],
+        port: Option<u16>,
+        name: String,
+    ) -> Server {
         for attempt in 1.. {
             let dir = tempfile::tempdir().expect("a temporary folder");
-            let port = free_port();
+            let port = port.unwrap_or_else(free_port);
             let log = File::create(dir.path().join("log")).expect("a log file");
             let mut command = Command::new(binary);
             command.args([
@@ -246,6 +258,7 @@ impl Oracle {
         Some(Oracle(Server::spawn(
             &binary.into_os_string(),
             &[],
+            None,
             "oracle".to_owned(),
         )))
     }
@@ -298,4 +311,20 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 pub(crate) fn check(client: &mut Raw, line: &str, expected: &str) {
     let reply = client.call(line).show();
     assert_eq!(reply, expected, "> {line}");
+}
+
+/// Random numbers of a test, from its seed alone.
+pub(crate) struct Draw(u64);
+
+impl Draw {
+    pub(crate) fn new(seed: u64) -> Draw {
+        Draw(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % bound
+    }
 }

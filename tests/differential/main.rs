@@ -11,6 +11,7 @@
 mod calls;
 mod events;
 mod grammar;
+mod pushes;
 mod random;
 mod sound;
 #[path = "../blackbox/support.rs"]

@@ -10,6 +10,7 @@ use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
+use crate::structures::account;
 
 /// `BITFIELD key [GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] <SET | INCRBY> encoding offset value ...]`
 pub(super) static BITFIELD: Command = Command::new("bitfield", Group::Bitmap, -2)
@@ -283,7 +284,8 @@ fn bitfield(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     let changed = keyspace.edit_text(&key, found, len_min, |bytes| {
         let mut changed = false;
         while let Ok(Some(operation)) = operations.read() {
-            changed |= run(operation, bytes, grows, out);
+            // The replies are not the shard's.
+            changed |= account::apart(|| run(operation, bytes, grows, out));
         }
         changed
     });

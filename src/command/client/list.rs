@@ -7,9 +7,10 @@ use super::{ADMIN, FLAGS, GROUP};
 use crate::base::number;
 use crate::client::mailbox::{Mailbox, Topic};
 use crate::client::registry::Shared;
+use crate::client::tracking::{Options, Tracking};
 use crate::command::connection::DEFAULT_USER;
 use crate::command::context::SessionCx;
-use crate::command::declaration::{Command, CommandResult};
+use crate::command::declaration::{Command, CommandResult, Flags};
 use crate::command::error::CommandError;
 use crate::command::table::registry;
 use crate::command::{Args, Out};
@@ -30,7 +31,7 @@ fn info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 
 /// `CLIENT LIST [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]`
 pub(super) static LIST: Command = Command::sub("client|list", "list", GROUP, -2)
-    .flags(ADMIN)
+    .flags(ADMIN.or(Flags::OTHERS_FIRST))
     .doc(
         "2.4.0",
         "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
@@ -126,9 +127,6 @@ impl ClientType {
     }
 }
 
-/// Bytes of our own that an idle connection takes, without buffers.
-const CONNECTION_BYTES: usize = 1024;
-
 /// One line. The asking connection's own request counts as in its query buffer, as it does in Redis, although it
 /// is read into a shared one here; what only Redis's way of buffering has is zero.
 fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut String) {
@@ -151,8 +149,12 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
             .mailbox()
             .map_or(0, |mailbox: &Mailbox| mailbox.count(topic))
     };
-    let total_bytes =
-        CONNECTION_BYTES + query_bytes + free_bytes + argument_bytes + output_bytes + pushed_bytes;
+    let queued_bytes = client.queued_bytes.load(Relaxed);
+    // Of others the query buffer is known; what is asked here may lie in one that nobody owns.
+    let unowned_bytes = query_bytes.saturating_sub(client.buffer_bytes.load(Relaxed));
+    let unowned_bytes = if is_self { unowned_bytes } else { 0 };
+    let total_bytes = client.memory_bytes() + unowned_bytes + argument_bytes;
+    let waiting_bytes = output_bytes + pushed_bytes;
     let command = if is_self {
         cx.command.full_name
     } else {
@@ -167,9 +169,9 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
     let _ = writeln!(
         text,
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} \
-         multi=-1 qbuf={query_bytes} qbuf-free={free_bytes} argv-mem={argument_bytes} multi-mem=0 rbs=0 \
-         rbp=0 obl={output_bytes} oll={pushes} omem={pushed_bytes} tot-mem={total_bytes} events={} cmd={command} \
-         user={DEFAULT_USER} redir=-1 resp={} lib-name={} lib-ver={}",
+         multi={} qbuf={query_bytes} qbuf-free={free_bytes} argv-mem={argument_bytes} multi-mem={queued_bytes} \
+         rbs=0 rbp=0 obl=0 oll={pushes} omem={waiting_bytes} tot-mem={total_bytes} events={} cmd={command} \
+         user={DEFAULT_USER} redir={} resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
         client.local_address,
@@ -190,7 +192,9 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
         subscriptions(Topic::Channel),
         subscriptions(Topic::Pattern),
         subscriptions(Topic::ShardChannel),
+        client.queued.load(Relaxed),
         if output_bytes == 0 { "r" } else { "rw" },
+        redirection(client),
         if is_self {
             cx.client.protocol.version()
         } else {
@@ -201,11 +205,23 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
     );
 }
 
+/// Who is told in its place: 0 if nobody, -1 if it does not track.
+pub(super) fn redirection(client: &Shared) -> i64 {
+    match client.tracking() {
+        Some(tracking) if tracking.options().any(Options::ON) => tracking.redirect_id() as i64,
+        _ => -1,
+    }
+}
+
 fn flags(client: &Shared) -> String {
+    let tracking = client.tracking_options();
     let letters = [
         ('O', client.is_monitor()),
         ('P', client.subscriptions() > 0),
         ('b', client.is_blocked()),
+        ('t', tracking.any(Options::ON)),
+        ('R', client.tracking().is_some_and(Tracking::is_broken)),
+        ('B', tracking.any(Options::BCAST)),
         ('A', client.is_killed()),
         ('U', client.unix_socket),
         ('e', client.no_evict.load(Relaxed)),

@@ -1,17 +1,17 @@
 //! CLIENT: what a connection says of itself, and what it asks of others.
 //!
 //! ```text
-//! mod     ID GETNAME SETNAME SETINFO REPLY NO-EVICT NO-TOUCH GETREDIR TRACKINGINFO HELP
-//! list    INFO LIST, and the line that describes a connection
-//! others  KILL PAUSE UNPAUSE UNBLOCK
+//! mod       ID GETNAME SETNAME SETINFO REPLY NO-EVICT NO-TOUCH HELP
+//! list      INFO LIST, and the line that describes a connection
+//! others    KILL PAUSE UNPAUSE UNBLOCK
+//! tracking  TRACKING CACHING GETREDIR TRACKINGINFO
 //! ```
-//!
-//! Tracking is not built yet: GETREDIR and TRACKINGINFO say that it is off.
 
 mod list;
 mod others;
 #[cfg(test)]
 mod tests;
+mod tracking;
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -33,8 +33,9 @@ static CLIENT: Command = Command::new("client", GROUP, -2)
     .doc("2.4.0", "", "Holds the commands about connections.")
     .complexity("Depends on subcommand.")
     .container(&[
+        &tracking::CACHING,
         &GETNAME,
-        &GETREDIR,
+        &tracking::GETREDIR,
         &HELP,
         &ID,
         &list::INFO,
@@ -46,7 +47,8 @@ static CLIENT: Command = Command::new("client", GROUP, -2)
         &REPLY,
         &SETINFO,
         &SETNAME,
-        &TRACKINGINFO,
+        &tracking::TRACKING,
+        &tracking::TRACKINGINFO,
         &others::UNBLOCK,
         &others::UNPAUSE,
     ]);
@@ -210,42 +212,6 @@ fn switch(args: &Args<'_>) -> Result<bool, CommandError> {
     }
 }
 
-/// What GETREDIR answers where nothing is tracked.
-const NO_REDIRECTION: i64 = -1;
-
-/// `CLIENT GETREDIR`
-static GETREDIR: Command = Command::sub("client|getredir", "getredir", GROUP, 2)
-    .flags(FLAGS)
-    .doc(
-        "6.0.0",
-        "",
-        "Answers which connection gets this one's invalidations.",
-    )
-    .on_session(|_, _, out| {
-        out.integer(NO_REDIRECTION);
-        Ok(())
-    });
-
-/// `CLIENT TRACKINGINFO`
-static TRACKINGINFO: Command = Command::sub("client|trackinginfo", "trackinginfo", GROUP, 2)
-    .flags(FLAGS)
-    .doc(
-        "6.2.0",
-        "",
-        "Answers how keys are tracked for this connection.",
-    )
-    .on_session(|_, _, out| {
-        out.map(3);
-        out.bulk(b"flags");
-        out.set(1);
-        out.bulk(b"off");
-        out.bulk(b"redirect");
-        out.integer(NO_REDIRECTION);
-        out.bulk(b"prefixes");
-        out.array(0);
-        Ok(())
-    });
-
 /// `CLIENT HELP`
 static HELP: Command = Command::sub("client|help", "help", GROUP, 2)
     .flags(Flags::LOADING.or(Flags::STALE))
@@ -256,6 +222,8 @@ static HELP: Command = Command::sub("client|help", "help", GROUP, 2)
     });
 
 const HELP_LINES: &[&str] = &[
+    "CACHING (YES|NO)",
+    "    Say whether the keys of the next command are tracked, in the modes OPTIN and OPTOUT.",
     "GETNAME",
     "    Answer the name of this connection.",
     "GETREDIR",
@@ -302,6 +270,9 @@ const HELP_LINES: &[&str] = &[
     "    * LIB-VER: its version.",
     "SETNAME <name>",
     "    Give this connection a name.",
+    "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+    "         [OPTIN] [OPTOUT] [NOLOOP]",
+    "    Tell this connection, or another one, when keys change that it has read.",
     "TRACKINGINFO",
     "    Answer how keys are tracked for this connection.",
     "UNBLOCK <clientid> [TIMEOUT|ERROR]",

@@ -306,6 +306,111 @@ fn switches_take_on_and_off_only() {
 }
 
 #[test]
+fn tracking_takes_options_that_agree_only() {
+    let (mut cli, _) = two_clients();
+    let switch = |what: &str| {
+        format!(
+            "(error) ERR You can't switch {what} before disabling tracking for this client, and then \
+             re-enabling it with a different mode."
+        )
+    };
+    let overlap = |one: &str, kind: &str, other: &str| {
+        format!(
+            "(error) ERR Prefix '{one}' overlaps with {kind} prefix '{other}'. Prefixes for a single \
+             client must not overlap."
+        )
+    };
+    let syntax = "(error) ERR syntax error";
+    let caching = "(error) ERR CLIENT CACHING can be called only when the client is in tracking \
+                   mode with OPTIN or OPTOUT mode enabled";
+    cli.check_all(&[
+        ("CLIENT TRACKING maybe", syntax),
+        ("CLIENT TRACKING on WHAT", syntax),
+        ("CLIENT TRACKING on REDIRECT", syntax),
+        ("CLIENT TRACKING on REDIRECT x", "(error) ERR value is not an integer or out of range"),
+        (
+            "CLIENT TRACKING on REDIRECT 99",
+            "(error) ERR The client ID you want redirect to does not exist",
+        ),
+        (
+            "CLIENT TRACKING on REDIRECT 2 REDIRECT 2",
+            "(error) ERR A client can only redirect to a single other client",
+        ),
+        (
+            "CLIENT TRACKING on PREFIX a",
+            "(error) ERR PREFIX option requires BCAST mode to be enabled",
+        ),
+        (
+            "CLIENT TRACKING on BCAST OPTIN",
+            "(error) ERR OPTIN and OPTOUT are not compatible with BCAST",
+        ),
+        (
+            "CLIENT TRACKING on OPTIN OPTOUT",
+            "(error) ERR You can't specify both OPTIN mode and OPTOUT mode",
+        ),
+        ("CLIENT CACHING yes", caching),
+        ("CLIENT GETREDIR", "(integer) -1"),
+        ("CLIENT TRACKING on BCAST PREFIX FOOBAR PREFIX FOO", &overlap("FOOBAR", "another provided", "FOO")),
+        ("CLIENT TRACKING on BCAST PREFIX FOO PREFIX FOOBAR", &overlap("FOO", "another provided", "FOOBAR")),
+        ("CLIENT TRACKING on BCAST PREFIX a PREFIX x PREFIX a", &overlap("a", "another provided", "a")),
+        ("CLIENT TRACKINGINFO", "1) \"flags\"\n2) 1) \"off\"\n3) \"redirect\"\n4) (integer) -1\n5) \"prefixes\"\n6) (empty array)"),
+        ("CLIENT TRACKING on BCAST NOLOOP PREFIX FOO PREFIX BAR", "OK"),
+        ("CLIENT TRACKING on BCAST PREFIX FO", &overlap("FO", "an existing", "FOO")),
+        ("CLIENT TRACKING on BCAST PREFIX BARB", &overlap("BARB", "an existing", "BAR")),
+        ("CLIENT TRACKING on BCAST PREFIX A", "OK"),
+        ("CLIENT TRACKING on", &switch("BCAST mode on/off")),
+        ("CLIENT TRACKINGINFO", "1) \"flags\"\n2) 1) \"on\"\n   2) \"bcast\"\n3) \"redirect\"\n4) (integer) 0\n5) \"prefixes\"\n6) 1) \"A\"\n   2) \"BAR\"\n   3) \"FOO\""),
+        ("CLIENT TRACKING off", "OK"),
+        ("CLIENT TRACKING on OPTIN REDIRECT 2", "OK"),
+        ("CLIENT GETREDIR", "(integer) 2"),
+        ("CLIENT TRACKING on OPTOUT", &switch("OPTIN/OPTOUT mode")),
+        ("CLIENT CACHING no", "(error) ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode."),
+        ("CLIENT CACHING maybe", syntax),
+        ("CLIENT CACHING yes", "OK"),
+        ("CLIENT TRACKINGINFO", "1) \"flags\"\n2) 1) \"on\"\n   2) \"optin\"\n   3) \"caching-yes\"\n3) \"redirect\"\n4) (integer) 2\n5) \"prefixes\"\n6) (empty array)"),
+        ("CLIENT TRACKING off", "OK"),
+        ("CLIENT TRACKING on OPTOUT", "OK"),
+        ("CLIENT CACHING yes", "(error) ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode."),
+        ("CLIENT CACHING no", "OK"),
+        ("RESET", "RESET"),
+        ("CLIENT GETREDIR", "(integer) -1"),
+    ]);
+}
+
+#[test]
+fn the_list_shows_who_tracks() {
+    let (mut cli, _) = two_clients();
+    for (line, flags, redirection) in [
+        ("CLIENT TRACKING on", "t", 0),
+        ("CLIENT TRACKING on REDIRECT 2", "t", 2),
+        ("CLIENT TRACKING off", "N", -1),
+        ("CLIENT TRACKING on BCAST", "tB", 0),
+    ] {
+        cli.check(line, "OK");
+        let info = cli.run("CLIENT INFO");
+        assert!(info.contains(&format!(" flags={flags} ")), "{info}");
+        assert!(info.contains(&format!(" redir={redirection} ")), "{info}");
+    }
+}
+
+#[test]
+fn a_flood_of_prefixes_is_checked_in_no_time_to_speak_of() {
+    let mut cli = Terminal::new();
+    let mut words: Vec<String> = ["CLIENT", "TRACKING", "ON", "BCAST"]
+        .map(String::from)
+        .into();
+    for number in 0..50_000 {
+        words.extend(["PREFIX".to_owned(), format!("{number:06}")]);
+    }
+    assert_eq!(cli.run_args(&words), "OK");
+    for word in words.iter_mut().skip(5).step_by(2) {
+        word.push('x');
+    }
+    let refused = cli.run_args(&words);
+    assert!(refused.contains("Prefix '000000x' overlaps with an existing prefix '000000'"));
+}
+
+#[test]
 fn nothing_is_tracked() {
     let mut cli = Terminal::new();
     cli.check("CLIENT GETREDIR", "(integer) -1");

@@ -69,10 +69,16 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
                 .set_active_expire(leading_integer(args.get(2)) != 0);
             out.ok();
         }
+        (b"set-disable-deny-scripts", 3) => {
+            let on = leading_integer(args.get(2)) != 0;
+            cx.server.set_allows_every_command_in_scripts(on);
+            out.ok();
+        }
         (b"pause-cron", 3) => {
             cx.server.pause_cron(leading_integer(args.get(2)) != 0);
             out.ok();
         }
+        (b"replybuffer", 4) if args.is(2, "resizing") || args.is(2, "peak-reset-time") => out.ok(),
         (b"set-skip-checksum-validation", 3) => {
             frame::skip_checksums(leading_integer(args.get(2)) != 0);
             out.ok();
@@ -176,6 +182,8 @@ fn help(out: &mut Out) {
         "QUICKLIST-PACKED-THRESHOLD <size>",
         "    Length from which on an element of a large list is kept apart from others; 0 restores",
         "    the usual one, which is what fits a node.",
+        "REPLYBUFFER <PEAK-RESET-TIME|RESIZING> <value>",
+        "    Taken for the sake of tests: no connection has a reply buffer of its own.",
         "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
         "    Write every value as a snapshot would and read it back, in memory: there is no file.",
         "SET-ACTIVE-EXPIRE <0|1>",

@@ -187,7 +187,7 @@ fn reload_reads_back_what_it_wrote() {
             "DEBUG RELOAD now",
             "(error) ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
         );
-        cli.advance_ms(5000);
+        cli.advance_ms(5001);
         cli.check("DEBUG RELOAD", "OK");
         cli.check("DBSIZE", "(integer) 103");
     });

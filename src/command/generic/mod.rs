@@ -25,6 +25,8 @@ mod sort;
 #[cfg(test)]
 mod tests;
 mod transfer;
+#[cfg(test)]
+mod undone;
 pub(super) mod wait;
 mod walk;
 

@@ -32,11 +32,16 @@ pub(super) static KEYS: Command = Command::new("keys", Group::Generic, 2)
     .tips(&["request_policy:all_shards", "nondeterministic_output_order"])
     .on_each_shard(keys_part, keys_merge);
 
+/// Keys that one visit of a shard looks at: some 100 µs of work, after which others get at the shard.
+const KEYS_PER_VISIT: usize = 512;
+
 fn keys_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
     let pattern = args.get(1);
     let all = glob::matches_all(pattern);
     let db = cx.client.db;
-    cx.keyspace(0, db).scan(0, usize::MAX, |entry| {
+    let from = gather.position;
+    let mut keyspace = cx.keyspace(0, db);
+    gather.position = keyspace.scan_once(from, KEYS_PER_VISIT, |entry| {
         if all || glob::matches(pattern, entry.key(), Case::Sensitive) {
             gather.push(entry.key());
         }
@@ -45,15 +50,8 @@ fn keys_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> Comm
 }
 
 fn keys_merge(_: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
-    reply_elements(&gather, out);
+    gather.reply(out);
     Ok(())
-}
-
-fn reply_elements(gather: &Gather, out: &mut Out) {
-    out.array(gather.count as usize);
-    for element in gather.iter() {
-        out.bulk(element);
-    }
 }
 
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`
@@ -150,7 +148,7 @@ fn scan_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> Comm
 fn scan_merge(_: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
     out.array(2);
     out.bulk(itoa::Buffer::new().format(gather.cursor).as_bytes());
-    reply_elements(&gather, out);
+    gather.reply(out);
     Ok(())
 }
 

@@ -78,6 +78,11 @@ fn many(
 ) -> CommandResult {
     let key = args.key(1);
     let bytes_max = cx.config.proto_max_bulk_len;
+    // Where a limit of the output closes the client anyway, it is closed rather than refused, as in Redis.
+    let cut_at = match cx.config.client_output_buffer_limit.normal.hard_bytes {
+        0 => None,
+        limit => Some(limit).filter(|limit| *limit < bytes_max),
+    };
     let mut keyspace = cx.at(&key);
     let found = keyspace.read_typed(&key, DataType::Hash)?;
     let Some(place) = found.filter(|_| count != 0) else {
@@ -91,7 +96,7 @@ fn many(
     };
     // Any number of fields may be asked for with repetition, so the reply is what has to be bounded.
     let wanted = count.unsigned_abs();
-    if count < 0 && wanted.saturating_mul(ELEMENT_BYTES_MIN) > bytes_max {
+    if count < 0 && cut_at.is_none() && wanted.saturating_mul(ELEMENT_BYTES_MIN) > bytes_max {
         return Err(too_many());
     }
     let start = out.position();
@@ -109,12 +114,19 @@ fn many(
             bytes += field.value.len() as u64 + ELEMENT_BYTES_MIN;
             reply_element(field.value, out);
         }
-        bytes <= bytes_max
+        match cut_at {
+            Some(limit) => out.len_bytes() as u64 <= limit,
+            None => bytes <= bytes_max,
+        }
     };
     let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
     if count < 0 {
         hash.draw(&mut random, wanted, &mut reply);
-        if bytes > bytes_max {
+        if cut_at.is_some_and(|limit| out.len_bytes() as u64 > limit) {
+            out.cut(start);
+            return Ok(());
+        }
+        if cut_at.is_none() && bytes > bytes_max {
             out.truncate(start);
             return Err(too_many());
         }

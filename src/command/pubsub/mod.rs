@@ -83,7 +83,7 @@ fn publish(
             channel: channel.into(),
             payload: payload.into(),
             is_sharded,
-            reply: out.later(),
+            reply: Some(out.later()),
         }),
     }
     Ok(())

@@ -1,10 +1,11 @@
 //! MEMORY: what it is used for.
 
-use super::super::context::{SessionCx, ShardCx};
+use super::super::context::{Gather, SessionCx, ShardCx};
 use super::super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use super::super::error::CommandError;
 use super::super::{Args, Out};
 use super::reply_help;
+use crate::engine::value::DataType;
 
 const GROUP: Group = Group::Server;
 
@@ -12,7 +13,15 @@ const GROUP: Group = Group::Server;
 pub(super) static MEMORY: Command = Command::new("memory", GROUP, -2)
     .doc("4.0.0", "", "Holds the commands for memory diagnostics.")
     .complexity("Depends on subcommand.")
-    .container(&[&DOCTOR, &HELP, &MALLOC_STATS, &PURGE, &STATS, &USAGE]);
+    .container(&[
+        &BIGKEYS,
+        &DOCTOR,
+        &HELP,
+        &MALLOC_STATS,
+        &PURGE,
+        &STATS,
+        &USAGE,
+    ]);
 
 /// `MEMORY USAGE key [SAMPLES count]`
 static USAGE: Command = Command::sub("memory|usage", "usage", GROUP, -3)
@@ -45,6 +54,111 @@ fn usage(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     Ok(())
 }
 
+/// `MEMORY BIGKEYS [COUNT count] [TYPE type]`
+static BIGKEYS: Command = Command::sub("memory|bigkeys", "bigkeys", GROUP, -2)
+    .reads(&[])
+    .flags(Flags::ADMIN)
+    .doc(
+        "8.6.0",
+        "[COUNT count] [TYPE type]",
+        "Answers the largest values of each type, of which account is kept all the time.",
+    )
+    .complexity("O(N) for N shards.")
+    .tips(&["nondeterministic_output"])
+    .on_each_shard(bigkeys_part, bigkeys_merge);
+
+/// Keys named for each type when no count is given.
+const BIGKEYS_DEFAULT: usize = 10;
+
+/// How many keys of each type are asked for, and of which type if of one only.
+fn bigkeys_options(args: &Args<'_>) -> Result<(usize, Option<DataType>), CommandError> {
+    let (mut count, mut only) = (BIGKEYS_DEFAULT, None);
+    let mut at = 2;
+    while at < args.len() {
+        if at + 1 >= args.len() {
+            return Err(CommandError::Syntax);
+        }
+        if args.is(at, "count") {
+            count = usize::try_from(args.integer(at + 1)?)
+                .ok()
+                .filter(|count| *count > 0)
+                .ok_or_else(|| CommandError::from("ERR COUNT must be positive"))?;
+        } else if args.is(at, "type") {
+            let named = DataType::ALL.iter().find(|(_, name)| args.is(at + 1, name));
+            let unknown = || CommandError::from("ERR unknown type name");
+            only = Some(named.ok_or_else(unknown)?.0);
+        } else {
+            return Err(CommandError::Syntax);
+        }
+        at += 2;
+    }
+    Ok((count, only))
+}
+
+/// One visit: elements of a type's number, a database's number, the bytes, and the key.
+fn bigkeys_part(cx: &mut ShardCx<'_>, args: &Args<'_>, gather: &mut Gather) -> CommandResult {
+    let (_, only) = bigkeys_options(args)?;
+    let engine = cx.engine(0);
+    for index in 0..engine.database_count() {
+        let Some(db) = engine.db(index) else { continue };
+        for (data_type, _) in DataType::ALL {
+            if only.is_some_and(|only| only != data_type) {
+                continue;
+            }
+            db.each_large(data_type, |key, bytes| {
+                let mut element = vec![data_type as u8];
+                element.extend_from_slice(&(index as u32).to_le_bytes());
+                element.extend_from_slice(&bytes.to_le_bytes());
+                element.extend_from_slice(key);
+                gather.rows.push(element);
+            });
+        }
+    }
+    Ok(())
+}
+
+fn bigkeys_merge(args: &Args<'_>, gather: Gather, out: &mut Out) -> CommandResult {
+    let (count, _) = bigkeys_options(args)?;
+    let mut rows: Vec<(u64, u8, u32, &[u8])> = gather
+        .rows
+        .iter()
+        .filter_map(|element| {
+            let (&data_type, rest) = element.split_first()?;
+            let (index, rest) = rest.split_first_chunk()?;
+            let (bytes, key) = rest.split_first_chunk()?;
+            Some((
+                u64::from_le_bytes(*bytes),
+                data_type,
+                u32::from_le_bytes(*index),
+                key,
+            ))
+        })
+        .collect();
+    rows.sort_unstable_by(|one, other| other.cmp(one));
+    let mut named = [0; u8::MAX as usize + 1];
+    rows.retain(|(_, data_type, ..)| {
+        named[usize::from(*data_type)] += 1;
+        named[usize::from(*data_type)] <= count
+    });
+    out.array(rows.len());
+    for (bytes, data_type, index, key) in rows {
+        let name = DataType::ALL
+            .iter()
+            .find(|(each, _)| *each as u8 == data_type)
+            .map_or("", |(_, name)| name);
+        out.map(4);
+        out.bulk(b"key");
+        out.bulk(key);
+        out.bulk(b"type");
+        out.bulk(name.as_bytes());
+        out.bulk(b"db");
+        out.integer(i64::from(index));
+        out.bulk(b"bytes");
+        out.integer(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+    Ok(())
+}
+
 /// `MEMORY STATS`
 static STATS: Command = Command::sub("memory|stats", "stats", GROUP, 2)
     .doc(
@@ -62,7 +176,7 @@ static STATS: Command = Command::sub("memory|stats", "stats", GROUP, 2)
 fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let report = cx.server.memory();
     let keys: u64 = report.dbs.iter().map(|(keys, _)| keys).sum();
-    let overhead = report.startup + report.clients;
+    let overhead = report.startup + report.clients + report.scripts + report.functions;
     let ratio = |part: u64, whole: u64| {
         if whole == 0 {
             0.0
@@ -85,8 +199,8 @@ fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
         ("clients.normal", report.clients),
         ("cluster.links", 0),
         ("aof.buffer", 0),
-        ("lua.caches", 0),
-        ("functions.caches", 0),
+        ("lua.caches", report.scripts),
+        ("functions.caches", report.functions),
         ("overhead.total", overhead),
         ("keys.count", keys),
         (
@@ -236,6 +350,8 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     reply_help(
         "MEMORY",
         &[
+            "BIGKEYS [COUNT <count>] [TYPE <type>]",
+            "    The largest values of each type: those of 16 KiB and more, the largest first.",
             "DOCTOR",
             "    A report on the use of memory.",
             "MALLOC-STATS",
@@ -250,4 +366,73 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
         out,
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::command::testing::{check, on_every_setup};
+
+    #[test]
+    fn bigkeys_names_the_largest_values_of_each_type_that_are_there() {
+        on_every_setup(|cli| {
+            cli.check("MEMORY BIGKEYS", "(empty array)");
+            // Far enough apart that the allocator gives each more than the one before.
+            for number in 20..40 {
+                let bytes = 1.3_f64.powi(number + 20) as u64;
+                cli.run(&format!("SETRANGE text:{number} {bytes} x"));
+            }
+            cli.run("SETRANGE small 10000 x");
+            for number in 0..3_000 {
+                cli.run(&format!("RPUSH list:long {number}-0123456789"));
+                cli.run(&format!("HSET hash {number} 0123456789"));
+            }
+            cli.check("SELECT 1", "OK");
+            cli.run("SETRANGE other 30000 x");
+            let keys = |cli: &mut crate::command::testing::Terminal, line: &str| -> Vec<String> {
+                let text = cli.run(line);
+                let words: Vec<&str> = text.split('"').collect();
+                words
+                    .windows(3)
+                    .filter(|three| three[0] == "key")
+                    .map(|three| three[2].to_owned())
+                    .collect()
+            };
+            assert_eq!(
+                keys(cli, "MEMORY BIGKEYS COUNT 2 TYPE string"),
+                ["text:39", "text:38"]
+            );
+            let all = keys(cli, "MEMORY BIGKEYS COUNT 100");
+            for key in ["list:long", "hash", "other"] {
+                assert!(all.iter().any(|each| each == key), "{key} in {all:?}");
+            }
+            assert!(!all.iter().any(|each| each == "small"));
+            // What is gone, or small again, is not named.
+            cli.check("SELECT 0", "OK");
+            cli.run("DEL text:39");
+            cli.run("SET text:38 short");
+            cli.run("LTRIM list:long 0 9");
+            cli.check("RENAME text:37 renamed", "OK");
+            assert_eq!(
+                keys(cli, "MEMORY BIGKEYS COUNT 2 TYPE string"),
+                ["renamed", "text:36"]
+            );
+            assert!(keys(cli, "MEMORY BIGKEYS TYPE list").is_empty());
+            cli.check("FLUSHALL", "OK");
+            cli.check("MEMORY BIGKEYS", "(empty array)");
+            let boards = cli.engines.iter().map(|engine| engine.board());
+            let largest = boards.flat_map(|board| board.dbs.iter().map(|db| db.largest(0)));
+            assert_eq!(largest.max(), Some(0));
+        });
+    }
+
+    #[test]
+    fn bigkeys_refuses_what_it_does_not_know() {
+        check(
+            "MEMORY BIGKEYS COUNT 0",
+            "(error) ERR COUNT must be positive",
+        );
+        check("MEMORY BIGKEYS COUNT", "(error) ERR syntax error");
+        check("MEMORY BIGKEYS LIMIT 3", "(error) ERR syntax error");
+        check("MEMORY BIGKEYS TYPE thing", "(error) ERR unknown type name");
+    }
 }

@@ -1,6 +1,7 @@
 //! The server itself: its configuration, its statistics, its logs and its memory.
 
 mod config;
+mod hotkeys;
 mod info;
 mod latency;
 mod memory;
@@ -11,6 +12,7 @@ use super::{Args, Out};
 
 pub(super) static TABLE: &[&Command] = &[
     &config::CONFIG,
+    &hotkeys::HOTKEYS,
     &info::INFO,
     &info::LOLWUT,
     &info::SHUTDOWN,

@@ -92,7 +92,7 @@ pub(in crate::command) fn add<'a>(
     keyspace.edit(place, |entry| {
         let mut set = SortedSetMut::new(entry, limits);
         for (given, member) in members {
-            set.update(member, |old| rules.decide(given, old, &mut outcome));
+            set.update(member, given, |old| rules.decide(given, old, &mut outcome));
         }
     });
     if outcome.is_nan {

@@ -306,14 +306,15 @@ fn deadlines_follow_the_options() {
         assert_eq!(cli.ttl_ms("k"), ttl_ms, "{line}");
     }
     cli.check_all(&[("SET k v PX 5", "OK"), ("GET k", "\"v\"")]);
-    cli.advance_ms(4);
+    cli.advance_ms(5);
     cli.check("GET k", "\"v\"");
+    cli.check("PTTL k", "(integer) 0");
     cli.advance_ms(1);
     cli.check("GET k", "(nil)");
     cli.check_all(&[("SET k v PX 5", "OK"), ("SET k w PX 50", "OK")]);
     cli.advance_ms(20);
     cli.check("GET k", "\"w\"");
-    cli.advance_ms(30);
+    cli.advance_ms(31);
     cli.check("SET k v XX", "(nil)");
 }
 

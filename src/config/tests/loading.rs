@@ -290,10 +290,6 @@ fn what_is_accepted_without_effect_is_warned_about() {
     );
     assert_eq!(warnings("save 3600 1 300 100 60 10000").len(), 1);
     assert_eq!(
-        warnings("maxmemory 1mb"),
-        ["maxmemory 1048576 is accepted, but eviction is not built yet"]
-    );
-    assert_eq!(
         warnings("daemonize yes\nio-threads 4\nnotify-keyspace-events KEA").len(),
         3
     );

@@ -57,7 +57,7 @@ impl Writer {
     }
 
     /// A byte.
-    pub(super) fn byte(&mut self, byte: u8) {
+    pub fn byte(&mut self, byte: u8) {
         self.bytes.push(byte);
     }
 

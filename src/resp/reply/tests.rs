@@ -332,3 +332,29 @@ proptest! {
         prop_assert_eq!(sent(&out), sent(&both));
     }
 }
+
+#[test]
+fn gathered_strings_are_the_elements_of_an_array_in_their_order() {
+    for (count, len) in [(0, 0), (3, 5), (2_000, 100), (3, 70_000)] {
+        let mut bulks = Bulks::default();
+        let mut whole = Out::default();
+        whole.array(count);
+        for index in 0..count {
+            let string = vec![b'a' + (index % 26) as u8; len];
+            bulks.push(&string);
+            whole.bulk(&string);
+        }
+        let mut out = Out::default();
+        out.array(count);
+        assert_eq!(out.len_bytes() + bulks.len_bytes(), whole.len_bytes());
+        out.bulks(bulks);
+        assert!(whole_of(&out) == whole_of(&whole));
+    }
+}
+
+/// All that is not sent, however many pieces it is in.
+fn whole_of(out: &Out) -> Vec<u8> {
+    let mut slices = Vec::with_capacity(10_000);
+    out.io_slices(&mut slices);
+    slices.iter().flat_map(|slice| slice.to_vec()).collect()
+}

@@ -555,3 +555,25 @@ fn a_request_of_two_gibibytes_is_refused() {
     let after_another = b"PING\r\n*1\r\n$9223372036854775807\r\n";
     assert_eq!(feed(after_another, &[], &limits).0.len(), 1);
 }
+
+#[test]
+fn what_was_understood_of_an_incomplete_request_is_known() {
+    let limits = Limits {
+        bulk_len_max: 1 << 20,
+        inline_len_max: 1 << 16,
+        authenticated: true,
+    };
+    let cases: [(&[u8], usize); 5] = [
+        (b"*1\r\n$100000\r\nvvv", 13),
+        (b"*3\r\n$3\r\nSET\r\n$3\r\nke", 17),
+        (b"*3\r\n$3\r\nSET\r\n", 13),
+        (b"PIN", 0),
+        (b"", 0),
+    ];
+    for (bytes, understood) in cases {
+        let mut parser = Parser::default();
+        let parsed = parser.parse(bytes, &limits, 10, &mut Requests::default());
+        assert_eq!(parsed, Ok(0));
+        assert_eq!(parser.read_len(bytes), understood, "{bytes:?}");
+    }
+}

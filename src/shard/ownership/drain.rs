@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::gate::Entry;
 use super::parcel::{Link, Parcel};
+use super::reach::{Departed, Reach};
 use super::sync::Fault;
 use super::{Message, Shards, tenure};
 
@@ -66,6 +67,17 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
     pub(super) unsafe fn settle(&mut self, shard: u16) {
         // SAFETY: the caller's.
         unsafe { self.let_go(shard) };
+        self.settle_rest();
+    }
+
+    /// Lets go of what a parcel that has run carries, and of whatever comes of it.
+    ///
+    /// # Safety
+    /// The parcel is the caller's, with the tokens that it carries, and no longer afterwards.
+    pub(super) unsafe fn settle_parcel(&mut self, link: NonNull<Link>) {
+        // SAFETY: ours, out of every list.
+        unsafe { Link::set_next(link, self.ran) };
+        self.ran = link.as_ptr();
         self.settle_rest();
     }
 
@@ -125,7 +137,8 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
     unsafe fn carry(&mut self, link: NonNull<Link>, mut shard: u16) -> Token {
         // SAFETY: (1); the reference is not used after the parcel moves on.
         let parcel = unsafe { Parcel::<M>::borrow(link) };
-        if parcel.tokens.is_empty() && parcel.message.shards().len() == 1 {
+        let is_simple = !parcel.message.reaches() && !parcel.message.departs();
+        if is_simple && parcel.tokens.is_empty() && parcel.message.shards().len() == 1 {
             // SAFETY: (2), and the token is used by nobody else while this runs; one shard, in range.
             let mut hands = unsafe { self.shards.hands(slice::from_ref(&shard)) };
             tenure::while_running(|| parcel.message.run(&mut hands));
@@ -163,14 +176,27 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         let Parcel {
             tokens, message, ..
         } = unsafe { Parcel::<M>::borrow(link) };
-        self.shards
-            .tally(tokens[0])
-            .multi_shard_runs
-            .fetch_add(1, Relaxed);
-        // SAFETY: the parcel's tokens are ours with it, and used by nobody else while this runs; pushed ascending, and
-        // each was in range of the gates when it was taken.
-        let mut hands = unsafe { self.shards.hands(tokens) };
-        tenure::while_running(|| message.run(&mut hands));
+        if tokens.len() > 1 {
+            self.shards
+                .tally(tokens[0])
+                .multi_shard_runs
+                .fetch_add(1, Relaxed);
+        }
+        if message.departs() {
+            // SAFETY: (1) the parcel is ours, and the tokens leave with it; (2) a parcel of `M`; (3) as ever.
+            unsafe { tenure::defer(link, depart::<E, M>) };
+            return Token::Leaves;
+        }
+        if message.reaches() {
+            // SAFETY: as below; what it adds to the tokens is let go with them.
+            let mut reach = unsafe { Reach::new(self.shards, tokens) };
+            tenure::while_running(|| message.run_reaching(&mut reach));
+        } else {
+            // SAFETY: the parcel's tokens are ours with it, and used by nobody else while this runs; pushed ascending,
+            // and each was in range of the gates when it was taken.
+            let mut hands = unsafe { self.shards.hands(tokens) };
+            tenure::while_running(|| message.run(&mut hands));
+        }
         // SAFETY: ours, out of every list.
         unsafe { Link::set_next(link, self.ran) };
         self.ran = link.as_ptr();
@@ -197,4 +223,11 @@ enum Token {
 unsafe fn finish<E, M: Message<E>>(link: NonNull<Link>) {
     // SAFETY: the caller's.
     M::finish(unsafe { Parcel::<M>::from_link(link) });
+}
+
+/// # Safety
+/// As [`Parcel::from_link`].
+unsafe fn depart<E, M: Message<E>>(link: NonNull<Link>) {
+    // SAFETY: the caller's.
+    M::depart(Departed::new(unsafe { Parcel::<M>::from_link(link) }));
 }

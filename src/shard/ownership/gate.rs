@@ -217,6 +217,48 @@ impl<E> Gate<E> {
         oldest
     }
 
+    /// Whether something was queued since the list was last taken; for the holder.
+    pub(super) fn has_new(&self) -> bool {
+        !ptr::eq(self.word.load(Relaxed), HELD_ALONE)
+    }
+
+    /// All that is queued, oldest first, as a list.
+    ///
+    /// # Safety
+    /// The caller has the token.
+    pub(super) unsafe fn take_queue(&self) -> *mut Link {
+        // Acquire as in `pop`.
+        let newest = self
+            .word
+            .swap(HELD_ALONE, Acquire)
+            .map_addr(|address| address & !HELD);
+        // SAFETY: the backlog belongs to the token's holder, and the list was published whole and is now ours alone.
+        unsafe {
+            let newer = reversed(newest);
+            let backlog = self
+                .backlog
+                .with_mut(|backlog| std::mem::replace(&mut *backlog, ptr::null_mut()));
+            let Some(mut last) = NonNull::new(backlog) else {
+                return newer;
+            };
+            while let Some(next) = NonNull::new(Link::next(last)) {
+                last = next;
+            }
+            Link::set_next(last, newer);
+            backlog
+        }
+    }
+
+    /// Puts a list back in front of what was queued meanwhile.
+    ///
+    /// # Safety
+    /// 1. The caller has the token. 2. The list is what `take_queue` gave, perhaps without some, and nothing was popped
+    ///    meanwhile.
+    pub(super) unsafe fn put_queue_back(&self, list: *mut Link) {
+        // SAFETY: (1) and (2): the backlog is the holder's, and empty.
+        unsafe { self.backlog.with_mut(|backlog| *backlog = list) };
+    }
+
     /// Everything that is still queued, oldest first; for the end of the shard's life.
     pub(super) fn take_pending(&mut self) -> Vec<NonNull<Link>> {
         let newest = self.word.load(Relaxed).map_addr(|address| address & !HELD);

@@ -19,6 +19,8 @@
 //! - **Travel**: a message for several shards visits them in ascending order. Where a shard is free, its carrier takes
 //!   the token for it; where it is held, the message joins the queue *with the tokens it has*, and whoever holds that
 //!   shard carries it on. Who gets the last token runs it, then lets go of all.
+//! - **Reach**: what runs may try for more shards, never wait for them; a message that takes long departs with its
+//!   tokens for a thread of its own ([`reach`]).
 //!
 //! Example: A holds shard 2. B submits a message for 1 and 2: takes 1, finds 2 held, queues there, and goes away (shard 1
 //! is held by nobody's thread now, only by the message). C submits to 1: held, so it queues. A lets go of 2: finds the
@@ -47,6 +49,7 @@ mod drain;
 mod gate;
 pub mod hands;
 pub mod parcel;
+pub mod reach;
 mod sync;
 mod tenure;
 
@@ -67,6 +70,7 @@ use self::drain::Drain;
 use self::gate::{Entry, Gate};
 use self::hands::Hands;
 use self::parcel::Parcel;
+use self::reach::{Departed, Reach};
 use self::sync::{AtomicBool, AtomicWaker, Fault, spin_loop};
 
 /// Messages that one holder runs for others before the shard's worker gets the rest.
@@ -79,15 +83,39 @@ pub const SHARDS_MAX: usize = 1 << 16;
 ///
 /// It owns all it needs: who asked for it may be gone when it runs.
 pub trait Message<E>: Send + Sized + 'static {
-    /// The shards it needs: ascending, without duplicates, at least one, and the same each time.
+    /// The shards it needs: ascending, without duplicates, at least one (but for a message that departs), and the same
+    /// each time.
     fn shards(&self) -> &[u16];
 
     /// Does the work. All its shards are in hand. Must not take, submit, let go, wake, block or free large things; a
     /// panic ends the process.
     fn run(&mut self, hands: &mut Hands<'_, E>);
 
-    /// Called once after `run`, with no token on this thread: wakes whoever waits, frees or recycles. May submit.
+    /// Called once after `run`, with no token on this thread: wakes whoever waits, frees or recycles. May submit; but a
+    /// message that was turned away (see [`Reach::tend`]) did not run, and may not submit.
     fn finish(parcel: Box<Parcel<Self>>);
+
+    /// Whether it may come to need more shards, and runs by [`Message::run_reaching`] therefore. The same each time.
+    fn reaches(&self) -> bool {
+        false
+    }
+
+    /// As [`Message::run`], and may try for more shards.
+    fn run_reaching(&mut self, reach: &mut Reach<'_, E, Self>) {
+        let _ = reach;
+        unreachable!("a message that reaches says how");
+    }
+
+    /// Whether it does not run on the thread that gets its last token, but departs. The same each time.
+    fn departs(&self) -> bool {
+        false
+    }
+
+    /// Takes a message that departs, to a thread that will [`Shards::resume`] it. No token is on this thread.
+    fn depart(departed: Departed<Self>) {
+        drop(departed);
+        unreachable!("a message that departs says how");
+    }
 }
 
 /// A fixed set of shards, each an engine behind its token.
@@ -200,8 +228,12 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     ///
     /// `finish` follows when this thread holds nothing, or on the thread that ran it. A message on its way when the set
     /// is dropped is dropped without a `finish`.
-    pub fn submit(&self, parcel: Box<Parcel<M>>) {
+    pub fn submit(&self, mut parcel: Box<Parcel<M>>) {
+        parcel.home = std::ptr::from_ref(self).addr();
         let route = parcel.shards();
+        if route.is_empty() && parcel.departs() {
+            return M::depart(Departed::new(parcel));
+        }
         // Here and not under a token, where a panic would end the process.
         assert!(
             is_route(route, self.len()),
@@ -303,6 +335,30 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     fn wake_worker(&self, shard: u16) {
         if !self.gates[shard as usize].has(Fault::DropsWorkerWake) {
             self.sides[shard as usize].worker.wake();
+        }
+    }
+
+    /// Lets go of several tokens for good, running what is pending first.
+    ///
+    /// # Safety
+    /// The tokens are the caller's, and no longer afterwards.
+    unsafe fn let_go_all(&self, tokens: &[u16]) {
+        // All that nobody waits for go at once; the list of the rest is only allocated if there is a rest.
+        // SAFETY: the caller's tokens, each let go once and not used again.
+        let let_go = |&shard: &u16| unsafe { self.gates[shard as usize].try_release() };
+        let wanted: Vec<u16> = tokens
+            .iter()
+            .copied()
+            .filter(|shard| !let_go(shard))
+            .collect();
+        if !wanted.is_empty() {
+            let mut drain = Drain::new(self);
+            for shard in wanted {
+                // SAFETY: the caller's token, still: it could not be let go above.
+                unsafe { drain.let_go(shard) };
+            }
+            drain.settle_rest();
+            drain.close();
         }
     }
 
@@ -439,25 +495,8 @@ impl<E: Send, M: Message<E>> Drop for HeldAll<'_, E, M> {
         if tenure::unwinds() {
             return;
         }
-        let gates = &self.shards.gates;
-        // All that nobody waits for go at once; the list of the rest is only allocated if there is a rest.
-        // SAFETY: our tokens, each let go once and not used again.
-        let let_go = |&shard: &u16| unsafe { gates[shard as usize].try_release() };
-        let wanted: Vec<u16> = self
-            .taken
-            .iter()
-            .copied()
-            .filter(|shard| !let_go(shard))
-            .collect();
-        if !wanted.is_empty() {
-            let mut drain = Drain::new(self.shards);
-            for shard in wanted {
-                // SAFETY: our token, still: it could not be let go above.
-                unsafe { drain.let_go(shard) };
-            }
-            drain.settle_rest();
-            drain.close();
-        }
+        // SAFETY: our tokens, not used again.
+        unsafe { self.shards.let_go_all(self.taken) };
         tenure::leave();
     }
 }

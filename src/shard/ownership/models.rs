@@ -22,6 +22,7 @@ use loom::thread;
 
 use super::hands::Hands;
 use super::parcel::Parcel;
+use super::reach::{Departed, Reach};
 use super::sync::Fault;
 use super::{DRAIN_MESSAGES_MAX, Message, Shards, tenure};
 
@@ -45,10 +46,19 @@ impl Board {
     }
 }
 
+/// Where a job that departs waits for the thread that runs it.
+struct Platform {
+    waiting: Mutex<Option<Departed<Job>>>,
+    changed: Condvar,
+}
+
 struct Job {
     shards: Vec<u16>,
     mark: Mark,
     finished: Arc<AtomicUsize>,
+    /// Tried for on the way.
+    more: Option<u16>,
+    leaves_from: Option<Arc<Platform>>,
 }
 
 impl Message<Board> for Job {
@@ -65,10 +75,43 @@ impl Message<Board> for Job {
         assert!(!tenure::is_open(), "finished with a token in hand");
         parcel.finished.fetch_add(1, Relaxed);
     }
+
+    fn reaches(&self) -> bool {
+        self.more.is_some()
+    }
+
+    fn run_reaching(&mut self, reach: &mut Reach<'_, Board, Self>) {
+        if let Some(more) = self.more {
+            let _ = reach.try_extend(more, 1);
+        }
+        // Those that it came for are marked, the other one only if nothing is expected of it.
+        let shards = self.shards.clone();
+        let all = reach.hands();
+        mark_some(all, &shards, self.mark);
+    }
+
+    fn departs(&self) -> bool {
+        self.leaves_from.is_some()
+    }
+
+    fn depart(mut departed: Departed<Self>) {
+        assert!(!tenure::is_open(), "departs with a token in hand");
+        let platform = departed.message().leaves_from.clone();
+        let platform = platform.expect("departs from somewhere");
+        *platform.waiting.lock().expect("no panic under it") = Some(departed);
+        platform.changed.notify_one();
+    }
+}
+
+fn mark_some(mut hands: Hands<'_, Board>, shards: &[u16], mark: Mark) {
+    for &shard in shards {
+        hands.get(shard).expect("in hand").put(mark);
+    }
 }
 
 /// What the threads of a model use.
 struct Scene {
+    platform: Arc<Platform>,
     shards: Shards<Board, Job>,
     submitted: AtomicUsize,
     finished: Arc<AtomicUsize>,
@@ -82,7 +125,60 @@ impl Scene {
             shards: shards.to_vec(),
             mark,
             finished,
+            more: None,
+            leaves_from: None,
         }));
+    }
+
+    /// A message that tries for one more shard.
+    fn submit_reaching(&self, shards: &[u16], more: u16, mark: Mark) {
+        self.submitted.fetch_add(1, Relaxed);
+        self.shards.submit(Parcel::new(Job {
+            shards: shards.to_vec(),
+            mark,
+            finished: Arc::clone(&self.finished),
+            more: Some(more),
+            leaves_from: None,
+        }));
+    }
+
+    /// A message that departs, to be run by [`Scene::run_departed`].
+    fn submit_departing(&self, shards: &[u16], mark: Mark) {
+        self.submitted.fetch_add(1, Relaxed);
+        self.shards.submit(Parcel::new(Job {
+            shards: shards.to_vec(),
+            mark,
+            finished: Arc::clone(&self.finished),
+            more: None,
+            leaves_from: Some(Arc::clone(&self.platform)),
+        }));
+    }
+
+    /// Waits for a message that departs and runs it, looking after the queues of its shards meanwhile.
+    fn run_departed(&self) {
+        let mut waiting = self.platform.waiting.lock().expect("no panic under it");
+        let departed = loop {
+            match waiting.take() {
+                Some(departed) => break departed,
+                None => waiting = self.platform.changed.wait(waiting).expect("no panic"),
+            }
+        };
+        drop(waiting);
+        self.shards.resume(departed, |job, reach| {
+            reach.tend(false, |_| false);
+            mark_some(reach.hands(), &job.shards, job.mark);
+            reach.tend(true, |_| false);
+        });
+    }
+
+    /// Takes one shard and tries for another; marks what it has.
+    fn work_reaching(&self, shard: u16, more: u16, mark: Mark) {
+        let Some(mut grip) = self.shards.try_grip(&[shard]) else {
+            return self.submit(&[shard], mark);
+        };
+        let mut reach = grip.reach();
+        let _ = reach.try_extend(more, 1);
+        mark_some(reach.hands(), &[shard], mark);
     }
 
     /// As a session does it: at once if the shard is free, else by message.
@@ -178,6 +274,10 @@ fn explore(model: Model) -> usize {
             .iter()
             .map(|_| Board(UnsafeCell::new(Vec::new())));
         let scene = Arc::new(Scene {
+            platform: Arc::new(Platform {
+                waiting: Mutex::new(None),
+                changed: Condvar::new(),
+            }),
             shards: Shards::with(boards.collect(), model.drain_max, model.fault),
             submitted: AtomicUsize::new(0),
             finished: Arc::new(AtomicUsize::new(0)),
@@ -502,7 +602,100 @@ fn two_that_want_all_or_none_exhaustive() {
     });
 }
 
+/// Each has a shard and tries for the other's.
+const REACHING: Model = Model {
+    expected: &[&[10], &[20]],
+    threads: &[|scene| scene.work_reaching(0, 1, 10)],
+    main: |scene| scene.work_reaching(1, 0, 20),
+    ..MODEL
+};
+
+#[test]
+fn two_that_try_for_each_others_shard_exhaustive() {
+    explore(REACHING);
+}
+
+#[test]
+fn a_message_that_tries_for_a_shard_below_and_a_traveller_up_5() {
+    explore(Model {
+        preemptions: Some(5),
+        expected: &[&[10], &[10, 20, 30]],
+        threads: &[|scene| scene.submit(&[0, 1], 10), |scene| scene.work(1, 20)],
+        main: |scene| scene.submit_reaching(&[1], 0, 30),
+        ..MODEL
+    });
+}
+
+/// A message departs; others come meanwhile, one of them with a token of its own.
+const DEPARTING: Model = Model {
+    expected: &[&[20], &[10, 20, 30]],
+    preemptions: Some(4),
+    threads: &[
+        |scene| scene.run_departed(),
+        |scene| scene.submit(&[0, 1], 20),
+    ],
+    main: |scene| {
+        scene.submit_departing(&[1], 10);
+        scene.work(1, 30);
+    },
+    ..MODEL
+};
+
+#[test]
+fn a_message_that_departs_and_others_that_come_meanwhile_4() {
+    explore(DEPARTING);
+}
+
+#[test]
+fn a_message_that_departs_with_two_shards_3() {
+    explore(Model {
+        preemptions: Some(3),
+        expected: &[&[10, 30], &[10, 20]],
+        threads: &[|scene| scene.run_departed(), |scene| scene.work(1, 20)],
+        main: |scene| {
+            scene.submit_departing(&[0, 1], 10);
+            scene.work(0, 30);
+        },
+        ..MODEL
+    });
+}
+
 // Negative controls.
+
+#[test]
+fn a_shard_taken_on_the_way_and_not_let_go_is_noticed() {
+    must_fail(
+        Model {
+            fault: Fault::ForgetsExtension,
+            ..REACHING
+        },
+        "is left held",
+    );
+}
+
+#[test]
+fn a_queue_that_is_lost_while_it_is_looked_after_is_noticed() {
+    must_fail(
+        Model {
+            fault: Fault::DropsKept,
+            preemptions: Some(3),
+            ..DEPARTING
+        },
+        "lost or doubled",
+    );
+}
+
+#[test]
+fn a_release_after_a_departure_that_is_relaxed_is_noticed() {
+    must_fail(
+        Model {
+            fault: Fault::ReleasesRelaxed,
+            preemptions: Some(3),
+            ..DEPARTING
+        },
+        "Concurrent",
+    );
+}
 
 #[test]
 fn a_release_that_forgets_what_is_pending_is_noticed() {

@@ -66,6 +66,8 @@ pub struct Parcel<M> {
     /// after the run is read from here and never from the message, so a message that lies about its shards cannot
     /// release what it does not have.
     pub(super) tokens: Vec<u16>,
+    /// The address of the shards that it was submitted to.
+    pub(super) home: usize,
     /// What the caller put in.
     pub(super) message: M,
 }
@@ -83,6 +85,7 @@ impl<M> Parcel<M> {
                 finish: UnsafeCell::new(None),
             },
             tokens: Vec::new(),
+            home: 0,
             message,
         })
     }

@@ -113,4 +113,8 @@ pub(super) enum Fault {
     DropsBacklog,
     /// A travelling message leaves its earlier tokens behind.
     ForgetsTokens,
+    /// A shard that was taken on the way is not let go with the others.
+    ForgetsExtension,
+    /// Who looks after a queue loses what should stay in it.
+    DropsKept,
 }

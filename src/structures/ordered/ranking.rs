@@ -73,6 +73,16 @@ impl Ranking {
         self.members.find(hash, member)
     }
 
+    /// Fetches what finding a member by its hash and giving it a score will touch. The misses of the table and of the
+    /// index overlap so.
+    #[inline]
+    pub fn prefetch(&self, hash: u64, score: f64) {
+        self.members.prefetch(hash);
+        if let Index::Tree(tree) = &self.order {
+            tree.prefetch(|scored| scored.score < score);
+        }
+    }
+
     /// The score of a member.
     #[must_use]
     pub fn score(&self, member: &[u8]) -> Option<f64> {

@@ -19,6 +19,7 @@ use std::array;
 use std::cmp::Ordering;
 
 use super::{Direction, Item, Ordered, count_before};
+use crate::structures::prefetch;
 
 const LEAF_ITEMS: usize = 31;
 const INNER_CHILDREN: usize = 27;
@@ -99,6 +100,9 @@ trait Node<T: Item>: Sized {
 
     /// How many items `before` is true for.
     fn rank_by(&self, before: &impl Fn(&T) -> bool) -> usize;
+
+    /// Fetches the leaf that the end of the items lies in which `before` is true for.
+    fn prefetch(&self, before: &impl Fn(&T) -> bool);
 
     /// The leaf around a rank, and where in it the rank is.
     fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)>;
@@ -250,6 +254,10 @@ impl<T: Item> Node<T> for Leaf<T> {
 
     fn rank_by(&self, before: &impl Fn(&T) -> bool) -> usize {
         self.used().partition_point(before)
+    }
+
+    fn prefetch(&self, _: &impl Fn(&T) -> bool) {
+        prefetch::whole(self);
     }
 
     fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)> {
@@ -473,6 +481,11 @@ impl<C: Node<T>, T: Item> Node<T> for Fork<C, T> {
         skipped + self.child(at).rank_by(before)
     }
 
+    fn prefetch(&self, before: &impl Fn(&T) -> bool) {
+        let at = self.heads().partition_point(before).saturating_sub(1);
+        self.child(at).prefetch(before);
+    }
+
     fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)> {
         let (at, rank) = self.child_at(rank);
         self.child(at).leaf_at(rank)
@@ -578,6 +591,10 @@ impl<T: Item> Node<T> for Inner<T> {
         either!(self, fork => fork.rank_by(before))
     }
 
+    fn prefetch(&self, before: &impl Fn(&T) -> bool) {
+        either!(self, fork => fork.prefetch(before));
+    }
+
     fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)> {
         either!(self, fork => fork.leaf_at(rank))
     }
@@ -594,6 +611,16 @@ impl<T: Item> Tree<T> {
         Self {
             root: Root::Empty,
             len: 0,
+        }
+    }
+
+    /// Fetches the leaf that the end of the items lies in which `before` is true for, so that the way there and the
+    /// leaf are at hand when they are needed.
+    pub fn prefetch(&self, before: impl Fn(&T) -> bool) {
+        match &self.root {
+            Root::Empty => {}
+            Root::Leaf(leaf) => leaf.prefetch(&before),
+            Root::Inner(inner) => inner.prefetch(&before),
         }
     }
 

@@ -333,6 +333,13 @@ impl<T: Stored> Table<T> {
         Edit { slot, value }
     }
 
+    /// The second lowest byte of the hash of the entry at `place`: the slot has it, so the entry is not read.
+    #[inline]
+    #[must_use]
+    pub fn hash_byte(&self, place: Place) -> u8 {
+        self.slot(place).hash_byte() as u8
+    }
+
     /// The seven bits kept beside the entry's address; zero for a new entry.
     #[inline]
     #[must_use]

@@ -3,7 +3,7 @@
 //! Invariants: a walk changes nothing; its cursor means the same whatever the table does between two
 //! slices (see `visit`).
 
-use super::segment::{BUCKETS_MAX, Slot, Spot, WIDTH};
+use super::segment::{self, BUCKETS_MAX, Slot, Spot, WIDTH};
 use super::{Place, Stored, Table};
 
 impl<T: Stored> Table<T> {
@@ -34,6 +34,61 @@ impl<T: Stored> Table<T> {
                 f(unsafe { T::borrow(entry) });
             }
         })
+    }
+
+    /// Calls `f` with the entries of some whole segments, `budget` entries or a few more, from where the call that
+    /// returned `position` stopped, and returns where this one stops: 0 at the end. A walk begins with 0.
+    ///
+    /// Every entry that is present from the first call to the last is seen exactly once, whatever happens between the
+    /// calls. The position is the least hash that has not been seen, so that nothing needs to be remembered of the
+    /// segments: one that has merged with what was seen before is told apart by the hashes of its keys.
+    pub fn scan_once(&self, position: u64, budget: usize, mut f: impl FnMut(T::Ref<'_>)) -> u64 {
+        if self.directory.is_nothing() {
+            return 0;
+        }
+        let depth = self.directory.depth();
+        // The first hash of a word; that of the word behind the last one is no hash any more.
+        let hash_of = |index: usize| (index as u128) << (64 - depth);
+        let mut index = self.directory.index(position);
+        // Empty stretches cost time too.
+        let mut left = budget.max(1);
+        while index < self.directory.len() {
+            let segment = self.directory.get(index);
+            let cost;
+            if segment.is_none() {
+                index += 1;
+                cost = 1;
+            } else {
+                let (first, words) = self.span(index, segment);
+                let is_partly_seen = hash_of(first) < u128::from(position);
+                let mut seen = 0;
+                for link in self.chain(index) {
+                    // SAFETY: live segments, slots of which own their entries; `f` has no way to change them.
+                    unsafe {
+                        link.each(|_, slot, _| {
+                            if let Some(entry) = slot.entry() {
+                                segment::prefetch(entry.as_ptr());
+                            }
+                        });
+                        link.each(|_, slot, _| {
+                            seen += 1;
+                            let Some(entry) = slot.entry() else { return };
+                            let entry = T::borrow(entry);
+                            if !is_partly_seen || self.seed.hash(T::key(entry)) >= position {
+                                f(entry);
+                            }
+                        });
+                    }
+                }
+                index = first + words;
+                cost = seen.max(1);
+            }
+            left = left.saturating_sub(cost);
+            if left == 0 && index < self.directory.len() {
+                return hash_of(index) as u64;
+            }
+        }
+        0
     }
 
     /// As `scan`, without touching the entries: `f` gets the place, the seven bits and whether the
@@ -118,6 +173,101 @@ impl<T: Stored> Table<T> {
                 return 0;
             }
             if left == 0 || homes_left == 0 {
+                return prefix << 21 | u64::from(depth) << 16;
+            }
+        }
+    }
+
+    /// A clock's hand: goes on from where the call that returned `cursor` stopped, in hash order and round and round,
+    /// over `slots` entries or so. For each, `judge` sees its place and its seven bits and says what these are from now
+    /// on, and whether to stop behind it.
+    ///
+    /// As a `scan` it means the same position whatever happens to the table in between; but it goes by where entries
+    /// lie and not by where they are at home, as it need not see each entry exactly once.
+    ///
+    /// ```text
+    /// bits 48-50 slot | 21-47 prefix | 16-20 its length | 0-15 t16 of the first home in the bucket
+    /// ```
+    pub fn sweep(
+        &mut self,
+        cursor: u64,
+        slots: usize,
+        mut judge: impl FnMut(Place, u8) -> (u8, bool),
+    ) -> u64 {
+        if self.is_empty() {
+            return 0;
+        }
+        let directory_depth = self.directory.depth();
+        let mut first_slot = (cursor >> 48 & 7) as usize;
+        let mut from = cursor & 0xffff;
+        let mut depth = (cursor >> 16 & 31) as u32;
+        let mut prefix = (cursor >> 21) & ((1 << depth) - 1);
+        let mut left = slots;
+        let mut buckets_left = slots.saturating_mul(4).saturating_add(BUCKETS_MAX);
+        loop {
+            let index = if depth <= directory_depth {
+                prefix << (directory_depth - depth)
+            } else {
+                prefix >> (depth - directory_depth)
+            } as usize;
+            let segment = self.directory.get(index);
+            let found = if segment.is_none() {
+                directory_depth
+            } else {
+                segment.depth()
+            };
+            depth = found;
+            prefix = (index >> (directory_depth - depth)) as u64;
+            let buckets = if segment.is_none() {
+                0..0
+            } else {
+                segment.home(from)..segment.buckets()
+            };
+            for bucket in buckets {
+                let here = prefix << 21 | u64::from(depth) << 16 | segment.first_t16(bucket);
+                for (link, segment) in self.chain(index).enumerate() {
+                    for slot in first_slot..WIDTH {
+                        let spot = Spot { bucket, slot };
+                        // SAFETY: a live segment, which knows no slot beyond its own; nobody else looks at the slot.
+                        let Some(word) = (unsafe { segment.slot(spot).map(|slot| &mut *slot) })
+                        else {
+                            continue;
+                        };
+                        if word.entry().is_none() {
+                            continue;
+                        }
+                        let (bits, stops) = judge(Place::new(index, link, spot), word.bits());
+                        if bits != word.bits() {
+                            *word = word.with_bits(bits);
+                        }
+                        left = left.saturating_sub(1);
+                        // Chains are so rare that they are walked bucket by bucket.
+                        if (stops || left == 0)
+                            && slot + 1 < WIDTH
+                            && !segment.is_chained()
+                            && link == 0
+                        {
+                            return (slot as u64 + 1) << 48 | here;
+                        }
+                        if stops {
+                            left = 0;
+                        }
+                    }
+                }
+                first_slot = 0;
+                buckets_left = buckets_left.saturating_sub(1);
+                if (left == 0 || buckets_left == 0) && bucket + 1 < segment.buckets() {
+                    return prefix << 21 | u64::from(depth) << 16 | segment.first_t16(bucket + 1);
+                }
+            }
+            first_slot = 0;
+            from = 0;
+            prefix += 1;
+            if prefix == 1 << depth {
+                (prefix, depth) = (0, 0);
+            }
+            buckets_left = buckets_left.saturating_sub(1);
+            if left == 0 || buckets_left == 0 {
                 return prefix << 21 | u64::from(depth) << 16;
             }
         }

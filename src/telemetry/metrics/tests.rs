@@ -31,6 +31,42 @@ fn page() -> String {
     render(&service)
 }
 
+#[test]
+fn what_the_server_found_out_of_its_traffic_is_shown_once_there_is_some() {
+    use crate::engine::keyspace::Deadline;
+    use crate::engine::{Key, Now};
+    let _alone = COUNTING.lock();
+    let service = crate::server::build(Arc::new(Config::default()), 1, Telemetry::new(None, 2));
+    let before = render(&service);
+    let mut engine = service.shards.try_take(0).expect("nobody else is here");
+    let seed = engine.seed();
+    for number in 0..500u32 {
+        let name = number.to_le_bytes();
+        let key = Key::new(&name, seed);
+        let mut keyspace = engine.keyspace(0, Now { unix_ms: 1_000 });
+        keyspace.put_text(
+            &key,
+            None,
+            &vec![b'v'; 100 * number as usize],
+            Deadline::Clear,
+        );
+        assert!(keyspace.find_read(&key).is_some());
+    }
+    drop(engine);
+    let after = render(&service);
+    for series in [
+        "basalt_curve_hit_ratio{memory=\"0.25\"}",
+        "basalt_curve_hit_ratio{memory=\"4\"}",
+        "basalt_curve_lru_hit_ratio{memory=\"1\"}",
+        "basalt_curve_measured_hit_ratio ",
+        "basalt_curve_first_reads_ratio ",
+        "basalt_largest_value_bytes{type=\"string\"}",
+    ] {
+        assert!(!before.contains(series), "{series} is known too early");
+        assert!(after.contains(series), "{series} is not there");
+    }
+}
+
 /// Type by family, and value by series.
 fn parse(page: &str) -> (HashMap<&str, &str>, HashMap<&str, f64>) {
     let (mut types, mut values) = (HashMap::new(), HashMap::new());

@@ -39,7 +39,7 @@ impl<'e> SortedSetMut<'e> {
             set.promote();
         }
         for (member, score) in members.iter() {
-            set.update(member, |_| Some(*score));
+            set.update(member, *score, |_| Some(*score));
         }
         entry
     }
@@ -50,10 +50,15 @@ impl<'e> SortedSetMut<'e> {
     }
 
     /// Gives a member the score that `decide` makes of the one that it has, or adds it when it has none; `decide` may
-    /// leave everything as it is. A score of NaN is not taken.
-    pub fn update(&mut self, member: &[u8], decide: impl FnOnce(Option<f64>) -> Option<f64>) {
+    /// leave everything as it is. A score of NaN is not taken. `likely` is a guess at the score.
+    pub fn update(
+        &mut self,
+        member: &[u8],
+        likely: f64,
+        decide: impl FnOnce(Option<f64>) -> Option<f64>,
+    ) {
         if let Some(ranking) = large_mut(self.entry) {
-            return update_ranking(ranking, member, decide);
+            return update_ranking(ranking, member, likely, decide);
         }
         let pack = Pack::new(Splice::bytes(self.entry));
         let found = pack.find(member, 2);
@@ -173,9 +178,11 @@ fn large_mut(entry: &mut Entry<Object>) -> Option<&mut Ranking> {
 fn update_ranking(
     ranking: &mut Ranking,
     member: &[u8],
+    likely: f64,
     decide: impl FnOnce(Option<f64>) -> Option<f64>,
 ) {
     let hash = ranking.hash(member);
+    ranking.prefetch(hash, likely);
     let found = ranking.find(hash, member);
     let Some(score) = decide(found.map(|place| ranking.score_at(place))) else {
         return;

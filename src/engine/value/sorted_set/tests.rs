@@ -57,7 +57,7 @@ fn follow(limits: Limits, steps: &[(u8, u16, i8)]) {
                 set.remove_range(from, 3);
             }
             _ => {
-                set.update(&member, |old| {
+                set.update(&member, 0.0, |old| {
                     assert_eq!(old, model.get(&member).copied());
                     Some(score)
                 });
@@ -118,16 +118,17 @@ fn a_set_becomes_large_by_number_or_by_length() {
     let kind = |entry: &Entry<Object>| Kind(entry.view().kind());
     let mut entry = SortedSetMut::empty_entry(b"key");
     let mut set = SortedSetMut::new(&mut entry, limits(2, Form::Tree));
-    set.update(b"one", |_| Some(1.0));
-    set.update(b"two", |_| Some(2.0));
-    set.update(b"one", |_| Some(3.0));
+    set.update(b"one", 0.0, |_| Some(1.0));
+    set.update(b"two", 0.0, |_| Some(2.0));
+    set.update(b"one", 0.0, |_| Some(3.0));
     assert_eq!(kind(&entry), LISTPACK);
-    SortedSetMut::new(&mut entry, limits(2, Form::Tree)).update(b"three", |_| None);
+    SortedSetMut::new(&mut entry, limits(2, Form::Tree)).update(b"three", 0.0, |_| None);
     assert_eq!(kind(&entry), LISTPACK);
-    SortedSetMut::new(&mut entry, limits(2, Form::Tree)).update(b"three", |_| Some(0.5));
+    SortedSetMut::new(&mut entry, limits(2, Form::Tree)).update(b"three", 0.0, |_| Some(0.5));
     assert_eq!(kind(&entry), SKIPLIST);
     let mut entry = SortedSetMut::empty_entry(b"key");
-    SortedSetMut::new(&mut entry, limits(2, Form::Skip)).update(b"thirteen bytes", |_| Some(1.0));
+    SortedSetMut::new(&mut entry, limits(2, Form::Skip))
+        .update(b"thirteen bytes", 0.0, |_| Some(1.0));
     assert_eq!(kind(&entry), SKIPLIST);
     assert_eq!(SortedSet::of(entry.view()).len(), 1);
 }

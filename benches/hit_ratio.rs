@@ -1,0 +1,515 @@
+//! Hit ratios of basalt and of redis-server (allkeys-lru and allkeys-lfu) at the same `maxmemory`, over generated
+//! workloads, each replayed through the protocol as a look-aside cache: GET, and SET what was not there.
+//!
+//! ```text
+//! cargo bench --bench hit_ratio -- [--quick] [--cells zipf,scan] [--ranks N] [--requests N] [--shares 0.1,0.3]
+//!     [--seed N] [--policies allkeys-lru,allkeys-lfu] [--basalt PATH] [--redis PATH] [--shards N] [--no-redis]
+//!     [--exact] [--in-process] [--out DIR]
+//! ```
+//!
+//! The workloads are described in `support/workload.rs`. Memory is a share of what all ranks would take in Redis, plus
+//! 2 MiB for the server itself. Servers run one after the other. Requests are pipelined, 64 GETs a batch, then the SETs
+//! of what was missing, over one connection: the same for all. `--exact` simulates an exact LRU cache of as many
+//! bytes of keys, values and 28 bytes each instead of starting servers, and is quick. `--in-process` feeds basalt's engines
+//! themselves, without sockets, and shows what their miss-ratio curves say beside exact LRU. What must be known to read the
+//! table: Redis ages its LFU counters by the minute and a replay takes seconds, so they hardly age here; that helps its
+//! LFU where popularity is fixed and hurts it where popularity moves.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+mod support;
+
+use basalt::base::hash::{Seed, slot};
+use basalt::engine::evict::Policy;
+use basalt::engine::evict::budget::Budget;
+use basalt::engine::keyspace::Deadline;
+use basalt::engine::{Engine, Key, Now};
+use basalt::structures::reuse::Estimate;
+use support::process::{self, Process};
+use support::workload::{Lru, Sizes, Workload};
+
+/// GETs under way at once.
+const BATCH: usize = 64;
+
+/// What Redis takes for a string key, besides key and value.
+const REDIS_OVERHEAD_BYTES: usize = 60;
+
+/// Room for the server itself.
+const BASE_BYTES: usize = 2 << 20;
+
+const KEY_BYTES: usize = 16;
+
+/// One cell, for one server.
+#[derive(Clone, Copy, Default)]
+struct Figures {
+    hit_ratio: f64,
+    keys: f64,
+    refused: u64,
+    seconds: f64,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.is_empty() {
+        eprintln!("started without --bench, as cargo test does: nothing is measured");
+        return;
+    }
+    let value = |name: &str, default: &str| {
+        let at = arguments.iter().position(|word| word == name);
+        at.and_then(|at| arguments.get(at + 1))
+            .map_or(default, String::as_str)
+            .to_owned()
+    };
+    let has = |name: &str| arguments.iter().any(|word| word == name);
+    let number = |name, default| -> usize { value(name, default).parse().expect("a number") };
+    let quick = has("--quick");
+    let ranks = number("--ranks", if quick { "50000" } else { "200000" });
+    let requests = number("--requests", if quick { "200000" } else { "1000000" });
+    let seed = number("--seed", "1") as u64;
+    let shares: Vec<f64> = value("--shares", "0.1,0.3")
+        .split(',')
+        .map(|word| word.parse().expect("shares parted by commas"))
+        .collect();
+    let cells = value("--cells", "");
+    let is_wanted =
+        |name: &str| cells.is_empty() || cells.split(',').any(|cell| name.contains(cell));
+    let policies: Vec<String> = value("--policies", "allkeys-lru,allkeys-lfu")
+        .split(',')
+        .map(str::to_owned)
+        .collect();
+
+    let mut out = format!(
+        "{}; {}; {ranks} ranks, {requests} requests, seed {seed}; hit ratio in percent (keys kept).\n\n",
+        process::machine(),
+        process::date()
+    );
+    let workloads = Workload::all(ranks, requests, seed);
+    let workloads = workloads.iter().filter(|workload| is_wanted(workload.name));
+    if has("--exact") {
+        exact(&mut out, workloads, &shares);
+    } else if has("--in-process") {
+        let shards = number("--shards", "64").next_power_of_two();
+        in_process(&mut out, workloads, &shares, &policies, shards);
+    } else {
+        let told = value("--basalt", "");
+        let basalt = process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()));
+        let redis = (!has("--no-redis")).then(|| PathBuf::from(value("--redis", "redis-server")));
+        let shards = value("--shards", "");
+        compare(
+            &mut out,
+            workloads,
+            &shares,
+            &policies,
+            &basalt,
+            redis.as_deref(),
+            &shards,
+        );
+    }
+    #[expect(clippy::print_stdout, reason = "the report")]
+    {
+        println!("{out}");
+    }
+    let dir = value(
+        "--out",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
+    );
+    std::fs::create_dir_all(&dir).expect("the output folder");
+    std::fs::write(Path::new(&dir).join("hit_ratio.md"), out).expect("write the table");
+}
+
+/// Bytes of `maxmemory` for a share of what all ranks would take.
+fn memory_bytes(workload: &Workload, share: f64) -> usize {
+    let sample = 0..workload.ranks.min(20_000) as u32;
+    let count = sample.len().max(1);
+    let value: usize = sample.map(|key| workload.value_bytes(key)).sum::<usize>() / count;
+    let all = workload.ranks * (KEY_BYTES + value + REDIS_OVERHEAD_BYTES);
+    (share * all as f64) as usize + BASE_BYTES
+}
+
+fn compare<'w>(
+    out: &mut String,
+    workloads: impl Iterator<Item = &'w Workload>,
+    shares: &[f64],
+    policies: &[String],
+    basalt: &Path,
+    redis: Option<&Path>,
+    shards: &str,
+) {
+    let own: Vec<String> = match shards {
+        "" => Vec::new(),
+        shards => vec!["--shards".to_owned(), shards.to_owned()],
+    };
+    let mut columns: Vec<(String, &Path, &str, &[String])> = Vec::new();
+    for policy in policies {
+        columns.push((format!("basalt {policy}"), basalt, policy, &own));
+    }
+    for policy in ["allkeys-lru", "allkeys-lfu"] {
+        if let Some(redis) = redis {
+            columns.push((format!("redis {policy}"), redis, policy, &[]));
+        }
+    }
+    let _ = write!(out, "| workload | MB |");
+    for (name, ..) in &columns {
+        let _ = write!(out, " {name} |");
+    }
+    let differs = redis.is_some();
+    for policy in policies.iter().filter(|_| differs) {
+        let _ = write!(out, " basalt {policy} over the better |");
+    }
+    let _ = writeln!(out);
+    let dashes = 2 + columns.len() + if differs { policies.len() } else { 0 };
+    let _ = writeln!(out, "|{}", "---|".repeat(dashes));
+    let mut sums = vec![(0.0, 0usize); policies.len()];
+    let mut cells = 0;
+    for workload in workloads {
+        for &share in shares {
+            let bytes = memory_bytes(workload, share);
+            let mut row = format!("| {} | {:.1} |", workload.name, bytes as f64 / 1e6);
+            let mut figures = Vec::new();
+            for (_, binary, policy, extra) in &columns {
+                let cell = served(workload, binary, policy, bytes, extra);
+                let _ = write!(row, " {:.2} ({:.0})", cell.hit_ratio * 100.0, cell.keys);
+                if cell.refused > 0 {
+                    let _ = write!(row, " {} SETs refused", cell.refused);
+                }
+                row.push_str(" |");
+                eprintln!(
+                    "{} at {share}: {:.2} % in {:.1} s",
+                    workload.name,
+                    cell.hit_ratio * 100.0,
+                    cell.seconds
+                );
+                figures.push(cell.hit_ratio * 100.0);
+            }
+            if differs {
+                let (ours, theirs) = figures.split_at(policies.len());
+                let better = theirs.iter().copied().fold(0.0, f64::max);
+                for (own, (sum, above)) in ours.iter().zip(&mut sums) {
+                    let _ = write!(row, " {:+.2} |", own - better);
+                    *sum += own - better;
+                    *above += usize::from(*own > better);
+                }
+            }
+            cells += 1;
+            eprintln!("{row}");
+            let _ = writeln!(out, "{row}");
+        }
+    }
+    let _ = writeln!(out);
+    for (policy, (sum, above)) in policies.iter().zip(&sums).filter(|_| differs) {
+        let _ = writeln!(
+            out,
+            "basalt {policy}: {:+.2} points over the better policy of Redis on average, above it in {above} of {cells} \
+             cells.",
+            sum / cells as f64
+        );
+    }
+}
+
+/// One cell through the protocol.
+fn served(
+    workload: &Workload,
+    binary: &Path,
+    policy: &str,
+    bytes: usize,
+    extra: &[String],
+) -> Figures {
+    let mut arguments = extra.to_vec();
+    for (name, value) in [
+        ("--maxmemory", bytes.to_string()),
+        ("--maxmemory-policy", policy.to_owned()),
+    ] {
+        arguments.extend([name.to_owned(), value]);
+    }
+    let all = format!("0-{}", process::core_count() - 1);
+    let server = Process::start("server", binary, &all, &arguments);
+    let started = Instant::now();
+    let (hits, asked, refused) = replay(workload, server.client().into_stream());
+    Figures {
+        hit_ratio: hits as f64 / asked as f64,
+        seconds: started.elapsed().as_secs_f64(),
+        keys: server
+            .client()
+            .ask(&["DBSIZE"])
+            .parse()
+            .expect("DBSIZE answers a number"),
+        refused,
+    }
+}
+
+/// Plays a workload; hits, requests, and SETs that were refused.
+fn replay(workload: &Workload, stream: TcpStream) -> (u64, u64, u64) {
+    let mut replies = Replies::new(stream);
+    let value = vec![b'v'; 1 << 16];
+    let mut keys = workload.keys();
+    let (mut batch, mut missing) = (Vec::new(), Vec::new());
+    let mut bytes = Vec::new();
+    let (mut hits, mut asked, mut refused) = (0, 0, 0);
+    loop {
+        batch.clear();
+        batch.extend(keys.by_ref().take(BATCH));
+        if batch.is_empty() {
+            return (hits, asked, refused);
+        }
+        bytes.clear();
+        for key in &batch {
+            let _ = write!(bytes, "*2\r\n$3\r\nGET\r\n$16\r\nkey:{key:012}\r\n");
+        }
+        replies.send(&bytes);
+        missing.clear();
+        for key in &batch {
+            asked += 1;
+            match replies.next() {
+                Reply::Value => hits += 1,
+                Reply::Nothing => missing.push(*key),
+                Reply::Error => panic!("GET answers an error"),
+            }
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        bytes.clear();
+        for key in &missing {
+            let length = workload.value_bytes(*key);
+            let _ = write!(
+                bytes,
+                "*3\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${length}\r\n"
+            );
+            bytes.extend_from_slice(&value[..length]);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        if bytes.is_empty() {
+            continue;
+        }
+        replies.send(&bytes);
+        for _ in &missing {
+            refused += u64::from(matches!(replies.next(), Reply::Error));
+        }
+    }
+}
+
+enum Reply {
+    Value,
+    Nothing,
+    Error,
+}
+
+/// Replies read without copying them.
+struct Replies {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    at: usize,
+}
+
+impl Replies {
+    fn new(stream: TcpStream) -> Replies {
+        Replies {
+            stream,
+            buffer: Vec::new(),
+            at: 0,
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("send");
+    }
+
+    /// Has so many bytes at hand.
+    fn fill(&mut self, count: usize) {
+        let mut chunk = [0; 1 << 16];
+        while self.buffer.len() - self.at < count {
+            self.buffer.drain(..std::mem::take(&mut self.at));
+            let read = self.stream.read(&mut chunk).expect("a reply");
+            assert!(read > 0, "the server closed the connection");
+            self.buffer.extend_from_slice(&chunk[..read]);
+        }
+    }
+
+    fn next(&mut self) -> Reply {
+        let mut length = 0;
+        let end = loop {
+            let rest = &self.buffer[self.at..];
+            if let Some(end) = memchr::memchr(b'\n', rest) {
+                break end;
+            }
+            length = rest.len().max(length) + 1;
+            self.fill(length);
+        };
+        let line = &self.buffer[self.at..self.at + end - 1];
+        let (mark, rest) = (line[0], &line[1..]);
+        let length: i64 = match mark {
+            b'$' => std::str::from_utf8(rest)
+                .ok()
+                .and_then(|text| text.parse().ok())
+                .expect("the length of a bulk"),
+            _ => 0,
+        };
+        let (is_error, is_nothing) = (mark == b'-', length < 0);
+        self.at += end + 1;
+        if mark == b'$' && length >= 0 {
+            self.fill(length as usize + 2);
+            self.at += length as usize + 2;
+        }
+        match (is_error, is_nothing) {
+            (true, _) => Reply::Error,
+            (_, true) => Reply::Nothing,
+            _ => Reply::Value,
+        }
+    }
+}
+
+/// The engines alone, on one thread.
+fn in_process<'w>(
+    out: &mut String,
+    workloads: impl Iterator<Item = &'w Workload>,
+    shares: &[f64],
+    policies: &[String],
+    shards: usize,
+) {
+    let _ = write!(out, "| workload | MB | exact LRU | its curve |");
+    for policy in policies {
+        let _ = write!(out, " {policy} |");
+    }
+    let _ = writeln!(out, "\n|{}", "---|".repeat(4 + policies.len()));
+    for workload in workloads {
+        for &share in shares {
+            let bytes = memory_bytes(workload, share) - BASE_BYTES;
+            let mut row = String::new();
+            let (mut curve, mut data_bytes) = (0.0, 0);
+            for policy in policies {
+                let cell = engines(workload, policy, bytes, shards);
+                let _ = write!(row, " {:.2} ({}) |", cell.hit_ratio * 100.0, cell.keys);
+                (curve, data_bytes) = (cell.lru_estimate, cell.data_bytes);
+            }
+            // The curve speaks of the memory that the data took in the end.
+            let per_key = data_bytes / cell_keys(&row).max(1);
+            let mut cache = Lru::new(data_bytes);
+            let mut hits = 0;
+            for key in workload.keys() {
+                let size = match workload.sizes {
+                    Sizes::Fixed(_) => per_key,
+                    Sizes::Lognormal(..) => (workload.value_bytes(key) + KEY_BYTES + 28) as u64,
+                };
+                hits += u64::from(cache.ask(key, size));
+            }
+            let exact = 100.0 * hits as f64 / workload.requests as f64;
+            let row = format!(
+                "| {} | {:.1} | {exact:.2} | {:.2} |{row}",
+                workload.name,
+                bytes as f64 / 1e6,
+                curve * 100.0
+            );
+            eprintln!("{row}");
+            let _ = writeln!(out, "{row}");
+        }
+    }
+}
+
+/// The keys kept in the last cell of a row.
+fn cell_keys(row: &str) -> u64 {
+    let last = row.rsplit('(').next().unwrap_or_default();
+    last.split(')')
+        .next()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
+}
+
+/// One cell of [`in_process`].
+struct Cell {
+    hit_ratio: f64,
+    keys: usize,
+    data_bytes: u64,
+    lru_estimate: f64,
+}
+
+fn engines(workload: &Workload, policy: &str, bytes: usize, shards: usize) -> Cell {
+    let seed = Seed { k0: 11, k1: 13 };
+    let mut engines: Vec<Engine> = (0..shards)
+        .map(|shard| Engine::new(1, seed, workload.seed + shard as u64))
+        .collect();
+    let boards: Vec<_> = engines
+        .iter()
+        .map(|engine| Arc::clone(engine.board()))
+        .collect();
+    let budget = Arc::new(Budget::of(boards.clone().into()));
+    let mut now = Now { unix_ms: 1_000_000 };
+    for engine in &mut engines {
+        engine.set_budget(Arc::clone(&budget));
+        engine.board().want_curve(true);
+        engine.switch_curve(now);
+    }
+    let policy = match policy {
+        "allkeys-lfu" => Policy::AllkeysLfu,
+        "allkeys-random" => Policy::AllkeysRandom,
+        _ => Policy::AllkeysLru,
+    };
+    budget.configure(bytes as u64, policy, false);
+    let value = vec![b'v'; 1 << 16];
+    let mut hits = 0;
+    for (index, number) in workload.keys().enumerate() {
+        // As fast as a server would be asked over a connection.
+        now.unix_ms = 1_000_000 + index as u64 / 300;
+        let name = format!("key:{number:012}");
+        let key = Key::new(name.as_bytes(), seed);
+        let engine = &mut engines[slot(name.as_bytes()) as usize & (shards - 1)];
+        if engine.keyspace(0, now).find_read(&key).is_some() {
+            hits += 1;
+        } else if engine.has_room(now) {
+            let value = &value[..workload.value_bytes(number)];
+            let mut keyspace = engine.keyspace(0, now);
+            let found = keyspace.find_write(&key);
+            keyspace.put_text(&key, found, value, Deadline::Clear);
+            engine.pay(now, 1);
+        }
+        engine.deferred.settle();
+    }
+    let mut estimate = Estimate::<1>::default();
+    for board in &boards {
+        estimate.add(&board.curve.estimate([board.used_bytes().max(0) as u64]));
+    }
+    Cell {
+        hit_ratio: f64::from(hits) / workload.requests as f64,
+        keys: engines
+            .iter()
+            .map(|engine| engine.db(0).map_or(0, |db| db.len()))
+            .sum(),
+        data_bytes: boards
+            .iter()
+            .map(|board| board.used_bytes().max(0) as u64)
+            .sum(),
+        lru_estimate: estimate.lru().map_or(0.0, |[ratio]| ratio),
+    }
+}
+
+/// What an exact LRU cache would do.
+fn exact<'w>(out: &mut String, workloads: impl Iterator<Item = &'w Workload>, shares: &[f64]) {
+    /// What basalt takes for a string key, besides key and value.
+    const OVERHEAD_BYTES: usize = 28;
+    let _ = writeln!(
+        out,
+        "| workload | keys | MB | exact LRU |\n|---|---|---|---|"
+    );
+    for workload in workloads {
+        let (different, _) = workload.footprint();
+        for &share in shares {
+            let bytes = memory_bytes(workload, share) - BASE_BYTES;
+            let mut cache = Lru::new(bytes as u64);
+            let mut hits = 0;
+            for key in workload.keys() {
+                let size = workload.value_bytes(key) + KEY_BYTES + OVERHEAD_BYTES;
+                hits += u64::from(cache.ask(key, size as u64));
+            }
+            let _ = writeln!(
+                out,
+                "| {} | {different} | {:.1} | {:.2} |",
+                workload.name,
+                bytes as f64 / 1e6,
+                100.0 * hits as f64 / workload.requests as f64
+            );
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Compares what goes to others with redis-server's: published messages, invalidations of client-side caches, expired
+//! events; and transactions. The figure is the server's CPU time, for each publish, delivery, read, write or transaction.
+//!
+//! ```text
+//! cargo bench --bench messages -- [--quick] [--cores 0] [--load-cores 1] [--rounds 3] [--only WORD]
+//!     [--basalt PATH] [--redis PATH] [--out DIR]
+//! ```
+//!
+//! Both servers are pinned to one core and take turns; the load is one thread that sends a pipeline, reads its replies,
+//! then reads what every other connection is due to get. `--only` takes `publish`, `tracking`, `multi` or `expired`.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+mod support;
+
+use support::process::{self, Client, Process, encode_into};
+
+/// Measures one kind of traffic, and says so in a table.
+type Part = fn(&Plan) -> String;
+
+/// What the command line says.
+struct Plan {
+    binaries: [(&'static str, PathBuf); 2],
+    cores: String,
+    rounds: usize,
+    is_quick: bool,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.is_empty() {
+        eprintln!("started without --bench, as cargo test does: nothing is measured");
+        return;
+    }
+    let value = |name: &str, default: &str| {
+        let at = arguments.iter().position(|word| word == name);
+        at.and_then(|at| arguments.get(at + 1))
+            .map_or(default, String::as_str)
+            .to_owned()
+    };
+    let is_quick = arguments.iter().any(|word| word == "--quick");
+    let told = value("--basalt", "");
+    let basalt = process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()));
+    let plan = Plan {
+        binaries: [
+            ("redis", PathBuf::from(value("--redis", "redis-server"))),
+            ("basalt", basalt),
+        ],
+        cores: value("--cores", "0"),
+        rounds: value("--rounds", if is_quick { "1" } else { "3" })
+            .parse()
+            .expect("a number"),
+        is_quick,
+    };
+    let last = process::core_count() - 1;
+    pin(&value("--load-cores", &last.to_string()));
+    let only = value("--only", "");
+    let parts: [(&str, Part); 4] = [
+        ("publish", publish),
+        ("tracking", tracking),
+        ("multi", multi),
+        ("expired", expired),
+    ];
+    let mut report = format!("{}; {}.\n", process::machine(), process::date());
+    for (name, part) in parts {
+        if name.contains(&only) {
+            report += &part(&plan);
+        }
+    }
+    #[expect(clippy::print_stdout, reason = "the report")]
+    {
+        println!("{report}");
+    }
+    let dir = value(
+        "--out",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
+    );
+    std::fs::create_dir_all(&dir).expect("the output folder");
+    std::fs::write(Path::new(&dir).join("messages.md"), report).expect("write the table");
+}
+
+fn pin(cores: &str) {
+    let status = Command::new("taskset")
+        .args(["-pc", cores, &std::process::id().to_string()])
+        .stdout(std::process::Stdio::null())
+        .status();
+    assert!(status.is_ok_and(|status| status.success()), "taskset");
+}
+
+impl Plan {
+    fn start(&self, index: usize) -> Process {
+        let (name, binary) = &self.binaries[index];
+        let threads: &[String] = match *name {
+            "basalt" => &["--threads".to_owned(), "1".to_owned()],
+            _ => &[],
+        };
+        // Whoever is behind for a moment is not to be cut.
+        let mut arguments = threads.to_vec();
+        arguments.push("--client-output-buffer-limit".to_owned());
+        arguments.extend(["pubsub", "0", "0", "0"].map(str::to_owned));
+        Process::start(name, binary, &self.cores, &arguments)
+    }
+
+    /// The median of some figures of each server, in rounds that go through the servers in turn.
+    fn compare<const N: usize>(&self, measure: impl Fn(&Process) -> [f64; N]) -> [[f64; N]; 2] {
+        let mut samples: [Vec<[f64; N]>; 2] = [Vec::new(), Vec::new()];
+        for round in 0..self.rounds {
+            for index in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
+                let server = self.start(index);
+                samples[index].push(measure(&server));
+            }
+        }
+        samples.map(|samples| {
+            std::array::from_fn(|figure| {
+                let mut values: Vec<f64> = samples.iter().map(|sample| sample[figure]).collect();
+                values.sort_by(f64::total_cmp);
+                values[values.len() / 2]
+            })
+        })
+    }
+}
+
+fn table(title: &str, rows: &[String], [redis, basalt]: [&[f64]; 2]) -> String {
+    let mut text = format!("\n{title}\n\n| what | redis | basalt | ratio |\n|---|---|---|---|\n");
+    for ((row, redis), basalt) in rows.iter().zip(redis).zip(basalt) {
+        let line = format!(
+            "| {row} | {redis:.3} | {basalt:.3} | {:.2} |",
+            basalt / redis
+        );
+        eprintln!("{line}");
+        let _ = writeln!(text, "{line}");
+    }
+    text
+}
+
+/// The server's CPU time while something is done, in microseconds for each of `count`.
+fn cpu_us(server: &Process, count: usize, work: impl FnOnce()) -> f64 {
+    let before = process::cpu_ns(server.pid());
+    work();
+    // What the server does behind its last reply belongs to it.
+    std::thread::sleep(Duration::from_millis(2));
+    (process::cpu_ns(server.pid()) - before) as f64 / 1_000.0 / count as f64
+}
+
+/// Reads so many bytes and drops them.
+fn skip(stream: &mut TcpStream, mut count: usize) {
+    let mut chunk = [0; 64 * 1024];
+    while count > 0 {
+        let room = count.min(chunk.len());
+        let read = stream.read(&mut chunk[..room]).expect("what is due");
+        assert!(read > 0, "the server gave up");
+        count -= read;
+    }
+}
+
+fn encoded(words: &[&str]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_into(&mut bytes, words);
+    bytes
+}
+
+// PUBLISH ------------------------------------------------------------------------------------------------------------
+
+const PUBLISHES_PER_PIPELINE: usize = 16;
+
+fn publish(plan: &Plan) -> String {
+    let counts = [1, 100, 1_000];
+    let mut text = String::new();
+    for count in counts {
+        let pipelines = match (plan.is_quick, count) {
+            (true, 1) => 500,
+            (true, 100) => 50,
+            (true, _) => 5,
+            (false, 1) => 10_000,
+            (false, 100) => 1_000,
+            (false, _) => 100,
+        };
+        let [redis, basalt] = plan.compare(|server| {
+            let publish_us = publish_to(server, count, pipelines);
+            [publish_us, publish_us / count as f64]
+        });
+        let rows = ["us a publish", "us a delivery"].map(str::to_owned);
+        let title = format!(
+            "PUBLISH of 64 bytes to {count} subscribers, pipelines of {PUBLISHES_PER_PIPELINE}."
+        );
+        text += &table(&title, &rows, [&redis, &basalt]);
+    }
+    text
+}
+
+fn publish_to(server: &Process, count: usize, pipelines: usize) -> f64 {
+    let payload = "x".repeat(64);
+    let message = encoded(&["message", "channel", &payload]).len();
+    let mut subscribers: Vec<TcpStream> = (0..count)
+        .map(|_| {
+            let mut stream = server.client().into_stream();
+            let request = encoded(&["SUBSCRIBE", "channel"]);
+            stream.write_all(&request).expect("send");
+            skip(
+                &mut stream,
+                "*3\r\n$9\r\nsubscribe\r\n$7\r\nchannel\r\n:1\r\n".len(),
+            );
+            stream
+        })
+        .collect();
+    let mut publisher = server.client().into_stream();
+    let pipeline = encoded(&["PUBLISH", "channel", &payload]).repeat(PUBLISHES_PER_PIPELINE);
+    let reply = format!(":{count}\r\n").len();
+    let mut run = |pipelines: usize| {
+        for _ in 0..pipelines {
+            publisher.write_all(&pipeline).expect("send");
+            skip(&mut publisher, reply * PUBLISHES_PER_PIPELINE);
+            for subscriber in &mut subscribers {
+                skip(subscriber, message * PUBLISHES_PER_PIPELINE);
+            }
+        }
+    };
+    run(2);
+    cpu_us(server, pipelines * PUBLISHES_PER_PIPELINE, || {
+        run(pipelines)
+    })
+}
+
+// CLIENT TRACKING ----------------------------------------------------------------------------------------------------
+
+const READS_PER_PIPELINE: usize = 100;
+
+fn tracking(plan: &Plan) -> String {
+    let keys = if plan.is_quick { 50_000 } else { 1_000_000 };
+    let [redis, basalt] = plan.compare(|server| track(server, keys));
+    let rows = [
+        "us a GET of a connection that does not track",
+        "us a GET that is tracked for the first time",
+        "us a GET that is tracked already",
+        "us a SET of a key that nobody tracks",
+        "us a SET that invalidates",
+        "bytes a tracked key",
+    ]
+    .map(str::to_owned);
+    let title = format!("CLIENT TRACKING of {keys} keys of 16 bytes, pipelines of 100.");
+    table(&title, &rows, [&redis, &basalt])
+}
+
+fn name(index: usize) -> String {
+    format!("key:{index:012}")
+}
+
+fn track(server: &Process, keys: usize) -> [f64; 6] {
+    let mut client = server.client();
+    client.ask(&["CONFIG", "SET", "tracking-table-max-keys", "0"]);
+    client.load(keys, |index, out| {
+        encode_into(out, &["SET", &name(index), "value-01"])
+    });
+    let mut reader = server.client();
+    let hello = encoded(&["HELLO", "3"]);
+    reader.send(&hello);
+    // The map of facts ends with an empty array of modules.
+    let mut seen = String::new();
+    while seen != "0" {
+        seen = reader.read();
+    }
+    let mut reader = reader.into_stream();
+    // Spread over the keys, so that no order of theirs helps.
+    let order = |index: usize| name(index * 7_919 % keys);
+    let get = |reader: &mut TcpStream| {
+        let mut bytes = Vec::new();
+        for start in (0..keys).step_by(READS_PER_PIPELINE) {
+            bytes.clear();
+            let end = keys.min(start + READS_PER_PIPELINE);
+            for index in start..end {
+                encode_into(&mut bytes, &["GET", &order(index)]);
+            }
+            reader.write_all(&bytes).expect("send");
+            skip(reader, "$8\r\nvalue-01\r\n".len() * (end - start));
+        }
+    };
+    let plain_us = cpu_us(server, keys, || get(&mut reader));
+    let on = encoded(&["CLIENT", "TRACKING", "ON"]);
+    reader.write_all(&on).expect("send");
+    skip(&mut reader, "+OK\r\n".len());
+    let used = |client: &mut Client| {
+        std::thread::sleep(Duration::from_millis(300));
+        client.info("memory", "used_memory").expect("used_memory")
+    };
+    let before = used(&mut client);
+    let first_us = cpu_us(server, keys, || get(&mut reader));
+    let bytes = (used(&mut client) - before) / keys as f64;
+    let again_us = cpu_us(server, keys, || get(&mut reader));
+    let push = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$16\r\nkey:000000000001\r\n".len();
+    let mut writer = server.client().into_stream();
+    let mut set = |due: usize| {
+        let mut bytes = Vec::new();
+        for start in (0..keys).step_by(READS_PER_PIPELINE) {
+            bytes.clear();
+            let end = keys.min(start + READS_PER_PIPELINE);
+            for index in start..end {
+                encode_into(&mut bytes, &["SET", &order(index), "value-02"]);
+            }
+            writer.write_all(&bytes).expect("send");
+            skip(&mut writer, "+OK\r\n".len() * (end - start));
+            skip(&mut reader, due * (end - start));
+        }
+    };
+    let invalidating_us = cpu_us(server, keys, || set(push));
+    let untracked_us = cpu_us(server, keys, || set(0));
+    [
+        plain_us,
+        first_us,
+        again_us,
+        untracked_us,
+        invalidating_us,
+        bytes,
+    ]
+}
+
+// MULTI --------------------------------------------------------------------------------------------------------------
+
+const SETS: usize = 10;
+
+fn multi(plan: &Plan) -> String {
+    let count = if plan.is_quick { 2_000 } else { 50_000 };
+    let [redis, basalt] = plan.compare(|server| {
+        let one_slot = transactions(server, count, |draw| format!("{{t}}:{:06}", draw % 100_000));
+        let spread = transactions(server, count, |draw| format!("key:{:06}", draw % 100_000));
+        [one_slot, spread]
+    });
+    let rows = ["10 SETs in one slot", "10 SETs over shards"].map(str::to_owned);
+    let title = "MULTI, 10 SETs of 8 bytes, EXEC, 16 at a time: us a transaction.";
+    table(title, &rows, [&redis, &basalt])
+}
+
+fn transactions(server: &Process, count: usize, key: impl Fn(u64) -> String) -> f64 {
+    const AT_A_TIME: usize = 16;
+    let mut stream = server.client().into_stream();
+    let mut random = 0x9E37_79B9_7F4A_7C15u64;
+    let mut draw = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random >> 20
+    };
+    let reply =
+        "+OK\r\n".len() + SETS * "+QUEUED\r\n".len() + "*10\r\n".len() + SETS * "+OK\r\n".len();
+    let mut run = |count: usize| {
+        let mut bytes = Vec::new();
+        for _ in 0..count / AT_A_TIME {
+            bytes.clear();
+            for _ in 0..AT_A_TIME {
+                encode_into(&mut bytes, &["MULTI"]);
+                for _ in 0..SETS {
+                    encode_into(&mut bytes, &["SET", &key(draw()), "value-01"]);
+                }
+                encode_into(&mut bytes, &["EXEC"]);
+            }
+            stream.write_all(&bytes).expect("send");
+            skip(&mut stream, reply * AT_A_TIME);
+        }
+    };
+    run(count / 10);
+    cpu_us(server, count / AT_A_TIME * AT_A_TIME, || run(count))
+}
+
+// Expired events -----------------------------------------------------------------------------------------------------
+
+fn expired(plan: &Plan) -> String {
+    let keys = if plan.is_quick { 1_000 } else { 20_000 };
+    let [redis, basalt] = plan.compare(|server| expired_lag_ms(server, keys));
+    let rows = ["p50", "p99", "longest"].map(str::to_owned);
+    let title = format!(
+        "Expired events of {keys} keys whose deadlines fall into 2 s: ms from the deadline to the message."
+    );
+    table(&title, &rows, [&redis, &basalt])
+}
+
+fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.expect("after 1970").as_millis() as u64
+}
+
+/// Each key is named after its deadline.
+fn expired_lag_ms(server: &Process, keys: usize) -> [f64; 3] {
+    let mut client = server.client();
+    client.ask(&["CONFIG", "SET", "notify-keyspace-events", "Ex"]);
+    let mut listener = server.client();
+    listener.send(&encoded(&["SUBSCRIBE", "__keyevent@0__:expired"]));
+    while listener.read() != "1" {}
+    let first_ms = unix_ms() + 1_500;
+    client.load(keys, |index, out| {
+        let deadline_ms = (first_ms + index as u64 * 2_000 / keys as u64).to_string();
+        let key = format!("{deadline_ms}:{index}");
+        encode_into(out, &["SET", &key, "v", "PXAT", &deadline_ms]);
+    });
+    let mut lags: Vec<u64> = Vec::with_capacity(keys);
+    let started = Instant::now();
+    while lags.len() < keys && started.elapsed() < Duration::from_secs(60) {
+        let text = listener.read();
+        let Some((deadline_ms, _)) = text.split_once(':') else {
+            continue;
+        };
+        if let Ok(deadline_ms) = deadline_ms.parse::<u64>() {
+            lags.push(unix_ms().saturating_sub(deadline_ms));
+        }
+    }
+    lags.sort_unstable();
+    let at = |share: f64| lags[((lags.len() - 1) as f64 * share) as usize] as f64;
+    // A lag below the clock's step is no lag; zero would leave nothing to divide by.
+    [at(0.5).max(0.5), at(0.99).max(0.5), at(1.0).max(0.5)]
+}

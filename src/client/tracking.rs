@@ -1,0 +1,164 @@
+//! What a connection wants to be told of keys that it may have cached (CLIENT TRACKING), and who is told in its place.
+//!
+//! The connection has a copy of the options for itself; this is what others see. Knows neither keys nor shards.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use parking_lot::Mutex;
+
+use super::registry::Shared;
+
+/// The options of CLIENT TRACKING, together with whether it is on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options(u8);
+
+impl Options {
+    /// Nothing is tracked.
+    pub const OFF: Options = Options(0);
+    /// Tracking is on.
+    pub const ON: Options = Options(1);
+    /// All keys with some prefixes count, read or not.
+    pub const BCAST: Options = Options(2);
+    /// Reads count only after CLIENT CACHING YES.
+    pub const OPTIN: Options = Options(4);
+    /// Reads do not count after CLIENT CACHING NO.
+    pub const OPTOUT: Options = Options(8);
+    /// Its own changes are not told.
+    pub const NOLOOP: Options = Options(16);
+
+    /// Both.
+    #[must_use]
+    pub const fn or(self, other: Options) -> Options {
+        Options(self.0 | other.0)
+    }
+
+    /// Whether any of these is among them.
+    pub const fn any(self, others: Options) -> bool {
+        self.0 & others.0 != 0
+    }
+
+    /// Whether what is read next is remembered; `is_caching`: CLIENT CACHING was just sent.
+    pub fn remembers(self, is_caching: bool) -> bool {
+        self.any(Options::ON)
+            && !self.any(Options::BCAST)
+            && (is_caching || !self.any(Options::OPTIN))
+            && !(is_caching && self.any(Options::OPTOUT))
+    }
+}
+
+/// See the module. Made when a connection first tracks.
+#[derive(Default)]
+pub struct Tracking {
+    options: AtomicU8,
+    is_broken: AtomicBool,
+    redirect: Mutex<Option<Arc<Shared>>>,
+    prefixes: Mutex<BTreeSet<Box<[u8]>>>,
+    /// What these take.
+    prefix_bytes: AtomicUsize,
+}
+
+/// What a prefix takes beside its bytes, here and in the list of all prefixes.
+const PREFIX_BYTES: usize = 64;
+
+impl Tracking {
+    /// The options now.
+    pub fn options(&self) -> Options {
+        Options(self.options.load(Acquire))
+    }
+
+    /// Begins anew with these options, and with who is told instead.
+    pub fn set(&self, options: Options, redirect: Option<Arc<Shared>>) {
+        *self.redirect.lock() = redirect;
+        self.is_broken.store(false, Relaxed);
+        self.options.store(options.0, Release);
+    }
+
+    /// Who is told instead.
+    pub fn redirect(&self) -> Option<Arc<Shared>> {
+        self.redirect.lock().clone()
+    }
+
+    /// The number of who is told instead; 0: nobody is.
+    pub fn redirect_id(&self) -> u64 {
+        self.redirect.lock().as_ref().map_or(0, |other| other.id)
+    }
+
+    /// Who is told instead is gone.
+    pub fn note_broken(&self) {
+        self.is_broken.store(true, Relaxed);
+    }
+
+    /// Whether that was noticed.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken.load(Relaxed)
+    }
+
+    /// The prefixes of the keys that it hears of, in order.
+    pub fn prefixes(&self) -> Vec<Box<[u8]>> {
+        self.prefixes.lock().iter().cloned().collect()
+    }
+
+    /// Adds a prefix; true if it was not there.
+    pub fn add_prefix(&self, prefix: &[u8]) -> bool {
+        let is_new = self.prefixes.lock().insert(prefix.into());
+        if is_new {
+            let bytes = prefix.len() + PREFIX_BYTES;
+            self.prefix_bytes.fetch_add(bytes, Relaxed);
+        }
+        is_new
+    }
+
+    /// Takes all prefixes away.
+    pub fn take_prefixes(&self) -> BTreeSet<Box<[u8]>> {
+        self.prefix_bytes.store(0, Relaxed);
+        std::mem::take(&mut self.prefixes.lock())
+    }
+
+    /// What it takes in memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.prefix_bytes.load(Relaxed)
+    }
+}
+
+impl Shared {
+    /// What it tracks, if it ever did.
+    pub fn tracking(&self) -> Option<&Tracking> {
+        self.mailbox()?.tracking.get().map(|tracking| &**tracking)
+    }
+
+    /// The same, made if there was none.
+    pub fn tracking_or_new(&self) -> &Tracking {
+        self.mailbox_or_new().tracking.get_or_init(Box::default)
+    }
+
+    /// The options of CLIENT TRACKING.
+    pub fn tracking_options(&self) -> Options {
+        self.tracking().map_or(Options::OFF, Tracking::options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_say_which_reads_are_remembered() {
+        let (on, optin, optout) = (Options::ON, Options::OPTIN, Options::OPTOUT);
+        for (options, usually, after_caching) in [
+            (Options::OFF, false, false),
+            (on, true, true),
+            (on.or(Options::NOLOOP), true, true),
+            (on.or(Options::BCAST), false, false),
+            (on.or(optin), false, true),
+            (on.or(optout), true, false),
+        ] {
+            let remembers = [options.remembers(false), options.remembers(true)];
+            assert_eq!(remembers, [usually, after_caching], "{options:?}");
+        }
+    }
+}

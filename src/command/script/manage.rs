@@ -1,0 +1,142 @@
+//! SCRIPT: what is done with scripts besides running them.
+
+use super::super::context::SessionCx;
+use super::super::declaration::{Command, CommandResult, Flags};
+use super::super::server::reply_help;
+use super::super::{Args, Out};
+use super::{GROUP, Kind};
+
+const FLAGS: Flags = Flags::NOSCRIPT;
+
+/// `SCRIPT subcommand`
+pub(super) static SCRIPT: Command = Command::new("script", GROUP, -2)
+    .doc("2.6.0", "", "Holds the commands that manage scripts.")
+    .complexity("Depends on subcommand.")
+    .container(&[&DEBUG, &EXISTS, &FLUSH, &HELP, &KILL, &LOAD]);
+
+/// `SCRIPT DEBUG YES|SYNC|NO`
+static DEBUG: Command = Command::sub("script|debug", "debug", GROUP, 3)
+    .flags(FLAGS)
+    .doc(
+        "3.2.0",
+        "<YES | SYNC | NO>",
+        "Sets whether scripts run in the debugger, which this server does not have.",
+    )
+    .on_session(debug);
+
+fn debug(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if args.is(2, "no") {
+        out.ok();
+        return Ok(());
+    }
+    if args.is(2, "yes") || args.is(2, "sync") {
+        return Err("ERR SCRIPT DEBUG is not supported: this server has no Lua debugger".into());
+    }
+    Err("ERR Use SCRIPT DEBUG YES/SYNC/NO".into())
+}
+
+/// `SCRIPT EXISTS sha1 [sha1 ...]`
+static EXISTS: Command = Command::sub("script|exists", "exists", GROUP, -3)
+    .flags(FLAGS)
+    .doc(
+        "2.6.0",
+        "sha1 [sha1 ...]",
+        "Tells which scripts the server knows by their SHA-1.",
+    )
+    .complexity("O(N) with the number of scripts asked for.")
+    .tips(&[
+        "request_policy:all_shards",
+        "response_policy:agg_logical_and",
+    ])
+    .on_session(exists);
+
+fn exists(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    out.array(args.len() - 2);
+    for sha1 in args.from(2) {
+        out.integer(i64::from(cx.server.scripts().exists(sha1)));
+    }
+    Ok(())
+}
+
+/// `SCRIPT FLUSH [ASYNC|SYNC]`
+static FLUSH: Command = Command::sub("script|flush", "flush", GROUP, -2)
+    .flags(FLAGS)
+    .doc("2.6.0", "[ASYNC | SYNC]", "Forgets all scripts.")
+    .complexity("O(N) with the number of scripts.")
+    .history(&[(
+        "6.2.0",
+        "Added the `ASYNC` and `SYNC` flushing mode modifiers.",
+    )])
+    .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+    .on_session(flush);
+
+fn flush(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let is_understood = match args.len() {
+        2 => true,
+        3 => args.is(2, "async") || args.is(2, "sync"),
+        _ => false,
+    };
+    if !is_understood {
+        return Err("ERR SCRIPT FLUSH only support SYNC|ASYNC option".into());
+    }
+    cx.server.scripts().flush();
+    out.ok();
+    Ok(())
+}
+
+/// `SCRIPT HELP`
+static HELP: Command = Command::sub("script|help", "help", GROUP, 2)
+    .flags(Flags::LOADING.or(Flags::STALE))
+    .doc("5.0.0", "", "Shows the subcommands of SCRIPT.")
+    .on_session(help);
+
+fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
+    reply_help(
+        "SCRIPT",
+        &[
+            "DEBUG (YES|SYNC|NO)",
+            "    Would set whether scripts run in a debugger; only NO is taken.",
+            "EXISTS <sha1> [<sha1> ...]",
+            "    Tell for each of these whether a script of this name is known.",
+            "FLUSH [ASYNC|SYNC]",
+            "    Forget all scripts.",
+            "KILL",
+            "    End the script that runs, unless it has written already.",
+            "LOAD <script>",
+            "    Compile a script and keep it; its name is the answer.",
+        ],
+        out,
+    );
+    Ok(())
+}
+
+/// `SCRIPT KILL`
+static KILL: Command = Command::sub("script|kill", "kill", GROUP, 2)
+    .flags(FLAGS.or(Flags::ALLOW_BUSY))
+    .doc("2.6.0", "", "Ends the script that runs.")
+    .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
+    .on_session(kill);
+
+fn kill(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
+    cx.server.scripts().kill(Kind::Script)?;
+    out.ok();
+    Ok(())
+}
+
+/// `SCRIPT LOAD script`
+static LOAD: Command = Command::sub("script|load", "load", GROUP, 3)
+    .flags(FLAGS.or(Flags::STALE))
+    .doc(
+        "2.6.0",
+        "script",
+        "Keeps a script without running it, and tells its SHA-1.",
+    )
+    .complexity("O(N) with the length of the script.")
+    .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+    .on_session(load);
+
+fn load(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let sha1 = cx.server.scripts().load(args.get(2))?;
+    out.bulk(&sha1);
+    Ok(())
+}

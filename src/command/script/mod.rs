@@ -1,0 +1,241 @@
+//! Scripts and functions: the rows, and what needs no shard.
+//!
+//! ```text
+//! mod        EVAL EVALSHA EVAL_RO EVALSHA_RO FCALL FCALL_RO, and what the server keeps ([`Scripts`])
+//! manage     SCRIPT with its subcommands
+//! functions  FUNCTION with its subcommands
+//! ```
+//!
+//! Running a script is the work of [`crate::command::declaration::Run::Script`]'s interpreter, which stands beside this
+//! module and is not known here.
+
+mod functions;
+mod manage;
+
+use super::declaration::{Command, Flags, Group, KeyFlags, KeySpec, ScriptVerb};
+use super::error::CommandError;
+
+pub(super) static TABLE: &[&Command] = &[
+    &EVAL,
+    &EVALSHA,
+    &EVALSHA_RO,
+    &EVAL_RO,
+    &FCALL,
+    &FCALL_RO,
+    &functions::FUNCTION,
+    &manage::SCRIPT,
+];
+
+const GROUP: Group = Group::Scripting;
+const FLAGS: Flags = Flags::NOSCRIPT
+    .or(Flags::SKIP_MONITOR)
+    .or(Flags::NO_MANDATORY_KEYS)
+    .or(Flags::STALE);
+const WRITES: KeyFlags = KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE);
+const READS: KeyFlags = KeyFlags::RO.or(KeyFlags::ACCESS);
+const RW_NOTE: &str =
+    "We cannot tell how the keys will be used so we assume the worst, RW and UPDATE";
+const RO_NOTE: &str =
+    "We cannot tell how the keys will be used so we assume the worst, RO and ACCESS";
+const COST: &str = "That of the script.";
+
+/// `EVAL script numkeys [key [key ...]] [arg [arg ...]]`
+static EVAL: Command = Command::new("eval", GROUP, -3)
+    .names_keys(&[KeySpec::counted(2, WRITES).note(RW_NOTE)])
+    .flags(FLAGS.or(Flags::MAY_REPLICATE))
+    .doc(
+        "2.6.0",
+        "script numkeys [key [key ...]] [arg [arg ...]]",
+        "Runs a Lua script in the server.",
+    )
+    .complexity(COST)
+    .on_script(ScriptVerb::Eval);
+
+/// `EVALSHA sha1 numkeys [key [key ...]] [arg [arg ...]]`
+static EVALSHA: Command = Command::new("evalsha", GROUP, -3)
+    .names_keys(&[KeySpec::counted(2, WRITES)])
+    .flags(FLAGS.or(Flags::MAY_REPLICATE))
+    .doc(
+        "2.6.0",
+        "sha1 numkeys [key [key ...]] [arg [arg ...]]",
+        "Runs a Lua script that the server knows, named by its SHA-1.",
+    )
+    .complexity(COST)
+    .on_script(ScriptVerb::EvalSha);
+
+/// `EVAL_RO script numkeys [key [key ...]] [arg [arg ...]]`
+static EVAL_RO: Command = Command::new("eval_ro", GROUP, -3)
+    .reads(&[KeySpec::counted(2, READS).note(RO_NOTE)])
+    .flags(FLAGS)
+    .doc(
+        "7.0.0",
+        "script numkeys [key [key ...]] [arg [arg ...]]",
+        "Runs a Lua script that may not write.",
+    )
+    .complexity(COST)
+    .on_script(ScriptVerb::EvalRo);
+
+/// `EVALSHA_RO sha1 numkeys [key [key ...]] [arg [arg ...]]`
+static EVALSHA_RO: Command = Command::new("evalsha_ro", GROUP, -3)
+    .reads(&[KeySpec::counted(2, READS)])
+    .flags(FLAGS)
+    .doc(
+        "7.0.0",
+        "sha1 numkeys [key [key ...]] [arg [arg ...]]",
+        "Runs a Lua script that the server knows, named by its SHA-1, and that may not write.",
+    )
+    .complexity(COST)
+    .on_script(ScriptVerb::EvalShaRo);
+
+/// `FCALL function numkeys [key [key ...]] [arg [arg ...]]`
+static FCALL: Command = Command::new("fcall", GROUP, -3)
+    .names_keys(&[KeySpec::counted(2, WRITES).note(RW_NOTE)])
+    .flags(FLAGS.or(Flags::MAY_REPLICATE))
+    .doc(
+        "7.0.0",
+        "function numkeys [key [key ...]] [arg [arg ...]]",
+        "Calls a function of a library.",
+    )
+    .complexity("That of the function.")
+    .on_script(ScriptVerb::Fcall);
+
+/// `FCALL_RO function numkeys [key [key ...]] [arg [arg ...]]`
+static FCALL_RO: Command = Command::new("fcall_ro", GROUP, -3)
+    .reads(&[KeySpec::counted(2, READS).note(RO_NOTE)])
+    .flags(FLAGS)
+    .doc(
+        "7.0.0",
+        "function numkeys [key [key ...]] [arg [arg ...]]",
+        "Calls a function of a library that may not write.",
+    )
+    .complexity("That of the function.")
+    .on_script(ScriptVerb::FcallRo);
+
+/// What the server keeps of scripts and functions, as far as commands manage it.
+pub trait Scripts: Send + Sync {
+    /// Compiles a script and keeps it until SCRIPT FLUSH; its SHA-1 in hexadecimal.
+    fn load(&self, body: &[u8]) -> Result<[u8; 40], CommandError>;
+    /// Whether a script of this name can be called.
+    fn exists(&self, sha1: &[u8]) -> bool;
+    /// Forgets all scripts.
+    fn flush(&self);
+    /// Ends the script (or the function) that runs for too long.
+    fn kill(&self, what: Kind) -> Result<(), CommandError>;
+    /// Creates a library; its name.
+    fn load_library(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError>;
+    /// Deletes a library.
+    fn delete_library(&self, name: &[u8]) -> Result<(), CommandError>;
+    /// Deletes all of them.
+    fn flush_libraries(&self);
+    /// All libraries whose names match.
+    fn libraries(&self, pattern: Option<&[u8]>) -> Vec<LibraryView>;
+    /// All libraries as one payload.
+    fn dump_libraries(&self) -> Vec<u8>;
+    /// Creates the libraries of a payload.
+    fn restore_libraries(&self, payload: &[u8], policy: Restore) -> Result<(), CommandError>;
+    /// How many libraries and functions there are.
+    fn library_counts(&self) -> (usize, usize);
+    /// The function that runs now: its name, its command, and for how long in milliseconds.
+    fn running(&self) -> Option<RunningView>;
+}
+
+/// What a kill is aimed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What EVAL runs.
+    Script,
+    /// What FCALL runs.
+    Function,
+}
+
+/// What becomes of the libraries that there are when others are restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restore {
+    /// They stay, and none may be there twice.
+    Append,
+    /// They go first.
+    Flush,
+    /// They stay unless one of their name is restored.
+    Replace,
+}
+
+/// A library, for FUNCTION LIST.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LibraryView {
+    /// Its name.
+    pub name: String,
+    /// Its source.
+    pub code: Vec<u8>,
+    /// Its functions.
+    pub functions: Vec<FunctionView>,
+}
+
+/// A function, for FUNCTION LIST.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionView {
+    /// Its name.
+    pub name: String,
+    /// What it says of itself.
+    pub description: Option<Vec<u8>>,
+    /// The names of its flags.
+    pub flags: Vec<&'static str>,
+}
+
+/// What runs now, for FUNCTION STATS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningView {
+    /// The function's name.
+    pub name: String,
+    /// The command with its arguments.
+    pub command: Vec<Vec<u8>>,
+    /// Since when.
+    pub duration_ms: u64,
+}
+
+/// Keeps nothing: for tests that have no interpreter.
+#[cfg(test)]
+pub(crate) struct NoScripts;
+
+#[cfg(test)]
+impl Scripts for NoScripts {
+    fn load(&self, _: &[u8]) -> Result<[u8; 40], CommandError> {
+        Ok([b'0'; 40])
+    }
+    fn exists(&self, _: &[u8]) -> bool {
+        false
+    }
+    fn flush(&self) {}
+    fn kill(&self, _: Kind) -> Result<(), CommandError> {
+        Ok(())
+    }
+    fn load_library(&self, _: &[u8], _: bool) -> Result<String, CommandError> {
+        Ok("lib".to_owned())
+    }
+    fn delete_library(&self, _: &[u8]) -> Result<(), CommandError> {
+        Err("ERR Library not found".into())
+    }
+    fn flush_libraries(&self) {}
+    fn libraries(&self, _: Option<&[u8]>) -> Vec<LibraryView> {
+        vec![LibraryView {
+            name: "lib".to_owned(),
+            code: b"code".to_vec(),
+            functions: vec![FunctionView {
+                name: "f".to_owned(),
+                description: None,
+                flags: vec!["no-writes"],
+            }],
+        }]
+    }
+    fn dump_libraries(&self) -> Vec<u8> {
+        Vec::new()
+    }
+    fn restore_libraries(&self, _: &[u8], _: Restore) -> Result<(), CommandError> {
+        Ok(())
+    }
+    fn library_counts(&self) -> (usize, usize) {
+        (1, 1)
+    }
+    fn running(&self) -> Option<RunningView> {
+        None
+    }
+}

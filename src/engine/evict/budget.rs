@@ -1,0 +1,373 @@
+//! How much memory there is for all shards together, and who has which part of it.
+//!
+//! ```text
+//! limit = elsewhere + granted to shard 0 + granted to shard 1 + … + free
+//! ```
+//!
+//! A shard compares what it takes with what it was granted: two words on one line of its own board. Only when it has
+//! used up its part does it come here, for a chunk of what is free. The chunk shrinks with what is left, so that a limit
+//! of 8 MiB works with 64 shards. Once nothing is free a shard lives within its part: what it puts in, it takes out
+//! again (see [`super`]), and parts move between shards in small trades, so that a shard which is written more grows at
+//! the cost of those which are written less, as if all keys lay in one place.
+//!
+//! `elsewhere` is what the process takes beside the shards: the server itself, connections and their buffers. It is
+//! measured now and then ([`Budget::assess`]). As in Redis it counts against the limit when it comes to evicting; but a
+//! command is refused for lack of memory only if the data, with what the server took when it started, is above the limit,
+//! so never because of somebody's buffers.
+//!
+//! Everything is a plain atomic figure: whoever is late reads an old one and takes a little too much, which the next
+//! assessment finds. Nothing here waits for anybody, and nobody needs a shard's token to lower its part.
+
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU8, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Arc, OnceLock};
+
+use super::Policy;
+use crate::engine::board::ShardBoard;
+use crate::structures::account;
+
+/// The most that a shard draws at once beyond what it needs.
+const CHUNK_BYTES_MAX: i64 = 256 * 1024;
+
+/// A shard draws one part in so many of what is free, divided by the number of shards.
+const CHUNK_PARTS: i64 = 4;
+
+/// Below this part of the limit what is free is scarce: shards give back what they do not use, and begin to remember in
+/// which order keys came.
+const SCARCE_PARTS: i64 = 8;
+
+/// What two shards exchange in one trade, at most.
+const TRADE_BYTES_MAX: i64 = 64 * 1024;
+
+/// And at least, but for limits too small for anything.
+const TRADE_BYTES_MIN: i64 = 512;
+
+/// Parts of an even share of the limit that are exchanged in one trade.
+const TRADE_PARTS: i64 = 256;
+
+/// A shard that owes this many trades is not asked for more.
+const DEBT_TRADES_MAX: i64 = 4;
+
+/// Shards whose boards are read for an assessment, in each millisecond.
+const SHARDS_PER_MS: u64 = 64;
+
+/// On a line of its own, because all shards write it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shared(AtomicI64);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Budget {
+    free: Shared,
+    /// 0: none.
+    limit: AtomicI64,
+    elsewhere: AtomicI64,
+    /// What the server took before there were any data.
+    base: AtomicI64,
+    policy: AtomicU8,
+    /// Whether larger values go earlier.
+    by_size: AtomicBool,
+    /// Whether the process takes memory of which the shards know nothing; not so in tests.
+    counts_process: AtomicBool,
+    /// Flushed databases are on their way back to the allocator, still on the account of their shards.
+    is_freeing: AtomicBool,
+    /// Bytes of huge values on the same way, on nobody's account.
+    leaving: AtomicI64,
+    assessed_ms: AtomicU64,
+    /// When the limit was exceeded, in Unix milliseconds; 0: it is not.
+    exceeded_since_ms: AtomicU64,
+    exceeded_ms: AtomicU64,
+    boards: OnceLock<Box<[Arc<ShardBoard>]>>,
+}
+
+impl Budget {
+    /// A budget of these shards, with no limit yet.
+    pub fn of(boards: Box<[Arc<ShardBoard>]>) -> Budget {
+        let budget = Budget::default();
+        let _ = budget.boards.set(boards);
+        budget
+    }
+
+    fn boards(&self) -> &[Arc<ShardBoard>] {
+        self.boards.get().map_or(&[], |boards| boards)
+    }
+
+    /// From now on, memory that no shard answers for counts too; `base` of it is the server itself.
+    pub fn count_process(&self, base: i64) {
+        self.base.store(base, Relaxed);
+        self.counts_process.store(true, Relaxed);
+    }
+
+    /// Sets the limit in bytes (0: none), what goes when it is reached, and whether larger values go earlier. Callers do
+    /// so one at a time.
+    pub fn configure(&self, limit: u64, policy: Policy, by_size: bool) {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.policy.store(policy as u8, Relaxed);
+        self.by_size.store(by_size, Relaxed);
+        let before = self.limit.swap(limit, SeqCst);
+        if limit == 0 {
+            for board in self.boards() {
+                board.granted().store(i64::MAX, Relaxed);
+            }
+            self.free.0.store(0, Relaxed);
+            self.elsewhere.store(0, Relaxed);
+            self.exceeded_since_ms.store(0, Relaxed);
+            return;
+        }
+        if before != 0 {
+            self.free.0.fetch_add(limit - before, SeqCst);
+        } else {
+            // What is free is known before anybody has a part that could be used up.
+            let used = self.used_bytes();
+            let elsewhere = self.measure_elsewhere(used);
+            self.elsewhere.store(elsewhere, SeqCst);
+            self.free.0.store(limit - elsewhere - used, SeqCst);
+            let mut granted = 0;
+            for board in self.boards() {
+                let part = board.used_bytes();
+                board.granted().store(part, Relaxed);
+                granted += part;
+            }
+            self.free.0.fetch_add(used - granted, SeqCst);
+        }
+        self.assess();
+    }
+
+    /// Whether there is a limit.
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.limit.load(Relaxed) != 0
+    }
+
+    /// The limit; 0 for none.
+    pub fn limit_bytes(&self) -> i64 {
+        self.limit.load(Relaxed)
+    }
+
+    /// What goes when memory is full.
+    #[inline]
+    pub fn policy(&self) -> Policy {
+        Policy::of(self.policy.load(Relaxed))
+    }
+
+    /// Whether larger values go earlier.
+    pub fn is_by_size(&self) -> bool {
+        self.by_size.load(Relaxed)
+    }
+
+    /// Whether so little is free that the order in which keys come begins to matter.
+    pub fn is_scarce(&self) -> bool {
+        self.is_limited() && self.free.0.load(Relaxed) < self.limit_bytes() / SCARCE_PARTS
+    }
+
+    /// What nobody has: negative while more is taken than the limit allows.
+    pub fn free_bytes(&self) -> i64 {
+        self.free.0.load(Relaxed)
+    }
+
+    /// Bytes charged to all shards.
+    pub fn used_bytes(&self) -> i64 {
+        self.boards().iter().map(|board| board.used_bytes()).sum()
+    }
+
+    fn measure_elsewhere(&self, used: i64) -> i64 {
+        if !self.counts_process.load(Relaxed) {
+            return 0;
+        }
+        match self.policy() {
+            // Nothing can be evicted for what others take, and nobody is refused because of it.
+            Policy::NoEviction => self.base.load(Relaxed),
+            _ => (account::total_bytes() - used - self.leaving.load(Relaxed)).max(0),
+        }
+    }
+
+    /// Notes that a huge value was given up, or freed at last (negative).
+    pub(in crate::engine) fn add_leaving(&self, bytes: i64) {
+        self.leaving.fetch_add(bytes, Relaxed);
+    }
+
+    /// Says whether flushed databases are still on their way back to the allocator. Nothing is evicted meanwhile.
+    pub fn set_freeing(&self, is_freeing: bool) {
+        if self.is_freeing.load(Relaxed) != is_freeing {
+            self.is_freeing.store(is_freeing, Relaxed);
+        }
+    }
+
+    /// See [`Budget::set_freeing`].
+    pub fn is_freeing(&self) -> bool {
+        self.is_freeing.load(Relaxed)
+    }
+
+    /// Takes a part of what is free for a shard that needs so many bytes more; less if there is less.
+    pub(super) fn draw(&self, board: &ShardBoard, needed: i64) {
+        let free = self.free.0.load(Relaxed);
+        if free <= 0 {
+            return;
+        }
+        let shards = self.boards().len().max(1) as i64;
+        let chunk = (free / (CHUNK_PARTS * shards)).min(CHUNK_BYTES_MAX);
+        let drawn = (needed + chunk).min(free);
+        self.free.0.fetch_sub(drawn, Relaxed);
+        board.granted().fetch_add(drawn, Relaxed);
+    }
+
+    /// Grants a shard what it has taken already, though nothing is free: from now on nobody grows without being refused.
+    pub(super) fn overdraw(&self, board: &ShardBoard, needed: i64) {
+        self.free.0.fetch_sub(needed, Relaxed);
+        board.granted().fetch_add(needed, Relaxed);
+        self.assess();
+    }
+
+    /// As [`Budget::assess`], unless somebody did so of late. Many shards are looked at less often.
+    pub(super) fn assess_at(&self, now_ms: u64) {
+        let pause_ms = (self.boards().len() as u64 / SHARDS_PER_MS).max(1);
+        if now_ms.abs_diff(self.assessed_ms.load(Relaxed)) >= pause_ms {
+            self.assessed_ms.store(now_ms, Relaxed);
+            self.assess();
+        }
+    }
+
+    /// Measures what is taken outside of the shards, takes back what shards do not use if it is scarce, and, if more is
+    /// taken than there is, lowers the parts of all shards alike.
+    pub fn assess(&self) {
+        let limit = self.limit_bytes();
+        if limit == 0 {
+            return;
+        }
+        let used = self.used_bytes();
+        let elsewhere = self.measure_elsewhere(used);
+        let before = self.elsewhere.swap(elsewhere, Relaxed);
+        self.free.0.fetch_add(before - elsewhere, Relaxed);
+        if self.free_bytes() < limit / SCARCE_PARTS {
+            for board in self.boards() {
+                let unused = -board.debt_bytes();
+                if unused > 0 {
+                    board.granted().fetch_sub(unused, Relaxed);
+                    self.free.0.fetch_add(unused, Relaxed);
+                }
+            }
+        }
+        let short = -self.free_bytes();
+        if short <= 0 || used <= 0 || !self.policy().evicts() {
+            return;
+        }
+        let mut returned = 0;
+        for board in self.boards() {
+            let part = i128::from(short) * i128::from(board.used_bytes().max(0)) / i128::from(used);
+            if board.used_bytes() > 0 {
+                // Rounded up, or a few bytes would be nobody's.
+                let part = part as i64 + 1;
+                board.granted().fetch_sub(part, Relaxed);
+                returned += part;
+            }
+        }
+        self.free.0.fetch_add(returned, Relaxed);
+    }
+
+    /// Bytes of all debts, in which the shortage is that nobody could be asked to pay.
+    pub fn debt_bytes(&self) -> i64 {
+        let debts = self.boards().iter().map(|board| board.debt_bytes().max(0));
+        debts.sum::<i64>() + (-self.free_bytes()).max(0)
+    }
+
+    /// Whether the data alone, with the server itself, are above the limit.
+    pub fn is_out_of_memory(&self) -> bool {
+        let limit = self.limit_bytes();
+        if limit == 0 || self.is_freeing() {
+            return false;
+        }
+        let taken = self.base.load(Relaxed) + self.used_bytes();
+        taken > limit && !self.is_any_evictable()
+    }
+
+    /// Whether any shard has a key that the policy lets go.
+    pub fn is_any_evictable(&self) -> bool {
+        let policy = self.policy();
+        policy.evicts() && {
+            let volatile_only = policy.is_volatile_only();
+            let mut boards = self.boards().iter();
+            boards.any(|board| board.evictable(volatile_only) > 0)
+        }
+    }
+
+    /// What two shards exchange at once.
+    pub(super) fn trade_bytes(&self) -> i64 {
+        let shards = self.boards().len().max(1) as i64;
+        let even = self.limit_bytes() / (shards * TRADE_PARTS);
+        even.clamp(TRADE_BYTES_MIN, TRADE_BYTES_MAX)
+    }
+
+    /// Moves a trade's worth from another shard, drawn as likely as it is large, to this one.
+    pub(super) fn trade(&self, board: &ShardBoard, mut draw: impl FnMut(u64) -> u64) {
+        const TRIES: usize = 4;
+        let boards = self.boards();
+        if boards.len() < 2 {
+            return;
+        }
+        let bytes = self.trade_bytes();
+        let even = (self.limit_bytes() / boards.len() as i64).max(1);
+        for _ in 0..TRIES {
+            let other = &*boards[draw(boards.len() as u64) as usize];
+            let is_large = other.used_bytes() > draw(2 * even as u64) as i64;
+            let is_asked = is_large && other.debt_bytes() < DEBT_TRADES_MAX * bytes;
+            if is_asked && !std::ptr::eq(other, board) {
+                other.granted().fetch_sub(bytes, Relaxed);
+                board.granted().fetch_add(bytes, Relaxed);
+                return;
+            }
+        }
+    }
+
+    /// Moves what a shard without evictable keys needs from shards that have some; what it got.
+    pub(super) fn beg(&self, board: &ShardBoard, needed: i64, start: u64) -> i64 {
+        let boards = self.boards();
+        let volatile_only = self.policy().is_volatile_only();
+        let mut left = needed;
+        for step in 0..boards.len() {
+            if left <= 0 {
+                break;
+            }
+            let other = &*boards[(start as usize).wrapping_add(step) % boards.len()];
+            if std::ptr::eq(other, board) || other.evictable(volatile_only) == 0 {
+                continue;
+            }
+            let possible = other.used_bytes().min(DEBT_TRADES_MAX * self.trade_bytes());
+            let part = (possible - other.debt_bytes().max(0)).min(left);
+            if part > 0 {
+                other.granted().fetch_sub(part, Relaxed);
+                board.granted().fetch_add(part, Relaxed);
+                left -= part;
+            }
+        }
+        needed - left
+    }
+
+    /// Notes whether the limit is exceeded at a moment, for the figures of INFO.
+    pub fn note_exceeded(&self, now_ms: u64) {
+        let limit = self.limit_bytes();
+        let is_exceeded = limit != 0 && {
+            let used = self.used_bytes();
+            used + self.measure_elsewhere(used) > limit
+        };
+        let since_ms = self.exceeded_since_ms.load(Relaxed);
+        if is_exceeded && since_ms == 0 {
+            self.exceeded_since_ms.store(now_ms, Relaxed);
+        } else if !is_exceeded && since_ms != 0 {
+            self.exceeded_since_ms.store(0, Relaxed);
+            let spent_ms = now_ms.saturating_sub(since_ms);
+            self.exceeded_ms.fetch_add(spent_ms, Relaxed);
+        }
+    }
+
+    /// How long the limit has been exceeded by now, and how long it was in all, in milliseconds.
+    pub fn exceeded_ms(&self, now_ms: u64) -> (u64, u64) {
+        let current_ms = match self.exceeded_since_ms.load(Relaxed) {
+            0 => 0,
+            since_ms => now_ms.saturating_sub(since_ms),
+        };
+        (current_ms, self.exceeded_ms.load(Relaxed) + current_ms)
+    }
+}

@@ -1,0 +1,277 @@
+//! Making room: which keys go when memory is full, and when.
+//!
+//! A shard that has used up its part of the [`budget`] pays at once for what it put in: a few evictions for each entry
+//! that a command made, more for large ones, so that no command takes long. What it still owes then is paid with the
+//! commands that follow and by the background, in slices. Keys whose time has come go first.
+//!
+//! Which key goes is the matter of the database, by [`Policy`].
+//!
+//! Invariants: a key is evicted only while its shard takes more than it was granted; nothing is evicted while flushed
+//! databases are still being freed; a command is refused only if nothing can be evicted in any shard.
+
+pub mod budget;
+mod choose;
+pub(super) mod order;
+
+use std::sync::Arc;
+
+use super::db::Db;
+use super::effect::Event;
+use super::{Engine, Now};
+use crate::structures::table::Place;
+use budget::Budget;
+use order::Rules;
+
+/// What goes when memory is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Policy {
+    /// Nothing: commands that may grow are refused.
+    #[default]
+    NoEviction,
+    /// What was not used of late.
+    AllkeysLru,
+    /// What is used seldom.
+    AllkeysLfu,
+    /// Any key.
+    AllkeysRandom,
+    /// What was not used of late, of the keys with a deadline.
+    VolatileLru,
+    /// What is used seldom, of the keys with a deadline.
+    VolatileLfu,
+    /// Any key with a deadline.
+    VolatileRandom,
+    /// The key with the soonest deadline.
+    VolatileTtl,
+}
+
+impl Policy {
+    const ALL: [Policy; 8] = [
+        Policy::NoEviction,
+        Policy::AllkeysLru,
+        Policy::AllkeysLfu,
+        Policy::AllkeysRandom,
+        Policy::VolatileLru,
+        Policy::VolatileLfu,
+        Policy::VolatileRandom,
+        Policy::VolatileTtl,
+    ];
+
+    fn of(code: u8) -> Policy {
+        Policy::ALL
+            .get(usize::from(code))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Whether anything may go at all.
+    pub fn evicts(self) -> bool {
+        self != Policy::NoEviction
+    }
+
+    /// Whether only keys with a deadline may go.
+    pub fn is_volatile_only(self) -> bool {
+        matches!(
+            self,
+            Policy::VolatileLru
+                | Policy::VolatileLfu
+                | Policy::VolatileRandom
+                | Policy::VolatileTtl
+        )
+    }
+}
+
+/// Evictions for each key that a command names.
+const EVICTIONS_PER_KEY: usize = 3;
+
+/// A command that put in more pays one eviction more for so many bytes.
+const BYTES_PER_EVICTION: i64 = 1024;
+
+/// Evictions that one command pays at most.
+const EVICTIONS_PER_COMMAND_MAX: usize = 1024;
+
+/// Evictions in one slice of the background.
+const EVICTIONS_PER_SLICE: usize = 128;
+
+impl Engine {
+    /// Says which budget this shard lives on.
+    pub fn set_budget(&mut self, budget: Arc<Budget>) {
+        self.budget = budget;
+    }
+
+    /// The budget that this shard lives on.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    /// Before a command that may make the shard grow: whether there is room, or can be made.
+    #[inline]
+    pub fn has_room(&mut self, now: Now) -> bool {
+        self.board.debt_bytes() < 0 || self.find_room(now)
+    }
+
+    /// After such a command, which named so many keys: pays for what it put in.
+    #[inline]
+    pub fn pay(&mut self, now: Now, keys: usize) {
+        if self.board.debt_bytes() > 0 {
+            self.pay_some(now, keys);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_room(&mut self, now: Now) -> bool {
+        self.budget.draw(&self.board, self.board.debt_bytes() + 1);
+        self.keep_order();
+        if self.board.debt_bytes() < 0 || self.is_freeing() {
+            return true;
+        }
+        if !self.budget.policy().evicts() {
+            self.budget.assess();
+            self.budget.draw(&self.board, self.board.debt_bytes() + 1);
+            return self.board.debt_bytes() < 0;
+        }
+        self.pay(now, 1);
+        self.board.debt_bytes() <= 0 || !self.budget.is_out_of_memory()
+    }
+
+    /// Begins to remember in which order keys come, once that matters, or stops.
+    pub fn keep_order(&mut self) {
+        let wanted = Rules::of(self.budget.policy(), self.budget.is_by_size());
+        // An order that was begun goes on as long as its policy and the limit stand.
+        let is_due = self.budget.is_limited() && (self.order.is_some() || self.budget.is_scarce());
+        let rules = wanted.filter(|_| is_due);
+        if rules != self.order {
+            self.order = rules;
+            self.board.set_ordered(rules.is_some());
+            for db in self.dbs.iter_mut().flatten() {
+                db.charged(|db| db.set_order(rules));
+            }
+        }
+    }
+
+    fn is_freeing(&self) -> bool {
+        !self.doomed.is_empty() || self.budget.is_freeing()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pay_some(&mut self, now: Now, keys: usize) {
+        self.budget.draw(&self.board, self.board.debt_bytes());
+        self.keep_order();
+        let debt = self.board.debt_bytes();
+        if debt <= 0 {
+            return;
+        }
+        if !self.budget.policy().evicts() {
+            self.budget.overdraw(&self.board, debt);
+            return;
+        }
+        self.budget.assess_at(now.unix_ms);
+        let evictions = EVICTIONS_PER_KEY
+            .saturating_mul(keys.max(1))
+            .saturating_add((debt / BYTES_PER_EVICTION) as usize);
+        self.evict(now, evictions.min(EVICTIONS_PER_COMMAND_MAX));
+    }
+
+    /// Pays some of what the shard owes; true if it still owes something and can pay.
+    pub fn evict_slice(&mut self, now: Now) -> bool {
+        if !self.budget.policy().evicts() || self.board.debt_bytes() <= 0 {
+            return false;
+        }
+        self.budget.draw(&self.board, self.board.debt_bytes());
+        let could_pay = self.evict(now, EVICTIONS_PER_SLICE);
+        could_pay && self.board.debt_bytes() > 0
+    }
+
+    /// Evicts keys until the shard takes no more than it was granted, so many at most; false if there are none.
+    fn evict(&mut self, now: Now, evictions_max: usize) -> bool {
+        if self.is_freeing() {
+            return false;
+        }
+        // 0 asks the background to tidy up, which takes too long for here.
+        let due_ms = self.board.next_deadline_ms.get();
+        if due_ms != 0 && due_ms <= now.unix_ms && self.board.debt_bytes() > 0 {
+            self.expire_slice(now);
+        }
+        let policy = self.budget.policy();
+        for _ in 0..evictions_max {
+            let debt = self.board.debt_bytes();
+            if debt <= 0 {
+                break;
+            }
+            let Some((index, place)) = self.choose(policy) else {
+                let start = self.random.next_u64();
+                return self.budget.beg(&self.board, debt, start) > 0;
+            };
+            let before = self.board.used_bytes();
+            self.evict_at(index, place, now);
+            self.trade(before - self.board.used_bytes());
+        }
+        true
+    }
+
+    /// Parts of the budget move to where keys are evicted.
+    fn trade(&mut self, evicted_bytes: i64) {
+        self.untraded_bytes += evicted_bytes;
+        if self.untraded_bytes >= self.budget.trade_bytes() {
+            self.untraded_bytes = 0;
+            let random = &mut self.random;
+            self.budget.trade(&self.board, |bound| random.below(bound));
+        }
+    }
+
+    /// The database and the place of the key that goes next.
+    fn choose(&mut self, policy: Policy) -> Option<(usize, Place)> {
+        let volatile_only = policy.is_volatile_only();
+        let candidates = |db: &Db| match volatile_only {
+            true => db.volatile_count(),
+            false => db.len(),
+        };
+        let total: usize = self.dbs.iter().flatten().map(|db| candidates(db)).sum();
+        if total == 0 {
+            return None;
+        }
+        // Each database as often as it has candidates.
+        let mut number = None;
+        let index = self.dbs.iter().position(|db| {
+            let Some(db) = db else { return false };
+            let count = candidates(db);
+            if count == total {
+                return true;
+            }
+            let left = number.get_or_insert_with(|| self.random.index(total));
+            let is_it = *left < count;
+            *left = left.saturating_sub(count);
+            is_it
+        })?;
+        let Engine {
+            dbs, random, board, ..
+        } = self;
+        let db = dbs[index].as_deref_mut()?;
+        let place = db.charged(|db| db.choose(policy, random, board))?;
+        Some((index, place))
+    }
+
+    /// Evicts the key at a place.
+    fn evict_at(&mut self, index: usize, place: Place, now: Now) {
+        let Some(db) = self.dbs[index].as_deref_mut() else {
+            return;
+        };
+        let entry = db.at(place);
+        if entry.deadline().is_some_and(|at_ms| at_ms <= now.unix_ms) {
+            self.expire_due(index, place, now, usize::MAX);
+            return;
+        }
+        self.effects.expired(index, entry.key(), Event::EVICTED);
+        self.waiters.key_changed(index, entry.key());
+        let stamp = self.effects.stamp();
+        self.watches.key_changed(index, entry.key(), stamp);
+        self.board.evicted.add(1);
+        let trash = db.charged(|db| db.delete(place));
+        self.discard(trash);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! In which order keys go under the LRU and LFU policies: S3-FIFO, fitted onto the table.
+//!
+//! A new key stands in a small queue at first. If it was not used by the time it comes to the front, it goes, and only
+//! eight bits of its hash are remembered; most keys of most workloads are used once, and this is how little they get.
+//! If it was used, or if its hash is remembered when it comes, it belongs to the main part. There a hand goes round the
+//! table in hash order: a key that was used since the hand last came by is spared once for each use, up to three; one
+//! that was not goes. So a scan passes through the small queue, and what is used often stays.
+//!
+//! ```text
+//!                 used ┌────────────── main: the table itself, a hand goes round ──▶ gone
+//! new ──▶ small queue ─┤      ▲
+//!                      └──▶ gone, its fingerprint noted ──(comes again)──┘
+//! ```
+//!
+//! All that a key takes for it are seven bits in its slot, which are there anyway:
+//!
+//! ```text
+//! bits 0-1 uses, counted by the table | 2 stands in the small queue | 3 has a deadline | 4-5 size class
+//! ```
+//!
+//! and beside that 8 bytes for each key in the queue, a tenth or a fifth of all, and a byte for each key of ghosts. The
+//! hand reads seven slots in a line and no entry but the one that goes.
+//!
+//! With the size rule, a key that is larger than twice, eight times, 32 times the average counts one, two, three uses
+//! less: more keys find room, at the cost of some bytes that would have been hit.
+//!
+//! An order begins when memory becomes scarce. What is in the table by then belongs to the main part, which is what the
+//! bits say if nobody ever wrote them.
+
+use super::Policy;
+use crate::engine::board::ShardBoard;
+use crate::engine::db::Db;
+use crate::structures::fifo::Fifo;
+use crate::structures::ghost::Ghost;
+use crate::structures::table::Place;
+
+/// Uses since the hand came by.
+const USES: u8 = 3;
+/// The key stands in the small queue.
+const SMALL_BIT: u8 = 1 << 2;
+/// The key has a deadline.
+pub(in crate::engine) const VOLATILE_BIT: u8 = 1 << 3;
+const CLASS_SHIFT: u32 = 4;
+const CLASS: u8 = 3 << CLASS_SHIFT;
+
+/// Slots that the hand passes for one eviction before the best seen so far goes.
+const SLOTS_PER_EVICTION: usize = 256;
+
+/// How often that many are tried if there is no candidate among them.
+const ROUNDS_MAX: usize = 4;
+
+/// Keys looked at from the front of the queue for one eviction.
+const FRONT_MAX: usize = 64;
+
+/// The queue may hold this many keys more than half of all.
+const QUEUE_SLACK: usize = 256;
+
+/// Keys that leave a queue which is too long, for each that comes.
+const SETTLED_PER_INSERT: usize = 2;
+
+/// Ghosts for each 100 keys.
+const GHOSTS_PERCENT: usize = 90;
+
+/// What a policy asks of the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct Rules {
+    /// Only keys with a deadline go.
+    pub(super) volatile_only: bool,
+    /// Percent of keys that stand in the small queue.
+    pub(super) share_percent: usize,
+    /// Larger values go earlier.
+    pub(super) by_size: bool,
+}
+
+impl Rules {
+    /// Those of a policy, if it is one of order.
+    pub(super) fn of(policy: Policy, by_size: bool) -> Option<Rules> {
+        let share_percent = match policy {
+            Policy::AllkeysLru | Policy::VolatileLru => 20,
+            Policy::AllkeysLfu | Policy::VolatileLfu => 10,
+            _ => return None,
+        };
+        Some(Rules {
+            volatile_only: policy.is_volatile_only(),
+            share_percent,
+            by_size,
+        })
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Order {
+    /// None: the policy is another one now, and the queue is being emptied.
+    rules: Option<Rules>,
+    /// Hashes of keys, the oldest in front; some are gone or have left.
+    small: Fifo,
+    hand: u64,
+    ghost: Ghost,
+}
+
+impl Order {
+    /// The access bits of a key that was not there before; it has `bits` already.
+    pub(in crate::engine) fn note_new(
+        &mut self,
+        hash: u64,
+        bits: u8,
+        class: u8,
+        board: &ShardBoard,
+    ) -> u8 {
+        let Some(rules) = self.rules else {
+            return bits;
+        };
+        let bits = match rules.by_size {
+            true => bits | class << CLASS_SHIFT,
+            false => bits,
+        };
+        if rules.volatile_only && bits & VOLATILE_BIT == 0 {
+            return bits;
+        }
+        if self.ghost.take(hash) {
+            board.ghost_hits.add(1);
+            return bits;
+        }
+        self.small.push(hash);
+        bits | SMALL_BIT
+    }
+
+    /// Keys that the queue may hold out of so many before some of them settle.
+    fn queue_max(&self, keys: usize) -> usize {
+        match self.rules {
+            Some(_) => keys / 2 + QUEUE_SLACK,
+            None => 0,
+        }
+    }
+
+    /// Where the hand stands.
+    #[cfg(test)]
+    pub(super) fn hand(&self) -> u64 {
+        self.hand
+    }
+
+    /// Whether the size of values matters.
+    pub(in crate::engine) fn is_by_size(&self) -> bool {
+        self.rules.is_some_and(|rules| rules.by_size)
+    }
+
+    fn fit_ghosts(&mut self, keys: usize) {
+        let wanted = keys * GHOSTS_PERCENT / 100;
+        let has = self.ghost.capacity();
+        // Within a quarter it is good enough.
+        if wanted.abs_diff(has) > has / 4 {
+            self.ghost.resize(wanted);
+        }
+    }
+}
+
+/// Bits with another size class, for an entry of so many bytes in a shard that takes `used` for so many keys.
+pub(in crate::engine) fn size_class(bytes: usize, used: i64, keys: usize) -> u8 {
+    let (whole, average) = (
+        (bytes as u64).saturating_mul(keys as u64),
+        used.max(0) as u64,
+    );
+    match whole {
+        whole if whole <= average.saturating_mul(2) => 0,
+        whole if whole <= average.saturating_mul(8) => 1,
+        whole if whole <= average.saturating_mul(32) => 2,
+        _ => 3,
+    }
+}
+
+/// Bits of an entry that has this size class from now on.
+pub(in crate::engine) fn with_class(bits: u8, class: u8) -> u8 {
+    bits & !CLASS | class << CLASS_SHIFT
+}
+
+/// Uses less what is taken off for size.
+fn worth(bits: u8) -> i8 {
+    (bits & USES) as i8 - ((bits & CLASS) >> CLASS_SHIFT) as i8
+}
+
+impl Db {
+    /// From now on keys are ordered by other rules, or not at all.
+    pub(in crate::engine) fn set_order(&mut self, rules: Option<Rules>) {
+        match (&mut self.order, rules) {
+            (Some(order), rules) => {
+                order.rules = rules;
+                if rules.is_none() {
+                    order.ghost = Ghost::default();
+                }
+            }
+            (none, Some(_)) => {
+                let order = Order {
+                    rules,
+                    ..Order::default()
+                };
+                *none = Some(Box::new(order));
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Sees to it that the queue does not grow without bounds while nothing is evicted; for each key that comes.
+    pub(in crate::engine) fn settle_queue(&mut self) {
+        for _ in 0..SETTLED_PER_INSERT {
+            let keys = self.table.len();
+            let Some(order) = &mut self.order else {
+                return;
+            };
+            if order.small.len() <= order.queue_max(keys) {
+                if order.rules.is_none() {
+                    self.order = None;
+                }
+                return;
+            }
+            if let Some(hash) = order.small.pop()
+                && let Some((place, bits)) = self.queued(hash)
+            {
+                self.table.set_bits(place, bits & !SMALL_BIT);
+            }
+        }
+    }
+
+    /// The key of a hash from the queue, with its bits, if it still stands there.
+    fn queued(&self, hash: u64) -> Option<(Place, u8)> {
+        let seed = self.seed();
+        let is_it = |key: &[u8]| seed.hash(key) == hash;
+        let place = self.table.find_by_hash(hash, |entry| is_it(entry.key()))?;
+        let bits = self.table.bits(place);
+        (bits & SMALL_BIT != 0).then_some((place, bits))
+    }
+
+    /// The key that goes next; none if there is no order, or no candidate was found.
+    pub(super) fn choose_by_order(&mut self, board: &ShardBoard) -> Option<Place> {
+        let keys = self.table.len();
+        let volatile_count = self.volatile_count();
+        let order = self.order.as_mut()?;
+        let rules = order.rules?;
+        order.fit_ghosts(keys);
+        let candidates = if rules.volatile_only {
+            volatile_count
+        } else {
+            keys
+        };
+        let small_max = candidates * rules.share_percent / 100;
+        let found = self.choose_from_queue(rules, board, |queue| {
+            queue > small_max || queue >= candidates
+        });
+        if found.is_some() {
+            return found;
+        }
+        for _ in 0..ROUNDS_MAX {
+            let found = self.choose_by_hand(rules);
+            if found.is_some() {
+                board.evicted_main.add(1);
+                return found;
+            }
+        }
+        self.choose_from_queue(rules, board, |_| true)
+    }
+
+    /// Looks at the front of the queue while it `is_due`, given its length.
+    fn choose_from_queue(
+        &mut self,
+        rules: Rules,
+        board: &ShardBoard,
+        is_due: impl Fn(usize) -> bool,
+    ) -> Option<Place> {
+        for _ in 0..FRONT_MAX {
+            let small = &mut self.order.as_mut()?.small;
+            if !is_due(small.len()) {
+                return None;
+            }
+            let hash = small.pop()?;
+            // What is looked at soon is fetched now: first the slots, then the entries.
+            if let Some(next) = small.get(3) {
+                self.table.prefetch(next);
+            }
+            if let Some(next) = small.get(1) {
+                self.table.prefetch_matches(next);
+            }
+            let Some((place, bits)) = self.queued(hash) else {
+                continue;
+            };
+            if rules.volatile_only && bits & VOLATILE_BIT == 0 {
+                self.table.set_bits(place, bits & !SMALL_BIT);
+            } else if worth(bits) > 0 {
+                board.promoted.add(1);
+                self.table.set_bits(place, bits & !(SMALL_BIT | USES));
+            } else {
+                board.evicted_small.add(1);
+                self.order.as_mut()?.ghost.note(hash);
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// Moves the hand on to a key of the main part that goes; the least useful on the way, if all are in use.
+    fn choose_by_hand(&mut self, rules: Rules) -> Option<Place> {
+        let order = self.order.as_mut()?;
+        let mut found = None;
+        let mut least: Option<(i8, Place)> = None;
+        order.hand = self
+            .table
+            .sweep(order.hand, SLOTS_PER_EVICTION, |place, bits| {
+                let is_candidate =
+                    bits & SMALL_BIT == 0 && (!rules.volatile_only || bits & VOLATILE_BIT != 0);
+                if found.is_some() || !is_candidate {
+                    return (bits, found.is_some());
+                }
+                let worth = worth(bits);
+                if worth <= 0 {
+                    found = Some(place);
+                    return (bits, true);
+                }
+                if least.is_none_or(|(least, _)| worth < least) {
+                    least = Some((worth, place));
+                }
+                (bits - 1, false)
+            });
+        found.or(least.map(|(_, place)| place))
+    }
+}

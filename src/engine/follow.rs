@@ -1,0 +1,182 @@
+//! The keys that the miss-ratio curve follows: what the keyspace tells [`Reuse`] of.
+//!
+//! On the paths of commands stands one comparison of the key's hash with a threshold on the board, which lies in the line
+//! that the command touches anyway. All else is here, and off the path. The curve knows keys by their hash, so keys of
+//! one name in two databases are one to it.
+
+use super::{Engine, Key, Now};
+use crate::structures::reuse::{Reuse, Totals};
+use crate::structures::table::Place;
+
+impl Engine {
+    /// Begins to keep the curve, or ends it, as the board wants it.
+    pub fn switch_curve(&mut self, now: Now) {
+        if !self.board.has_curve_to_switch() {
+            return;
+        }
+        if self.board.keeps_curve() {
+            self.reuse = None;
+            self.board.curve.clear();
+            self.board.set_followed_below(0);
+        } else {
+            let reuse = Box::new(Reuse::new(self.totals(now)));
+            self.board.set_followed_below(reuse.below());
+            self.reuse = Some(reuse);
+        }
+    }
+
+    fn totals(&self, now: Now) -> Totals {
+        let (hits, misses) = (self.board.hits.get(), self.board.misses.get());
+        Totals {
+            reads: hits + misses,
+            hits,
+            memory_bytes: self.board.used_bytes().max(0).unsigned_abs(),
+            now_ms: now.unix_ms,
+        }
+    }
+
+    /// A followed key was looked up by a command that reads it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn followed_was_read(&mut self, bytes: Option<usize>, key: &Key<'_>, now: Now) {
+        let totals = self.totals(now);
+        if let Some(reuse) = &mut self.reuse {
+            reuse.read(key.hash, bytes, totals, &self.board.curve);
+            self.board.set_followed_below(reuse.below());
+        }
+    }
+
+    /// A followed key was written, or is about to be.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn followed_was_written(&mut self, bytes: usize, key: &Key<'_>, now: Now) {
+        let totals = self.totals(now);
+        if let Some(reuse) = &mut self.reuse {
+            reuse.write(key.hash, bytes, totals);
+            self.board.set_followed_below(reuse.below());
+        }
+    }
+
+    /// To be called before an entry is deleted, or expires. Eviction does not: an evicted key would have been found in
+    /// a larger cache, which is what the curve is about.
+    #[inline]
+    pub(super) fn leaves(&mut self, db: usize, place: Place) {
+        if let Some(db) = self.dbs[db].as_deref()
+            && self.board.may_follow(db.table.hash_byte(place))
+        {
+            let hash = self.seed.hash(db.at(place).key());
+            self.forget_followed(hash);
+        }
+    }
+
+    #[cold]
+    fn forget_followed(&mut self, hash: u64) {
+        if self.board.follows(hash)
+            && let Some(reuse) = &mut self.reuse
+        {
+            reuse.forget(hash);
+            self.board.set_followed_below(reuse.below());
+        }
+    }
+
+    /// All keys of a database went. Those of others are followed anew.
+    pub(super) fn follow_none(&mut self) {
+        if let Some(reuse) = &mut self.reuse {
+            reuse.clear();
+            self.board.set_followed_below(reuse.below());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::hash::Seed;
+    use crate::engine::keyspace::Deadline;
+
+    const SEED: Seed = Seed { k0: 3, k1: 4 };
+
+    fn engine() -> Engine {
+        let mut engine = Engine::new(2, SEED, 1);
+        engine.board().want_curve(true);
+        engine.switch_curve(Now::default());
+        engine
+    }
+
+    /// Keys that are followed from the start.
+    fn followed(engine: &Engine, count: usize) -> Vec<String> {
+        (0..)
+            .map(|number| format!("key{number}"))
+            .filter(|name| engine.board().follows(SEED.hash(name.as_bytes())))
+            .take(count)
+            .collect()
+    }
+
+    fn set(engine: &mut Engine, name: &str, deadline: Deadline) {
+        let key = Key::new(name.as_bytes(), SEED);
+        let mut keyspace = engine.keyspace(0, Now { unix_ms: 1_000 });
+        let found = keyspace.find_write(&key);
+        keyspace.put_text(&key, found, &[b'v'; 80], deadline);
+    }
+
+    fn get(engine: &mut Engine, name: &str, now_ms: u64) -> bool {
+        let key = Key::new(name.as_bytes(), SEED);
+        let mut keyspace = engine.keyspace(0, Now { unix_ms: now_ms });
+        keyspace.find_read(&key).is_some()
+    }
+
+    fn len(engine: &Engine) -> usize {
+        engine.reuse.as_ref().map_or(0, |reuse| reuse.len())
+    }
+
+    #[test]
+    fn keys_are_followed_from_their_first_write_to_their_end() {
+        let mut engine = engine();
+        let names = followed(&engine, 5);
+        for name in &names {
+            set(&mut engine, name, Deadline::Clear);
+        }
+        assert_eq!(len(&engine), 5);
+        assert!(get(&mut engine, &names[0], 1_000));
+        let estimate = engine.board().curve.estimate([0, 1 << 40]);
+        assert!(estimate.reads > 0.0 && estimate.misses[1] == 0.0);
+        // What was deleted or has expired would be found by no cache, however large.
+        let key = Key::new(names[1].as_bytes(), SEED);
+        let mut keyspace = engine.keyspace(0, Now { unix_ms: 1_000 });
+        let place = keyspace.find_write(&key).expect("it is there");
+        keyspace.delete(place);
+        assert_eq!(len(&engine), 4);
+        set(&mut engine, &names[2], Deadline::At(2_000));
+        assert!(!get(&mut engine, &names[2], 3_000));
+        assert_eq!(len(&engine), 3);
+        assert!(engine.board().curve.estimate([1 << 40]).misses[0] > 0.0);
+        engine.flush_db(0);
+        assert_eq!(len(&engine), 0);
+    }
+
+    #[test]
+    fn a_curve_that_nobody_wants_costs_nothing_and_says_nothing() {
+        let mut engine = engine();
+        let name = &followed(&engine, 1)[0];
+        set(&mut engine, name, Deadline::Clear);
+        get(&mut engine, name, 1_000);
+        engine.board().want_curve(false);
+        engine.switch_curve(Now::default());
+        assert!(engine.reuse.is_none() && !engine.board().keeps_curve());
+        assert!(!engine.board().follows(0));
+        assert_eq!(engine.board().curve.estimate([1]).reads, 0.0);
+        get(&mut engine, name, 1_000);
+        assert_eq!(engine.board().curve.estimate([1]).reads, 0.0);
+    }
+
+    #[test]
+    fn what_leaves_no_trace_in_access_bits_leaves_none_in_the_curve() {
+        let mut engine = engine();
+        let name = &followed(&engine, 1)[0];
+        set(&mut engine, name, Deadline::Clear);
+        let key = Key::new(name.as_bytes(), SEED);
+        let mut keyspace = engine.keyspace(0, Now { unix_ms: 1_000 }).untouched();
+        assert!(keyspace.find_read(&key).is_some());
+        assert_eq!(engine.board().curve.estimate([1]).reads, 0.0);
+    }
+}

@@ -1,0 +1,206 @@
+//! The largest values of a database, by type, without looking for them: every change of a value says how large it is
+//! now, and the few that are largest are remembered by the hash of their key.
+//!
+//! What is remembered is a hint: whoever asks looks the keys up, so that no answer is stale. A list that has lost a key
+//! to deletion has a gap until the next large value is written; as there is a list in each shard, the ten largest of all
+//! are hardly ever among those missed. Sizes are noted in steps of an eighth, so that a list which grows by one element
+//! at a time is noted seldom.
+
+use super::db::Db;
+use super::value::object::entry_bytes;
+use super::value::{DataType, Kind, Object};
+use crate::structures::entry::{EntryRef, Value};
+use crate::structures::table::Place;
+
+/// Values smaller than this are not large.
+pub const LARGE_BYTES_MIN: u64 = 16 * 1024;
+
+/// Remembered for each type, in each database of a shard.
+const PLACES: usize = 16;
+
+/// Numbers of data types.
+pub const TYPES: usize = 12;
+
+/// A value that was large when it was noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Large {
+    hash: u64,
+    bytes: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Largest(Option<Box<[Vec<Large>; TYPES]>>);
+
+impl Largest {
+    fn note(&mut self, data_type: DataType, hash: u64, bytes: u64) {
+        let lists = self.0.get_or_insert_default();
+        let list = &mut lists[data_type as usize];
+        if list.capacity() == 0 {
+            list.reserve_exact(PLACES);
+        }
+        if let Some(known) = list.iter_mut().find(|large| large.hash == hash) {
+            known.bytes = bytes;
+        } else if list.len() < PLACES {
+            list.push(Large { hash, bytes });
+        } else if let Some(least) = list.iter_mut().min_by_key(|large| large.bytes)
+            && least.bytes < bytes
+        {
+            *least = Large { hash, bytes };
+        }
+    }
+
+    fn forget(&mut self, data_type: DataType, hash: u64) {
+        if let Some(lists) = &mut self.0 {
+            lists[data_type as usize].retain(|large| large.hash != hash);
+        }
+    }
+
+    fn of(&self, data_type: DataType) -> &[Large] {
+        self.0
+            .as_ref()
+            .map_or(&[], |lists| &lists[data_type as usize])
+    }
+}
+
+/// Whether two sizes are to be told apart.
+fn is_other_step(before: u64, after: u64) -> bool {
+    let step = |bytes: u64| {
+        let shift = bytes.max(8).ilog2() - 3;
+        (shift, bytes >> shift)
+    };
+    step(before) != step(after)
+}
+
+/// Whether an entry may be large: what lies in it is not, but for small collections, whose edits say so.
+#[inline]
+pub(super) fn may_be_large(entry: EntryRef<'_, Object>) -> bool {
+    matches!(entry.value(), Value::Block(_) | Value::Object(_))
+}
+
+impl Db {
+    /// An entry is new at a place, and may be large.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_large(&mut self, hash: u64, place: Place) {
+        let entry = self.at(place);
+        let (bytes, kind) = (entry_bytes(entry) as u64, Kind(entry.kind()));
+        if bytes >= LARGE_BYTES_MIN {
+            self.largest.note(kind.data_type(), hash, bytes);
+            self.publish_largest(kind.data_type());
+        }
+    }
+
+    /// An entry at a place had so many bytes, of which one count or the other is large.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_resized(&mut self, place: Place, before: u64, after: u64) {
+        if !is_other_step(before, after) {
+            return;
+        }
+        let entry = self.at(place);
+        let (hash, data_type) = (self.hash_of(entry), Kind(entry.kind()).data_type());
+        if after >= LARGE_BYTES_MIN {
+            self.largest.note(data_type, hash, after);
+        } else {
+            self.largest.forget(data_type, hash);
+        }
+        self.publish_largest(data_type);
+    }
+
+    /// An entry that may be large is gone.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn forget_large(&mut self, entry: EntryRef<'_, Object>) {
+        if entry_bytes(entry) as u64 >= LARGE_BYTES_MIN {
+            let data_type = Kind(entry.kind()).data_type();
+            self.largest.forget(data_type, self.hash_of(entry));
+            self.publish_largest(data_type);
+        }
+    }
+
+    fn publish_largest(&self, data_type: DataType) {
+        let most = self.largest.of(data_type).iter().map(|large| large.bytes);
+        self.board_of_own()
+            .set_largest(data_type as usize, most.max().unwrap_or(0));
+    }
+
+    /// Says anew what the largest values are, when the database has another number.
+    pub(super) fn publish_all_largest(&self) {
+        self.board_of_own().clear_largest();
+        if self.largest.0.is_some() {
+            for (data_type, _) in DataType::ALL {
+                self.publish_largest(data_type);
+            }
+        }
+    }
+
+    /// Forgets all, before the database is freed.
+    pub(super) fn forget_all_large(&mut self) {
+        self.largest = Largest::default();
+    }
+
+    /// Calls with key and bytes of each of the largest values of a type that are still there, in no order.
+    pub fn each_large(&self, data_type: DataType, mut visit: impl FnMut(&[u8], u64)) {
+        for large in self.largest.of(data_type) {
+            let is_it = |entry: EntryRef<'_, Object>| {
+                Kind(entry.kind()).data_type() == data_type && self.hash_of(entry) == large.hash
+            };
+            if let Some(place) = self.table.find_by_hash(large.hash, is_it) {
+                let entry = self.at(place);
+                let bytes = entry_bytes(entry) as u64;
+                if bytes >= LARGE_BYTES_MIN {
+                    visit(entry.key(), bytes);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_are_kept_and_each_key_once() {
+        let mut largest = Largest::default();
+        for round in 0..3 {
+            for hash in 0..100 {
+                largest.note(
+                    DataType::List,
+                    hash,
+                    20_000 + (hash * 37 % 100) * 100 + round,
+                );
+            }
+        }
+        let mut kept: Vec<u64> = largest
+            .of(DataType::List)
+            .iter()
+            .map(|large| large.bytes)
+            .collect();
+        kept.sort_unstable();
+        let best: Vec<u64> = (84..100).map(|step| 20_000 + step * 100 + 2).collect();
+        assert_eq!(kept, best);
+        assert!(largest.of(DataType::Hash).is_empty());
+        let hash = largest.of(DataType::List)[0].hash;
+        largest.forget(DataType::List, hash);
+        assert_eq!(largest.of(DataType::List).len(), PLACES - 1);
+    }
+
+    #[test]
+    fn sizes_are_noted_in_steps_of_an_eighth() {
+        assert!(!is_other_step(16_384, 16_400) && !is_other_step(100_000, 101_000));
+        assert!(is_other_step(16_384, 18_500) && is_other_step(100_000, 50_000));
+        let steps = (16_384..1 << 20).filter(|bytes| is_other_step(*bytes, bytes + 1));
+        assert_eq!(steps.count(), 48);
+    }
+
+    #[test]
+    fn every_type_has_its_list() {
+        assert!(
+            DataType::ALL
+                .iter()
+                .all(|(data_type, _)| (*data_type as usize) < TYPES)
+        );
+    }
+}

@@ -1,0 +1,307 @@
+//! Which connections may have cached which keys of this shard (CLIENT TRACKING), and what they are to be told.
+//!
+//! A read by a connection that tracks is remembered while the shard is still in hand; a change takes the key out again,
+//! with all its readers, and that record travels to whoever tells them. So no change falls between a read and its being
+//! remembered, and a key is told once for each time that it was read. Names count, not databases, as in Redis.
+//!
+//! A key with its readers is one allocation, in a table as the keyspace's:
+//!
+//! ```text
+//! key | reader u32 | reader u32 | …     ascending
+//! ```
+//!
+//! A reader is the low half of a connection's number. One that is gone stays until the key changes, and is skipped by
+//! whoever tells; after 2^32 connections it may name another one, which then drops what it never had.
+//!
+//! Invariants: a shard whose keys nobody tracks takes no memory here; the counts are those of all shards together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::Key;
+use crate::base::hash::Seed;
+use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::table::Table;
+
+/// So many connections are remembered for one key; beyond that all are told, and remembering begins anew.
+const READERS_MAX: usize = 16 * 1024;
+
+const READER_BYTES: usize = size_of::<u32>();
+
+/// How much all shards remember.
+#[derive(Debug, Default)]
+pub struct TrackedCount {
+    keys: AtomicU64,
+    items: AtomicU64,
+}
+
+impl TrackedCount {
+    /// Keys that somebody may have cached.
+    pub fn keys(&self) -> u64 {
+        self.keys.load(Relaxed)
+    }
+
+    /// Readers of all of them.
+    pub fn items(&self) -> u64 {
+        self.items.load(Relaxed)
+    }
+
+    fn add(&self, keys: u64, items: u64) {
+        self.keys.fetch_add(keys, Relaxed);
+        self.items.fetch_add(items, Relaxed);
+    }
+
+    fn remove(&self, keys: u64, items: u64) {
+        self.keys.fetch_sub(keys, Relaxed);
+        self.items.fetch_sub(items, Relaxed);
+    }
+}
+
+/// The keys of a shard that FLUSHALL forgot, to be freed in slices.
+pub type Forgotten = Table<Entry<()>>;
+
+/// A key that is no longer as its readers know it.
+pub struct Lapsed {
+    entry: Entry<()>,
+    /// When, among the effects of all shards.
+    pub stamp: u64,
+    /// The connection that changed it; 0: none did.
+    pub by: u64,
+}
+
+impl Lapsed {
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        self.entry.view().key()
+    }
+
+    /// Who read it.
+    pub fn readers(&self) -> impl Iterator<Item = u32> {
+        readers(self.entry.view())
+    }
+}
+
+/// A key that was written, for those who want to hear of all keys with a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The key.
+    pub key: Box<[u8]>,
+    /// The connection that changed it; 0: none did.
+    pub by: u64,
+}
+
+/// What those who cache are to be told.
+#[derive(Default)]
+pub struct Lapses {
+    /// Keys that somebody read.
+    pub keys: Vec<Lapsed>,
+    /// All keys that were written, while somebody wants to hear of them.
+    pub written: Vec<Written>,
+    /// Everything is void.
+    pub all: bool,
+}
+
+impl Lapses {
+    /// Whether nothing lapsed.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.written.is_empty() && !self.all
+    }
+
+    /// Takes over what another shard has.
+    pub fn append(&mut self, other: &mut Lapses) {
+        self.keys.append(&mut other.keys);
+        self.written.append(&mut other.written);
+        self.all |= std::mem::take(&mut other.all);
+    }
+}
+
+fn bytes(entry: EntryRef<'_, ()>) -> &[u8] {
+    match entry.value() {
+        Value::Bytes(bytes) => bytes,
+        _ => &[],
+    }
+}
+
+fn readers(entry: EntryRef<'_, ()>) -> impl Iterator<Item = u32> {
+    let (chunks, _) = bytes(entry).as_chunks::<READER_BYTES>();
+    chunks.iter().map(|chunk| u32::from_le_bytes(*chunk))
+}
+
+fn count_of(entry: EntryRef<'_, ()>) -> u64 {
+    (bytes(entry).len() / READER_BYTES) as u64
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Tracked {
+    table: Option<Box<Table<Entry<()>>>>,
+    count: Arc<TrackedCount>,
+}
+
+impl Tracked {
+    /// Says where the keys of all shards are counted together.
+    pub fn set_count(&mut self, count: Arc<TrackedCount>) {
+        self.count = count;
+    }
+
+    /// Whether nobody tracks a key of this shard.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.table.is_none()
+    }
+
+    /// Whether all shards together remember more keys than this.
+    pub fn exceeds(&self, keys_max: u64) -> bool {
+        self.count.keys() > keys_max
+    }
+
+    /// Remembers that a connection read a key. If the key had too many readers, they are to be told.
+    pub fn add(&mut self, key: &Key<'_>, client: u64, seed: Seed) -> Option<Lapsed> {
+        let table = self.table.get_or_insert_with(|| Box::new(Table::new(seed)));
+        let reader = client as u32;
+        let fresh = |key: &Key<'_>| Entry::bytes(0, key.bytes, &reader.to_le_bytes(), None);
+        let Some(place) = table.find(key.hash, key.bytes) else {
+            table.insert_new(key.hash, fresh(key));
+            self.count.add(1, 1);
+            return None;
+        };
+        let known = bytes(table.at(place));
+        let (chunks, _) = known.as_chunks::<READER_BYTES>();
+        let Err(at) = chunks.binary_search_by_key(&reader, |chunk| u32::from_le_bytes(*chunk))
+        else {
+            return None;
+        };
+        if chunks.len() >= READERS_MAX {
+            let items = chunks.len() as u64 - 1;
+            self.count.remove(0, items);
+            let entry = table.replace(place, fresh(key));
+            return Some(Lapsed {
+                entry,
+                stamp: 0,
+                by: 0,
+            });
+        }
+        let (before, after) = known.split_at(at * READER_BYTES);
+        let grown = [before, &reader.to_le_bytes(), after].concat();
+        table.edit(place).set_bytes(&grown);
+        self.count.add(0, 1);
+        None
+    }
+
+    /// Forgets a key, and says who read it; `by` is who changed it.
+    pub fn take(&mut self, key: &[u8], by: u64) -> Option<Lapsed> {
+        let table = self.table.as_deref_mut()?;
+        let place = table.find(table.hash(key), key)?;
+        let entry = table.remove(place);
+        Some(self.taken(entry, by))
+    }
+
+    /// The same for a key drawn at random.
+    pub fn take_random(&mut self, draw: &mut dyn FnMut() -> u64) -> Option<Lapsed> {
+        let table = self.table.as_deref_mut()?;
+        let place = table.random(draw)?;
+        let entry = table.remove(place);
+        Some(self.taken(entry, 0))
+    }
+
+    fn taken(&mut self, entry: Entry<()>, by: u64) -> Lapsed {
+        self.count.remove(1, count_of(entry.view()));
+        if self.table.as_ref().is_some_and(|table| table.is_empty()) {
+            self.table = None;
+        }
+        Lapsed {
+            entry,
+            stamp: 0,
+            by,
+        }
+    }
+
+    /// Forgets everything.
+    pub fn take_all(&mut self) -> Option<Forgotten> {
+        let table = self.table.take()?;
+        let mut items = 0;
+        table.for_each(|entry| items += count_of(entry));
+        self.count.remove(table.len() as u64, items);
+        Some(*table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::base::random::Random;
+
+    const SEED: Seed = Seed { k0: 1, k1: 2 };
+
+    #[test]
+    fn a_key_is_told_once_to_all_who_read_it() {
+        let mut tracked = Tracked::default();
+        let key = Key::new(b"k", SEED);
+        for client in [9, 3, 9, 1 << 32 | 5] {
+            assert!(tracked.add(&key, client, SEED).is_none());
+        }
+        assert_eq!((tracked.count.keys(), tracked.count.items()), (1, 3));
+        let lapsed = tracked.take(b"k", 7).expect("somebody read it");
+        assert_eq!(lapsed.key(), b"k");
+        assert_eq!(lapsed.readers().collect::<Vec<_>>(), [3, 5, 9]);
+        assert_eq!(lapsed.by, 7);
+        assert!(tracked.take(b"k", 7).is_none() && tracked.is_empty());
+        assert_eq!((tracked.count.keys(), tracked.count.items()), (0, 0));
+    }
+
+    #[test]
+    fn a_key_with_too_many_readers_lapses_for_all_of_them() {
+        let mut tracked = Tracked::default();
+        let key = Key::new(b"k", SEED);
+        for client in 0..READERS_MAX as u64 {
+            assert!(tracked.add(&key, client, SEED).is_none());
+        }
+        let lapsed = tracked.add(&key, u64::from(u32::MAX), SEED);
+        let lapsed = lapsed.expect("no room for one more");
+        assert_eq!(lapsed.readers().count(), READERS_MAX);
+        assert_eq!((tracked.count.keys(), tracked.count.items()), (1, 1));
+        let lapsed = tracked.take(b"k", 0).expect("the last one is remembered");
+        assert_eq!(lapsed.readers().collect::<Vec<_>>(), [u32::MAX]);
+    }
+
+    #[test]
+    fn what_is_remembered_equals_a_model() {
+        let mut random = Random::new(5);
+        let mut tracked = Tracked::default();
+        let mut model: BTreeMap<Vec<u8>, BTreeSet<u32>> = BTreeMap::new();
+        for _ in 0..20_000 {
+            let name = format!("key:{}", random.next_u64() % 300).into_bytes();
+            let key = Key::new(&name, SEED);
+            match random.next_u64() % 100 {
+                0 => {
+                    tracked.take_all();
+                    model.clear();
+                }
+                1..=20 => {
+                    let lapsed = tracked.take(&name, 0);
+                    let readers = lapsed.map(|lapsed| lapsed.readers().collect());
+                    assert_eq!(readers, model.remove(&name));
+                }
+                21..=25 => {
+                    let lapsed = tracked.take_random(&mut || random.next_u64());
+                    assert_eq!(lapsed.is_none(), model.is_empty());
+                    if let Some(lapsed) = lapsed {
+                        let readers = model.remove(lapsed.key());
+                        assert_eq!(Some(lapsed.readers().collect()), readers);
+                    }
+                }
+                _ => {
+                    let client = random.next_u64() % 40;
+                    assert!(tracked.add(&key, client, SEED).is_none());
+                    model.entry(name).or_default().insert(client as u32);
+                }
+            }
+            assert_eq!(tracked.is_empty(), model.is_empty());
+            assert_eq!(tracked.count.keys(), model.len() as u64);
+            let items: usize = model.values().map(BTreeSet::len).sum();
+            assert_eq!(tracked.count.items(), items as u64);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The pre-images of one database: what its keys held before an attempt changed them.
+//!
+//! Knows no engine and no accounts; what it keeps is charged to nobody. Invariants: the first full image of a key is
+//! kept, later ones change nothing; going through the images from the newest to the oldest leads back to the start.
+
+use std::collections::HashMap;
+
+use crate::engine::value::Object;
+use crate::structures::account;
+use crate::structures::block::Block;
+use crate::structures::entry::{Entry, EntryRef, Value};
+
+/// What a key held.
+pub(in crate::engine) enum Before {
+    /// Nothing.
+    Absent(Box<[u8]>),
+    /// This entry. It was taken out of the database, or copied before it was changed in place.
+    Present {
+        /// With key, value and deadline.
+        entry: Entry<Object>,
+        /// It is the entry itself and no copy.
+        was_moved: bool,
+    },
+    /// The same value with another deadline, or none.
+    Deadline(Box<[u8]>, Option<u64>),
+}
+
+impl Before {
+    /// The key that this is about.
+    pub(in crate::engine) fn key(&self) -> &[u8] {
+        match self {
+            Before::Absent(key) | Before::Deadline(key, _) => key,
+            Before::Present { entry, .. } => entry.view().key(),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        !matches!(self, Before::Deadline(..))
+    }
+}
+
+/// One image.
+pub(in crate::engine) struct Image {
+    /// Keyed hash of the key.
+    pub(in crate::engine) hash: u64,
+    /// See there.
+    pub(in crate::engine) before: Before,
+}
+
+/// Images up to here are looked through; beyond, an index is kept.
+const INDEX_FROM: usize = 16;
+
+/// See the module.
+#[derive(Default)]
+pub(in crate::engine) struct Log {
+    images: Vec<Image>,
+    /// The newest image of each hash, once there are many.
+    index: HashMap<u64, usize>,
+}
+
+impl Log {
+    /// Whether the key's value at the start is known already, so that nothing more needs to be kept of it.
+    pub(in crate::engine) fn has_value(&self, hash: u64, key: &[u8]) -> bool {
+        self.newest(hash, key).is_some_and(Before::is_full)
+    }
+
+    /// The same for its deadline alone.
+    pub(in crate::engine) fn has_deadline(&self, hash: u64, key: &[u8]) -> bool {
+        self.newest(hash, key).is_some()
+    }
+
+    fn newest(&self, hash: u64, key: &[u8]) -> Option<&Before> {
+        let image = match self.images.len() {
+            ..=INDEX_FROM => self.images.iter().rev().find(|image| image.hash == hash),
+            _ => self.index.get(&hash).map(|&at| &self.images[at]),
+        };
+        // Two keys of one hash only lead to an image too many.
+        image
+            .map(|image| &image.before)
+            .filter(|before| before.key() == key)
+    }
+
+    /// Keeps an image. It is charged to nobody.
+    pub(in crate::engine) fn keep(&mut self, hash: u64, before: Before) {
+        account::apart(|| {
+            self.images.push(Image { hash, before });
+            let count = self.images.len();
+            if count == INDEX_FROM + 1 {
+                let all = self.images.iter().enumerate();
+                self.index.extend(all.map(|(at, image)| (image.hash, at)));
+            } else if count > INDEX_FROM {
+                self.index.insert(hash, count - 1);
+            }
+        });
+    }
+
+    /// The images, oldest first.
+    pub(in crate::engine) fn into_images(self) -> Vec<Image> {
+        self.images
+    }
+}
+
+/// Whether a copy may share what can be shared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum Sharing {
+    /// Whoever changes the original sees to it that it is not shared any more.
+    Allowed,
+    /// The original is changed by somebody who believes to be its only owner.
+    Forbidden,
+}
+
+/// A copy of an entry that is about to change in place; charged to nobody.
+pub(in crate::engine) fn copy(entry: EntryRef<'_, Object>, sharing: Sharing) -> Entry<Object> {
+    account::apart(|| {
+        let (kind, key, deadline) = (entry.kind(), entry.key(), entry.deadline());
+        let mut copy = match entry.value() {
+            Value::Integer(number) => Entry::integer(kind, key, number, deadline),
+            Value::Bytes(bytes) => Entry::bytes(kind, key, bytes, deadline),
+            Value::Block(block) if sharing == Sharing::Allowed => {
+                Entry::block(kind, key, Block::clone(block), deadline)
+            }
+            Value::Block(block) => Entry::block(kind, key, Block::new(block), deadline),
+            Value::Object(object) => Entry::object(kind, key, object.duplicate(), deadline),
+        };
+        copy.set_flag(entry.flags(), true);
+        copy
+    })
+}

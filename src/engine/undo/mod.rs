@@ -1,0 +1,198 @@
+//! Attempts: an engine that can go back to where an attempt began.
+//!
+//! A script may turn out to need shards that are not in hand, or more time than a connection's thread has. Then what it
+//! did is undone, and it runs again. While an attempt is on, the first change of each key keeps what the key held
+//! ([`log`]); what is deleted or overwritten moves there instead of being freed. Flushed and exchanged databases are
+//! written down as such. [`Engine::undo_attempt`] restores all that, newest first; [`Engine::commit_attempt`] forgets it.
+//!
+//! Restored: keys, values, deadlines, the memory charged for them, and the counters of what commands did. Effects made
+//! meanwhile vanish; whoever runs an attempt hands out none before it commits. Not restored, as nobody can tell: stamps
+//! (they only ever grow), the room that tables and wheels have taken, access bits, the state of the random numbers.
+//! Those who cache what an undone attempt has touched are told to drop it, for nothing.
+//!
+//! Keys whose time has come during an attempt come back with the rest, and expire again.
+
+pub(super) mod log;
+
+use super::board::ShardBoard;
+use super::db::Db;
+use super::effect;
+use super::value::Trash;
+use super::value::object::entry_bytes;
+use super::{Engine, Key};
+use crate::structures::entry::Value;
+use log::Before;
+
+/// What an attempt did to whole databases.
+pub(super) enum DbChange {
+    /// This one was emptied: all that was in it.
+    Emptied(usize, Box<Db>),
+    /// These were exchanged.
+    Exchanged(usize, usize),
+}
+
+/// The start of an attempt.
+pub(super) struct Attempt {
+    changes: Vec<DbChange>,
+    effects: effect::Mark,
+    counts: [u64; 6],
+    lag: [u64; super::board::LAG_BOUNDS_MS.len() + 3],
+}
+
+impl Attempt {
+    /// A whole database changed.
+    pub(super) fn note(&mut self, change: DbChange) {
+        self.changes.push(change);
+    }
+}
+
+/// The counters that go back with an attempt.
+fn counts(board: &ShardBoard) -> [&crate::base::counter::Counter; 6] {
+    [
+        &board.hits,
+        &board.misses,
+        &board.expired,
+        &board.expired_fields,
+        &board.lazyfreed,
+        &board.dirty,
+    ]
+}
+
+fn lags(board: &ShardBoard) -> impl Iterator<Item = &crate::base::counter::Counter> {
+    board
+        .expiry_lag
+        .iter()
+        .chain([&board.expiry_lag_sum_ms, &board.expiry_lag_max_ms])
+}
+
+impl Engine {
+    /// Whether an attempt is on.
+    pub fn is_in_attempt(&self) -> bool {
+        self.attempt.is_some()
+    }
+
+    /// Begins an attempt: what changes from now on can be undone.
+    pub fn begin_attempt(&mut self) {
+        debug_assert!(self.attempt.is_none(), "attempts do not nest");
+        let mut lag = [0; super::board::LAG_BOUNDS_MS.len() + 3];
+        for (kept, counter) in lag.iter_mut().zip(lags(&self.board)) {
+            *kept = counter.get();
+        }
+        self.attempt = Some(Box::new(Attempt {
+            changes: Vec::new(),
+            effects: self.effects.mark(),
+            counts: counts(&self.board).map(|counter| counter.get()),
+            lag,
+        }));
+        self.watches.begin_attempt();
+        self.dbs
+            .iter_mut()
+            .flatten()
+            .for_each(|db| db.keep_images());
+    }
+
+    /// Whether a key holds a collection, or a string, with more bytes than these, of which a copy would be kept if it
+    /// changed.
+    pub fn needs_large_image(
+        &self,
+        db: usize,
+        key: &Key<'_>,
+        collection_bytes_max: usize,
+        text_bytes_max: usize,
+    ) -> bool {
+        let Some(db) = self.db(db) else {
+            return false;
+        };
+        let Some(place) = db.find(key) else {
+            return false;
+        };
+        let entry = db.at(place);
+        let bytes_max = match entry.value() {
+            Value::Object(_) => collection_bytes_max,
+            _ => text_bytes_max,
+        };
+        entry_bytes(entry) > bytes_max && !db.has_image(key)
+    }
+
+    /// What changed stays. Effects, waiters and memory are for the caller to look after, as after any command.
+    pub fn commit_attempt(&mut self) {
+        let Some(attempt) = self.attempt.take() else {
+            return;
+        };
+        self.watches.commit_attempt();
+        for index in 0..self.dbs.len() {
+            if let Some(db) = self.dbs[index].as_deref_mut() {
+                for image in db.take_images() {
+                    self.forget(image.before);
+                }
+            }
+        }
+        for change in attempt.changes {
+            if let DbChange::Emptied(_, mut db) = change {
+                for image in db.take_images() {
+                    self.forget(image.before);
+                }
+                self.doom(db);
+            }
+        }
+    }
+
+    /// Frees what an image kept, which is charged to nobody.
+    fn forget(&mut self, before: Before) {
+        if let Before::Present { entry, was_moved } = before
+            && let Some(trash) = Trash::from_entry(entry)
+        {
+            let is_freed_late = was_moved && trash.is_collection();
+            self.board.lazyfreed.add(u64::from(is_freed_late));
+            self.keep_trash(trash);
+        }
+    }
+
+    /// Goes back to where the attempt began.
+    pub fn undo_attempt(&mut self) {
+        let Some(attempt) = self.attempt.take() else {
+            return;
+        };
+        let Attempt {
+            changes,
+            effects,
+            counts: kept_counts,
+            lag,
+        } = *attempt;
+        for change in changes.into_iter().rev() {
+            match change {
+                DbChange::Exchanged(first, second) => self.exchange(first, second),
+                DbChange::Emptied(index, before) => {
+                    if let Some(mut db) = self.dbs[index].take() {
+                        drop(db.take_images());
+                        db.hide();
+                        self.board.clear_db(index);
+                        self.doom(db);
+                    }
+                    self.dbs[index].insert(before).move_to(index);
+                }
+            }
+        }
+        for index in 0..self.dbs.len() {
+            let Some(db) = self.dbs[index].as_deref_mut() else {
+                continue;
+            };
+            let mut gone = Vec::new();
+            for image in db.take_images().into_iter().rev() {
+                gone.extend(db.restore(image).and_then(Trash::from_entry));
+            }
+            for trash in gone {
+                self.keep_trash(trash);
+            }
+        }
+        self.effects.back_to(effects);
+        self.waiters.forget_ready();
+        self.watches.undo_attempt();
+        for (counter, kept) in counts(&self.board).into_iter().zip(kept_counts) {
+            counter.set(kept);
+        }
+        for (counter, kept) in lags(&self.board).zip(lag) {
+            counter.set(kept);
+        }
+    }
+}

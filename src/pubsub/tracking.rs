@@ -1,0 +1,252 @@
+//! Who caches on its side (CLIENT TRACKING), and how it is told that a key is no longer as it knows it.
+//!
+//! Shards say which keys lapsed and who read them ([`Lapses`]); this is told when they are let go, and whoever is told
+//! finds it behind the replies that it has by then ([`Shared::post`]). Those who want to hear of all keys with a prefix
+//! are found here. Never to be called with a shard in hand, but to begin or to end tracking, which takes no time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound::{Included, Unbounded};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::Waker;
+
+use parking_lot::RwLock;
+
+use super::PubSub;
+use super::channels::{Subscribers, insert, take_out};
+use crate::client::registry::Shared;
+use crate::client::tracking::{Options, Tracking};
+use crate::engine::tracking::{Lapses, TrackedCount, Written};
+use crate::resp::reply::{Out, Protocol};
+
+/// Where those hear of lapsed keys who cannot be pushed to, because they speak RESP2.
+const CHANNEL: &[u8] = b"__redis__:invalidate";
+
+/// Those who cache.
+#[derive(Default)]
+pub(super) struct Caches {
+    /// By the low half of their numbers, as shards know them.
+    clients: RwLock<HashMap<u32, Arc<Shared>>>,
+    /// Those who hear of all keys with a prefix.
+    prefixes: RwLock<BTreeMap<Box<[u8]>, Subscribers>>,
+    client_count: AtomicUsize,
+    prefix_count: AtomicUsize,
+    pub(super) tracked: Arc<TrackedCount>,
+}
+
+impl Caches {
+    /// Connections that track.
+    pub(super) fn client_count(&self) -> usize {
+        self.client_count.load(Relaxed)
+    }
+
+    /// Prefixes of which somebody hears.
+    pub(super) fn prefix_count(&self) -> usize {
+        self.prefix_count.load(Relaxed)
+    }
+}
+
+/// What is void, as it stands in a push.
+#[derive(Clone, Copy)]
+enum Void<'a> {
+    Everything,
+    /// An array of keys, the same in both protocols.
+    Keys(&'a [u8]),
+}
+
+fn bytes(out: &Out) -> &[u8] {
+    out.as_slice().unwrap_or_default()
+}
+
+fn write_keys<'k>(out: &mut Out, keys: impl ExactSizeIterator<Item = &'k [u8]>) {
+    out.array(keys.len());
+    for key in keys {
+        out.bulk(key);
+    }
+}
+
+impl PubSub {
+    /// How many keys all shards remember, counted together.
+    pub fn tracked_count(&self) -> Arc<TrackedCount> {
+        Arc::clone(&self.caches.tracked)
+    }
+
+    /// Has a client be told of changes, or another one in its place. It may do so already, with other options.
+    pub fn start_tracking(
+        &self,
+        client: &Arc<Shared>,
+        options: Options,
+        redirect: Option<Arc<Shared>>,
+        prefixes: &[&[u8]],
+    ) {
+        let tracking = client.tracking_or_new();
+        {
+            let mut clients = self.caches.clients.write();
+            clients.insert(client.id as u32, Arc::clone(client));
+            self.caches.client_count.store(clients.len(), Relaxed);
+        }
+        tracking.set(options.or(Options::ON), redirect);
+        if !options.any(Options::BCAST) {
+            return;
+        }
+        let mut all = self.caches.prefixes.write();
+        let every: &[&[u8]] = &[b""];
+        for prefix in if prefixes.is_empty() { every } else { prefixes } {
+            if tracking.add_prefix(prefix) {
+                insert(all.entry(Box::from(*prefix)).or_default(), client);
+            }
+        }
+        self.note_prefixes(all.len());
+    }
+
+    /// A client is told no more.
+    pub fn stop_tracking(&self, client: &Shared) {
+        let Some(tracking) = client.tracking() else {
+            return;
+        };
+        if !tracking.options().any(Options::ON) {
+            return;
+        }
+        tracking.set(Options::OFF, None);
+        {
+            let mut clients = self.caches.clients.write();
+            clients.remove(&(client.id as u32));
+            self.caches.client_count.store(clients.len(), Relaxed);
+        }
+        let prefixes = tracking.take_prefixes();
+        if prefixes.is_empty() {
+            return;
+        }
+        let mut all = self.caches.prefixes.write();
+        for prefix in prefixes {
+            if let Some(clients) = all.get_mut(&prefix) {
+                take_out(clients, client.id);
+                if clients.is_empty() {
+                    all.remove(&prefix);
+                }
+            }
+        }
+        self.note_prefixes(all.len());
+    }
+
+    /// Shards say which keys were written only while somebody may want to hear of them.
+    fn note_prefixes(&self, count: usize) {
+        self.caches.prefix_count.store(count, Relaxed);
+        self.events.interest.set_all_keys(count > 0);
+    }
+
+    /// Tells what lapsed to those whom it concerns.
+    pub(super) fn tell_lapses(&self, lapses: &Lapses, wakes: &mut Vec<Waker>) {
+        let clients = self.caches.clients.read();
+        if clients.is_empty() {
+            return;
+        }
+        if lapses.all {
+            for client in clients.values() {
+                self.tell(client, Void::Everything, wakes);
+            }
+        }
+        let mut keys = Out::new(Protocol::Resp2);
+        for lapsed in &lapses.keys {
+            keys.clear();
+            write_keys(&mut keys, [lapsed.key()].into_iter());
+            for reader in lapsed.readers() {
+                // Others have gone, or track no more.
+                let Some(client) = clients.get(&reader) else {
+                    continue;
+                };
+                let options = client.tracking_options();
+                let is_own = options.any(Options::NOLOOP) && client.id == lapsed.by;
+                if options.any(Options::ON) && !options.any(Options::BCAST) && !is_own {
+                    self.tell(client, Void::Keys(bytes(&keys)), wakes);
+                }
+            }
+        }
+        drop(clients);
+        if !lapses.written.is_empty() {
+            self.tell_prefixes(&lapses.written, wakes);
+        }
+    }
+
+    /// Tells what was written to those who hear of its prefix: one push for each prefix, with each key once.
+    fn tell_prefixes(&self, written: &[Written], wakes: &mut Vec<Waker>) {
+        // Whoever wrote a key last did it.
+        let by_key: BTreeMap<&[u8], u64> = written
+            .iter()
+            .map(|written| (&*written.key, written.by))
+            .collect();
+        for (prefix, clients) in self.caches.prefixes.read().iter() {
+            let matching: Vec<(&[u8], u64)> = by_key
+                .range::<[u8], _>((Included(&**prefix), Unbounded))
+                .take_while(|(key, _)| key.starts_with(prefix))
+                .map(|(key, by)| (*key, *by))
+                .collect();
+            if matching.is_empty() {
+                continue;
+            }
+            let mut all = Out::new(Protocol::Resp2);
+            write_keys(&mut all, matching.iter().map(|(key, _)| *key));
+            for client in clients {
+                if !client.tracking_options().any(Options::NOLOOP) {
+                    self.tell(client, Void::Keys(bytes(&all)), wakes);
+                    continue;
+                }
+                let others: Vec<&[u8]> = matching
+                    .iter()
+                    .filter(|(_, by)| *by != client.id)
+                    .map(|(key, _)| *key)
+                    .collect();
+                if !others.is_empty() {
+                    let mut some = Out::new(Protocol::Resp2);
+                    write_keys(&mut some, others.into_iter());
+                    self.tell(client, Void::Keys(bytes(&some)), wakes);
+                }
+            }
+        }
+    }
+
+    fn tell(&self, client: &Shared, void: Void<'_>, wakes: &mut Vec<Waker>) {
+        let redirect = client.tracking().and_then(Tracking::redirect);
+        if let Some(other) = &redirect
+            && other.is_gone()
+        {
+            self.tell_broken(client, other.id, wakes);
+            return;
+        }
+        let target = redirect.as_deref().unwrap_or(client);
+        let is_redirected = redirect.is_some();
+        if !is_redirected && target.resp.load(Relaxed) != Protocol::Resp3.version() {
+            return;
+        }
+        wakes.extend(target.post(self.bound_of(target), |out| {
+            if out.is_resp3() {
+                out.push(2);
+                out.bulk(b"invalidate");
+            } else if is_redirected && target.subscriptions() > 0 {
+                out.push(3);
+                out.bulk(b"message");
+                out.bulk(CHANNEL);
+            } else {
+                return;
+            }
+            match void {
+                Void::Everything => out.null(),
+                Void::Keys(keys) => out.raw(keys),
+            }
+        }));
+    }
+
+    /// Tells a client that whoever was to be told in its place is gone, so that it can drop what it has.
+    fn tell_broken(&self, client: &Shared, gone: u64, wakes: &mut Vec<Waker>) {
+        if let Some(tracking) = client.tracking() {
+            tracking.note_broken();
+        }
+        wakes.extend(client.post(self.bound_of(client), |out| {
+            if out.is_resp3() {
+                out.push(2);
+                out.bulk(b"tracking-redir-broken");
+                out.integer(gone as i64);
+            }
+        }));
+    }
+}

@@ -1,0 +1,61 @@
+//! What callbacks expect of their arguments, with the complaints that Lua's own libraries have.
+
+use mlua::{Lua, LuaString, MultiValue, Value};
+
+use super::convert::truncated;
+use super::errors;
+
+/// A string, or a number as a string.
+pub(super) fn text(
+    lua: &Lua,
+    arguments: &MultiValue,
+    at: usize,
+    function: &str,
+) -> mlua::Result<LuaString> {
+    let text = match arguments.get(at) {
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(value @ (Value::Integer(_) | Value::Number(_))) => lua.coerce_string(value.clone())?,
+        _ => None,
+    };
+    text.ok_or_else(|| errors::wrong_type(lua, at + 1, function, "string", arguments.get(at)))
+}
+
+/// A number, or a string that is one.
+pub(super) fn number(
+    lua: &Lua,
+    arguments: &MultiValue,
+    at: usize,
+    function: &str,
+) -> mlua::Result<f64> {
+    let number = match arguments.get(at) {
+        Some(Value::Integer(number)) => Some(*number as f64),
+        Some(Value::Number(number)) => Some(*number),
+        Some(value @ Value::String(_)) => lua.coerce_number(value.clone())?,
+        _ => None,
+    };
+    number.ok_or_else(|| errors::wrong_type(lua, at + 1, function, "number", arguments.get(at)))
+}
+
+/// A number without its fraction.
+pub(super) fn integer(
+    lua: &Lua,
+    arguments: &MultiValue,
+    at: usize,
+    function: &str,
+) -> mlua::Result<i64> {
+    number(lua, arguments, at, function).map(truncated)
+}
+
+/// The same, or what stands for nothing and for nil.
+pub(super) fn integer_or(
+    lua: &Lua,
+    arguments: &MultiValue,
+    at: usize,
+    function: &str,
+    otherwise: i64,
+) -> mlua::Result<i64> {
+    match arguments.get(at) {
+        None | Some(Value::Nil) => Ok(otherwise),
+        Some(_) => integer(lua, arguments, at, function),
+    }
+}

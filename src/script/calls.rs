@@ -1,0 +1,219 @@
+//! `redis.call` and `redis.pcall`: a command that a script wants is admitted, run by the host, and its reply converted.
+
+use std::io::IoSlice;
+
+use mlua::{Lua, Value};
+
+use super::api::{Cleared, interruption};
+use super::convert::Reader;
+use super::errors::{self, Raised};
+use super::host::{Call, Host, Interrupted};
+use super::vm::{HOST, RUN, interrupt, with_arguments};
+use crate::command::Out;
+use crate::command::declaration::{Command, Flags, Run};
+use crate::command::table::{registry, resolve};
+
+/// Commands that Redis 7.2 lets scripts call although 7.0, whose rows ours follow, did not.
+const ALLOWED: &[&str] = &["wait", "waitaof"];
+
+/// What became of a call.
+enum Called {
+    /// It was run, and its reply is in the output.
+    Answered {
+        /// It may have changed data.
+        writes: bool,
+    },
+    /// It was not admitted.
+    Refused(String),
+    /// The script ends.
+    Interrupted(Interrupted),
+}
+
+/// What a script may do.
+#[derive(Clone, Copy)]
+struct Bounds {
+    is_read_only: bool,
+    is_free_to_grow: bool,
+}
+
+/// Runs the command whose arguments were collected. Errors are raised, or else returned.
+pub(super) fn call(lua: &Lua, is_raising: bool) -> mlua::Result<Value> {
+    let _cleared = Cleared;
+    RUN.with(|run| {
+        if run.interrupted.get().is_some() {
+            return Err(interruption());
+        }
+        if let Err(text) = check_arguments() {
+            return fail(lua, is_raising, errors::with_code(text.as_bytes()), false);
+        }
+        let mut out = run.out.borrow_mut();
+        out.clear();
+        out.set_protocol(run.protocol.get());
+        let bounds = Bounds {
+            is_read_only: run.is_read_only.get(),
+            is_free_to_grow: run.is_free_to_grow.get(),
+        };
+        let called = with_arguments(|arguments| {
+            let (data, spans) = (&arguments.data, &arguments.spans);
+            HOST.with(|place| place.borrow(|host| dispatch(host, data, spans, bounds, &mut out)))
+        });
+        match called {
+            None => fail(
+                lua,
+                is_raising,
+                b"ERR redis.call can only be called inside a script invocation".to_vec(),
+                false,
+            ),
+            Some(Called::Interrupted(interrupted)) => Err(interrupt(interrupted)),
+            Some(Called::Refused(text)) => {
+                fail(lua, is_raising, errors::with_code(text.as_bytes()), true)
+            }
+            Some(Called::Answered { writes }) => {
+                if writes {
+                    run.is_free_to_grow.set(true);
+                }
+                let joined;
+                let reply = match out.as_slice() {
+                    Some(reply) => reply,
+                    None => {
+                        joined = join(&out);
+                        &joined
+                    }
+                };
+                if is_raising && reply.first() == Some(&b'-') {
+                    let end = reply.iter().position(|byte| *byte == b'\r');
+                    let line = &reply[..end.unwrap_or(reply.len())];
+                    return fail(lua, true, errors::with_code(line), true);
+                }
+                Reader::new(reply).value(lua)
+            }
+        }
+    })
+}
+
+fn check_arguments() -> Result<(), &'static str> {
+    with_arguments(|arguments| {
+        if arguments.is_spoiled {
+            Err("Lua redis lib command arguments must be strings or integers")
+        } else if arguments.spans.is_empty() {
+            Err("Please specify at least one argument for this redis lib call")
+        } else {
+            Ok(())
+        }
+    })
+}
+
+fn fail(lua: &Lua, is_raising: bool, text: Vec<u8>, is_counted: bool) -> mlua::Result<Value> {
+    if is_raising {
+        return Err(Raised::Reply { text, is_counted }.into());
+    }
+    errors::table(lua, &text, is_counted).map(Value::Table)
+}
+
+fn dispatch(
+    host: &mut (dyn Host + '_),
+    data: &[u8],
+    spans: &[crate::resp::request::Span],
+    bounds: Bounds,
+    out: &mut Out,
+) -> Called {
+    let argument = |at: usize| spans[at].bytes(data, &[]);
+    let command = find(spans.len(), &argument);
+    if let Some(text) = refusal(host, command, spans.len(), bounds) {
+        host.note_refused(command, &errors::with_code(text.as_bytes()));
+        return Called::Refused(text);
+    }
+    let Some(command) = command else {
+        return Called::Answered { writes: false };
+    };
+    let call = Call {
+        command,
+        data,
+        spans,
+    };
+    match host.call(&call, out) {
+        Ok(()) => Called::Answered {
+            writes: command.is_write(),
+        },
+        Err(interrupted) => Called::Interrupted(interrupted),
+    }
+}
+
+/// The row that some arguments name.
+fn find<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<&'static Command> {
+    let command = registry().find(argument(0))?;
+    if command.children().is_empty() || count < 2 {
+        return Some(command);
+    }
+    let found = resolve(command, Some(argument(1)));
+    let is_lost = std::ptr::eq(found, command) && matches!(command.run, Run::Container(_));
+    (!is_lost).then_some(found)
+}
+
+/// Why a script may not call this, if it may not.
+fn refusal(
+    host: &mut (dyn Host + '_),
+    command: Option<&'static Command>,
+    count: usize,
+    bounds: Bounds,
+) -> Option<String> {
+    let Some(command) = command else {
+        return Some("Unknown Redis command called from script".to_owned());
+    };
+    if !command.accepts(count) || matches!(command.run, Run::Container(_)) {
+        return Some("Wrong number of args calling Redis command from script".to_owned());
+    }
+    let is_allowed = !command.flags.has(Flags::NOSCRIPT)
+        || ALLOWED.contains(&command.full_name)
+        || (host.server().allows_every_command_in_scripts()
+            && !matches!(command.run, Run::Script(_) | Run::Transaction(_)));
+    if !is_allowed {
+        return Some("This Redis command is not allowed from script".to_owned());
+    }
+    if bounds.is_read_only && command.flags.any(Flags::WRITE.or(Flags::MAY_REPLICATE)) {
+        return Some("Write commands are not allowed from read-only scripts.".to_owned());
+    }
+    if command.flags.has(Flags::DENYOOM) && !bounds.is_free_to_grow && !host.has_room() {
+        return Some("-OOM command not allowed when used memory > 'maxmemory'.".to_owned());
+    }
+    None
+}
+
+/// `redis.acl_check_cmd`: there is one user, who may do everything that exists.
+pub(super) fn check_permission(_: &Lua) -> mlua::Result<Value> {
+    let _cleared = Cleared;
+    if let Err(text) = check_arguments() {
+        return Err(errors::reply(text));
+    }
+    let is_there = with_arguments(|arguments| {
+        let argument = |at: usize| arguments.spans[at].bytes(&arguments.data, &[]);
+        find(arguments.spans.len(), &argument).is_some()
+    });
+    if !is_there {
+        return Err(errors::reply(
+            "Invalid command passed to redis.acl_check_cmd()",
+        ));
+    }
+    Ok(Value::Boolean(true))
+}
+
+/// A reply with shared blocks in it, in one piece.
+#[cold]
+fn join(out: &Out) -> Vec<u8> {
+    let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(1024);
+    let mut whole = Vec::with_capacity(out.len_bytes());
+    out.io_slices(&mut slices);
+    for slice in &slices {
+        whole.extend_from_slice(slice);
+    }
+    if whole.len() == out.len_bytes() {
+        return whole;
+    }
+    // More pieces than usual.
+    let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(out.len_bytes() / 1024 + 2);
+    out.io_slices(&mut slices);
+    slices
+        .iter()
+        .flat_map(|slice| slice.iter().copied())
+        .collect()
+}

@@ -1,0 +1,74 @@
+//! What a running script asks of whoever runs it: commands, and whether it may go on.
+//!
+//! The script side knows no shard. It has admitted a command (it exists, its arguments are as many as they must be, the
+//! script may call it) before it hands it over; the host finds its keys, gets their shards and runs it.
+//!
+//! A host may end the unit at any moment: every later call and tick then fails too, and the script side sees to it that
+//! no `pcall` of the script keeps the error for itself.
+
+use crate::command::context::Server;
+use crate::command::declaration::Command;
+use crate::command::{Args, Out};
+use crate::config::Config;
+use crate::resp::request::Span;
+use crate::structures::lending::Lent;
+
+/// The unit ends here. What the script answers is of no interest any more, unless it was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupted {
+    /// It is undone and run again, with other shards or on another thread.
+    Again,
+    /// SCRIPT KILL or FUNCTION KILL.
+    Killed,
+}
+
+/// A command that a script calls. Its keys are not routed yet.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    /// The row, of a subcommand where there is one.
+    pub command: &'static Command,
+    /// All arguments, one behind the other.
+    pub data: &'a [u8],
+    /// Where each of them lies, the name first.
+    pub spans: &'a [Span],
+}
+
+impl<'a> Call<'a> {
+    /// The arguments, without keys.
+    pub fn args(&self) -> Args<'a> {
+        Args::new(self.data, &[], self.spans, &[])
+    }
+}
+
+/// See the module.
+pub trait Host {
+    /// Runs a command; its reply, be it an error, is appended to `out` in the protocol of `out`. A command that would
+    /// wait answers as if its time were over. Counts the call, shows it to monitors.
+    fn call(&mut self, call: &Call<'_>, out: &mut Out) -> Result<(), Interrupted>;
+
+    /// Asked every few thousand instructions of the script.
+    fn tick(&mut self) -> Result<(), Interrupted>;
+
+    /// Whether there is memory for a command that may add data. Asked before the first write of a script only, as what
+    /// it began it may end.
+    fn has_room(&mut self) -> bool;
+
+    /// A command that the script called was not admitted: counted, with the error reply that the script sees.
+    fn note_refused(&mut self, command: Option<&'static Command>, text: &[u8]);
+
+    /// What session commands may ask of the server.
+    fn server(&self) -> &dyn Server;
+
+    /// Limits and thresholds.
+    fn config(&self) -> &Config;
+
+    /// The database that the script works on now: that of its client, until it calls SELECT.
+    fn db(&self) -> usize;
+}
+
+/// Lends a host to the callbacks of the interpreter.
+pub struct Hosts;
+
+impl Lent for Hosts {
+    type With<'a> = dyn Host + 'a;
+}

@@ -1,0 +1,279 @@
+//! The scripts that the server knows, by the SHA-1 of their text: shared by all interpreters, each of which compiles
+//! what it needs.
+//!
+//! Scripts that came with EVAL are kept while they are among the latest [`EVALUATED_MAX`] used; those that came with
+//! SCRIPT LOAD until SCRIPT FLUSH.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use dashmap::DashMap;
+use parking_lot::Mutex;
+use sha1::{Digest, Sha1};
+
+use super::flags::{self, ScriptFlags};
+use crate::command::error::CommandError;
+
+/// Scripts of EVAL that are kept.
+pub const EVALUATED_MAX: usize = 500;
+
+/// A SHA-1.
+pub type Sha = [u8; 20];
+
+/// One script.
+pub struct Script {
+    /// Its name.
+    pub sha: Sha,
+    /// The same in hexadecimal digits.
+    pub hex: [u8; 40],
+    /// Its text.
+    pub body: Box<[u8]>,
+    /// Where the code begins behind `#!lua …`.
+    pub code_start: usize,
+    /// What it says of itself.
+    pub flags: ScriptFlags,
+    /// EVALSHA finds it.
+    is_known: AtomicBool,
+    /// SCRIPT LOAD brought it, so that it stays.
+    is_loaded: AtomicBool,
+    used: AtomicU64,
+}
+
+impl Script {
+    /// Its code, without the line that is for us. The line end stays, so that Lua counts lines as the user does.
+    pub fn code(&self) -> &[u8] {
+        &self.body[self.code_start..]
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Library {
+    by_sha: DashMap<Sha, Arc<Script>>,
+    evaluated: Mutex<Vec<Arc<Script>>>,
+    bytes: AtomicUsize,
+    uses: AtomicU64,
+    evicted: AtomicU64,
+    /// Libraries of functions.
+    pub functions: super::functions::Functions,
+    /// What runs for long.
+    pub running: super::running::Running,
+}
+
+impl Library {
+    /// Reads the head of a script; it is not known by that.
+    pub fn parse(body: &[u8]) -> Result<Script, CommandError> {
+        let (flags, code_start) = flags::of_script(body)?;
+        let sha = sha1(body);
+        Ok(Script {
+            sha,
+            hex: hex(&sha),
+            body: body.into(),
+            code_start,
+            flags,
+            is_known: AtomicBool::new(false),
+            is_loaded: AtomicBool::new(false),
+            used: AtomicU64::new(0),
+        })
+    }
+
+    /// A script that EVALSHA names, in digits of either case.
+    pub fn find(&self, digits: &[u8]) -> Option<Arc<Script>> {
+        let sha = parse_hex(digits)?;
+        let script = self.by_sha.get(&sha)?;
+        script.used.store(self.uses.load(Relaxed), Relaxed);
+        Some(Arc::clone(&script))
+    }
+
+    /// Whether EVALSHA would find a script; Redis compares digits as they stand here.
+    pub fn contains(&self, digits: &[u8]) -> bool {
+        parse_hex(digits).is_some_and(|sha| self.by_sha.contains_key(&sha))
+    }
+
+    /// Notes that EVAL uses a script. The usual case, a script that is known, touches nothing that others write but
+    /// its own line.
+    #[inline]
+    pub fn note_evaluated(&self, script: &Arc<Script>) {
+        if script.is_known.load(Relaxed) {
+            let uses = self.uses.load(Relaxed);
+            if script.used.load(Relaxed) != uses {
+                script.used.store(uses, Relaxed);
+            }
+            return;
+        }
+        self.keep_evaluated(script);
+    }
+
+    #[cold]
+    fn keep_evaluated(&self, script: &Arc<Script>) {
+        let mut evaluated = self.evaluated.lock();
+        script
+            .used
+            .store(self.uses.fetch_add(1, Relaxed) + 1, Relaxed);
+        if !self.insert(script) {
+            return;
+        }
+        if evaluated.len() >= EVALUATED_MAX {
+            let oldest = evaluated
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, script)| script.used.load(Relaxed))
+                .map(|(at, _)| at);
+            if let Some(at) = oldest {
+                let script = evaluated.swap_remove(at);
+                if !script.is_loaded.load(Relaxed) {
+                    self.remove(&script);
+                    self.evicted.fetch_add(1, Relaxed);
+                }
+            }
+        }
+        evaluated.push(Arc::clone(script));
+    }
+
+    /// Keeps a script until SCRIPT FLUSH.
+    pub fn keep_loaded(&self, script: &Arc<Script>) {
+        let kept = match self.by_sha.get(&script.sha) {
+            Some(kept) => Arc::clone(&kept),
+            None => {
+                self.insert(script);
+                Arc::clone(script)
+            }
+        };
+        kept.is_loaded.store(true, Relaxed);
+    }
+
+    /// Whether it is new.
+    fn insert(&self, script: &Arc<Script>) -> bool {
+        let before = self.by_sha.insert(script.sha, Arc::clone(script));
+        script.is_known.store(true, Relaxed);
+        match before {
+            None => {
+                self.bytes.fetch_add(cost(script), Relaxed);
+                true
+            }
+            Some(before) => {
+                if !Arc::ptr_eq(&before, script) {
+                    before.is_known.store(false, Relaxed);
+                    let stays = before.is_loaded.load(Relaxed);
+                    script.is_loaded.fetch_or(stays, Relaxed);
+                }
+                false
+            }
+        }
+    }
+
+    fn remove(&self, script: &Script) {
+        script.is_known.store(false, Relaxed);
+        if self.by_sha.remove(&script.sha).is_some() {
+            self.bytes.fetch_sub(cost(script), Relaxed);
+        }
+    }
+
+    /// Forgets all scripts.
+    pub fn flush(&self) {
+        let mut evaluated = self.evaluated.lock();
+        evaluated.clear();
+        self.by_sha.retain(|_, script| {
+            script.is_known.store(false, Relaxed);
+            script.is_loaded.store(false, Relaxed);
+            self.bytes.fetch_sub(cost(script), Relaxed);
+            false
+        });
+    }
+
+    /// How many scripts are known.
+    pub fn len(&self) -> usize {
+        self.by_sha.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.by_sha.is_empty()
+    }
+
+    /// What they take in memory.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    /// How many scripts of EVAL gave way to newer ones.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Relaxed)
+    }
+}
+
+fn cost(script: &Script) -> usize {
+    script.body.len() + size_of::<Script>() + size_of::<(Sha, Arc<Script>)>()
+}
+
+/// The SHA-1 of a text.
+pub fn sha1(text: &[u8]) -> Sha {
+    Sha1::digest(text).into()
+}
+
+/// In hexadecimal digits, lower case.
+pub fn hex(sha: &Sha) -> [u8; 40] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = [0; 40];
+    for (pair, byte) in text.chunks_exact_mut(2).zip(sha) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    text
+}
+
+/// The other way round.
+pub fn parse_hex(digits: &[u8]) -> Option<Sha> {
+    let digits: &[u8; 40] = digits.try_into().ok()?;
+    let mut sha = [0; 20];
+    for (byte, pair) in sha.iter_mut().zip(digits.chunks_exact(2)) {
+        let digit = |digit: u8| char::from(digit).to_digit(16);
+        *byte = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
+    }
+    Some(sha)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(text: &str) -> Arc<Script> {
+        Arc::new(Library::parse(text.as_bytes()).expect("no head"))
+    }
+
+    #[test]
+    fn a_script_is_found_by_its_sha_in_either_case() {
+        let library = Library::default();
+        let one = script("return 1");
+        library.keep_loaded(&one);
+        let digits = one.hex;
+        assert_eq!(&digits, b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+        assert!(library.find(&digits).is_some());
+        assert!(library.find(&digits.to_ascii_uppercase()).is_some());
+        assert!(library.find(b"e0e1").is_none());
+        assert!(library.find(&[b'x'; 40]).is_none());
+        assert!(library.bytes() > 0);
+        library.flush();
+        assert!(library.find(&digits).is_none());
+        assert_eq!((library.len(), library.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn scripts_of_eval_give_way_to_newer_ones_and_loaded_ones_stay() {
+        let library = Library::default();
+        let (loaded, often) = (script("return 'loaded'"), script("return 'often'"));
+        library.keep_loaded(&loaded);
+        library.note_evaluated(&often);
+        for number in 0..3 * EVALUATED_MAX {
+            library.note_evaluated(&script(&format!("return {number}")));
+            library.note_evaluated(&often);
+        }
+        assert_eq!(library.len(), EVALUATED_MAX + 1);
+        assert!(library.find(&loaded.hex).is_some());
+        assert!(library.find(&often.hex).is_some());
+        assert!(library.find(&script("return 0").hex).is_none());
+        assert_eq!(library.evicted() as usize, 2 * EVALUATED_MAX + 1);
+        library.flush();
+        assert_eq!(library.bytes(), 0);
+    }
+}

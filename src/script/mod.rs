@@ -1,0 +1,298 @@
+//! Scripts and functions in Lua 5.1.
+//!
+//! ```text
+//! host        what a running script asks of whoever runs it
+//! library     the scripts that the server knows; functions/ the libraries of functions
+//! running     what runs for long, and is killed
+//! vm          one interpreter a thread; prelude.lua and api what scripts find in it
+//! calls       redis.call; convert replies and values; errors on their way
+//! json msgpack packing bits random   cjson, cmsgpack, struct, bit, math.random
+//! ```
+//!
+//! [`run`] runs one EVAL, EVALSHA, FCALL for a [`host::Host`]. Knows no shard, no session and no socket; uses the safe
+//! interface of `mlua` only.
+
+pub mod host;
+pub mod library;
+
+mod api;
+mod arguments;
+mod bits;
+mod calls;
+mod convert;
+mod errors;
+mod flags;
+pub mod functions;
+mod json;
+mod msgpack;
+mod numerals;
+mod packing;
+mod random;
+pub mod running;
+mod vm;
+
+use std::sync::Arc;
+
+use mlua::{Function, Value};
+
+use crate::base::number;
+use crate::command::declaration::ScriptVerb;
+use crate::command::error::CommandError;
+use crate::command::script as commands;
+use crate::command::{Args, Out};
+use crate::resp::reply::Protocol;
+use flags::ScriptFlags;
+use host::{Host, Interrupted};
+use library::{Library, Script};
+use vm::{HOST, RUN, Vm};
+
+pub use vm::memory_figures;
+
+/// What a thread's stack must hold that runs scripts: tables in tables are written and read by functions that call
+/// themselves, a thousand deep, and Lua's own functions may call scripts that call them, 200 deep.
+pub const STACK_BYTES_MIN: usize = 8 * 1024 * 1024;
+
+/// How a script ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// The reply is an error.
+    pub failed: bool,
+    /// The statistics know of that error already: a command that the script called answered with it.
+    pub is_counted: bool,
+    /// The host ended it. After [`Interrupted::Again`] the reply is of no meaning.
+    pub interrupted: Option<Interrupted>,
+}
+
+/// What is to be run.
+enum Program {
+    Script(Arc<Script>, Function),
+    Function(functions::Found, Function),
+}
+
+/// Runs a script or function for a host and writes its reply.
+pub fn run(
+    verb: ScriptVerb,
+    args: &Args<'_>,
+    host: &mut (dyn Host + '_),
+    library: &Library,
+    out: &mut Out,
+) -> Ended {
+    vm::with(|vm| match run_with(vm, verb, args, host, library, out) {
+        Ok(ended) => ended,
+        Err(error) => {
+            out.error(error.text().as_bytes());
+            Ended {
+                failed: true,
+                ..Ended::default()
+            }
+        }
+    })
+}
+
+fn run_with(
+    vm: &mut Vm,
+    verb: ScriptVerb,
+    args: &Args<'_>,
+    host: &mut (dyn Host + '_),
+    library: &Library,
+    out: &mut Out,
+) -> Result<Ended, CommandError> {
+    let is_read_only = matches!(
+        verb,
+        ScriptVerb::EvalRo | ScriptVerb::EvalShaRo | ScriptVerb::FcallRo
+    );
+    let no_script = || CommandError::from("NOSCRIPT No matching script. Please use EVAL.");
+    let (program, key_count, flags) = match verb {
+        ScriptVerb::Eval | ScriptVerb::EvalRo => {
+            let key_count = key_count(args, "ERR value is not an integer or out of range")?;
+            let (script, function) = vm.of_text(args.get(1))?;
+            library.note_evaluated(&script);
+            let flags = script.flags;
+            (Program::Script(script, function), key_count, flags)
+        }
+        ScriptVerb::EvalSha | ScriptVerb::EvalShaRo => {
+            if args.get(1).len() != 40 {
+                return Err(no_script());
+            }
+            let key_count = key_count(args, "ERR value is not an integer or out of range")?;
+            let script = library.find(args.get(1)).ok_or_else(no_script)?;
+            let function = vm.of_script(&script)?;
+            let flags = script.flags;
+            (Program::Script(script, function), key_count, flags)
+        }
+        ScriptVerb::Fcall | ScriptVerb::FcallRo => {
+            let found = library
+                .functions
+                .find(args.get(1))
+                .ok_or("ERR Function not found")?;
+            let key_count = key_count(args, "ERR Bad number of keys provided")?;
+            let function = vm.of_function(&found)?;
+            let flags = found.flags;
+            (Program::Function(found, function), key_count, flags)
+        }
+    };
+    let is_silent = flags.any(ScriptFlags::SILENT);
+    if is_read_only && !is_silent && !flags.any(ScriptFlags::NO_WRITES) {
+        return Err("ERR Can not execute a script with write flag using *_ro command.".into());
+    }
+    let may_grow = is_silent || flags.any(ScriptFlags::ALLOW_OOM.or(ScriptFlags::NO_WRITES));
+    if !may_grow && !host.has_room() {
+        return Err(
+            "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
+                .into(),
+        );
+    }
+    RUN.with(|run| {
+        run.protocol.set(Protocol::Resp2);
+        run.is_read_only
+            .set(is_read_only || flags.any(ScriptFlags::NO_WRITES));
+        // What was written once may be finished.
+        run.is_free_to_grow.set(flags.any(ScriptFlags::ALLOW_OOM));
+        run.interrupted.set(None);
+    });
+    let keys = args.from(3).take(key_count);
+    let rest = args.from(3 + key_count);
+    let result = HOST.with(|place| {
+        place.lend(host, || match &program {
+            Program::Script(_, function) => vm.run(function, keys, rest),
+            Program::Function(_, function) => {
+                let (keys, rest) = (vm.list(keys)?, vm.list(rest)?);
+                vm.run_function.call((function, keys, rest))
+            }
+        })
+    });
+    let (interrupted, protocol) = RUN.with(|run| (run.interrupted.take(), run.protocol.get()));
+    let name = match &program {
+        Program::Script(script, _) => std::str::from_utf8(&script.hex).unwrap_or_default(),
+        Program::Function(found, _) => &found.name,
+    };
+    let mut ended = Ended {
+        interrupted,
+        ..Ended::default()
+    };
+    if interrupted.is_some() {
+        ended.failed = true;
+        // Redis says the same of functions.
+        out.error(format!(
+            "ERR Script killed by user with SCRIPT KILL... script: {name}"
+        ));
+        return Ok(ended);
+    }
+    match result {
+        Ok((true, value)) => {
+            let written = convert::write(&value, protocol, out)
+                .map_err(|error| CommandError::from(format!("ERR {}", errors::plain(&error))))?;
+            (ended.failed, ended.is_counted) = (written.failed, written.is_counted);
+        }
+        Ok((false, value)) => {
+            ended.failed = true;
+            ended.is_counted = write_failure(name, &value, out);
+        }
+        Err(error) => {
+            ended.failed = true;
+            let why = errors::plain(&error);
+            out.error(format!("ERR Error running script {name}, {why}"));
+        }
+    }
+    Ok(ended)
+}
+
+/// The error of a script, with the place where it arose; whether the statistics know of it.
+fn write_failure(name: &str, value: &Value, out: &mut Out) -> bool {
+    let Value::Table(table) = value else {
+        let why = match value {
+            Value::String(text) => String::from_utf8_lossy(&text.as_bytes()).into_owned(),
+            _ => "execution failure".to_owned(),
+        };
+        let why: String = why.chars().take(100).collect();
+        out.error(format!("ERR Error running script {name}, {why}"));
+        return false;
+    };
+    let text_of = |field: &str| match table.raw_get(field) {
+        Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
+        Ok(Value::Integer(number)) => Some(number.to_string().into_bytes()),
+        Ok(Value::Number(number)) => Some(number.to_string().into_bytes()),
+        _ => None,
+    };
+    let mut text = text_of("err").unwrap_or_else(|| b"(null)".to_vec());
+    if let (Some(source), Some(line)) = (text_of("source"), text_of("line")) {
+        text.extend_from_slice(format!(" script: {name}, on ").as_bytes());
+        text.extend_from_slice(&source);
+        text.push(b':');
+        text.extend_from_slice(&line);
+        text.push(b'.');
+    }
+    out.error(&text);
+    matches!(
+        table.raw_get("ignore_error_stats_update"),
+        Ok(Value::Boolean(true))
+    )
+}
+
+fn key_count(args: &Args<'_>, not_a_number: &'static str) -> Result<usize, CommandError> {
+    let count = number::parse_i64(args.get(2)).ok_or(not_a_number)?;
+    if count > args.len() as i64 - 3 {
+        return Err("ERR Number of keys can't be greater than number of args".into());
+    }
+    usize::try_from(count).map_err(|_| "ERR Number of keys can't be negative".into())
+}
+
+/// What commands that manage scripts find here.
+impl commands::Scripts for Library {
+    fn load(&self, body: &[u8]) -> Result<[u8; 40], CommandError> {
+        let (script, _) = vm::with(|vm| vm.of_text(body))?;
+        self.keep_loaded(&script);
+        Ok(script.hex)
+    }
+
+    fn exists(&self, sha1: &[u8]) -> bool {
+        self.contains(sha1)
+    }
+
+    fn flush(&self) {
+        Library::flush(self);
+    }
+
+    fn kill(&self, what: commands::Kind) -> Result<(), CommandError> {
+        self.running.kill(what)
+    }
+
+    fn load_library(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError> {
+        self.functions.load(code, may_replace)
+    }
+
+    fn delete_library(&self, name: &[u8]) -> Result<(), CommandError> {
+        self.functions.delete(name)
+    }
+
+    fn flush_libraries(&self) {
+        self.functions.flush();
+    }
+
+    fn libraries(&self, pattern: Option<&[u8]>) -> Vec<commands::LibraryView> {
+        self.functions.views(pattern)
+    }
+
+    fn dump_libraries(&self) -> Vec<u8> {
+        self.functions.dump()
+    }
+
+    fn restore_libraries(
+        &self,
+        payload: &[u8],
+        policy: commands::Restore,
+    ) -> Result<(), CommandError> {
+        self.functions.restore(payload, policy)
+    }
+
+    fn library_counts(&self) -> (usize, usize) {
+        self.functions.counts()
+    }
+
+    fn running(&self) -> Option<commands::RunningView> {
+        self.running.function()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+-- What scripts find in place of some of Lua's functions, and the proxies that keep shared tables as they are.
+--
+-- Runs once for each interpreter. `native` holds functions of the server, `G` the untouched globals, `libraries` the
+-- tables that become globals. Leaves in `native` what the server calls.
+local native, G, libraries = ...
+
+local error, pcall, xpcall, type = G.error, G.pcall, G.xpcall, G.type
+local setmetatable, getmetatable, rawset, next = G.setmetatable, G.getmetatable, G.rawset, G.next
+local resume = G.coroutine.resume
+local insert, rep, byte = G.table.insert, G.string.rep, G.string.byte
+local loadstring, load, setfenv = G.loadstring, G.load, G.setfenv
+local collectgarbage = G.collectgarbage
+local caught, is_interruption, handle = native.caught, native.is_interruption, native.handle
+
+-- Nothing defined below may lead back to the untouched globals through getfenv.
+setfenv(1, {})
+
+local READONLY = "Attempt to modify a readonly table"
+
+-- Proxy to what it stands for, and back.
+local inner_of, proxy_of = setmetatable({}, { __mode = "k" }), {}
+native.inner_of = inner_of
+
+local function refuse()
+  error(READONLY, 2)
+end
+
+-- A table that shows another one and can not be changed; neither can the tables in it.
+local function protect(inner, shown)
+  local proxy = proxy_of[inner]
+  if proxy then return proxy end
+  proxy = {}
+  proxy_of[inner], inner_of[proxy] = proxy, inner
+  for key, value in next, inner do
+    if type(value) == "table" and not inner_of[value] then
+      inner[key] = protect(value)
+    end
+  end
+  setmetatable(proxy, { __index = inner, __newindex = refuse, __metatable = shown or false })
+  return proxy
+end
+
+local function missing(_, name)
+  if type(name) ~= "string" and type(name) ~= "number" then
+    error("Second argument to luaProtectedTableError must be a string or number", 2)
+  end
+  error("Script attempted to access nonexistent global variable '" .. name .. "'", 2)
+end
+
+-- A proxy behind which what is missing is an error.
+local function protect_globals(inner)
+  setmetatable(inner, { __index = missing })
+  return protect(inner, protect({ __index = missing }))
+end
+
+-- pcall: an error table becomes its text, as before Redis 7.
+local function after_pcall(ok, ...)
+  if ok then return ok, ... end
+  local value = caught((...))
+  if is_interruption(value) then error(value, 0) end
+  if type(value) == "table" and type(value.err) == "string" then value = value.err end
+  return false, value
+end
+function G.pcall(...)
+  return after_pcall(pcall(...))
+end
+
+local function after_catch(ok, ...)
+  if ok then return ok, ... end
+  local value = caught((...))
+  if is_interruption(value) then error(value, 0) end
+  return false, value
+end
+function G.xpcall(run, handler)
+  return after_catch(xpcall(run, function(value)
+    value = caught(value)
+    if is_interruption(value) then return value end
+    return handler(value)
+  end))
+end
+function G.coroutine.resume(...)
+  return after_catch(resume(...))
+end
+
+function G.setmetatable(table, metatable)
+  if inner_of[table] then error(READONLY, 2) end
+  return setmetatable(table, metatable)
+end
+function G.rawset(table, key, value)
+  if inner_of[table] then error(READONLY, 2) end
+  return rawset(table, key, value)
+end
+function G.table.insert(table, ...)
+  if inner_of[table] then error(READONLY, 2) end
+  return insert(table, ...)
+end
+G.rawget = native.rawget
+G.pairs = native.pairs
+
+-- Repeating nothing would take as long as repeating something.
+function G.string.rep(text, count)
+  if text == "" then return "" end
+  return rep(text, count)
+end
+
+-- Scripts are text: compiled code could do anything.
+local BINARY = "bytecode is not accepted"
+function G.loadstring(text, name)
+  if type(text) == "string" and byte(text) == 27 then return nil, BINARY end
+  return loadstring(text, name)
+end
+function G.load(reader, name)
+  local is_begun, is_binary = false, false
+  local run, why = load(function()
+    local piece = reader()
+    if not is_begun and type(piece) == "string" and piece ~= "" then
+      is_begun, is_binary = true, byte(piece) == 27
+      if is_binary then return nil end
+    end
+    return piece
+  end, name)
+  if is_binary then return nil, BINARY end
+  return run, why
+end
+
+-- The environment of the interpreter itself is nobody's to change, nor is that of functions all scripts share.
+local shared = {}
+function G.setfenv(level, environment)
+  if level == 0 or shared[level] then error("'setfenv' cannot change environment of given object", 2) end
+  if type(level) == "number" then level = level + 1 end
+  return setfenv(level, environment)
+end
+-- Scripts may look at the collector, and make it run, but not stop it.
+function G.collectgarbage(option, argument)
+  if option == "stop" or option == "restart" or option == "setpause" or option == "setstepmul" then return 0 end
+  return collectgarbage(option, argument)
+end
+
+for _, name in next, { "dofile", "loadfile", "print", "module", "require", "package", "io", "debug", "os" } do
+  G[name] = nil
+end
+for name, functions in next, native.replacements do
+  for key, value in next, functions do G[name][key] = value end
+end
+for name, library in next, libraries do G[name] = library end
+for _, value in next, G do
+  if type(value) == "function" then shared[value] = true end
+end
+
+-- The metatable of strings is shared as well.
+local of_strings = getmetatable("")
+local globals = protect_globals(G)
+of_strings.__metatable = protect({ __index = proxy_of[of_strings.__index] })
+G._G = globals
+native.globals = globals
+
+-- Functions see the same, but for what only EVAL has; while their library is loaded they see next to nothing.
+local function_globals = {}
+for key, value in next, G do function_globals[key] = value end
+function_globals.redis = protect(native.function_redis)
+setmetatable(function_globals, { __index = missing })
+local loading = { redis = protect_globals(native.loading_redis) }
+setmetatable(loading, { __index = missing })
+local switch = { __index = function_globals, __newindex = refuse }
+switch.__metatable = protect({ __index = missing })
+local library_globals = setmetatable({}, switch)
+inner_of[library_globals] = function_globals
+function_globals._G = library_globals
+native.library_globals = library_globals
+function native.set_loading(is_loading)
+  switch.__index = is_loading and loading or function_globals
+end
+
+-- Runs a script with a handler that knows where an error came from.
+function native.run(script)
+  return xpcall(script, handle)
+end
+function native.run_function(callback, keys, arguments)
+  return xpcall(function() return callback(keys, arguments) end, handle)
+end

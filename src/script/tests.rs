@@ -1,0 +1,1055 @@
+//! Scripts against a host that keeps strings in a map: the sandbox, conversions, libraries, hostile input.
+
+use std::collections::HashMap;
+
+use super::host::{Call, Host, Interrupted};
+use super::library::Library;
+use super::{Ended, run};
+use crate::command::context::Server;
+use crate::command::declaration::{Command, ScriptVerb};
+use crate::command::testing::{no_server, render};
+use crate::command::{Args, Out};
+use crate::config::Config;
+use crate::resp::reply::Protocol;
+use crate::resp::request::Span;
+
+/// A server for one thread.
+struct Bench {
+    library: Library,
+    host: Map,
+    protocol: Protocol,
+    last: Ended,
+}
+
+struct Map {
+    strings: HashMap<Vec<u8>, Vec<u8>>,
+    config: Config,
+    server: Box<dyn Server>,
+    /// Ticks until the script is killed.
+    ticks_left: Option<u32>,
+    /// Calls until the unit is to be run again.
+    calls_left: Option<u32>,
+    refused: Vec<String>,
+    has_room: bool,
+}
+
+impl Host for Map {
+    fn call(&mut self, call: &Call<'_>, out: &mut Out) -> Result<(), Interrupted> {
+        if let Some(left) = &mut self.calls_left {
+            *left = left.checked_sub(1).ok_or(Interrupted::Again)?;
+        }
+        let args = call.args();
+        match call.command.full_name {
+            "get" => match self.strings.get(args.get(1)) {
+                Some(value) => out.bulk(value),
+                None => out.null(),
+            },
+            "set" => {
+                self.strings
+                    .insert(args.get(1).to_vec(), args.get(2).to_vec());
+                out.ok();
+            }
+            "del" => out.integer(self.strings.remove(args.get(1)).is_some().into()),
+            "echo" => out.raw(args.get(1)),
+            "mget" => {
+                out.array(args.len() - 1);
+                for key in args.from(1) {
+                    out.bulk(key);
+                }
+            }
+            _ => out.error("ERR not known here"),
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), Interrupted> {
+        match &mut self.ticks_left {
+            None => Ok(()),
+            Some(0) => Err(Interrupted::Killed),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn has_room(&mut self) -> bool {
+        self.has_room
+    }
+
+    fn note_refused(&mut self, _: Option<&'static Command>, text: &[u8]) {
+        self.refused
+            .push(String::from_utf8_lossy(text).into_owned());
+    }
+
+    fn server(&self) -> &dyn Server {
+        &*self.server
+    }
+
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn db(&self) -> usize {
+        0
+    }
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench {
+            library: Library::default(),
+            host: Map {
+                strings: HashMap::new(),
+                config: Config::default(),
+                server: no_server(),
+                ticks_left: None,
+                calls_left: None,
+                refused: Vec::new(),
+                has_room: true,
+            },
+            protocol: Protocol::Resp2,
+            last: Ended::default(),
+        }
+    }
+
+    fn request(&mut self, verb: ScriptVerb, arguments: &[&[u8]]) -> String {
+        let (mut data, mut spans) = (b"eval".to_vec(), vec![Span { start: 0, len: 4 }]);
+        for argument in arguments {
+            spans.push(Span {
+                start: data.len() as u32,
+                len: argument.len() as u32,
+            });
+            data.extend_from_slice(argument);
+        }
+        let args = Args::new(&data, &[], &spans, &[]);
+        let mut out = Out::new(self.protocol);
+        self.last = run(verb, &args, &mut self.host, &self.library, &mut out);
+        render(out.as_slice().expect("small"))
+    }
+
+    /// Runs a script with one key and two arguments.
+    fn eval(&mut self, script: &str) -> String {
+        let arguments: [&[u8]; 5] = [script.as_bytes(), b"1", b"key", b"one", b"two"];
+        self.request(ScriptVerb::Eval, &arguments)
+    }
+
+    #[track_caller]
+    fn check(&mut self, script: &str, expected: &str) {
+        assert_eq!(self.eval(script), expected, "{script}");
+    }
+
+    /// An error, with the place that stands behind it.
+    #[track_caller]
+    fn check_error(&mut self, script: &str, expected: &str) {
+        let sha = super::library::hex(&super::library::sha1(script.as_bytes()));
+        let sha = std::str::from_utf8(&sha).expect("digits");
+        let reply = self.eval(script);
+        let expected = format!("(error) {expected} script: {sha}, on @user_script:1.");
+        assert_eq!(reply, expected, "{script}");
+    }
+}
+
+#[track_caller]
+fn check_all(dialogue: &[(&str, &str)]) {
+    let mut bench = Bench::new();
+    for (script, expected) in dialogue {
+        bench.check(script, expected);
+    }
+}
+
+/// Runs a test on as large a stack as the server's threads have.
+fn on_large_stack(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(crate::script::STACK_BYTES_MIN);
+    let running = thread.spawn(test).expect("a thread");
+    if let Err(panic) = running.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn values_become_replies() {
+    check_all(&[
+        ("return 100.9", "(integer) 100"),
+        ("return -1.5", "(integer) -1"),
+        ("return 'text'", "\"text\""),
+        ("return true", "(integer) 1"),
+        ("return false", "(nil)"),
+        ("return nil", "(nil)"),
+        ("return", "(nil)"),
+        ("return {ok='fine'}", "fine"),
+        ("return {err='ERR bad'}", "(error) ERR bad"),
+        (
+            "return {1, 2, {'x'}, nil, 4}",
+            "1) (integer) 1\n2) (integer) 2\n3) 1) \"x\"",
+        ),
+        ("return {}", "(empty array)"),
+        ("return {a=1}", "(empty array)"),
+        (
+            "return {KEYS[1], ARGV[1], ARGV[2], #KEYS, #ARGV}",
+            "1) \"key\"\n2) \"one\"\n3) \"two\"\n4) (integer) 1\n5) (integer) 2",
+        ),
+        ("return {double=3.5}", "\"3.5\""),
+        ("return {map={a=1}}", "1) \"a\"\n2) (integer) 1"),
+        ("return {set={a=true}}", "1) \"a\""),
+        ("return {big_number='12\\r\\n3'}", "\"12  3\""),
+        (
+            "return {verbatim_string={format='txt', string='hi'}}",
+            "\"hi\"",
+        ),
+        ("return 2^63", "(integer) -9223372036854775808"),
+        ("return 0/0", "(integer) -9223372036854775808"),
+        ("return function() end", "(nil)"),
+        (
+            "return setmetatable({}, {__index=function() error('no') end})",
+            "(empty array)",
+        ),
+    ]);
+    let mut bench = Bench::new();
+    bench.protocol = Protocol::Resp3;
+    for (script, expected) in [
+        ("return {double=3.5}", "(double) 3.5"),
+        ("return {map={a=1}}", "1# \"a\" => (integer) 1"),
+        ("return {set={a=true}}", "1~ \"a\""),
+        ("return {big_number='123'}", "123"),
+        ("return {verbatim_string={format='txt', string='hi'}}", "hi"),
+        ("return true", "(integer) 1"),
+        ("redis.setresp(3) return true", "(true)"),
+        ("redis.setresp(3) return false", "(false)"),
+        ("return false", "(nil)"),
+    ] {
+        bench.check(script, expected);
+    }
+}
+
+#[test]
+fn replies_become_values() {
+    let echo = |reply: &str| format!("local r = redis.call('echo', '{reply}')");
+    let mut bench = Bench::new();
+    for (reply, expression, expected) in [
+        (":7\\r\\n", "{type(r), r}", "1) \"number\"\n2) (integer) 7"),
+        ("$2\\r\\nhi\\r\\n", "r", "\"hi\""),
+        ("$-1\\r\\n", "tostring(r)", "\"false\""),
+        ("*-1\\r\\n", "tostring(r)", "\"false\""),
+        ("+OK\\r\\n", "r.ok", "\"OK\""),
+        (
+            "*2\\r\\n:1\\r\\n$1\\r\\na\\r\\n",
+            "r",
+            "1) (integer) 1\n2) \"a\"",
+        ),
+        ("_\\r\\n", "tostring(r)", "\"nil\""),
+        ("#t\\r\\n", "tostring(r)", "\"true\""),
+        (",3.5\\r\\n", "tostring(r.double)", "\"3.5\""),
+        ("(123\\r\\n", "r.big_number", "\"123\""),
+        (
+            "=6\\r\\ntxt:hi\\r\\n",
+            "{r.verbatim_string.format, r.verbatim_string.string}",
+            "1) \"txt\"\n2) \"hi\"",
+        ),
+        ("%1\\r\\n+a\\r\\n:1\\r\\n", "type(r.map)", "\"table\""),
+        ("~1\\r\\n$1\\r\\nx\\r\\n", "tostring(r.set.x)", "\"true\""),
+        ("|1\\r\\n+a\\r\\n+b\\r\\n:5\\r\\n", "r", "(integer) 5"),
+    ] {
+        bench.check(&format!("{} return {expression}", echo(reply)), expected);
+    }
+    bench.check(
+        "local r = redis.pcall('echo', '-WRONGTYPE not that\\r\\n') return {r.err, tostring(r.ignore_error_stats_update)}",
+        "1) \"WRONGTYPE not that\"\n2) \"true\"",
+    );
+    bench.check_error(
+        "redis.call('echo', '-WRONGTYPE not that\\r\\n')",
+        "WRONGTYPE not that",
+    );
+    assert!(bench.last.is_counted);
+}
+
+#[test]
+fn calls_are_admitted_before_they_are_run() {
+    let mut bench = Bench::new();
+    for (script, error) in [
+        (
+            "redis.call('nosuch')",
+            "ERR Unknown Redis command called from script",
+        ),
+        (
+            "return redis.call('get')",
+            "ERR Wrong number of args calling Redis command from script",
+        ),
+        (
+            "redis.call('config')",
+            "ERR Wrong number of args calling Redis command from script",
+        ),
+        (
+            "redis.call('config', 'nosuch')",
+            "ERR Unknown Redis command called from script",
+        ),
+        (
+            "redis.call('multi')",
+            "ERR This Redis command is not allowed from script",
+        ),
+        (
+            "redis.call('eval', 'return 1', 0)",
+            "ERR This Redis command is not allowed from script",
+        ),
+    ] {
+        bench.check_error(script, error);
+        assert!(bench.last.is_counted, "{script}");
+    }
+    assert_eq!(bench.host.refused.len(), 6);
+    bench.check_error(
+        "redis.call()",
+        "ERR Please specify at least one argument for this redis lib call",
+    );
+    bench.check_error(
+        "redis.call('get', {})",
+        "ERR Lua redis lib command arguments must be strings or integers",
+    );
+    let arguments: [&[u8]; 2] = [b"return redis.pcall('set', 'a', 1).err", b"0"];
+    let reply = bench.request(ScriptVerb::EvalRo, &arguments);
+    assert_eq!(
+        reply,
+        "\"ERR Write commands are not allowed from read-only scripts.\""
+    );
+}
+
+#[test]
+fn numbers_become_arguments_without_loss() {
+    check_all(&[(
+        "return redis.call('mget', 1, 1.5, 9007199254740991, 1e20, -0.25)",
+        "1) \"1\"\n2) \"1.5\"\n3) \"9007199254740991\"\n4) \"1e+20\"\n5) \"-0.25\"",
+    )]);
+}
+
+#[test]
+fn what_a_script_may_not_touch_stays_as_it_is() {
+    let mut bench = Bench::new();
+    let readonly = "ERR user_script:1: Attempt to modify a readonly table";
+    for script in [
+        "a = 10",
+        "redis = 1",
+        "_G = {}",
+        "redis.call = 1",
+        "cjson.encode = nil",
+        "string.len = nil",
+        "setmetatable(_G, {})",
+        "rawset(_G, 'a', 1)",
+        "table.insert(redis, 1)",
+        "getmetatable(_G).__index = {}",
+        "getmetatable('').__index = {}",
+        "getmetatable('').__index.len = 1",
+        "_G.string.x = 1",
+        "KEYS = nil",
+    ] {
+        bench.check_error(script, readonly);
+    }
+    for name in [
+        "a", "print", "dofile", "loadfile", "require", "io", "debug", "module",
+    ] {
+        bench.check_error(
+            &format!("return {name}"),
+            &format!(
+                "ERR user_script:1: Script attempted to access nonexistent global variable '{name}'"
+            ),
+        );
+    }
+    for (script, expected) in [
+        ("return tostring(getmetatable(redis))", "\"false\""),
+        ("return tostring(rawget(_G, 'a'))", "\"nil\""),
+        ("return type(rawget(_G, 'redis'))", "\"table\""),
+        (
+            "local n = 0 for k in pairs(bit) do n = n + 1 end return n",
+            "(integer) 12",
+        ),
+        (
+            "local ok, why = pcall(setfenv, 0, {}) return tostring(ok)",
+            "\"false\"",
+        ),
+        (
+            "local ok = pcall(setfenv, pcall, {}) return tostring(ok)",
+            "\"false\"",
+        ),
+        ("return tostring(getfenv(pcall).redis)", "\"nil\""),
+        (
+            "return tostring(loadstring(string.dump(function() return 1 end)))",
+            "\"nil\"",
+        ),
+        ("return loadstring('return 7')()", "(integer) 7"),
+        (
+            "local a = {} setmetatable(a, {__index={x=1}}) return a.x",
+            "(integer) 1",
+        ),
+        ("local t = {} rawset(t, 'a', 5) return t.a", "(integer) 5"),
+        (
+            "local f = function() return x end setfenv(f, {x=3}) return f()",
+            "(integer) 3",
+        ),
+    ] {
+        bench.check(script, expected);
+    }
+}
+
+#[test]
+fn errors_are_caught_as_in_redis() {
+    check_all(&[
+        (
+            "local ok, e = pcall(redis.call, 'nosuch') return {tostring(ok), e}",
+            "1) \"false\"\n2) \"ERR Unknown Redis command called from script\"",
+        ),
+        (
+            "local ok, e = pcall(error, {err='X y'}) return e",
+            "\"X y\"",
+        ),
+        ("local ok, e = pcall(error, 'plain') return e", "\"plain\""),
+        ("local ok, e = pcall(error) return tostring(e)", "\"nil\""),
+        ("return select('#', pcall(function() end))", "(integer) 1"),
+        (
+            "return {pcall(function() return 1, nil, 3 end)}",
+            "1) (integer) 1\n2) (integer) 1",
+        ),
+        (
+            "local ok, e = xpcall(function() redis.call('nosuch') end, function(e) return e.err .. '!' end) return e",
+            "\"ERR Unknown Redis command called from script!\"",
+        ),
+        (
+            "local c = coroutine.create(function() redis.call('nosuch') end) local ok, e = coroutine.resume(c) return e.err",
+            "\"ERR Unknown Redis command called from script\"",
+        ),
+        (
+            "local ok, e = pcall(cjson.decode, '[1') return e",
+            "\"Expected comma or array end but found T_END at character 3\"",
+        ),
+        ("return redis.error_reply('My Err')", "(error) My Err"),
+        ("return redis.error_reply('-My Err')", "(error) My Err"),
+        ("return redis.error_reply('OOPS')", "(error) ERR OOPS"),
+        ("return redis.status_reply('fine')", "fine"),
+        (
+            "return redis.error_reply()",
+            "(error) ERR wrong number or type of arguments",
+        ),
+        (
+            "return redis.sha1hex('')",
+            "\"da39a3ee5e6b4b0d3255bfef95601890afd80709\"",
+        ),
+        (
+            "return {redis.LOG_WARNING, redis.REPL_ALL, tostring(redis.replicate_commands())}",
+            "1) (integer) 3\n2) (integer) 3\n3) \"true\"",
+        ),
+        ("return redis.REDIS_VERSION", "\"7.2.6\""),
+    ]);
+    let mut bench = Bench::new();
+    bench.check_error("error('plain')", "ERR user_script:1: plain");
+    bench.check_error("error({err='MY own'})", "MY own");
+    bench.check_error(
+        "return nil + 1",
+        "ERR user_script:1: attempt to perform arithmetic on a nil value",
+    );
+    bench.check_error("redis.sha1hex()", "ERR wrong number of arguments");
+    bench.check_error("redis.setresp(4)", "ERR RESP version must be 2 or 3.");
+    bench.check_error(
+        "redis.set_repl(99)",
+        "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
+    );
+    bench.check_error("redis.log(9, 'x')", "ERR Invalid debug level.");
+    bench.check_error(
+        "return cjson.decode('{')",
+        "ERR user_script:1: Expected object key string but found T_END at character 2",
+    );
+    assert_eq!(
+        bench.eval("return +"),
+        "(error) ERR Error compiling script (new function): user_script:1: unexpected symbol near '+'"
+    );
+}
+
+#[test]
+fn json_is_that_of_cjson() {
+    on_large_stack(|| {
+        check_all(
+            &[
+                (
+                    "return cjson.encode({1, 2, {a='x/\"\\n\\1'}})",
+                    "\"[1,2,{\\\"a\\\":\\\"x\\\\/\\\\\\\"\\\\n\\\\u0001\\\"}]\"",
+                ),
+                ("return cjson.encode({})", "\"{}\""),
+                ("return cjson.encode({[1]=1, [3]=3})", "\"[1,null,3]\""),
+                (
+                    "return cjson.encode({cjson.null, true, false, 0.1, 1e15})",
+                    "\"[null,true,false,0.1,1e+15]\"",
+                ),
+                (
+                    "return select(2, pcall(cjson.encode, {[1]=1, [100]=2}))",
+                    "\"Cannot serialise table: excessively sparse array\"",
+                ),
+                (
+                    "return select(2, pcall(cjson.encode, {[true]=1}))",
+                    "\"Cannot serialise boolean: table key must be a number or string\"",
+                ),
+                ("return select(2, pcall(cjson.encode, print))", "\"x\""),
+            ][..6],
+        );
+        check_all(&[
+            (
+                "return cjson.decode('[1,\"\\\\u00e9\\\\ud83d\\\\ude00\"]')[2]",
+                "\"\\xc3\\xa9\\xf0\\x9f\\x98\\x80\"",
+            ),
+            (
+                "return table.concat(cjson.decode('[0.0, -5e3, -1, 0.3e-3, 1023.2, 0e10]'), ' ')",
+                "\"0 -5000 -1 0.0003 1023.2 0\"",
+            ),
+            (
+                "return cjson.decode('{\"a\":{\"b\":[true]}}').a.b",
+                "1) (integer) 1",
+            ),
+            (
+                "return tostring(cjson.decode('null') == cjson.null)",
+                "\"true\"",
+            ),
+            ("return tostring(cjson.decode('[0x10]')[1])", "\"16\""),
+            (
+                "return select(2, pcall(cjson.decode, '[1,]'))",
+                "\"Expected value but found T_ARR_END at character 4\"",
+            ),
+            (
+                "return select(2, pcall(cjson.decode, 'nope'))",
+                "\"Expected value but found invalid token at character 1\"",
+            ),
+            (
+                "return select(2, pcall(cjson.decode, string.rep('[', 1001)))",
+                "\"Found too many nested data structures (1001) at character 1001\"",
+            ),
+            (
+                "local t = {} for i = 1, 2000 do t = {t} end return select(2, pcall(cjson.encode, t))",
+                "\"Cannot serialise, excessive nesting (1001)\"",
+            ),
+            (
+                "local j = cjson.new() j.encode_number_precision(3) return {j.encode(1.23456), cjson.encode(1.23456)}",
+                "1) \"1.23\"\n2) \"1.23456\"",
+            ),
+            (
+                "return select(2, pcall(cjson.encode, 0/0))",
+                "\"Cannot serialise number: must not be NaN or Inf\"",
+            ),
+        ]);
+    });
+}
+
+#[test]
+fn message_pack_is_that_of_cmsgpack() {
+    on_large_stack(|| {
+        let hex = "local function hex(s) return (s:gsub('.', function(c) return string.format('%02x', c:byte()) end)) end ";
+        let mut bench = Bench::new();
+        for (expression, expected) in [
+            ("0.1", "cb3fb999999999999a"),
+            ("-1099511627776", "d3ffffff0000000000"),
+            ("1, -1, 127, 128, -33, 65536", "01ff7fcc80d0dfce00010000"),
+            ("0.5", "ca3f000000"),
+            ("2^63", "ca5f000000"),
+            ("{}, {1,2}, {a=1}", "90920102"),
+            ("'hi', true, false, nil", "a26869c3c2c0"),
+            ("string.rep('x', 32):sub(1,0) .. string.rep('y', 32)", ""),
+        ] {
+            if expected.is_empty() {
+                continue;
+            }
+            let reply = bench.eval(&format!("{hex} return hex(cmsgpack.pack({expression}))"));
+            assert!(
+                reply.starts_with(&format!("\"{expected}")),
+                "{expression}: {reply}"
+            );
+        }
+        check_all(&[
+            (
+                "return cmsgpack.unpack(cmsgpack.pack({1, 'x', {2}}))",
+                "1) (integer) 1\n2) \"x\"\n3) 1) (integer) 2",
+            ),
+            (
+                "return {cmsgpack.unpack(cmsgpack.pack(1, 2))}",
+                "1) (integer) 1\n2) (integer) 2",
+            ),
+            (
+                "return {cmsgpack.unpack_one(cmsgpack.pack(1, 2))}",
+                "1) (integer) 1\n2) (integer) 1",
+            ),
+            (
+                "return {cmsgpack.unpack_limit(cmsgpack.pack(1, 2), 1, 1)}",
+                "1) (integer) -1\n2) (integer) 2",
+            ),
+            (
+                "return select(2, pcall(cmsgpack.unpack, '\\220'))",
+                "\"Missing bytes in input.\"",
+            ),
+            (
+                "return select(2, pcall(cmsgpack.unpack, '\\221\\255\\255\\255\\255'))",
+                "\"Missing bytes in input.\"",
+            ),
+            (
+                "return select(2, pcall(cmsgpack.unpack, '\\223\\255\\255\\255\\255'))",
+                "\"Missing bytes in input.\"",
+            ),
+            (
+                "return select(2, pcall(cmsgpack.unpack, '\\219\\255\\255\\255\\255'))",
+                "\"Missing bytes in input.\"",
+            ),
+            (
+                "return select(2, pcall(cmsgpack.unpack, '\\193'))",
+                "\"Bad data format in input.\"",
+            ),
+            (
+                "return tostring(pcall(cmsgpack.unpack, string.rep('\\145', 100000)))",
+                "\"false\"",
+            ),
+            (
+                "return tostring(pcall(cmsgpack.unpack, string.rep('\\1', 100000)))",
+                "\"false\"",
+            ),
+            (
+                "return select(2, pcall(cmsgpack.unpack_one, 'x', 5))",
+                "\"Start offset 5 greater than input length 1.\"",
+            ),
+            (
+                "local a = {} a.x = a return #cmsgpack.pack(a)",
+                "(integer) 49",
+            ),
+        ]);
+    });
+}
+
+#[test]
+fn structures_are_packed_and_unpacked() {
+    check_all(&[
+        (
+            "return struct.pack('>I2<I2', 258, 258)",
+            "\"\\x01\\x02\\x02\\x01\"",
+        ),
+        (
+            "return {struct.unpack('>I2<I2', '\\1\\2\\2\\1')}",
+            "1) (integer) 258\n2) (integer) 258\n3) (integer) 5",
+        ),
+        ("return struct.pack('s', 'ab')", "\"ab\\x00\""),
+        (
+            "return {struct.unpack('sc2', 'ab\\0cd')}",
+            "1) \"ab\"\n2) \"cd\"\n3) (integer) 6",
+        ),
+        (
+            "return {struct.unpack('>Bc0', '\\2abc')}",
+            "1) \"ab\"\n2) (integer) 4",
+        ),
+        ("return struct.size('!8bd')", "(integer) 16"),
+        (
+            "return {struct.unpack('b', '\\255')}",
+            "1) (integer) -1\n2) (integer) 2",
+        ),
+        (
+            "return tostring(struct.unpack('>d', struct.pack('>d', 1.5)))",
+            "\"1.5\"",
+        ),
+        (
+            "return tostring(struct.unpack('<f', struct.pack('<f', 1.5)))",
+            "\"1.5\"",
+        ),
+        (
+            "return select(2, pcall(struct.unpack, 'I8', 'x'))",
+            "\"bad argument #2 to 'unpack' (data string too short)\"",
+        ),
+        (
+            "return select(2, pcall(struct.pack, 'i33', 1))",
+            "\"integral size 33 is larger than limit of 32\"",
+        ),
+        (
+            "return select(2, pcall(struct.pack, 'i99999999999', 1))",
+            "\"integral size overflow\"",
+        ),
+        (
+            "return select(2, pcall(struct.unpack, 'c2147483647', 'x'))",
+            "\"bad argument #2 to 'unpack' (data string too short)\"",
+        ),
+        (
+            "return select(2, pcall(struct.pack, '!3', 1))",
+            "\"alignment 3 is not a power of 2\"",
+        ),
+        (
+            "return select(2, pcall(struct.pack, 'q', 1))",
+            "\"bad argument #1 to 'pack' (invalid format option 'q')\"",
+        ),
+        (
+            "return select(2, pcall(struct.unpack, 's', 'abc'))",
+            "\"unfinished string in data\"",
+        ),
+        (
+            "return select(2, pcall(struct.unpack, 'b', 'abc', 0))",
+            "\"bad argument #3 to 'unpack' (offset must be 1 or greater)\"",
+        ),
+        (
+            "return select(2, pcall(struct.unpack, 'b', 'abc', -5))",
+            "\"bad argument #2 to 'unpack' (data string too short)\"",
+        ),
+        (
+            "return select(2, pcall(struct.unpack, 'Bc0', '\\9abc'))",
+            "\"bad argument #2 to 'unpack' (data string too short)\"",
+        ),
+    ]);
+}
+
+#[test]
+fn bits_are_those_of_bit_op() {
+    check_all(&[
+        ("return bit.tobit(0xffffffff)", "(integer) -1"),
+        ("return bit.band(0xff, 0x0f, 3)", "(integer) 3"),
+        ("return bit.bor(1, 2, 4)", "(integer) 7"),
+        ("return bit.bxor(1, 2)", "(integer) 3"),
+        ("return bit.bnot(0)", "(integer) -1"),
+        ("return bit.lshift(1, 31)", "(integer) -2147483648"),
+        ("return bit.lshift(1, 33)", "(integer) 2"),
+        ("return bit.rshift(-1, 28)", "(integer) 15"),
+        ("return bit.arshift(-16, 2)", "(integer) -4"),
+        ("return bit.rol(0x12345678, 8)", "(integer) 878082066"),
+        ("return bit.bswap(0x12345678)", "(integer) 2018915346"),
+        ("return bit.tohex(65535, -2147483648)", "\"0000FFFF\""),
+        ("return bit.tohex(255, 4)", "\"00ff\""),
+        ("return bit.tohex(255)", "\"000000ff\""),
+        ("return bit.tobit(2^40 + 5)", "(integer) 5"),
+    ]);
+}
+
+#[test]
+fn a_seed_gives_the_same_numbers_each_time() {
+    let mut bench = Bench::new();
+    let script = "math.randomseed(10) return tostring(math.random()) .. ' ' .. math.random(100) .. ' ' .. math.random(5, 9)";
+    let first = bench.eval(script);
+    assert_eq!(bench.eval(script), first);
+    bench.check(
+        "math.randomseed(0) return tostring(math.random())",
+        "\"0.17082803611217\"",
+    );
+    bench.check(
+        "return select(2, pcall(math.random, 0))",
+        "\"bad argument #1 to 'random' (interval is empty)\"",
+    );
+}
+
+#[test]
+fn a_killed_script_ends_whatever_it_catches() {
+    on_large_stack(|| {
+        for script in [
+            "while true do end",
+            "while true do pcall(function() while true do end end) end",
+            "local function f() while true do end end while true do xpcall(f, function(e) return e end) end",
+            "while true do local c = coroutine.create(function() while true do end end) coroutine.resume(c) end",
+            "local c = coroutine.wrap(function() while true do end end) while true do pcall(c) end",
+            "local f = function() while 1 do redis.call('get', 'x') end end while 1 do pcall(f) end",
+            "local t = setmetatable({}, {__index = function() while true do end end}) while true do pcall(function() return t.x end) end",
+            "while true do pcall(table.sort, {3, 2, 1}, function() while true do end end) end",
+            "while true do pcall(string.gsub, 'abc', '.', function() while true do end end) end",
+        ] {
+            let mut bench = Bench::new();
+            bench.host.ticks_left = Some(3);
+            let reply = bench.eval(script);
+            assert!(reply.contains("killed by user"), "{script}: {reply}");
+            assert_eq!(bench.last.interrupted, Some(Interrupted::Killed));
+            bench.host.ticks_left = None;
+            bench.check("return 1", "(integer) 1");
+        }
+    });
+}
+
+#[test]
+fn a_unit_that_is_to_run_again_calls_nothing_more() {
+    let mut bench = Bench::new();
+    bench.host.calls_left = Some(2);
+    bench.eval(
+        "redis.call('set', 'a', 1) redis.call('set', 'b', 1) pcall(redis.call, 'set', 'c', 1)
+         redis.call('set', 'd', 1) while true do pcall(redis.call, 'set', 'e', 1) end",
+    );
+    assert_eq!(bench.last.interrupted, Some(Interrupted::Again));
+    assert_eq!(bench.host.strings.len(), 2);
+    bench.host.calls_left = None;
+    bench.check("return redis.call('get', 'a')", "\"1\"");
+}
+
+#[test]
+fn hostile_scripts_get_errors_and_the_server_lives() {
+    on_large_stack(|| {
+        let mut bench = Bench::new();
+        for (script, expected) in [
+            (
+                "local function f() return 1 + f() end return f()",
+                "stack overflow",
+            ),
+            ("return string.rep('x', 2^30)", "not enough memory"),
+            (
+                "local s = 'xxxxxxxx' while true do s = s .. s end",
+                "not enough memory",
+            ),
+            (
+                "local t = {} while true do t[#t + 1] = {} end",
+                "not enough memory",
+            ),
+            (
+                "local t = {} for i = 1, 9000 do t[i] = 1 end return #{unpack(t)}",
+                "too many results to unpack",
+            ),
+            ("local t = {} t[1] = t return t", "*1"),
+            ("return string.format('%99999d', 1)", "invalid format"),
+            (
+                "local function f() local ok, e = pcall(f) if not ok then error(e, 0) end end f()",
+                "",
+            ),
+            (
+                "local f f = function() return string.gsub('x', 'x', f) end return f()",
+                "overflow",
+            ),
+            (
+                "local s = string.rep('(', 300) .. '1' .. string.rep(')', 300) return loadstring('return ' .. s)()",
+                "",
+            ),
+            (
+                "return #cjson.encode(string.rep('\\1', 100000000))",
+                "not enough memory",
+            ),
+        ] {
+            let reply = bench.eval(script);
+            if expected == "*1" {
+                assert!(reply.ends_with("(error) ERR reached lua stack limit"));
+            } else {
+                assert!(
+                    reply.contains(expected),
+                    "{script}: {}",
+                    &reply[..reply.len().min(300)]
+                );
+            }
+            bench.check("return 'alive'", "\"alive\"");
+        }
+    });
+}
+
+#[test]
+fn without_memory_a_script_can_only_finish_what_it_began() {
+    let mut bench = Bench::new();
+    bench.host.has_room = false;
+    let oom = "OOM command not allowed when used memory > 'maxmemory'.";
+    bench.check_error("redis.call('set', 'a', 1)", oom);
+    bench.check(
+        "redis.call('del', 'a') return redis.call('set', 'a', 1)",
+        "OK",
+    );
+    bench.check(
+        "#!lua flags=allow-oom\nreturn redis.call('set', 'a', 1)",
+        "OK",
+    );
+    bench.check(
+        "#!lua flags=no-writes\nreturn redis.call('get', 'a')",
+        "\"1\"",
+    );
+    bench.check(
+        "#!lua\nreturn 1",
+        "(error) OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+    );
+}
+
+#[test]
+fn numbers_of_keys_are_checked() {
+    let mut bench = Bench::new();
+    for (count, expected) in [
+        ("x", "(error) ERR value is not an integer or out of range"),
+        ("-1", "(error) ERR Number of keys can't be negative"),
+        (
+            "2",
+            "(error) ERR Number of keys can't be greater than number of args",
+        ),
+        ("1", "\"k\""),
+    ] {
+        let arguments: [&[u8]; 3] = [b"return KEYS[1]", count.as_bytes(), b"k"];
+        assert_eq!(bench.request(ScriptVerb::Eval, &arguments), expected);
+    }
+    let no_script = "(error) NOSCRIPT No matching script. Please use EVAL.";
+    assert_eq!(
+        bench.request(ScriptVerb::EvalSha, &[b"short", b"0"]),
+        no_script
+    );
+    assert_eq!(
+        bench.request(ScriptVerb::EvalSha, &[&[b'a'; 40], b"0"]),
+        no_script
+    );
+    let sha = super::library::hex(&super::library::sha1(b"return KEYS[1]"));
+    assert_eq!(
+        bench.request(ScriptVerb::EvalSha, &[&sha, b"1", b"k"]),
+        "\"k\""
+    );
+    assert_eq!(
+        bench.request(ScriptVerb::Fcall, &[b"f", b"0"]),
+        "(error) ERR Function not found"
+    );
+}
+
+#[test]
+fn flags_bind_a_script() {
+    let mut bench = Bench::new();
+    bench.check(
+        "#!lua flags=no-writes\nreturn redis.pcall('set', 'a', 1).err",
+        "\"ERR Write commands are not allowed from read-only scripts.\"",
+    );
+    bench.check("#!lua\nreturn redis.call('set', 'a', 1)", "OK");
+    let arguments: [&[u8]; 2] = [b"#!lua\nreturn 1", b"0"];
+    assert_eq!(
+        bench.request(ScriptVerb::EvalRo, &arguments),
+        "(error) ERR Can not execute a script with write flag using *_ro command."
+    );
+    bench.check("#!lua\nerror('x')\n", &{
+        let sha = super::library::hex(&super::library::sha1(b"#!lua\nerror('x')\n"));
+        format!(
+            "(error) ERR user_script:2: x script: {}, on @user_script:2.",
+            String::from_utf8_lossy(&sha)
+        )
+    });
+}
+
+mod libraries {
+    use super::*;
+
+    const HELLO: &str = "#!lua name=hello\nredis.register_function('hello', function(keys, args) return {keys[1], args[1]} end)";
+
+    fn load(bench: &Bench, code: &str) -> String {
+        match bench.library.functions.load(code.as_bytes(), false) {
+            Ok(name) => name,
+            Err(error) => error.text().into_owned(),
+        }
+    }
+
+    fn call(bench: &mut Bench, name: &str) -> String {
+        let arguments: [&[u8]; 4] = [name.as_bytes(), b"1", b"k", b"a"];
+        bench.request(ScriptVerb::Fcall, &arguments)
+    }
+
+    #[test]
+    fn functions_are_called_with_keys_and_arguments() {
+        let mut bench = Bench::new();
+        assert_eq!(load(&bench, HELLO), "hello");
+        assert_eq!(call(&mut bench, "hello"), "1) \"k\"\n2) \"a\"");
+        assert_eq!(call(&mut bench, "HELLO"), "1) \"k\"\n2) \"a\"");
+        assert_eq!(load(&bench, HELLO), "ERR Library 'hello' already exists");
+        assert_eq!(
+            load(&bench, &HELLO.replace("name=hello", "name=other")),
+            "ERR Function hello already exists"
+        );
+        assert_eq!(bench.library.functions.counts(), (1, 1));
+        let payload = bench.library.functions.dump();
+        bench.library.functions.flush();
+        assert_eq!(call(&mut bench, "hello"), "(error) ERR Function not found");
+        use crate::command::script::Restore;
+        assert!(
+            bench
+                .library
+                .functions
+                .restore(&payload, Restore::Append)
+                .is_ok()
+        );
+        assert_eq!(call(&mut bench, "hello"), "1) \"k\"\n2) \"a\"");
+        let again = bench.library.functions.restore(&payload, Restore::Append);
+        assert_eq!(
+            again.expect_err("twice").text(),
+            "ERR Library hello already exists"
+        );
+        assert!(
+            bench
+                .library
+                .functions
+                .restore(&payload, Restore::Replace)
+                .is_ok()
+        );
+        assert!(
+            bench
+                .library
+                .functions
+                .restore(&payload, Restore::Flush)
+                .is_ok()
+        );
+        assert!(bench.library.functions.delete(b"hello").is_ok());
+        assert!(bench.library.functions.delete(b"hello").is_err());
+    }
+
+    #[test]
+    fn another_thread_loads_a_library_when_it_needs_it() {
+        let bench = Bench::new();
+        assert_eq!(load(&bench, HELLO), "hello");
+        let library = bench.library;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut other = Bench::new();
+                other.library = library;
+                assert_eq!(call(&mut other, "hello"), "1) \"k\"\n2) \"a\"");
+            });
+        });
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_library_is_said() {
+        let bench = Bench::new();
+        let name = "Library names can only contain letters, numbers, or underscores(_) and must be at least one character long";
+        for (code, expected) in [
+            ("return 1".to_owned(), "ERR Missing library metadata".to_owned()),
+            ("#!lua name=a".into(), "ERR Invalid library metadata".into()),
+            ("#!lua\nx".into(), "ERR Library name was not given".into()),
+            ("#!lua name=a name=b\nx".into(), "ERR Invalid metadata value, name argument was given multiple times".into()),
+            ("#!lua foo=a\nx".into(), "ERR Invalid metadata value given: foo=a".into()),
+            ("#!lua name=a-b\nx".into(), format!("ERR {name}")),
+            ("#!bad name=a\nx".into(), "ERR Engine 'bad' not found".into()),
+            ("#!lua name=a\nreturn 1".into(), "ERR No functions registered".into()),
+            ("#!lua name=a\nreturn +".into(), "ERR Error compiling function: user_function:2: unexpected symbol near '+'".into()),
+            ("#!lua name=a\nredis.call('get', 'x')".into(),
+             "ERR Error registering functions: ERR user_function:2: Script attempted to access nonexistent global variable 'call'".into()),
+            ("#!lua name=a\nmath.random()".into(),
+             "ERR Error registering functions: ERR user_function:2: Script attempted to access nonexistent global variable 'math'".into()),
+            ("#!lua name=a\na = 1".into(),
+             "ERR Error registering functions: ERR user_function:2: Attempt to modify a readonly table".into()),
+            ("#!lua name=a\nredis.register_function('f')".into(),
+             "ERR Error registering functions: ERR calling redis.register_function with a single argument is only applicable to Lua table (representing named arguments).".into()),
+            ("#!lua name=a\nredis.register_function('f', 1)".into(),
+             "ERR Error registering functions: ERR second argument to redis.register_function must be a function".into()),
+            ("#!lua name=a\nredis.register_function{function_name='f', callback=function() end, flags={'bad'}}".into(),
+             "ERR Error registering functions: ERR unknown flag given".into()),
+            ("#!lua name=a\nredis.register_function('f-g', function() end)".into(),
+             format!("ERR Error registering functions: ERR {name}")),
+            ("#!lua name=a\nwhile true do end".into(),
+             "ERR Error registering functions: ERR FUNCTION LOAD timeout".into()),
+        ] {
+            assert_eq!(load(&bench, &code), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn functions_are_bound_by_their_flags_and_globals() {
+        let mut bench = Bench::new();
+        load(&bench, "#!lua name=a
+            local count = 0
+            local function more() count = count + 1 return count end
+            redis.register_function{function_name='ro', callback=function() return redis.pcall('set', 'a', 1).err end, flags={'no-writes'}, description='reads'}
+            redis.register_function('counts', function() return more() end)
+            redis.register_function('leaks', function() x = 1 end)
+            redis.register_function('late', function() redis.register_function('z', function() end) end)");
+        assert_eq!(
+            call(&mut bench, "ro"),
+            "\"ERR Write commands are not allowed from read-only scripts.\""
+        );
+        assert_eq!(call(&mut bench, "counts"), "(integer) 1");
+        assert_eq!(call(&mut bench, "counts"), "(integer) 2");
+        assert!(
+            call(&mut bench, "leaks")
+                .contains("Attempt to modify a readonly table script: leaks, on @user_function:")
+        );
+        assert!(call(&mut bench, "late").starts_with("(error) ERR user_function:"));
+        let views = bench.library.functions.views(Some(b"A"));
+        assert_eq!(views[0].functions[0].flags, ["no-writes"]);
+        assert_eq!(
+            views[0].functions[0].description.as_deref(),
+            Some(&b"reads"[..])
+        );
+        let arguments: [&[u8]; 2] = [b"counts", b"0"];
+        assert_eq!(
+            bench.request(ScriptVerb::FcallRo, &arguments),
+            "(error) ERR Can not execute a script with write flag using *_ro command."
+        );
+        assert_eq!(
+            bench.request(ScriptVerb::Fcall, &[b"counts", b"x"]),
+            "(error) ERR Bad number of keys provided"
+        );
+    }
+}

@@ -1,0 +1,363 @@
+//! One interpreter a thread: made on first use, bounded in memory, thrown away when it ran out of it.
+//!
+//! It keeps the functions that it compiled. What callbacks need while a script runs stands in thread-locals beside it:
+//! the host ([`HOST`]), and what the run is like ([`RUN`]).
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use mlua::chunk::ChunkMode;
+use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, VmState};
+
+use super::convert::{Arguments, Bytes};
+use super::errors::{self, Raised};
+use super::functions::compiled::Libraries;
+use super::host::{Hosts, Interrupted};
+use super::library::{Library, Script, Sha};
+use super::random::Rand48;
+use super::{api, bits, json, msgpack, packing};
+use crate::base::hash::Seed;
+use crate::command::Out;
+use crate::command::error::CommandError;
+use crate::resp::reply::Protocol;
+use crate::structures::lending::Lending;
+use crate::telemetry::clock::Ticks;
+
+/// Bytes that one interpreter may take.
+pub(super) const MEMORY_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// An interpreter that holds more than this after a script is made anew.
+const MEMORY_BYTES_KEPT: usize = MEMORY_BYTES_MAX / 2;
+
+/// Instructions between two looks at whether the script may go on.
+const TICK_INSTRUCTIONS: u32 = 10_000;
+
+/// Functions that an interpreter keeps compiled.
+const COMPILED_MAX: usize = 1_000;
+
+/// How long the code of a library may run while it is loaded.
+const LOADING_NS_MAX: u64 = 500_000_000;
+
+const PRELUDE: &str = include_str!("prelude.lua");
+
+thread_local! {
+    static VM: RefCell<Option<Vm>> = const { RefCell::new(None) };
+    static ARGUMENTS: RefCell<Arguments> = RefCell::default();
+    /// Whoever runs the script of this thread.
+    pub(super) static HOST: Lending<Hosts> = const { Lending::new() };
+    /// What the script of this thread is like.
+    pub(super) static RUN: Run = Run::default();
+    static MEMORY: Figure = const { Figure(Cell::new(0)) };
+}
+
+/// What all interpreters take together.
+static MEMORY_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// How many there are.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes that all interpreters take, as of their last scripts, and how many there are.
+pub fn memory_figures() -> (usize, usize) {
+    (MEMORY_BYTES.load(Relaxed), COUNT.load(Relaxed))
+}
+
+/// This thread's share of [`MEMORY_BYTES`].
+struct Figure(Cell<usize>);
+
+impl Figure {
+    fn set(&self, bytes: usize) {
+        let before = self.0.replace(bytes);
+        if before != bytes {
+            MEMORY_BYTES.fetch_add(bytes, Relaxed);
+            MEMORY_BYTES.fetch_sub(before, Relaxed);
+        }
+    }
+}
+
+impl Drop for Figure {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// See [`RUN`].
+#[derive(Default)]
+pub(super) struct Run {
+    /// The protocol that the script chose for replies.
+    pub(super) protocol: Cell<Protocol>,
+    /// It may not write.
+    pub(super) is_read_only: Cell<bool>,
+    /// It may add data although there is no memory for it.
+    pub(super) is_free_to_grow: Cell<bool>,
+    /// It has to end.
+    pub(super) interrupted: Cell<Option<Interrupted>>,
+    /// Since when a library is being loaded.
+    pub(super) loading_since: Cell<Option<Ticks>>,
+    /// What the library registered so far.
+    pub(super) registered: RefCell<Vec<super::functions::compiled::Registered>>,
+    /// Replies of commands on their way to Lua.
+    pub(super) out: RefCell<Out>,
+    pub(super) random: Cell<Rand48>,
+}
+
+/// Works on the arguments of the call that is being prepared.
+pub(super) fn with_arguments<R>(work: impl FnOnce(&mut Arguments) -> R) -> R {
+    ARGUMENTS.with_borrow_mut(work)
+}
+
+/// A compiled script.
+struct Compiled {
+    script: Arc<Script>,
+    run: Function,
+    used: u64,
+}
+
+/// See the module.
+pub(super) struct Vm {
+    pub(super) lua: Lua,
+    run: Function,
+    pub(super) run_function: Function,
+    pub(super) set_loading: Function,
+    pub(super) library_globals: Table,
+    /// What stands behind the globals that scripts see.
+    globals: Table,
+    environment: Table,
+    /// By the hash of the text.
+    by_text: std::collections::HashMap<u64, Compiled, NoHash>,
+    by_sha: std::collections::HashMap<Sha, u64, NoHash>,
+    /// Libraries of functions that were loaded here.
+    pub(super) libraries: Libraries,
+    uses: u64,
+    seed: Seed,
+}
+
+/// For keys that are hashes already.
+#[derive(Clone, Copy, Default)]
+pub(super) struct NoHash(u64);
+
+impl std::hash::BuildHasher for NoHash {
+    type Hasher = NoHash;
+    fn build_hasher(&self) -> NoHash {
+        NoHash(0)
+    }
+}
+
+impl std::hash::Hasher for NoHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.0 = self.0.rotate_left(5) ^ u64::from_le_bytes(word);
+        }
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}
+
+/// Works with the interpreter of this thread.
+pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
+    VM.with_borrow_mut(|place| {
+        let vm = place.get_or_insert_with(Vm::new);
+        let result = work(vm);
+        let used = vm.lua.used_memory();
+        if used > MEMORY_BYTES_KEPT {
+            *place = None;
+            COUNT.fetch_sub(1, Relaxed);
+            MEMORY.with(|figure| figure.set(0));
+        } else {
+            MEMORY.with(|figure| figure.set(used));
+        }
+        result
+    })
+}
+
+impl Vm {
+    fn new() -> Vm {
+        COUNT.fetch_add(1, Relaxed);
+        Vm::build().expect("an interpreter fits into memory")
+    }
+
+    fn build() -> mlua::Result<Vm> {
+        let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
+        let lua = Lua::new_with(libraries, LuaOptions::new())?;
+        let raw = lua.globals();
+        let native = lua.create_table()?;
+        let added = lua.create_table()?;
+        api::install(&lua, &native, &added)?;
+        bits::install(&lua, &added)?;
+        json::install(&lua, &added)?;
+        msgpack::install(&lua, &added)?;
+        packing::install(&lua, &added)?;
+        lua.load(PRELUDE)
+            .set_name("=basalt")
+            .set_mode(ChunkMode::Text)
+            .into_function()?
+            .call::<()>((native.clone(), raw.clone(), added))?;
+        let environment: Table = native.raw_get("globals")?;
+        lua.set_globals(environment.clone())?;
+        lua.set_global_hook(
+            HookTriggers::new().every_nth_instruction(TICK_INSTRUCTIONS),
+            |_, _| tick().map(|()| VmState::Continue),
+        )?;
+        lua.gc_collect()?;
+        lua.set_memory_limit(MEMORY_BYTES_MAX)?;
+        Ok(Vm {
+            run: native.raw_get("run")?,
+            run_function: native.raw_get("run_function")?,
+            set_loading: native.raw_get("set_loading")?,
+            library_globals: native.raw_get("library_globals")?,
+            globals: raw,
+            environment,
+            by_text: Default::default(),
+            by_sha: Default::default(),
+            libraries: Libraries::default(),
+            uses: 0,
+            seed: Seed {
+                k0: crate::base::random::Random::from_system().next_u64(),
+                k1: 7,
+            },
+            lua,
+        })
+    }
+
+    /// The script with this text, compiled: from here, or made now.
+    pub(super) fn of_text(&mut self, text: &[u8]) -> Result<(Arc<Script>, Function), CommandError> {
+        self.uses += 1;
+        let hash = self.seed.hash(text);
+        if let Some(compiled) = self.by_text.get_mut(&hash)
+            && *compiled.script.body == *text
+        {
+            compiled.used = self.uses;
+            return Ok((Arc::clone(&compiled.script), compiled.run.clone()));
+        }
+        let script = Arc::new(Library::parse(text)?);
+        let run = self.compile(&script)?;
+        self.keep(hash, &script, &run);
+        Ok((script, run))
+    }
+
+    /// The function of a script, from here or made now.
+    pub(super) fn of_script(&mut self, script: &Arc<Script>) -> Result<Function, CommandError> {
+        self.uses += 1;
+        if let Some(hash) = self.by_sha.get(&script.sha)
+            && let Some(compiled) = self.by_text.get_mut(hash)
+            && compiled.script.sha == script.sha
+        {
+            compiled.used = self.uses;
+            return Ok(compiled.run.clone());
+        }
+        let run = self.compile(script)?;
+        let hash = self.seed.hash(&script.body);
+        self.keep(hash, script, &run);
+        Ok(run)
+    }
+
+    fn compile(&self, script: &Script) -> Result<Function, CommandError> {
+        self.load(script.code(), "@user_script", &self.environment)
+            .map_err(|text| format!("ERR Error compiling script (new function): {text}").into())
+    }
+
+    /// Compiles a text in an environment.
+    pub(super) fn load(
+        &self,
+        code: &[u8],
+        name: &str,
+        environment: &Table,
+    ) -> Result<Function, String> {
+        self.lua
+            .load(code)
+            .set_name(name)
+            .set_mode(ChunkMode::Text)
+            .set_environment(environment.clone())
+            .into_function()
+            .map_err(|error| match error {
+                mlua::Error::SyntaxError { message, .. } => message,
+                other => errors::plain(&other),
+            })
+    }
+
+    fn keep(&mut self, hash: u64, script: &Arc<Script>, run: &Function) {
+        if self.by_text.len() >= COMPILED_MAX {
+            self.forget_some();
+        }
+        self.by_sha.insert(script.sha, hash);
+        let compiled = Compiled {
+            script: Arc::clone(script),
+            run: run.clone(),
+            used: self.uses,
+        };
+        if let Some(before) = self.by_text.insert(hash, compiled)
+            && before.script.sha != script.sha
+        {
+            self.by_sha.remove(&before.script.sha);
+        }
+    }
+
+    /// Drops the half that was not used for longest.
+    #[cold]
+    fn forget_some(&mut self) {
+        let mut used: Vec<u64> = self
+            .by_text
+            .values()
+            .map(|compiled| compiled.used)
+            .collect();
+        let middle = used.len() / 2;
+        let (_, limit, _) = used.select_nth_unstable(middle);
+        let limit = *limit;
+        self.by_text.retain(|_, compiled| compiled.used >= limit);
+        let by_text = &self.by_text;
+        self.by_sha.retain(|_, hash| by_text.contains_key(hash));
+    }
+
+    /// Runs a script of EVAL: what it answered, or the error that its handler made.
+    pub(super) fn run<'a>(
+        &self,
+        function: &Function,
+        keys: impl Iterator<Item = &'a [u8]>,
+        arguments: impl Iterator<Item = &'a [u8]>,
+    ) -> mlua::Result<(bool, Value)> {
+        self.globals.raw_set("KEYS", self.list(keys)?)?;
+        self.globals.raw_set("ARGV", self.list(arguments)?)?;
+        self.run.call(function)
+    }
+
+    /// Runs a function without arguments, below the handler.
+    pub(super) fn call_protected(&self, function: &Function) -> mlua::Result<(bool, Value)> {
+        self.run.call(function)
+    }
+
+    /// A table of strings.
+    pub(super) fn list<'a>(&self, items: impl Iterator<Item = &'a [u8]>) -> mlua::Result<Table> {
+        self.lua.create_sequence_from(items.map(Bytes))
+    }
+}
+
+/// Whether the script may go on.
+fn tick() -> mlua::Result<()> {
+    RUN.with(|run| {
+        if run.interrupted.get().is_some() {
+            return Err(Raised::Interrupted.into());
+        }
+        if let Some(since) = run.loading_since.get() {
+            if Ticks::now().since_ns(since) > LOADING_NS_MAX {
+                return Err(interrupt(Interrupted::Killed));
+            }
+            return Ok(());
+        }
+        match HOST.with(|host| host.borrow(|host| host.tick())) {
+            Some(Err(interrupted)) => Err(interrupt(interrupted)),
+            _ => Ok(()),
+        }
+    })
+}
+
+/// From now on nothing of this script succeeds.
+pub(super) fn interrupt(interrupted: Interrupted) -> mlua::Error {
+    RUN.with(|run| run.interrupted.set(Some(interrupted)));
+    Raised::Interrupted.into()
+}

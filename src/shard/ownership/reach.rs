@@ -1,0 +1,263 @@
+//! Tokens in hand that can become more, and parcels that leave for a thread of their own.
+//!
+//! Most work knows its shards beforehand. A script may find out on the way that it needs another one: it may *try* for
+//! it ([`Reach::try_extend`]), in any order, as somebody who never waits cannot be part of a deadlock. If it gets
+//! none, its caller undoes what it did and asks for more shards at once.
+//!
+//! A message may also take too long for the thread that happens to have its last token. Such a message *departs*: it
+//! leaves with all its tokens as a [`Departed`], and some other thread runs and settles it ([`Shards::resume`]).
+//! While it runs it looks after the queues of its shards now and then ([`Reach::tend`]): travelling messages give up the
+//! tokens that they brought, so that clients of other shards are never held up by it, and start over afterwards; others
+//! can be turned away.
+#![expect(
+    unsafe_code,
+    reason = "a reach stands for tokens as other guards do, and takes parcels out of queues"
+)]
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use super::drain::Drain;
+use super::hands::Hands;
+use super::parcel::{Link, Parcel};
+use super::sync::{Fault, spin_loop};
+use super::{Message, Shards, is_route, tenure};
+
+/// A view of tokens that are held, which can take in more.
+pub struct Reach<'a, E, M> {
+    shards: &'a Shards<E, M>,
+    /// Ascending, all ours.
+    tokens: &'a mut Vec<u16>,
+    /// What gave up its tokens and starts over later; only on a thread of its own.
+    aside: Option<&'a mut Vec<Box<Parcel<M>>>>,
+    not_send: PhantomData<*mut E>,
+}
+
+impl<'a, E: Send, M: Message<E>> Reach<'a, E, M> {
+    /// # Safety
+    /// 1. The tokens are the caller's for `'a`, who uses no other view of them meanwhile. 2. They are ascending, without
+    ///    duplicates, in range. 3. What is in `tokens` afterwards is the caller's to let go.
+    pub(super) unsafe fn new(
+        shards: &'a Shards<E, M>,
+        tokens: &'a mut Vec<u16>,
+    ) -> Reach<'a, E, M> {
+        Reach {
+            shards,
+            tokens,
+            aside: None,
+            not_send: PhantomData,
+        }
+    }
+
+    /// The shards in hand, ascending.
+    pub fn shards(&self) -> &[u16] {
+        self.tokens
+    }
+
+    /// The engines in hand.
+    pub fn hands(&mut self) -> Hands<'_, E> {
+        // SAFETY: (1) our tokens, and `&mut self` for the view's life; (2) kept by `try_extend`.
+        unsafe { self.shards.hands(self.tokens) }
+    }
+
+    /// Whether a shard is in hand.
+    pub fn holds(&self, shard: u16) -> bool {
+        self.tokens.binary_search(&shard).is_ok()
+    }
+
+    /// Tries for one more shard, looking again up to `spins` times while it is held; never waits. True if it is in hand
+    /// now. It is let go with the others.
+    pub fn try_extend(&mut self, shard: u16, spins: u32) -> bool {
+        let Err(at) = self.tokens.binary_search(&shard) else {
+            return true;
+        };
+        let Some(gate) = self.shards.gates.get(usize::from(shard)) else {
+            return false;
+        };
+        let mut spins_left = spins;
+        while !gate.try_take() {
+            if spins_left == spins {
+                self.shards.found_held(shard);
+            }
+            if spins_left == 0 {
+                return false;
+            }
+            spins_left -= 1;
+            spin_loop();
+        }
+        if !gate.has(Fault::ForgetsExtension) {
+            self.tokens.insert(at, shard);
+        }
+        true
+    }
+
+    /// Looks after the queues of the shards in hand, for whoever will hold them for long; `whole`: also those that were
+    /// seen before. `refuse` may turn a message away, with a reply, which finishes it at once. Of the others, those that
+    /// carry tokens of other shards lose these and start over when the shards in hand are let go.
+    ///
+    /// Does nothing but for a message that departed: others have no time to look after anybody.
+    pub fn tend(&mut self, whole: bool, mut refuse: impl FnMut(&mut M) -> bool) {
+        let Some(aside) = self.aside.as_deref_mut() else {
+            return;
+        };
+        let mut refused = Vec::new();
+        for &shard in self.tokens.iter() {
+            let gate = &self.shards.gates[usize::from(shard)];
+            if !gate.has_new() && !whole {
+                continue;
+            }
+            // SAFETY: our token.
+            let mut list = unsafe { gate.take_queue() };
+            let (mut oldest, mut newest): (*mut Link, Option<NonNull<Link>>) =
+                (ptr::null_mut(), None);
+            while let Some(link) = NonNull::new(list) {
+                // SAFETY: what was in the queue is ours now, and of type `M`.
+                let parcel = unsafe {
+                    list = Link::next(link);
+                    Parcel::<M>::borrow(link)
+                };
+                let is_refused = refuse(&mut parcel.message);
+                if !is_refused && parcel.tokens.is_empty() {
+                    // Stays in line.
+                    // SAFETY: all links of both lists are ours.
+                    unsafe {
+                        Link::set_next(link, ptr::null_mut());
+                        match newest {
+                            Some(newest) => Link::set_next(newest, link.as_ptr()),
+                            None => oldest = link.as_ptr(),
+                        }
+                    }
+                    newest = Some(link);
+                    continue;
+                }
+                self.shards.give_up(&mut parcel.tokens);
+                // SAFETY: ours, and in no list any more.
+                let parcel = unsafe { Parcel::<M>::from_link(link) };
+                match is_refused {
+                    true => refused.push(parcel),
+                    false => aside.push(parcel),
+                }
+            }
+            if gate.has(Fault::DropsKept) {
+                oldest = ptr::null_mut();
+            }
+            // SAFETY: our token; the list is what was taken, without what left it.
+            unsafe { gate.put_queue_back(oldest) };
+        }
+        refused.into_iter().for_each(M::finish);
+    }
+}
+
+/// The tokens of some shards as [`super::HeldAll`] has them, which can become more.
+#[must_use = "dropping it lets go of the shards"]
+pub struct Grip<'s, E: Send, M: Message<E>> {
+    shards: &'s Shards<E, M>,
+    tokens: Vec<u16>,
+    not_send: PhantomData<*mut E>,
+}
+
+impl<E: Send, M: Message<E>> Grip<'_, E, M> {
+    /// The view through which work is done and more shards are tried for.
+    pub fn reach(&mut self) -> Reach<'_, E, M> {
+        // SAFETY: (1) our tokens, `&mut self` for the view's life; (2) checked when taken; (3) let go by `drop`.
+        unsafe { Reach::new(self.shards, &mut self.tokens) }
+    }
+}
+
+impl<E: Send, M: Message<E>> Drop for Grip<'_, E, M> {
+    fn drop(&mut self) {
+        if tenure::unwinds() {
+            return;
+        }
+        // SAFETY: our tokens, not used again.
+        unsafe { self.shards.let_go_all(&self.tokens) };
+        tenure::leave();
+    }
+}
+
+/// A message with all its tokens, on its way to a thread of its own, which is to [`Shards::resume`] it. If it is
+/// dropped instead its shards stay held for ever, so that is for the end of the server only.
+#[must_use = "its shards are held until it is resumed"]
+pub struct Departed<M> {
+    parcel: Box<Parcel<M>>,
+}
+
+impl<M> Departed<M> {
+    pub(super) fn new(parcel: Box<Parcel<M>>) -> Departed<M> {
+        Departed { parcel }
+    }
+
+    /// The message.
+    pub fn message(&mut self) -> &mut M {
+        &mut self.parcel.message
+    }
+}
+
+impl<E: Send, M: Message<E>> Shards<E, M> {
+    /// Takes some shards (ascending, no duplicates; none at all is fine) without waiting, or none of them; more can be
+    /// tried for.
+    pub fn try_grip(&self, shards: &[u16]) -> Option<Grip<'_, E, M>> {
+        assert!(
+            shards.is_empty() || is_route(shards, self.len()),
+            "ascending shards without duplicates"
+        );
+        tenure::enter();
+        let mut grip = Grip {
+            shards: self,
+            tokens: Vec::with_capacity(shards.len()),
+            not_send: PhantomData,
+        };
+        for &shard in shards {
+            if !self.gates[usize::from(shard)].try_take() {
+                self.found_held(shard);
+                return None; // and `grip` lets go of what it has
+            }
+            grip.tokens.push(shard);
+        }
+        Some(grip)
+    }
+
+    /// Runs a message that departed, on this thread, and lets go of its shards; what it set aside is submitted again.
+    pub fn resume<R>(
+        &self,
+        departed: Departed<M>,
+        run: impl FnOnce(&mut M, &mut Reach<'_, E, M>) -> R,
+    ) -> R {
+        let mut parcel = departed.parcel;
+        assert!(
+            parcel.home == ptr::from_ref(self).addr(),
+            "a message comes back to the shards that it left"
+        );
+        let tenure = tenure::Tenure::new();
+        let mut aside = Vec::new();
+        let Parcel {
+            tokens, message, ..
+        } = &mut *parcel;
+        // SAFETY: (1) the tokens came with the parcel, which is ours; (2) they were pushed ascending and in range of
+        // these very gates; (3) let go below.
+        let mut reach = unsafe { Reach::new(self, tokens) };
+        reach.aside = Some(&mut aside);
+        let result = run(message, &mut reach);
+        let mut drain = Drain::new(self);
+        // SAFETY: the parcel and its tokens are ours.
+        unsafe { drain.settle_parcel(parcel.into_link()) };
+        drain.close();
+        drop(tenure);
+        for parcel in aside {
+            self.submit(parcel);
+        }
+        result
+    }
+
+    /// Lets go of tokens that a message brought which is to start over. Their queues are left to the workers: this
+    /// thread has other things to do.
+    fn give_up(&self, tokens: &mut Vec<u16>) {
+        for shard in tokens.drain(..) {
+            // SAFETY: the token came with the message and is not used after `true`.
+            if !unsafe { self.gates[usize::from(shard)].try_release() } {
+                self.hand_to_worker(shard);
+                self.wake_worker(shard);
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What scripts run on: the shards in hand, and the connection that asked.
+//!
+//! Every command that a script calls gets the shards of its keys from the [`Attempt`] that runs the unit.
+
+use super::attempt::Attempt;
+use super::transaction::{Aftermath, Stage, run_step};
+use crate::command::args::RoutedKey;
+use crate::command::context::Server;
+use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
+use crate::command::keys;
+use crate::command::{Args, Out};
+use crate::config::Config;
+use crate::script::host::{Call, Host, Interrupted};
+use crate::telemetry::clock::Ticks;
+use crate::telemetry::counters;
+
+/// A command that a script called, for those who look on.
+pub struct ScriptCall {
+    /// Which command of the unit the script is.
+    pub step: usize,
+    /// The database.
+    pub db: usize,
+    /// What was called.
+    pub arguments: Vec<Vec<u8>>,
+}
+
+/// See the module.
+struct OnShards<'a, 'r, 'h, 's> {
+    attempt: &'a mut Attempt<'r, 'h>,
+    stage: &'a mut Stage<'s>,
+    aftermath: &'a mut Aftermath,
+    keys: Vec<RoutedKey>,
+    /// How many keys may have been added to.
+    growing_calls: usize,
+    is_monitored: bool,
+}
+
+/// Runs a script as one command of a unit; true when it answered with an error.
+pub(super) fn run(
+    (command, verb): (&'static Command, ScriptVerb),
+    args: &Args<'_>,
+    attempt: &mut Attempt<'_, '_>,
+    stage: &mut Stage<'_>,
+    out: &mut Out,
+    aftermath: &mut Aftermath,
+) -> bool {
+    let (db, mark) = (stage.connection.db, out.position());
+    let scripts = stage.scripts;
+    let mut host = OnShards {
+        is_monitored: stage.server.pubsub().is_monitored(),
+        attempt,
+        stage,
+        aftermath,
+        keys: Vec::new(),
+        growing_calls: 0,
+    };
+    host.attempt.begin_script(command, args);
+    let ended = crate::script::run(verb, args, &mut host, scripts, out);
+    host.attempt.end_script();
+    let (paid_keys, now) = (host.growing_calls, host.stage.now);
+    if paid_keys > 0 && !host.attempt.is_stopped() {
+        host.attempt.with_engines(|engines| {
+            engines
+                .iter_mut()
+                .for_each(|engine| engine.pay(now, paid_keys))
+        });
+    }
+    // SELECT is the script's own affair.
+    stage.connection.db = db;
+    if ended.failed && !ended.is_counted {
+        aftermath.errors.push(out.since(mark).to_vec());
+    }
+    ended.failed
+}
+
+impl OnShards<'_, '_, '_, '_> {
+    /// Finds the keys of a call, and for each the position of its shard among the shards of all of them.
+    fn route(&mut self, call: &Call<'_>) {
+        let (keys, router) = (&mut self.keys, self.attempt.router());
+        keys.clear();
+        let argument = |at: usize| call.spans[at].bytes(call.data, &[]);
+        // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
+        let _ = keys::positions(call.command, call.spans.len(), argument, |at, _| {
+            let (hash, shard) = router.route(argument(at));
+            keys.push(RoutedKey {
+                hash,
+                argument: at as u32,
+                shard,
+                hand: 0,
+            });
+        });
+        if call.command.needs_all_shards(&call.args()) {
+            keys.iter_mut().for_each(|key| key.hand = key.shard);
+        } else if keys.len() > 1 {
+            let mut shards: Vec<u16> = keys.iter().map(|key| key.shard).collect();
+            shards.sort_unstable();
+            shards.dedup();
+            for key in keys {
+                key.hand = shards.partition_point(|shard| *shard < key.shard) as u16;
+            }
+        }
+    }
+}
+
+impl Host for OnShards<'_, '_, '_, '_> {
+    fn call(&mut self, call: &Call<'_>, out: &mut Out) -> Result<(), Interrupted> {
+        if matches!(call.command.run, Run::Keys(_)) {
+            self.route(call);
+        } else {
+            self.keys.clear();
+        }
+        let args = Args::new(call.data, &[], call.spans, &self.keys);
+        if self.is_monitored && !call.command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR)) {
+            self.aftermath.script_calls.push(ScriptCall {
+                step: self.aftermath.step,
+                db: self.stage.connection.db,
+                arguments: args.to_vec(),
+            });
+        }
+        let db = self.stage.connection.db;
+        let config = self.stage.config;
+        self.attempt.prepare(call.command, &args, db, config)?;
+        if call.command.flags.has(Flags::DENYOOM) {
+            self.growing_calls += self.keys.len();
+        }
+        let (before, mark) = (Ticks::now(), out.position());
+        let published = self.aftermath.publications.len();
+        let (stage, aftermath) = (&mut *self.stage, &mut *self.aftermath);
+        let failed = self
+            .attempt
+            .with_engines(|engines| run_step(call.command, &args, engines, stage, out, aftermath));
+        // A script wants to know now how many will get a message that goes out later.
+        for publication in &mut self.aftermath.publications[published..] {
+            if let Some(mark) = publication.reply.take() {
+                let pubsub = self.stage.server.pubsub();
+                let receivers = pubsub.receivers(&publication.channel, publication.is_sharded);
+                out.close_integer(mark, receivers);
+            }
+        }
+        if failed {
+            self.aftermath.errors.push(out.since(mark).to_vec());
+        }
+        counters::local()
+            .command(call.command)
+            .ran(Ticks::now().since_ns(before), failed);
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), Interrupted> {
+        self.attempt.tick(self.stage.config)
+    }
+
+    fn has_room(&mut self) -> bool {
+        self.attempt.has_room(self.stage.now, self.stage.config)
+    }
+
+    fn note_refused(&mut self, command: Option<&'static Command>, text: &[u8]) {
+        if let Some(command) = command {
+            counters::local().command(command).rejected.add(1);
+        }
+        self.aftermath.errors.push(text.to_vec());
+    }
+
+    fn server(&self) -> &dyn Server {
+        self.stage.server
+    }
+
+    fn config(&self) -> &Config {
+        self.stage.config
+    }
+
+    fn db(&self) -> usize {
+        self.stage.connection.db
+    }
+}

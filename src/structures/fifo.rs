@@ -1,0 +1,96 @@
+//! A queue of words that grows and shrinks by small chunks, so that no push ever copies what is in it.
+//!
+//! Invariants: only the first and the last chunk are partly filled; an empty queue has one chunk at most, which it keeps
+//! for the next push.
+
+use std::collections::VecDeque;
+
+/// Words in a chunk: 2 KiB.
+const CHUNK: usize = 256;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Fifo {
+    chunks: VecDeque<Box<[u64; CHUNK]>>,
+    /// Words taken out of the first chunk.
+    taken: usize,
+    len: usize,
+}
+
+impl Fifo {
+    /// The number of words.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds a word at the end.
+    pub fn push(&mut self, word: u64) {
+        let at = self.taken + self.len;
+        if at == self.chunks.len() * CHUNK {
+            self.chunks.push_back(Box::new([0; CHUNK]));
+        }
+        self.chunks[at / CHUNK][at % CHUNK] = word;
+        self.len += 1;
+    }
+
+    /// The word so many places from the front.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<u64> {
+        let at = self.taken + index;
+        (index < self.len).then(|| self.chunks[at / CHUNK][at % CHUNK])
+    }
+
+    /// Takes the oldest word out.
+    pub fn pop(&mut self) -> Option<u64> {
+        let word = self.get(0)?;
+        self.taken += 1;
+        self.len -= 1;
+        if self.taken == CHUNK {
+            self.taken = 0;
+            let first = self.chunks.pop_front();
+            // A queue that stays short goes round in one chunk.
+            if self.chunks.is_empty() {
+                self.chunks.extend(first);
+            }
+        }
+        Some(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_out_in_the_order_in_which_they_went_in() {
+        let mut state = 1_u64;
+        let mut fifo = Fifo::default();
+        let mut model = VecDeque::new();
+        for round in 0..if cfg!(miri) { 2_000 } else { 100_000_u64 } {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            // Grows for a while, then shrinks.
+            let pushes = (state >> 33) % 100 < if round / 3_000 % 2 == 0 { 60 } else { 40 };
+            if pushes {
+                fifo.push(round);
+                model.push_back(round);
+            } else {
+                assert_eq!(fifo.pop(), model.pop_front());
+            }
+            assert_eq!(fifo.len(), model.len());
+            assert_eq!(fifo.is_empty(), model.is_empty());
+            assert_eq!(fifo.get(3), model.get(3).copied());
+            assert!(fifo.chunks.len() <= fifo.len() / CHUNK + 2);
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! Which share of look-ups would find their key if there were more memory, or less: a miss-ratio curve, kept while a
+//! cache works, in a few KiB.
+//!
+//! The idea is that of SHARDS. An LRU cache of `C` bytes finds a key again if the different keys used since have
+//! fewer than `C` bytes together: its reuse distance. Few keys are followed, chosen by a part of their hash: a key whose
+//! mark lies below a threshold is followed at each use, all others never. Distances among the followed keys, divided by
+//! the share of keys that is followed, are distances among all. The followed keys stand in [`Reuse`] in the order of
+//! their last use; [`Curve`] counts look-ups by distance, and anybody may read it.
+//!
+//! ```text
+//! used of late ──▶ k7 k2 k9 … k4 ◀── long ago      a look-up of k9 finds k7 and k2 before it:
+//!                  |bytes each |                   distance = (bytes of k7 + k2) / share + bytes of k9
+//! ```
+//!
+//! When there is no room for one more followed key, those are let go whose distance is beyond all interest; if none is,
+//! the threshold falls to the largest mark, which frees a place. So the share fits itself to the number of keys.
+//!
+//! Limits. It models LRU, and look-ups: what is only written is followed, but not counted. What is counted is scaled to
+//! all look-ups of the shard, so that a hot key which happens to be followed, or not, does not bend the curve. A key found
+//! that was not known to be followed (the curve was just switched on) is not counted. Two keys with one mark are taken
+//! for one, which at most one key in thousands meets. Old look-ups count for less: half after ten minutes.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Keys followed at once: 2 KiB of them. What a look-up costs on average grows with the square of it: so many more
+/// keys are followed, and so many more are searched through.
+const SAMPLES_MAX: usize = 256;
+
+/// Marks compared at a time, without a branch in between.
+const LANES: usize = 16;
+
+/// Threshold to begin with, and the highest: one key in sixteen.
+pub const BELOW_MAX: u32 = 1 << 28;
+
+/// Distances beyond this many times the present memory are of no interest.
+const DEPTH: u64 = 5;
+
+/// Time in which what was counted loses half its weight.
+const HALF_LIFE_MS: u64 = 600_000;
+
+/// How often weights are lowered.
+const AGING_MS: u64 = 30_000;
+
+/// The part of a key's hash that decides whether it is followed. Its highest byte is the one that
+/// [`Table::hash_byte`] knows without reading the key.
+///
+/// [`Table::hash_byte`]: crate::structures::table::Table::hash_byte
+#[inline(always)]
+pub fn mark(hash: u64) -> u32 {
+    ((hash >> 8) as u32).swap_bytes()
+}
+
+/// The followed keys; see the module.
+#[derive(Debug)]
+pub struct Reuse {
+    /// Marks of the followed keys, used latest first.
+    marks: Vec<u32>,
+    /// Their bytes, in the same order.
+    sizes: Vec<u32>,
+    /// All their bytes.
+    bytes: u64,
+    below: u32,
+    reads_before: u64,
+    hits_before: u64,
+    aged_ms: u64,
+}
+
+/// What the owner counted so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Look-ups, followed or not.
+    pub reads: u64,
+    /// Those that found their key.
+    pub hits: u64,
+    /// Bytes of the data now.
+    pub memory_bytes: u64,
+    /// The time.
+    pub now_ms: u64,
+}
+
+impl Reuse {
+    /// Follows nothing yet; what was counted until now is left out.
+    pub fn new(totals: Totals) -> Reuse {
+        Reuse {
+            marks: Vec::new(),
+            sizes: Vec::new(),
+            bytes: 0,
+            below: BELOW_MAX,
+            reads_before: totals.reads,
+            hits_before: totals.hits,
+            aged_ms: totals.now_ms,
+        }
+    }
+
+    /// Keys whose mark is below this are followed.
+    pub fn below(&self) -> u32 {
+        self.below
+    }
+
+    /// How many are.
+    pub fn len(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One over the share of keys that is followed.
+    fn scale(&self) -> f64 {
+        (1u64 << 32) as f64 / f64::from(self.below.max(1))
+    }
+
+    /// A look-up of a key that is followed; `found` says how large it is, if it was there.
+    pub fn read(&mut self, hash: u64, found: Option<usize>, totals: Totals, curve: &Curve) {
+        self.catch_up(totals, curve);
+        let scale = self.scale();
+        match (self.position(mark(hash)), found) {
+            (Some((at, before)), found) => {
+                let own = found.unwrap_or(self.sizes[at] as usize);
+                curve.count((before as f64 * scale) as u64 + own as u64, scale);
+                self.bring_forward(at, own);
+            }
+            (None, None) => curve.unseen.add(scale),
+            (None, Some(bytes)) => {
+                curve.reads.add(-scale);
+                self.enter(hash, bytes, totals);
+            }
+        }
+        curve.samples.set(self.len() as f64);
+        curve.share.set(1.0 / self.scale());
+    }
+
+    /// A change of a key that is followed, after which it has so many bytes.
+    pub fn write(&mut self, hash: u64, bytes: usize, totals: Totals) {
+        match self.position(mark(hash)) {
+            Some((at, _)) => self.bring_forward(at, bytes),
+            None => self.enter(hash, bytes, totals),
+        }
+    }
+
+    /// A key went, and not for want of memory: no cache would find it again.
+    pub fn forget(&mut self, hash: u64) {
+        if let Some((at, _)) = self.position(mark(hash)) {
+            self.marks.remove(at);
+            self.bytes -= u64::from(self.sizes.remove(at));
+            if self.len() < SAMPLES_MAX / 4 {
+                self.below = self.below.saturating_mul(2).min(BELOW_MAX);
+            }
+        }
+    }
+
+    /// All keys went.
+    pub fn clear(&mut self) {
+        self.marks.clear();
+        self.sizes.clear();
+        self.bytes = 0;
+        self.below = BELOW_MAX;
+    }
+
+    /// Where a key stands, and the bytes of those before it.
+    fn position(&self, mark: u32) -> Option<(usize, u64)> {
+        let sum = |sizes: &[u32]| sizes.iter().map(|size| u64::from(*size)).sum::<u64>();
+        let holds = |marks: &[u32]| {
+            marks
+                .iter()
+                .fold(false, |found, each| found | (*each == mark))
+        };
+        let mut before = 0;
+        for (index, (marks, sizes)) in self
+            .marks
+            .chunks(LANES)
+            .zip(self.sizes.chunks(LANES))
+            .enumerate()
+        {
+            if holds(marks) {
+                let within = marks.iter().position(|each| *each == mark)?;
+                return Some((index * LANES + within, before + sum(&sizes[..within])));
+            }
+            before += sum(sizes);
+        }
+        None
+    }
+
+    fn bring_forward(&mut self, at: usize, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let (mark, before) = (self.marks[at], self.sizes[at]);
+        self.marks.copy_within(..at, 1);
+        self.sizes.copy_within(..at, 1);
+        (self.marks[0], self.sizes[0]) = (mark, bytes);
+        self.bytes = self.bytes - u64::from(before) + u64::from(bytes);
+    }
+
+    fn enter(&mut self, hash: u64, bytes: usize, totals: Totals) {
+        let mark = mark(hash);
+        if self.len() == SAMPLES_MAX {
+            self.make_room(totals.memory_bytes);
+        }
+        if mark >= self.below {
+            return;
+        }
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if self.is_empty() {
+            self.marks.reserve_exact(SAMPLES_MAX);
+            self.sizes.reserve_exact(SAMPLES_MAX);
+        }
+        self.marks.insert(0, mark);
+        self.sizes.insert(0, bytes);
+        self.bytes += u64::from(bytes);
+    }
+
+    #[cold]
+    fn make_room(&mut self, memory_bytes: u64) {
+        let limit = memory_bytes.saturating_mul(DEPTH) as f64;
+        let mut depth = self.bytes as f64 * self.scale();
+        if depth > limit {
+            let could_be_finer = depth > 2.0 * limit;
+            while depth > limit
+                && let (Some(_), Some(last)) = (self.marks.pop(), self.sizes.pop())
+            {
+                self.bytes -= u64::from(last);
+                depth = self.bytes as f64 * self.scale();
+            }
+            if could_be_finer && self.len() < SAMPLES_MAX / 2 {
+                self.below = self.below.saturating_mul(2).min(BELOW_MAX);
+            }
+            return;
+        }
+        self.below = self.marks.iter().copied().max().unwrap_or(0).max(1);
+        for at in (0..self.len()).rev() {
+            if self.marks[at] >= self.below {
+                self.marks.remove(at);
+                self.bytes -= u64::from(self.sizes.remove(at));
+            }
+        }
+    }
+
+    /// Adds what was looked up since the last time, followed or not, and lets what is old count for less.
+    fn catch_up(&mut self, totals: Totals, curve: &Curve) {
+        let age_ms = totals.now_ms.saturating_sub(self.aged_ms);
+        if age_ms >= AGING_MS {
+            self.aged_ms = totals.now_ms;
+            curve.age(0.5_f64.powf(age_ms as f64 / HALF_LIFE_MS as f64));
+        }
+        let reads = totals.reads.saturating_sub(self.reads_before);
+        let hits = totals.hits.saturating_sub(self.hits_before);
+        (self.reads_before, self.hits_before) = (totals.reads, totals.hits);
+        curve.reads.add(reads as f64);
+        curve.all_reads.add(reads as f64);
+        curve.all_hits.add(hits as f64);
+    }
+}
+
+/// A number that one writer at a time changes and anybody may read.
+#[derive(Debug, Default)]
+struct Figure(AtomicU64);
+
+impl Figure {
+    fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Relaxed))
+    }
+
+    fn set(&self, value: f64) {
+        self.0.store(value.to_bits(), Relaxed);
+    }
+
+    fn add(&self, value: f64) {
+        self.set(self.get() + value);
+    }
+}
+
+/// Steps for each doubling of the distance.
+const STEPS: usize = 4;
+
+/// Distances up to 64 GiB, in one shard, are told apart: a little more than 1 KiB of figures.
+const BUCKETS: usize = 34 * STEPS;
+
+/// Look-ups by distance; see the module.
+#[derive(Debug, Default)]
+pub struct Curve {
+    buckets: OnceLock<Box<[Figure]>>,
+    /// Look-ups that the curve speaks of.
+    reads: Figure,
+    /// All look-ups, and those that found their key.
+    all_reads: Figure,
+    all_hits: Figure,
+    /// Look-ups of keys that nothing was known of: no cache would have found them.
+    unseen: Figure,
+    samples: Figure,
+    share: Figure,
+}
+
+/// What a curve says of one shard, or of all together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate<const N: usize> {
+    /// Look-ups that the curve speaks of, weighted by age.
+    pub reads: f64,
+    /// Misses that an LRU cache of each size would have.
+    pub misses: [f64; N],
+    /// Misses of any cache.
+    pub unseen: f64,
+    /// Look-ups that were counted, and misses among them, weighted the same.
+    pub measured_reads: f64,
+    /// See above.
+    pub measured_misses: f64,
+    /// Keys followed.
+    pub samples: f64,
+    /// Keys that these stand for.
+    pub stands_for: f64,
+}
+
+impl<const N: usize> Default for Estimate<N> {
+    fn default() -> Estimate<N> {
+        Estimate {
+            reads: 0.0,
+            misses: [0.0; N],
+            unseen: 0.0,
+            measured_reads: 0.0,
+            measured_misses: 0.0,
+            samples: 0.0,
+            stands_for: 0.0,
+        }
+    }
+}
+
+impl Curve {
+    fn count(&self, distance: u64, weight: f64) {
+        let buckets = self
+            .buckets
+            .get_or_init(|| (0..BUCKETS).map(|_| Figure::default()).collect());
+        buckets[bucket(distance)].add(weight);
+    }
+
+    fn age(&self, factor: f64) {
+        let figures = [&self.reads, &self.all_reads, &self.all_hits, &self.unseen];
+        for figure in figures
+            .into_iter()
+            .chain(self.buckets.get().into_iter().flatten())
+        {
+            figure.set(figure.get() * factor);
+        }
+    }
+
+    /// Forgets everything, when nobody counts any more.
+    pub fn clear(&self) {
+        self.age(0.0);
+        self.samples.set(0.0);
+        self.share.set(0.0);
+    }
+
+    /// What it says of caches of these many bytes.
+    pub fn estimate<const N: usize>(&self, sizes: [u64; N]) -> Estimate<N> {
+        let reads = self.reads.get().max(0.0);
+        let unseen = self.unseen.get();
+        let (all_reads, all_hits) = (self.all_reads.get(), self.all_hits.get());
+        let samples = self.samples.get();
+        Estimate {
+            reads,
+            misses: sizes.map(|size| (unseen + self.beyond(size)).min(reads)),
+            unseen: unseen.min(reads),
+            measured_reads: all_reads,
+            measured_misses: (all_reads - all_hits).max(0.0),
+            samples,
+            stands_for: match self.share.get() {
+                share if share > 0.0 => samples / share,
+                _ => 0.0,
+            },
+        }
+    }
+
+    /// Look-ups with a distance of more bytes than these.
+    fn beyond(&self, bytes: u64) -> f64 {
+        let Some(buckets) = self.buckets.get() else {
+            return 0.0;
+        };
+        let at = bucket(bytes);
+        let (low, high) = (lowest(at) as f64, lowest(at + 1) as f64);
+        let part = ((high - bytes as f64) / (high - low)).clamp(0.0, 1.0);
+        let above: f64 = buckets[at + 1..].iter().map(Figure::get).sum();
+        above + part * buckets[at].get()
+    }
+}
+
+impl<const N: usize> Estimate<N> {
+    /// Adds those of another shard.
+    pub fn add(&mut self, other: &Estimate<N>) {
+        self.reads += other.reads;
+        self.unseen += other.unseen;
+        self.measured_reads += other.measured_reads;
+        self.measured_misses += other.measured_misses;
+        self.samples += other.samples;
+        self.stands_for += other.stands_for;
+        for (sum, misses) in self.misses.iter_mut().zip(other.misses) {
+            *sum += misses;
+        }
+    }
+
+    /// Hit ratios of an LRU cache of each size; nothing before anything was looked up.
+    pub fn lru(&self) -> Option<[f64; N]> {
+        (self.reads > 0.0).then(|| self.misses.map(|misses| 1.0 - misses / self.reads))
+    }
+
+    /// The hit ratio that was measured, over the same time.
+    pub fn measured(&self) -> Option<f64> {
+        (self.measured_reads > 0.0).then(|| 1.0 - self.measured_misses / self.measured_reads)
+    }
+
+    /// Hit ratios as they may be with the eviction that is at work, which is not LRU: the misses for want of memory that
+    /// LRU would have are scaled so that the size at index `present` has the hit ratio that was measured.
+    pub fn corrected(&self, present: usize) -> Option<[f64; N]> {
+        /// No policy is so much better or worse than LRU; what seems so is noise.
+        const SCALE_MAX: f64 = 3.0;
+        /// Of all look-ups; below, there is nothing to scale by.
+        const NOTABLE: f64 = 0.002;
+        let lru = self.lru()?;
+        let misses = 1.0 - self.measured()?;
+        let unseen = self.unseen / self.reads;
+        let modelled = 1.0 - lru.get(present)? - unseen;
+        let scale = match modelled > NOTABLE {
+            true => ((misses - unseen) / modelled).clamp(0.0, SCALE_MAX),
+            false => 1.0,
+        };
+        Some(lru.map(|hit_ratio| {
+            let wanting = (1.0 - hit_ratio - unseen).max(0.0);
+            (1.0 - unseen - wanting * scale).clamp(0.0, 1.0)
+        }))
+    }
+}
+
+/// The bucket of a distance: four equal steps for each power of two.
+fn bucket(distance: u64) -> usize {
+    let distance = distance.max(STEPS as u64);
+    let power = distance.ilog2() - STEPS.ilog2();
+    let step = (distance >> power) as usize - STEPS;
+    (power as usize * STEPS + step).min(BUCKETS - 1)
+}
+
+/// The least distance of a bucket.
+fn lowest(bucket: usize) -> u64 {
+    let (power, step) = (bucket / STEPS, bucket % STEPS);
+    ((STEPS + step) as u64) << power
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,523 @@
+//! Hot keys: which keys take most commands, bytes and time, found by looking at some of the commands.
+//!
+//! Every thread counts down to its next sample, at random intervals, and writes what it sees in lists of its own
+//! ([`Frequent`]); whoever asks sums them. Two things are kept side by side: lists that are always there, by commands and
+//! by bytes, in which what is old counts for less (`hot-keys-sample`, HOTKEYS TOP, the metrics, LATENCY DOCTOR); and the
+//! session that HOTKEYS START begins, by time and by bytes, of which there is one at a time. All weights are scaled to all
+//! commands. A command that names several keys shares its time and bytes out to them evenly.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::counters::{self, ThreadCounters};
+use super::process;
+use crate::command::context::{HotKeysReport, HotKeysRequest, HotKeysTop};
+use crate::engine::Key;
+use crate::structures::frequent::{Frequent, Heavy, heaviest};
+
+/// Places of each list that is always kept, in each thread.
+const PLACES: usize = 64;
+
+/// Places of a session's lists for each key that is asked for.
+const PLACES_PER_KEY: usize = 4;
+
+/// How often what is old loses half its weight.
+const AGING_MS: u64 = 300_000;
+
+/// No sample is due, ever.
+const NEVER: u64 = u64::MAX;
+
+/// One thread's lists.
+#[derive(Debug)]
+pub struct Lists {
+    by_commands: Frequent,
+    by_bytes: Frequent,
+    session: Option<SessionLists>,
+    draw: u64,
+}
+
+impl Default for Lists {
+    fn default() -> Lists {
+        Lists {
+            by_commands: Frequent::new(PLACES),
+            by_bytes: Frequent::new(PLACES),
+            session: None,
+            draw: rand::random::<u64>() | 1,
+        }
+    }
+}
+
+impl Lists {
+    /// How many commands come before the next sample, on average one less than the interval.
+    fn next(&mut self, interval: u64) -> u64 {
+        self.draw ^= self.draw << 13;
+        self.draw ^= self.draw >> 7;
+        self.draw ^= self.draw << 17;
+        (self.draw >> 11) % (2 * interval - 1)
+    }
+}
+
+/// What a thread saw during a session.
+#[derive(Debug)]
+struct SessionLists {
+    number: u64,
+    by_ns: Option<Frequent>,
+    by_bytes: Option<Frequent>,
+}
+
+/// Counted since the start of the server.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    duration_ns: u64,
+    net_bytes: u64,
+    user_ms: u64,
+    system_ms: u64,
+}
+
+impl Totals {
+    fn now() -> Totals {
+        let mut totals = Totals::default();
+        for thread in counters::all() {
+            totals.duration_ns += thread.duration_ns();
+            totals.net_bytes += thread.bytes_in.get() + thread.bytes_out.get();
+        }
+        let cpu = process::cpu().own;
+        totals.user_ms = (cpu.user * 1e3) as u64;
+        totals.system_ms = (cpu.system * 1e3) as u64;
+        totals
+    }
+}
+
+/// What HOTKEYS START began.
+#[derive(Debug)]
+struct Session {
+    request: HotKeysRequest,
+    number: u64,
+    started_ms: u64,
+    before: Totals,
+    ended: Option<(u64, Totals)>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct HotKeys {
+    /// A sample every so many commands while there is no session; 0 for none.
+    always: AtomicU32,
+    /// The interval in force.
+    interval: AtomicU32,
+    /// Countdowns above this are too long for it.
+    countdown_max: AtomicU64,
+    /// The number of the session under way, 0 for none.
+    running: AtomicU64,
+    session: Mutex<Option<Session>>,
+    numbers: AtomicU64,
+    aged_ms: AtomicU64,
+}
+
+impl Default for HotKeys {
+    fn default() -> HotKeys {
+        HotKeys {
+            always: AtomicU32::new(0),
+            interval: AtomicU32::new(0),
+            countdown_max: AtomicU64::new(NEVER),
+            running: AtomicU64::new(0),
+            session: Mutex::new(None),
+            numbers: AtomicU64::new(0),
+            aged_ms: AtomicU64::new(0),
+        }
+    }
+}
+
+impl HotKeys {
+    /// `hot-keys-sample`: from now on, one in so many commands is looked at.
+    pub fn configure(&self, interval: u32) {
+        let session = self.session.lock();
+        self.always.store(interval, Relaxed);
+        self.set_interval(&session);
+    }
+
+    fn set_interval(&self, session: &Option<Session>) {
+        let running = session.as_ref().filter(|session| session.ended.is_none());
+        let interval = match running {
+            Some(session) => session.request.sample,
+            None => self.always.load(Relaxed),
+        };
+        self.running
+            .store(running.map_or(0, |session| session.number), Relaxed);
+        self.interval.store(interval, Relaxed);
+        let countdown_max = match interval {
+            0 => NEVER,
+            interval => 2 * u64::from(interval),
+        };
+        self.countdown_max.store(countdown_max, Relaxed);
+    }
+
+    /// To be called by a thread before it runs commands: its countdown is none that began before the interval changed.
+    #[inline]
+    pub fn prepare(&self, thread: &ThreadCounters) {
+        if thread.until_sample.get() > self.countdown_max.load(Relaxed) {
+            thread
+                .until_sample
+                .set(u64::from(self.interval.load(Relaxed).saturating_sub(1)));
+        }
+    }
+
+    /// A command that the countdown of its thread chose: its keys, time, and bytes in and out.
+    #[cold]
+    #[inline(never)]
+    pub fn note<'k>(
+        &self,
+        thread: &ThreadCounters,
+        keys: impl ExactSizeIterator<Item = Key<'k>>,
+        duration_ns: u64,
+        bytes: u64,
+    ) {
+        let interval = u64::from(self.interval.load(Relaxed));
+        if interval == 0 {
+            thread.until_sample.set(NEVER);
+            return;
+        }
+        let mut lists = thread.hot.lock();
+        let lists = lists.get_or_insert_default();
+        thread.until_sample.set(lists.next(interval));
+        let count = keys.len() as u64;
+        if count == 0 {
+            return;
+        }
+        let running = self.running.load(Relaxed);
+        if running != 0
+            && lists
+                .session
+                .as_ref()
+                .is_none_or(|kept| kept.number != running)
+        {
+            lists.session = self.session_lists(running);
+        }
+        let (own_ns, own_bytes) = (duration_ns / count * interval, bytes / count * interval);
+        for key in keys {
+            lists.by_commands.add(key.bytes, key.hash, interval);
+            lists.by_bytes.add(key.bytes, key.hash, own_bytes);
+            if let Some(session) = &mut lists.session
+                && session.number == running
+            {
+                if let Some(list) = &mut session.by_ns {
+                    list.add(key.bytes, key.hash, own_ns);
+                }
+                if let Some(list) = &mut session.by_bytes {
+                    list.add(key.bytes, key.hash, own_bytes);
+                }
+            }
+        }
+    }
+
+    fn session_lists(&self, number: u64) -> Option<SessionLists> {
+        let session = self.session.lock();
+        let request = &session
+            .as_ref()
+            .filter(|session| session.number == number)?
+            .request;
+        let list = || Frequent::new(request.count * PLACES_PER_KEY);
+        Some(SessionLists {
+            number,
+            by_ns: request.cpu.then(list),
+            by_bytes: request.net.then(list),
+        })
+    }
+
+    /// HOTKEYS START; false if a session is under way.
+    pub fn start(&self, request: HotKeysRequest, now_ms: u64) -> bool {
+        let mut session = self.session.lock();
+        end_if_over(&mut session, now_ms);
+        if session
+            .as_ref()
+            .is_some_and(|session| session.ended.is_none())
+        {
+            return false;
+        }
+        *session = Some(Session {
+            request,
+            number: self.numbers.fetch_add(1, Relaxed) + 1,
+            started_ms: now_ms,
+            before: Totals::now(),
+            ended: None,
+        });
+        self.set_interval(&session);
+        true
+    }
+
+    /// HOTKEYS STOP; false if there is nothing to stop.
+    pub fn stop(&self, now_ms: u64) -> bool {
+        let mut session = self.session.lock();
+        end_if_over(&mut session, now_ms);
+        let running = session.as_mut().filter(|session| session.ended.is_none());
+        let is_running = running.is_some();
+        if let Some(session) = running {
+            session.ended = Some((now_ms, Totals::now()));
+        }
+        self.set_interval(&session);
+        is_running
+    }
+
+    /// HOTKEYS RESET; false if a session is under way.
+    pub fn reset(&self, now_ms: u64) -> bool {
+        let mut session = self.session.lock();
+        end_if_over(&mut session, now_ms);
+        if session
+            .as_ref()
+            .is_some_and(|session| session.ended.is_none())
+        {
+            return false;
+        }
+        *session = None;
+        self.set_interval(&session);
+        drop(session);
+        for thread in counters::all() {
+            if let Some(lists) = thread.hot.lock().as_mut() {
+                lists.session = None;
+            }
+        }
+        true
+    }
+
+    /// HOTKEYS GET: nothing before the first session, and after a reset.
+    pub fn report(&self, now_ms: u64) -> Option<HotKeysReport> {
+        let (request, number, started_ms, before, ended) = {
+            let mut session = self.session.lock();
+            end_if_over(&mut session, now_ms);
+            self.set_interval(&session);
+            let session = session.as_ref()?;
+            (
+                session.request,
+                session.number,
+                session.started_ms,
+                session.before,
+                session.ended,
+            )
+        };
+        let (until_ms, after) = ended.unwrap_or_else(|| (now_ms, Totals::now()));
+        let sum = |list: fn(&SessionLists) -> &Option<Frequent>, scale: u64| {
+            let threads = counters::all();
+            let kept: Vec<Frequent> = threads
+                .iter()
+                .filter_map(|thread| {
+                    let lists = thread.hot.lock();
+                    let session = lists.as_ref()?.session.as_ref()?;
+                    (session.number == number).then(|| list(session).clone())?
+                })
+                .collect();
+            let (heavy, _) = heaviest(kept.iter(), request.count);
+            heavy
+                .into_iter()
+                .map(|heavy| (heavy.name.into_vec(), heavy.weight / scale))
+                .collect()
+        };
+        Some(HotKeysReport {
+            is_active: ended.is_none(),
+            sample: request.sample,
+            all_us: after.duration_ns.saturating_sub(before.duration_ns) / 1_000,
+            all_bytes: after.net_bytes.saturating_sub(before.net_bytes),
+            started_ms,
+            duration_ms: until_ms.saturating_sub(started_ms),
+            user_ms: after.user_ms.saturating_sub(before.user_ms),
+            system_ms: after.system_ms.saturating_sub(before.system_ms),
+            by_us: request.cpu.then(|| sum(|session| &session.by_ns, 1_000)),
+            by_bytes: request.net.then(|| sum(|session| &session.by_bytes, 1)),
+        })
+    }
+
+    /// The hottest keys of late.
+    pub fn top(&self, count: usize) -> HotKeysTop {
+        let sum = |list: fn(&Lists) -> &Frequent| {
+            let threads = counters::all();
+            let kept: Vec<Frequent> = threads
+                .iter()
+                .filter_map(|thread| Some(list(thread.hot.lock().as_ref()?).clone()))
+                .collect();
+            let (heavy, total) = heaviest(kept.iter(), count);
+            let name = |heavy: Heavy| (heavy.name.into_vec(), heavy.weight);
+            (heavy.into_iter().map(name).collect(), total)
+        };
+        let (by_commands, commands) = sum(|lists| &lists.by_commands);
+        let (by_bytes, bytes) = sum(|lists| &lists.by_bytes);
+        HotKeysTop {
+            interval: self.interval.load(Relaxed),
+            commands,
+            bytes,
+            by_commands,
+            by_bytes,
+        }
+    }
+
+    /// What the cron does: ends a session whose time is over, and lets what is old count for less.
+    pub fn tick(&self, now_ms: u64) {
+        if self.running.load(Relaxed) != 0 {
+            let mut session = self.session.lock();
+            end_if_over(&mut session, now_ms);
+            self.set_interval(&session);
+        }
+        let aged_ms = self.aged_ms.load(Relaxed);
+        if now_ms.saturating_sub(aged_ms) >= AGING_MS {
+            self.aged_ms.store(now_ms, Relaxed);
+            for thread in counters::all().iter().filter(|_| aged_ms != 0) {
+                if let Some(lists) = thread.hot.lock().as_mut() {
+                    lists.by_commands.age();
+                    lists.by_bytes.age();
+                }
+            }
+        }
+    }
+
+    /// What LATENCY DOCTOR says: a key that so much of the traffic goes to that its shard is the limit.
+    pub fn advice(&self) -> Option<String> {
+        const NOTABLE_PERCENT: u64 = 20;
+        const COMMANDS_MIN: u64 = 10_000;
+        let top = self.top(1);
+        let (key, commands) = top.by_commands.first()?;
+        let percent = (commands * 100).checked_div(top.commands)?;
+        (top.commands >= COMMANDS_MIN && percent >= NOTABLE_PERCENT).then(|| {
+            format!(
+                "One key, {}, takes {percent} % of all uses of keys. They meet on its shard, however many there are: keep \
+                 copies of it under several names, or in the clients. HOTKEYS TOP shows the hottest keys.",
+                shown(key)
+            )
+        })
+    }
+}
+
+fn end_if_over(session: &mut Option<Session>, now_ms: u64) {
+    if let Some(session) = session
+        && session.ended.is_none()
+        && session.request.duration_s > 0
+    {
+        let over_ms = session
+            .started_ms
+            .saturating_add(session.request.duration_s.saturating_mul(1_000));
+        if over_ms <= now_ms {
+            session.ended = Some((over_ms, Totals::now()));
+        }
+    }
+}
+
+/// A key for people.
+pub fn shown(key: &[u8]) -> String {
+    const BYTES_MAX: usize = 64;
+    let text = String::from_utf8_lossy(&key[..key.len().min(BYTES_MAX)]).into_owned();
+    match key.len() > BYTES_MAX {
+        true => format!("{text:?}…"),
+        false => format!("{text:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::hash::Seed;
+
+    fn request() -> HotKeysRequest {
+        HotKeysRequest {
+            cpu: true,
+            net: true,
+            count: 3,
+            duration_s: 0,
+            sample: 1,
+        }
+    }
+
+    fn note(hot: &HotKeys, name: &str, duration_ns: u64, bytes: u64) {
+        let thread = counters::local();
+        hot.prepare(thread);
+        if thread.takes_sample() {
+            let key = Key::new(name.as_bytes(), Seed { k0: 1, k1: 2 });
+            hot.note(thread, std::iter::once(key), duration_ns, bytes);
+        }
+    }
+
+    #[test]
+    fn a_session_sees_the_keys_that_were_hot_while_it_ran() {
+        let _counting = super::super::COUNTING.lock();
+        let hot = HotKeys::default();
+        assert!(hot.report(1_000).is_none() && !hot.stop(1_000));
+        note(&hot, "before", 5_000, 1);
+        assert!(hot.start(request(), 1_000));
+        assert!(!hot.start(request(), 1_001) && !hot.reset(1_001));
+        for round in 0..100 {
+            note(&hot, "slow", 9_000, 10);
+            note(&hot, "large", 1_000, 500);
+            note(&hot, &format!("key{round}"), 1_000, 10);
+        }
+        let report = hot.report(1_500).expect("there is a session");
+        assert!(report.is_active);
+        let by_us = report.by_us.expect("time was asked for");
+        assert_eq!((by_us.len(), &by_us[0]), (3, &(b"slow".to_vec(), 900)));
+        let by_bytes = report.by_bytes.expect("bytes were asked for");
+        assert_eq!(by_bytes[0], (b"large".to_vec(), 50_000));
+        assert!(hot.stop(2_000));
+        note(&hot, "after", 1_000_000, 1_000_000);
+        let report = hot.report(9_000).expect("it is kept");
+        assert_eq!((report.is_active, report.duration_ms), (false, 1_000));
+        assert_eq!(
+            report.by_us.map(|keys| keys[0].0.clone()),
+            Some(b"slow".to_vec())
+        );
+        assert!(hot.reset(9_000) && hot.report(9_000).is_none());
+    }
+
+    #[test]
+    fn a_session_ends_when_its_time_is_over() {
+        let _counting = super::super::COUNTING.lock();
+        let hot = HotKeys::default();
+        let short = HotKeysRequest {
+            duration_s: 1,
+            cpu: false,
+            ..request()
+        };
+        assert!(hot.start(short, 1_000));
+        hot.tick(1_999);
+        assert!(hot.report(1_999).is_some_and(|report| report.is_active));
+        hot.tick(2_000);
+        let report = hot.report(5_000).expect("it is kept");
+        assert_eq!((report.is_active, report.duration_ms), (false, 1_000));
+        assert!(report.by_us.is_none() && report.by_bytes.is_some());
+        assert!(hot.start(request(), 6_000) && hot.stop(6_000) && hot.reset(6_000));
+    }
+
+    #[test]
+    fn samples_stand_for_the_commands_between_them() {
+        let _counting = super::super::COUNTING.lock();
+        let hot = HotKeys::default();
+        hot.configure(16);
+        let before = hot.top(1).commands;
+        for round in 0..64_000 {
+            note(
+                &hot,
+                if round % 4 == 0 { "planted" } else { "other" },
+                100,
+                10,
+            );
+        }
+        let top = hot.top(10);
+        let weight = |name: &[u8]| {
+            let found = top.by_commands.iter().find(|(key, _)| key == name);
+            found.map_or(0, |(_, weight)| *weight)
+        };
+        assert!(
+            (54_000..74_000).contains(&(top.commands - before)),
+            "{top:?}"
+        );
+        assert!((12_000..20_000).contains(&weight(b"planted")), "{top:?}");
+        hot.configure(0);
+        note(&hot, "other", 100, 10);
+        let before = hot.top(1).commands;
+        for _ in 0..1_000 {
+            note(&hot, "other", 100, 10);
+        }
+        assert_eq!(hot.top(1).commands, before);
+    }
+
+    #[test]
+    fn keys_are_shown_as_people_can_read_them() {
+        assert_eq!(shown(b"a\"b\n"), "\"a\\\"b\\n\"");
+        assert!(shown(&[b'x'; 100]).ends_with("\"…"));
+    }
+}

@@ -1,0 +1,154 @@
+//! What the server finds out about its own traffic: hot keys, large values, and what other sizes of memory would do.
+
+use crate::support::{self, Options, Server, check};
+use crate::wire::Raw;
+
+/// Sends lines in batches and reads their replies.
+fn send(raw: &mut Raw, lines: &[String]) {
+    for batch in lines.chunks(500) {
+        raw.pipeline(&batch.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+/// One field of INFO.
+fn field(raw: &mut Raw, section: &str, name: &str) -> Option<f64> {
+    let text = raw.call(&format!("INFO {section}")).body();
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    value.trim().parse().ok()
+}
+
+/// Two planted keys among 300: one is asked for most often, the other has the most bytes.
+fn traffic(round: usize) -> Vec<String> {
+    (0..3_000)
+        .map(|index| match index % 10 {
+            0..3 => "GET hot".to_owned(),
+            3 => "GET large".to_owned(),
+            _ => format!("GET key:{}", (index * 7 + round) % 300),
+        })
+        .collect()
+}
+
+#[test]
+fn hotkeys_finds_the_keys_that_were_planted() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let set: Vec<String> = (0..300).map(|index| format!("SET key:{index} v")).collect();
+        send(&mut raw, &set);
+        check(&mut raw, "SET hot v", "OK");
+        check(&mut raw, &format!("SET large {}", "x".repeat(3_000)), "OK");
+        check(&mut raw, "HOTKEYS GET", "(nil array)");
+        check(&mut raw, "HOTKEYS START METRICS 2 CPU NET COUNT 5", "OK");
+        check(
+            &mut raw,
+            "HOTKEYS START METRICS 1 NET",
+            "(error) ERR hotkey tracking session already in progress",
+        );
+        for round in 0..5 {
+            send(&mut raw, &traffic(round));
+        }
+        check(&mut raw, "HOTKEYS STOP", "OK");
+        let report = raw.call("HOTKEYS GET");
+        let items = report.items();
+        let at = |name: &str| {
+            let mut pairs = items.chunks_exact(2);
+            let pair = pairs.find(|pair| pair[0].text() == name);
+            &pair.unwrap_or_else(|| panic!("{name} is not there"))[1]
+        };
+        assert_eq!(at("tracking-active").integer(), 0);
+        assert_eq!(at("sample-ratio").integer(), 1);
+        assert!(at("all-commands-all-slots-us").integer() > 0);
+        let by_bytes = at("by-net-bytes").items();
+        assert_eq!(by_bytes.len(), 10);
+        assert_eq!(by_bytes[0].text(), "large");
+        assert!(
+            by_bytes[1].integer() >= 1_500 * 3_000,
+            "every use was counted"
+        );
+        assert_eq!(by_bytes[2].text(), "hot");
+        let by_us = at("by-cpu-time-us").items();
+        let slowest: Vec<String> = by_us.iter().step_by(2).map(|key| key.text()).collect();
+        assert!(slowest.contains(&"hot".to_owned()), "{slowest:?}");
+        check(&mut raw, "HOTKEYS RESET", "OK");
+        check(&mut raw, "HOTKEYS GET", "(nil array)");
+    });
+}
+
+#[test]
+fn account_of_hot_keys_is_kept_though_nobody_asked() {
+    let server = Server::start(&Options::shards(4).with("hot-keys-sample", "8"));
+    let mut raw = server.raw();
+    for round in 0..10 {
+        send(&mut raw, &traffic(round));
+    }
+    let top = raw.call("HOTKEYS TOP COUNT 1");
+    let by_commands = top.items()[7].items();
+    assert_eq!(by_commands[0].text(), "hot");
+    let uses = by_commands[1].integer();
+    assert!((6_000..12_000).contains(&uses), "{uses} of 9,000");
+    let doctor = raw.call("LATENCY DOCTOR").body();
+    assert!(doctor.contains("One key, \"hot\", takes "), "{doctor}");
+    check(&mut raw, "CONFIG SET hot-keys-sample 0", "OK");
+}
+
+#[test]
+fn the_miss_ratio_curve_says_what_more_or_less_memory_would_do() {
+    let server = Server::start(&Options::shards(8));
+    let mut raw = server.raw();
+    assert_eq!(field(&mut raw, "missratio", "miss_ratio_curve"), Some(1.0));
+    assert_eq!(field(&mut raw, "missratio", "curve_hit_ratio_at_100"), None);
+    let keys = 8_000;
+    let set: Vec<String> = (0..keys)
+        .map(|index| format!("SET key:{index} 0123456789"))
+        .collect();
+    send(&mut raw, &set);
+    // One after the other, over and over: LRU with less memory than all of them finds none.
+    for _ in 0..3 {
+        let get: Vec<String> = (0..keys).map(|index| format!("GET key:{index}")).collect();
+        send(&mut raw, &get);
+    }
+    let mut at = |percent: u32| {
+        let name = format!("curve_lru_hit_ratio_at_{percent}");
+        field(&mut raw, "missratio", &name).expect("much was looked up")
+    };
+    // Five hundred keys are followed, so a few points are chance.
+    assert!(at(25) < 15.0 && at(50) < 15.0, "{} {}", at(25), at(50));
+    assert!(at(200) > 85.0 && at(400) > 85.0, "{} {}", at(200), at(400));
+    let measured = field(&mut raw, "missratio", "curve_hit_ratio_measured");
+    assert_eq!(measured, Some(100.0));
+    check(&mut raw, "CONFIG SET miss-ratio-curve no", "OK");
+    support::eventually("the curve is no longer kept", || {
+        field(&mut raw, "missratio", "miss_ratio_curve") == Some(0.0)
+    });
+    check(&mut raw, "GET key:1", "\"0123456789\"");
+    check(&mut raw, "CONFIG SET miss-ratio-curve yes", "OK");
+    support::eventually("it is kept again", || {
+        field(&mut raw, "missratio", "miss_ratio_curve") == Some(1.0)
+    });
+}
+
+#[test]
+fn large_values_are_named_and_the_doctor_speaks_of_them() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        // Far enough apart that the allocator gives each more than the one before.
+        for index in 30..50 {
+            raw.call(&format!(
+                "SETRANGE text:{index} {} x",
+                1.3_f64.powi(index + 8) as u64
+            ));
+        }
+        raw.call("SETRANGE giant 20000000 x");
+        let rows = raw.call("MEMORY BIGKEYS COUNT 2");
+        let rows = rows.items();
+        assert_eq!(rows.len(), 2);
+        let keys: Vec<String> = rows.iter().map(|row| row.items()[1].text()).collect();
+        assert_eq!(keys, ["giant", "text:49"]);
+        let doctor = raw.call("MEMORY DOCTOR").body();
+        assert!(doctor.contains("One string alone takes "), "{doctor}");
+        raw.call("DEL giant");
+        let doctor = raw.call("MEMORY DOCTOR").body();
+        assert!(!doctor.contains("alone takes"), "{doctor}");
+    });
+}

@@ -1,0 +1,430 @@
+//! Client-side caching: who is told that a key changed, when, and that nobody who caches is left with an old value.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use crate::support::{self, Draw, Options, Server, check, eventually};
+use crate::wire::{Raw, Value};
+
+/// A push as a line: its words, and the keys in it.
+fn push(raw: &mut Raw) -> String {
+    words(&raw.read())
+}
+
+fn words(value: &Value) -> String {
+    match value {
+        Value::Push(items) | Value::Array(items) => {
+            let words: Vec<String> = items.iter().map(words).collect();
+            words.join(" ")
+        }
+        Value::Integer(number) => number.to_string(),
+        value if value.is_nil() => "(nil)".to_owned(),
+        text => text.text(),
+    }
+}
+
+/// The value of a field of INFO.
+fn figure(raw: &mut Raw, name: &str) -> u64 {
+    let info = raw.call("INFO").body();
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{name}:")));
+    line.and_then(|number| number.trim().parse().ok())
+        .unwrap_or_else(|| panic!("no {name} in {info}"))
+}
+
+#[test]
+fn a_change_is_told_once_to_each_who_read_the_key() {
+    support::at_each_shard_count(|server| {
+        let (mut one, mut two, mut writer) = (server.raw3(), server.raw3(), server.raw());
+        for raw in [&mut one, &mut two] {
+            check(raw, "CLIENT TRACKING ON", "OK");
+            raw.call("MGET a b c");
+        }
+        check(&mut writer, "SET a 1", "OK");
+        check(&mut writer, "SET a 2", "OK");
+        check(&mut writer, "MSET x 1 c 1", "OK");
+        for raw in [&mut one, &mut two] {
+            assert_eq!(push(raw), "invalidate a");
+            assert_eq!(push(raw), "invalidate c");
+            check(raw, "PING", "PONG");
+        }
+        assert_eq!(figure(&mut writer, "tracking_total_keys"), 1);
+        assert_eq!(figure(&mut writer, "tracking_total_items"), 2);
+        assert_eq!(figure(&mut writer, "tracking_clients"), 2);
+        // In another database it is the same name.
+        writer.pipeline(&["SELECT 1", "SET b 1"]);
+        assert_eq!(push(&mut one), "invalidate b");
+        drop((one, two));
+        eventually("forgotten", || figure(&mut writer, "tracking_clients") == 0);
+    });
+}
+
+#[test]
+fn what_is_flushed_expires_or_moves_is_told() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut writer) = (server.raw3(), server.raw());
+        check(&mut raw, "CLIENT TRACKING ON", "OK");
+        for (prepare, change, told) in [
+            ("SET k 1", "FLUSHDB", "invalidate (nil)"),
+            ("SET k 1", "FLUSHALL", "invalidate (nil)"),
+            ("SET k 1", "SWAPDB 0 5", "invalidate (nil)"),
+            ("SET k 1", "PEXPIRE k 1", "invalidate k"),
+            ("SET k 1 PX 30", "PING", "invalidate k"),
+            ("SET k 1", "RENAME k l", "invalidate k"),
+            ("SET l 1", "COPY l k REPLACE", "invalidate k"),
+            ("HSET h f 1", "HDEL h f", "invalidate h"),
+            ("LPUSH h f", "LPOP h", "invalidate h"),
+            ("SET k 1", "MOVE k 3", "invalidate k"),
+        ] {
+            writer.call(prepare);
+            raw.pipeline(&["EXISTS k", "EXISTS h"]);
+            writer.call(change);
+            assert_eq!(push(&mut raw), told, "{change}");
+            check(&mut raw, "PING", "PONG");
+            writer.call("DEL h");
+            raw.call("CLIENT TRACKING OFF");
+            writer.call("FLUSHALL");
+            raw.call("CLIENT TRACKING ON");
+        }
+    });
+}
+
+#[test]
+fn in_resp2_another_connection_is_told() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut target, mut writer) = (server.raw(), server.raw(), server.raw());
+        let id = target.call("CLIENT ID").integer();
+        check(&mut raw, &format!("CLIENT TRACKING ON REDIRECT {id}"), "OK");
+        raw.call("GET lost");
+        check(&mut writer, "SET lost 1", "OK");
+        target.call("SUBSCRIBE __redis__:invalidate");
+        raw.call("GET k");
+        check(&mut writer, "SET k 1", "OK");
+        assert_eq!(push(&mut target), "message __redis__:invalidate k");
+        check(&mut writer, "FLUSHALL", "OK");
+        assert_eq!(push(&mut target), "message __redis__:invalidate (nil)");
+        let line = writer.call("CLIENT LIST").body();
+        assert!(line.contains(&format!("redir={id} ")), "{line}");
+        // Who was to be told is gone.
+        raw.call("HELLO 3");
+        raw.call("GET k");
+        target.call("QUIT");
+        check(&mut writer, "SET k 2", "OK");
+        assert_eq!(push(&mut raw), format!("tracking-redir-broken {id}"));
+        let info = raw.call("CLIENT TRACKINGINFO").show();
+        assert!(info.contains("broken_redirect"), "{info}");
+        assert!(writer.call("CLIENT LIST").body().contains(" flags=tR "));
+    });
+}
+
+#[test]
+fn prefixes_hear_of_each_transaction_in_one_push() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut quiet, mut writer) = (server.raw3(), server.raw3(), server.raw());
+        check(
+            &mut raw,
+            "CLIENT TRACKING ON BCAST PREFIX a: PREFIX b:",
+            "OK",
+        );
+        check(&mut quiet, "CLIENT TRACKING ON BCAST NOLOOP", "OK");
+        assert_eq!(figure(&mut writer, "tracking_total_prefixes"), 3);
+        writer.pipeline(&[
+            "MULTI",
+            "SET a:2 1",
+            "SET b:1 1",
+            "SET a:1 1",
+            "INCR a:2",
+            "SET c 1",
+        ]);
+        writer.call("EXEC");
+        assert_eq!(push(&mut raw), "invalidate a:1 a:2");
+        assert_eq!(push(&mut raw), "invalidate b:1");
+        assert_eq!(push(&mut quiet), "invalidate a:1 a:2 b:1 c");
+        check(&mut quiet, "SET a:3 1", "OK");
+        check(&mut quiet, "PING", "PONG");
+        assert_eq!(push(&mut raw), "invalidate a:3");
+        check(&mut quiet, "RESET", "RESET");
+        drop(raw);
+        eventually("forgotten", || {
+            figure(&mut writer, "tracking_total_prefixes") == 0
+        });
+    });
+}
+
+#[test]
+fn caching_speaks_of_the_next_command_or_transaction_only() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut writer) = (server.raw3(), server.raw());
+        check(&mut raw, "CLIENT TRACKING ON OPTIN", "OK");
+        for lines in [
+            &["GET a", "CLIENT CACHING yes", "GET b", "GET c"][..],
+            &["CLIENT CACHING yes", "CLIENT ID", "MGET b", "GET c"],
+            &["CLIENT CACHING yes", "MULTI", "GET b", "EXEC", "GET c"],
+            &["CLIENT CACHING yes", "GET b", "MULTI", "GET c", "EXEC"],
+        ] {
+            raw.pipeline(lines);
+            writer.pipeline(&["SET a 1", "SET c 1", "SET b 1"]);
+            assert_eq!(push(&mut raw), "invalidate b", "{lines:?}");
+            check(&mut raw, "PING", "PONG");
+        }
+        raw.pipeline(&["CLIENT TRACKING OFF", "CLIENT TRACKING ON OPTOUT"]);
+        raw.pipeline(&["CLIENT CACHING no", "GET a", "GET b"]);
+        writer.pipeline(&["SET a 1", "SET b 1"]);
+        assert_eq!(push(&mut raw), "invalidate b");
+    });
+}
+
+#[test]
+fn the_table_keeps_to_its_bound() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut writer) = (server.raw3(), server.raw());
+        let lines: Vec<String> = (0..300).map(|number| format!("GET key:{number}")).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        check(&mut raw, "CLIENT TRACKING ON", "OK");
+        raw.pipeline(&lines);
+        assert_eq!(figure(&mut writer, "tracking_total_keys"), 300);
+        check(&mut writer, "CONFIG SET tracking-table-max-keys 7", "OK");
+        for _ in 0..293 {
+            assert!(push(&mut raw).starts_with("invalidate key:"));
+        }
+        check(&mut raw, "PING", "PONG");
+        if support::is_stand_in() {
+            return;
+        }
+        // What is read from now on drives out others, which are told.
+        let mut told = 0;
+        for line in &lines {
+            raw.send(&crate::wire::encode(&crate::wire::split(line)));
+            while let Value::Push(_) = raw.read() {
+                told += 1;
+            }
+        }
+        while told < 293 {
+            assert!(push(&mut raw).starts_with("invalidate key:"));
+            told += 1;
+        }
+        assert!(figure(&mut writer, "tracking_total_keys") <= 7);
+    });
+}
+
+#[test]
+fn a_served_request_gets_its_reply_before_the_change_that_came_of_it() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut writer) = (server.raw3(), server.raw());
+        check(&mut raw, "CLIENT TRACKING ON", "OK");
+        for _ in 0..50 {
+            raw.call("LRANGE to 0 -1");
+            raw.call("XLEN s");
+            raw.send(b"BLMOVE from to LEFT LEFT 0\r\n");
+            eventually("blocked", || {
+                writer
+                    .call("INFO clients")
+                    .body()
+                    .contains("blocked_clients:1")
+            });
+            // While it is blocked it is told at once.
+            writer.call("XADD s * f v");
+            assert_eq!(push(&mut raw), "invalidate s");
+            check(&mut writer, "RPUSH from v", "(integer) 1");
+            assert_eq!(raw.read().text(), "v");
+            assert_eq!(push(&mut raw), "invalidate to");
+        }
+    });
+}
+
+/// What a connection that caches knows: the keys that it read and that it was not told to drop.
+struct Cache {
+    raw: Raw,
+    known: HashMap<String, String>,
+    told: usize,
+}
+
+impl Cache {
+    fn new(server: &Server, options: &str) -> Cache {
+        let mut raw = server.raw3();
+        check(&mut raw, &format!("CLIENT TRACKING ON {options}"), "OK");
+        Cache {
+            raw,
+            known: HashMap::new(),
+            told: 0,
+        }
+    }
+
+    /// The next reply; what it is told before that is dropped.
+    fn reply(&mut self) -> Value {
+        loop {
+            match self.raw.read() {
+                Value::Push(items) => {
+                    assert_eq!(items[0].text(), "invalidate");
+                    self.told += 1;
+                    match &items[1] {
+                        Value::Array(keys) => {
+                            for key in keys {
+                                self.known.remove(&key.text());
+                            }
+                        }
+                        _ => self.known.clear(),
+                    }
+                }
+                reply => return reply,
+            }
+        }
+    }
+
+    fn learn(&mut self, keys: &[String], values: &[Value]) {
+        for (key, value) in keys.iter().zip(values) {
+            let value = if value.is_nil() {
+                String::new()
+            } else {
+                value.text()
+            };
+            self.known.insert(key.clone(), value);
+        }
+    }
+
+    /// Reads some keys in one of the ways that there are.
+    fn read(&mut self, draw: &mut Draw, keys: &[String]) {
+        let spoken = keys.join(" ");
+        match draw.below(4) {
+            0 => {
+                self.raw.send(format!("MGET {spoken}\r\n").as_bytes());
+                let reply = self.reply();
+                self.learn(keys, reply.items());
+            }
+            1 => {
+                let mut lines = String::from("MULTI\r\n");
+                for key in keys {
+                    lines += &format!("GET {key}\r\n");
+                }
+                self.raw.send((lines + "EXEC\r\n").as_bytes());
+                for _ in 0..=keys.len() {
+                    self.reply();
+                }
+                let reply = self.reply();
+                self.learn(keys, reply.items());
+            }
+            _ => {
+                let lines: String = keys.iter().map(|key| format!("GET {key}\r\n")).collect();
+                self.raw.send(lines.as_bytes());
+                for key in keys {
+                    let reply = self.reply();
+                    self.learn(std::slice::from_ref(key), &[reply]);
+                }
+            }
+        }
+    }
+
+    /// Gets all that it was told before now.
+    fn catch_up(&mut self) {
+        for _ in 0..2 {
+            self.raw.send(b"PING\r\n");
+            assert_eq!(self.reply().text(), "PONG");
+        }
+    }
+}
+
+const KEYS: usize = 6;
+
+fn some_keys(draw: &mut Draw) -> Vec<String> {
+    let count = 1 + draw.below(3);
+    (0..count)
+        .map(|_| format!("k{}", draw.below(KEYS)))
+        .collect()
+}
+
+/// Writers and readers race; whenever the writers rest, whoever caches knows nothing that is not so.
+#[test]
+fn nobody_is_left_with_an_old_value() {
+    support::at_each_shard_count(|server| {
+        let number = AtomicU64::new(0);
+        for round in 0..25 {
+            let mut caches = [
+                Cache::new(server, ""),
+                Cache::new(server, "NOLOOP"),
+                Cache::new(server, "BCAST"),
+                Cache::new(server, "BCAST PREFIX k"),
+            ];
+            let number = &number;
+            std::thread::scope(|scope| {
+                for writer in 0..2 {
+                    scope.spawn(move || {
+                        let mut draw = Draw::new(round * 7 + writer);
+                        let mut raw = server.raw();
+                        for _ in 0..60 {
+                            let keys = some_keys(&mut draw);
+                            let next = || number.fetch_add(1, SeqCst);
+                            let pairs: Vec<String> =
+                                keys.iter().map(|key| format!("{key} {}", next())).collect();
+                            match draw.below(12) {
+                                0 => drop(raw.call(&format!("DEL {}", keys.join(" ")))),
+                                1 => drop(raw.call(&format!("SET {} PX 1", pairs[0]))),
+                                2 => drop(raw.call("FLUSHDB")),
+                                3..=5 => {
+                                    let sets: Vec<String> =
+                                        pairs.iter().map(|pair| format!("SET {pair}")).collect();
+                                    let mut lines = vec!["MULTI"];
+                                    lines.extend(sets.iter().map(String::as_str));
+                                    lines.push("EXEC");
+                                    raw.pipeline(&lines);
+                                }
+                                _ => drop(raw.call(&format!("MSET {}", pairs.join(" ")))),
+                            }
+                        }
+                    });
+                }
+                for (reader, cache) in caches.iter_mut().enumerate() {
+                    scope.spawn(move || {
+                        let mut draw = Draw::new(round * 11 + reader as u64 + 100);
+                        for _ in 0..40 {
+                            let keys = some_keys(&mut draw);
+                            cache.read(&mut draw, &keys);
+                        }
+                    });
+                }
+            });
+            // No key is about to expire, and who is told of those that did was told.
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            let mut raw = server.raw();
+            let truth: HashMap<String, String> = (0..KEYS)
+                .map(|index| {
+                    let key = format!("k{index}");
+                    let value = raw.call(&format!("GET {key}"));
+                    let value = if value.is_nil() {
+                        String::new()
+                    } else {
+                        value.text()
+                    };
+                    (key, value)
+                })
+                .collect();
+            for (reader, cache) in caches.iter_mut().enumerate() {
+                cache.catch_up();
+                for (key, value) in &cache.known {
+                    assert_eq!(value, &truth[key], "reader {reader}, round {round}, {key}");
+                }
+                assert!(cache.told > 0, "reader {reader} was never told anything");
+            }
+        }
+    });
+}
+
+#[test]
+fn who_caches_and_does_not_read_is_cut_and_forgotten() {
+    if support::is_stand_in() {
+        return;
+    }
+    let options = Options::shards(2).with("client-output-buffer-limit", "pubsub 200kb 0 0");
+    let server = Server::start(&options);
+    let (mut slow, mut writer) = (server.raw3(), server.raw());
+    check(&mut slow, "CLIENT TRACKING ON BCAST", "OK");
+    let key = "k".repeat(10_000);
+    eventually("cut", || {
+        for _ in 0..100 {
+            writer.command(&["SET", &key, "v"]);
+        }
+        figure(&mut writer, "tracking_clients") == 0
+    });
+    assert_eq!(figure(&mut writer, "tracking_total_prefixes"), 0);
+    check(&mut writer, "PING", "PONG");
+}

@@ -1,0 +1,217 @@
+//! Pushes to several connections, compared with redis-server's: messages, and what those who cache are told.
+//!
+//! One command is sent at a time, and then each connection is asked until nothing more can come. What a connection saw
+//! is compared in its order, replies and pushes apart: which of two came first is not the same where a server does its
+//! pushes for a whole turn at once.
+
+use std::fmt::Write;
+
+use crate::random::Draw;
+use crate::support::{Options, Oracle, Server};
+use crate::wire::{Raw, Value};
+use crate::{SHARD_COUNTS, number};
+
+/// Connections of a stream: two that cache, one that only writes, one that others redirect to.
+const CONNECTIONS: usize = 4;
+
+/// The one that others redirect to.
+const TARGET: usize = 3;
+
+struct Side {
+    raws: Vec<Raw>,
+    target_id: i64,
+}
+
+/// What a connection saw of one command.
+#[derive(Debug, Default, PartialEq)]
+struct Seen {
+    replies: Vec<String>,
+    pushes: Vec<String>,
+}
+
+impl Side {
+    fn new(port: u16) -> Side {
+        let mut raws: Vec<Raw> = (0..CONNECTIONS).map(|_| Raw::connect(port)).collect();
+        raws[0].call("FLUSHALL");
+        for raw in &mut raws {
+            raw.call("HELLO 3");
+        }
+        let target_id = raws[TARGET].call("CLIENT ID").integer();
+        Side { raws, target_id }
+    }
+
+    /// Sends a command, or several lines, on one connection; what each connection saw then.
+    fn play(&mut self, at: usize, line: &str) -> Vec<Seen> {
+        let line = line.replace("TARGET", &self.target_id.to_string());
+        let mut seen: Vec<Seen> = (0..CONNECTIONS).map(|_| Seen::default()).collect();
+        self.raws[at].send(format!("{line}\n").as_bytes());
+        for line in line.lines() {
+            // A subscription is confirmed by a push for each name, and by no reply: what is asked then ends it.
+            if !line.contains("SUBSCRIBE") {
+                self.next(at, &mut seen[at]);
+            }
+        }
+        for (at, seen) in seen.iter_mut().enumerate() {
+            for _ in 0..2 {
+                self.raws[at].send(b"ECHO over\r\n");
+                self.next(at, seen);
+                let over = seen.replies.pop();
+                assert_eq!(over.as_deref(), Some("\"over\""), "> {line}");
+            }
+        }
+        if line.contains('\n') {
+            // Within one step what is told has no order that matters: the reply comes first in any case.
+            for seen in &mut seen {
+                seen.pushes.sort();
+            }
+        }
+        seen
+    }
+
+    /// Reads pushes until a reply comes.
+    fn next(&mut self, at: usize, seen: &mut Seen) {
+        loop {
+            let value = self.raws[at].read();
+            let text = value
+                .show()
+                .replace(&format!("(integer) {}", self.target_id), "(integer) TARGET");
+            if let Value::Push(_) = value {
+                seen.pushes.push(text);
+            } else {
+                seen.replies.push(text);
+                return;
+            }
+        }
+    }
+}
+
+fn line(draw: &mut Draw, at: usize) -> String {
+    let key = |draw: &mut Draw| ["a:1", "a:2", "b:1", "b:2", "c"][draw.below(5)];
+    let channel = |draw: &mut Draw| ["x", "xy", "z"][draw.below(3)];
+    let (one, two) = (key(draw), key(draw));
+    let caches = at < 2;
+    match draw.below(if caches { 35 } else { 24 }) {
+        0..=3 => format!("SET {one} {}", draw.below(9)),
+        4 => format!("MSET {one} 1 {two} 2"),
+        5 => format!("DEL {one} {two}"),
+        6 => format!("RENAME {one} {two}"),
+        7 => format!("COPY {one} {two} REPLACE"),
+        8 => format!("EXPIRE {one} {}", [0, 100][draw.below(2)]),
+        9 => format!("INCR {one}"),
+        10 => format!("SET {one} 1 GET"),
+        11 => ["FLUSHALL", "FLUSHDB"][draw.below(2)].to_owned(),
+        12 => format!("APPEND {one} 1"),
+        13 => format!("SETEX {one} 100 1"),
+        14 => format!("PUBLISH {} hello", channel(draw)),
+        15 => format!("SUBSCRIBE {}", channel(draw)),
+        16 => format!("PSUBSCRIBE {}*", channel(draw)),
+        17 => format!("UNSUBSCRIBE {}", channel(draw)),
+        18 => format!("PUNSUBSCRIBE {}*", channel(draw)),
+        19 => format!("SETRANGE {one} 3 x"),
+        20 => format!("PERSIST {one}"),
+        21 => format!("GETDEL {one}"),
+        22 => format!("SETNX {one} 1"),
+        23 => "UNLINK c".to_owned(),
+        24..=28 => format!("GET {one}"),
+        29 => format!("MGET {one} {two}"),
+        30 => format!("EXISTS {one}"),
+        31 => {
+            let options = [
+                "",
+                "",
+                "NOLOOP",
+                "BCAST",
+                "BCAST NOLOOP",
+                "BCAST PREFIX a: PREFIX b:",
+                "OPTIN",
+                "OPTOUT",
+                "OPTIN NOLOOP",
+                "REDIRECT TARGET",
+                "BCAST REDIRECT TARGET",
+                "BCAST PREFIX a",
+                "PREFIX a",
+                "BCAST PREFIX a PREFIX a:",
+                "REDIRECT 99999999",
+            ];
+            format!("CLIENT TRACKING on {}", options[draw.below(options.len())])
+        }
+        32 => {
+            let lines = [
+                "CLIENT TRACKING off",
+                "CLIENT CACHING yes",
+                "CLIENT CACHING no",
+            ];
+            lines[draw.below(lines.len())].to_owned()
+        }
+        _ => {
+            let lines = [
+                "CLIENT TRACKINGINFO",
+                "CLIENT GETREDIR",
+                "STRLEN c",
+                "TTL a:1",
+            ];
+            lines[draw.below(lines.len())].to_owned()
+        }
+    }
+}
+
+/// The steps of one stream, each with its connection. Now and then it is a transaction.
+fn stream(seed: u64) -> Vec<(usize, String)> {
+    let mut draw = Draw::new(seed);
+    let mut lines = vec![(0, "CLIENT TRACKING on".to_owned())];
+    for _ in 0..60 {
+        let at = draw.below(CONNECTIONS);
+        if draw.below(12) > 0 {
+            lines.push((at, line(&mut draw, at)));
+            continue;
+        }
+        let mut inside = vec!["MULTI".to_owned()];
+        for _ in 0..2 + draw.below(3) {
+            let line = line(&mut draw, 0);
+            // What a client publishes to itself in a transaction, and that all is void, Redis 7.0 puts into the middle
+            // of EXEC's reply.
+            let is_out = ["SUBSCRIBE", "CLIENT", "PUBLISH", "FLUSH"]
+                .iter()
+                .any(|word| line.contains(word));
+            if !is_out {
+                inside.push(line);
+            }
+        }
+        inside.push("EXEC".to_owned());
+        if draw.below(2) == 0 {
+            inside.insert(0, "CLIENT CACHING yes".to_owned());
+        }
+        lines.push((at, inside.join("\n")));
+    }
+    lines
+}
+
+#[test]
+fn every_connection_is_pushed_what_redis_server_pushes() {
+    let Some(Oracle(oracle)) = Oracle::start() else {
+        return;
+    };
+    let servers = SHARD_COUNTS.map(|shards| Server::start(&Options::shards(shards)));
+    let first = number("DIFF_FIRST", 1);
+    let mut failures = String::new();
+    for seed in first..first + number("DIFF_SEEDS", 200) / 2 {
+        let server = &servers[(seed % SHARD_COUNTS.len() as u64) as usize];
+        let (mut ours, mut theirs) = (Side::new(server.port), Side::new(oracle.port));
+        let mut played = String::new();
+        for (at, line) in stream(seed) {
+            let _ = writeln!(played, "  {at}> {line}");
+            let (our, their) = (ours.play(at, &line), theirs.play(at, &line));
+            if our != their {
+                let _ = writeln!(
+                    failures,
+                    "seed {seed}:\n{played}ours  {our:#?}\nredis {their:#?}"
+                );
+                break;
+            }
+        }
+        if failures.len() > 20_000 {
+            break;
+        }
+    }
+    assert!(failures.is_empty(), "\n{failures}");
+}
