@@ -589,7 +589,6 @@ impl Db {
 
     /// Frees some segments; false once nothing is left.
     pub(super) fn drain_some(&mut self, segments: usize) -> bool {
-        self.forget_all_large();
         self.wheel = Wheel::new(0);
         self.sweep = None;
         self.order = None;

@@ -14,16 +14,22 @@ use super::waiting::Place;
 pub struct Watches {
     keys: HashMap<Place, Watch>,
     /// While changes may be undone: the stamps that they replaced, oldest first.
-    replaced: Option<Vec<(Place, [u64; 2])>>,
+    replaced: Option<Vec<(Place, Stamps)>>,
 }
 
 #[derive(Debug, Default)]
 struct Watch {
     watchers: usize,
-    /// Its data changed.
-    changed_at: u64,
-    /// Its data, or what readers left beside it.
-    touched_at: u64,
+    stamps: Stamps,
+}
+
+/// When a key last changed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stamps {
+    /// Its data.
+    changed: u64,
+    /// What readers left beside it.
+    touched: u64,
 }
 
 impl Watches {
@@ -50,21 +56,21 @@ impl Watches {
     pub fn changed_since(&self, db: usize, key: &[u8], stamp: u64) -> bool {
         self.keys
             .get(&(db, Box::from(key)))
-            .is_some_and(|watch| watch.changed_at > stamp)
+            .is_some_and(|watch| watch.stamps.changed > stamp)
     }
 
     /// Whether anything of such a key changed after this stamp, be it what readers left beside its data.
     pub fn touched_since(&self, db: usize, key: &[u8], stamp: u64) -> bool {
         self.keys
             .get(&(db, Box::from(key)))
-            .is_some_and(|watch| watch.changed_at.max(watch.touched_at) > stamp)
+            .is_some_and(|watch| watch.stamps.changed.max(watch.stamps.touched) > stamp)
     }
 
     /// A key changed.
     #[inline]
     pub fn key_changed(&mut self, db: usize, key: &[u8], stamp: u64) {
         if !self.keys.is_empty() {
-            self.note(db, key, |watch| watch.changed_at = stamp);
+            self.note(db, key, |watch| watch.stamps.changed = stamp);
         }
     }
 
@@ -72,7 +78,7 @@ impl Watches {
     #[inline]
     pub fn key_touched(&mut self, db: usize, key: &[u8], stamp: u64) {
         if !self.keys.is_empty() {
-            self.note(db, key, |watch| watch.touched_at = stamp);
+            self.note(db, key, |watch| watch.stamps.touched = stamp);
         }
     }
 
@@ -80,7 +86,7 @@ impl Watches {
     fn note(&mut self, db: usize, key: &[u8], change: impl FnOnce(&mut Watch)) {
         let place: Place = (db, key.into());
         if let Some(watch) = self.keys.get_mut(&place) {
-            let before = [watch.changed_at, watch.touched_at];
+            let before = watch.stamps;
             change(watch);
             if let Some(replaced) = &mut self.replaced {
                 replaced.push((place, before));
@@ -102,7 +108,7 @@ impl Watches {
     pub fn undo_attempt(&mut self) {
         for (place, stamps) in self.replaced.take().into_iter().flatten().rev() {
             if let Some(watch) = self.keys.get_mut(&place) {
-                [watch.changed_at, watch.touched_at] = stamps;
+                watch.stamps = stamps;
             }
         }
     }
@@ -111,8 +117,8 @@ impl Watches {
     pub fn database_changed(&mut self, db: usize, stamp: u64, is_hit: impl Fn(&[u8]) -> bool) {
         for (place, watch) in &mut self.keys {
             if place.0 == db && is_hit(&place.1) {
-                let before = [watch.changed_at, watch.touched_at];
-                watch.changed_at = stamp;
+                let before = watch.stamps;
+                watch.stamps.changed = stamp;
                 if let Some(replaced) = &mut self.replaced {
                     replaced.push((place.clone(), before));
                 }

@@ -3,6 +3,7 @@
 mod accept;
 mod announce;
 mod background;
+mod defrag;
 mod host;
 mod listening;
 mod migrate;

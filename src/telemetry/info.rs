@@ -296,7 +296,9 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     lines.field("mem_clients_normal", report.clients);
     lines.zeroes(&["mem_cluster_links", "mem_aof_buffer"]);
     lines.field("mem_allocator", memory::allocator_name());
-    lines.zeroes(&["active_defrag_running", "lazyfree_pending_objects"]);
+    let defrag = &source.service.telemetry().defrag;
+    lines.field("active_defrag_running", defrag.percent.load(Relaxed));
+    lines.zeroes(&["lazyfree_pending_objects"]);
     lines.field("lazyfreed_objects", source.snapshot.lazyfreed);
 }
 
@@ -389,15 +391,22 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
         "migrate_cached_sockets",
         source.telemetry.migrate_links.load(Relaxed),
     );
-    lines.zeroes(&[
-        "slave_expires_tracked_keys",
-        "active_defrag_hits",
-        "active_defrag_misses",
-        "active_defrag_key_hits",
-        "active_defrag_key_misses",
-        "total_active_defrag_time",
-        "current_active_defrag_time",
-    ]);
+    lines.zeroes(&["slave_expires_tracked_keys"]);
+    let defrag = &source.service.telemetry().defrag;
+    for (name, figure) in [
+        ("active_defrag_hits", &defrag.moved),
+        ("active_defrag_misses", &defrag.left_alone),
+        ("active_defrag_key_hits", &defrag.keys_moved),
+        ("active_defrag_key_misses", &defrag.keys_left_alone),
+    ] {
+        lines.field(name, figure.load(Relaxed));
+    }
+    for (name, figure) in [
+        ("total_active_defrag_time", &defrag.active_ns),
+        ("current_active_defrag_time", &defrag.current_ns),
+    ] {
+        lines.field(name, figure.load(Relaxed) / 1_000_000);
+    }
     lines.field("tracking_total_keys", snapshot.pubsub.tracked_keys);
     lines.field("tracking_total_items", snapshot.pubsub.tracked_items);
     lines.field("tracking_total_prefixes", snapshot.pubsub.tracking_prefixes);

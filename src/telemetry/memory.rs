@@ -111,6 +111,14 @@ pub fn advice_on_largest(report: &MemoryReport) -> Option<String> {
     })
 }
 
+/// What the allocator has handed out, and what the pages take in which that lies.
+pub fn allocator_figures() -> Option<(u64, u64)> {
+    epoch::advance().ok()?;
+    let allocated = stats::allocated::read().ok()?;
+    let active = stats::active::read().ok()?;
+    Some((allocated as u64, active as u64))
+}
+
 /// The allocator's name and version, as INFO has it.
 pub fn allocator_name() -> String {
     let version = tikv_jemalloc_ctl::version::read().unwrap_or("");

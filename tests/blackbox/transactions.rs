@@ -184,6 +184,56 @@ fn nobody_sees_half_a_transaction() {
     });
 }
 
+#[test]
+fn a_hundred_thousand_commands_run_as_one_step() {
+    const COMMANDS: usize = 100_000;
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        check(&mut raw, "MULTI", "OK");
+        for start in (0..COMMANDS).step_by(1_000) {
+            let mut bytes = Vec::new();
+            for number in start..start + 1_000 {
+                let key = format!("k{}", number % 500);
+                crate::wire::encode_into(&mut bytes, &["INCR", &key]);
+            }
+            raw.send(&bytes);
+            for _ in 0..1_000 {
+                assert_eq!(raw.read().text(), "QUEUED");
+            }
+        }
+        // Whoever looks meanwhile sees all of it or nothing.
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut other = server.raw();
+                while !is_over.load(Ordering::Relaxed) {
+                    let seen = other.call("MGET k0 k7 k499");
+                    let seen: Vec<String> = seen.items().iter().map(|item| item.show()).collect();
+                    assert!(
+                        seen.iter().all(|item| item == "(nil)")
+                            || seen.iter().all(|item| item == "\"200\""),
+                        "{seen:?}"
+                    );
+                }
+            });
+            let replies = raw.call("EXEC");
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(replies.items().len(), COMMANDS);
+            let last = replies.items().last().map(|reply| reply.integer());
+            assert_eq!(last, Some(200));
+        });
+        // One that was refused spoils as many.
+        check(&mut raw, "MULTI", "OK");
+        raw.send(&crate::wire::encode(&["INCR", "k0"]).repeat(COMMANDS / 10));
+        for _ in 0..COMMANDS / 10 {
+            raw.read();
+        }
+        assert!(raw.call("NOSUCH").is_error());
+        assert!(raw.call("EXEC").is_error());
+        check(&mut raw, "GET k0", "\"200\"");
+    });
+}
+
 /// As Redis has it: what the groups of a stream have read is none of the data that WATCH looks at.
 #[test]
 fn what_groups_read_is_no_change_to_who_watches_the_stream() {
@@ -247,55 +297,5 @@ fn keys_that_are_watched_over_and_over_are_watched_once() {
             check(&mut raw, "MULTI", "OK");
             check(&mut raw, "EXEC", "(empty array)");
         }
-    });
-}
-
-#[test]
-fn a_hundred_thousand_commands_run_as_one_step() {
-    const COMMANDS: usize = 100_000;
-    support::at_each_shard_count(|server| {
-        let mut raw = server.raw();
-        check(&mut raw, "MULTI", "OK");
-        for start in (0..COMMANDS).step_by(1_000) {
-            let mut bytes = Vec::new();
-            for number in start..start + 1_000 {
-                let key = format!("k{}", number % 500);
-                crate::wire::encode_into(&mut bytes, &["INCR", &key]);
-            }
-            raw.send(&bytes);
-            for _ in 0..1_000 {
-                assert_eq!(raw.read().text(), "QUEUED");
-            }
-        }
-        // Whoever looks meanwhile sees all of it or nothing.
-        let is_over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut other = server.raw();
-                while !is_over.load(Ordering::Relaxed) {
-                    let seen = other.call("MGET k0 k7 k499");
-                    let seen: Vec<String> = seen.items().iter().map(|item| item.show()).collect();
-                    assert!(
-                        seen.iter().all(|item| item == "(nil)")
-                            || seen.iter().all(|item| item == "\"200\""),
-                        "{seen:?}"
-                    );
-                }
-            });
-            let replies = raw.call("EXEC");
-            is_over.store(true, Ordering::Relaxed);
-            assert_eq!(replies.items().len(), COMMANDS);
-            let last = replies.items().last().map(|reply| reply.integer());
-            assert_eq!(last, Some(200));
-        });
-        // One that was refused spoils as many.
-        check(&mut raw, "MULTI", "OK");
-        raw.send(&crate::wire::encode(&["INCR", "k0"]).repeat(COMMANDS / 10));
-        for _ in 0..COMMANDS / 10 {
-            raw.read();
-        }
-        assert!(raw.call("NOSUCH").is_error());
-        assert!(raw.call("EXEC").is_error());
-        check(&mut raw, "GET k0", "\"200\"");
     });
 }

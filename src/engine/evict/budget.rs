@@ -47,6 +47,11 @@ const TRADE_BYTES_MIN: i64 = 512;
 /// Parts of an even share of the limit that are exchanged in one trade.
 const TRADE_PARTS: i64 = 256;
 
+/// The most that a shard frees ahead of its need, and the part of a trade that it is.
+const AHEAD_BYTES_MAX: i64 = 1024;
+/// See above.
+const AHEAD_PARTS: i64 = 4;
+
 /// A shard that owes this many trades is not asked for more.
 const DEBT_TRADES_MAX: i64 = 4;
 
@@ -298,6 +303,11 @@ impl Budget {
         let shards = self.boards().len().max(1) as i64;
         let even = self.limit_bytes() / (shards * TRADE_PARTS);
         even.clamp(TRADE_BYTES_MIN, TRADE_BYTES_MAX)
+    }
+
+    /// What a shard that evicts frees ahead of its need.
+    pub(super) fn ahead_bytes(&self) -> i64 {
+        (self.trade_bytes() / AHEAD_PARTS).min(AHEAD_BYTES_MAX)
     }
 
     /// Moves a trade's worth from another shard, drawn as likely as it is large, to this one.

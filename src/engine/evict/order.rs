@@ -259,6 +259,19 @@ impl Db {
         self.choose_from_queue(rules, board, |_| true)
     }
 
+    /// Fetches into the cache what the first keys of the queue will be looked at for.
+    pub(super) fn prefetch_front(&self, count: usize) {
+        let Some(order) = &self.order else {
+            return;
+        };
+        for hash in (0..count).map_while(|at| order.small.get(at)) {
+            self.table.prefetch(hash);
+        }
+        for hash in (0..count).map_while(|at| order.small.get(at)) {
+            self.table.prefetch_matches(hash);
+        }
+    }
+
     /// Looks at the front of the queue while it `is_due`, given its length.
     fn choose_from_queue(
         &mut self,
@@ -272,13 +285,6 @@ impl Db {
                 return None;
             }
             let hash = small.pop()?;
-            // What is looked at soon is fetched now: first the slots, then the entries.
-            if let Some(next) = small.get(3) {
-                self.table.prefetch(next);
-            }
-            if let Some(next) = small.get(1) {
-                self.table.prefetch_matches(next);
-            }
             let Some((place, bits)) = self.queued(hash) else {
                 continue;
             };

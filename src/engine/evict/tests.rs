@@ -91,7 +91,15 @@ impl Server {
                 more |= engine.evict_slice(NOW);
                 engine.deferred.settle();
             }
-            if !more {
+            // A trade may have put those in debt that were asked before.
+            let debts = self
+                .engines
+                .iter()
+                .map(|engine| engine.board().debt_bytes());
+            if !more && debts.max() <= Some(0) {
+                return;
+            }
+            if !more && !self.budget.is_any_evictable() {
                 return;
             }
         }
