@@ -155,7 +155,8 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
                 continue;
             };
             let taken = Ticks::now();
-            if due && service.active_expire.load(Relaxed) {
+            let expires = service.active_expire.load(Relaxed) && !service.pause.rests(now.unix_ms);
+            if due && expires {
                 more |= engine.expire_slice(now);
                 let spent_ns = Ticks::now().since_ns(taken);
                 service
