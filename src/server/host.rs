@@ -117,6 +117,7 @@ pub(super) fn limit_memory(service: &Service, config: &Config) {
     };
     let budget = &service.budget;
     budget.configure(config.maxmemory, policy, config.maxmemory_size_rule);
+    memory::set_decay(config.maxmemory > 0);
     background::hurry();
 }
 

@@ -136,6 +136,20 @@ pub fn allocator_report() -> String {
     }
 }
 
+/// How long the allocator keeps pages that are free, in milliseconds. What it keeps beyond a limit of memory is somebody
+/// else's, so there it is less.
+pub fn set_decay(is_limited: bool) {
+    const FREE_MS: isize = 10_000;
+    const LIMITED_MS: isize = 1_000;
+    let decay_ms = if is_limited { LIMITED_MS } else { FREE_MS };
+    // Arenas to come, then those that are there; an allocator that knows no such setting stays as it is.
+    let _ = "arenas.dirty_decay_ms\0".name().write(decay_ms);
+    for arena in 0..arenas::narenas::read().unwrap_or(0) {
+        let name = format!("arena.{arena}.dirty_decay_ms\0");
+        let _ = name.as_str().name().write(decay_ms);
+    }
+}
+
 /// MEMORY PURGE: unused pages go back to the system; false if the allocator refused.
 ///
 /// The `purge` control takes no value, which the safe interface can not say. A decay time of zero has the same effect:
