@@ -30,6 +30,7 @@ use basalt::engine::evict::budget::Budget;
 use basalt::engine::keyspace::Deadline;
 use basalt::engine::{Engine, Key, Now};
 use basalt::structures::reuse::Estimate;
+use basalt::telemetry::curve::bytes_of_keys;
 use support::process::{self, Process};
 use support::workload::{Lru, Sizes, Workload};
 
@@ -469,7 +470,8 @@ fn engines(workload: &Workload, policy: &str, bytes: usize, shards: usize) -> Ce
     }
     let mut estimate = Estimate::<1>::default();
     for board in &boards {
-        estimate.add(&board.curve.estimate([board.used_bytes().max(0) as u64]));
+        let used = board.used_bytes().max(0) as u64;
+        estimate.add(&board.curve.estimate([bytes_of_keys(used)]));
     }
     Cell {
         hit_ratio: f64::from(hits) / workload.requests as f64,

@@ -91,7 +91,10 @@ impl Mailbox {
 
     /// What it takes in memory.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes() + self.subscriptions() * SUBSCRIPTION_BYTES
+        let tracking = self.tracking.get();
+        self.bytes()
+            + self.subscriptions() * SUBSCRIPTION_BYTES
+            + tracking.map_or(0, |tracking| tracking.memory_bytes())
     }
 
     /// Pushes that wait to be taken.

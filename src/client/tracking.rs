@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool, AtomicU8,
+    AtomicBool, AtomicU8, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -58,7 +58,12 @@ pub struct Tracking {
     is_broken: AtomicBool,
     redirect: Mutex<Option<Arc<Shared>>>,
     prefixes: Mutex<BTreeSet<Box<[u8]>>>,
+    /// What these take.
+    prefix_bytes: AtomicUsize,
 }
+
+/// What a prefix takes beside its bytes, here and in the list of all prefixes.
+const PREFIX_BYTES: usize = 64;
 
 impl Tracking {
     /// The options now.
@@ -100,12 +105,23 @@ impl Tracking {
 
     /// Adds a prefix; true if it was not there.
     pub fn add_prefix(&self, prefix: &[u8]) -> bool {
-        self.prefixes.lock().insert(prefix.into())
+        let is_new = self.prefixes.lock().insert(prefix.into());
+        if is_new {
+            let bytes = prefix.len() + PREFIX_BYTES;
+            self.prefix_bytes.fetch_add(bytes, Relaxed);
+        }
+        is_new
     }
 
     /// Takes all prefixes away.
     pub fn take_prefixes(&self) -> BTreeSet<Box<[u8]>> {
+        self.prefix_bytes.store(0, Relaxed);
         std::mem::take(&mut self.prefixes.lock())
+    }
+
+    /// What it takes in memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.prefix_bytes.load(Relaxed)
     }
 }
 

@@ -594,4 +594,8 @@ pub struct MemoryReport {
     pub rss: u64,
     /// Bytes of the largest value of each type of which there is a large one, by the name of the type.
     pub largest: Vec<(&'static str, u64)>,
+    /// Sources of scripts.
+    pub scripts: u64,
+    /// Sources of functions.
+    pub functions: u64,
 }

@@ -407,6 +407,14 @@ pub(crate) fn check_transcript(text: &str, prepare: impl FnMut(&mut Terminal)) {
     check_transcript_in(&protocols, text, prepare);
 }
 
+/// The same where replies look different in the two protocols, so that each has a transcript of its own.
+#[track_caller]
+pub(crate) fn check_transcripts(texts: [&str; 2], mut prepare: impl FnMut(&mut Terminal)) {
+    for (protocol, text) in [Protocol::Resp2, Protocol::Resp3].into_iter().zip(texts) {
+        check_transcript_in(&[protocol], text, &mut prepare);
+    }
+}
+
 /// The same in some protocols only, where replies look different in the other.
 #[track_caller]
 pub(crate) fn check_transcript_in(

@@ -123,7 +123,6 @@ const NO_SAVING: &str = "nothing is saved yet";
 const NO_REPLICAS: &str = "replication is not built yet";
 const NO_CLUSTER: &str = "cluster mode is not built yet";
 const NO_TLS: &str = "TLS is not built yet";
-const NO_DEFRAG: &str = "the allocator keeps memory together by itself";
 const OTHER_DESIGN: &str = "it tunes something that this server does not have";
 const NOT_YET_USED: &str = "the part that reads it is not built yet";
 
@@ -291,21 +290,21 @@ parameters! {
         "Let FLUSHALL and FLUSHDB free in the background when they do not say.";
     jemalloc_bg_thread: flag(true), "jemalloc-bg-thread", MUTABLE.no_effect(OTHER_DESIGN),
         "Whether the allocator returns memory in the background.";
-    activedefrag: flag(false), "activedefrag",
-        MUTABLE.refused("Active defragmentation cannot be enabled: the allocator is not built for it"),
-        "Whether values are moved together.";
+    activedefrag: flag(false), "activedefrag", MUTABLE,
+        "Whether values are moved together when the allocator wastes much.";
     active_defrag_ignore_bytes: number(u64, 100 << 20, 1, LONG_MAX, MEMORY), "active-defrag-ignore-bytes",
-        MUTABLE.no_effect(NO_DEFRAG), "Waste below which nothing is moved.";
+        MUTABLE, "Waste below which nothing is moved.";
     active_defrag_threshold_lower: number(u32, 10, 0, 1000), "active-defrag-threshold-lower",
-        MUTABLE.no_effect(NO_DEFRAG), "Percent of waste at which moving starts.";
+        MUTABLE, "Percent of waste at which moving starts.";
     active_defrag_threshold_upper: number(u32, 100, 0, 1000), "active-defrag-threshold-upper",
-        MUTABLE.no_effect(NO_DEFRAG), "Percent of waste at which moving is hardest.";
-    active_defrag_cycle_min: number(u32, 1, 1, 99), "active-defrag-cycle-min", MUTABLE.no_effect(NO_DEFRAG),
+        MUTABLE, "Percent of waste at which moving is hardest.";
+    active_defrag_cycle_min: number(u32, 1, 1, 99), "active-defrag-cycle-min", MUTABLE,
         "Least percent of a core spent on moving.";
-    active_defrag_cycle_max: number(u32, 25, 1, 99), "active-defrag-cycle-max", MUTABLE.no_effect(NO_DEFRAG),
+    active_defrag_cycle_max: number(u32, 25, 1, 99), "active-defrag-cycle-max", MUTABLE,
         "Most percent of a core spent on moving.";
     active_defrag_max_scan_fields: number(u64, 1000, 1, LONG_MAX), "active-defrag-max-scan-fields",
-        MUTABLE.no_effect(NO_DEFRAG), "Elements of a collection moved in one go.";
+        MUTABLE.no_effect("a fixed number of elements is looked at in one go"),
+        "Elements of a collection moved in one go.";
     tracking_table_max_keys: number(u64, 1_000_000, 0, LONG_MAX), "tracking-table-max-keys",
         MUTABLE.no_effect(NOT_YET_USED), "Keys remembered for client-side caching.";
 

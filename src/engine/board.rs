@@ -3,8 +3,8 @@
 //! Only the holder of the shard's token writes, with relaxed loads and stores; readers see each figure whole, though
 //! not all figures of one moment. Nothing here is ever followed as a pointer by a reader except as a prefetch hint.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
 
 use super::largest::TYPES;
 use crate::base::counter::Counter;
@@ -21,28 +21,26 @@ pub struct DbBoard {
     pub volatile_keys: Counter,
     /// Hashes of which fields have deadlines.
     pub field_volatile_keys: Counter,
-    /// Bytes of the largest value of each type, once there was a large one.
-    largest: OnceLock<Box<[Counter; TYPES]>>,
+    /// KiB of the largest value of each type; 0 when none is large.
+    largest_kib: [AtomicU32; TYPES],
 }
 
 impl DbBoard {
-    /// Bytes of the largest value of a type, by its number; 0 when none is large.
+    /// Bytes of the largest value of a type, by its number, in whole KiB; 0 when none is large.
     pub fn largest(&self, data_type: usize) -> u64 {
-        self.largest
-            .get()
-            .and_then(|largest| largest.get(data_type))
-            .map_or(0, Counter::get)
+        let kib = self.largest_kib.get(data_type);
+        kib.map_or(0, |kib| u64::from(kib.load(Relaxed)) << 10)
     }
 
     pub(super) fn set_largest(&self, data_type: usize, bytes: u64) {
-        if let Some(largest) = self.largest.get_or_init(Box::default).get(data_type) {
-            largest.set(bytes);
+        if let Some(kib) = self.largest_kib.get(data_type) {
+            kib.store(u32::try_from(bytes >> 10).unwrap_or(u32::MAX), Relaxed);
         }
     }
 
-    pub(super) fn clear_largest(&self) {
-        for largest in self.largest.get().into_iter().flat_map(|all| all.iter()) {
-            largest.set(0);
+    fn clear_largest(&self) {
+        for kib in &self.largest_kib {
+            kib.store(0, Relaxed);
         }
     }
 }
@@ -67,11 +65,13 @@ pub struct ShardBoard {
     pub hits: Counter,
     /// Look-ups by reading commands that did not.
     pub misses: Counter,
+    account: Account,
     /// Commands run on this shard.
     pub commands: Counter,
     /// Changes since the start.
     pub dirty: Counter,
-    account: Account,
+    /// When a key of this shard was used last, in Unix milliseconds.
+    pub used_at_ms: Counter,
     /// Keys whose mark is below this are followed for the curve; none, when it is zero.
     followed_below: AtomicU32,
     doomed: AtomicBool,
@@ -118,6 +118,7 @@ impl ShardBoard {
         let board = ShardBoard {
             hits: Counter::default(),
             misses: Counter::default(),
+            used_at_ms: Counter::default(),
             commands: Counter::default(),
             dirty: Counter::default(),
             account: Account {
@@ -168,6 +169,12 @@ impl ShardBoard {
     #[inline]
     pub(super) fn granted(&self) -> &AtomicI64 {
         &self.account.granted
+    }
+
+    /// Whether there is a limit to what the shard may take.
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.account.granted.load(Relaxed) != i64::MAX
     }
 
     /// Bytes that the shard takes beyond what it was granted; negative while it has room.

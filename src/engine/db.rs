@@ -70,10 +70,10 @@ struct Sweep {
 const STALE_ITEMS_RATIO_MAX: usize = 4;
 /// See above.
 const STALE_ITEMS_MAX: usize = 4096;
-/// The same while memory is scarce.
-const STALE_ITEMS_RATIO_SCARCE: usize = 2;
+/// The same while there is a limit to memory.
+const STALE_ITEMS_RATIO_LIMITED: usize = 2;
 /// See above.
-const STALE_ITEMS_SCARCE: usize = 256;
+const STALE_ITEMS_LIMITED: usize = 256;
 /// Keys that a sweep looks at in one slice.
 const SWEEP_KEYS: usize = 256;
 
@@ -159,6 +159,12 @@ impl Db {
             let key = account::apart(|| key.into());
             log.keep(hash, Before::Absent(key));
         }
+    }
+
+    /// Whether what a key held before it changed is kept already.
+    pub(super) fn has_image(&self, key: &Key<'_>) -> bool {
+        let log = self.log.as_deref();
+        log.is_some_and(|log| log.has_value(key.hash, key.bytes))
     }
 
     /// What is to be freed of an entry that was taken out: nothing if it is kept for undoing.
@@ -509,10 +515,10 @@ impl Db {
     }
 
     fn is_stale(&self) -> bool {
-        let (ratio, items) = match self.order {
-            // Evicted keys leave their items behind, and memory is scarce.
-            Some(_) => (STALE_ITEMS_RATIO_SCARCE, STALE_ITEMS_SCARCE),
-            None => (STALE_ITEMS_RATIO_MAX, STALE_ITEMS_MAX),
+        let (ratio, items) = match self.board.is_limited() {
+            // Evicted keys leave their items behind.
+            true => (STALE_ITEMS_RATIO_LIMITED, STALE_ITEMS_LIMITED),
+            false => (STALE_ITEMS_RATIO_MAX, STALE_ITEMS_MAX),
         };
         self.wheel.len() > ratio * self.deadline_count() + items
     }
@@ -583,7 +589,6 @@ impl Db {
 
     /// Frees some segments; false once nothing is left.
     pub(super) fn drain_some(&mut self, segments: usize) -> bool {
-        self.forget_all_large();
         self.wheel = Wheel::new(0);
         self.sweep = None;
         self.order = None;

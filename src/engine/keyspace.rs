@@ -86,6 +86,7 @@ impl<'e> Keyspace<'e> {
         }
         if self.touches {
             db.table.touch(place);
+            self.engine.board.used_at_ms.set(self.now.unix_ms);
         }
         Some(place)
     }
@@ -244,6 +245,7 @@ impl<'e> Keyspace<'e> {
     /// Tells those who want to know that a key was not there before.
     #[inline]
     fn note_new(&mut self, key: &Key<'_>) {
+        self.engine.board.used_at_ms.set(self.now.unix_ms);
         self.engine.effects.noticed(self.db, key.bytes, Event::NEW);
         if self.engine.board.follows(key.hash) {
             self.follow_new(key);
@@ -465,6 +467,14 @@ impl<'e> Keyspace<'e> {
         db.table().bits(place) & USE_BITS
     }
 
+    /// For how long none of the keys that lie with this one was used, and so neither was this one, in milliseconds. The
+    /// access bits count uses and hold no time.
+    pub fn idle_ms_min(&self) -> u64 {
+        self.now
+            .unix_ms
+            .saturating_sub(self.engine.board.used_at_ms.get())
+    }
+
     /// Remembers what another server knew of a key's use, until it is used here.
     pub fn tell_use(&mut self, key: &Key<'_>, used: Use) {
         let Some(db) = self.engine.db_mut(self.db) else {
@@ -517,6 +527,16 @@ impl<'e> Keyspace<'e> {
         self.engine.effects.wrote(self.db, key, event);
         self.engine.board.dirty.add(1);
         self.key_changed(key);
+    }
+
+    /// Records a change beside a key's data: in what the groups of a stream have read. As in Redis, that is none to
+    /// those who watch the key.
+    pub fn wrote_beside(&mut self, key: &[u8], event: Event) {
+        self.engine.effects.wrote(self.db, key, event);
+        self.engine.board.dirty.add(1);
+        self.engine.waiters.key_changed(self.db, key);
+        let stamp = self.engine.effects.stamp();
+        self.engine.watches.key_touched(self.db, key, stamp);
     }
 
     /// Tells those who wait for a key or watch it.

@@ -16,33 +16,32 @@ use crate::structures::table::Place;
 pub const LARGE_BYTES_MIN: u64 = 16 * 1024;
 
 /// Remembered for each type, in each database of a shard.
-const PLACES: usize = 16;
+const PLACES: usize = 4;
 
 /// Numbers of data types.
 pub const TYPES: usize = 12;
 
-/// A value that was large when it was noted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A value that was large when it was noted; a place with no bytes is free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Large {
     hash: u64,
     bytes: u64,
 }
 
-/// See the module.
+/// See the module. No memory is taken later on, so that a database takes as much after a large value as before it.
 #[derive(Debug, Default)]
-pub(super) struct Largest(Option<Box<[Vec<Large>; TYPES]>>);
+pub(super) struct Largest([[Large; PLACES]; TYPES]);
+
+const _: () = assert!(size_of::<Largest>() == 768);
 
 impl Largest {
     fn note(&mut self, data_type: DataType, hash: u64, bytes: u64) {
-        let lists = self.0.get_or_insert_default();
-        let list = &mut lists[data_type as usize];
-        if list.capacity() == 0 {
-            list.reserve_exact(PLACES);
-        }
-        if let Some(known) = list.iter_mut().find(|large| large.hash == hash) {
-            known.bytes = bytes;
-        } else if list.len() < PLACES {
-            list.push(Large { hash, bytes });
+        let list = &mut self.0[data_type as usize];
+        let known = list
+            .iter()
+            .position(|large| large.bytes > 0 && large.hash == hash);
+        if let Some(at) = known {
+            list[at].bytes = bytes;
         } else if let Some(least) = list.iter_mut().min_by_key(|large| large.bytes)
             && least.bytes < bytes
         {
@@ -51,15 +50,17 @@ impl Largest {
     }
 
     fn forget(&mut self, data_type: DataType, hash: u64) {
-        if let Some(lists) = &mut self.0 {
-            lists[data_type as usize].retain(|large| large.hash != hash);
+        for large in &mut self.0[data_type as usize] {
+            if large.hash == hash {
+                *large = Large::default();
+            }
         }
     }
 
-    fn of(&self, data_type: DataType) -> &[Large] {
-        self.0
-            .as_ref()
-            .map_or(&[], |lists| &lists[data_type as usize])
+    fn of(&self, data_type: DataType) -> impl Iterator<Item = &Large> {
+        self.0[data_type as usize]
+            .iter()
+            .filter(|large| large.bytes > 0)
     }
 }
 
@@ -120,24 +121,16 @@ impl Db {
     }
 
     fn publish_largest(&self, data_type: DataType) {
-        let most = self.largest.of(data_type).iter().map(|large| large.bytes);
+        let most = self.largest.of(data_type).map(|large| large.bytes);
         self.board_of_own()
             .set_largest(data_type as usize, most.max().unwrap_or(0));
     }
 
     /// Says anew what the largest values are, when the database has another number.
     pub(super) fn publish_all_largest(&self) {
-        self.board_of_own().clear_largest();
-        if self.largest.0.is_some() {
-            for (data_type, _) in DataType::ALL {
-                self.publish_largest(data_type);
-            }
+        for (data_type, _) in DataType::ALL {
+            self.publish_largest(data_type);
         }
-    }
-
-    /// Forgets all, before the database is freed.
-    pub(super) fn forget_all_large(&mut self) {
-        self.largest = Largest::default();
     }
 
     /// Calls with key and bytes of each of the largest values of a type that are still there, in no order.
@@ -175,16 +168,15 @@ mod tests {
         }
         let mut kept: Vec<u64> = largest
             .of(DataType::List)
-            .iter()
             .map(|large| large.bytes)
             .collect();
         kept.sort_unstable();
-        let best: Vec<u64> = (84..100).map(|step| 20_000 + step * 100 + 2).collect();
+        let best: Vec<u64> = (96..100).map(|step| 20_000 + step * 100 + 2).collect();
         assert_eq!(kept, best);
-        assert!(largest.of(DataType::Hash).is_empty());
-        let hash = largest.of(DataType::List)[0].hash;
-        largest.forget(DataType::List, hash);
-        assert_eq!(largest.of(DataType::List).len(), PLACES - 1);
+        assert_eq!(largest.of(DataType::Hash).count(), 0);
+        let hash = largest.of(DataType::List).next().map(|large| large.hash);
+        largest.forget(DataType::List, hash.expect("there are some"));
+        assert_eq!(largest.of(DataType::List).count(), PLACES - 1);
     }
 
     #[test]

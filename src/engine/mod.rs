@@ -6,6 +6,7 @@
 
 pub mod board;
 pub mod db;
+pub mod defrag;
 pub mod effect;
 pub mod evict;
 pub mod expire;

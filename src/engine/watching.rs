@@ -13,12 +13,23 @@ use super::waiting::Place;
 #[derive(Debug, Default)]
 pub struct Watches {
     keys: HashMap<Place, Watch>,
+    /// While changes may be undone: the stamps that they replaced, oldest first.
+    replaced: Option<Vec<(Place, Stamps)>>,
 }
 
 #[derive(Debug, Default)]
 struct Watch {
     watchers: usize,
-    changed_at: u64,
+    stamps: Stamps,
+}
+
+/// When a key last changed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stamps {
+    /// Its data.
+    changed: u64,
+    /// What readers left beside it.
+    touched: u64,
 }
 
 impl Watches {
@@ -27,11 +38,11 @@ impl Watches {
         self.keys.entry((db, key.into())).or_default().watchers += 1;
     }
 
-    /// Somebody who watched a key does so no more.
-    pub fn remove(&mut self, db: usize, key: &[u8]) {
+    /// Somebody who watched a key that many times does so no more.
+    pub fn remove(&mut self, db: usize, key: &[u8], times: usize) {
         let place: Place = (db, key.into());
         if let Some(watch) = self.keys.get_mut(&place) {
-            watch.watchers -= 1;
+            watch.watchers = watch.watchers.saturating_sub(times);
             if watch.watchers == 0 {
                 self.keys.remove(&place);
             }
@@ -45,29 +56,72 @@ impl Watches {
     pub fn changed_since(&self, db: usize, key: &[u8], stamp: u64) -> bool {
         self.keys
             .get(&(db, Box::from(key)))
-            .is_some_and(|watch| watch.changed_at > stamp)
+            .is_some_and(|watch| watch.stamps.changed > stamp)
+    }
+
+    /// Whether anything of such a key changed after this stamp, be it what readers left beside its data.
+    pub fn touched_since(&self, db: usize, key: &[u8], stamp: u64) -> bool {
+        self.keys
+            .get(&(db, Box::from(key)))
+            .is_some_and(|watch| watch.stamps.changed.max(watch.stamps.touched) > stamp)
     }
 
     /// A key changed.
     #[inline]
     pub fn key_changed(&mut self, db: usize, key: &[u8], stamp: u64) {
         if !self.keys.is_empty() {
-            self.note(db, key, stamp);
+            self.note(db, key, |watch| watch.stamps.changed = stamp);
+        }
+    }
+
+    /// What readers left beside a key's data changed, which is none of a transaction's business.
+    #[inline]
+    pub fn key_touched(&mut self, db: usize, key: &[u8], stamp: u64) {
+        if !self.keys.is_empty() {
+            self.note(db, key, |watch| watch.stamps.touched = stamp);
         }
     }
 
     #[cold]
-    fn note(&mut self, db: usize, key: &[u8], stamp: u64) {
-        if let Some(watch) = self.keys.get_mut(&(db, Box::from(key))) {
-            watch.changed_at = stamp;
+    fn note(&mut self, db: usize, key: &[u8], change: impl FnOnce(&mut Watch)) {
+        let place: Place = (db, key.into());
+        if let Some(watch) = self.keys.get_mut(&place) {
+            let before = watch.stamps;
+            change(watch);
+            if let Some(replaced) = &mut self.replaced {
+                replaced.push((place, before));
+            }
+        }
+    }
+
+    /// From now on changes may be undone.
+    pub fn begin_attempt(&mut self) {
+        self.replaced = Some(Vec::new());
+    }
+
+    /// They were not.
+    pub fn commit_attempt(&mut self) {
+        self.replaced = None;
+    }
+
+    /// They were: nothing has changed.
+    pub fn undo_attempt(&mut self) {
+        for (place, stamps) in self.replaced.take().into_iter().flatten().rev() {
+            if let Some(watch) = self.keys.get_mut(&place) {
+                watch.stamps = stamps;
+            }
         }
     }
 
     /// Many keys of a database changed at once: those for which `is_hit` says so.
     pub fn database_changed(&mut self, db: usize, stamp: u64, is_hit: impl Fn(&[u8]) -> bool) {
-        for ((index, key), watch) in &mut self.keys {
-            if *index == db && is_hit(key) {
-                watch.changed_at = stamp;
+        for (place, watch) in &mut self.keys {
+            if place.0 == db && is_hit(&place.1) {
+                let before = watch.stamps;
+                watch.stamps.changed = stamp;
+                if let Some(replaced) = &mut self.replaced {
+                    replaced.push((place.clone(), before));
+                }
             }
         }
     }
@@ -93,6 +147,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_readers_leave_is_no_change_of_the_data() {
+        let mut watches = Watches::default();
+        watches.add(0, b"k");
+        watches.key_touched(0, b"k", 5);
+        assert!(!watches.changed_since(0, b"k", 4) && watches.touched_since(0, b"k", 4));
+        watches.key_changed(0, b"k", 6);
+        assert!(watches.changed_since(0, b"k", 5) && watches.touched_since(0, b"k", 5));
+    }
+
+    #[test]
     fn a_change_counts_for_those_who_watched_before_it() {
         let mut watches = Watches::default();
         watches.key_changed(0, b"k", 5);
@@ -103,10 +167,10 @@ mod tests {
         watches.key_changed(0, b"k", 7);
         watches.add(0, b"k");
         assert!(watches.changed_since(0, b"k", 5) && !watches.changed_since(0, b"k", 7));
-        watches.remove(0, b"k");
+        watches.remove(0, b"k", 1);
         assert!(watches.changed_since(0, b"k", 5), "one is left");
-        watches.remove(0, b"k");
-        watches.remove(0, b"k");
+        watches.remove(0, b"k", 1);
+        watches.remove(0, b"k", 1);
         assert!(watches.is_empty());
     }
 }

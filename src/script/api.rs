@@ -10,7 +10,6 @@ use mlua::{Function, Lua, MultiValue, Table, Value, Variadic};
 
 use super::convert::{Argument, Bytes, truncated};
 use super::errors::{self, Raised};
-use super::host::Interrupted;
 use super::vm::{RUN, with_arguments};
 use super::{calls, library};
 use crate::resp::reply::Protocol;
@@ -392,8 +391,8 @@ fn log(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
 }
 
 /// The error that an interruption is while it passes through the interpreter.
-pub(super) fn interruption(interrupted: Interrupted) -> mlua::Error {
-    Raised::Interrupted(interrupted).into()
+pub(super) fn interruption() -> mlua::Error {
+    Raised::Interrupted.into()
 }
 
 /// Forgets the arguments of this call, whatever becomes of it.

@@ -19,19 +19,29 @@ const ALLOWED: &[&str] = &["wait", "waitaof"];
 /// What became of a call.
 enum Called {
     /// It was run, and its reply is in the output.
-    Answered,
+    Answered {
+        /// It may have changed data.
+        writes: bool,
+    },
     /// It was not admitted.
     Refused(String),
     /// The script ends.
     Interrupted(Interrupted),
 }
 
+/// What a script may do.
+#[derive(Clone, Copy)]
+struct Bounds {
+    is_read_only: bool,
+    is_free_to_grow: bool,
+}
+
 /// Runs the command whose arguments were collected. Errors are raised, or else returned.
 pub(super) fn call(lua: &Lua, is_raising: bool) -> mlua::Result<Value> {
     let _cleared = Cleared;
     RUN.with(|run| {
-        if let Some(interrupted) = run.interrupted.get() {
-            return Err(interruption(interrupted));
+        if run.interrupted.get().is_some() {
+            return Err(interruption());
         }
         if let Err(text) = check_arguments() {
             return fail(lua, is_raising, errors::with_code(text.as_bytes()), false);
@@ -39,12 +49,13 @@ pub(super) fn call(lua: &Lua, is_raising: bool) -> mlua::Result<Value> {
         let mut out = run.out.borrow_mut();
         out.clear();
         out.set_protocol(run.protocol.get());
-        let is_read_only = run.is_read_only.get();
+        let bounds = Bounds {
+            is_read_only: run.is_read_only.get(),
+            is_free_to_grow: run.is_free_to_grow.get(),
+        };
         let called = with_arguments(|arguments| {
             let (data, spans) = (&arguments.data, &arguments.spans);
-            HOST.with(|place| {
-                place.borrow(|host| dispatch(host, data, spans, is_read_only, &mut out))
-            })
+            HOST.with(|place| place.borrow(|host| dispatch(host, data, spans, bounds, &mut out)))
         });
         match called {
             None => fail(
@@ -57,7 +68,10 @@ pub(super) fn call(lua: &Lua, is_raising: bool) -> mlua::Result<Value> {
             Some(Called::Refused(text)) => {
                 fail(lua, is_raising, errors::with_code(text.as_bytes()), true)
             }
-            Some(Called::Answered) => {
+            Some(Called::Answered { writes }) => {
+                if writes {
+                    run.is_free_to_grow.set(true);
+                }
                 let joined;
                 let reply = match out.as_slice() {
                     Some(reply) => reply,
@@ -100,17 +114,17 @@ fn dispatch(
     host: &mut (dyn Host + '_),
     data: &[u8],
     spans: &[crate::resp::request::Span],
-    is_read_only: bool,
+    bounds: Bounds,
     out: &mut Out,
 ) -> Called {
     let argument = |at: usize| spans[at].bytes(data, &[]);
     let command = find(spans.len(), &argument);
-    if let Some(text) = refusal(host, command, spans.len(), is_read_only) {
-        host.note_refused(command, text.as_bytes());
+    if let Some(text) = refusal(host, command, spans.len(), bounds) {
+        host.note_refused(command, &errors::with_code(text.as_bytes()));
         return Called::Refused(text);
     }
     let Some(command) = command else {
-        return Called::Answered;
+        return Called::Answered { writes: false };
     };
     let call = Call {
         command,
@@ -118,7 +132,9 @@ fn dispatch(
         spans,
     };
     match host.call(&call, out) {
-        Ok(()) => Called::Answered,
+        Ok(()) => Called::Answered {
+            writes: command.is_write(),
+        },
         Err(interrupted) => Called::Interrupted(interrupted),
     }
 }
@@ -136,10 +152,10 @@ fn find<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<&'stat
 
 /// Why a script may not call this, if it may not.
 fn refusal(
-    host: &(dyn Host + '_),
+    host: &mut (dyn Host + '_),
     command: Option<&'static Command>,
     count: usize,
-    is_read_only: bool,
+    bounds: Bounds,
 ) -> Option<String> {
     let Some(command) = command else {
         return Some("Unknown Redis command called from script".to_owned());
@@ -154,8 +170,11 @@ fn refusal(
     if !is_allowed {
         return Some("This Redis command is not allowed from script".to_owned());
     }
-    if is_read_only && command.flags.any(Flags::WRITE.or(Flags::MAY_REPLICATE)) {
+    if bounds.is_read_only && command.flags.any(Flags::WRITE.or(Flags::MAY_REPLICATE)) {
         return Some("Write commands are not allowed from read-only scripts.".to_owned());
+    }
+    if command.flags.has(Flags::DENYOOM) && !bounds.is_free_to_grow && !host.has_room() {
+        return Some("-OOM command not allowed when used memory > 'maxmemory'.".to_owned());
     }
     None
 }

@@ -8,8 +8,6 @@ use std::fmt;
 
 use mlua::{Error, Lua, Table, Value};
 
-use super::host::Interrupted;
-
 /// Why a callback does not return.
 #[derive(Clone, Debug)]
 pub(super) enum Raised {
@@ -22,8 +20,8 @@ pub(super) enum Raised {
         /// The statistics know of it already.
         is_counted: bool,
     },
-    /// The script ends here.
-    Interrupted(Interrupted),
+    /// The script ends here; the run knows why.
+    Interrupted,
 }
 
 impl fmt::Display for Raised {
@@ -32,7 +30,7 @@ impl fmt::Display for Raised {
             Raised::Text(text) | Raised::Reply { text, .. } => {
                 f.write_str(&String::from_utf8_lossy(text))
             }
-            Raised::Interrupted(_) => f.write_str("the script is interrupted"),
+            Raised::Interrupted => f.write_str("the script is interrupted"),
         }
     }
 }
@@ -119,7 +117,7 @@ pub(super) fn caught(lua: &Lua, value: Value) -> mlua::Result<Value> {
         return Ok(value);
     };
     match raised(error) {
-        Some(Raised::Interrupted(_)) => Ok(value),
+        Some(Raised::Interrupted) => Ok(value),
         Some(Raised::Text(text)) => lua.create_string(text).map(Value::String),
         Some(Raised::Reply { text, is_counted }) => table(lua, text, *is_counted).map(Value::Table),
         None => {
@@ -144,7 +142,7 @@ pub(super) fn plain(error: &Error) -> String {
 
 /// Whether a caught value says that the script is to end.
 pub(super) fn is_interruption(value: &Value) -> bool {
-    matches!(value, Value::Error(error) if matches!(raised(error), Some(Raised::Interrupted(_))))
+    matches!(value, Value::Error(error) if matches!(raised(error), Some(Raised::Interrupted)))
 }
 
 /// A table that stands for an error reply.

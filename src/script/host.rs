@@ -49,7 +49,11 @@ pub trait Host {
     /// Asked every few thousand instructions of the script.
     fn tick(&mut self) -> Result<(), Interrupted>;
 
-    /// A command that the script called was not admitted: counted, with what the script is told.
+    /// Whether there is memory for a command that may add data. Asked before the first write of a script only, as what
+    /// it began it may end.
+    fn has_room(&mut self) -> bool;
+
+    /// A command that the script called was not admitted: counted, with the error reply that the script sees.
     fn note_refused(&mut self, command: Option<&'static Command>, text: &[u8]);
 
     /// What session commands may ask of the server.

@@ -56,6 +56,8 @@ pub struct Library {
     evicted: AtomicU64,
     /// Libraries of functions.
     pub functions: super::functions::Functions,
+    /// What runs for long.
+    pub running: super::running::Running,
 }
 
 impl Library {

@@ -3,6 +3,7 @@
 //! ```text
 //! host        what a running script asks of whoever runs it
 //! library     the scripts that the server knows; functions/ the libraries of functions
+//! running     what runs for long, and is killed
 //! vm          one interpreter a thread; prelude.lua and api what scripts find in it
 //! calls       redis.call; convert replies and values; errors on their way
 //! json msgpack packing bits random   cjson, cmsgpack, struct, bit, math.random
@@ -27,6 +28,7 @@ mod msgpack;
 mod numerals;
 mod packing;
 mod random;
+pub mod running;
 mod vm;
 
 use std::sync::Arc;
@@ -45,6 +47,10 @@ use library::{Library, Script};
 use vm::{HOST, RUN, Vm};
 
 pub use vm::memory_figures;
+
+/// What a thread's stack must hold that runs scripts: tables in tables are written and read by functions that call
+/// themselves, a thousand deep, and Lua's own functions may call scripts that call them, 200 deep.
+pub const STACK_BYTES_MIN: usize = 8 * 1024 * 1024;
 
 /// How a script ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,10 +135,19 @@ fn run_with(
     if is_read_only && !is_silent && !flags.any(ScriptFlags::NO_WRITES) {
         return Err("ERR Can not execute a script with write flag using *_ro command.".into());
     }
+    let may_grow = is_silent || flags.any(ScriptFlags::ALLOW_OOM.or(ScriptFlags::NO_WRITES));
+    if !may_grow && !host.has_room() {
+        return Err(
+            "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
+                .into(),
+        );
+    }
     RUN.with(|run| {
         run.protocol.set(Protocol::Resp2);
         run.is_read_only
             .set(is_read_only || flags.any(ScriptFlags::NO_WRITES));
+        // What was written once may be finished.
+        run.is_free_to_grow.set(flags.any(ScriptFlags::ALLOW_OOM));
         run.interrupted.set(None);
     });
     let keys = args.from(3).take(key_count);
@@ -238,8 +253,8 @@ impl commands::Scripts for Library {
         Library::flush(self);
     }
 
-    fn kill(&self, _: commands::Kind) -> Result<(), CommandError> {
-        Err("NOTBUSY No scripts in execution right now.".into())
+    fn kill(&self, what: commands::Kind) -> Result<(), CommandError> {
+        self.running.kill(what)
     }
 
     fn load_library(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError> {
@@ -275,7 +290,7 @@ impl commands::Scripts for Library {
     }
 
     fn running(&self) -> Option<commands::RunningView> {
-        None
+        self.running.function()
     }
 }
 

@@ -30,6 +30,7 @@ struct Map {
     /// Calls until the unit is to be run again.
     calls_left: Option<u32>,
     refused: Vec<String>,
+    has_room: bool,
 }
 
 impl Host for Map {
@@ -72,6 +73,10 @@ impl Host for Map {
         }
     }
 
+    fn has_room(&mut self) -> bool {
+        self.has_room
+    }
+
     fn note_refused(&mut self, _: Option<&'static Command>, text: &[u8]) {
         self.refused
             .push(String::from_utf8_lossy(text).into_owned());
@@ -101,6 +106,7 @@ impl Bench {
                 ticks_left: None,
                 calls_left: None,
                 refused: Vec::new(),
+                has_room: true,
             },
             protocol: Protocol::Resp2,
             last: Ended::default(),
@@ -149,6 +155,15 @@ fn check_all(dialogue: &[(&str, &str)]) {
     let mut bench = Bench::new();
     for (script, expected) in dialogue {
         bench.check(script, expected);
+    }
+}
+
+/// Runs a test on as large a stack as the server's threads have.
+fn on_large_stack(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(crate::script::STACK_BYTES_MIN);
+    let running = thread.spawn(test).expect("a thread");
+    if let Err(panic) = running.join() {
+        std::panic::resume_unwind(panic);
     }
 }
 
@@ -301,7 +316,7 @@ fn calls_are_admitted_before_they_are_run() {
 fn numbers_become_arguments_without_loss() {
     check_all(&[(
         "return redis.call('mget', 1, 1.5, 9007199254740991, 1e20, -0.25)",
-        "1) \"1\"\n2) \"1.5\"\n3) \"9007199254740991\"\n4) \"100000000000000000000\"\n5) \"-0.25\"",
+        "1) \"1\"\n2) \"1.5\"\n3) \"9007199254740991\"\n4) \"1e+20\"\n5) \"-0.25\"",
     )]);
 }
 
@@ -447,151 +462,155 @@ fn errors_are_caught_as_in_redis() {
 
 #[test]
 fn json_is_that_of_cjson() {
-    check_all(
-        &[
+    on_large_stack(|| {
+        check_all(
+            &[
+                (
+                    "return cjson.encode({1, 2, {a='x/\"\\n\\1'}})",
+                    "\"[1,2,{\\\"a\\\":\\\"x\\\\/\\\\\\\"\\\\n\\\\u0001\\\"}]\"",
+                ),
+                ("return cjson.encode({})", "\"{}\""),
+                ("return cjson.encode({[1]=1, [3]=3})", "\"[1,null,3]\""),
+                (
+                    "return cjson.encode({cjson.null, true, false, 0.1, 1e15})",
+                    "\"[null,true,false,0.1,1e+15]\"",
+                ),
+                (
+                    "return select(2, pcall(cjson.encode, {[1]=1, [100]=2}))",
+                    "\"Cannot serialise table: excessively sparse array\"",
+                ),
+                (
+                    "return select(2, pcall(cjson.encode, {[true]=1}))",
+                    "\"Cannot serialise boolean: table key must be a number or string\"",
+                ),
+                ("return select(2, pcall(cjson.encode, print))", "\"x\""),
+            ][..6],
+        );
+        check_all(&[
             (
-                "return cjson.encode({1, 2, {a='x/\"\\n\\1'}})",
-                "\"[1,2,{\\\"a\\\":\\\"x\\\\/\\\\\\\"\\\\n\\\\u0001\\\"}]\"",
-            ),
-            ("return cjson.encode({})", "\"{}\""),
-            ("return cjson.encode({[1]=1, [3]=3})", "\"[1,null,3]\""),
-            (
-                "return cjson.encode({cjson.null, true, false, 0.1, 1e15})",
-                "\"[null,true,false,0.1,1e+15]\"",
+                "return cjson.decode('[1,\"\\\\u00e9\\\\ud83d\\\\ude00\"]')[2]",
+                "\"\\xc3\\xa9\\xf0\\x9f\\x98\\x80\"",
             ),
             (
-                "return select(2, pcall(cjson.encode, {[1]=1, [100]=2}))",
-                "\"Cannot serialise table: excessively sparse array\"",
+                "return table.concat(cjson.decode('[0.0, -5e3, -1, 0.3e-3, 1023.2, 0e10]'), ' ')",
+                "\"0 -5000 -1 0.0003 1023.2 0\"",
             ),
             (
-                "return select(2, pcall(cjson.encode, {[true]=1}))",
-                "\"Cannot serialise boolean: table key must be a number or string\"",
+                "return cjson.decode('{\"a\":{\"b\":[true]}}').a.b",
+                "1) (integer) 1",
             ),
-            ("return select(2, pcall(cjson.encode, print))", "\"x\""),
-        ][..6],
-    );
-    check_all(&[
-        (
-            "return cjson.decode('[1,\"\\\\u00e9\\\\ud83d\\\\ude00\"]')[2]",
-            "\"\\xc3\\xa9\\xf0\\x9f\\x98\\x80\"",
-        ),
-        (
-            "return table.concat(cjson.decode('[0.0, -5e3, -1, 0.3e-3, 1023.2, 0e10]'), ' ')",
-            "\"0 -5000 -1 0.0003 1023.2 0\"",
-        ),
-        (
-            "return cjson.decode('{\"a\":{\"b\":[true]}}').a.b",
-            "1) (integer) 1",
-        ),
-        (
-            "return tostring(cjson.decode('null') == cjson.null)",
-            "\"true\"",
-        ),
-        ("return tostring(cjson.decode('[0x10]')[1])", "\"16\""),
-        (
-            "return select(2, pcall(cjson.decode, '[1,]'))",
-            "\"Expected value but found T_ARR_END at character 4\"",
-        ),
-        (
-            "return select(2, pcall(cjson.decode, 'nope'))",
-            "\"Expected value but found invalid token at character 1\"",
-        ),
-        (
-            "return select(2, pcall(cjson.decode, string.rep('[', 1001)))",
-            "\"Found too many nested data structures (1001) at character 1001\"",
-        ),
-        (
-            "local t = {} for i = 1, 2000 do t = {t} end return select(2, pcall(cjson.encode, t))",
-            "\"Cannot serialise, excessive nesting (1001)\"",
-        ),
-        (
-            "local j = cjson.new() j.encode_number_precision(3) return {j.encode(1.23456), cjson.encode(1.23456)}",
-            "1) \"1.23\"\n2) \"1.23456\"",
-        ),
-        (
-            "return select(2, pcall(cjson.encode, 0/0))",
-            "\"Cannot serialise number: must not be NaN or Inf\"",
-        ),
-    ]);
+            (
+                "return tostring(cjson.decode('null') == cjson.null)",
+                "\"true\"",
+            ),
+            ("return tostring(cjson.decode('[0x10]')[1])", "\"16\""),
+            (
+                "return select(2, pcall(cjson.decode, '[1,]'))",
+                "\"Expected value but found T_ARR_END at character 4\"",
+            ),
+            (
+                "return select(2, pcall(cjson.decode, 'nope'))",
+                "\"Expected value but found invalid token at character 1\"",
+            ),
+            (
+                "return select(2, pcall(cjson.decode, string.rep('[', 1001)))",
+                "\"Found too many nested data structures (1001) at character 1001\"",
+            ),
+            (
+                "local t = {} for i = 1, 2000 do t = {t} end return select(2, pcall(cjson.encode, t))",
+                "\"Cannot serialise, excessive nesting (1001)\"",
+            ),
+            (
+                "local j = cjson.new() j.encode_number_precision(3) return {j.encode(1.23456), cjson.encode(1.23456)}",
+                "1) \"1.23\"\n2) \"1.23456\"",
+            ),
+            (
+                "return select(2, pcall(cjson.encode, 0/0))",
+                "\"Cannot serialise number: must not be NaN or Inf\"",
+            ),
+        ]);
+    });
 }
 
 #[test]
 fn message_pack_is_that_of_cmsgpack() {
-    let hex = "local function hex(s) return (s:gsub('.', function(c) return string.format('%02x', c:byte()) end)) end ";
-    let mut bench = Bench::new();
-    for (expression, expected) in [
-        ("0.1", "cb3fb999999999999a"),
-        ("-1099511627776", "d3ffffff0000000000"),
-        ("1, -1, 127, 128, -33, 65536", "01ff7fcc80d0dfce00010000"),
-        ("0.5", "ca3f000000"),
-        ("2^63", "ca5f000000"),
-        ("{}, {1,2}, {a=1}", "90920102"),
-        ("'hi', true, false, nil", "a26869c3c2c0"),
-        ("string.rep('x', 32):sub(1,0) .. string.rep('y', 32)", ""),
-    ] {
-        if expected.is_empty() {
-            continue;
+    on_large_stack(|| {
+        let hex = "local function hex(s) return (s:gsub('.', function(c) return string.format('%02x', c:byte()) end)) end ";
+        let mut bench = Bench::new();
+        for (expression, expected) in [
+            ("0.1", "cb3fb999999999999a"),
+            ("-1099511627776", "d3ffffff0000000000"),
+            ("1, -1, 127, 128, -33, 65536", "01ff7fcc80d0dfce00010000"),
+            ("0.5", "ca3f000000"),
+            ("2^63", "ca5f000000"),
+            ("{}, {1,2}, {a=1}", "90920102"),
+            ("'hi', true, false, nil", "a26869c3c2c0"),
+            ("string.rep('x', 32):sub(1,0) .. string.rep('y', 32)", ""),
+        ] {
+            if expected.is_empty() {
+                continue;
+            }
+            let reply = bench.eval(&format!("{hex} return hex(cmsgpack.pack({expression}))"));
+            assert!(
+                reply.starts_with(&format!("\"{expected}")),
+                "{expression}: {reply}"
+            );
         }
-        let reply = bench.eval(&format!("{hex} return hex(cmsgpack.pack({expression}))"));
-        assert!(
-            reply.starts_with(&format!("\"{expected}")),
-            "{expression}: {reply}"
-        );
-    }
-    check_all(&[
-        (
-            "return cmsgpack.unpack(cmsgpack.pack({1, 'x', {2}}))",
-            "1) (integer) 1\n2) \"x\"\n3) 1) (integer) 2",
-        ),
-        (
-            "return {cmsgpack.unpack(cmsgpack.pack(1, 2))}",
-            "1) (integer) 1\n2) (integer) 2",
-        ),
-        (
-            "return {cmsgpack.unpack_one(cmsgpack.pack(1, 2))}",
-            "1) (integer) 1\n2) (integer) 1",
-        ),
-        (
-            "return {cmsgpack.unpack_limit(cmsgpack.pack(1, 2), 1, 1)}",
-            "1) (integer) -1\n2) (integer) 2",
-        ),
-        (
-            "return select(2, pcall(cmsgpack.unpack, '\\220'))",
-            "\"Missing bytes in input.\"",
-        ),
-        (
-            "return select(2, pcall(cmsgpack.unpack, '\\221\\255\\255\\255\\255'))",
-            "\"Missing bytes in input.\"",
-        ),
-        (
-            "return select(2, pcall(cmsgpack.unpack, '\\223\\255\\255\\255\\255'))",
-            "\"Missing bytes in input.\"",
-        ),
-        (
-            "return select(2, pcall(cmsgpack.unpack, '\\219\\255\\255\\255\\255'))",
-            "\"Missing bytes in input.\"",
-        ),
-        (
-            "return select(2, pcall(cmsgpack.unpack, '\\193'))",
-            "\"Bad data format in input.\"",
-        ),
-        (
-            "return tostring(pcall(cmsgpack.unpack, string.rep('\\145', 100000)))",
-            "\"false\"",
-        ),
-        (
-            "return tostring(pcall(cmsgpack.unpack, string.rep('\\1', 100000)))",
-            "\"false\"",
-        ),
-        (
-            "return select(2, pcall(cmsgpack.unpack_one, 'x', 5))",
-            "\"Start offset 5 greater than input length 1.\"",
-        ),
-        (
-            "local a = {} a.x = a return #cmsgpack.pack(a)",
-            "(integer) 49",
-        ),
-    ]);
+        check_all(&[
+            (
+                "return cmsgpack.unpack(cmsgpack.pack({1, 'x', {2}}))",
+                "1) (integer) 1\n2) \"x\"\n3) 1) (integer) 2",
+            ),
+            (
+                "return {cmsgpack.unpack(cmsgpack.pack(1, 2))}",
+                "1) (integer) 1\n2) (integer) 2",
+            ),
+            (
+                "return {cmsgpack.unpack_one(cmsgpack.pack(1, 2))}",
+                "1) (integer) 1\n2) (integer) 1",
+            ),
+            (
+                "return {cmsgpack.unpack_limit(cmsgpack.pack(1, 2), 1, 1)}",
+                "1) (integer) -1\n2) (integer) 2",
+            ),
+            (
+                "return select(2, pcall(cmsgpack.unpack, '\\220'))",
+                "\"Missing bytes in input.\"",
+            ),
+            (
+                "return select(2, pcall(cmsgpack.unpack, '\\221\\255\\255\\255\\255'))",
+                "\"Missing bytes in input.\"",
+            ),
+            (
+                "return select(2, pcall(cmsgpack.unpack, '\\223\\255\\255\\255\\255'))",
+                "\"Missing bytes in input.\"",
+            ),
+            (
+                "return select(2, pcall(cmsgpack.unpack, '\\219\\255\\255\\255\\255'))",
+                "\"Missing bytes in input.\"",
+            ),
+            (
+                "return select(2, pcall(cmsgpack.unpack, '\\193'))",
+                "\"Bad data format in input.\"",
+            ),
+            (
+                "return tostring(pcall(cmsgpack.unpack, string.rep('\\145', 100000)))",
+                "\"false\"",
+            ),
+            (
+                "return tostring(pcall(cmsgpack.unpack, string.rep('\\1', 100000)))",
+                "\"false\"",
+            ),
+            (
+                "return select(2, pcall(cmsgpack.unpack_one, 'x', 5))",
+                "\"Start offset 5 greater than input length 1.\"",
+            ),
+            (
+                "local a = {} a.x = a return #cmsgpack.pack(a)",
+                "(integer) 49",
+            ),
+        ]);
+    });
 }
 
 #[test]
@@ -709,25 +728,27 @@ fn a_seed_gives_the_same_numbers_each_time() {
 
 #[test]
 fn a_killed_script_ends_whatever_it_catches() {
-    for script in [
-        "while true do end",
-        "while true do pcall(function() while true do end end) end",
-        "local function f() while true do end end while true do xpcall(f, function(e) return e end) end",
-        "while true do local c = coroutine.create(function() while true do end end) coroutine.resume(c) end",
-        "local c = coroutine.wrap(function() while true do end end) while true do pcall(c) end",
-        "local f = function() while 1 do redis.call('get', 'x') end end while 1 do pcall(f) end",
-        "local t = setmetatable({}, {__index = function() while true do end end}) while true do pcall(function() return t.x end) end",
-        "while true do pcall(table.sort, {3, 2, 1}, function() while true do end end) end",
-        "while true do pcall(string.gsub, 'abc', '.', function() while true do end end) end",
-    ] {
-        let mut bench = Bench::new();
-        bench.host.ticks_left = Some(3);
-        let reply = bench.eval(script);
-        assert!(reply.contains("killed by user"), "{script}: {reply}");
-        assert_eq!(bench.last.interrupted, Some(Interrupted::Killed));
-        bench.host.ticks_left = None;
-        bench.check("return 1", "(integer) 1");
-    }
+    on_large_stack(|| {
+        for script in [
+            "while true do end",
+            "while true do pcall(function() while true do end end) end",
+            "local function f() while true do end end while true do xpcall(f, function(e) return e end) end",
+            "while true do local c = coroutine.create(function() while true do end end) coroutine.resume(c) end",
+            "local c = coroutine.wrap(function() while true do end end) while true do pcall(c) end",
+            "local f = function() while 1 do redis.call('get', 'x') end end while 1 do pcall(f) end",
+            "local t = setmetatable({}, {__index = function() while true do end end}) while true do pcall(function() return t.x end) end",
+            "while true do pcall(table.sort, {3, 2, 1}, function() while true do end end) end",
+            "while true do pcall(string.gsub, 'abc', '.', function() while true do end end) end",
+        ] {
+            let mut bench = Bench::new();
+            bench.host.ticks_left = Some(3);
+            let reply = bench.eval(script);
+            assert!(reply.contains("killed by user"), "{script}: {reply}");
+            assert_eq!(bench.last.interrupted, Some(Interrupted::Killed));
+            bench.host.ticks_left = None;
+            bench.check("return 1", "(integer) 1");
+        }
+    });
 }
 
 #[test]
@@ -746,56 +767,82 @@ fn a_unit_that_is_to_run_again_calls_nothing_more() {
 
 #[test]
 fn hostile_scripts_get_errors_and_the_server_lives() {
-    let mut bench = Bench::new();
-    for (script, expected) in [
-        (
-            "local function f() return 1 + f() end return f()",
-            "stack overflow",
-        ),
-        ("return string.rep('x', 2^33)", "not enough memory"),
-        (
-            "local s = 'xxxxxxxx' while true do s = s .. s end",
-            "not enough memory",
-        ),
-        (
-            "local t = {} while true do t[#t + 1] = {} end",
-            "not enough memory",
-        ),
-        (
-            "local t = {} for i = 1, 9000 do t[i] = 1 end return #{unpack(t)}",
-            "too many results to unpack",
-        ),
-        ("local t = {} t[1] = t return t", "*1"),
-        ("return string.format('%99999d', 1)", "invalid format"),
-        (
-            "local function f() local ok, e = pcall(f) if not ok then error(e, 0) end end f()",
-            "",
-        ),
-        (
-            "local f f = function() return string.gsub('x', 'x', f) end return f()",
-            "overflow",
-        ),
-        (
-            "local s = string.rep('(', 300) .. '1' .. string.rep(')', 300) return loadstring('return ' .. s)()",
-            "",
-        ),
-        (
-            "return #cjson.encode(string.rep('\\1', 100000000))",
-            "not enough memory",
-        ),
-    ] {
-        let reply = bench.eval(script);
-        if expected == "*1" {
-            assert!(reply.ends_with("(error) ERR reached lua stack limit"));
-        } else {
-            assert!(
-                reply.contains(expected),
-                "{script}: {}",
-                &reply[..reply.len().min(300)]
-            );
+    on_large_stack(|| {
+        let mut bench = Bench::new();
+        for (script, expected) in [
+            (
+                "local function f() return 1 + f() end return f()",
+                "stack overflow",
+            ),
+            ("return string.rep('x', 2^30)", "not enough memory"),
+            (
+                "local s = 'xxxxxxxx' while true do s = s .. s end",
+                "not enough memory",
+            ),
+            (
+                "local t = {} while true do t[#t + 1] = {} end",
+                "not enough memory",
+            ),
+            (
+                "local t = {} for i = 1, 9000 do t[i] = 1 end return #{unpack(t)}",
+                "too many results to unpack",
+            ),
+            ("local t = {} t[1] = t return t", "*1"),
+            ("return string.format('%99999d', 1)", "invalid format"),
+            (
+                "local function f() local ok, e = pcall(f) if not ok then error(e, 0) end end f()",
+                "",
+            ),
+            (
+                "local f f = function() return string.gsub('x', 'x', f) end return f()",
+                "overflow",
+            ),
+            (
+                "local s = string.rep('(', 300) .. '1' .. string.rep(')', 300) return loadstring('return ' .. s)()",
+                "",
+            ),
+            (
+                "return #cjson.encode(string.rep('\\1', 100000000))",
+                "not enough memory",
+            ),
+        ] {
+            let reply = bench.eval(script);
+            if expected == "*1" {
+                assert!(reply.ends_with("(error) ERR reached lua stack limit"));
+            } else {
+                assert!(
+                    reply.contains(expected),
+                    "{script}: {}",
+                    &reply[..reply.len().min(300)]
+                );
+            }
+            bench.check("return 'alive'", "\"alive\"");
         }
-        bench.check("return 'alive'", "\"alive\"");
-    }
+    });
+}
+
+#[test]
+fn without_memory_a_script_can_only_finish_what_it_began() {
+    let mut bench = Bench::new();
+    bench.host.has_room = false;
+    let oom = "OOM command not allowed when used memory > 'maxmemory'.";
+    bench.check_error("redis.call('set', 'a', 1)", oom);
+    bench.check(
+        "redis.call('del', 'a') return redis.call('set', 'a', 1)",
+        "OK",
+    );
+    bench.check(
+        "#!lua flags=allow-oom\nreturn redis.call('set', 'a', 1)",
+        "OK",
+    );
+    bench.check(
+        "#!lua flags=no-writes\nreturn redis.call('get', 'a')",
+        "\"1\"",
+    );
+    bench.check(
+        "#!lua\nreturn 1",
+        "(error) OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+    );
 }
 
 #[test]

@@ -88,6 +88,8 @@ pub(super) struct Run {
     pub(super) protocol: Cell<Protocol>,
     /// It may not write.
     pub(super) is_read_only: Cell<bool>,
+    /// It may add data although there is no memory for it.
+    pub(super) is_free_to_grow: Cell<bool>,
     /// It has to end.
     pub(super) interrupted: Cell<Option<Interrupted>>,
     /// Since when a library is being loaded.
@@ -338,8 +340,8 @@ impl Vm {
 /// Whether the script may go on.
 fn tick() -> mlua::Result<()> {
     RUN.with(|run| {
-        if let Some(interrupted) = run.interrupted.get() {
-            return Err(Raised::Interrupted(interrupted).into());
+        if run.interrupted.get().is_some() {
+            return Err(Raised::Interrupted.into());
         }
         if let Some(since) = run.loading_since.get() {
             if Ticks::now().since_ns(since) > LOADING_NS_MAX {
@@ -357,5 +359,5 @@ fn tick() -> mlua::Result<()> {
 /// From now on nothing of this script succeeds.
 pub(super) fn interrupt(interrupted: Interrupted) -> mlua::Error {
     RUN.with(|run| run.interrupted.set(Some(interrupted)));
-    Raised::Interrupted(interrupted).into()
+    Raised::Interrupted.into()
 }

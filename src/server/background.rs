@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use super::defrag::Defragging;
 use super::runtime::Runtimes;
 use crate::client::mailbox::{Mailbox, OutputBound};
 use crate::engine::{Doomed, Engine};
@@ -70,6 +71,7 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
     burial::begin();
     let mut is_behind = false;
     let mut freeing = Freeing::default();
+    let mut defragging = Defragging::default();
     let (mut ticked_ms, mut looked_ms) = (0, 0);
     loop {
         let wait = if is_behind {
@@ -83,6 +85,7 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
         }
         is_behind = slices(&service, &mut freeing).await;
         is_behind |= service.limit_tracked();
+        is_behind |= defragging.go_on(&service, clock::now());
         let now_ms = clock::unix_ms();
         if now_ms.abs_diff(ticked_ms) >= SAMPLE_MS {
             ticked_ms = now_ms;
@@ -138,7 +141,8 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
                 continue;
             }
             let Some(mut engine) = service.shards.try_take(shard as u16) else {
-                more = true;
+                // Whoever has it pays for what he puts in: a debt that is seen meanwhile may be gone at once.
+                more |= due || board.has_doomed() || freeing.owes(shard);
                 continue;
             };
             let taken = Ticks::now();

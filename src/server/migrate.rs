@@ -191,6 +191,7 @@ fn moving(service: &Service, migration: &Migration, key: &[u8]) -> Moving {
             hash,
             shard,
             stamp: 0,
+            times: 1,
         },
         state: State::Wanted,
     }

@@ -3,6 +3,7 @@
 mod accept;
 mod announce;
 mod background;
+mod defrag;
 mod host;
 mod listening;
 mod migrate;
@@ -215,6 +216,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         cron_paused: AtomicBool::new(false),
         slowlog: Default::default(),
         scripts: Default::default(),
+        script_threads: Default::default(),
         script_calls_unbound: AtomicBool::new(false),
         telemetry,
         server: OnceLock::new(),

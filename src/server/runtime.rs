@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::config::values::Runtime as Choice;
+use crate::script::STACK_BYTES_MIN;
 
 /// See the module.
 pub(super) struct Runtimes {
@@ -46,6 +47,7 @@ impl Runtimes {
                 let main = Builder::new_multi_thread()
                     .worker_threads(thread_count)
                     .thread_name("basalt-worker")
+                    .thread_stack_size(STACK_BYTES_MIN)
                     .enable_all()
                     .build()
                     .expect("the system has room for the worker threads");
@@ -62,6 +64,7 @@ impl Runtimes {
                 let main = Builder::new_multi_thread()
                     .worker_threads(1)
                     .thread_name("basalt-accept")
+                    .thread_stack_size(STACK_BYTES_MIN)
                     .enable_all()
                     .build()
                     .expect("the system has room for the accepting thread");
@@ -102,6 +105,7 @@ fn single(index: usize) -> Handle {
     let handle = runtime.handle().clone();
     std::thread::Builder::new()
         .name(format!("basalt-worker-{index}"))
+        .stack_size(STACK_BYTES_MIN)
         .spawn(move || runtime.block_on(std::future::pending::<()>()))
         .expect("the system has room for the worker threads");
     handle

@@ -222,7 +222,18 @@ impl Batch {
             Run::Container(_) => Route::Refused,
             Run::AllShards(_) => Route::All,
             Run::EachShard(..) | Run::Cursor(..) => Route::Each,
-            Run::Script(_) => Route::Script,
+            Run::Script(_) => {
+                let _ = keys::positions(command, count, argument, |at, _| {
+                    let (hash, shard) = router.route(argument(at));
+                    keys.push(RoutedKey {
+                        hash,
+                        argument: at as u32,
+                        shard,
+                        hand: 0,
+                    });
+                });
+                Route::Script
+            }
             Run::Keys(_) => {
                 let shards_first = shards.len();
                 // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.

@@ -384,6 +384,9 @@ impl Session {
         if let Some(run) = message.transaction.take() {
             self.connection = run.connection;
             let mut aftermath = run.aftermath;
+            if aftermath.was_turned_away {
+                self.unwatch(run.transaction.watched.clone(), now);
+            }
             message.refused |= aftermath.was_refused;
             if aftermath.was_run {
                 self.show_transaction(batch, &run.transaction, &aftermath);
@@ -585,19 +588,13 @@ impl Session {
             let Some(mut held) = shards.take_spinning(next, SPINS) else {
                 batch.gather = Some((Gather::default(), next));
                 batch.gather_ns += spent_ns;
+                let out = Out::new(self.connection.protocol);
+                let args = batch.args(plan);
                 let (message, ticket) = Message::new(Parts {
                     shards: &[next],
                     place: ShardPlace { index: next, count },
-                    command,
-                    args: &batch.args(plan),
-                    client: self.view(),
-                    now,
-                    config,
-                    out: Out::new(self.connection.protocol),
                     gather: Some(gather),
-                    blocker: None,
-                    retry: None,
-                    transaction: None,
+                    ..Parts::new(command, &args, self.view(), now, config, out)
                 });
                 shards.submit(message);
                 return Ran::Queued(ticket);
@@ -645,6 +642,10 @@ impl Session {
         let Run::Session(handler) = command.run else {
             unreachable!("routed to the session")
         };
+        if let Some(text) = self.busy_with_script(command) {
+            batch.out.error(text);
+            return Ran::Yes { failed: true };
+        }
         let batch::Parts {
             args,
             out,
@@ -693,20 +694,10 @@ impl Session {
         let Some(migrator) = self.service.migrator.get() else {
             return Ran::Then(After::Close);
         };
-        let (message, ticket) = Message::new(Parts {
-            shards: &[],
-            place: ShardPlace::default(),
-            command,
-            args: &batch.args(plan),
-            client: self.view(),
-            now,
-            config,
-            out: Out::new(self.connection.protocol),
-            gather: None,
-            blocker: None,
-            retry: None,
-            transaction: None,
-        });
+        let out = Out::new(self.connection.protocol);
+        let args = batch.args(plan);
+        let parts = Parts::new(command, &args, self.view(), now, config, out);
+        let (message, ticket) = Message::new(parts);
         migrator.start(migration, message);
         Ran::Queued(ticket)
     }
@@ -727,25 +718,21 @@ impl Session {
         config: &Arc<Config>,
         now: Now,
     ) -> Ran {
+        let out = Out::new(self.connection.protocol);
+        let args = batch.args(plan);
+        let view = self.view();
         let (message, ticket) = Message::new(Parts {
             shards: wanted,
             place: ShardPlace {
                 index: wanted[0],
                 count: shards.len() as u16,
             },
-            command,
-            args: &batch.args(plan),
-            client: self.view(),
-            now,
-            config,
-            out: Out::new(self.connection.protocol),
-            gather: None,
             blocker: command
                 .flags
                 .has(Flags::BLOCKING)
                 .then_some(&self.connection.shared),
             retry: self.retry.take(),
-            transaction: None,
+            ..Parts::new(command, &args, view, now, config, out)
         });
         shards.submit(message);
         Ran::Queued(ticket)

@@ -1,4 +1,5 @@
-//! EVAL and its kin: a script is a unit that takes all shards at once, tried a few times, and else travels as a message.
+//! EVAL and its kin, and EXEC of transactions with scripts: a unit that begins with the shards that it names, here and
+//! now if these are free, and goes on as a message if it has to wait, to run again, or to run on a thread of its own.
 
 use std::sync::Arc;
 
@@ -6,10 +7,14 @@ use super::batch::{self, Batch, Plan};
 use super::{Ran, SPINS_ALL, Session, TRIES_ALL};
 use crate::command::Out;
 use crate::command::context::{ShardPlace, publish_kept};
-use crate::command::declaration::Command;
+use crate::command::declaration::{Command, Run};
 use crate::config::Config;
 use crate::engine::{Engine, Now};
-use crate::shard::message::{Message, Parts, TransactionRun};
+use crate::shard::Shards;
+use crate::shard::attempt::Attempt;
+use crate::shard::attempt::terms::Terms;
+use crate::shard::message::{Message, Parts, TransactionRun, UnitRun};
+use crate::shard::ownership::reach::Grip;
 use crate::shard::transaction::{Aftermath, Stage, Transaction, run_lone};
 
 impl Session {
@@ -24,53 +29,109 @@ impl Session {
         now: Now,
     ) -> Ran {
         let service = self.service;
-        let shards = &service.shards;
-        let count = shards.len() as u16;
-        let wanted: Vec<u16> = (0..count).collect();
-        let server = service.server();
-        for _ in 0..TRIES_ALL {
-            let Some(mut all) = shards.try_take_all(&wanted) else {
-                (0..SPINS_ALL).for_each(|_| std::hint::spin_loop());
-                continue;
-            };
+        let (shards, router) = (&service.shards, service.router);
+        let Run::Script(verb) = command.run else {
+            unreachable!("routed as a script")
+        };
+        let named = batch.args(plan).keys().iter().map(|key| key.shard);
+        let mut terms = Terms::with(named.collect());
+        if let Some(mut grip) = take(shards, &terms) {
             let mut stage = Stage {
                 connection: &mut self.connection,
-                server,
+                server: service.server(),
                 scripts: &service.scripts,
                 config,
                 now,
-                shard_count: count,
+                shard_count: router.shard_count(),
             };
-            let mut hands = all.hands();
-            let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
             let batch::Parts {
                 args,
                 out,
                 deferred,
                 ..
             } = batch.parts(plan);
-            let mut aftermath = run_lone(command, &args, &mut engines, &mut stage, out);
-            for engine in engines {
-                deferred.append(&mut engine.deferred);
-            }
-            drop(all);
+            let mut reach = grip.reach();
+            let attempt = Attempt::inline(&mut reach, router);
+            let rest = (&mut terms, &mut *deferred);
+            let done = run_lone((command, verb), &args, attempt, &mut stage, out, rest);
+            drop(grip);
             deferred.settle();
-            if service.pubsub.is_monitored() {
-                self.show_script(batch, plan, command, &aftermath);
+            if let Some(mut aftermath) = done {
+                if service.pubsub.is_monitored() {
+                    self.show_script(batch, plan, command, &aftermath);
+                }
+                let publications = std::mem::take(&mut aftermath.publications);
+                let wakes = &mut batch.deferred.wakes;
+                publish_kept(publications, &service.pubsub, &mut batch.out, wakes);
+                let failed = aftermath.failed;
+                Self::after_exec(aftermath);
+                return Ran::Yes { failed };
             }
-            let publications = std::mem::take(&mut aftermath.publications);
-            let wakes = &mut batch.deferred.wakes;
-            publish_kept(publications, &service.pubsub, &mut batch.out, wakes);
-            let failed = aftermath.failed;
-            Self::after_exec(aftermath);
-            return Ran::Yes { failed };
         }
-        let args = batch.args(plan);
+        let transaction = Transaction::lone(command, &batch.args(plan));
+        self.queue_unit(batch, plan, (command, transaction, terms), config, now)
+    }
+
+    /// Runs a transaction with scripts.
+    #[cold]
+    pub(super) fn exec_unit(
+        &mut self,
+        batch: &mut Batch,
+        plan: &Plan,
+        (command, transaction): (&'static Command, Transaction),
+        config: &Arc<Config>,
+        now: Now,
+    ) -> Ran {
+        let service = self.service;
+        let (shards, router) = (&service.shards, service.router);
+        let mut terms = transaction.terms(router.shard_count());
+        if !terms.is_apart
+            && let Some(mut grip) = take(shards, &terms)
+        {
+            let stage = Stage {
+                connection: &mut self.connection,
+                server: service.server(),
+                scripts: &service.scripts,
+                config,
+                now,
+                shard_count: router.shard_count(),
+            };
+            let mut reach = grip.reach();
+            let attempt = Attempt::inline(&mut reach, router);
+            let Batch { out, deferred, .. } = batch;
+            let done = transaction.attempt(attempt, stage, out, &mut terms, deferred);
+            drop(grip);
+            deferred.settle();
+            if let Some(mut aftermath) = done {
+                if aftermath.was_run {
+                    self.show_transaction(batch, &transaction, &aftermath);
+                }
+                let publications = std::mem::take(&mut aftermath.publications);
+                let wakes = &mut batch.deferred.wakes;
+                publish_kept(publications, &service.pubsub, &mut batch.out, wakes);
+                return Self::after_exec(aftermath);
+            }
+        }
+        self.queue_unit(batch, plan, (command, transaction, terms), config, now)
+    }
+
+    fn queue_unit(
+        &mut self,
+        batch: &mut Batch,
+        plan: &Plan,
+        (command, transaction, terms): (&'static Command, Transaction, Terms),
+        config: &Arc<Config>,
+        now: Now,
+    ) -> Ran {
+        let service = self.service;
         let (message, ticket) = Message::new(Parts {
-            shards: &wanted,
-            place: ShardPlace { index: 0, count },
+            shards: &[],
+            place: ShardPlace {
+                index: 0,
+                count: service.shards.len() as u16,
+            },
             command,
-            args: &args,
+            args: &batch.args(plan),
             client: self.view(),
             now,
             config,
@@ -79,14 +140,41 @@ impl Session {
             blocker: None,
             retry: None,
             transaction: Some(Box::new(TransactionRun {
-                transaction: Transaction::lone(command, &args),
+                transaction,
                 connection: self.connection.clone(),
-                server,
+                server: service.server(),
                 scripts: &service.scripts,
                 aftermath: Aftermath::default(),
+                unit: Some(UnitRun::new(service.ground(), terms)),
             })),
         });
-        shards.submit(message);
+        Message::send_unit(message);
         Ran::Queued(ticket)
     }
+
+    /// Why a command that needs no shard is not run now: a script is past its time. What needs shards goes on, unless
+    /// the script has them.
+    #[inline]
+    pub(super) fn busy_with_script(&self, command: &Command) -> Option<&'static str> {
+        let running = &self.service.scripts.running;
+        if !running.is_busy()
+            || command
+                .flags
+                .has(crate::command::declaration::Flags::ALLOW_BUSY)
+        {
+            return None;
+        }
+        running.busy_text()
+    }
+}
+
+/// Takes the shards that a unit begins with, in a few tries.
+fn take<'s>(shards: &'s Shards, terms: &Terms) -> Option<Grip<'s, Engine, Message>> {
+    for _ in 0..TRIES_ALL {
+        if let Some(grip) = shards.try_grip(&terms.shards) {
+            return Some(grip);
+        }
+        (0..SPINS_ALL).for_each(|_| std::hint::spin_loop());
+    }
+    None
 }

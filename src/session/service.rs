@@ -13,14 +13,16 @@ use crate::config::Config;
 use crate::engine::board::ShardBoard;
 use crate::engine::evict::budget::Budget;
 use crate::pubsub::{self, PubSub};
+use crate::script;
 use crate::shard::Shards;
+use crate::shard::attempt::threads::Threads;
 use crate::shard::execute::serve_waiters;
-use crate::shard::message::Message;
+use crate::shard::message::{Ground, Message};
 use crate::shard::ownership::parcel::Parcel;
 use crate::shard::route::Router;
 use crate::telemetry::Telemetry;
 use crate::telemetry::clock;
-use crate::telemetry::observed::{Observed, TokenFigures};
+use crate::telemetry::observed::{Observed, ScriptFigures, TokenFigures};
 use crate::telemetry::slowlog::Slowlog;
 
 /// See the module.
@@ -53,6 +55,8 @@ pub struct Service {
     pub scripts: crate::script::library::Library,
     /// Whether scripts may call what is not meant for them (DEBUG SET-DISABLE-DENY-SCRIPTS).
     pub script_calls_unbound: AtomicBool,
+    /// Threads for scripts that take long.
+    pub script_threads: Threads,
     /// What handlers may ask of the server.
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
     /// Who carries MIGRATE out.
@@ -66,6 +70,15 @@ pub trait Migrator: Send + Sync {
 }
 
 impl Service {
+    /// What units with scripts run on.
+    pub fn ground(&'static self) -> Ground {
+        Ground {
+            shards: &self.shards,
+            threads: &self.script_threads,
+            router: self.router,
+        }
+    }
+
     /// The server; set before the first connection.
     pub fn server(&self) -> &dyn Server {
         &**self
@@ -106,6 +119,10 @@ impl Observed for Service {
         &self.boards
     }
 
+    fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
     fn token(&self, shard: usize) -> TokenFigures {
         let counters = self.shards.counters(shard as u16);
         TokenFigures {
@@ -125,6 +142,20 @@ impl Observed for Service {
 
     fn pubsub(&self) -> pubsub::Figures {
         self.pubsub.figures()
+    }
+
+    fn scripts(&self) -> ScriptFigures {
+        let (libraries, functions) = self.scripts.functions.counts();
+        let (interpreters_bytes, _) = script::memory_figures();
+        ScriptFigures {
+            scripts: self.scripts.len() as u64,
+            scripts_bytes: self.scripts.bytes() as u64,
+            evicted: self.scripts.evicted(),
+            libraries: libraries as u64,
+            functions: functions as u64,
+            functions_bytes: self.scripts.functions.bytes() as u64,
+            interpreters_bytes: interpreters_bytes as u64,
+        }
     }
 
     fn config(&self) -> Arc<Config> {

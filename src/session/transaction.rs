@@ -27,7 +27,12 @@ pub(super) struct Pending {
     is_open: bool,
     /// A command was refused when it should have been queued.
     is_spoiled: bool,
+    /// So many watched keys are looked through for those that are there twice.
+    merges_at: usize,
 }
+
+/// Watched keys that are too few to be looked through.
+const WATCHED_MIN: usize = 64;
 
 impl Pending {
     /// What is queued.
@@ -65,6 +70,15 @@ impl Session {
         now: Now,
     ) -> Option<Ran> {
         let is_open = self.is_open();
+        if let (true, Some(text)) = (is_open, self.busy_with_script(command)) {
+            if matches!(command.run, Run::Transaction(TransactionVerb::Exec)) {
+                self.discard(now);
+                let text = format!("EXECABORT Transaction discarded because of: {text}");
+                return Some(error(batch, &text));
+            }
+            self.spoil_transaction();
+            return Some(error(batch, text));
+        }
         if is_open && command.flags.has(Flags::NO_MULTI) {
             self.spoil_transaction();
             batch
@@ -161,7 +175,14 @@ impl Session {
                 hash: routed.hash,
                 shard: routed.shard,
                 stamp: self.connection.stamp,
+                times: 1,
             });
+        }
+        // Whoever watches the same keys over and over is not to fill the memory with that.
+        let watched = &mut pending.transaction.watched;
+        if watched.len() >= pending.merges_at {
+            Watched::merge(watched);
+            pending.merges_at = watched.len() * 2 + WATCHED_MIN;
         }
     }
 
@@ -174,7 +195,7 @@ impl Session {
     }
 
     /// Has the shards forget what was watched; nobody awaits that.
-    fn unwatch(&self, mut watched: Vec<Watched>, now: Now) {
+    pub(super) fn unwatch(&self, mut watched: Vec<Watched>, now: Now) {
         watched.sort_by_key(|watched| watched.shard);
         for group in watched.chunk_by(|one, other| one.shard == other.shard) {
             let shard = group[0].shard;
@@ -202,6 +223,9 @@ impl Session {
                 batch,
                 "EXECABORT Transaction discarded because of previous errors.",
             );
+        }
+        if transaction.has_scripts() {
+            return self.exec_unit(batch, plan, (command, transaction), config, now);
         }
         let shards = &self.service.shards;
         let count = shards.len() as u16;
@@ -257,28 +281,23 @@ impl Session {
             );
             return Self::after_exec(aftermath);
         }
+        let out = Out::new(self.connection.protocol);
+        let args = batch.args(plan);
         let (message, ticket) = Message::new(Parts {
             shards: &wanted,
             place: ShardPlace {
                 index: wanted[0],
                 count,
             },
-            command,
-            args: &batch.args(plan),
-            client: self.view(),
-            now,
-            config,
-            out: Out::new(self.connection.protocol),
-            gather: None,
-            blocker: None,
-            retry: None,
             transaction: Some(Box::new(TransactionRun {
                 transaction,
                 connection: self.connection.clone(),
                 server,
                 scripts: &self.service.scripts,
                 aftermath: Aftermath::default(),
+                unit: None,
             })),
+            ..Parts::new(command, &args, self.view(), now, config, out)
         });
         shards.submit(message);
         Ran::Queued(ticket)

@@ -8,13 +8,18 @@ use std::task::{Context, Poll};
 use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
+use super::attempt::Attempt;
+use super::attempt::terms::Terms;
+use super::attempt::threads::{Platform, Threads};
 use super::blocking::Waiter;
 use super::execute::{self, Outcome, Scene};
 use super::migration::Errand;
-use super::ownership;
 use super::ownership::hands::Hands;
 use super::ownership::parcel::Parcel;
+use super::ownership::reach::{Departed, Reach};
+use super::route::Router;
 use super::transaction::{Aftermath, Stage, Transaction, Watched};
+use super::{Shards, ownership};
 use crate::client::connection::Connection;
 use crate::client::registry::Shared;
 use crate::command::args::RoutedKey;
@@ -24,7 +29,7 @@ use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::{Deferred, Engine, Now};
 use crate::resp::request::Span;
-use crate::telemetry::clock::Ticks;
+use crate::telemetry::clock::{self, Ticks};
 
 /// Where a finished message is put for the connection that waits for it.
 #[derive(Default)]
@@ -103,6 +108,40 @@ pub struct TransactionRun {
     pub scripts: &'static crate::script::library::Library,
     /// What it left to be done.
     pub aftermath: Aftermath,
+    /// With scripts among the commands: how they run.
+    pub unit: Option<UnitRun>,
+}
+
+/// What the units of a server share.
+#[derive(Clone, Copy)]
+pub struct Ground {
+    /// The shards.
+    pub shards: &'static Shards,
+    /// Threads for units that take long.
+    pub threads: &'static Threads,
+    /// Who owns a key.
+    pub router: Router,
+}
+
+/// A unit with scripts on its way.
+pub struct UnitRun {
+    ground: Ground,
+    terms: Terms,
+    platform: Option<Arc<Platform>>,
+    /// It was undone.
+    must_rerun: bool,
+}
+
+impl UnitRun {
+    /// A unit that runs on these terms.
+    pub fn new(ground: Ground, terms: Terms) -> UnitRun {
+        UnitRun {
+            ground,
+            terms,
+            platform: None,
+            must_rerun: false,
+        }
+    }
 }
 
 /// All that a message is made of.
@@ -131,6 +170,33 @@ pub struct Parts<'a> {
     pub retry: Option<Arc<Waiter>>,
     /// The transaction, when the command is EXEC.
     pub transaction: Option<Box<TransactionRun>>,
+}
+
+impl<'a> Parts<'a> {
+    /// A command that needs no shard and waits for nothing; what it does need is put over that.
+    pub fn new(
+        command: &'static Command,
+        args: &'a Args<'a>,
+        client: ClientView,
+        now: Now,
+        config: &'a Arc<Config>,
+        out: Out,
+    ) -> Parts<'a> {
+        Parts {
+            shards: &[],
+            place: ShardPlace::default(),
+            command,
+            args,
+            client,
+            now,
+            config,
+            out,
+            gather: None,
+            blocker: None,
+            retry: None,
+            transaction: None,
+        }
+    }
 }
 
 impl Message {
@@ -246,6 +312,92 @@ impl Message {
     }
 }
 
+impl Message {
+    /// Sends a unit on its way, on its terms.
+    pub fn send_unit(mut parcel: Box<Parcel<Message>>) {
+        let Some(unit) = parcel.unit() else {
+            unreachable!("asked for units only")
+        };
+        let (ground, is_apart, shards) =
+            (unit.ground, unit.terms.is_apart, unit.terms.shards.clone());
+        parcel.shards = shards;
+        match is_apart {
+            true => ground.threads.run(parcel, ground.shards),
+            false => ground.shards.submit(parcel),
+        }
+    }
+
+    fn unit(&mut self) -> Option<&mut UnitRun> {
+        self.transaction.as_mut()?.unit.as_mut()
+    }
+
+    /// Where its thread waits for it.
+    pub(super) fn meets_at(&mut self, platform: Arc<Platform>) {
+        if let Some(unit) = self.unit() {
+            unit.platform = Some(platform);
+        }
+    }
+
+    /// Runs a unit with its shards in hand.
+    pub(super) fn run_unit(&mut self, reach: &mut Reach<'_, Engine, Message>) {
+        let started = Ticks::now();
+        self.now = clock::now();
+        let Some(run) = &mut self.transaction else {
+            unreachable!("asked for units only")
+        };
+        let Some(unit) = &mut run.unit else {
+            unreachable!("asked for units only")
+        };
+        let router = unit.ground.router;
+        let attempt = match unit.terms.is_apart {
+            true => Attempt::apart(reach, router, &unit.terms, &run.scripts.running),
+            false => Attempt::inline(reach, router),
+        };
+        let stage = Stage {
+            connection: &mut run.connection,
+            server: run.server,
+            scripts: run.scripts,
+            config: &self.config,
+            now: self.now,
+            shard_count: self.place.count,
+        };
+        let (out, deferred) = (&mut self.out, &mut self.deferred);
+        let aftermath = run
+            .transaction
+            .attempt(attempt, stage, out, &mut unit.terms, deferred);
+        unit.must_rerun = aftermath.is_none();
+        if let Some(aftermath) = aftermath {
+            self.failed = aftermath.failed;
+            run.aftermath = aftermath;
+        }
+        self.duration_ns += Ticks::now().since_ns(started);
+    }
+
+    /// Answers that a script is busy, for whoever holds the shards for long; false if the message has to wait instead,
+    /// as nobody awaits its reply.
+    pub(super) fn turn_away(&mut self, text: &'static str) -> bool {
+        if self.ticket.is_none() || self.retry.is_some() {
+            return false;
+        }
+        if let Some((_, result)) = &mut self.gather {
+            *result = Err(text.into());
+            return true;
+        }
+        if let Some(run) = &mut self.transaction {
+            if !run.transaction.is_lone() {
+                run.aftermath.was_turned_away = true;
+                let text = format!("EXECABORT Transaction discarded because of: {text}");
+                self.out.error(text.as_bytes());
+                self.refused = true;
+                return true;
+            }
+        }
+        self.out.error(text);
+        self.refused = true;
+        true
+    }
+}
+
 fn perform(task: &mut Task, engines: &mut [&mut Engine], now: Now) {
     match task {
         Task::Forget(waiter) => {
@@ -257,7 +409,9 @@ fn perform(task: &mut Task, engines: &mut [&mut Engine], now: Now) {
         Task::Unwatch(watched) => {
             for engine in engines {
                 for watched in &*watched {
-                    engine.watches.remove(watched.db, &watched.key);
+                    engine
+                        .watches
+                        .remove(watched.db, &watched.key, watched.times);
                 }
             }
         }
@@ -271,6 +425,31 @@ fn perform(task: &mut Task, engines: &mut [&mut Engine], now: Now) {
 impl ownership::Message<Engine> for Message {
     fn shards(&self) -> &[u16] {
         &self.shards
+    }
+
+    fn reaches(&self) -> bool {
+        let run = self.transaction.as_deref();
+        run.is_some_and(|run| run.unit.is_some())
+    }
+
+    fn run_reaching(&mut self, reach: &mut Reach<'_, Engine, Self>) {
+        self.run_unit(reach);
+    }
+
+    fn departs(&self) -> bool {
+        let unit = self
+            .transaction
+            .as_deref()
+            .and_then(|run| run.unit.as_ref());
+        unit.is_some_and(|unit| unit.terms.is_apart)
+    }
+
+    fn depart(mut departed: Departed<Self>) {
+        let unit = departed.message().unit();
+        let Some(platform) = unit.and_then(|unit| unit.platform.take()) else {
+            unreachable!("a unit that departs has a thread")
+        };
+        platform.arrive(departed);
     }
 
     fn run(&mut self, hands: &mut Hands<'_, Engine>) {
@@ -330,6 +509,9 @@ impl ownership::Message<Engine> for Message {
 
     fn finish(mut parcel: Box<Parcel<Self>>) {
         parcel.deferred.settle();
+        if parcel.unit().is_some_and(|unit| unit.must_rerun) {
+            return Message::send_unit(parcel);
+        }
         if let Some(ticket) = parcel.ticket.take() {
             *ticket.done.lock() = Some(parcel);
             ticket.waker.wake();

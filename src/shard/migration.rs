@@ -6,7 +6,7 @@
 //!
 //! Invariant: a key that is collected to be moved is watched until it is settled.
 
-use super::transaction::{Watched, has_changed};
+use super::transaction::Watched;
 use crate::engine::effect::Event;
 use crate::engine::serial::writer::Writer;
 use crate::engine::serial::{self, Form, frame};
@@ -126,7 +126,7 @@ impl Errand {
                 (Task::Settle, State::Dumped) if self.options.is_moving => {
                     engine
                         .watches
-                        .remove(moving.watched.db, &moving.watched.key);
+                        .remove(moving.watched.db, &moving.watched.key, 1);
                     moving.state = State::Settled;
                 }
                 _ => {}
@@ -194,8 +194,11 @@ fn dump(
 
 /// Deletes a key that arrived, unless it changed.
 fn settle(engine: &mut Engine, watched: &Watched, now: Now) -> State {
-    let changed = has_changed(engine, watched, now);
-    engine.watches.remove(watched.db, &watched.key);
+    watched.expire(engine, now);
+    let changed = engine
+        .watches
+        .touched_since(watched.db, &watched.key, watched.stamp);
+    engine.watches.remove(watched.db, &watched.key, 1);
     if changed {
         return State::Wanted;
     }
@@ -256,6 +259,7 @@ mod tests {
                 hash: seed.hash(key),
                 shard: 0,
                 stamp: 0,
+                times: 1,
             },
             state: State::Wanted,
         });

@@ -4,6 +4,7 @@
 //! command with its shards in hand; [`message`] is a command that had to queue; [`migration`] is what MIGRATE
 //! does with its keys.
 
+pub mod attempt;
 pub mod blocking;
 pub mod execute;
 pub mod message;

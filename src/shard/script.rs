@@ -1,16 +1,15 @@
 //! What scripts run on: the shards in hand, and the connection that asked.
 //!
-//! A unit has all shards, so every command that a script calls finds its keys.
+//! Every command that a script calls gets the shards of its keys from the [`Attempt`] that runs the unit.
 
+use super::attempt::Attempt;
 use super::transaction::{Aftermath, Stage, run_step};
-use crate::base::hash::slot;
 use crate::command::args::RoutedKey;
 use crate::command::context::Server;
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::keys;
 use crate::command::{Args, Out};
 use crate::config::Config;
-use crate::engine::Engine;
 use crate::script::host::{Call, Host, Interrupted};
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::counters;
@@ -26,19 +25,21 @@ pub struct ScriptCall {
 }
 
 /// See the module.
-struct OnShards<'a, 'e, 's> {
-    engines: &'a mut [&'e mut Engine],
+struct OnShards<'a, 'r, 'h, 's> {
+    attempt: &'a mut Attempt<'r, 'h>,
     stage: &'a mut Stage<'s>,
     aftermath: &'a mut Aftermath,
     keys: Vec<RoutedKey>,
+    /// How many keys may have been added to.
+    growing_calls: usize,
     is_monitored: bool,
 }
 
 /// Runs a script as one command of a unit; true when it answered with an error.
 pub(super) fn run(
-    verb: ScriptVerb,
+    (command, verb): (&'static Command, ScriptVerb),
     args: &Args<'_>,
-    engines: &mut [&mut Engine],
+    attempt: &mut Attempt<'_, '_>,
     stage: &mut Stage<'_>,
     out: &mut Out,
     aftermath: &mut Aftermath,
@@ -47,12 +48,23 @@ pub(super) fn run(
     let scripts = stage.scripts;
     let mut host = OnShards {
         is_monitored: stage.server.pubsub().is_monitored(),
-        engines,
+        attempt,
         stage,
         aftermath,
         keys: Vec::new(),
+        growing_calls: 0,
     };
+    host.attempt.begin_script(command, args);
     let ended = crate::script::run(verb, args, &mut host, scripts, out);
+    host.attempt.end_script();
+    let (paid_keys, now) = (host.growing_calls, host.stage.now);
+    if paid_keys > 0 && !host.attempt.is_stopped() {
+        host.attempt.with_engines(|engines| {
+            engines
+                .iter_mut()
+                .for_each(|engine| engine.pay(now, paid_keys))
+        });
+    }
     // SELECT is the script's own affair.
     stage.connection.db = db;
     if ended.failed && !ended.is_counted {
@@ -61,21 +73,19 @@ pub(super) fn run(
     ended.failed
 }
 
-impl OnShards<'_, '_, '_> {
+impl OnShards<'_, '_, '_, '_> {
     /// Finds the keys of a call, and for each the position of its shard among the shards of all of them.
     fn route(&mut self, call: &Call<'_>) {
-        let (keys, count) = (&mut self.keys, self.stage.shard_count);
+        let (keys, router) = (&mut self.keys, self.attempt.router());
         keys.clear();
-        let Some(seed) = self.engines.first().map(|engine| engine.seed()) else {
-            return;
-        };
         let argument = |at: usize| call.spans[at].bytes(call.data, &[]);
         // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
         let _ = keys::positions(call.command, call.spans.len(), argument, |at, _| {
+            let (hash, shard) = router.route(argument(at));
             keys.push(RoutedKey {
-                hash: seed.hash(argument(at)),
+                hash,
                 argument: at as u32,
-                shard: slot(argument(at)) % count,
+                shard,
                 hand: 0,
             });
         });
@@ -92,7 +102,7 @@ impl OnShards<'_, '_, '_> {
     }
 }
 
-impl Host for OnShards<'_, '_, '_> {
+impl Host for OnShards<'_, '_, '_, '_> {
     fn call(&mut self, call: &Call<'_>, out: &mut Out) -> Result<(), Interrupted> {
         if matches!(call.command.run, Run::Keys(_)) {
             self.route(call);
@@ -107,16 +117,18 @@ impl Host for OnShards<'_, '_, '_> {
                 arguments: args.to_vec(),
             });
         }
+        let db = self.stage.connection.db;
+        let config = self.stage.config;
+        self.attempt.prepare(call.command, &args, db, config)?;
+        if call.command.flags.has(Flags::DENYOOM) {
+            self.growing_calls += self.keys.len();
+        }
         let (before, mark) = (Ticks::now(), out.position());
         let published = self.aftermath.publications.len();
-        let failed = run_step(
-            call.command,
-            &args,
-            self.engines,
-            self.stage,
-            out,
-            self.aftermath,
-        );
+        let (stage, aftermath) = (&mut *self.stage, &mut *self.aftermath);
+        let failed = self
+            .attempt
+            .with_engines(|engines| run_step(call.command, &args, engines, stage, out, aftermath));
         // A script wants to know now how many will get a message that goes out later.
         for publication in &mut self.aftermath.publications[published..] {
             if let Some(mark) = publication.reply.take() {
@@ -135,16 +147,18 @@ impl Host for OnShards<'_, '_, '_> {
     }
 
     fn tick(&mut self) -> Result<(), Interrupted> {
-        Ok(())
+        self.attempt.tick(self.stage.config)
+    }
+
+    fn has_room(&mut self) -> bool {
+        self.attempt.has_room(self.stage.now, self.stage.config)
     }
 
     fn note_refused(&mut self, command: Option<&'static Command>, text: &[u8]) {
         if let Some(command) = command {
             counters::local().command(command).rejected.add(1);
         }
-        let mut error = b"ERR ".to_vec();
-        error.extend_from_slice(text);
-        self.aftermath.errors.push(error);
+        self.aftermath.errors.push(text.to_vec());
     }
 
     fn server(&self) -> &dyn Server {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use super::attempt::Attempt;
+use super::attempt::terms::Terms;
 use super::execute::{self, Scene};
 use super::script::{self, ScriptCall};
 use crate::client::connection::Connection;
@@ -13,10 +15,10 @@ use crate::command::args::RoutedKey;
 use crate::command::context::{
     After, ClientView, Engines, Gather, Outbox, Publication, Server, SessionCx, ShardPlace,
 };
-use crate::command::declaration::{Command, CommandResult, Flags, Run};
+use crate::command::declaration::{Command, CommandResult, Flags, Run, ScriptVerb};
 use crate::command::{Args, Out};
 use crate::config::Config;
-use crate::engine::{Engine, Key, Now};
+use crate::engine::{Deferred, Engine, Key, Now};
 use crate::resp::request::Span;
 use crate::script::library::Library;
 use crate::telemetry::clock::{self, Ticks};
@@ -35,6 +37,31 @@ pub struct Watched {
     pub shard: u16,
     /// The largest stamp that the connection knew of when it began to watch.
     pub stamp: u64,
+    /// How often it was asked to be watched.
+    pub times: usize,
+}
+
+impl Watched {
+    /// A key whose time came meanwhile goes now, and that is a change.
+    pub(super) fn expire(&self, engine: &mut Engine, now: Now) {
+        let key = Key {
+            bytes: &self.key,
+            hash: self.hash,
+        };
+        let _ = engine.keyspace(self.db, now).untouched().find_write(&key);
+    }
+
+    /// One record for each key, whose watch begins where the first of them did.
+    pub fn merge(all: &mut Vec<Watched>) {
+        all.sort_by(|one, other| {
+            (one.db, &one.key, one.stamp).cmp(&(other.db, &other.key, other.stamp))
+        });
+        all.dedup_by(|later, first| {
+            let is_same = (later.db, &later.key) == (first.db, &first.key);
+            first.times += if is_same { later.times } else { 0 };
+            is_same
+        });
+    }
 }
 
 /// One queued command.
@@ -94,6 +121,8 @@ pub struct Aftermath {
     pub publications: Vec<Publication>,
     /// The steps that took long for the slow log or the latency monitor, with the time that they took.
     pub slow: Vec<(usize, u64)>,
+    /// A script held its shards for too long. What it watched is watched still.
+    pub was_turned_away: bool,
     /// What scripts called, while somebody looks on.
     pub script_calls: Vec<ScriptCall>,
     /// The command that is running.
@@ -226,9 +255,7 @@ impl Transaction {
             out.null_array();
             return aftermath;
         }
-        if !self.is_lone {
-            out.array(self.steps.len());
-        }
+        out.array(self.steps.len());
         aftermath.was_run = true;
         let mut stage = stage;
         let (mut span, mut key) = (0, 0);
@@ -247,15 +274,10 @@ impl Transaction {
                 out,
                 &mut aftermath,
             );
-            // Scripts note their errors themselves.
-            if failed && !matches!(step.command.run, Run::Script(_)) {
+            if failed {
                 aftermath.errors.push(out.since(mark).to_vec());
             }
             out.set_protocol(stage.connection.protocol);
-            if self.is_lone {
-                aftermath.failed = failed;
-                break;
-            }
             let duration_ns = Ticks::now().since_ns(before);
             counters::local()
                 .command(step.command)
@@ -281,6 +303,140 @@ impl Transaction {
         aftermath
     }
 
+    /// Whether scripts are among the commands, so that it runs as a unit, by [`Transaction::attempt`].
+    pub fn has_scripts(&self) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(|step| matches!(step.command.run, Run::Script(_)))
+    }
+
+    /// On what terms a unit begins, with so many shards in the server.
+    pub fn terms(&self, count: u16) -> Terms {
+        // What a session command does is not undone.
+        let changes_session = |step: &Step| matches!(step.command.run, Run::Session(_));
+        if self.steps.iter().any(changes_session) {
+            return Terms::bare(count);
+        }
+        let is_wide = |step: &Step| match step.command.run {
+            Run::Script(_) => false,
+            Run::EachShard(..) | Run::Cursor(..) => true,
+            _ => step.needs_all_shards,
+        };
+        if self.steps.iter().any(is_wide) {
+            return Terms::with((0..count).collect());
+        }
+        let keys = self.keys.iter().map(|key| key.shard);
+        let watched = self.watched.iter().map(|watched| watched.shard);
+        Terms::with(keys.chain(watched).collect())
+    }
+
+    /// As [`Transaction::run`], with scripts among the commands; nothing if it was undone, and is to run again on the
+    /// terms that it finds then.
+    pub fn attempt(
+        &self,
+        mut attempt: Attempt<'_, '_>,
+        mut stage: Stage<'_>,
+        out: &mut Out,
+        terms: &mut Terms,
+        deferred: &mut Deferred,
+    ) -> Option<Aftermath> {
+        if let ([step], true) = (self.steps.as_slice(), self.is_lone)
+            && let Run::Script(verb) = step.command.run
+        {
+            let args = Args::new(&self.data, &[], &self.spans, &self.keys);
+            let what = (step.command, verb);
+            let rest = (terms, deferred);
+            return run_lone(what, &args, attempt, &mut stage, out, rest);
+        }
+        let mut aftermath = Aftermath::default();
+        let (may_grow, now, mark) = (self.may_grow(), stage.now, out.position());
+        let before = stage.connection.clone();
+        let has_changed = attempt.with_engines(|engines| self.any_changed(engines, now));
+        let has_room =
+            |engines: &mut [&mut Engine]| engines.iter_mut().all(|engine| engine.has_room(now));
+        if may_grow && !attempt.with_engines(has_room) {
+            aftermath.was_refused = true;
+            out.error(
+                "EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.",
+            );
+        } else if has_changed {
+            out.null_array();
+        } else {
+            out.array(self.steps.len());
+            aftermath.was_run = true;
+            self.attempt_steps(&mut attempt, &mut stage, out, &mut aftermath);
+        }
+        if attempt.is_stopped() {
+            out.truncate(mark);
+            out.set_protocol(before.protocol);
+            *stage.connection = before;
+            attempt.undo(terms, deferred);
+            return None;
+        }
+        let shared = &stage.connection.shared;
+        shared.db.store(stage.connection.db as u32, Relaxed);
+        shared
+            .resp
+            .store(stage.connection.protocol.version(), Relaxed);
+        attempt.with_engines(|engines| {
+            self.unwatch(engines, now);
+            if may_grow && aftermath.was_run {
+                for engine in engines.iter_mut() {
+                    engine.pay(now, self.steps.len());
+                }
+            }
+        });
+        attempt.commit(clock::now(), deferred);
+        Some(aftermath)
+    }
+
+    fn attempt_steps(
+        &self,
+        attempt: &mut Attempt<'_, '_>,
+        stage: &mut Stage<'_>,
+        out: &mut Out,
+        aftermath: &mut Aftermath,
+    ) {
+        for (number, (command, args)) in self.commands().enumerate() {
+            aftermath.step = number;
+            let (started, mark) = (Ticks::now(), out.position());
+            let failed = if let Run::Script(verb) = command.run {
+                script::run((command, verb), &args, attempt, stage, out, aftermath)
+            } else {
+                let (db, config) = (stage.connection.db, stage.config);
+                if attempt.prepare(command, &args, db, config).is_err() {
+                    return;
+                }
+                let failed = attempt.with_engines(|engines| {
+                    run_step(command, &args, engines, stage, out, aftermath)
+                });
+                // Scripts note their errors themselves.
+                if failed {
+                    aftermath.errors.push(out.since(mark).to_vec());
+                }
+                failed
+            };
+            if attempt.is_stopped() {
+                return;
+            }
+            out.set_protocol(stage.connection.protocol);
+            counters::local()
+                .command(command)
+                .ran(Ticks::now().since_ns(started), failed);
+        }
+    }
+
+    /// Whether one of the watched keys has changed.
+    fn any_changed(&self, engines: &mut [&mut Engine], now: Now) -> bool {
+        let mut any_changed = false;
+        for watched in &self.watched {
+            let mut engines = engines.iter_mut();
+            if let Some(engine) = engines.find(|engine| engine.shard == watched.shard) {
+                any_changed |= has_changed(engine, watched, now);
+            }
+        }
+        any_changed
+    }
+
     /// Watches no more; true if one of the keys changed meanwhile.
     fn unwatch(&self, engines: &mut [&mut Engine], now: Now) -> bool {
         let mut any_changed = false;
@@ -292,44 +448,46 @@ impl Transaction {
                 continue;
             };
             any_changed |= has_changed(engine, watched, now);
-            engine.watches.remove(watched.db, &watched.key);
+            engine
+                .watches
+                .remove(watched.db, &watched.key, watched.times);
         }
         any_changed
     }
 }
 
 /// Whether a watched key changed since it is watched.
-pub(super) fn has_changed(engine: &mut Engine, watched: &Watched, now: Now) -> bool {
-    let key = Key {
-        bytes: &watched.key,
-        hash: watched.hash,
-    };
-    // A key whose time came meanwhile goes now, and that is a change.
-    let _ = engine
-        .keyspace(watched.db, now)
-        .untouched()
-        .find_write(&key);
+fn has_changed(engine: &mut Engine, watched: &Watched, now: Now) -> bool {
+    watched.expire(engine, now);
     engine
         .watches
         .changed_since(watched.db, &watched.key, watched.stamp)
 }
 
-/// Runs a script that is its own unit, with its shards in hand.
+/// Runs a script that is its own unit; nothing if it was undone, and is to run again on the terms that it finds then.
 pub fn run_lone(
-    command: &'static Command,
+    (command, verb): (&'static Command, ScriptVerb),
     args: &Args<'_>,
-    engines: &mut [&mut Engine],
+    mut attempt: Attempt<'_, '_>,
     stage: &mut Stage<'_>,
     out: &mut Out,
-) -> Aftermath {
+    (terms, deferred): (&mut Terms, &mut Deferred),
+) -> Option<Aftermath> {
+    let mark = out.position();
     let mut aftermath = Aftermath {
         was_run: true,
         ..Aftermath::default()
     };
-    aftermath.failed = run_step(command, args, engines, stage, out, &mut aftermath);
+    let what = (command, verb);
+    aftermath.failed = script::run(what, args, &mut attempt, stage, out, &mut aftermath);
+    if attempt.is_stopped() {
+        out.truncate(mark);
+        attempt.undo(terms, deferred);
+        return None;
+    }
     out.set_protocol(stage.connection.protocol);
-    execute::serve_waiters_of_all(engines, clock::now());
-    aftermath
+    attempt.commit(clock::now(), deferred);
+    Some(aftermath)
 }
 
 /// Runs one command; true when it answered with an error.
@@ -373,7 +531,7 @@ pub(super) fn run_step(
             Ok(())
         }
         Run::Container(_) => Err("ERR unknown subcommand".into()),
-        Run::Script(verb) => return script::run(verb, args, engines, stage, out, aftermath),
+        Run::Script(_) => Err("ERR a script cannot run here".into()),
         _ => return run_on_shards(command, args, engines, stage, out),
     };
     match result {

@@ -368,6 +368,21 @@ impl<O> Entry<O> {
         copy
     }
 
+    /// The same entry in fresh memory, given by the allocator as it likes; nothing else changes.
+    #[must_use]
+    pub fn moved(mut self) -> Self {
+        let layout = self.shape().layout();
+        let to = allocate(self.shape());
+        // SAFETY: both are allocations of this layout. What the entry owns moves with its bytes, as the old ones are
+        // freed without being dropped.
+        unsafe {
+            ptr::copy_nonoverlapping(self.address.as_ptr(), to.as_ptr(), layout.size());
+            alloc::dealloc(self.address.as_ptr(), layout);
+        }
+        self.address = to;
+        self
+    }
+
     /// A fresh entry whose value is yet to be written, and where.
     #[inline]
     fn build(
@@ -584,6 +599,12 @@ unsafe impl<O: Send> Send for Entry<O> {}
 
 // SAFETY: the address of the allocation is the entry; all reading goes through it.
 unsafe impl<O: Send> Stored for Entry<O> {
+    const CAN_MOVE: bool = true;
+
+    fn moved(self) -> Self {
+        Entry::moved(self)
+    }
+
     type Ref<'a>
         = EntryRef<'a, O>
     where

@@ -19,6 +19,7 @@ pub mod prefetch;
 pub mod quicklist;
 pub mod reuse;
 pub mod sketch;
+pub mod slabs;
 pub mod splice;
 pub mod table;
 pub mod wheel;

@@ -37,15 +37,23 @@ pub struct CurveFigures {
     pub unseen: Option<f64>,
 }
 
+/// What of a shard's bytes keys and values take: some is there before the first key, which counts only in caches that
+/// are small.
+pub fn bytes_of_keys(used: u64) -> u64 {
+    const SHARD_BYTES: u64 = 4 * 1024;
+    used.saturating_sub(SHARD_BYTES).max(used / 2)
+}
+
 impl CurveFigures {
     /// The curves of all shards together.
     pub fn gather(boards: &[Arc<ShardBoard>]) -> CurveFigures {
         let mut sum = Estimate::default();
         let mut figures = CurveFigures::default();
         for board in boards {
-            let bytes = board.used_bytes().max(0).unsigned_abs();
-            figures.memory_bytes += bytes;
+            let used = board.used_bytes().max(0).unsigned_abs();
+            figures.memory_bytes += used;
             figures.is_kept |= board.keeps_curve();
+            let bytes = bytes_of_keys(used);
             sum.add(
                 &board
                     .curve

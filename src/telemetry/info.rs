@@ -246,18 +246,22 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     lines.field("allocator_active", report.allocator_active);
     lines.field("allocator_resident", report.allocator_resident);
     lines.bytes("total_system_memory", process::total_memory_bytes());
-    lines.zeroes(&["used_memory_lua", "used_memory_vm_eval"]);
-    lines.field("used_memory_lua_human", human(0));
-    lines.zeroes(&[
-        "used_memory_scripts_eval",
-        "number_of_cached_scripts",
-        "number_of_functions",
-        "number_of_libraries",
-        "used_memory_vm_functions",
-    ]);
-    lines.bytes("used_memory_vm_total", 0);
-    lines.field("used_memory_functions", 0);
-    lines.bytes("used_memory_scripts", 0);
+    // One interpreter a thread runs scripts and functions alike, so none is of functions alone.
+    let scripts = snapshot.scripts;
+    lines.field("used_memory_lua", scripts.interpreters_bytes);
+    lines.field("used_memory_vm_eval", scripts.interpreters_bytes);
+    lines.field("used_memory_lua_human", human(scripts.interpreters_bytes));
+    lines.field("used_memory_scripts_eval", scripts.scripts_bytes);
+    lines.field("number_of_cached_scripts", scripts.scripts);
+    lines.field("number_of_functions", scripts.functions);
+    lines.field("number_of_libraries", scripts.libraries);
+    lines.zeroes(&["used_memory_vm_functions"]);
+    lines.bytes("used_memory_vm_total", scripts.interpreters_bytes);
+    lines.field("used_memory_functions", scripts.functions_bytes);
+    lines.bytes(
+        "used_memory_scripts",
+        scripts.scripts_bytes + scripts.functions_bytes,
+    );
     lines.bytes("maxmemory", config.maxmemory);
     lines.field("maxmemory_policy", config.maxmemory_policy.name());
     let mut pair = |name: &str, unit: &str, part: u64, whole: u64| {
@@ -292,7 +296,9 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     lines.field("mem_clients_normal", report.clients);
     lines.zeroes(&["mem_cluster_links", "mem_aof_buffer"]);
     lines.field("mem_allocator", memory::allocator_name());
-    lines.zeroes(&["active_defrag_running", "lazyfree_pending_objects"]);
+    let defrag = &source.service.telemetry().defrag;
+    lines.field("active_defrag_running", defrag.percent.load(Relaxed));
+    lines.zeroes(&["lazyfree_pending_objects"]);
     lines.field("lazyfreed_objects", source.snapshot.lazyfreed);
 }
 
@@ -366,10 +372,15 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     );
     lines.field("evicted_keys", snapshot.evicted);
     lines.field("evicted_clients", snapshot.evicted_clients);
-    lines.zeroes(&[
+    lines.field("evicted_scripts", snapshot.scripts.evicted);
+    lines.field(
         "total_eviction_exceeded_time",
+        snapshot.eviction.exceeded_total_ms,
+    );
+    lines.field(
         "current_eviction_exceeded_time",
-    ]);
+        snapshot.eviction.exceeded_ms,
+    );
     lines.field("keyspace_hits", snapshot.hits);
     lines.field("keyspace_misses", snapshot.misses);
     lines.field("pubsub_channels", snapshot.pubsub.channels);
@@ -380,15 +391,22 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
         "migrate_cached_sockets",
         source.telemetry.migrate_links.load(Relaxed),
     );
-    lines.zeroes(&[
-        "slave_expires_tracked_keys",
-        "active_defrag_hits",
-        "active_defrag_misses",
-        "active_defrag_key_hits",
-        "active_defrag_key_misses",
-        "total_active_defrag_time",
-        "current_active_defrag_time",
-    ]);
+    lines.zeroes(&["slave_expires_tracked_keys"]);
+    let defrag = &source.service.telemetry().defrag;
+    for (name, figure) in [
+        ("active_defrag_hits", &defrag.moved),
+        ("active_defrag_misses", &defrag.left_alone),
+        ("active_defrag_key_hits", &defrag.keys_moved),
+        ("active_defrag_key_misses", &defrag.keys_left_alone),
+    ] {
+        lines.field(name, figure.load(Relaxed));
+    }
+    for (name, figure) in [
+        ("total_active_defrag_time", &defrag.active_ns),
+        ("current_active_defrag_time", &defrag.current_ns),
+    ] {
+        lines.field(name, figure.load(Relaxed) / 1_000_000);
+    }
     lines.field("tracking_total_keys", snapshot.pubsub.tracked_keys);
     lines.field("tracking_total_items", snapshot.pubsub.tracked_items);
     lines.field("tracking_total_prefixes", snapshot.pubsub.tracking_prefixes);
@@ -519,6 +537,17 @@ fn basalt(source: &Source<'_>, lines: &mut Lines) {
         "longest_hold_usec",
         format_args!("{:.3}", token.longest_hold_ns as f64 / 1_000.0),
     );
+    let eviction = &snapshot.eviction;
+    for (name, count) in [
+        ("evicted_from_small_queue", eviction.from_small),
+        ("evicted_from_main", eviction.from_main),
+        ("evicted_otherwise", eviction.otherwise),
+        ("eviction_promotions", eviction.promoted),
+        ("eviction_ghost_hits", eviction.ghost_hits),
+        ("eviction_debt_bytes", eviction.debt_bytes),
+    ] {
+        lines.field(name, count);
+    }
     lines.decimal("expiry_lag_p50_ms", snapshot.lag_percentile_ms(50.0));
     lines.decimal("expiry_lag_p99_ms", snapshot.lag_percentile_ms(99.0));
     lines.field("expiry_lag_max_ms", snapshot.lag_max_ms);

@@ -26,6 +26,8 @@ pub const COMMAND: &str = "command";
 pub const FAST_COMMAND: &str = "fast-command";
 /// A slice of background expiry.
 pub const EXPIRE_CYCLE: &str = "expire-cycle";
+/// What is spent at once on moving values together.
+pub const DEFRAG_CYCLE: &str = "active-defrag-cycle";
 /// A slice of eviction in the background.
 pub const EVICTION_CYCLE: &str = "eviction-cycle";
 

@@ -70,8 +70,11 @@ pub fn report(
             sum.1 += db.volatile_keys.get();
         }
     }
+    let scripts = service.scripts();
     MemoryReport {
         used,
+        scripts: scripts.scripts_bytes,
+        functions: scripts.functions_bytes,
         peak: telemetry.raise_peak(used),
         startup: telemetry.used_at_start,
         clients: clients.total,
@@ -106,6 +109,14 @@ pub fn advice_on_largest(report: &MemoryReport) -> Option<String> {
             human(*bytes)
         )
     })
+}
+
+/// What the allocator has handed out, and what the pages take in which that lies.
+pub fn allocator_figures() -> Option<(u64, u64)> {
+    epoch::advance().ok()?;
+    let allocated = stats::allocated::read().ok()?;
+    let active = stats::active::read().ok()?;
+    Some((allocated as u64, active as u64))
 }
 
 /// The allocator's name and version, as INFO has it.

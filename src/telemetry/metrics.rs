@@ -390,6 +390,44 @@ fn keyspace(page: &mut Page, snapshot: &Snapshot) {
         "Keys deleted to make room.",
         snapshot.evicted,
     );
+    let eviction = &snapshot.eviction;
+    for (queue, count) in [
+        ("small", eviction.from_small),
+        ("main", eviction.from_main),
+        ("other", eviction.otherwise),
+    ] {
+        page.labelled_counter(
+            "basalt_evictions_total",
+            "Keys deleted to make room, by the queue that they stood in.",
+            vec![("queue", queue.to_owned())],
+            count,
+        );
+    }
+    page.counter(
+        "basalt_eviction_promotions_total",
+        "Keys that were used while they were new.",
+        eviction.promoted,
+    );
+    page.counter(
+        "basalt_eviction_ghost_hits_total",
+        "Keys that came again soon after they were evicted.",
+        eviction.ghost_hits,
+    );
+    page.gauge(
+        "basalt_eviction_debt_bytes",
+        "Bytes that are yet to be evicted.",
+        eviction.debt_bytes as f64,
+    );
+    page.gauge(
+        "basalt_memory_limit_exceeded_seconds",
+        "How long memory has been above its limit by now.",
+        eviction.exceeded_ms as f64 / 1e3,
+    );
+    page.seconds_total(
+        "basalt_eviction_cycle_seconds_total",
+        "Time spent on eviction in the background.",
+        &[(&[], eviction.spent_ns as f64 / 1e9)],
+    );
     page.seconds_total(
         "basalt_expire_cycle_seconds_total",
         "Time spent on expiry in the background.",

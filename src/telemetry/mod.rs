@@ -69,10 +69,43 @@ pub struct Telemetry {
     peak_used: AtomicU64,
     expire_ns: AtomicU64,
     evict_ns: AtomicU64,
+    /// `activedefrag`.
+    pub defrag: DefragFigures,
     /// Connections to other servers that MIGRATE keeps for its next call.
     pub migrate_links: AtomicU64,
     baseline: Mutex<Baseline>,
     ready: AtomicBool,
+}
+
+/// What `activedefrag` did.
+#[derive(Debug, Default)]
+pub struct DefragFigures {
+    /// Percent of a core that it may use now; 0 when it rests.
+    pub percent: AtomicU64,
+    /// Allocations moved.
+    pub moved: AtomicU64,
+    /// Allocations left where they are.
+    pub left_alone: AtomicU64,
+    /// Keys of which something was moved.
+    pub keys_moved: AtomicU64,
+    /// Keys left as they are.
+    pub keys_left_alone: AtomicU64,
+    /// Time while it was at work, pauses included.
+    pub active_ns: AtomicU64,
+    /// The same since it began the last time; 0 when it rests.
+    pub current_ns: AtomicU64,
+    /// Time that it took.
+    pub spent_ns: AtomicU64,
+}
+
+impl DefragFigures {
+    fn reset(&self) {
+        let sums = [&self.moved, &self.left_alone, &self.keys_moved];
+        let others = [&self.keys_left_alone, &self.active_ns, &self.spent_ns];
+        for sum in sums.into_iter().chain(others) {
+            sum.store(0, Relaxed);
+        }
+    }
 }
 
 impl Telemetry {
@@ -93,6 +126,7 @@ impl Telemetry {
             peak_used: AtomicU64::new(used),
             expire_ns: AtomicU64::new(0),
             evict_ns: AtomicU64::new(0),
+            defrag: DefragFigures::default(),
             migrate_links: AtomicU64::new(0),
             baseline: Mutex::new(Baseline::default()),
             ready: AtomicBool::new(false),
@@ -133,8 +167,17 @@ impl Telemetry {
             .note(config, latency::EVICTION_CYCLE, now_ms / 1_000, spent_ms);
     }
 
+    /// What was spent on moving values together, at once.
+    pub fn note_defrag(&self, config: &Config, now_ms: u64, spent_ns: u64) {
+        self.defrag.spent_ns.fetch_add(spent_ns, Relaxed);
+        let spent_ms = spent_ns / 1_000_000;
+        self.latency
+            .note(config, latency::DEFRAG_CYCLE, now_ms / 1_000, spent_ms);
+    }
+
     /// CONFIG RESETSTAT.
     pub fn reset_statistics(&self, service: &dyn Observed) {
+        self.defrag.reset();
         counters::reset();
         errors::reset();
         self.expire_ns.store(0, Relaxed);

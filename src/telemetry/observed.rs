@@ -9,24 +9,48 @@ use super::slowlog::Slowlog;
 use crate::client::registry::Registry;
 use crate::config::Config;
 use crate::engine::board::ShardBoard;
+use crate::engine::evict::budget::Budget;
 use crate::pubsub;
 
 /// See the module.
 pub trait Observed: Send + Sync {
     /// What each shard publishes.
     fn boards(&self) -> &[Arc<ShardBoard>];
+    /// The memory that shards share.
+    fn budget(&self) -> &Budget;
     /// What was counted of a shard's token.
     fn token(&self, shard: usize) -> TokenFigures;
     /// All connections.
     fn clients(&self) -> &Registry;
     /// How many subscriptions there are.
     fn pubsub(&self) -> pubsub::Figures;
+    /// How many scripts and functions there are, and what they take.
+    fn scripts(&self) -> ScriptFigures;
     /// The configuration as it is now.
     fn config(&self) -> Arc<Config>;
     /// The slow log.
     fn slowlog(&self) -> &Slowlog;
     /// What the server remembers of itself.
     fn telemetry(&self) -> &Telemetry;
+}
+
+/// Scripts and functions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScriptFigures {
+    /// Scripts that EVALSHA finds.
+    pub scripts: u64,
+    /// What their sources take.
+    pub scripts_bytes: u64,
+    /// Scripts of EVAL that gave way to newer ones.
+    pub evicted: u64,
+    /// Libraries.
+    pub libraries: u64,
+    /// Their functions.
+    pub functions: u64,
+    /// What their sources take.
+    pub functions_bytes: u64,
+    /// What all interpreters take.
+    pub interpreters_bytes: u64,
 }
 
 /// How a shard's token was used. All but the last only grow.

@@ -103,6 +103,8 @@ pub struct Snapshot {
     pub lazyfreed: u64,
     /// Keys deleted to make room.
     pub evicted: u64,
+    /// How they were chosen, and what became of new keys.
+    pub eviction: Eviction,
     /// Clients closed to make room.
     pub evicted_clients: u64,
     /// Time spent on expiry in the background.
@@ -129,6 +131,8 @@ pub struct Snapshot {
     pub clients_cut: u64,
     /// Subscriptions.
     pub pubsub: pubsub::Figures,
+    /// Scripts and functions.
+    pub scripts: super::observed::ScriptFigures,
     /// What connections use, and how many wait.
     pub client_figures: ClientFigures,
     /// What other sizes of memory would do.
@@ -143,6 +147,57 @@ pub struct Snapshot {
     pub errors: Vec<(Box<str>, u64)>,
     /// All error replies.
     pub error_count: u64,
+}
+
+/// What eviction did since the start, and how memory stands against its limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Eviction {
+    /// Keys that went out of the queue of new ones.
+    pub from_small: u64,
+    /// Keys of the main part that went.
+    pub from_main: u64,
+    /// Keys that went by chance or by their deadline.
+    pub otherwise: u64,
+    /// Keys that were used while they were new.
+    pub promoted: u64,
+    /// Keys that came again soon after they went.
+    pub ghost_hits: u64,
+    /// How long memory has been above the limit by now.
+    pub exceeded_ms: u64,
+    /// And how long in all.
+    pub exceeded_total_ms: u64,
+    /// Bytes that are yet to be evicted.
+    pub debt_bytes: u64,
+    /// Time spent on it in the background.
+    pub spent_ns: u64,
+}
+
+impl Eviction {
+    fn of(service: &dyn Observed, now_ms: u64) -> Eviction {
+        let budget = service.budget();
+        let (exceeded_ms, exceeded_total_ms) = budget.exceeded_ms(now_ms);
+        let debt = match budget.is_limited() {
+            true => budget.debt_bytes(),
+            false => 0,
+        };
+        let mut eviction = Eviction {
+            exceeded_ms,
+            exceeded_total_ms,
+            debt_bytes: debt.max(0).unsigned_abs(),
+            spent_ns: service.telemetry().evict_ns.load(Relaxed),
+            ..Eviction::default()
+        };
+        let mut all = 0;
+        for board in service.boards() {
+            all += board.evicted.get();
+            eviction.from_small += board.evicted_small.get();
+            eviction.from_main += board.evicted_main.get();
+            eviction.promoted += board.promoted.get();
+            eviction.ghost_hits += board.ghost_hits.get();
+        }
+        eviction.otherwise = all.saturating_sub(eviction.from_small + eviction.from_main);
+        eviction
+    }
 }
 
 impl Baseline {
@@ -205,6 +260,7 @@ impl Snapshot {
             expired_fields: since_reset.expired_fields,
             lazyfreed: since_reset.lazyfreed,
             evicted: since_reset.evicted,
+            eviction: Eviction::of(service, unix_us / 1_000),
             evicted_clients: since_reset.evicted_clients,
             expire_ns: telemetry.expire_ns.load(Relaxed),
             dirty: 0,
@@ -218,6 +274,7 @@ impl Snapshot {
             rejected: since_reset.rejected,
             clients_cut: mailbox::CUT.load(Relaxed),
             pubsub: service.pubsub(),
+            scripts: service.scripts(),
             client_figures,
             curve: CurveFigures::gather(service.boards()),
             field_volatile: field_volatile(service),

@@ -28,5 +28,6 @@ mod support;
 mod tracking;
 mod transactions;
 mod transcripts;
+mod units;
 mod waiting;
 mod wire;

@@ -274,3 +274,69 @@ fn what_is_queued_counts_when_it_is_run_and_what_waits_when_it_is_answered() {
         });
     });
 }
+
+/// As Redis has it: what the groups of a stream have read is none of the data that WATCH looks at.
+#[test]
+fn what_groups_read_is_no_change_to_who_watches_the_stream() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut other) = (server.raw(), server.raw());
+        for (line, changes) in [
+            ("XACK s g 1-1", false),
+            ("XGROUP CREATE s g2 0", false),
+            ("XGROUP CREATE n g2 0 MKSTREAM", true),
+            ("XGROUP SETID s g 0", false),
+            ("XGROUP DELCONSUMER s g c", false),
+            ("XGROUP DESTROY s g", false),
+            ("XREADGROUP GROUP g d STREAMS s >", false),
+            ("XCLAIM s g d 0 1-1", false),
+            ("XAUTOCLAIM s g d 0 0", false),
+            ("XSETID s 9-9", false),
+            ("XDEL s 1-1", true),
+            ("XTRIM s MAXLEN 0", true),
+            ("XADD s 8-8 a b", true),
+        ] {
+            for line in [
+                "FLUSHALL",
+                "XADD s 1-1 a b",
+                "XADD s 2-2 a b",
+                "XGROUP CREATE s g 0",
+                "XREADGROUP GROUP g c COUNT 1 STREAMS s >",
+            ] {
+                assert!(!other.call(line).is_error(), "{line}");
+            }
+            check(&mut raw, "WATCH s n", "OK");
+            assert!(!other.call(line).is_error(), "{line}");
+            check(&mut raw, "MULTI", "OK");
+            check(&mut raw, "PING", "QUEUED");
+            let expected = if changes { "(nil array)" } else { "1) PONG" };
+            assert_eq!(raw.call("EXEC").show(), expected, "{line}");
+        }
+    });
+}
+
+#[test]
+fn keys_that_are_watched_over_and_over_are_watched_once() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut other) = (server.raw(), server.raw());
+        for is_changed in [false, true] {
+            check(&mut raw, "WATCH first", "OK");
+            for _ in 0..200 {
+                check(&mut raw, "WATCH a a b c a", "OK");
+            }
+            if is_changed {
+                check(&mut other, "SET first 1", "OK");
+            }
+            check(&mut raw, "MULTI", "OK");
+            let expected = if is_changed {
+                "(nil array)"
+            } else {
+                "(empty array)"
+            };
+            assert_eq!(raw.call("EXEC").show(), expected);
+            // Nobody watches now.
+            check(&mut other, "SET a 1", "OK");
+            check(&mut raw, "MULTI", "OK");
+            check(&mut raw, "EXEC", "(empty array)");
+        }
+    });
+}

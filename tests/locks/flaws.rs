@@ -1,6 +1,10 @@
 //! What is known to be wrong with the recipes that are passed around, shown step by step: each test expects the damage.
 //! Time is made by asking until a key is gone, or is a number that the test chose; nothing depends on how fast it runs.
+//! The last test races a wrong recipe, to show that the storms would see one.
 
+use crate::history::Releases;
+use crate::single::set_nx_px;
+use crate::storm::{Claim, Recipe, Weather, Worker, key, race_until_caught};
 use crate::support::{Options, Server, check, eventually};
 use crate::wire::Raw;
 
@@ -52,6 +56,16 @@ fn a_comparing_release_leaves_the_lock_of_another_alone() {
     check(&mut ann, "WATCH lock", "OK");
     check(&mut ann, "GET lock", "\"bob\"");
     check(&mut ann, "UNWATCH", "OK");
+    for script in [
+        "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
+        "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], 9) end return 0",
+    ] {
+        check(
+            &mut ann,
+            &format!("EVAL \"{script}\" 1 lock ann"),
+            "(integer) 0",
+        );
+    }
     if !crate::support::is_stand_in() {
         check(&mut ann, "DELEX lock IFEQ ann", "(integer) 0");
         check(&mut ann, "DELIFEQ lock ann", "(integer) 0");
@@ -150,4 +164,29 @@ fn a_fence_refuses_the_holder_who_comes_too_late() {
         &format!("ZADD resource GT CH {first} seen"),
         "(integer) 0",
     );
+}
+
+/// SET NX PX, and DEL whatever is there.
+struct PlainDel;
+
+impl Recipe for PlainDel {
+    fn acquire(&mut self, at: &mut Worker, lock: usize, ttl_ms: u64) -> Option<Claim> {
+        set_nx_px(at, lock, ttl_ms)
+    }
+
+    fn release(&mut self, at: &mut Worker, claim: &Claim) -> bool {
+        redis::cmd("DEL")
+            .arg(key(claim.lock))
+            .query(&mut at.connection)
+            .expect("DEL")
+    }
+}
+
+#[test]
+fn the_judge_of_the_storms_sees_what_a_plain_del_does() {
+    let weather = Weather {
+        ttl_ms: (20, 30),
+        releases: Releases::Sure,
+    };
+    race_until_caught("SET NX PX, DEL", weather, || Box::new(PlainDel));
 }

@@ -2,7 +2,7 @@
 //!
 //! Workers die without releasing, oversleep, release late and lose their connections; lives are tens of milliseconds.
 //! Nothing is asserted about speed: every worker writes down what it believed and when, and `history` judges the whole.
-//! `LOCKS_MS` is how long a storm goes on at each number of threads and shards (default 400).
+//! `LOCKS_MS` is how long a storm goes on at each number of threads and shards (default 600).
 
 #[path = "../differential/random.rs"]
 #[expect(dead_code, reason = "the differential stream uses more of it")]

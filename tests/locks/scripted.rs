@@ -2,8 +2,6 @@
 //! and locks that their owner may take again. Scripts are sent by their digest; a server that does not know it says
 //! NOSCRIPT and gets the text, and some workers flush the scripts now and then so that this happens.
 
-use redis::Script;
-
 use crate::history::Releases;
 use crate::single::{set_nx_px, until_us};
 use crate::storm::{Claim, Recipe, Weather, Worker, key, race};
@@ -53,6 +51,42 @@ if count == 0 then
 end
 return count";
 
+/// A script and its digest.
+struct Lua {
+    text: &'static str,
+    digest: String,
+}
+
+impl Lua {
+    fn new(text: &'static str) -> Lua {
+        let digest = redis::Script::new(text).get_hash().to_owned();
+        Lua { text, digest }
+    }
+
+    /// EVALSHA, and EVAL if the server does not know the script (any more). The crate's own call loads the script in
+    /// that case and tries the digest again; when others flush scripts, that may fail once more.
+    fn run<T: redis::FromRedisValue>(
+        &self,
+        at: &mut Worker,
+        keys: &[String],
+        arguments: &[String],
+    ) -> T {
+        let mut ask = |name: &str, script: &str| {
+            redis::cmd(name)
+                .arg(script)
+                .arg(keys.len())
+                .arg(keys)
+                .arg(arguments)
+                .query::<T>(&mut at.connection)
+        };
+        let reply = match ask("EVALSHA", &self.digest) {
+            Err(error) if error.code() == Some("NOSCRIPT") => ask("EVAL", self.text),
+            reply => reply,
+        };
+        reply.expect("a script")
+    }
+}
+
 fn flush_scripts(at: &mut Worker) {
     let _: () = redis::cmd("SCRIPT")
         .arg("FLUSH")
@@ -62,9 +96,9 @@ fn flush_scripts(at: &mut Worker) {
 
 /// SET NX PX; release and renewal by scripts.
 struct Scripted {
-    release: Script,
+    release: Lua,
     /// None in a storm without renewals.
-    renew: Option<Script>,
+    renew: Option<Lua>,
 }
 
 impl Recipe for Scripted {
@@ -74,21 +108,17 @@ impl Recipe for Scripted {
 
     fn release(&mut self, at: &mut Worker, claim: &Claim) -> bool {
         self.release
-            .key(key(claim.lock))
-            .arg(&claim.token)
-            .invoke(&mut at.connection)
-            .expect("compare and delete")
+            .run(at, &[key(claim.lock)], &[claim.token.clone()])
     }
 
     fn renew(&mut self, at: &mut Worker, claim: &mut Claim, ttl_ms: u64) -> Option<bool> {
         let script = self.renew.as_ref()?;
         let asked_us = at.clock.us();
-        let is_ours: bool = script
-            .key(key(claim.lock))
-            .arg(&claim.token)
-            .arg(ttl_ms)
-            .invoke(&mut at.connection)
-            .expect("compare and renew");
+        let is_ours: bool = script.run(
+            at,
+            &[key(claim.lock)],
+            &[claim.token.clone(), ttl_ms.to_string()],
+        );
         if is_ours {
             claim.until_us = until_us(asked_us, ttl_ms);
         }
@@ -102,22 +132,19 @@ impl Recipe for Scripted {
 
 /// The script that takes the lock draws the fence too, from a key on another shard perhaps.
 struct Fenced {
-    take: Script,
-    release: Script,
+    take: Lua,
+    release: Lua,
 }
 
 impl Recipe for Fenced {
     fn acquire(&mut self, at: &mut Worker, lock: usize, ttl_ms: u64) -> Option<Claim> {
         let token = at.token();
         let asked_us = at.clock.us();
-        let fence: Option<u64> = self
-            .take
-            .key(key(lock))
-            .key(format!("fence:{lock}"))
-            .arg(&token)
-            .arg(ttl_ms)
-            .invoke(&mut at.connection)
-            .expect("take with a fence");
+        let fence: Option<u64> = self.take.run(
+            at,
+            &[key(lock), format!("fence:{lock}")],
+            &[token.clone(), ttl_ms.to_string()],
+        );
         Some(Claim {
             lock,
             token,
@@ -128,10 +155,7 @@ impl Recipe for Fenced {
 
     fn release(&mut self, at: &mut Worker, claim: &Claim) -> bool {
         self.release
-            .key(key(claim.lock))
-            .arg(&claim.token)
-            .invoke(&mut at.connection)
-            .expect("compare and delete")
+            .run(at, &[key(claim.lock)], &[claim.token.clone()])
     }
 
     fn disturb(&mut self, at: &mut Worker) {
@@ -141,27 +165,20 @@ impl Recipe for Fenced {
 
 /// A lock that its owner takes up to four times, one in another, and gives back as often. Each taking renews it.
 struct Reentrant {
-    take: Script,
-    give_back: Script,
+    take: Lua,
+    give_back: Lua,
     depth: u64,
 }
 
 impl Reentrant {
     fn take(&self, at: &mut Worker, lock: usize, token: &str, ttl_ms: u64) -> Option<u64> {
-        self.take
-            .key(key(lock))
-            .arg(token)
-            .arg(ttl_ms)
-            .invoke(&mut at.connection)
-            .expect("take again")
+        let arguments = [token.to_owned(), ttl_ms.to_string()];
+        self.take.run(at, &[key(lock)], &arguments)
     }
 
     fn give_one_back(&self, at: &mut Worker, claim: &Claim) -> Option<u64> {
         self.give_back
-            .key(key(claim.lock))
-            .arg(&claim.token)
-            .invoke(&mut at.connection)
-            .expect("give one back")
+            .run(at, &[key(claim.lock)], &[claim.token.clone()])
     }
 }
 
@@ -221,7 +238,7 @@ impl Recipe for Reentrant {
 fn compare_and_delete_keeps_holders_apart() {
     race("SET NX PX, script", WEATHER, || {
         Box::new(Scripted {
-            release: Script::new(RELEASE),
+            release: Lua::new(RELEASE),
             renew: None,
         })
     });
@@ -231,8 +248,8 @@ fn compare_and_delete_keeps_holders_apart() {
 fn renewal_by_script_keeps_holders_apart() {
     race("SET NX PX, renewed by script", WEATHER, || {
         Box::new(Scripted {
-            release: Script::new(RELEASE),
-            renew: Some(Script::new(RENEW)),
+            release: Lua::new(RELEASE),
+            renew: Some(Lua::new(RENEW)),
         })
     });
 }
@@ -241,8 +258,8 @@ fn renewal_by_script_keeps_holders_apart() {
 fn fences_drawn_in_the_script_that_takes_the_lock_grow() {
     race("script with fence", WEATHER, || {
         Box::new(Fenced {
-            take: Script::new(TAKE_FENCED),
-            release: Script::new(RELEASE),
+            take: Lua::new(TAKE_FENCED),
+            release: Lua::new(RELEASE),
         })
     });
 }
@@ -251,8 +268,8 @@ fn fences_drawn_in_the_script_that_takes_the_lock_grow() {
 fn locks_taken_again_by_their_owner_keep_others_out() {
     race("reentrant", WEATHER, || {
         Box::new(Reentrant {
-            take: Script::new(TAKE_AGAIN),
-            give_back: Script::new(GIVE_ONE_BACK),
+            take: Lua::new(TAKE_AGAIN),
+            give_back: Lua::new(GIVE_ONE_BACK),
             depth: 0,
         })
     });

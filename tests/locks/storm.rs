@@ -105,7 +105,7 @@ pub(crate) fn key(lock: usize) -> String {
 /// How long a storm lasts.
 pub(crate) fn storm_time() -> Duration {
     let told = std::env::var("LOCKS_MS").ok();
-    Duration::from_millis(told.and_then(|text| text.parse().ok()).unwrap_or(400))
+    Duration::from_millis(told.and_then(|text| text.parse().ok()).unwrap_or(600))
 }
 
 /// What a storm is made of.
@@ -170,6 +170,24 @@ pub(crate) fn race_and_judge(
             return;
         }
     }
+}
+
+/// Races a recipe that is known to be wrong until the judge says so: the judge is not blind.
+pub(crate) fn race_until_caught(name: &str, weather: Weather, recipe: fn() -> Box<dyn Recipe>) {
+    const ROUNDS_MAX: u64 = 50;
+    let server = Server::start(&Options::shards(64).threads(4));
+    for round in 1..=ROUNDS_MAX {
+        let mut holds = storm(&server, weather, recipe, round);
+        let faults = history::faults(&mut holds, weather.releases);
+        if faults.iter().any(|fault| fault.starts_with("two at once")) {
+            eprintln!("{name}: {} faults in {} holds", faults.len(), holds.len());
+            return;
+        }
+        let _: () = redis::cmd("FLUSHALL")
+            .query(&mut connect(server.port))
+            .expect("FLUSHALL");
+    }
+    panic!("{name}: {ROUNDS_MAX} storms, and nothing was found wrong");
 }
 
 fn storm(

@@ -51,6 +51,9 @@ static FREQ: Command = Command::sub("object|freq", "freq", Group::Generic, 3)
     .tips(TIPS)
     .on_keys(freq);
 
+/// What Redis's scale says of a key that was written and not used since.
+const NEW_KEY_FREQUENCY: u8 = 5;
+
 fn freq(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (key, is_tracked) = (args.key(2), is_lfu(cx.config.maxmemory_policy));
     about(cx, args, out, |keyspace, place, out| {
@@ -65,7 +68,7 @@ fn freq(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         let told = keyspace.told_use(&key, place);
         out.integer(i64::from(match told {
             Some(Use::Frequency(frequency)) => frequency,
-            _ => keyspace.uses(place),
+            _ => NEW_KEY_FREQUENCY + keyspace.uses(place),
         }));
         Ok(())
     })
@@ -82,8 +85,9 @@ static IDLETIME: Command = Command::sub("object|idletime", "idletime", Group::Ge
     .tips(TIPS)
     .on_keys(idle_time);
 
-/// The access bits count uses and hold no time, so a key that is there counts as used just now, unless it came from
-/// elsewhere with another time and was not used since.
+/// The access bits count uses and hold no time. What is known of a key is for how long no key of its shard was used, so
+/// the answer is the least that is possible, and on a busy server 0; unless the key came from elsewhere with another time
+/// and was not used since.
 fn idle_time(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (key, is_tracked) = (args.key(2), !is_lfu(cx.config.maxmemory_policy));
     about(cx, args, out, |keyspace, place, out| {
@@ -98,7 +102,7 @@ fn idle_time(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         let now_ms = keyspace.now().unix_ms;
         out.integer(match keyspace.told_use(&key, place) {
             Some(Use::LastAt(at_ms)) => (now_ms.saturating_sub(at_ms) / 1000) as i64,
-            _ => 0,
+            _ => (keyspace.idle_ms_min() / 1000) as i64,
         });
         Ok(())
     })

@@ -1,7 +1,9 @@
 //! What the transcripts can not show: events, large sets, a search against looking at every place.
 
 use crate::base::random::Random;
-use crate::command::testing::{Terminal, check_rows, check_transcript_in, on_every_setup};
+use crate::command::testing::{
+    Terminal, check_rows, check_transcript_in, check_transcripts, on_every_setup,
+};
 use crate::resp::reply::Protocol;
 use crate::structures::geohash::Point;
 
@@ -11,17 +13,12 @@ fn rows_are_those_of_redis() {
 }
 
 #[test]
-fn the_transcript_of_redis_holds() {
-    check_transcript_in(&[Protocol::Resp2], include_str!("transcript.txt"), |cli| {
-        cli.put_other_type("list");
-    });
-}
-
-#[test]
-fn the_transcript_of_redis_holds_in_resp3() {
-    check_transcript_in(&[Protocol::Resp3], include_str!("transcript3.txt"), |cli| {
-        cli.put_other_type("list");
-    });
+fn the_transcripts_of_redis_hold() {
+    let texts = [
+        include_str!("transcript.txt"),
+        include_str!("transcript3.txt"),
+    ];
+    check_transcripts(texts, |cli| cli.put_other_type("list"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::expire::{Tally, field_deadline};
 use super::{
     ACCESSED_AND_UPDATED, BAD_COUNT, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, HSET_EVENT,
-    UPDATED, at, delete_if_empty, edit, named_fields, reply_element, rules,
+    UPDATED, at, delete_if_empty, edit, field_at, named_fields, reply_element, rules,
 };
 use crate::base::number::parse_i64;
 use crate::command::Args;
@@ -41,10 +41,7 @@ fn hgetdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     out.array(names.len());
     let mut deleted = false;
     for name in names {
-        let field = found
-            .and_then(|place| at(&keyspace, place))
-            .and_then(|hash| hash.get(name));
-        let (Some(place), Some(field)) = (found, field) else {
+        let Some((place, field)) = field_at(&keyspace, found, name) else {
             out.null();
             continue;
         };
@@ -97,10 +94,7 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     out.array(names.len());
     let (mut tally, mut persisted) = (Tally::default(), false);
     for name in names {
-        let field = found
-            .and_then(|place| at(&keyspace, place))
-            .and_then(|hash| hash.get(name));
-        let (Some(place), Some(field)) = (found, field) else {
+        let Some((place, field)) = field_at(&keyspace, found, name) else {
             out.null();
             continue;
         };

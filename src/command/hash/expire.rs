@@ -1,8 +1,8 @@
 //! When a field's time comes: setting, asking and taking back.
 
 use super::{
-    BAD_COUNT, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, READ, UPDATED, at, delete_if_empty, edit,
-    named_fields, read, rules,
+    BAD_COUNT, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, READ, UPDATED, delete_if_empty, edit,
+    field_at, named_fields, read, rules,
 };
 use crate::command::Args;
 use crate::command::Out;
@@ -176,10 +176,7 @@ fn expire(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) 
     out.array(names.len());
     let mut tally = Tally::default();
     for name in names {
-        let field = found
-            .and_then(|place| at(&keyspace, place))
-            .and_then(|hash| hash.get(name));
-        let (Some(place), Some(field)) = (found, field) else {
+        let Some((place, field)) = field_at(&keyspace, found, name) else {
             out.integer(-2);
             continue;
         };
@@ -224,10 +221,7 @@ fn persist(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     out.array(names.len());
     let mut changed = false;
     for name in names {
-        let field = found
-            .and_then(|place| at(&keyspace, place))
-            .and_then(|hash| hash.get(name));
-        let (Some(place), Some(field)) = (found, field) else {
+        let Some((place, field)) = field_at(&keyspace, found, name) else {
             out.integer(-2);
             continue;
         };

@@ -33,7 +33,7 @@ use crate::engine::Key;
 use crate::engine::effect::Event;
 use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::value::DataType;
-use crate::engine::value::hash::{HashMut, HashRef, HashRules};
+use crate::engine::value::hash::{Field, HashMut, HashRef, HashRules};
 use crate::structures::pack::Element;
 use crate::structures::table::Place;
 
@@ -106,6 +106,16 @@ fn read<'k>(
 #[inline]
 fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> Option<HashRef<'k>> {
     HashRef::of(keyspace.entry(place), keyspace.now().unix_ms)
+}
+
+/// A field of the hash that a look-up found, or did not find, and where.
+fn field_at<'k>(
+    keyspace: &'k Keyspace<'_>,
+    found: Option<Place>,
+    name: &[u8],
+) -> Option<(Place, Field<'k>)> {
+    let place = found?;
+    Some((place, at(keyspace, place)?.get(name)?))
 }
 
 /// Changes the hash at a place. `change` must not make anything that outlives it, replies above all.

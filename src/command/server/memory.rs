@@ -176,7 +176,7 @@ static STATS: Command = Command::sub("memory|stats", "stats", GROUP, 2)
 fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let report = cx.server.memory();
     let keys: u64 = report.dbs.iter().map(|(keys, _)| keys).sum();
-    let overhead = report.startup + report.clients;
+    let overhead = report.startup + report.clients + report.scripts + report.functions;
     let ratio = |part: u64, whole: u64| {
         if whole == 0 {
             0.0
@@ -199,8 +199,8 @@ fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
         ("clients.normal", report.clients),
         ("cluster.links", 0),
         ("aof.buffer", 0),
-        ("lua.caches", 0),
-        ("functions.caches", 0),
+        ("lua.caches", report.scripts),
+        ("functions.caches", report.functions),
         ("overhead.total", overhead),
         ("keys.count", keys),
         (
@@ -377,11 +377,9 @@ mod tests {
         on_every_setup(|cli| {
             cli.check("MEMORY BIGKEYS", "(empty array)");
             // Far enough apart that the allocator gives each more than the one before.
-            for number in 0..40 {
-                cli.run(&format!(
-                    "SETRANGE text:{number} {} x",
-                    20_000 + 20_000 * number
-                ));
+            for number in 20..40 {
+                let bytes = 1.3_f64.powi(number + 20) as u64;
+                cli.run(&format!("SETRANGE text:{number} {bytes} x"));
             }
             cli.run("SETRANGE small 10000 x");
             for number in 0..3_000 {

@@ -68,7 +68,7 @@ impl<'a> Wanted<'a> {
             } else if args.is(at, "limit") && at + 2 < args.len() {
                 limit = Some((args.integer(at + 1)?, args.integer(at + 2)?));
                 at += 2;
-            } else if given.direction.is_none() && args.is(at, "rev") {
+            } else if direction.is_none() && args.is(at, "rev") {
                 direction = Some(Direction::Descending);
             } else if by.is_none() && args.is(at, "bylex") {
                 by = Some(By::Lex);

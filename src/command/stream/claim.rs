@@ -156,10 +156,10 @@ fn xclaim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         claim.run(stream, names, now_ms, &mut claimed)
     });
     if created {
-        keyspace.wrote(key.bytes, event("xgroup-createconsumer"));
+        keyspace.wrote_beside(key.bytes, event("xgroup-createconsumer"));
     }
     if changed {
-        keyspace.wrote(key.bytes, unnotified("xclaim"));
+        keyspace.wrote_beside(key.bytes, unnotified("xclaim"));
     }
     reply_claimed(stream_at(&keyspace, place), &claimed, claim.only_ids, out);
     Ok(())
@@ -308,10 +308,10 @@ fn xautoclaim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
         claim.run(stream, names, now_ms, &mut claimed);
     });
     if claimed.created {
-        keyspace.wrote(key.bytes, event("xgroup-createconsumer"));
+        keyspace.wrote_beside(key.bytes, event("xgroup-createconsumer"));
     }
     if !claimed.ids.is_empty() || !claimed.gone.is_empty() {
-        keyspace.wrote(key.bytes, unnotified("xclaim"));
+        keyspace.wrote_beside(key.bytes, unnotified("xclaim"));
     }
     out.array(3);
     reply_id(claimed.next, out);

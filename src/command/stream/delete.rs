@@ -123,7 +123,7 @@ fn xdelex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     if outcomes.contains(&Outcome::Deleted) {
         keyspace.wrote(key.bytes, event("xdel"));
     } else if forgot {
-        keyspace.wrote(key.bytes, unnotified("xack"));
+        keyspace.wrote_beside(key.bytes, unnotified("xack"));
     }
     reply(&outcomes, out);
     Ok(())
@@ -181,7 +181,7 @@ fn xackdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         keyspace.wrote(key.bytes, event("xdel"));
     } else if references == References::Delete || outcomes.iter().any(|one| *one != Outcome::Absent)
     {
-        keyspace.wrote(key.bytes, unnotified("xack"));
+        keyspace.wrote_beside(key.bytes, unnotified("xack"));
     }
     reply(&outcomes, out);
     Ok(())

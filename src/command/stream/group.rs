@@ -138,6 +138,10 @@ fn create(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     if found.is_none() && !options.makes_stream {
         return Err(no_stream());
     }
+    // Options may be said twice, but not all of them.
+    if args.len() > 8 {
+        return Err(wrong_arguments(args));
+    }
     let stream = found.map(|place| stream_at(&keyspace, place));
     let last_id = match args.get(4) {
         b"$" => stream.map_or(StreamId::MIN, |stream| stream.facts().last_id),
@@ -152,7 +156,10 @@ fn create(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         let group = ConsumerGroup::new(last_id, options.entries_read);
         stream.groups.insert(name, group);
     });
-    keyspace.wrote(key.bytes, event("xgroup-create"));
+    match found {
+        Some(_) => keyspace.wrote_beside(key.bytes, event("xgroup-create")),
+        None => keyspace.wrote(key.bytes, event("xgroup-create")),
+    }
     out.ok();
     Ok(())
 }
@@ -174,6 +181,9 @@ fn set_id(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let name = args.get(3);
     let mut keyspace = cx.at(&key);
     let place = find_group(&mut keyspace, &key, name)?;
+    if args.len() > 7 {
+        return Err(wrong_arguments(args));
+    }
     let last_id = match args.get(4) {
         b"$" => stream_at(&keyspace, place).facts().last_id,
         text => any_id(text, 0)?,
@@ -182,7 +192,7 @@ fn set_id(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         group.last_id = last_id;
         group.entries_read = options.entries_read;
     });
-    keyspace.wrote(key.bytes, event("xgroup-setid"));
+    keyspace.wrote_beside(key.bytes, event("xgroup-setid"));
     out.ok();
     Ok(())
 }
@@ -203,7 +213,7 @@ fn destroy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         stream.groups.remove(name).is_some()
     });
     if removed {
-        keyspace.wrote(key.bytes, event("xgroup-destroy"));
+        keyspace.wrote_beside(key.bytes, event("xgroup-destroy"));
     }
     out.integer(i64::from(removed));
     Ok(())
@@ -235,7 +245,7 @@ fn create_consumer(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Comm
         is_new
     });
     if created {
-        keyspace.wrote(key.bytes, event("xgroup-createconsumer"));
+        keyspace.wrote_beside(key.bytes, event("xgroup-createconsumer"));
     }
     out.integer(i64::from(created));
     Ok(())
@@ -261,7 +271,7 @@ fn delete_consumer(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Comm
         Some(group.remove_consumer(id))
     });
     if removed.is_some() {
-        keyspace.wrote(key.bytes, event("xgroup-delconsumer"));
+        keyspace.wrote_beside(key.bytes, event("xgroup-delconsumer"));
     }
     out.integer(removed.unwrap_or(0) as i64);
     Ok(())

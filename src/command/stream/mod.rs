@@ -270,7 +270,7 @@ fn xsetid(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         facts.max_deleted_id = max_deleted_id;
     }
     edit_stream(&mut keyspace, place, |stream| stream.set_facts(facts));
-    keyspace.wrote(key.bytes, event("xsetid"));
+    keyspace.wrote_beside(key.bytes, event("xsetid"));
     out.ok();
     Ok(())
 }

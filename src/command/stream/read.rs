@@ -378,10 +378,10 @@ fn answer_history(
         created
     });
     if created {
-        keyspace.wrote(key.bytes, CONSUMER_CREATED);
+        keyspace.wrote_beside(key.bytes, CONSUMER_CREATED);
     }
     if !again.is_empty() {
-        keyspace.wrote(key.bytes, unnotified("xclaim"));
+        keyspace.wrote_beside(key.bytes, unnotified("xclaim"));
     }
 }
 
@@ -418,9 +418,9 @@ fn answer_new(
         created
     });
     if created {
-        keyspace.wrote(key.bytes, CONSUMER_CREATED);
+        keyspace.wrote_beside(key.bytes, CONSUMER_CREATED);
     }
     if !ids.is_empty() {
-        keyspace.wrote(key.bytes, unnotified("xreadgroup"));
+        keyspace.wrote_beside(key.bytes, unnotified("xreadgroup"));
     }
 }

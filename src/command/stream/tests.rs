@@ -1,6 +1,8 @@
 //! What the transcripts can not show: events, times, memory, RESP3, and what Redis 7.0 does not know.
 
-use crate::command::testing::{Terminal, check_all, check_transcript, on_every_setup};
+use crate::command::testing::{
+    Terminal, check_all, check_transcript, check_transcript_in, on_every_setup,
+};
 use crate::resp::reply::Protocol;
 
 const WRONG_TYPE: &str =
@@ -13,21 +15,12 @@ fn the_transcript_of_redis_holds() {
     });
 }
 
-/// As [`check_transcript`], only in RESP2: maps look different in RESP3.
+/// Only in RESP2: maps look different in RESP3.
 #[test]
 fn the_transcript_of_redis_holds_for_maps() {
-    for section in include_str!("maps.txt").split("\n# ").skip(1) {
-        let (title, body) = section.split_once('\n').expect("a title, then requests");
-        let requests = body.trim_end().strip_prefix("> ").expect("requests");
-        for shard_count in [1, 4] {
-            let mut cli = Terminal::with(shard_count, Protocol::Resp2);
-            cli.put_other_type("list");
-            for request in requests.split("\n> ") {
-                let (line, expected) = request.split_once('\n').expect("a reply to each request");
-                assert_eq!(cli.run(line), expected.trim_end(), "{title}: {line}");
-            }
-        }
-    }
+    check_transcript_in(&[Protocol::Resp2], include_str!("maps.txt"), |cli| {
+        cli.put_other_type("list");
+    });
 }
 
 #[test]

@@ -178,8 +178,6 @@ fn set_refuses_what_is_not_built() {
         error,
         "CONFIG SET failed (possibly related to argument 'appendonly') - the append-only file is not built yet"
     );
-    let error = set_one(&mut Config::default(), "activedefrag", "yes").expect_err("not built");
-    assert!(error.contains("Active defragmentation cannot be enabled"));
     assert_eq!(
         set_one(&mut Config::default(), "appendonly", "no").expect("as it is"),
         [""; 0]

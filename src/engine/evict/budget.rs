@@ -47,8 +47,16 @@ const TRADE_BYTES_MIN: i64 = 512;
 /// Parts of an even share of the limit that are exchanged in one trade.
 const TRADE_PARTS: i64 = 256;
 
+/// The most that a shard frees ahead of its need, and the part of a trade that it is.
+const AHEAD_BYTES_MAX: i64 = 1024;
+/// See above.
+const AHEAD_PARTS: i64 = 4;
+
 /// A shard that owes this many trades is not asked for more.
 const DEBT_TRADES_MAX: i64 = 4;
+
+/// Shards whose boards are read for an assessment, in each millisecond.
+const SHARDS_PER_MS: u64 = 64;
 
 /// On a line of its own, because all shards write it.
 #[derive(Debug, Default)]
@@ -218,9 +226,10 @@ impl Budget {
         self.assess();
     }
 
-    /// As [`Budget::assess`], unless somebody did so in the same millisecond.
+    /// As [`Budget::assess`], unless somebody did so of late. Many shards are looked at less often.
     pub(super) fn assess_at(&self, now_ms: u64) {
-        if self.assessed_ms.load(Relaxed) != now_ms {
+        let pause_ms = (self.boards().len() as u64 / SHARDS_PER_MS).max(1);
+        if now_ms.abs_diff(self.assessed_ms.load(Relaxed)) >= pause_ms {
             self.assessed_ms.store(now_ms, Relaxed);
             self.assess();
         }
@@ -253,8 +262,9 @@ impl Budget {
         let mut returned = 0;
         for board in self.boards() {
             let part = i128::from(short) * i128::from(board.used_bytes().max(0)) / i128::from(used);
-            let part = part as i64;
-            if part > 0 {
+            if board.used_bytes() > 0 {
+                // Rounded up, or a few bytes would be nobody's.
+                let part = part as i64 + 1;
                 board.granted().fetch_sub(part, Relaxed);
                 returned += part;
             }
@@ -293,6 +303,11 @@ impl Budget {
         let shards = self.boards().len().max(1) as i64;
         let even = self.limit_bytes() / (shards * TRADE_PARTS);
         even.clamp(TRADE_BYTES_MIN, TRADE_BYTES_MAX)
+    }
+
+    /// What a shard that evicts frees ahead of its need.
+    pub(super) fn ahead_bytes(&self) -> i64 {
+        (self.trade_bytes() / AHEAD_PARTS).min(AHEAD_BYTES_MAX)
     }
 
     /// Moves a trade's worth from another shard, drawn as likely as it is large, to this one.

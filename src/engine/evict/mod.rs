@@ -90,6 +90,9 @@ const BYTES_PER_EVICTION: i64 = 1024;
 /// Evictions that one command pays at most.
 const EVICTIONS_PER_COMMAND_MAX: usize = 1024;
 
+/// Keys of which the lines are fetched before the first of them is looked at.
+const FETCHED_AHEAD: usize = 8;
+
 /// Evictions in one slice of the background.
 const EVICTIONS_PER_SLICE: usize = 128;
 
@@ -184,23 +187,30 @@ impl Engine {
         could_pay && self.board.debt_bytes() > 0
     }
 
-    /// Evicts keys until the shard takes no more than it was granted, so many at most; false if there are none.
+    /// Evicts keys until the shard takes no more than it was granted, so many at most; false if there are none. A few go
+    /// ahead of need, so that what they have to be fetched for is waited for once.
     fn evict(&mut self, now: Now, evictions_max: usize) -> bool {
         if self.is_freeing() {
             return false;
         }
-        if self.board.next_deadline_ms.get() <= now.unix_ms && self.board.debt_bytes() > 0 {
+        // 0 asks the background to tidy up, which takes too long for here.
+        let due_ms = self.board.next_deadline_ms.get();
+        if due_ms != 0 && due_ms <= now.unix_ms && self.board.debt_bytes() > 0 {
             self.expire_slice(now);
         }
         let policy = self.budget.policy();
+        let ahead = self.budget.ahead_bytes();
+        for db in self.dbs.iter().flatten() {
+            db.prefetch_front(FETCHED_AHEAD);
+        }
         for _ in 0..evictions_max {
             let debt = self.board.debt_bytes();
-            if debt <= 0 {
+            if debt <= -ahead {
                 break;
             }
             let Some((index, place)) = self.choose(policy) else {
                 let start = self.random.next_u64();
-                return self.budget.beg(&self.board, debt, start) > 0;
+                return debt <= 0 || self.budget.beg(&self.board, debt, start) > 0;
             };
             let before = self.board.used_bytes();
             self.evict_at(index, place, now);
@@ -270,3 +280,6 @@ impl Engine {
         self.discard(trash);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -134,6 +134,12 @@ impl Order {
         }
     }
 
+    /// Where the hand stands.
+    #[cfg(test)]
+    pub(super) fn hand(&self) -> u64 {
+        self.hand
+    }
+
     /// Whether the size of values matters.
     pub(in crate::engine) fn is_by_size(&self) -> bool {
         self.rules.is_some_and(|rules| rules.by_size)
@@ -253,6 +259,19 @@ impl Db {
         self.choose_from_queue(rules, board, |_| true)
     }
 
+    /// Fetches into the cache what the first keys of the queue will be looked at for.
+    pub(super) fn prefetch_front(&self, count: usize) {
+        let Some(order) = &self.order else {
+            return;
+        };
+        for hash in (0..count).map_while(|at| order.small.get(at)) {
+            self.table.prefetch(hash);
+        }
+        for hash in (0..count).map_while(|at| order.small.get(at)) {
+            self.table.prefetch_matches(hash);
+        }
+    }
+
     /// Looks at the front of the queue while it `is_due`, given its length.
     fn choose_from_queue(
         &mut self,
@@ -266,13 +285,6 @@ impl Db {
                 return None;
             }
             let hash = small.pop()?;
-            // What is looked at soon is fetched now: first the slots, then the entries.
-            if let Some(next) = small.get(3) {
-                self.table.prefetch(next);
-            }
-            if let Some(next) = small.get(1) {
-                self.table.prefetch_matches(next);
-            }
             let Some((place, bits)) = self.queued(hash) else {
                 continue;
             };

@@ -8,17 +8,19 @@
 //! Restored: keys, values, deadlines, the memory charged for them, and the counters of what commands did. Effects made
 //! meanwhile vanish; whoever runs an attempt hands out none before it commits. Not restored, as nobody can tell: stamps
 //! (they only ever grow), the room that tables and wheels have taken, access bits, the state of the random numbers.
-//! A watched key that an undone attempt has touched counts as changed, so that an EXEC may fail for nothing.
+//! Those who cache what an undone attempt has touched are told to drop it, for nothing.
 //!
 //! Keys whose time has come during an attempt come back with the rest, and expire again.
 
 pub(super) mod log;
 
-use super::Engine;
 use super::board::ShardBoard;
 use super::db::Db;
 use super::effect;
 use super::value::Trash;
+use super::value::object::entry_bytes;
+use super::{Engine, Key};
+use crate::structures::entry::Value;
 use log::Before;
 
 /// What an attempt did to whole databases.
@@ -82,10 +84,34 @@ impl Engine {
             counts: counts(&self.board).map(|counter| counter.get()),
             lag,
         }));
+        self.watches.begin_attempt();
         self.dbs
             .iter_mut()
             .flatten()
             .for_each(|db| db.keep_images());
+    }
+
+    /// Whether a key holds a collection, or a string, with more bytes than these, of which a copy would be kept if it
+    /// changed.
+    pub fn needs_large_image(
+        &self,
+        db: usize,
+        key: &Key<'_>,
+        collection_bytes_max: usize,
+        text_bytes_max: usize,
+    ) -> bool {
+        let Some(db) = self.db(db) else {
+            return false;
+        };
+        let Some(place) = db.find(key) else {
+            return false;
+        };
+        let entry = db.at(place);
+        let bytes_max = match entry.value() {
+            Value::Object(_) => collection_bytes_max,
+            _ => text_bytes_max,
+        };
+        entry_bytes(entry) > bytes_max && !db.has_image(key)
     }
 
     /// What changed stays. Effects, waiters and memory are for the caller to look after, as after any command.
@@ -93,6 +119,7 @@ impl Engine {
         let Some(attempt) = self.attempt.take() else {
             return;
         };
+        self.watches.commit_attempt();
         for index in 0..self.dbs.len() {
             if let Some(db) = self.dbs[index].as_deref_mut() {
                 for image in db.take_images() {
@@ -160,6 +187,7 @@ impl Engine {
         }
         self.effects.back_to(effects);
         self.waiters.forget_ready();
+        self.watches.undo_attempt();
         for (counter, kept) in counts(&self.board).into_iter().zip(kept_counts) {
             counter.set(kept);
         }

@@ -13,6 +13,7 @@ use crate::base::number::parse_i64;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::pack::{self, Element, Pack, PackMut};
 use crate::structures::quicklist::{End, Limits, Quicklist};
+use crate::structures::slabs::Mover;
 
 /// A list in its entry.
 pub const LISTPACK: Kind = Kind::new(DataType::List, Encoding::Listpack);
@@ -43,6 +44,11 @@ impl Body for Quicklist {
 
     fn prefetch(&self, step: usize) {
         Quicklist::prefetch(self, step > 0);
+    }
+
+    fn renew_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
+        let first = usize::try_from(position).unwrap_or(usize::MAX);
+        Quicklist::renew_nodes(self, first, budget, mover) as u64
     }
 
     fn free_some(&mut self, budget: usize) -> bool {

@@ -9,6 +9,7 @@ use super::hash::HashTable;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::ordered::ranking::Ranking;
 use crate::structures::quicklist::Quicklist;
+use crate::structures::slabs::Mover;
 use crate::structures::{account, prefetch};
 
 /// What every large collection can do, whatever its type.
@@ -24,6 +25,13 @@ pub trait Body {
 
     /// Frees a bounded part, some `budget` elements; true while more is left. What is left is no collection any more.
     fn free_some(&mut self, budget: usize) -> bool;
+
+    /// Moves what lies in sparse slabs of the allocator, among some `budget` pieces of memory, from where the call that
+    /// returned `position` stopped; returns where this one stops, 0 at the end. What others point to stays.
+    fn renew_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
+        let _ = (position, budget, mover);
+        0
+    }
 }
 
 macro_rules! collections {
@@ -49,6 +57,12 @@ macro_rules! collections {
             fn free_some(&mut self, budget: usize) -> bool {
                 match *self {
                     $(Collection::$name(ref mut body) => body.free_some(budget),)*
+                }
+            }
+
+            fn renew_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
+                match *self {
+                    $(Collection::$name(ref mut body) => body.renew_some(position, budget, mover),)*
                 }
             }
         }

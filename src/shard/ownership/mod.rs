@@ -83,7 +83,8 @@ pub const SHARDS_MAX: usize = 1 << 16;
 ///
 /// It owns all it needs: who asked for it may be gone when it runs.
 pub trait Message<E>: Send + Sized + 'static {
-    /// The shards it needs: ascending, without duplicates, at least one, and the same each time.
+    /// The shards it needs: ascending, without duplicates, at least one (but for a message that departs), and the same
+    /// each time.
     fn shards(&self) -> &[u16];
 
     /// Does the work. All its shards are in hand. Must not take, submit, let go, wake, block or free large things; a
@@ -230,6 +231,9 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     pub fn submit(&self, mut parcel: Box<Parcel<M>>) {
         parcel.home = std::ptr::from_ref(self).addr();
         let route = parcel.shards();
+        if route.is_empty() && parcel.departs() {
+            return M::depart(Departed::new(parcel));
+        }
         // Here and not under a token, where a panic would end the process.
         assert!(
             is_route(route, self.len()),

@@ -26,6 +26,7 @@ use std::ops::ControlFlow;
 use crate::base::number::parse_i64;
 use crate::structures::pack::{Element, Pack};
 use crate::structures::prefetch;
+use crate::structures::slabs::Mover;
 
 use node::Node;
 
@@ -168,6 +169,26 @@ impl Quicklist {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Moves nodes out of sparse slabs, among some `budget` of them from the node `first` on; returns the node to go on
+    /// with, 0 at the end.
+    pub fn renew_nodes(&mut self, first: usize, budget: usize, mover: &mut Mover) -> usize {
+        let end = first
+            .saturating_add(budget.clamp(1, 256))
+            .min(self.nodes.len());
+        let first = first.min(end);
+        mover.begin();
+        for node in self.nodes.range(first..end) {
+            mover.add(node.address());
+        }
+        mover.look();
+        for (index, node) in self.nodes.range_mut(first..end).enumerate() {
+            if mover.must_move(index) {
+                node.renew();
+            }
+        }
+        if end < self.nodes.len() { end } else { 0 }
     }
 
     /// What it was made with.

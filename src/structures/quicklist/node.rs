@@ -92,6 +92,16 @@ impl Node {
         prefetch::end_of(&self.memory[..end]);
     }
 
+    /// Where its memory is.
+    pub(super) fn address(&self) -> usize {
+        self.memory.as_ptr().addr()
+    }
+
+    /// Moves into fresh memory.
+    pub(super) fn renew(&mut self) {
+        self.memory = self.memory.clone();
+    }
+
     /// Elements.
     #[inline]
     pub(super) fn count(&self) -> usize {

@@ -1,3 +1,5 @@
+//! The miss-ratio curve against an exact simulation.
+
 use super::*;
 use crate::base::hash::Seed;
 

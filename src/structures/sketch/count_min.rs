@@ -4,7 +4,7 @@
 //! With a width of 2/e and a depth of log2(1/p) it is too high by more than e times the sum of all counts with a
 //! probability below p. Counters stop at their highest value. Which counter is an element's is as in Redis.
 
-use super::{BYTES_MAX, Parts, Reader, is_available};
+use super::{COUNTERS_BYTES_MAX, Parts, Reader, is_available};
 use crate::structures::murmur::murmur32;
 
 /// A sketch that may be made.
@@ -18,7 +18,8 @@ impl Plan {
     /// So many rows of so many counters. `None` if they would take too much memory.
     pub fn new(width: u64, depth: u64) -> Option<Plan> {
         let bytes = width.checked_mul(depth)?.checked_mul(4)?;
-        (bytes > 0 && bytes <= BYTES_MAX && is_available(bytes)).then_some(Plan { width, depth })
+        (bytes > 0 && bytes <= COUNTERS_BYTES_MAX && is_available(bytes))
+            .then_some(Plan { width, depth })
     }
 
     /// Makes it.

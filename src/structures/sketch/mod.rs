@@ -20,6 +20,9 @@ pub mod top_k;
 /// A sketch takes no more than this: 2 GiB, more than any that is useful.
 pub const BYTES_MAX: u64 = 1 << 31;
 
+/// Counters whose number the client names take no more than this: as much as the longest string.
+pub const COUNTERS_BYTES_MAX: u64 = 1 << 29;
+
 /// Longest piece in which a sketch is handed out: small enough that copying it keeps nobody waiting.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 

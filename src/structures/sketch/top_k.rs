@@ -11,7 +11,7 @@
 
 use std::collections::HashSet;
 
-use super::{BYTES_MAX, Parts, Reader, is_available};
+use super::{COUNTERS_BYTES_MAX, Parts, Reader, is_available};
 use crate::base::random::Random;
 use crate::structures::murmur::murmur32;
 
@@ -44,7 +44,7 @@ impl Plan {
             && u64::from(depth) <= DEPTH_MAX
             && decay > 0.0
             && decay <= 1.0;
-        (makes_sense && bytes <= BYTES_MAX && is_available(bytes)).then_some(Plan {
+        (makes_sense && bytes <= COUNTERS_BYTES_MAX && is_available(bytes)).then_some(Plan {
             k,
             width,
             depth,
@@ -56,18 +56,17 @@ impl Plan {
     pub fn build(&self) -> TopK {
         TopK {
             plan: *self,
-            counters: vec![Counter::default(); self.width as usize * self.depth as usize],
+            counters: vec![[0; 2]; self.width as usize * self.depth as usize],
             fingerprints: Vec::new(),
             names: Vec::new(),
         }
     }
 }
 
-#[derive(Clone, Copy, Default)]
-struct Counter {
-    fingerprint: u32,
-    count: u32,
-}
+/// Whom it counts for, and how often. Numbers only: memory full of zeros is had from the system without touching it.
+type Counter = [u32; 2];
+const FINGERPRINT: usize = 0;
+const COUNT: usize = 1;
 
 #[derive(Clone)]
 struct Name {
@@ -117,22 +116,16 @@ impl TopK {
             let Some(counter) = self.counters.get_mut(place) else {
                 continue;
             };
-            if counter.count == 0 {
-                *counter = Counter {
-                    fingerprint,
-                    count: times,
-                };
-            } else if counter.fingerprint == fingerprint {
-                counter.count = counter.count.saturating_add(times);
+            if counter[COUNT] == 0 {
+                *counter = [fingerprint, times];
+            } else if counter[FINGERPRINT] == fingerprint {
+                counter[COUNT] = counter[COUNT].saturating_add(times);
             } else if let Some(left) = wear_down(counter, times, self.plan.decay, random) {
-                *counter = Counter {
-                    fingerprint,
-                    count: left,
-                };
+                *counter = [fingerprint, left];
             } else {
                 continue;
             }
-            best = best.max(counter.count);
+            best = best.max(counter[COUNT]);
         }
         if best == 0 || best < self.lowest() {
             return None;
@@ -221,8 +214,8 @@ impl TopK {
         let counters = self
             .places(element)
             .filter_map(|place| self.counters.get(place));
-        let own = counters.filter(|counter| counter.fingerprint == fingerprint);
-        own.map(|counter| counter.count).max().unwrap_or(0)
+        let own = counters.filter(|counter| counter[FINGERPRINT] == fingerprint);
+        own.map(|counter| counter[COUNT]).max().unwrap_or(0)
     }
 
     /// The best, highest count first.
@@ -248,23 +241,23 @@ impl TopK {
 fn wear_down(counter: &mut Counter, times: u32, decay: f64, random: &mut Random) -> Option<u32> {
     let mut left = times;
     while left > 0 {
-        let chance = decay.powf(f64::from(counter.count));
+        let chance = decay.powf(f64::from(counter[COUNT]));
         let misses = misses_before_hit(chance, random);
         if misses >= u64::from(left) {
             return None;
         }
         left -= misses as u32;
-        counter.count -= 1;
-        if counter.count == 0 {
+        counter[COUNT] -= 1;
+        if counter[COUNT] == 0 {
             // The throw that brought it to zero counts for the new owner.
             return Some(left);
         }
         left -= 1;
         if decay == 1.0 {
-            let hits = left.min(counter.count);
-            counter.count -= hits;
+            let hits = left.min(counter[COUNT]);
+            counter[COUNT] -= hits;
             left -= hits;
-            if counter.count == 0 {
+            if counter[COUNT] == 0 {
                 return Some(left + 1);
             }
         }
@@ -307,7 +300,7 @@ impl Parts for TopK {
         let numbers = self
             .counters
             .iter()
-            .flat_map(|counter| [counter.fingerprint, counter.count]);
+            .flat_map(|counter| [counter[FINGERPRINT], counter[COUNT]]);
         numbers.flat_map(u32::to_le_bytes).collect()
     }
 
@@ -341,8 +334,8 @@ impl Parts for TopK {
         }
         let mut reader = Reader { rest: data };
         for counter in &mut sketch.counters {
-            counter.fingerprint = reader.u32()?;
-            counter.count = reader.u32()?;
+            counter[FINGERPRINT] = reader.u32()?;
+            counter[COUNT] = reader.u32()?;
         }
         Some(sketch)
     }
@@ -426,10 +419,7 @@ mod tests {
         let rounds = 4_000;
         let mut throws = 0;
         for _ in 0..rounds {
-            let mut counter = Counter {
-                fingerprint: 1,
-                count: 3,
-            };
+            let mut counter = [1, 3];
             let left = wear_down(&mut counter, 10_000, decay, &mut random).expect("soon");
             throws += 10_000 - left + 1;
         }
@@ -449,10 +439,7 @@ mod tests {
             (1, 1, Some(1)),
             (3, 100_000, Some(99_998)),
         ] {
-            let mut counter = Counter {
-                fingerprint: 1,
-                count,
-            };
+            let mut counter = [1, count];
             assert_eq!(
                 wear_down(&mut counter, times, 1.0, &mut random),
                 left,

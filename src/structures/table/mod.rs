@@ -67,6 +67,15 @@ pub unsafe trait Stored: Sized + Send {
     where
         Self: 'a;
 
+    /// Whether nobody but the table keeps the address, so that the value may move.
+    const CAN_MOVE: bool = false;
+
+    /// The same value in fresh memory, if it can move.
+    #[must_use]
+    fn moved(self) -> Self {
+        self
+    }
+
     /// The key that the value is found by.
     fn key<'a>(view: Self::Ref<'a>) -> &'a [u8]
     where

@@ -166,6 +166,11 @@ impl Segment {
         self.0
     }
 
+    /// Where its memory is.
+    pub(super) fn address(self) -> usize {
+        (self.0 & ADDRESS) as usize
+    }
+
     #[inline(always)]
     pub(super) fn is_none(self) -> bool {
         self.0 & ADDRESS == 0

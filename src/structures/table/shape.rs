@@ -9,6 +9,7 @@ use std::mem;
 use super::directory::{DEPTH_MAX, Directory};
 use super::segment::{self, BUCKETS_MAX, BUCKETS_MIN, STEPS, Segment, Slot, WIDTH};
 use super::{Place, Stored, Table};
+use crate::structures::slabs::Mover;
 
 /// Buddies with fewer entries together than this become one: three fifths of the smallest segment,
 /// so that the result is far from splitting again.
@@ -399,6 +400,87 @@ impl<T: Stored> Table<T> {
             }
         }
         !self.directory.is_nothing()
+    }
+
+    /// Moves what lies in sparse slabs, entries and segments, in some segments, `budget` entries or a few more, from
+    /// where the call that returned `position` stopped; returns where this one stops, 0 at the end. A walk begins with
+    /// 0. `seen` is shown every entry that the walk has come by.
+    ///
+    /// Places are void afterwards.
+    pub fn renew_some(
+        &mut self,
+        position: u64,
+        budget: usize,
+        mover: &mut Mover,
+        mut seen: impl FnMut(T::Ref<'_>),
+    ) -> u64 {
+        if self.directory.is_nothing() {
+            return 0;
+        }
+        let mut index = self.directory.index(position);
+        let mut left = budget.max(1);
+        while index < self.directory.len() {
+            let segment = self.directory.get(index);
+            if segment.is_none() {
+                index += 1;
+                left = left.saturating_sub(1);
+            } else {
+                let (first, words) = self.span(index, segment);
+                let links: Vec<Segment> =
+                    crate::structures::account::apart(|| self.chain(first).collect());
+                for link in &links {
+                    left = left.saturating_sub(self.renew_entries(*link, mover, &mut seen));
+                }
+                mover.begin();
+                mover.add(segment.address());
+                mover.look();
+                if !segment.is_chained() && mover.must_move(0) {
+                    self.resize(first, segment, segment.buckets());
+                }
+                crate::structures::account::apart(|| drop(links));
+                index = first + words;
+            }
+            if left == 0 && index < self.directory.len() {
+                return ((index as u128) << (64 - self.directory.depth())) as u64;
+            }
+        }
+        0
+    }
+
+    /// Moves what lies in sparse slabs of one link; how many entries it has.
+    fn renew_entries(
+        &mut self,
+        link: Segment,
+        mover: &mut Mover,
+        seen: &mut impl FnMut(T::Ref<'_>),
+    ) -> usize {
+        let mut count = 0;
+        mover.begin();
+        // SAFETY: a live segment of this table, which is borrowed for writing; each slot gets back the ownership that
+        // was taken out of it.
+        unsafe {
+            link.each(|_, slot, _| {
+                if let Some(entry) = slot.entry() {
+                    segment::prefetch(entry.as_ptr());
+                    mover.add(entry.as_ptr().addr());
+                }
+            });
+            mover.look();
+            link.each(|spot, slot, _| {
+                let Some(entry) = slot.entry() else { return };
+                let mut entry = entry;
+                if mover.must_move(count)
+                    && T::CAN_MOVE
+                    && let Some(slot) = link.slot(spot)
+                {
+                    entry = T::from_raw(entry).moved().into_raw();
+                    *slot = (*slot).with_entry(Some(entry));
+                }
+                seen(T::borrow(entry));
+                count += 1;
+            });
+        }
+        count
     }
 
     /// Drops the entries of `segment` and of the chain behind it, and frees it. No word names it.

@@ -15,6 +15,7 @@
 mod hash;
 mod hyperloglog;
 mod list;
+mod script;
 mod set;
 mod sort;
 mod sorted_set;
@@ -36,6 +37,7 @@ pub(crate) const FAMILIES: &[Family] = &[
     sort::SORTS,
     sorted_set::SORTED_SETS,
     sorted_set::PLACES,
+    script::SCRIPTS,
     (
         "strings",
         &[
@@ -314,7 +316,7 @@ const SMALL: &[&str] = &["0", "1", "2", "3", "10", "100", "-1"];
 
 /// A word of a kind.
 fn word(draw: &mut Draw, kind: &str) -> Vec<u8> {
-    if let Some(word) = streams::word(draw, kind) {
+    if let Some(word) = streams::word(draw, kind).or_else(|| script::word(draw, kind)) {
         return word;
     }
     let pick = |draw: &mut Draw, pool: &[&str]| pool[draw.below(pool.len())].as_bytes().to_vec();

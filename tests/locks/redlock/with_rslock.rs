@@ -11,6 +11,7 @@ use super::{Strike, nap, runtime, strike_some};
 use crate::history::{self, Clock, Hold, Release, Releases};
 use crate::random::Draw;
 use crate::storm::{key, storm_time};
+use crate::support::eventually;
 
 const WORKERS: usize = 8;
 
@@ -137,4 +138,41 @@ fn rslock_survives_the_death_of_a_minority() {
 fn rslock_survives_the_pause_of_a_minority() {
     race(3, 1, Strike::Pause, Duration::from_millis(1_200), 13);
     race(5, 2, Strike::Pause, Duration::from_millis(1_200), 14);
+}
+
+#[test]
+fn rslock_gives_back_only_what_is_its_own() {
+    let nodes: Vec<Node> = (0..3).map(Node::start).collect();
+    let runtime = runtime();
+    runtime.block_on(async {
+        let (ann, bob) = (manager(&nodes), manager(&nodes));
+        let minute = Duration::from_secs(60);
+        let values = || -> Vec<_> { nodes.iter().map(|node| node.value("lock")).collect() };
+
+        let first = ann.lock("lock", minute).await.expect("nobody has it");
+        assert!(bob.lock("lock", minute).await.is_err(), "Ann has it");
+        let first = ann.extend(&first, minute).await.expect("it is hers");
+        first.release().await;
+        assert_eq!(values(), vec![None; 3], "a release deletes");
+
+        let short = Duration::from_millis(40);
+        let stale = loop {
+            // On a machine that is slow enough nothing of so short a life may be left.
+            if let Ok(lock) = ann.lock("lock", short).await {
+                break lock;
+            }
+        };
+        eventually("Ann's lock runs out", || values() == vec![None; 3]);
+        let taken = bob.lock("lock", minute).await.expect("nobody has it");
+        let count = || {
+            let is_his = |value: &&Option<Vec<u8>>| value.as_ref() == Some(&taken.val);
+            values().iter().filter(is_his).count()
+        };
+        let before = count();
+        assert!(before >= 2, "a majority");
+        stale.release().await;
+        assert!(count() >= before, "it is Bob's");
+        taken.release().await;
+        assert_eq!(values(), vec![None; 3]);
+    });
 }

@@ -173,7 +173,7 @@ fn what_another_server_knew_of_a_keys_use_is_kept_until_it_is_used() {
         assert_eq!(restore(cli, "foo", &payload, "replace freq 100"), "OK");
         cli.check("OBJECT FREQ foo", "(integer) 100");
         cli.check("GET foo", "\"bar\"");
-        cli.check("OBJECT FREQ foo", "(integer) 3");
+        cli.check("OBJECT FREQ foo", "(integer) 8");
     });
 }
 

@@ -8,6 +8,7 @@ use super::deadlines::{DEADLINE_MAX, Deadlines, Due};
 use crate::base::hash::Seed;
 use crate::engine::value::object::Body;
 use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
 
 /// A field: its name is the key of the record.
@@ -308,6 +309,10 @@ impl Body for HashTable {
             copy.fields.insert_new(copy.fields.hash(name), twin);
         });
         copy
+    }
+
+    fn renew_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
+        self.fields.renew_some(position, budget, mover, |_| {})
     }
 
     fn free_some(&mut self, budget: usize) -> bool {

@@ -4,6 +4,7 @@ use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::engine::value::Body;
 use crate::structures::entry::Entry;
+use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
 
 /// See the module.
@@ -102,6 +103,10 @@ impl Body for Members {
                 .insert_new(hash, Entry::bytes(0, member, b"", None));
         });
         copy
+    }
+
+    fn renew_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
+        self.table.renew_some(position, budget, mover, |_| {})
     }
 
     fn free_some(&mut self, budget: usize) -> bool {

@@ -1,0 +1,464 @@
+//! Eviction: what cutting the cache into shards does to its hit ratio, what a write costs at the limit, and whether
+//! memory stays within it.
+//!
+//! ```text
+//! cargo bench --bench eviction -- --simulate [--requests 2000000]     in process: hit ratios with 1, 8, 64 shards
+//! cargo bench --bench eviction -- --cpu [--quick]                     a SET that evicts, against redis-server
+//! cargo bench --bench eviction -- --soak [--seconds 20]               all types at the limit
+//! ```
+//!
+//! The simulation runs the engines themselves, with their budget and their policies, on one thread. Its traces are made
+//! from seeds: Zipf of several exponents, a scan through a Zipf, keys that come once, popularity that moves.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use basalt::base::hash::{Seed, slot};
+use basalt::base::random::Random;
+use basalt::engine::evict::Policy;
+use basalt::engine::evict::budget::Budget;
+use basalt::engine::keyspace::Deadline;
+use basalt::engine::{Engine, Key, Now};
+
+mod support;
+
+use support::process::{self, Client, Process};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let has = |name: &str| arguments.iter().any(|word| word == name);
+    let value = |name: &str, default: &str| {
+        let at = arguments.iter().position(|word| word == name);
+        at.and_then(|at| arguments.get(at + 1))
+            .map_or(default, String::as_str)
+            .to_owned()
+    };
+    let number = |name: &str, default: &str| value(name, default).parse().expect("a number");
+    let told = value("--basalt", "");
+    let told = Some(told.as_str()).filter(|path| !path.is_empty());
+    if has("--simulate") {
+        simulate(number("--requests", "2000000"));
+    }
+    if has("--cpu") {
+        let redis = PathBuf::from(value("--redis", "redis-server"));
+        cpu(
+            told,
+            &redis,
+            if has("--quick") { 400_000 } else { 2_000_000 },
+        );
+    }
+    if has("--soak") {
+        soak(told, number("--seconds", "20"));
+    }
+    if arguments.is_empty() {
+        // As `cargo test` starts it: see that it still works.
+        simulate(20_000);
+    }
+}
+
+fn say(line: &str) {
+    #[expect(clippy::print_stdout, reason = "the report")]
+    {
+        println!("{line}");
+    }
+}
+
+// ---- Simulation -------------------------------------------------------------------------------------------------
+
+/// Which key each request asks for.
+struct Trace {
+    name: &'static str,
+    keys: Vec<u32>,
+}
+
+/// Numbers below a bound, the small ones more often.
+struct Zipf {
+    sums: Vec<f64>,
+}
+
+impl Zipf {
+    fn new(ranks: usize, exponent: f64) -> Zipf {
+        let mut sum = 0.0;
+        let sums = (1..=ranks).map(|rank| {
+            sum += (rank as f64).powf(-exponent);
+            sum
+        });
+        Zipf {
+            sums: sums.collect(),
+        }
+    }
+
+    fn draw(&self, random: &mut Random) -> usize {
+        let point = random.unit() * self.sums[self.sums.len() - 1];
+        let rank = self.sums.partition_point(|sum| *sum < point);
+        rank.min(self.sums.len() - 1)
+    }
+}
+
+fn traces(requests: usize) -> Vec<Trace> {
+    const RANKS: usize = 200_000;
+    let mut random = Random::new(7);
+    // Ranks are shuffled over keys by a multiplication, so that neighbours in rank share nothing else.
+    let key = |rank: usize| (rank * 7919 % RANKS) as u32;
+    let mut traces = Vec::new();
+    for (name, exponent) in [("zipf 0.6", 0.6), ("zipf 0.9", 0.9), ("zipf 1.2", 1.2)] {
+        let zipf = Zipf::new(RANKS, exponent);
+        let keys = (0..requests).map(|_| key(zipf.draw(&mut random)));
+        traces.push(Trace {
+            name,
+            keys: keys.collect(),
+        });
+    }
+    let zipf = Zipf::new(RANKS, 0.9);
+    let mut fresh = RANKS as u32;
+    let mut next_fresh = || {
+        fresh += 1;
+        fresh
+    };
+    let mut keys = Vec::new();
+    while keys.len() < requests {
+        keys.extend((0..40_000).map(|_| key(zipf.draw(&mut random))));
+        keys.extend((0..20_000).map(|_| next_fresh()));
+    }
+    traces.push(Trace {
+        name: "zipf 0.9 and scans",
+        keys,
+    });
+    let keys = (0..requests).map(|_| match random.unit() < 0.4 {
+        true => next_fresh(),
+        false => key(zipf.draw(&mut random)),
+    });
+    traces.push(Trace {
+        name: "zipf 0.9, 40 % once",
+        keys: keys.collect(),
+    });
+    let keys = (0..requests).map(|at| {
+        let moved = at / (requests / 8).max(1) * (RANKS / 16);
+        key((zipf.draw(&mut random) + moved) % RANKS)
+    });
+    traces.push(Trace {
+        name: "zipf 0.9, moving",
+        keys: keys.collect(),
+    });
+    traces
+}
+
+const SEED: Seed = Seed { k0: 11, k1: 22 };
+
+struct Cache {
+    engines: Vec<Engine>,
+    budget: Arc<Budget>,
+    asked: u64,
+    hits: u64,
+}
+
+impl Cache {
+    fn new(shards: usize, limit: u64, policy: Policy, by_size: bool) -> Cache {
+        let mut engines: Vec<Engine> = (0..shards)
+            .map(|shard| Engine::new(1, SEED, shard as u64 + 1))
+            .collect();
+        let boards = engines.iter().map(|engine| Arc::clone(engine.board()));
+        let budget = Arc::new(Budget::of(boards.collect()));
+        for engine in &mut engines {
+            engine.set_budget(Arc::clone(&budget));
+        }
+        budget.configure(limit, policy, by_size);
+        Cache {
+            engines,
+            budget,
+            asked: 0,
+            hits: 0,
+        }
+    }
+
+    /// Reads a key, and writes it if it is not there, as users of caches do.
+    fn ask(&mut self, number: u32, value: &[u8]) {
+        let name = format!("key:{number:08}");
+        let shard = usize::from(slot(name.as_bytes())) & (self.engines.len() - 1);
+        let engine = &mut self.engines[shard];
+        let key = Key::new(name.as_bytes(), SEED);
+        self.asked += 1;
+        let now = Now {
+            unix_ms: 1_700_000_000_000 + self.asked / 500,
+        };
+        if engine.keyspace(0, now).find_read(&key).is_some() {
+            self.hits += 1;
+        } else if engine.has_room(now) {
+            let mut keyspace = engine.keyspace(0, now);
+            keyspace.put_text(&key, None, value, Deadline::Clear);
+            engine.pay(now, 1);
+        }
+        if self.asked.is_multiple_of(5_000) {
+            // The background's part.
+            self.budget.assess();
+            for engine in &mut self.engines {
+                engine.evict_slice(now);
+            }
+        }
+    }
+
+    fn keys(&self) -> usize {
+        let keys = self.engines.iter().map(|engine| engine.db(0));
+        keys.map(|db| db.map_or(0, |db| db.len())).sum()
+    }
+
+    fn hit_percent(&self) -> f64 {
+        100.0 * self.hits as f64 / self.asked as f64
+    }
+}
+
+/// The same through a cache of so many keys that forgets the one not asked for for the longest time.
+fn exact_lru_percent(keys: &[u32], capacity: usize) -> f64 {
+    let mut last: HashMap<u32, usize> = HashMap::new();
+    let mut by_time: BTreeMap<usize, u32> = BTreeMap::new();
+    let mut hits = 0;
+    for (at, key) in keys.iter().enumerate() {
+        if let Some(before) = last.insert(*key, at) {
+            hits += 1;
+            by_time.remove(&before);
+        } else if last.len() > capacity
+            && let Some((_, oldest)) = by_time.pop_first()
+        {
+            last.remove(&oldest);
+        }
+        by_time.insert(at, *key);
+    }
+    100.0 * f64::from(hits) / keys.len() as f64
+}
+
+/// Bytes of values, a few of them large.
+fn value_bytes(number: u32, varies: bool) -> usize {
+    if !varies {
+        return 100;
+    }
+    let mixed = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    match mixed % 100 {
+        0..60 => 40,
+        60..90 => 200,
+        90..99 => 1_000,
+        _ => 8_000,
+    }
+}
+
+fn simulate(requests: usize) {
+    say(
+        "| trace | limit | keys held | exact LRU | lru 1 | lru 8 | lru 64 | lfu 1 | lfu 8 | lfu 64 |",
+    );
+    say("|---|---|---|---|---|---|---|---|---|---|");
+    let traces = traces(requests);
+    let mut sums = [0.0; 6];
+    let mut rows = 0;
+    for trace in &traces {
+        for limit_mib in [2, 6, 16_u64] {
+            let mut cells = Vec::new();
+            let mut held = 0;
+            for policy in [Policy::AllkeysLru, Policy::AllkeysLfu] {
+                for shards in [1, 8, 64] {
+                    let cache = run(trace, shards, limit_mib << 20, policy, false, true);
+                    held = held.max(cache.keys());
+                    cells.push(cache.hit_percent());
+                }
+            }
+            for (sum, cell) in sums.iter_mut().zip(&cells) {
+                *sum += cell;
+            }
+            rows += 1;
+            let cells: Vec<String> = cells.iter().map(|cell| format!("{cell:.2}")).collect();
+            say(&format!(
+                "| {} | {limit_mib} MiB | {held} | {:.2} | {} |",
+                trace.name,
+                exact_lru_percent(&trace.keys, held),
+                cells.join(" | ")
+            ));
+        }
+    }
+    let means: Vec<String> = sums
+        .iter()
+        .map(|sum| format!("{:.2}", sum / f64::from(rows)))
+        .collect();
+    say(&format!("| mean | | | | {} |", means.join(" | ")));
+    say(
+        "\nValues of several sizes, 64 shards, allkeys-lfu: hit ratio without and with the size rule.\n",
+    );
+    for trace in &traces {
+        for limit_mib in [6, 16_u64] {
+            let cell = |by_size| {
+                let limit = limit_mib << 20;
+                run(trace, 64, limit, Policy::AllkeysLfu, true, by_size).hit_percent()
+            };
+            say(&format!(
+                "| {} | {limit_mib} MiB | {:.2} | {:.2} |",
+                trace.name,
+                cell(false),
+                cell(true)
+            ));
+        }
+    }
+}
+
+fn run(
+    trace: &Trace,
+    shards: usize,
+    limit: u64,
+    policy: Policy,
+    varies: bool,
+    by_size: bool,
+) -> Cache {
+    let mut cache = Cache::new(shards, limit, policy, by_size);
+    let value = vec![b'v'; 8_000];
+    for key in &trace.keys {
+        cache.ask(*key, &value[..value_bytes(*key, varies)]);
+    }
+    let used = cache.budget.used_bytes();
+    let over = used - limit as i64;
+    assert!(
+        over <= limit as i64 / 64 + 64 * 1024,
+        "{} with {shards} shards: {over} bytes over {limit}",
+        trace.name
+    );
+    cache
+}
+
+// ---- Against redis-server ---------------------------------------------------------------------------------------
+
+fn cpu(told: Option<&str>, redis: &std::path::Path, requests: usize) {
+    let basalt = process::basalt_binary(told);
+    say(
+        "CPU of the server for a SET of a new key at the limit (100 MB, 64-byte values), every one evicts:",
+    );
+    for pipeline in [1, 16, 100] {
+        let requests = if pipeline == 1 {
+            requests / 4
+        } else {
+            requests
+        };
+        let ours: Vec<f64> = (0..3)
+            .map(|_| set_cost(&basalt, requests, pipeline))
+            .collect();
+        let theirs: Vec<f64> = (0..3)
+            .map(|_| set_cost(redis, requests, pipeline))
+            .collect();
+        let median = |mut all: Vec<f64>| {
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        };
+        let (ours, theirs) = (median(ours), median(theirs));
+        say(&format!(
+            "P={pipeline}: basalt {ours:.2} us, redis-server {theirs:.2} us, ratio {:.2}",
+            ours / theirs
+        ));
+    }
+}
+
+/// CPU microseconds of the server for each SET.
+fn set_cost(binary: &std::path::Path, requests: usize, pipeline: usize) -> f64 {
+    const FILL: usize = 1_200_000;
+    let server = Process::start("server", binary, "0", &[]);
+    let mut client = server.client();
+    client.ask(&["CONFIG", "SET", "maxmemory", "100000000"]);
+    client.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let value = "v".repeat(64);
+    let request = |number: usize, out: &mut Vec<u8>| {
+        let key = format!("key:{number:012}");
+        process::encode_into(out, &["SET", &key, &value]);
+    };
+    client.load(FILL, request);
+    let before = process::cpu_ns(server.pid());
+    let mut bytes = Vec::new();
+    let mut sent = 0;
+    while sent < requests {
+        bytes.clear();
+        for number in sent..sent + pipeline {
+            request(FILL + number, &mut bytes);
+        }
+        client.send(&bytes);
+        for _ in 0..pipeline {
+            client.read();
+        }
+        sent += pipeline;
+    }
+    let spent = process::cpu_ns(server.pid()) - before;
+    let evicted = client.info("stats", "evicted_keys").unwrap_or(0.0);
+    assert!(evicted > 0.9 * requests as f64, "every SET evicts");
+    spent as f64 / 1e3 / sent as f64
+}
+
+// ---- Soak -------------------------------------------------------------------------------------------------------
+
+/// Writes all types at the limit for a while and watches memory.
+fn soak(told: Option<&str>, seconds: u64) {
+    const LIMIT: f64 = 64e6;
+    let basalt = process::basalt_binary(told);
+    let cores = format!("0-{}", process::core_count() - 1);
+    let server = Process::start("soak", &basalt, &cores, &[]);
+    let mut watch = server.client();
+    watch.ask(&["CONFIG", "SET", "maxmemory", &LIMIT.to_string()]);
+    watch.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lfu"]);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let client = server.client();
+            std::thread::spawn(move || soak_writer(client, writer, until))
+        })
+        .collect();
+    let (mut used_max, mut resident_max): (f64, f64) = (0.0, 0.0);
+    while std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        used_max = used_max.max(watch.info("memory", "used_memory").unwrap_or(0.0));
+        resident_max = resident_max.max(process::resident_bytes(server.pid()) as f64);
+    }
+    let sent: u64 = writers
+        .into_iter()
+        .map(|writer| writer.join().expect("the writer's assertions hold"))
+        .sum();
+    say(&format!(
+        "soak of {seconds} s at {LIMIT:.0} bytes: {sent} commands, {} evictions, {} keys left; used_memory at most \
+         {:.4} of the limit, RSS at most {:.3} of it",
+        watch.info("stats", "evicted_keys").unwrap_or(0.0),
+        watch.ask(&["DBSIZE"]),
+        used_max / LIMIT,
+        resident_max / LIMIT
+    ));
+}
+
+fn soak_writer(mut client: Client, writer: u64, until: std::time::Instant) -> u64 {
+    const BATCH: usize = 50;
+    let text = "x".repeat(20_000);
+    let mut sent = 0;
+    while std::time::Instant::now() < until {
+        client.load(BATCH, |index, out| {
+            let seed = writer << 48 | (sent + index as u64);
+            soak_request(&mut Random::new(seed), &text, out);
+        });
+        sent += BATCH as u64;
+    }
+    sent
+}
+
+/// A command that adds something, or now and then takes something away.
+fn soak_request(random: &mut Random, text: &str, out: &mut Vec<u8>) {
+    let number = random.below(300_000);
+    let member = random.below(1_000_000).to_string();
+    let long = match random.below(50) {
+        0 => random.below(20_000),
+        _ => random.below(300),
+    };
+    let value = &text[..long as usize];
+    let key = |kind: &str| format!("{kind}:{number}");
+    // Collections grow large only if few keys share many members.
+    let few = |kind: &str| format!("{kind}:{}", number % 2_000);
+    match random.below(12) {
+        0 | 1 => process::encode_into(out, &["SET", &key("s"), value]),
+        2 => process::encode_into(out, &["SET", &key("s"), value, "EX", "5"]),
+        3 => process::encode_into(out, &["APPEND", &few("a"), &value[..value.len().min(500)]]),
+        4 => process::encode_into(out, &["RPUSH", &few("l"), value]),
+        5 => process::encode_into(out, &["HSET", &few("h"), &member, value]),
+        6 => process::encode_into(out, &["SADD", &few("u"), &member]),
+        7 => process::encode_into(out, &["ZADD", &few("z"), &member, &member]),
+        8 => process::encode_into(out, &["XADD", &few("x"), "*", "f", value]),
+        9 => process::encode_into(out, &["PFADD", &few("p"), &member]),
+        10 => process::encode_into(out, &["DEL", &key("s")]),
+        _ => process::encode_into(out, &["INCR", &key("n")]),
+    }
+}

@@ -1,0 +1,154 @@
+//! Moving what lies in sparse slabs of the allocator, in slices, so that the slabs become empty and go back to the
+//! system: `activedefrag`.
+//!
+//! A walk goes over all databases of a shard: their tables with the entries, and what large collections consist of. A
+//! slice takes some 100 µs. What happens between two slices does not matter: a key that comes or goes meanwhile may be
+//! left out of this walk.
+
+use super::{Engine, Key};
+use crate::engine::value::{Body, Object};
+use crate::structures::account;
+use crate::structures::entry::{EntryRef, Value};
+use crate::structures::slabs::Mover;
+
+/// Entries that a slice looks at.
+const ENTRIES_PER_SLICE: usize = 128;
+
+/// Where the walk over one shard stands.
+#[derive(Default)]
+pub struct Walk {
+    db: usize,
+    position: u64,
+    is_table_done: bool,
+    /// Large collections of the segments that were walked last, and how far they were.
+    collections: Vec<(Box<[u8]>, u64)>,
+    /// Keys of which something was moved.
+    pub keys_moved: u64,
+    /// Keys that were looked at and left alone.
+    pub keys_left_alone: u64,
+}
+
+fn is_collection(entry: EntryRef<'_, Object>) -> bool {
+    matches!(entry.value(), Value::Object(_))
+}
+
+impl Engine {
+    /// Goes on with a walk; false when it is at its end.
+    pub fn defrag_slice(&mut self, walk: &mut Walk, mover: &mut Mover) -> bool {
+        if let Some((name, position)) = walk.collections.pop() {
+            let moved = mover.moved;
+            let next = self.renew_collection(walk.db, &name, position, mover);
+            walk.keys_moved += u64::from(mover.moved > moved);
+            if next != 0 {
+                walk.collections.push((name, next));
+            }
+            return true;
+        }
+        if std::mem::take(&mut walk.is_table_done) {
+            walk.db += 1;
+        }
+        let Some(db) = self.dbs.get_mut(walk.db) else {
+            return false;
+        };
+        if let Some(db) = db.as_deref_mut() {
+            let (moved, left_alone) = (mover.moved, mover.left_alone);
+            walk.position = db.charged(|db| {
+                let collections = &mut walk.collections;
+                db.table
+                    .renew_some(walk.position, ENTRIES_PER_SLICE, mover, |entry| {
+                        if is_collection(entry) {
+                            account::apart(|| collections.push((entry.key().into(), 0)));
+                        }
+                    })
+            });
+            walk.keys_moved += mover.moved - moved;
+            walk.keys_left_alone += mover.left_alone - left_alone;
+        } else {
+            walk.position = 0;
+        }
+        // The database is done once its collections are.
+        walk.is_table_done = walk.position == 0;
+        true
+    }
+
+    /// Goes on with one collection; where to go on next.
+    fn renew_collection(
+        &mut self,
+        index: usize,
+        name: &[u8],
+        position: u64,
+        mover: &mut Mover,
+    ) -> u64 {
+        let key = Key::new(name, self.seed);
+        let Some(db) = self.dbs.get_mut(index).and_then(|db| db.as_deref_mut()) else {
+            return 0;
+        };
+        let Some(place) = db.find(&key) else {
+            return 0;
+        };
+        // What is moved has the same size as before, so no account changes.
+        db.charged(|db| match db.table.edit(place).object_mut() {
+            Some(object) => object.body.renew_some(position, ENTRIES_PER_SLICE, mover),
+            None => 0,
+        })
+    }
+}
+
+#[cfg(all(test, not(any(loom, asan, miri))))]
+mod tests {
+    use super::*;
+    use crate::base::hash::Seed;
+    use crate::engine::Now;
+    use crate::engine::keyspace::Deadline;
+
+    const SEED: Seed = Seed { k0: 1, k1: 2 };
+    const NOW: Now = Now { unix_ms: 1_000 };
+
+    fn name(index: usize) -> String {
+        format!("key:{index}")
+    }
+
+    #[test]
+    fn a_walk_moves_what_is_sparse_and_changes_nothing_that_can_be_seen() {
+        let mut engine = Engine::new(2, SEED, 1);
+        let value = |index: usize| vec![index as u8; 40 + index % 100];
+        for db in [0, 1] {
+            for index in 0..20_000 {
+                let name = name(index);
+                let key = Key::new(name.as_bytes(), SEED);
+                let deadline = Deadline::At(2_000 + index as u64);
+                engine
+                    .keyspace(db, NOW)
+                    .put_text(&key, None, &value(index), deadline);
+            }
+            for index in (0..20_000).filter(|index| index % 8 != 0) {
+                let name = name(index);
+                let key = Key::new(name.as_bytes(), SEED);
+                let mut keyspace = engine.keyspace(db, NOW);
+                let place = keyspace.find_write(&key).expect("stored above");
+                keyspace.delete(place);
+            }
+        }
+        let used = engine.used_bytes();
+        let mut mover = Mover::new(10).expect("jemalloc can be asked");
+        let mut walk = Walk::default();
+        let mut slices = 0;
+        while engine.defrag_slice(&mut walk, &mut mover) {
+            slices += 1;
+        }
+        assert!(slices > 10, "a slice is bounded: {slices}");
+        assert!(mover.moved > 3_000, "{} of 5000", mover.moved);
+        assert_eq!(engine.used_bytes(), used);
+        for db in [0, 1] {
+            for index in (0..20_000).step_by(8) {
+                let name = name(index);
+                let key = Key::new(name.as_bytes(), SEED);
+                let mut keyspace = engine.keyspace(db, NOW);
+                let place = keyspace.find_write(&key).expect("it was not deleted");
+                let entry = keyspace.entry(place);
+                assert!(matches!(entry.value(), Value::Bytes(bytes) if bytes == value(index)));
+                assert_eq!(entry.deadline(), Some(2_000 + index as u64));
+            }
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! Shards on one budget, by policy.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::base::hash::Seed;
+use crate::engine::keyspace::Deadline;
+use crate::engine::value::string_entry;
+use crate::engine::{Key, board::ShardBoard};
+
+mod reference;
+
+const SEED: Seed = Seed { k0: 3, k1: 4 };
+const NOW: Now = Now {
+    unix_ms: 1_700_000_000_000,
+};
+
+/// Shards on one budget.
+struct Server {
+    engines: Vec<Engine>,
+    budget: Arc<Budget>,
+    refused: usize,
+}
+
+impl Server {
+    fn new(shards: usize, limit: u64, policy: Policy) -> Server {
+        let mut engines: Vec<Engine> = (0..shards)
+            .map(|shard| Engine::new(4, SEED, shard as u64 + 1))
+            .collect();
+        let boards = engines.iter().map(|engine| Arc::clone(engine.board()));
+        let budget = Arc::new(Budget::of(boards.collect()));
+        for engine in &mut engines {
+            engine.effects.set_recording(true);
+            engine.set_budget(Arc::clone(&budget));
+        }
+        budget.configure(limit, policy, false);
+        Server {
+            engines,
+            budget,
+            refused: 0,
+        }
+    }
+
+    fn set(&mut self, shard: usize, name: &str, len: usize, deadline: Deadline) -> bool {
+        self.set_at(shard, 0, name, len, deadline)
+    }
+
+    fn set_at(
+        &mut self,
+        shard: usize,
+        db: usize,
+        name: &str,
+        len: usize,
+        deadline: Deadline,
+    ) -> bool {
+        let engine = &mut self.engines[shard];
+        if !engine.has_room(NOW) {
+            self.refused += 1;
+            return false;
+        }
+        let key = Key::new(name.as_bytes(), SEED);
+        let mut keyspace = engine.keyspace(db, NOW);
+        let found = keyspace.find_write(&key);
+        keyspace.put_text(&key, found, &vec![b'v'; len], deadline);
+        engine.pay(NOW, 1);
+        engine.deferred.settle();
+        true
+    }
+
+    fn has(&mut self, shard: usize, name: &str) -> bool {
+        let key = Key::new(name.as_bytes(), SEED);
+        let mut keyspace = self.engines[shard].keyspace(0, NOW);
+        keyspace.find_read(&key).is_some()
+    }
+
+    fn delete(&mut self, shard: usize, name: &str) {
+        let key = Key::new(name.as_bytes(), SEED);
+        let mut keyspace = self.engines[shard].keyspace(0, NOW);
+        if let Some(place) = keyspace.find_write(&key) {
+            keyspace.delete(place);
+        }
+        self.engines[shard].deferred.settle();
+    }
+
+    /// What the background does, until there is nothing left to do.
+    fn rest(&mut self) {
+        self.budget.assess();
+        for _ in 0..100_000 {
+            let mut more = false;
+            for engine in &mut self.engines {
+                more |= engine.evict_slice(NOW);
+                engine.deferred.settle();
+            }
+            // A trade may have put those in debt that were asked before.
+            let debts = self
+                .engines
+                .iter()
+                .map(|engine| engine.board().debt_bytes());
+            if !more && debts.max() <= Some(0) {
+                return;
+            }
+            if !more && !self.budget.is_any_evictable() {
+                return;
+            }
+        }
+        panic!("eviction does not come to an end");
+    }
+
+    fn keys(&self) -> u64 {
+        let keys = self
+            .engines
+            .iter()
+            .map(|engine| engine.board().evictable(false));
+        keys.sum()
+    }
+
+    fn evicted(&self) -> u64 {
+        self.engines
+            .iter()
+            .map(|engine| engine.board().evicted.get())
+            .sum()
+    }
+}
+
+const EVICTING: [Policy; 7] = [
+    Policy::AllkeysLru,
+    Policy::AllkeysLfu,
+    Policy::AllkeysRandom,
+    Policy::VolatileLru,
+    Policy::VolatileLfu,
+    Policy::VolatileRandom,
+    Policy::VolatileTtl,
+];
+
+#[test]
+fn a_flood_of_writes_stays_at_the_limit_and_uses_it() {
+    for policy in EVICTING {
+        for shards in [1, 64] {
+            let limit = 4 << 20;
+            let mut server = Server::new(shards, limit, policy);
+            for number in 0..60_000_u64 {
+                let at_ms = NOW.unix_ms + 1_000_000 + number % 5_000_000;
+                let shard = SEED.hash(&number.to_le_bytes()) as usize % shards;
+                let name = format!("key:{number}");
+                assert!(
+                    server.set(shard, &name, 100, Deadline::At(at_ms)),
+                    "{policy:?}"
+                );
+                let used = server.budget.used_bytes();
+                assert!(
+                    used < limit as i64 * 66 / 64,
+                    "{policy:?}: {used} at {number}"
+                );
+            }
+            server.rest();
+            let used = server.budget.used_bytes();
+            assert!(used <= limit as i64, "{policy:?}: {used}");
+            assert!(used > limit as i64 * 9 / 10, "{policy:?}: only {used}");
+            assert!(server.evicted() > 20_000);
+        }
+    }
+}
+
+#[test]
+fn without_eviction_commands_are_refused_until_something_is_deleted() {
+    let mut server = Server::new(64, 1 << 20, Policy::NoEviction);
+    let mut number = 0;
+    while server.set(number % 64, &format!("key:{number}"), 100, Deadline::Clear) {
+        number += 1;
+    }
+    let used = server.budget.used_bytes();
+    assert!((1 << 20..(1 << 20) + 8192).contains(&used), "{used}");
+    assert!(server.budget.is_out_of_memory() || used == 1 << 20);
+    for shard in 0..64 {
+        assert!(
+            !server.set(shard, "other", 1, Deadline::Clear),
+            "every shard refuses"
+        );
+    }
+    for deleted in 0..100 {
+        server.delete(deleted % 64, &format!("key:{deleted}"));
+    }
+    assert!(!server.budget.is_out_of_memory());
+    for shard in [0, 63, 17] {
+        assert!(
+            server.set(shard, "other", 1, Deadline::Clear),
+            "every shard may grow"
+        );
+    }
+    assert_eq!(server.evicted(), 0);
+}
+
+#[test]
+fn a_limit_that_is_lowered_is_reached_and_one_that_is_lifted_is_forgotten() {
+    let mut server = Server::new(8, 0, Policy::AllkeysLru);
+    for number in 0..20_000 {
+        server.set(number % 8, &format!("key:{number}"), 50, Deadline::Clear);
+    }
+    let used = server.budget.used_bytes();
+    server
+        .budget
+        .configure(used.unsigned_abs() / 2, Policy::AllkeysLru, false);
+    server.rest();
+    assert!(server.budget.used_bytes() <= used / 2);
+    let sizes: Vec<i64> = server.engines.iter().map(Engine::used_bytes).collect();
+    let (least, most) = (sizes.iter().min(), sizes.iter().max());
+    assert!(
+        least
+            .zip(most)
+            .is_some_and(|(least, most)| *least * 2 > *most),
+        "{sizes:?}"
+    );
+    server.budget.configure(0, Policy::AllkeysLru, false);
+    let (keys, evicted) = (server.keys(), server.evicted());
+    for number in 20_000..40_000 {
+        assert!(server.set(number % 8, &format!("key:{number}"), 50, Deadline::Clear));
+    }
+    assert_eq!((server.keys(), server.evicted()), (keys + 20_000, evicted));
+    server.budget.configure(1, Policy::AllkeysLru, false);
+    server.rest();
+    assert_eq!(server.keys(), 0);
+    assert!(
+        !server.set(3, "any", 1, Deadline::Clear),
+        "nothing is left to evict"
+    );
+}
+
+#[test]
+fn volatile_policies_leave_other_keys_alone() {
+    for policy in EVICTING
+        .into_iter()
+        .filter(|policy| policy.is_volatile_only())
+    {
+        let mut server = Server::new(4, 1 << 20, policy);
+        for number in 0..2_000 {
+            server.set(number % 4, &format!("stays:{number}"), 50, Deadline::Clear);
+        }
+        for number in 0..20_000 {
+            let deadline = Deadline::At(NOW.unix_ms + 500_000 + number as u64);
+            assert!(server.set(number % 4, &format!("goes:{number}"), 50, deadline));
+        }
+        server.rest();
+        let used = server.budget.used_bytes();
+        assert!(used <= 1 << 20, "{policy:?}: {used}, {:?}", server.budget);
+        for number in 0..2_000 {
+            assert!(
+                server.has(number % 4, &format!("stays:{number}")),
+                "{policy:?}"
+            );
+        }
+        // Only what stays is written from now on: it pushes out all that may go, then there is no room.
+        let mut number = 2_000;
+        while server.set(number % 4, &format!("stays:{number}"), 50, Deadline::Clear) {
+            number += 1;
+            assert!(number < 100_000, "{policy:?}");
+        }
+        let volatile = server
+            .engines
+            .iter()
+            .map(|engine| engine.board().evictable(true));
+        assert_eq!(volatile.sum::<u64>(), 0, "{policy:?}");
+    }
+}
+
+#[test]
+fn the_soonest_deadlines_go_first() {
+    let mut server = Server::new(1, 1 << 20, Policy::VolatileTtl);
+    let mut random = crate::base::random::Random::new(5);
+    let deadlines: Vec<u64> = (0..20_000).map(|_| 1 + random.below(100_000_000)).collect();
+    for (number, ahead_ms) in deadlines.iter().enumerate() {
+        let deadline = Deadline::At(NOW.unix_ms + 60_000 + ahead_ms);
+        assert!(server.set(0, &format!("key:{number}"), 50, deadline));
+    }
+    let mut left: Vec<u64> = Vec::new();
+    for (number, ahead_ms) in deadlines.iter().enumerate() {
+        if server.has(0, &format!("key:{number}")) {
+            left.push(*ahead_ms);
+        }
+    }
+    let mut sorted = deadlines.clone();
+    sorted.sort_unstable();
+    let bound = sorted[deadlines.len() - left.len()];
+    let early = left.iter().filter(|ahead_ms| **ahead_ms < bound).count();
+    assert!(
+        early * 20 < left.len(),
+        "{early} of {} should have gone",
+        left.len()
+    );
+}
+
+#[test]
+fn a_shard_that_is_written_alone_takes_its_room_from_the_others() {
+    for policy in [
+        Policy::AllkeysLru,
+        Policy::AllkeysRandom,
+        Policy::VolatileTtl,
+    ] {
+        let mut server = Server::new(16, 2 << 20, policy);
+        let deadline = Deadline::At(NOW.unix_ms + 1_000_000);
+        for number in 0..20_000 {
+            server.set(number % 16, &format!("old:{number}"), 80, deadline);
+        }
+        server.rest();
+        for number in 0..20_000 {
+            assert!(
+                server.set(5, &format!("new:{number}"), 80, deadline),
+                "{policy:?}"
+            );
+            if number % 100 == 0 {
+                server.rest();
+            }
+        }
+        let used = server.engines[5].used_bytes();
+        assert!(used > 1 << 20, "{policy:?}: {used}");
+        assert!(server.budget.used_bytes() <= 66 << 15);
+    }
+}
+
+#[test]
+fn evicted_keys_are_told_counted_and_expired_ones_are_not_among_them() {
+    let mut server = Server::new(1, 200_000, Policy::AllkeysRandom);
+    for number in 0..3_000 {
+        server.set(
+            0,
+            &format!("key:{number}"),
+            100,
+            Deadline::At(NOW.unix_ms + 1),
+        );
+    }
+    let engine = &mut server.engines[0];
+    let evicted = engine.board().evicted.get();
+    let told = engine.effects.take();
+    let of = |name: &str| {
+        told.iter()
+            .filter(|effect| effect.event.name == name)
+            .count()
+    };
+    assert_eq!(of("evicted") as u64, evicted);
+    assert!(evicted > 0 && of("expired") == 0);
+    // Their time comes: the next command that needs room finds them.
+    let later = Now {
+        unix_ms: NOW.unix_ms + 10_000,
+    };
+    server.budget.configure(1, Policy::AllkeysRandom, false);
+    let engine = &mut server.engines[0];
+    while engine.evict_slice(later) {}
+    let told = engine.effects.take();
+    assert!(told.iter().all(|effect| effect.event.name == "expired"));
+    assert_eq!(engine.board().evicted.get(), evicted);
+    assert_eq!(server.keys(), 0);
+}
+
+#[test]
+fn all_databases_lose_keys_and_a_value_above_the_limit_does_not_stay() {
+    let mut server = Server::new(2, 1 << 20, Policy::AllkeysLfu);
+    for number in 0..24_000 {
+        let db = number % 4;
+        server.set_at(
+            number / 4 % 2,
+            db,
+            &format!("key:{number}"),
+            100,
+            Deadline::Clear,
+        );
+    }
+    for engine in &server.engines {
+        for db in 0..4 {
+            let keys = engine.db(db).map_or(0, Db::len);
+            assert!((400..1_500).contains(&keys), "{keys} in database {db}");
+        }
+    }
+    assert!(server.set(0, "huge", 3 << 20, Deadline::Clear));
+    server.rest();
+    assert!(server.budget.used_bytes() <= 1 << 20);
+    assert!(server.set(1, "next", 10, Deadline::Clear));
+}
+
+#[test]
+fn orders_come_with_scarcity_and_go_with_the_limit() {
+    let mut server = Server::new(1, 1 << 20, Policy::AllkeysLru);
+    let mut number = 0;
+    let mut write = |server: &mut Server, count: usize| {
+        for _ in 0..count {
+            server.set(0, &format!("key:{number}"), 100, Deadline::Clear);
+            number += 1;
+        }
+    };
+    write(&mut server, 1_000);
+    assert!(!server.engines[0].board().is_ordered(), "there is room yet");
+    write(&mut server, 20_000);
+    assert!(server.engines[0].board().is_ordered());
+    server.budget.configure(0, Policy::AllkeysLru, false);
+    server.engines[0].keep_order();
+    assert!(!server.engines[0].board().is_ordered());
+    write(&mut server, 5_000);
+    let db = server.engines[0].db(0).expect("written");
+    assert!(db.order.is_none(), "the queue has run empty");
+}
+
+#[test]
+fn flushed_data_on_their_way_out_are_waited_for() {
+    let mut server = Server::new(1, 1 << 20, Policy::AllkeysLru);
+    for number in 0..20_000 {
+        server.set(0, &format!("key:{number}"), 100, Deadline::Clear);
+    }
+    let evicted = server.evicted();
+    server.engines[0].flush_db(0);
+    for number in 0..100 {
+        assert!(server.set(0, &format!("new:{number}"), 100, Deadline::Clear));
+    }
+    assert_eq!(server.evicted(), evicted);
+    let mut doomed = server.engines[0].take_doomed();
+    server.budget.set_freeing(doomed.has_databases());
+    while doomed.free_some(16) {}
+    server.engines[0].settle(&mut doomed);
+    server.budget.set_freeing(false);
+    assert!(server.budget.used_bytes() < 100_000);
+    assert_eq!(server.keys(), 100);
+}

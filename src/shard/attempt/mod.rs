@@ -1,0 +1,344 @@
+//! Units with scripts: they begin with the shards that they name, and may be undone and run again.
+//!
+//! ```text
+//! mod      what a unit may do while it runs: come to need more shards, change data, go on
+//! terms    on what terms a unit runs, and on which ones it runs again
+//! threads  where units run that take long
+//! ```
+//!
+//! A unit is one EVAL, EVALSHA or FCALL, or an EXEC with any of these. It runs where it is, with the shards of the keys
+//! that it names. When a command needs another shard it is tried for. If somebody has it, what the unit did is undone
+//! (`engine::undo`), and it runs again with all the shards that it is known to need by then; after some such runs, with
+//! all there are. A unit that takes longer than [`INLINE_NS`] is undone too, and runs again on a thread of its own, so
+//! that no thread of connections is held by a script for longer than that. Where a change would need a large copy to be
+//! undone, the unit runs again with all shards, so that nothing can come in between, and nothing is kept.
+//!
+//! Nobody sees anything of a unit before it commits: effects, publications and replies wait. What Lua keeps between runs
+//! (a function's upvalues) is not undone.
+//!
+//! Invariants: an engine is changed only with a log on, unless the unit is bare; no attempt is left on when a unit ends.
+
+pub mod terms;
+pub mod threads;
+
+use std::sync::Arc;
+
+use super::execute;
+use super::message::Message;
+use super::ownership::reach::Reach;
+use super::route::Router;
+use crate::command::args::RoutedKey;
+use crate::command::declaration::{Command, Flags, Group, KeyFlags, Run};
+use crate::command::{Args, keys};
+use crate::config::Config;
+use crate::engine::{Deferred, Engine, Key, Now};
+use crate::script::host::Interrupted;
+use crate::script::running::{Running, Unit};
+use crate::telemetry::clock::Ticks;
+use terms::{Stop, Terms};
+
+/// How long a script may hold the thread of a connection.
+pub const INLINE_NS: u64 = 10_000_000;
+
+/// Between two looks at the queues of the shards that a long script holds.
+const TEND_NS: u64 = 1_000_000;
+
+/// How often a held shard is looked at before the unit is undone because of it.
+const SPINS: u32 = 64;
+
+/// The same on a thread of its own, where nobody waits for the thread.
+const SPINS_APART: u32 = 4_096;
+
+/// Collections with more bytes than this are not copied to be restored.
+const IMAGE_BYTES_MAX: usize = 4 * 1024;
+
+/// The same for strings, which are copied at once.
+const IMAGE_TEXT_BYTES_MAX: usize = 1024 * 1024;
+
+/// Where a unit runs.
+enum Place<'r> {
+    /// On the thread of a connection.
+    Inline,
+    /// On a thread of its own.
+    Apart {
+        running: &'r Running,
+        unit: Option<Arc<Unit>>,
+        tended: Ticks,
+    },
+}
+
+/// A unit that runs. See the module.
+pub struct Attempt<'r, 'a> {
+    reach: &'r mut Reach<'a, Engine, Message>,
+    router: Router,
+    is_bare: bool,
+    place: Place<'r>,
+    since: Ticks,
+    stop: Option<Stop>,
+    /// Shards that it needed and did not get.
+    lacks: Vec<u16>,
+    /// Shards that it got on the way.
+    pub extended: u32,
+}
+
+impl<'r, 'a> Attempt<'r, 'a> {
+    /// A unit on the thread of a connection.
+    pub fn inline(reach: &'r mut Reach<'a, Engine, Message>, router: Router) -> Attempt<'r, 'a> {
+        Attempt {
+            reach,
+            router,
+            is_bare: false,
+            place: Place::Inline,
+            since: Ticks::now(),
+            stop: None,
+            lacks: Vec::new(),
+            extended: 0,
+        }
+    }
+
+    /// A unit on a thread of its own.
+    pub fn apart(
+        reach: &'r mut Reach<'a, Engine, Message>,
+        router: Router,
+        terms: &Terms,
+        running: &'r Running,
+    ) -> Attempt<'r, 'a> {
+        let since = Ticks::now();
+        let place = Place::Apart {
+            running,
+            unit: None,
+            tended: since,
+        };
+        Attempt {
+            is_bare: terms.is_bare,
+            place,
+            since,
+            ..Attempt::inline(reach, router)
+        }
+    }
+
+    /// Who owns a key.
+    pub fn router(&self) -> Router {
+        self.router
+    }
+
+    /// Whether it has to be undone.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.is_some()
+    }
+
+    /// A script of the unit begins.
+    pub fn begin_script(&mut self, command: &'static Command, args: &Args<'_>) {
+        if let Place::Apart { running, unit, .. } = &mut self.place {
+            let kind = terms::kind(command);
+            *unit = Some(running.begin(kind, args.to_vec()));
+        }
+    }
+
+    /// It is over.
+    pub fn end_script(&mut self) {
+        if let Place::Apart { running, unit, .. } = &mut self.place
+            && let Some(unit) = unit.take()
+        {
+            running.end(&unit);
+        }
+    }
+
+    /// Asked now and then: whether the unit may go on.
+    pub fn tick(&mut self, config: &Config) -> Result<(), Interrupted> {
+        if self.stop.is_some() {
+            return Err(Interrupted::Again);
+        }
+        let now = Ticks::now();
+        let Place::Apart {
+            running,
+            unit,
+            tended,
+        } = &mut self.place
+        else {
+            if now.since_ns(self.since) > INLINE_NS {
+                return Err(self.end(Stop::Slow));
+            }
+            return Ok(());
+        };
+        if now.since_ns(*tended) < TEND_NS {
+            return Ok(());
+        }
+        *tended = now;
+        let Some(unit) = unit else {
+            return Ok(());
+        };
+        if unit.is_killed() {
+            return Err(Interrupted::Killed);
+        }
+        let threshold_ms = u64::try_from(config.busy_reply_threshold).unwrap_or(0);
+        // Redis takes zero for "never".
+        let is_busy = threshold_ms > 0 && now.since_ns(self.since) / 1_000_000 >= threshold_ms;
+        let is_news = is_busy && running.note_busy(unit);
+        let text = unit.busy_text();
+        self.reach
+            .tend(is_news, |message| is_busy && message.turn_away(text));
+        Ok(())
+    }
+
+    fn end(&mut self, stop: Stop) -> Interrupted {
+        self.stop.get_or_insert(stop);
+        Interrupted::Again
+    }
+
+    /// Gets the shards of a command, and makes sure that what it changes can be undone.
+    pub fn prepare(
+        &mut self,
+        command: &'static Command,
+        args: &Args<'_>,
+        db: usize,
+        config: &Config,
+    ) -> Result<(), Interrupted> {
+        self.tick(config)?;
+        let needs_all = command.needs_all_shards(args)
+            || matches!(command.run, Run::EachShard(..) | Run::Cursor(..));
+        if needs_all {
+            if self.reach.shards().len() < usize::from(self.router.shard_count()) {
+                return Err(self.end(Stop::NeedsAll));
+            }
+        } else if matches!(command.run, Run::Keys(_)) {
+            self.get_shards(args.keys())?;
+        } else {
+            return Ok(());
+        }
+        const MAY_WRITE: Flags = Flags::WRITE.or(Flags::MAY_REPLICATE);
+        if command.flags.any(MAY_WRITE) {
+            if !self.is_bare {
+                self.keep_images(command, args, db, needs_all)?;
+            }
+            if let Place::Apart {
+                unit: Some(unit), ..
+            } = &self.place
+            {
+                unit.note_write();
+            }
+        }
+        Ok(())
+    }
+
+    fn get_shards(&mut self, keys: &[RoutedKey]) -> Result<(), Interrupted> {
+        let spins = match self.place {
+            Place::Inline => SPINS,
+            Place::Apart { .. } => SPINS_APART,
+        };
+        for key in keys {
+            if !self.reach.holds(key.shard) {
+                match self.reach.try_extend(key.shard, spins) {
+                    true => self.extended += 1,
+                    false => self.lacks.push(key.shard),
+                }
+            }
+        }
+        // A command whose keys could not be found runs anywhere, to say so.
+        if keys.is_empty() && self.reach.shards().is_empty() && !self.reach.try_extend(0, spins) {
+            self.lacks.push(0);
+        }
+        match self.lacks.is_empty() {
+            true => Ok(()),
+            false => Err(self.end(Stop::Lacks)),
+        }
+    }
+
+    /// Sees to it that what a command changes can be undone.
+    fn keep_images(
+        &mut self,
+        command: &'static Command,
+        args: &Args<'_>,
+        db: usize,
+        needs_all: bool,
+    ) -> Result<(), Interrupted> {
+        let mut is_large = false;
+        {
+            let mut hands = self.reach.hands();
+            if needs_all || args.keys().is_empty() {
+                for (_, engine) in hands.iter().filter(|(_, engine)| !engine.is_in_attempt()) {
+                    engine.begin_attempt();
+                }
+            }
+            for key in args.keys() {
+                if let Some(engine) = hands.get(key.shard)
+                    && !engine.is_in_attempt()
+                {
+                    engine.begin_attempt();
+                }
+            }
+            let argument = |at: usize| args.get(at);
+            let keys = args.keys();
+            let _ = keys::positions(command, args.len(), argument, |at, flags| {
+                // What is overwritten or deleted moves and is not copied; what is only read stays. Of commands on keys as
+                // such, those that read the value take it elsewhere, and others give it a deadline.
+                let is_generic = command.group == Group::Generic;
+                let is_edited =
+                    flags.has(KeyFlags::RW) && (!is_generic || flags.has(KeyFlags::ACCESS));
+                let Some(key) = keys.iter().find(|key| key.argument as usize == at) else {
+                    return;
+                };
+                if is_edited && let Some(engine) = hands.get(key.shard) {
+                    let key = Key {
+                        bytes: args.get(at),
+                        hash: key.hash,
+                    };
+                    is_large |=
+                        engine.needs_large_image(db, &key, IMAGE_BYTES_MAX, IMAGE_TEXT_BYTES_MAX);
+                }
+            });
+        }
+        match is_large {
+            true => Err(self.end(Stop::NeedsBare)),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether there is memory for what a script may add.
+    pub fn has_room(&mut self, now: Now, config: &Config) -> bool {
+        if config.maxmemory == 0 {
+            return true;
+        }
+        // Any shard knows, and there may be none in hand yet.
+        if self.reach.shards().is_empty() && self.get_shards(&[]).is_err() {
+            return true;
+        }
+        self.with_engines(|engines| engines.iter_mut().all(|engine| engine.has_room(now)))
+    }
+
+    /// The engines in hand, ascending.
+    pub fn with_engines<R>(&mut self, work: impl FnOnce(&mut [&mut Engine]) -> R) -> R {
+        let mut hands = self.reach.hands();
+        let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
+        work(&mut engines)
+    }
+
+    /// The unit is done: what it changed stays, and those are served who waited for it. What is due afterwards is added
+    /// to `deferred`.
+    pub fn commit(mut self, now: Now, deferred: &mut Deferred) {
+        self.end_script();
+        self.with_engines(|engines| {
+            for engine in engines.iter_mut() {
+                engine.commit_attempt();
+            }
+            execute::serve_waiters_of_all(engines, now);
+            for engine in engines.iter_mut() {
+                deferred.append(&mut engine.deferred);
+            }
+        });
+    }
+
+    /// The unit did nothing; on what terms it runs again is written into `terms`.
+    pub fn undo(mut self, terms: &mut Terms, deferred: &mut Deferred) {
+        self.end_script();
+        self.with_engines(|engines| {
+            for engine in engines {
+                engine.undo_attempt();
+                deferred.append(&mut engine.deferred);
+            }
+        });
+        let stop = self.stop.unwrap_or(Stop::Slow);
+        let count = self.router.shard_count();
+        terms.after(stop, self.reach.shards(), &self.lacks, count);
+    }
+}

@@ -1,0 +1,109 @@
+//! Threads for units that take long: made when they are needed, up to a bound, and kept for a while.
+//!
+//! A unit gets its thread first and its shards then, so that no shard is ever held for a unit that has yet to wait for a
+//! thread: the thread submits the unit's message, which comes back to it, departed, with all its shards.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::super::Shards;
+use super::super::message::Message;
+use super::super::ownership::parcel::Parcel;
+use super::super::ownership::reach::Departed;
+
+/// Most threads for units. Their units may all be endless; others wait in line then, without any shard.
+pub const THREADS_MAX: usize = 64;
+
+/// How long a thread without work is kept.
+const KEPT_FOR: Duration = Duration::from_secs(10);
+
+/// Where a unit that departed meets its thread.
+#[derive(Default)]
+pub struct Platform {
+    waiting: Mutex<Option<Departed<Message>>>,
+    arrived: Condvar,
+}
+
+impl Platform {
+    /// The unit has all its shards.
+    pub fn arrive(&self, departed: Departed<Message>) {
+        *self.waiting.lock() = Some(departed);
+        self.arrived.notify_one();
+    }
+
+    fn wait(&self) -> Departed<Message> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if let Some(departed) = waiting.take() {
+                return departed;
+            }
+            self.arrived.wait(&mut waiting);
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Box<Parcel<Message>>>,
+    threads: usize,
+    idle: usize,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Threads {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+impl Threads {
+    /// Runs a unit on a thread of its own, as soon as there is one.
+    pub fn run(&'static self, parcel: Box<Parcel<Message>>, shards: &'static Shards) {
+        let mut state = self.state.lock();
+        state.queue.push_back(parcel);
+        if state.idle >= state.queue.len() {
+            self.work.notify_one();
+            return;
+        }
+        if state.threads < THREADS_MAX {
+            state.threads += 1;
+            drop(state);
+            let made = std::thread::Builder::new()
+                .name("basalt-script".to_owned())
+                .spawn(move || self.work_on(shards));
+            if made.is_err() {
+                // Whoever works now takes it; if nobody does, it waits for the next try.
+                self.state.lock().threads -= 1;
+            }
+        }
+    }
+
+    fn work_on(&'static self, shards: &'static Shards) {
+        while let Some(mut parcel) = self.next() {
+            let platform = Arc::new(Platform::default());
+            parcel.meets_at(Arc::clone(&platform));
+            shards.submit(parcel);
+            shards.resume(platform.wait(), |message, reach| message.run_unit(reach));
+        }
+    }
+
+    /// The next unit, or nothing when there was none for long.
+    fn next(&self) -> Option<Box<Parcel<Message>>> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(parcel) = state.queue.pop_front() {
+                return Some(parcel);
+            }
+            state.idle += 1;
+            let is_late = self.work.wait_for(&mut state, KEPT_FOR).timed_out();
+            state.idle -= 1;
+            if is_late && state.queue.is_empty() {
+                state.threads -= 1;
+                return None;
+            }
+        }
+    }
+}

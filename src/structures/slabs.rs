@@ -1,0 +1,216 @@
+//! How full the allocator's slabs are, and what is to be moved out of those that are nearly empty.
+//!
+//! The allocator gives a slab back to the system only when nothing is left in it. After most of the small values are
+//! deleted, many slabs hold a few each. To allocate such a value anew puts it into a fuller slab, if the allocating
+//! thread keeps no free places of its own: see [`without_cache`].
+//!
+//! Only jemalloc is asked. With another allocator, as under the sanitizers, nothing is ever sparse.
+
+#![expect(unsafe_code, reason = "the allocator's controls take untyped pointers")]
+
+/// The most addresses that are looked at together: a segment of a table, and the segment itself.
+const TOGETHER_MAX: usize = 512;
+
+/// Finds what lies in sparse slabs, and counts what was found.
+pub struct Mover {
+    query: query::Query,
+    addresses: Vec<usize>,
+    figures: Vec<[usize; 3]>,
+    /// A slab is sparse when it has room for so many percent more than is in it.
+    waste_percent: usize,
+    /// Allocations that were moved.
+    pub moved: u64,
+    /// Allocations that were left where they are.
+    pub left_alone: u64,
+    told: (u64, u64),
+}
+
+impl Mover {
+    /// Leaves slabs alone that waste less than so many percent of what is in use; nothing, if the allocator cannot be
+    /// asked.
+    #[must_use]
+    pub fn new(waste_percent: usize) -> Option<Mover> {
+        Some(Mover {
+            query: query::Query::new()?,
+            addresses: Vec::with_capacity(TOGETHER_MAX),
+            figures: Vec::with_capacity(TOGETHER_MAX),
+            waste_percent,
+            moved: 0,
+            left_alone: 0,
+            told: (0, 0),
+        })
+    }
+
+    /// How many were moved, and left alone, since the last call.
+    pub fn take_news(&mut self) -> (u64, u64) {
+        let (moved, left_alone) = std::mem::replace(&mut self.told, (self.moved, self.left_alone));
+        (self.moved - moved, self.left_alone - left_alone)
+    }
+
+    /// Forgets the addresses of the last look.
+    pub fn begin(&mut self) {
+        self.addresses.clear();
+        self.figures.clear();
+    }
+
+    /// Adds an address to the next look; the answer has its number. Beyond a bound, addresses count as well kept.
+    pub fn add(&mut self, address: usize) {
+        if self.addresses.len() < TOGETHER_MAX {
+            self.addresses.push(address);
+        }
+    }
+
+    /// Looks at all that was added.
+    pub fn look(&mut self) {
+        self.figures.resize(self.addresses.len(), [0; 3]);
+        if !self.query.ask(&self.addresses, &mut self.figures) {
+            self.figures.clear();
+        }
+    }
+
+    /// Whether what was added as the number `index` is to be moved; counts the answer.
+    pub fn must_move(&mut self, index: usize) -> bool {
+        let [free, places, _] = self.figures.get(index).copied().unwrap_or([0, 1, 0]);
+        let used = places.saturating_sub(free);
+        let is_sparse = free > 0 && used * (100 + self.waste_percent) < places * 100;
+        if is_sparse {
+            self.moved += 1;
+        } else {
+            self.left_alone += 1;
+        }
+        is_sparse
+    }
+}
+
+/// Runs something while the calling thread allocates and frees without keeping free places of its own, which would lie
+/// in the very slabs that are to become empty.
+pub fn without_cache<R>(run: impl FnOnce() -> R) -> R {
+    let was_on = query::set_thread_cache(false);
+    let result = run();
+    if was_on {
+        query::set_thread_cache(true);
+    }
+    result
+}
+
+#[cfg(not(any(loom, asan, miri)))]
+mod query {
+    use std::ptr;
+    use tikv_jemalloc_sys::{mallctl, mallctlbymib, mallctlnametomib};
+
+    const NAME: &std::ffi::CStr = c"experimental.utilization.batch_query";
+    const NAME_PARTS: usize = 3;
+
+    /// The control's name as numbers.
+    pub(super) struct Query([usize; NAME_PARTS]);
+
+    impl Query {
+        pub(super) fn new() -> Option<Query> {
+            let (mut mib, mut len) = ([0; NAME_PARTS], NAME_PARTS);
+            // SAFETY: a name that ends with a zero, and room for as many numbers as it has parts.
+            let error = unsafe { mallctlnametomib(NAME.as_ptr(), mib.as_mut_ptr(), &mut len) };
+            (error == 0 && len == NAME_PARTS).then_some(Query(mib))
+        }
+
+        /// For each address: free places of its slab, all places, bytes. Addresses of live allocations only.
+        pub(super) fn ask(&self, addresses: &[usize], figures: &mut [[usize; 3]]) -> bool {
+            if addresses.is_empty() || addresses.len() != figures.len() {
+                return false;
+            }
+            let mut figures_len = size_of_val(figures);
+            // SAFETY: the control reads as many addresses, and writes as many figures, as the lengths say; it
+            // looks the addresses up and follows none of them.
+            let error = unsafe {
+                mallctlbymib(
+                    self.0.as_ptr(),
+                    NAME_PARTS,
+                    figures.as_mut_ptr().cast(),
+                    &mut figures_len,
+                    addresses.as_ptr().cast_mut().cast(),
+                    size_of_val(addresses),
+                )
+            };
+            error == 0
+        }
+    }
+
+    /// Turns the calling thread's cache of free places on or off; whether it was on.
+    pub(super) fn set_thread_cache(on: bool) -> bool {
+        let (mut before, mut new) = (false, on);
+        let mut len = size_of::<bool>();
+        // SAFETY: a name that ends with a zero; old and new value are of the control's type.
+        let error = unsafe {
+            mallctl(
+                c"thread.tcache.enabled".as_ptr(),
+                ptr::from_mut(&mut before).cast(),
+                &mut len,
+                ptr::from_mut(&mut new).cast(),
+                size_of::<bool>(),
+            )
+        };
+        error == 0 && before
+    }
+}
+
+#[cfg(any(loom, asan, miri))]
+mod query {
+    pub(super) struct Query;
+
+    impl Query {
+        pub(super) fn new() -> Option<Query> {
+            None
+        }
+
+        pub(super) fn ask(&self, _: &[usize], _: &mut [[usize; 3]]) -> bool {
+            false
+        }
+    }
+
+    pub(super) fn set_thread_cache(_: bool) -> bool {
+        false
+    }
+}
+
+#[cfg(all(test, not(any(loom, asan, miri))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_alone_in_a_slab_is_to_be_moved_and_what_lies_close_is_not() {
+        const COUNT: usize = 20_000;
+        let mut mover = Mover::new(10).expect("jemalloc can be asked");
+        let mut boxes: Vec<Option<Box<[u8; 448]>>> =
+            (0..COUNT).map(|_| Some(Box::new([1; 448]))).collect();
+        let count = |boxes: &[Option<Box<[u8; 448]>>], mover: &mut Mover| {
+            let mut sparse = 0;
+            for some in boxes.chunks(256) {
+                mover.begin();
+                some.iter()
+                    .flatten()
+                    .for_each(|one| mover.add(one.as_ptr().addr()));
+                mover.look();
+                sparse += (0..some.iter().flatten().count())
+                    .filter(|index| mover.must_move(*index))
+                    .count();
+            }
+            sparse
+        };
+        let before = count(&boxes, &mut mover);
+        assert!(before < COUNT / 10, "{before} of {COUNT} lie close");
+        for (index, one) in boxes.iter_mut().enumerate() {
+            if index % 8 != 0 {
+                *one = None;
+            }
+        }
+        let after = count(&boxes, &mut mover);
+        assert!(after > COUNT / 8 * 8 / 10, "{after} of {}", COUNT / 8);
+        assert_eq!((mover.moved + mover.left_alone) as usize, COUNT + COUNT / 8);
+    }
+
+    #[test]
+    fn the_cache_of_a_thread_is_on_again_afterwards() {
+        let inside = without_cache(|| query::set_thread_cache(false));
+        assert!(!inside, "it was off");
+        assert!(query::set_thread_cache(true), "it was on");
+    }
+}

@@ -1,0 +1,259 @@
+//! Scripts as units: keys that nobody declared, scripts that take long or for ever, transactions with scripts.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use crate::support::{self, Draw, Options, Server, check, eventually};
+use crate::wire::{Raw, Value, encode};
+
+/// A script as a line of words.
+fn eval(raw: &mut Raw, script: &str, rest: &[&str]) -> Value {
+    let mut words = vec!["EVAL", script];
+    words.extend_from_slice(rest);
+    raw.command(&words)
+}
+
+const ACCOUNTS: usize = 40;
+
+/// Moves an amount between two accounts that it names nowhere but in its arguments.
+const MOVE: &str = "
+    local from, to, amount = 'account' .. ARGV[1], 'account' .. ARGV[2], tonumber(ARGV[3])
+    local has = tonumber(redis.call('get', from) or '0')
+    if has < amount then return 0 end
+    redis.call('decrby', from, amount)
+    redis.call('incrby', to, amount)
+    redis.call('rpush', 'log' .. ARGV[1], ARGV[3])
+    redis.call('ltrim', 'log' .. ARGV[1], -50, -1)
+    return 1";
+
+/// The same with both keys declared, in a transaction.
+const MOVE_DECLARED: &str = "
+    if tonumber(redis.call('get', KEYS[1]) or '0') < tonumber(ARGV[1]) then return 0 end
+    redis.call('decrby', KEYS[1], ARGV[1])
+    redis.call('incrby', KEYS[2], ARGV[1])
+    return 1";
+
+fn sum(raw: &mut Raw) -> i64 {
+    let names: Vec<String> = (0..ACCOUNTS).map(|at| format!("account{at}")).collect();
+    let reply = raw.call(&format!("MGET {}", names.join(" ")));
+    let Value::Array(values) = reply else {
+        panic!("an array: {reply:?}")
+    };
+    values
+        .iter()
+        .map(|value| value.text().parse::<i64>().expect("a number"))
+        .sum()
+}
+
+/// How long the stress runs.
+fn stress_for() -> Duration {
+    let seconds = std::env::var("BASALT_STRESS_SECONDS").ok();
+    Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(5))
+}
+
+#[test]
+fn values_that_scripts_move_between_shards_are_never_lost_nor_doubled() {
+    let server = Server::start(&Options::shards(16));
+    let mut raw = server.raw();
+    for at in 0..ACCOUNTS {
+        check(&mut raw, &format!("SET account{at} 1000"), "OK");
+    }
+    let is_over = AtomicBool::new(false);
+    let moved = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for client in 0..50_u64 {
+            let (server, is_over, moved) = (&server, &is_over, &moved);
+            scope.spawn(move || {
+                let mut raw = server.raw();
+                let mut draw = Draw::new(client + 1);
+                while !is_over.load(SeqCst) {
+                    let (from, to) = (
+                        draw.below(ACCOUNTS).to_string(),
+                        draw.below(ACCOUNTS).to_string(),
+                    );
+                    let amount = draw.below(20).to_string();
+                    let (a, b) = (format!("account{from}"), format!("account{to}"));
+                    match draw.below(8) {
+                        0 => {
+                            raw.pipeline(&["MULTI", &format!("INCR seen{from}")]);
+                            eval(&mut raw, MOVE_DECLARED, &["2", &a, &b, &amount]);
+                            raw.call("EXEC");
+                        }
+                        1 => {
+                            eval(&mut raw, MOVE_DECLARED, &["2", &a, &b, &amount]);
+                        }
+                        2 => assert_eq!(sum(&mut raw), 1000 * ACCOUNTS as i64),
+                        _ => {
+                            let reply = eval(&mut raw, MOVE, &["0", &from, &to, &amount]);
+                            assert!(matches!(reply, Value::Integer(_)), "{reply:?}");
+                            moved.fetch_add(1, SeqCst);
+                        }
+                    }
+                }
+            });
+        }
+        std::thread::sleep(stress_for());
+        is_over.store(true, SeqCst);
+    });
+    assert_eq!(sum(&mut raw), 1000 * ACCOUNTS as i64);
+    assert!(moved.load(SeqCst) > 100, "it did something");
+}
+
+/// Names of keys on different shards: `count` of them, and all with their slots.
+fn keys_of_other_slots(raw: &mut Raw, than: &str) -> Vec<String> {
+    let mut slot = |key: &str| match raw.call(&format!("CLUSTER KEYSLOT {key}")) {
+        Value::Integer(slot) => slot as u64,
+        // Without that command, tags of one letter do.
+        _ => u64::from(crc16(key.as_bytes()) & 16383),
+    };
+    let mine = slot(than) % 16;
+    (0..1000)
+        .map(|at| format!("other{at}"))
+        .filter(|key| slot(key) % 16 != mine)
+        .take(20)
+        .collect()
+}
+
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc: u16, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| match crc & 0x8000 {
+            0 => crc << 1,
+            _ => (crc << 1) ^ 0x1021,
+        })
+    })
+}
+
+fn endless_scripts_hold_nobody_up(threads: usize, scripts: usize) {
+    let options = Options::shards(16)
+        .threads(threads)
+        .with("busy-reply-threshold", "200");
+    let server = Server::start(&options);
+    let mut raw = server.raw();
+    let others = keys_of_other_slots(&mut raw, "held");
+    let mut loops: Vec<Raw> = Vec::new();
+    for number in 0..scripts {
+        let mut raw = server.raw();
+        let script = "redis.call('get', KEYS[1]) while true do end";
+        // The first holds a shard; others hold none.
+        match number {
+            0 => raw.send(&encode(&["EVAL", script, "1", "held"])),
+            _ => raw.send(&encode(&["EVAL", "while true do end", "0"])),
+        }
+        loops.push(raw);
+    }
+    // Data commands of other shards go on, also while others are turned away.
+    let began = Instant::now();
+    let mut turns = 0;
+    while began.elapsed() < Duration::from_millis(1_500) {
+        for key in &others {
+            check(&mut raw, &format!("SET {key} {turns}"), "OK");
+            assert_eq!(raw.call(&format!("GET {key}")).text(), turns.to_string());
+        }
+        turns += 1;
+    }
+    assert!(turns >= 5, "{turns} turns of {} keys", others.len());
+    eventually("the held shard answers that it is busy", || {
+        let mut raw = server.raw();
+        raw.call("GET held").text().starts_with("BUSY")
+    });
+    // Over several shards, with the held one among them, and without.
+    let text = raw.call(&format!("MSET {} 1 held 2", others[0])).text();
+    assert!(text.starts_with("BUSY"), "{text}");
+    check(
+        &mut raw,
+        &format!("MSET {} 1 {} 2", others[0], others[1]),
+        "OK",
+    );
+    let reply = eval(
+        &mut raw,
+        "return redis.call('incr', KEYS[1])",
+        &["1", &others[0]],
+    );
+    assert_eq!(reply, Value::Integer(2));
+    for _ in 0..scripts {
+        check(&mut raw, "SCRIPT KILL", "OK");
+    }
+    for raw in &mut loops {
+        let text = raw.read().text();
+        assert!(text.contains("killed by user"), "{text}");
+    }
+    eventually("nobody is busy", || raw.call("PING").text() == "PONG");
+    assert!(raw.call("GET held").is_nil());
+}
+
+#[test]
+fn with_one_thread_an_endless_script_holds_up_nobody_who_does_not_need_its_shard() {
+    endless_scripts_hold_nobody_up(1, 1);
+}
+
+#[test]
+fn as_many_endless_scripts_as_threads_hold_nobody_up() {
+    endless_scripts_hold_nobody_up(2, 3);
+}
+
+#[test]
+fn a_slow_script_is_run_again_elsewhere_and_is_seen_once() {
+    let server = Server::start(&Options::shards(16).threads(1));
+    let mut raw = server.raw();
+    let script = "
+        redis.call('incr', KEYS[1])
+        redis.call('rpush', 'undeclared', 'x')
+        redis.call('publish', 'channel', 'message')
+        local x = 0
+        for i = 1, 3000000 do x = x + i end
+        redis.call('incr', KEYS[1])
+        return redis.call('llen', 'undeclared')";
+    for turn in 1..4 {
+        assert_eq!(
+            eval(&mut raw, script, &["1", "counter"]),
+            Value::Integer(turn)
+        );
+        assert_eq!(raw.call("GET counter").text(), (2 * turn).to_string());
+    }
+}
+
+#[test]
+fn a_large_collection_that_a_script_changes_is_not_in_its_way() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let mut model: HashMap<String, i64> = HashMap::new();
+        let fill = "for i = 1, 2000 do redis.call('rpush', KEYS[1], 'element number ' .. i) end
+            return redis.call('llen', KEYS[1])";
+        for name in ["one", "two"] {
+            assert_eq!(eval(&mut raw, fill, &["1", name]), Value::Integer(2000));
+            model.insert(name.to_owned(), 2000);
+        }
+        let shrink = "redis.call('ltrim', KEYS[1], 1, -1)
+            redis.call('hset', 'undeclared', KEYS[1], 1)
+            return redis.call('llen', KEYS[1])";
+        for name in ["one", "two", "one"] {
+            let left = model.get_mut(name).expect("filled");
+            *left -= 1;
+            assert_eq!(eval(&mut raw, shrink, &["1", name]), Value::Integer(*left));
+        }
+        assert_eq!(raw.call("HLEN undeclared").integer(), 2);
+    });
+}
+
+#[test]
+fn a_watched_key_is_watched_by_a_transaction_that_runs_again() {
+    let server = Server::start(&Options::shards(16));
+    let (mut raw, mut other) = (server.raw(), server.raw());
+    let slow = "redis.call('incr', 'watched') for i = 1, 3000000 do end return redis.call('get', 'watched')";
+    for (meddles, expected) in [(false, "OK 1"), (true, "(nil)")] {
+        check(&mut other, "SET watched 0", "OK");
+        check(&mut raw, "WATCH watched", "OK");
+        check(&mut raw, "MULTI", "OK");
+        raw.call("SET x 1");
+        eval(&mut raw, slow, &["0"]);
+        if meddles {
+            check(&mut other, "SET watched 7", "OK");
+        }
+        let reply = match raw.call("EXEC") {
+            Value::Array(items) => items.iter().map(Value::text).collect::<Vec<_>>().join(" "),
+            reply => reply.is_nil().then_some("(nil)").unwrap_or("?").to_owned(),
+        };
+        assert_eq!(reply, expected);
+    }
+}
