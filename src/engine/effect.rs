@@ -149,6 +149,7 @@ pub struct Effects {
     by_clock: u64,
     /// The connection whose command runs, see [`Effects::begin`].
     client: u64,
+    only_reads: bool,
     recording: bool,
     /// A change is worth a look, whatever others are interested in: effects are recorded, or keys are tracked.
     is_attentive: bool,
@@ -174,11 +175,17 @@ impl Effects {
         self.stamp = self.stamp.max(stamp);
     }
 
-    /// A command of a connection begins, which knows of all effects up to a stamp.
+    /// A command of a connection begins, which knows of all effects up to a stamp, and may change nothing or something.
     #[inline]
-    pub fn begin(&mut self, client: u64, stamp: u64) {
+    pub fn begin(&mut self, client: u64, stamp: u64, only_reads: bool) {
         self.raise(stamp);
         self.client = client;
+        self.only_reads = only_reads;
+    }
+
+    /// Whether the command that runs changes nothing.
+    pub fn only_reads(&self) -> bool {
+        self.only_reads
     }
 
     /// Changes so far.

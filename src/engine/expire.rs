@@ -1,5 +1,7 @@
 //! Deleting keys whose time has come, in bounded slices, from the timer wheels.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use super::db::{gone_at, next_due};
 use super::effect::Event;
 use super::value::hash;
@@ -17,6 +19,22 @@ const FIELDS_PER_SLICE: usize = 256;
 
 /// And those that a command deletes which comes across a hash with due fields; it does not see the others.
 pub(super) const FIELDS_PER_LOOKUP: usize = 32;
+
+/// Until when no key is deleted because its time has come, though nobody sees it any more (CLIENT PAUSE).
+#[derive(Debug, Default)]
+pub struct Rest(AtomicU64);
+
+impl Rest {
+    /// Says until when, as Unix time in milliseconds.
+    pub fn set(&self, until_ms: u64) {
+        self.0.store(until_ms, Relaxed);
+    }
+
+    /// Whether it is so now.
+    pub fn holds(&self, now_ms: u64) -> bool {
+        self.0.load(Relaxed) > now_ms
+    }
+}
 
 /// Whether nothing of an entry is left at a moment, though it was not deleted yet.
 pub(super) fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {

@@ -91,9 +91,18 @@ impl<'e> Keyspace<'e> {
         Some(place)
     }
 
-    /// Deletes what is due at a place, or some of it; the place, if something is left there that is not due.
+    /// Deletes what is due at a place, or some of it; the place, if something is left there that is not due. While
+    /// expiry rests, a command that adds nothing leaves it where it is.
     #[cold]
     fn expire(&mut self, place: Place) -> Option<Place> {
+        let now_ms = self.now.unix_ms;
+        let engine = &*self.engine;
+        if engine.rest.holds(now_ms)
+            && engine.effects.only_reads()
+            && is_over(self.entry(place), now_ms)
+        {
+            return None;
+        }
         let gone = self
             .engine
             .expire_due(self.db, place, self.now, FIELDS_PER_LOOKUP);

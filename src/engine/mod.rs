@@ -176,6 +176,8 @@ pub struct Engine {
     pub shard: u16,
     /// The keys that the curve follows, while it is kept.
     reuse: Option<Box<Reuse>>,
+    /// Until when nothing expires; the same for all shards.
+    pub rest: Arc<expire::Rest>,
     /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
     doomed: Vec<Db>,
     /// Huge values, freed in slices too.
@@ -206,6 +208,7 @@ impl Engine {
             watches: watching::Watches::default(),
             shard: 0,
             reuse: None,
+            rest: Arc::default(),
             doomed: Vec::new(),
             doomed_values: Vec::new(),
             attempt: None,
@@ -278,10 +281,11 @@ impl Engine {
         if first == second {
             return;
         }
+        self.expire_watched([first, second], now);
         self.exchange(first, second);
         // Redis tells nobody, and leaves those who cache with values of the other database.
         self.void_caches();
-        self.note_swap(first, second, now);
+        self.note_swap(first, second);
         self.waiters.database_changed(first);
         self.waiters.database_changed(second);
         if let Some(attempt) = &mut self.attempt {
@@ -305,19 +309,26 @@ impl Engine {
         }
     }
 
+    /// Deletes what has expired of the watched names of two databases: it is as good as absent, and must not seem to go
+    /// later on, from the other one.
+    fn expire_watched(&mut self, dbs: [usize; 2], now: Now) {
+        if self.watches.is_empty() {
+            return;
+        }
+        for name in self.watches.keys_of(dbs) {
+            for index in dbs {
+                let key = Key::new(&name, self.seed);
+                let _ = self.keyspace(index, now).untouched().find_write(&key);
+            }
+        }
+    }
+
     /// Watched keys that are in either of two databases count as changed when these are exchanged.
-    fn note_swap(&mut self, first: usize, second: usize, now: Now) {
+    fn note_swap(&mut self, first: usize, second: usize) {
         if self.watches.is_empty() {
             return;
         }
         let seed = self.seed;
-        // A key that has expired by now is as good as absent, and must not seem to go later on.
-        for name in self.watches.keys_of([first, second]) {
-            for index in [first, second] {
-                let key = Key::new(&name, seed);
-                let _ = self.keyspace(index, now).untouched().find_write(&key);
-            }
-        }
         self.effects.changed(0);
         let stamp = self.effects.stamp();
         let Engine { dbs, watches, .. } = self;

@@ -22,6 +22,7 @@ use crate::command::context::Server;
 use crate::config::{Config, Startup};
 use crate::engine::Engine;
 use crate::engine::evict::budget::Budget;
+use crate::engine::expire::Rest;
 use crate::pubsub::PubSub;
 use crate::session::pause::Pause;
 use crate::session::service::Service;
@@ -179,10 +180,12 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
     };
     let pubsub = Arc::new(PubSub::default());
     pubsub.configure(&config);
+    let rest = Arc::<Rest>::default();
     let mut engines: Vec<Engine> = (0..shard_count)
         .map(|shard| {
             let mut engine = Engine::new(config.databases as usize, seed, rand::random());
             engine.shard = shard as u16;
+            engine.rest = Arc::clone(&rest);
             let follower = Arc::clone(&pubsub);
             engine.effects.set_follower(pubsub.interest(), follower);
             engine.effects.count_tracked(pubsub.tracked_count());
@@ -208,7 +211,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         config: ArcSwap::new(config),
         clients: Registry::new(),
         pubsub,
-        pause: Pause::default(),
+        pause: Pause::new(rest),
         active_expire: AtomicBool::new(true),
         cron_paused: AtomicBool::new(false),
         slowlog: Default::default(),

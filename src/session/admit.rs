@@ -2,13 +2,11 @@
 
 use super::Session;
 use super::batch::{Batch, Plan, Route};
-use super::monitored::is_secret;
 use crate::command::declaration::{Command, Flags};
 use crate::config::Config;
-use crate::config::live::{self, Peer};
-use crate::engine::Now;
+use crate::config::live::Peer;
 use crate::resp::reply::{Position, Protocol};
-use crate::telemetry::{counters, errors, latency, log};
+use crate::telemetry::{counters, errors, log};
 
 /// Bytes of an unknown command's name and arguments that the error quotes.
 const QUOTED_BYTES_MAX: usize = 128;
@@ -144,60 +142,5 @@ impl Session {
         errors::note(batch.out.since(mark));
         self.apply_reply_mode(&mut batch.out, mark);
         batch.next += 1;
-    }
-
-    /// Tells the latency monitor of a command that reached its threshold.
-    #[cold]
-    pub(super) fn note_latency(
-        &mut self,
-        command: &'static Command,
-        config: &Config,
-        now: Now,
-        duration_ms: u64,
-    ) {
-        let event = if command.flags.has(Flags::FAST) {
-            latency::FAST_COMMAND
-        } else {
-            latency::COMMAND
-        };
-        self.service()
-            .telemetry
-            .latency
-            .note(config, event, now.unix_ms / 1_000, duration_ms);
-    }
-
-    /// Puts a slow command into the slow log; what a sensitive one was told stays out of it.
-    #[cold]
-    pub(super) fn note_slow(
-        &mut self,
-        batch: &Batch,
-        plan: &Plan,
-        command: &'static Command,
-        config: &Config,
-        now: Now,
-        duration_us: u64,
-    ) {
-        if command.flags.has(Flags::SKIP_SLOWLOG) {
-            return;
-        }
-        let args = batch.args(plan);
-        let shared = &self.connection.shared;
-        self.service().slowlog.add(
-            config,
-            now.unix_ms / 1_000,
-            duration_us,
-            args.from(0).enumerate().map(|(index, argument)| {
-                let is_secret = match command.full_name {
-                    // CONFIG SET name value name value …
-                    "config|set" => {
-                        index > 2 && index % 2 == 1 && live::is_sensitive(args.get(index - 1))
-                    }
-                    _ => is_secret(command, &args, index),
-                };
-                if is_secret { b"(redacted)" } else { argument }
-            }),
-            &shared.address,
-            &shared.labels().name,
-        );
     }
 }

@@ -9,6 +9,7 @@ pub mod batch;
 mod blocked;
 pub mod look;
 mod monitored;
+mod noted;
 pub mod pause;
 mod script;
 pub mod service;
@@ -36,9 +37,10 @@ use crate::shard::message::{Message, Parts, Ticket};
 use crate::shard::ownership::Held;
 use crate::shard::ownership::parcel::Parcel;
 use crate::telemetry::clock::Ticks;
-use crate::telemetry::{counters, errors};
+use crate::telemetry::{counters, errors, latency, slowlog};
 use batch::{Batch, Plan, Route};
 use blocked::{Blocked, Going};
+use noted::Waited;
 use service::Service;
 use transaction::Pending;
 
@@ -91,6 +93,8 @@ pub struct Session {
     must_close: bool,
     /// What the next request waits for, if it ran already and has no reply yet.
     blocked: Option<Blocked>,
+    /// How long it ran so far.
+    waited: Option<Box<Waited>>,
     /// What is watched and queued.
     pending: Option<Box<Pending>>,
     /// The wait that the next request is another attempt of.
@@ -130,6 +134,7 @@ impl Session {
             service,
             must_close: false,
             blocked: None,
+            waited: None,
             retry: None,
             pending: None,
         }
@@ -200,6 +205,7 @@ impl Session {
                 release(&mut held, batch);
                 match self.go_on(batch, blocked, now) {
                     Going::Answered => {
+                        self.note_waited(batch, &plan, command, config, now);
                         self.end_caching(command);
                         batch.next += 1;
                         continue;
@@ -265,7 +271,11 @@ impl Session {
             let after = Ticks::now();
             let duration_ns = after.since_ns(before) + earlier_ns;
             before = after;
-            counters.command(command).ran(duration_ns, failed);
+            // What is queued counts when it is run.
+            let is_queued = is_unusual && !failed && self.is_queueing(command);
+            if !is_queued {
+                counters.command(command).ran(duration_ns, failed);
+            }
             if counters.takes_sample() {
                 self.note_hot(batch, &plan, duration_ns, mark);
             }
@@ -282,8 +292,8 @@ impl Session {
                 shards.note_hold_ns(shard, hold_ns);
             }
             if failed
-                || is_slow_for_log(config, duration_ns)
-                || is_slow_for_monitor(config, duration_ns)
+                || slowlog::is_slow(config, duration_ns)
+                || latency::is_slow(config, duration_ns)
             {
                 // What follows takes a lock, which nobody should wait for with a token in hand.
                 release(&mut held, batch);
@@ -292,8 +302,13 @@ impl Session {
             if failed && !matches!(command.run, Run::Script(_)) {
                 errors::note(batch.out.since(mark));
             }
-            self.note(batch, &plan, command, config, now, duration_ns);
-            if is_monitored && !self.is_queueing(command) {
+            match ran {
+                Ran::Then(After::Block(block)) => self.begin_wait(duration_ns, block.holds),
+                Ran::Blocked(_) => self.begin_wait(duration_ns, false),
+                _ if is_queued => {}
+                _ => self.note(batch, &plan, command, config, now, duration_ns),
+            }
+            if is_monitored && !is_queued {
                 release(&mut held, batch);
                 self.show(batch, &plan, command);
             }
@@ -361,6 +376,7 @@ impl Session {
             }
         }
         if let Some(waiter) = message.blocked.take() {
+            self.begin_wait(message.duration_ns, false);
             self.blocked = Some(Blocked::On(waiter));
             return None;
         }
@@ -375,6 +391,7 @@ impl Session {
             if aftermath.was_run {
                 self.show_transaction(batch, &run.transaction, &aftermath);
             }
+            self.note_steps(&run.transaction, &aftermath, config, now);
             let publications = std::mem::take(&mut aftermath.publications);
             let wakes = &mut batch.deferred.wakes;
             publish_kept(publications, &self.service.pubsub, &mut message.out, wakes);
@@ -721,28 +738,6 @@ impl Session {
         Ran::Queued(ticket)
     }
 
-    #[inline]
-    fn note(
-        &mut self,
-        batch: &Batch,
-        plan: &Plan,
-        command: &'static Command,
-        config: &Arc<Config>,
-        now: Now,
-        duration_ns: u64,
-    ) {
-        self.connection
-            .shared
-            .last_command
-            .store(command.id() as u16, Relaxed);
-        if is_slow_for_log(config, duration_ns) {
-            self.note_slow(batch, plan, command, config, now, duration_ns / 1_000);
-        }
-        if is_slow_for_monitor(config, duration_ns) {
-            self.note_latency(command, config, now, duration_ns / 1_000_000);
-        }
-    }
-
     /// CLIENT CACHING speaks of the next command, or of the next transaction.
     #[cold]
     fn end_caching(&mut self, command: &Command) {
@@ -788,20 +783,6 @@ impl Session {
             }
         }
     }
-}
-
-/// Whether the slow log wants a command that ran for so long.
-#[inline]
-fn is_slow_for_log(config: &Config, duration_ns: u64) -> bool {
-    let threshold_us = config.slowlog_log_slower_than;
-    threshold_us >= 0 && duration_ns / 1_000 >= threshold_us as u64
-}
-
-/// Whether the latency monitor does.
-#[inline]
-fn is_slow_for_monitor(config: &Config, duration_ns: u64) -> bool {
-    let threshold_ms = config.latency_monitor_threshold;
-    threshold_ms > 0 && duration_ns / 1_000_000 >= threshold_ms as u64
 }
 
 /// Lets a token go, then frees what was too large to be freed under it.

@@ -3,6 +3,7 @@
 //! Every command looks at one word, which is zero but while something is held back.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -12,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::command::Args;
 use crate::command::declaration::{Command, Flags, Run};
+use crate::engine::expire::Rest;
 use crate::shard::transaction::Transaction;
 
 /// The longest that a command waits for a key before it looks again, even if nobody nudges it.
@@ -26,11 +28,26 @@ pub struct Pause {
     gate_ms: AtomicU64,
     until_ms: AtomicU64,
     writes_only: AtomicBool,
+    /// Nothing expires either, so that the data stays as it is.
+    rest: Arc<Rest>,
     /// Keys that move, of whatever database.
     keys: Mutex<HashSet<Box<[u8]>>>,
 }
 
 impl Pause {
+    /// No pause. Shards that share `rest` let nothing expire while there is one.
+    pub fn new(rest: Arc<Rest>) -> Pause {
+        Pause {
+            rest,
+            ..Pause::default()
+        }
+    }
+
+    /// Whether nothing expires.
+    pub fn rests(&self, now_ms: u64) -> bool {
+        self.rest.holds(now_ms)
+    }
+
     /// Holds clients back; a running pause is never shortened nor softened, as in Redis.
     pub fn start(&self, until_ms: u64, writes_only: bool, now_ms: u64) {
         let keys = self.keys.lock();
@@ -39,8 +56,9 @@ impl Pause {
             writes_only && (!running || self.writes_only.load(Relaxed)),
             Relaxed,
         );
-        self.until_ms
-            .store(until_ms.max(self.until_ms.load(Relaxed)), Relaxed);
+        let until_ms = until_ms.max(self.until_ms.load(Relaxed));
+        self.until_ms.store(until_ms, Relaxed);
+        self.rest.set(until_ms);
         self.set_gate(!keys.is_empty());
     }
 
@@ -48,6 +66,7 @@ impl Pause {
     pub fn stop(&self) {
         let keys = self.keys.lock();
         self.until_ms.store(0, Relaxed);
+        self.rest.set(0);
         self.set_gate(!keys.is_empty());
     }
 

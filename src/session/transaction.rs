@@ -270,6 +270,7 @@ impl Session {
             if aftermath.was_run {
                 self.show_transaction(batch, &transaction, &aftermath);
             }
+            self.note_steps(&transaction, &aftermath, config, now);
             let publications = std::mem::take(&mut aftermath.publications);
             let pubsub = &self.service.pubsub;
             publish_kept(

@@ -204,9 +204,10 @@ pub(super) fn context<'c>(
     scene: Scene<'c>,
     args: &Args<'c>,
 ) -> ShardCx<'c> {
+    let only_reads = command.flags.has(Flags::READONLY);
     match &mut engines {
         Engines::One(engine) => {
-            engine.effects.begin(client.id, client.stamp);
+            engine.effects.begin(client.id, client.stamp, only_reads);
             engine.board().commands.add(1);
         }
         Engines::Many(engines) => {
@@ -216,7 +217,9 @@ pub(super) fn context<'c>(
                 .max()
                 .unwrap_or(0);
             for engine in engines.iter_mut() {
-                engine.effects.begin(client.id, stamp.max(client.stamp));
+                engine
+                    .effects
+                    .begin(client.id, stamp.max(client.stamp), only_reads);
             }
             if let Some(engine) = engines.first() {
                 engine.board().commands.add(1);

@@ -22,7 +22,7 @@ use crate::engine::{Deferred, Engine, Key, Now};
 use crate::resp::request::Span;
 use crate::script::library::Library;
 use crate::telemetry::clock::{self, Ticks};
-use crate::telemetry::counters;
+use crate::telemetry::{counters, latency, slowlog};
 
 /// A key that must not change before EXEC.
 #[derive(Clone, Debug)]
@@ -121,12 +121,24 @@ pub struct Aftermath {
     pub publications: Vec<Publication>,
     /// A script held its shards for too long. What it watched is watched still.
     pub was_turned_away: bool,
+    /// The steps that took long for the slow log or the latency monitor, with the time that they took.
+    pub slow: Vec<(usize, u64)>,
     /// What scripts called, while somebody looks on.
     pub script_calls: Vec<ScriptCall>,
     /// The command that is running.
     pub step: usize,
     /// The script that is no transaction's answered with an error.
     pub failed: bool,
+}
+
+impl Aftermath {
+    /// The step under way has run.
+    fn note(&mut self, command: &Command, duration_ns: u64, failed: bool, config: &Config) {
+        counters::local().command(command).ran(duration_ns, failed);
+        if slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns) {
+            self.slow.push((self.step, duration_ns));
+        }
+    }
 }
 
 impl Transaction {
@@ -276,9 +288,8 @@ impl Transaction {
                 aftermath.errors.push(out.since(mark).to_vec());
             }
             out.set_protocol(stage.connection.protocol);
-            counters::local()
-                .command(step.command)
-                .ran(Ticks::now().since_ns(before), failed);
+            let duration_ns = Ticks::now().since_ns(before);
+            aftermath.note(step.command, duration_ns, failed, stage.config);
         }
         let shared = &stage.connection.shared;
         shared.db.store(stage.connection.db as u32, Relaxed);
@@ -377,7 +388,8 @@ impl Transaction {
                 }
             }
         });
-        attempt.commit(clock::now(), deferred);
+        let runs = &stage.scripts.runs;
+        attempt.commit(clock::now(), terms, runs, deferred);
         Some(aftermath)
     }
 
@@ -411,9 +423,8 @@ impl Transaction {
                 return;
             }
             out.set_protocol(stage.connection.protocol);
-            counters::local()
-                .command(command)
-                .ran(Ticks::now().since_ns(started), failed);
+            let duration_ns = Ticks::now().since_ns(started);
+            aftermath.note(command, duration_ns, failed, stage.config);
         }
     }
 
@@ -478,7 +489,9 @@ pub fn run_lone(
         return None;
     }
     out.set_protocol(stage.connection.protocol);
-    attempt.commit(clock::now(), deferred);
+    let library = stage.scripts;
+    attempt.commit(clock::now(), terms, &library.runs, deferred);
+    library.footprints.note(args, &terms.outcome);
     Some(aftermath)
 }
 

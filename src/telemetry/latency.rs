@@ -31,6 +31,13 @@ pub const DEFRAG_CYCLE: &str = "active-defrag-cycle";
 /// A slice of eviction in the background.
 pub const EVICTION_CYCLE: &str = "eviction-cycle";
 
+/// Whether something that took so long is an event.
+#[inline]
+pub fn is_slow(config: &Config, duration_ns: u64) -> bool {
+    let threshold_ms = config.latency_monitor_threshold;
+    threshold_ms > 0 && duration_ns / 1_000_000 >= threshold_ms as u64
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Latency {

@@ -17,6 +17,13 @@ const ARGUMENTS_MAX: usize = 32;
 /// Bytes kept of one argument.
 const ARGUMENT_BYTES_MAX: usize = 128;
 
+/// Whether a command that ran for so long is kept.
+#[inline]
+pub fn is_slow(config: &Config, duration_ns: u64) -> bool {
+    let threshold_us = config.slowlog_log_slower_than;
+    threshold_us >= 0 && duration_ns / 1_000 >= threshold_us as u64
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Slowlog {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::support::{self, check};
+use crate::wire::{Raw, Value};
 
 #[test]
 fn a_transaction_runs_as_one_step_and_answers_all_replies() {
@@ -297,5 +298,45 @@ fn keys_that_are_watched_over_and_over_are_watched_once() {
             check(&mut raw, "MULTI", "OK");
             check(&mut raw, "EXEC", "(empty array)");
         }
+    });
+}
+
+#[test]
+fn what_is_queued_counts_when_it_is_run_and_what_waits_when_it_is_answered() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut other) = (server.raw(), server.raw());
+        raw.pipeline(&["CONFIG RESETSTAT", "CONFIG SET slowlog-log-slower-than 0"]);
+        raw.pipeline(&["MULTI", "SET a 1", "INCR a", "DISCARD"]);
+        raw.pipeline(&["MULTI", "SET a 1", "INCR a", "SLOWLOG RESET", "EXEC"]);
+        let stats = raw.call("INFO commandstats").body();
+        for name in ["set", "incr", "exec"] {
+            assert!(
+                stats.contains(&format!("cmdstat_{name}:calls=1,")),
+                "{stats}"
+            );
+        }
+        let log = |raw: &mut Raw| -> Vec<String> {
+            let entries = raw.call("SLOWLOG GET 50");
+            let words = |entry: &Value| -> Vec<String> {
+                entry.items()[3].items().iter().map(Value::text).collect()
+            };
+            let lines = entries.items().iter().map(|entry| words(entry).join(" "));
+            lines.collect()
+        };
+        let seen = log(&mut raw);
+        assert!(seen.contains(&"SET a 1".to_owned()) && seen.contains(&"INCR a".to_owned()));
+        assert!(!seen.contains(&"EXEC".to_owned()), "{seen:?}");
+        other.send(b"BLPOP list 0\r\n");
+        support::eventually("blocked", || {
+            raw.call("INFO clients")
+                .body()
+                .contains("blocked_clients:1")
+        });
+        assert!(!log(&mut raw).contains(&"BLPOP list 0".to_owned()));
+        raw.call("RPUSH list v");
+        other.read();
+        support::eventually("noted", || {
+            log(&mut raw).contains(&"BLPOP list 0".to_owned())
+        });
     });
 }

@@ -1,0 +1,155 @@
+//! What the slow log and the latency monitor are told of commands that were run.
+//!
+//! A command that waits is told of when it has its reply, with the time that it ran and not that it waited. One that
+//! a transaction runs is told of by itself.
+
+use super::Session;
+use super::batch::{Batch, Plan};
+use super::monitored::is_secret;
+use crate::command::Args;
+use crate::command::declaration::{Command, Flags};
+use crate::config::{Config, live};
+use crate::engine::Now;
+use crate::shard::transaction::{Aftermath, Transaction};
+use crate::telemetry::clock::Ticks;
+use crate::telemetry::{latency, slowlog};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// How long a request ran that waits.
+pub(super) struct Waited {
+    ran_ns: u64,
+    /// Its wait counts as well, from then on.
+    counts_from: Option<Ticks>,
+}
+
+impl Session {
+    /// Notes a command that was run.
+    #[inline]
+    pub(super) fn note(
+        &mut self,
+        batch: &Batch,
+        plan: &Plan,
+        command: &'static Command,
+        config: &Config,
+        now: Now,
+        duration_ns: u64,
+    ) {
+        self.connection
+            .shared
+            .last_command
+            .store(command.id() as u16, Relaxed);
+        if slowlog::is_slow(config, duration_ns) {
+            let args = batch.args(plan);
+            self.note_slow(&args, command, config, now, duration_ns / 1_000);
+        }
+        if latency::is_slow(config, duration_ns) {
+            self.note_latency(command, config, now, duration_ns / 1_000_000);
+        }
+    }
+
+    /// A request begins to wait; whether its wait is what it does (DEBUG SLEEP).
+    #[cold]
+    pub(super) fn begin_wait(&mut self, ran_ns: u64, wait_counts: bool) {
+        self.waited = Some(Box::new(Waited {
+            ran_ns,
+            counts_from: wait_counts.then(Ticks::now),
+        }));
+    }
+
+    /// A request that waited has its reply.
+    #[cold]
+    pub(super) fn note_waited(
+        &mut self,
+        batch: &Batch,
+        plan: &Plan,
+        command: &'static Command,
+        config: &Config,
+        now: Now,
+    ) {
+        let Some(waited) = self.waited.take() else {
+            return;
+        };
+        let wait_ns = waited
+            .counts_from
+            .map_or(0, |since| Ticks::now().since_ns(since));
+        self.note(batch, plan, command, config, now, waited.ran_ns + wait_ns);
+    }
+
+    /// Notes those commands of a transaction that took long. No shard may be in hand.
+    pub(super) fn note_steps(
+        &mut self,
+        transaction: &Transaction,
+        aftermath: &Aftermath,
+        config: &Config,
+        now: Now,
+    ) {
+        let mut slow = aftermath.slow.iter().peekable();
+        if slow.peek().is_none() {
+            return;
+        }
+        for (index, (command, args)) in transaction.commands().enumerate() {
+            let Some((_, duration_ns)) = slow.next_if(|(step, _)| *step == index) else {
+                continue;
+            };
+            if slowlog::is_slow(config, *duration_ns) {
+                self.note_slow(&args, command, config, now, duration_ns / 1_000);
+            }
+            if latency::is_slow(config, *duration_ns) {
+                self.note_latency(command, config, now, duration_ns / 1_000_000);
+            }
+        }
+    }
+
+    /// Tells the latency monitor of a command that reached its threshold.
+    #[cold]
+    fn note_latency(
+        &mut self,
+        command: &'static Command,
+        config: &Config,
+        now: Now,
+        duration_ms: u64,
+    ) {
+        let event = if command.flags.has(Flags::FAST) {
+            latency::FAST_COMMAND
+        } else {
+            latency::COMMAND
+        };
+        self.service()
+            .telemetry
+            .latency
+            .note(config, event, now.unix_ms / 1_000, duration_ms);
+    }
+
+    /// Puts a slow command into the slow log; what a sensitive one was told stays out of it.
+    #[cold]
+    fn note_slow(
+        &mut self,
+        args: &Args<'_>,
+        command: &'static Command,
+        config: &Config,
+        now: Now,
+        duration_us: u64,
+    ) {
+        if command.flags.has(Flags::SKIP_SLOWLOG) {
+            return;
+        }
+        let shared = &self.connection.shared;
+        self.service().slowlog.add(
+            config,
+            now.unix_ms / 1_000,
+            duration_us,
+            args.from(0).enumerate().map(|(index, argument)| {
+                let is_secret = match command.full_name {
+                    // CONFIG SET name value name value …
+                    "config|set" => {
+                        index > 2 && index % 2 == 1 && live::is_sensitive(args.get(index - 1))
+                    }
+                    _ => is_secret(command, args, index),
+                };
+                if is_secret { b"(redacted)" } else { argument }
+            }),
+            &shared.address,
+            &shared.labels().name,
+        );
+    }
+}
