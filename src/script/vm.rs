@@ -36,7 +36,13 @@ const FREE_BYTES_MAX: usize = 64 * 1024;
 
 /// Garbage is collected when memory has grown to this many percent: an interpreter holds some 60 KB, and to go through
 /// them more often would cost more than the scripts.
-const COLLECTION_PERCENT: i32 = 400;
+const COLLECTION_PERCENT: i32 = 300;
+
+/// Every so many uses a small interpreter looks what of its memory is no garbage.
+const RUNS_PER_LOOK: u64 = 1024;
+
+/// One that holds no more than this is small.
+const MEMORY_BYTES_SMALL: usize = 1024 * 1024;
 
 /// Instructions between two looks at whether the script may go on.
 const TICK_INSTRUCTIONS: u32 = 10_000;
@@ -154,8 +160,8 @@ pub(super) struct Vm {
     pub(super) libraries: Libraries,
     uses: u64,
     seed: Seed,
-    /// Memory after the last script, and what the last collection left.
-    used: usize,
+    /// How often it was used, and what it holds that is no garbage.
+    runs: u64,
     live: usize,
 }
 
@@ -192,12 +198,12 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
         let vm = place.get_or_insert_with(Vm::new);
         let result = work(vm);
         let used = vm.lua.used_memory();
-        vm.live = match vm.live {
-            // The last collection left this much; what came since is mostly garbage.
-            live if used < vm.used || used > 4 * live.max(1) => used,
-            live => live,
-        };
-        vm.used = used;
+        vm.runs += 1;
+        if vm.runs.is_multiple_of(RUNS_PER_LOOK) && used < MEMORY_BYTES_SMALL {
+            // So small a heap is gone through in less time than two scripts take.
+            let _ = vm.lua.gc_collect();
+            vm.live = vm.lua.used_memory();
+        }
         let live = vm.live;
         if used > MEMORY_BYTES_KEPT {
             *place = None;
@@ -257,8 +263,8 @@ impl Vm {
             by_sha: Default::default(),
             libraries: Libraries::default(),
             uses: 0,
-            used: 0,
-            live: 0,
+            runs: 0,
+            live: lua.used_memory(),
             seed: Seed {
                 k0: crate::base::random::Random::from_system().next_u64(),
                 k1: 7,
