@@ -7,12 +7,13 @@ use mlua::{Lua, MultiValue, Table, Value};
 use super::api::string;
 use super::errors;
 
+type Unary = fn(u32) -> u32;
 type Binary = fn(u32, u32) -> u32;
 
 /// Adds the library.
 pub(super) fn install(lua: &Lua, libraries: &Table) -> mlua::Result<()> {
     let bit = lua.create_table()?;
-    let unary: [(&'static str, fn(u32) -> u32); 3] = [
+    let unary: [(&'static str, Unary); 3] = [
         ("tobit", |bits| bits),
         ("bnot", |bits| !bits),
         ("bswap", u32::swap_bytes),

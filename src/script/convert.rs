@@ -292,7 +292,7 @@ fn one_line(text: &[u8]) -> Vec<u8> {
 /// A number without its fraction. What fits no integer is the smallest one, as on the processors that Redis knows.
 pub(super) fn truncated(number: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
-    if number >= -LIMIT && number < LIMIT {
+    if (-LIMIT..LIMIT).contains(&number) {
         number as i64
     } else {
         i64::MIN

@@ -56,7 +56,10 @@ impl ScriptFlags {
 }
 
 /// The words of the line `#!…`, and where the code behind it begins: at its line end.
-pub(super) fn head(body: &[u8]) -> Option<Result<(Vec<Vec<u8>>, usize), ()>> {
+type Head = (Vec<Vec<u8>>, usize);
+
+/// The first line of a script that begins with `#!`; an error, if it has no end.
+pub(super) fn head(body: &[u8]) -> Option<Result<Head, ()>> {
     if !body.starts_with(b"#!") {
         return None;
     }

@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn lists_of_several_writers_are_one() {
-        let mut lists = vec![Frequent::new(4), Frequent::new(4)];
+        let mut lists = [Frequent::new(4), Frequent::new(4)];
         for (list, name, weight) in [(0, "a", 5), (1, "a", 6), (1, "b", 8), (0, "c", 1)] {
             lists[list].add(name.as_bytes(), hash(name.as_bytes()), weight);
         }

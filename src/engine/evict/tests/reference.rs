@@ -209,7 +209,7 @@ fn compare(policy: Policy, by_size: bool, capacity: usize, seed: u64) {
             }
             None => {
                 let at_ms = (random.below(3) > 0).then_some(NOW.unix_ms + 1_000_000);
-                let value = vec![b'v'; if rank % 9 == 0 { 3_000 } else { 30 }];
+                let value = vec![b'v'; if rank.is_multiple_of(9) { 3_000 } else { 30 }];
                 let entry = string_entry(key.bytes, &value, at_ms);
                 let bytes = crate::engine::value::object::entry_bytes(entry.view());
                 let class = size_class(bytes, board.used_bytes(), db.len());
