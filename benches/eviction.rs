@@ -4,7 +4,7 @@
 //! ```text
 //! cargo bench --bench eviction -- --simulate [--requests 2000000]     in process: hit ratios with 1, 8, 64 shards
 //! cargo bench --bench eviction -- --cpu [--quick]                     a SET that evicts, against redis-server
-//! cargo bench --bench eviction -- --soak [--seconds 20]               all types at the limit
+//! cargo bench --bench eviction -- --soak [--seconds 20] [--limit BYTES] all types at the limit
 //! ```
 //!
 //! The simulation runs the engines themselves, with their budget and their policies, on one thread. Its traces are made
@@ -34,7 +34,8 @@ fn main() {
             .map_or(default, String::as_str)
             .to_owned()
     };
-    let number = |name: &str, default: &str| value(name, default).parse().expect("a number");
+    let number =
+        |name: &str, default: &str| -> usize { value(name, default).parse().expect("a number") };
     let told = value("--basalt", "");
     let told = Some(told.as_str()).filter(|path| !path.is_empty());
     if has("--simulate") {
@@ -49,7 +50,8 @@ fn main() {
         );
     }
     if has("--soak") {
-        soak(told, number("--seconds", "20"));
+        let limit = number("--limit", "256000000");
+        soak(told, number("--seconds", "20") as u64, limit as f64);
     }
     if arguments.is_empty() {
         // As `cargo test` starts it: see that it still works.
@@ -387,13 +389,12 @@ fn set_cost(binary: &std::path::Path, requests: usize, pipeline: usize) -> f64 {
 // ---- Soak -------------------------------------------------------------------------------------------------------
 
 /// Writes all types at the limit for a while and watches memory.
-fn soak(told: Option<&str>, seconds: u64) {
-    const LIMIT: f64 = 64e6;
+fn soak(told: Option<&str>, seconds: u64, limit: f64) {
     let basalt = process::basalt_binary(told);
     let cores = format!("0-{}", process::core_count() - 1);
     let server = Process::start("soak", &basalt, &cores, &[]);
     let mut watch = server.client();
-    watch.ask(&["CONFIG", "SET", "maxmemory", &LIMIT.to_string()]);
+    watch.ask(&["CONFIG", "SET", "maxmemory", &limit.to_string()]);
     watch.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lfu"]);
     let until = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
     let writers: Vec<_> = (0..4)
@@ -412,13 +413,21 @@ fn soak(told: Option<&str>, seconds: u64) {
         .into_iter()
         .map(|writer| writer.join().expect("the writer's assertions hold"))
         .sum();
+    for field in [
+        "allocator_allocated",
+        "allocator_active",
+        "allocator_resident",
+    ] {
+        let bytes = watch.info("memory", field).unwrap_or(0.0);
+        say(&format!("{field}: {:.3} of the limit", bytes / limit));
+    }
     say(&format!(
-        "soak of {seconds} s at {LIMIT:.0} bytes: {sent} commands, {} evictions, {} keys left; used_memory at most \
+        "soak of {seconds} s at {limit:.0} bytes: {sent} commands, {} evictions, {} keys left; used_memory at most \
          {:.4} of the limit, RSS at most {:.3} of it",
         watch.info("stats", "evicted_keys").unwrap_or(0.0),
         watch.ask(&["DBSIZE"]),
-        used_max / LIMIT,
-        resident_max / LIMIT
+        used_max / limit,
+        resident_max / limit
     ));
 }
 
@@ -438,7 +447,7 @@ fn soak_writer(mut client: Client, writer: u64, until: std::time::Instant) -> u6
 
 /// A command that adds something, or now and then takes something away.
 fn soak_request(random: &mut Random, text: &str, out: &mut Vec<u8>) {
-    let number = random.below(300_000);
+    let number = random.below(2_000_000);
     let member = random.below(1_000_000).to_string();
     let long = match random.below(50) {
         0 => random.below(20_000),

@@ -498,7 +498,8 @@ fn key_spec(spec: &KeySpec) -> String {
     text
 }
 
-fn wire(out: &Out) -> Vec<u8> {
+/// The bytes of replies.
+pub(crate) fn wire(out: &Out) -> Vec<u8> {
     let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(10_000);
     out.io_slices(&mut slices);
     slices

@@ -73,8 +73,8 @@ impl From<io::Error> for End {
     }
 }
 
-/// Serves a connection until it ends; true when the client asked the server to stop.
-pub async fn serve(mut stream: Stream, mut session: Session) -> bool {
+/// Serves a connection until it ends. It is still open, and comes back, when the client asked the server to stop.
+pub async fn serve(mut stream: Stream, mut session: Session) -> Option<Stream> {
     let mut kept = Kept::default();
     let mut config = session.service().config.load_full();
     let end = loop {
@@ -87,7 +87,7 @@ pub async fn serve(mut stream: Stream, mut session: Session) -> bool {
     session.connection.shared.leave();
     session.end(clock::now());
     session.service().clients.remove(session.connection.id());
-    matches!(end, End::Shutdown)
+    matches!(end, End::Shutdown).then_some(stream)
 }
 
 /// What a connection has between two turns.

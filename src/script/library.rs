@@ -56,6 +56,10 @@ pub struct Library {
     evicted: AtomicU64,
     /// Libraries of functions.
     pub functions: super::functions::Functions,
+    /// What scripts needed that they did not say.
+    pub footprints: super::footprint::Footprints,
+    /// How units with scripts ran.
+    pub runs: super::running::Runs,
     /// What runs for long.
     pub running: super::running::Running,
 }

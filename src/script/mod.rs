@@ -3,6 +3,7 @@
 //! ```text
 //! host        what a running script asks of whoever runs it
 //! library     the scripts that the server knows; functions/ the libraries of functions
+//! footprint   which undeclared keys scripts used, to be foreseen
 //! running     what runs for long, and is killed
 //! vm          one interpreter a thread; prelude.lua and api what scripts find in it
 //! calls       redis.call; convert replies and values; errors on their way
@@ -12,6 +13,7 @@
 //! [`run`] runs one EVAL, EVALSHA, FCALL for a [`host::Host`]. Knows no shard, no session and no socket; uses the safe
 //! interface of `mlua` only.
 
+pub mod footprint;
 pub mod host;
 pub mod library;
 
@@ -287,6 +289,10 @@ impl commands::Scripts for Library {
 
     fn library_counts(&self) -> (usize, usize) {
         self.functions.counts()
+    }
+
+    fn statistics(&self, name: Option<&[u8]>) -> Vec<commands::ScriptStatistics> {
+        self.footprints.statistics(name)
     }
 
     fn running(&self) -> Option<commands::RunningView> {

@@ -3,7 +3,7 @@
 //! Knows no shard. A script that ends in time never comes here.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -54,6 +54,24 @@ impl Unit {
             Kind::Function => BUSY_FUNCTION,
         }
     }
+}
+
+/// How scripts ran, since the start. Raised from any thread; each figure has a line of its own with others of the same
+/// run, and runs on one shard, the usual ones, are counted by thread (`telemetry::counters`).
+#[derive(Debug, Default)]
+pub struct Runs {
+    /// Over several shards.
+    pub on_several: AtomicU64,
+    /// Over all.
+    pub on_all: AtomicU64,
+    /// Shards that were got on the way.
+    pub extended: AtomicU64,
+    /// Undone and run again.
+    pub reruns: AtomicU64,
+    /// Those of them because of their time.
+    pub slow: AtomicU64,
+    /// Runs on threads of their own.
+    pub apart: AtomicU64,
 }
 
 /// See the module.

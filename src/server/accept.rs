@@ -219,8 +219,11 @@ fn admit(
     let session = Session::new(Connection::new(shared, authenticated), service);
     let stop = stop.clone();
     handle.spawn(async move {
-        if connection::serve(stream, session).await {
+        if let Some(stream) = connection::serve(stream, session).await {
             let _ = stop.send(true);
+            // Who asked sees the end when nobody can connect any more.
+            std::future::pending::<()>().await;
+            drop(stream);
         }
     });
 }

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::defrag::Defragging;
 use super::runtime::Runtimes;
@@ -39,6 +39,14 @@ const SEGMENTS_PER_SLICE: usize = 16;
 
 /// Memory given back to the allocator in one go, of pieces that were too large for whoever let them go.
 const BURIED_BYTES_PER_SLICE: usize = 16 * 1024 * 1024;
+
+/// Says that there is work which should not wait for the next tick.
+static HURRY: Notify = Notify::const_new();
+
+/// Has the background look at the shards now.
+pub(super) fn hurry() {
+    HURRY.notify_one();
+}
 
 /// Spawns a worker task for each shard: it takes over when a holder met more than its bound.
 pub(super) fn start_workers(service: &Arc<Service>, runtimes: &Runtimes) {
@@ -81,6 +89,7 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
+            () = HURRY.notified() => {}
             _ = stopped.changed() => return,
         }
         is_behind = slices(&service, &mut freeing).await;

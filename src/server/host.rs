@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
+use super::background;
 use super::listening::Listening;
 use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
@@ -116,6 +117,8 @@ pub(super) fn limit_memory(service: &Service, config: &Config) {
     };
     let budget = &service.budget;
     budget.configure(config.maxmemory, policy, config.maxmemory_size_rule);
+    memory::set_decay(config.maxmemory > 0);
+    background::hurry();
 }
 
 impl Server for Host {
@@ -166,8 +169,9 @@ impl Server for Host {
     }
 
     fn memory(&self) -> MemoryReport {
+        let used = memory::used_bytes();
         let clients = memory::client_figures(&*self.service);
-        memory::report(&*self.service, &self.service.telemetry, clients)
+        memory::report(&*self.service, &self.service.telemetry, clients, used)
     }
 
     fn slowlog(&self, count: usize) -> Vec<SlowlogEntry> {

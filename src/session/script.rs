@@ -34,8 +34,19 @@ impl Session {
             unreachable!("routed as a script")
         };
         let named = batch.args(plan).keys().iter().map(|key| key.shard);
-        let mut terms = Terms::with(named.collect());
-        if let Some(mut grip) = take(shards, &terms) {
+        let mut terms = match service.scripts.footprints.advice(&batch.args(plan)) {
+            None => Terms::with(named.collect()),
+            Some(advice) if advice.is_wide => {
+                Terms::with((0..router.shard_count()).collect()).apart_if(advice.is_slow)
+            }
+            Some(advice) => {
+                let foreseen = advice.keys.iter().map(|key| router.route(key).1);
+                Terms::with(named.chain(foreseen).collect()).apart_if(advice.is_slow)
+            }
+        };
+        if !terms.is_apart
+            && let Some(mut grip) = take(shards, &terms)
+        {
             let mut stage = Stage {
                 connection: &mut self.connection,
                 server: service.server(),

@@ -145,6 +145,7 @@ impl Observed for Service {
     }
 
     fn scripts(&self) -> ScriptFigures {
+        use std::sync::atomic::Ordering::Relaxed;
         let (libraries, functions) = self.scripts.functions.counts();
         let (interpreters_bytes, _) = script::memory_figures();
         ScriptFigures {
@@ -155,6 +156,12 @@ impl Observed for Service {
             functions: functions as u64,
             functions_bytes: self.scripts.functions.bytes() as u64,
             interpreters_bytes: interpreters_bytes as u64,
+            on_several: self.scripts.runs.on_several.load(Relaxed),
+            on_all: self.scripts.runs.on_all.load(Relaxed),
+            extended: self.scripts.runs.extended.load(Relaxed),
+            reruns: self.scripts.runs.reruns.load(Relaxed),
+            slow: self.scripts.runs.slow.load(Relaxed),
+            apart: self.scripts.runs.apart.load(Relaxed),
         }
     }
 

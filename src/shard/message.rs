@@ -130,6 +130,8 @@ pub struct UnitRun {
     platform: Option<Arc<Platform>>,
     /// It was undone.
     must_rerun: bool,
+    #[cfg(test)]
+    now: Option<Now>,
 }
 
 impl UnitRun {
@@ -140,7 +142,16 @@ impl UnitRun {
             terms,
             platform: None,
             must_rerun: false,
+            #[cfg(test)]
+            now: None,
         }
+    }
+
+    /// The same at a moment of its own.
+    #[cfg(test)]
+    pub(crate) fn at(mut self, now: Now) -> UnitRun {
+        self.now = Some(now);
+        self
     }
 }
 
@@ -348,6 +359,10 @@ impl Message {
         let Some(unit) = &mut run.unit else {
             unreachable!("asked for units only")
         };
+        #[cfg(test)]
+        if let Some(now) = unit.now {
+            self.now = now;
+        }
         let router = unit.ground.router;
         let attempt = match unit.terms.is_apart {
             true => Attempt::apart(reach, router, &unit.terms, &run.scripts.running),
@@ -383,14 +398,14 @@ impl Message {
             *result = Err(text.into());
             return true;
         }
-        if let Some(run) = &mut self.transaction {
-            if !run.transaction.is_lone() {
-                run.aftermath.was_turned_away = true;
-                let text = format!("EXECABORT Transaction discarded because of: {text}");
-                self.out.error(text.as_bytes());
-                self.refused = true;
-                return true;
-            }
+        if let Some(run) = &mut self.transaction
+            && !run.transaction.is_lone()
+        {
+            run.aftermath.was_turned_away = true;
+            let text = format!("EXECABORT Transaction discarded because of: {text}");
+            self.out.error(text.as_bytes());
+            self.refused = true;
+            return true;
         }
         self.out.error(text);
         self.refused = true;

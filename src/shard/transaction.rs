@@ -119,16 +119,26 @@ pub struct Aftermath {
     pub errors: Vec<Vec<u8>>,
     /// What is to be published when the shards are let go.
     pub publications: Vec<Publication>,
-    /// The steps that took long for the slow log or the latency monitor, with the time that they took.
-    pub slow: Vec<(usize, u64)>,
     /// A script held its shards for too long. What it watched is watched still.
     pub was_turned_away: bool,
+    /// The steps that took long for the slow log or the latency monitor, with the time that they took.
+    pub slow: Vec<(usize, u64)>,
     /// What scripts called, while somebody looks on.
     pub script_calls: Vec<ScriptCall>,
     /// The command that is running.
     pub step: usize,
     /// The script that is no transaction's answered with an error.
     pub failed: bool,
+}
+
+impl Aftermath {
+    /// The step under way has run.
+    fn note(&mut self, command: &Command, duration_ns: u64, failed: bool, config: &Config) {
+        counters::local().command(command).ran(duration_ns, failed);
+        if slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns) {
+            self.slow.push((self.step, duration_ns));
+        }
+    }
 }
 
 impl Transaction {
@@ -279,14 +289,7 @@ impl Transaction {
             }
             out.set_protocol(stage.connection.protocol);
             let duration_ns = Ticks::now().since_ns(before);
-            counters::local()
-                .command(step.command)
-                .ran(duration_ns, failed);
-            if slowlog::is_slow(stage.config, duration_ns)
-                || latency::is_slow(stage.config, duration_ns)
-            {
-                aftermath.slow.push((number, duration_ns));
-            }
+            aftermath.note(step.command, duration_ns, failed, stage.config);
         }
         let shared = &stage.connection.shared;
         shared.db.store(stage.connection.db as u32, Relaxed);
@@ -385,7 +388,8 @@ impl Transaction {
                 }
             }
         });
-        attempt.commit(clock::now(), deferred);
+        let runs = &stage.scripts.runs;
+        attempt.commit(clock::now(), terms, runs, deferred);
         Some(aftermath)
     }
 
@@ -419,9 +423,8 @@ impl Transaction {
                 return;
             }
             out.set_protocol(stage.connection.protocol);
-            counters::local()
-                .command(command)
-                .ran(Ticks::now().since_ns(started), failed);
+            let duration_ns = Ticks::now().since_ns(started);
+            aftermath.note(command, duration_ns, failed, stage.config);
         }
     }
 
@@ -486,7 +489,9 @@ pub fn run_lone(
         return None;
     }
     out.set_protocol(stage.connection.protocol);
-    attempt.commit(clock::now(), deferred);
+    let library = stage.scripts;
+    attempt.commit(clock::now(), terms, &library.runs, deferred);
+    library.footprints.note(args, &terms.outcome);
     Some(aftermath)
 }
 

@@ -372,7 +372,19 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     );
     lines.field("evicted_keys", snapshot.evicted);
     lines.field("evicted_clients", snapshot.evicted_clients);
-    lines.field("evicted_scripts", snapshot.scripts.evicted);
+    let scripts = snapshot.scripts;
+    lines.field("evicted_scripts", scripts.evicted);
+    // Ours alone: how scripts met the shards.
+    for (name, figure) in [
+        ("script_runs_on_several_shards", scripts.on_several),
+        ("script_runs_on_all_shards", scripts.on_all),
+        ("script_runs_apart", scripts.apart),
+        ("script_shards_extended", scripts.extended),
+        ("script_reruns", scripts.reruns),
+        ("script_reruns_for_time", scripts.slow),
+    ] {
+        lines.field(name, figure);
+    }
     lines.field(
         "total_eviction_exceeded_time",
         snapshot.eviction.exceeded_total_ms,

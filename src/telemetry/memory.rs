@@ -52,12 +52,14 @@ pub fn client_figures(service: &dyn Observed) -> ClientFigures {
 }
 
 /// Facts about memory, for MEMORY STATS, INFO and the metrics.
+///
+/// `used` is what was in use before anybody began to gather figures, which takes memory too.
 pub fn report(
     service: &dyn Observed,
     telemetry: &Telemetry,
     clients: ClientFigures,
+    used: u64,
 ) -> MemoryReport {
-    let used = used_bytes();
     // The allocator's statistics are those of the latest epoch; where there are none the figures stay zero.
     let _ = epoch::advance();
     let databases = service.boards().first().map_or(0, |board| board.dbs.len());
@@ -131,6 +133,20 @@ pub fn allocator_report() -> String {
     match stats_print::stats_print(&mut report, stats_print::Options::default()) {
         Ok(()) => String::from_utf8_lossy(&report).into_owned(),
         Err(error) => format!("The allocator gave no statistics: {error}\n"),
+    }
+}
+
+/// How long the allocator keeps pages that are free, in milliseconds. What it keeps beyond a limit of memory is somebody
+/// else's, so there it is less.
+pub fn set_decay(is_limited: bool) {
+    const FREE_MS: isize = 10_000;
+    const LIMITED_MS: isize = 1_000;
+    let decay_ms = if is_limited { LIMITED_MS } else { FREE_MS };
+    // Arenas to come, then those that are there; an allocator that knows no such setting stays as it is.
+    let _ = "arenas.dirty_decay_ms\0".name().write(decay_ms);
+    for arena in 0..arenas::narenas::read().unwrap_or(0) {
+        let name = format!("arena.{arena}.dirty_decay_ms\0");
+        let _ = name.as_str().name().write(decay_ms);
     }
 }
 

@@ -428,6 +428,31 @@ fn keyspace(page: &mut Page, snapshot: &Snapshot) {
         "Time spent on eviction in the background.",
         &[(&[], eviction.spent_ns as f64 / 1e9)],
     );
+    let scripts = snapshot.scripts;
+    for (name, help, figure) in [
+        (
+            "basalt_script_wide_runs_total",
+            "Runs of scripts over all shards.",
+            scripts.on_all,
+        ),
+        (
+            "basalt_script_apart_runs_total",
+            "Runs of scripts on threads of their own.",
+            scripts.apart,
+        ),
+        (
+            "basalt_script_shards_extended_total",
+            "Shards that scripts got on the way.",
+            scripts.extended,
+        ),
+        (
+            "basalt_script_reruns_total",
+            "Times that scripts were undone and run again.",
+            scripts.reruns,
+        ),
+    ] {
+        page.counter(name, help, figure);
+    }
     page.seconds_total(
         "basalt_expire_cycle_seconds_total",
         "Time spent on expiry in the background.",

@@ -51,6 +51,18 @@ pub struct ScriptFigures {
     pub functions_bytes: u64,
     /// What all interpreters take.
     pub interpreters_bytes: u64,
+    /// Runs over several shards, and over all.
+    pub on_several: u64,
+    /// See above.
+    pub on_all: u64,
+    /// Shards that scripts got on the way.
+    pub extended: u64,
+    /// Times that scripts were undone and run again.
+    pub reruns: u64,
+    /// Runs that were undone because they took long.
+    pub slow: u64,
+    /// Runs on threads of their own.
+    pub apart: u64,
 }
 
 /// How a shard's token was used. All but the last only grow.

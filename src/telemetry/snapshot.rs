@@ -238,6 +238,7 @@ impl Baseline {
 impl Snapshot {
     /// The figures of this moment.
     pub fn gather(service: &dyn Observed) -> Snapshot {
+        let used = memory::used_bytes();
         let telemetry: &Telemetry = service.telemetry();
         let since_reset = Baseline::of(service).since(&telemetry.baseline.lock());
         let commands = commands();
@@ -278,7 +279,7 @@ impl Snapshot {
             client_figures,
             curve: CurveFigures::gather(service.boards()),
             field_volatile: field_volatile(service),
-            memory: memory::report(service, telemetry, client_figures),
+            memory: memory::report(service, telemetry, client_figures, used),
             cpu: process::cpu(),
             errors: errors::counts(),
             error_count: errors::total(),

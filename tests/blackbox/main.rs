@@ -2,6 +2,7 @@
 //! crate; what cannot be seen through a socket is not tested here.
 
 mod bits;
+mod calm;
 mod concurrency;
 mod connection;
 mod debug;

@@ -235,46 +235,6 @@ fn a_hundred_thousand_commands_run_as_one_step() {
     });
 }
 
-#[test]
-fn what_is_queued_counts_when_it_is_run_and_what_waits_when_it_is_answered() {
-    support::at_each_shard_count(|server| {
-        let (mut raw, mut other) = (server.raw(), server.raw());
-        raw.pipeline(&["CONFIG RESETSTAT", "CONFIG SET slowlog-log-slower-than 0"]);
-        raw.pipeline(&["MULTI", "SET a 1", "INCR a", "DISCARD"]);
-        raw.pipeline(&["MULTI", "SET a 1", "INCR a", "SLOWLOG RESET", "EXEC"]);
-        let stats = raw.call("INFO commandstats").body();
-        for name in ["set", "incr", "exec"] {
-            assert!(
-                stats.contains(&format!("cmdstat_{name}:calls=1,")),
-                "{stats}"
-            );
-        }
-        let log = |raw: &mut Raw| -> Vec<String> {
-            let entries = raw.call("SLOWLOG GET 50");
-            let words = |entry: &Value| -> Vec<String> {
-                entry.items()[3].items().iter().map(Value::text).collect()
-            };
-            let lines = entries.items().iter().map(|entry| words(entry).join(" "));
-            lines.collect()
-        };
-        let seen = log(&mut raw);
-        assert!(seen.contains(&"SET a 1".to_owned()) && seen.contains(&"INCR a".to_owned()));
-        assert!(!seen.contains(&"EXEC".to_owned()), "{seen:?}");
-        other.send(b"BLPOP list 0\r\n");
-        support::eventually("blocked", || {
-            raw.call("INFO clients")
-                .body()
-                .contains("blocked_clients:1")
-        });
-        assert!(!log(&mut raw).contains(&"BLPOP list 0".to_owned()));
-        raw.call("RPUSH list v");
-        other.read();
-        support::eventually("noted", || {
-            log(&mut raw).contains(&"BLPOP list 0".to_owned())
-        });
-    });
-}
-
 /// As Redis has it: what the groups of a stream have read is none of the data that WATCH looks at.
 #[test]
 fn what_groups_read_is_no_change_to_who_watches_the_stream() {
@@ -338,5 +298,45 @@ fn keys_that_are_watched_over_and_over_are_watched_once() {
             check(&mut raw, "MULTI", "OK");
             check(&mut raw, "EXEC", "(empty array)");
         }
+    });
+}
+
+#[test]
+fn what_is_queued_counts_when_it_is_run_and_what_waits_when_it_is_answered() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut other) = (server.raw(), server.raw());
+        raw.pipeline(&["CONFIG RESETSTAT", "CONFIG SET slowlog-log-slower-than 0"]);
+        raw.pipeline(&["MULTI", "SET a 1", "INCR a", "DISCARD"]);
+        raw.pipeline(&["MULTI", "SET a 1", "INCR a", "SLOWLOG RESET", "EXEC"]);
+        let stats = raw.call("INFO commandstats").body();
+        for name in ["set", "incr", "exec"] {
+            assert!(
+                stats.contains(&format!("cmdstat_{name}:calls=1,")),
+                "{stats}"
+            );
+        }
+        let log = |raw: &mut Raw| -> Vec<String> {
+            let entries = raw.call("SLOWLOG GET 50");
+            let words = |entry: &Value| -> Vec<String> {
+                entry.items()[3].items().iter().map(Value::text).collect()
+            };
+            let lines = entries.items().iter().map(|entry| words(entry).join(" "));
+            lines.collect()
+        };
+        let seen = log(&mut raw);
+        assert!(seen.contains(&"SET a 1".to_owned()) && seen.contains(&"INCR a".to_owned()));
+        assert!(!seen.contains(&"EXEC".to_owned()), "{seen:?}");
+        other.send(b"BLPOP list 0\r\n");
+        support::eventually("blocked", || {
+            raw.call("INFO clients")
+                .body()
+                .contains("blocked_clients:1")
+        });
+        assert!(!log(&mut raw).contains(&"BLPOP list 0".to_owned()));
+        raw.call("RPUSH list v");
+        other.read();
+        support::eventually("noted", || {
+            log(&mut raw).contains(&"BLPOP list 0".to_owned())
+        });
     });
 }

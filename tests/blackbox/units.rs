@@ -252,7 +252,8 @@ fn a_watched_key_is_watched_by_a_transaction_that_runs_again() {
         }
         let reply = match raw.call("EXEC") {
             Value::Array(items) => items.iter().map(Value::text).collect::<Vec<_>>().join(" "),
-            reply => reply.is_nil().then_some("(nil)").unwrap_or("?").to_owned(),
+            reply if reply.is_nil() => "(nil)".to_owned(),
+            reply => reply.show(),
         };
         assert_eq!(reply, expected);
     }

@@ -2,6 +2,7 @@
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags};
+use super::super::error::CommandError;
 use super::super::server::reply_help;
 use super::super::{Args, Out};
 use super::{GROUP, Kind};
@@ -12,7 +13,7 @@ const FLAGS: Flags = Flags::NOSCRIPT;
 pub(super) static SCRIPT: Command = Command::new("script", GROUP, -2)
     .doc("2.6.0", "", "Holds the commands that manage scripts.")
     .complexity("Depends on subcommand.")
-    .container(&[&DEBUG, &EXISTS, &FLUSH, &HELP, &KILL, &LOAD]);
+    .container(&[&DEBUG, &EXISTS, &FLUSH, &HELP, &KILL, &LOAD, &STATS]);
 
 /// `SCRIPT DEBUG YES|SYNC|NO`
 static DEBUG: Command = Command::sub("script|debug", "debug", GROUP, 3)
@@ -104,9 +105,48 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
             "    End the script that runs, unless it has written already.",
             "LOAD <script>",
             "    Compile a script and keep it; its name is the answer.",
+            "STATS [<name>]",
+            "    Tell which scripts needed more shards, or more time, than they said.",
         ],
         out,
     );
+    Ok(())
+}
+
+/// `SCRIPT STATS [name]`: ours alone.
+static STATS: Command = Command::sub("script|stats", "stats", GROUP, -2)
+    .flags(FLAGS.or(Flags::ALLOW_BUSY).or(Flags::UNLISTED))
+    .doc(
+        "7.2.0",
+        "[name]",
+        "Tells which scripts needed more shards, or more time, than they said.",
+    )
+    .complexity("O(N log N) with the number of such scripts.")
+    .on_session(stats);
+
+fn stats(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if args.len() > 3 {
+        return Err(CommandError::Arity("script|stats"));
+    }
+    let name = (args.len() == 3).then(|| args.get(2));
+    let all = cx.server.scripts().statistics(name);
+    out.array(all.len());
+    for script in all {
+        out.map(7);
+        out.bulk(b"name");
+        out.bulk(&script.name);
+        for (field, figure) in [
+            ("runs", script.runs),
+            ("shards-extended", script.extended),
+            ("reruns", script.reruns),
+            ("slow", script.slow),
+            ("wide", script.wide),
+            ("learned-keys", script.learned_keys),
+        ] {
+            out.bulk(field.as_bytes());
+            out.integer(figure as i64);
+        }
+    }
     Ok(())
 }
 

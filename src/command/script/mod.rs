@@ -135,6 +135,8 @@ pub trait Scripts: Send + Sync {
     fn restore_libraries(&self, payload: &[u8], policy: Restore) -> Result<(), CommandError>;
     /// How many libraries and functions there are.
     fn library_counts(&self) -> (usize, usize);
+    /// The scripts that needed more shards or more time than they said; or one of them, by its name.
+    fn statistics(&self, name: Option<&[u8]>) -> Vec<ScriptStatistics>;
     /// The function that runs now: its name, its command, and for how long in milliseconds.
     fn running(&self) -> Option<RunningView>;
 }
@@ -192,6 +194,25 @@ pub struct RunningView {
     pub duration_ms: u64,
 }
 
+/// How a script ran that needed more shards or more time than it said, for SCRIPT STATS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScriptStatistics {
+    /// Its SHA-1, or the name of the function.
+    pub name: Vec<u8>,
+    /// Runs since it is known for this.
+    pub runs: u64,
+    /// Shards that it got on the way.
+    pub extended: u64,
+    /// Times that it was undone and run again.
+    pub reruns: u64,
+    /// Those of them because it took long.
+    pub slow: u64,
+    /// Runs with all shards.
+    pub wide: u64,
+    /// Ways to make its undeclared keys that are known.
+    pub learned_keys: u64,
+}
+
 /// Keeps nothing: for tests that have no interpreter.
 #[cfg(test)]
 pub(crate) struct NoScripts;
@@ -234,6 +255,9 @@ impl Scripts for NoScripts {
     }
     fn library_counts(&self) -> (usize, usize) {
         (1, 1)
+    }
+    fn statistics(&self, _: Option<&[u8]>) -> Vec<ScriptStatistics> {
+        Vec::new()
     }
     fn running(&self) -> Option<RunningView> {
         None

@@ -148,8 +148,8 @@ impl Order {
     fn fit_ghosts(&mut self, keys: usize) {
         let wanted = keys * GHOSTS_PERCENT / 100;
         let has = self.ghost.capacity();
-        // Within a quarter it is good enough.
-        if wanted.abs_diff(has) > has / 4 {
+        // Within a quarter, or a bucket, it is good enough.
+        if wanted.abs_diff(has) > has / 4 + 8 {
             self.ghost.resize(wanted);
         }
     }

@@ -147,7 +147,11 @@ pub fn writable_text(entry: &mut Entry<Object>, len_min: usize) -> &mut [u8] {
         if len_min < BLOCK_BYTES_MIN {
             entry.resize_bytes(len_min);
         } else {
-            let mut block = Block::new(bytes);
+            // A string that is new may never grow again.
+            let mut block = match bytes.is_empty() {
+                true => Block::with_capacity(len_min),
+                false => Block::new(bytes),
+            };
             block.resize(len_min);
             entry.set_block(block);
         }

@@ -18,22 +18,25 @@
 //!
 //! Invariants: an engine is changed only with a log on, unless the unit is bare; no attempt is left on when a unit ends.
 
+#[cfg(test)]
+mod simulation;
 pub mod terms;
 pub mod threads;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::execute;
 use super::message::Message;
 use super::ownership::reach::Reach;
 use super::route::Router;
-use crate::command::args::RoutedKey;
 use crate::command::declaration::{Command, Flags, Group, KeyFlags, Run};
 use crate::command::{Args, keys};
 use crate::config::Config;
 use crate::engine::{Deferred, Engine, Key, Now};
+use crate::script::footprint::STRAYS_MAX;
 use crate::script::host::Interrupted;
-use crate::script::running::{Running, Unit};
+use crate::script::running::{Running, Runs, Unit};
 use crate::telemetry::clock::Ticks;
 use terms::{Stop, Terms};
 
@@ -78,7 +81,12 @@ pub struct Attempt<'r, 'a> {
     /// Shards that it needed and did not get.
     lacks: Vec<u16>,
     /// Shards that it got on the way.
-    pub extended: u32,
+    extended: u32,
+    /// Keys that it did not begin with.
+    strays: Vec<Vec<u8>>,
+    /// Time does not pass; calls that are left until it is over all the same.
+    #[cfg(test)]
+    timeless: Option<u64>,
 }
 
 impl<'r, 'a> Attempt<'r, 'a> {
@@ -93,6 +101,9 @@ impl<'r, 'a> Attempt<'r, 'a> {
             stop: None,
             lacks: Vec::new(),
             extended: 0,
+            strays: Vec::new(),
+            #[cfg(test)]
+            timeless: None,
         }
     }
 
@@ -149,6 +160,14 @@ impl<'r, 'a> Attempt<'r, 'a> {
         if self.stop.is_some() {
             return Err(Interrupted::Again);
         }
+        #[cfg(test)]
+        if let Some(left) = &mut self.timeless {
+            if *left == 0 {
+                return Err(self.end(Stop::Slow));
+            }
+            *left -= 1;
+            return Ok(());
+        }
         let now = Ticks::now();
         let Place::Apart {
             running,
@@ -181,6 +200,18 @@ impl<'r, 'a> Attempt<'r, 'a> {
         Ok(())
     }
 
+    /// Lets no time pass.
+    #[cfg(test)]
+    fn let_no_time_pass(&mut self) {
+        self.timeless = Some(u64::MAX);
+    }
+
+    /// Lets the time be over after so many calls.
+    #[cfg(test)]
+    fn stop_after(&mut self, calls: u64) {
+        self.timeless = Some(calls);
+    }
+
     fn end(&mut self, stop: Stop) -> Interrupted {
         self.stop.get_or_insert(stop);
         Interrupted::Again
@@ -202,7 +233,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
                 return Err(self.end(Stop::NeedsAll));
             }
         } else if matches!(command.run, Run::Keys(_)) {
-            self.get_shards(args.keys())?;
+            self.get_shards(args)?;
         } else {
             return Ok(());
         }
@@ -221,13 +252,17 @@ impl<'r, 'a> Attempt<'r, 'a> {
         Ok(())
     }
 
-    fn get_shards(&mut self, keys: &[RoutedKey]) -> Result<(), Interrupted> {
+    fn get_shards(&mut self, args: &Args<'_>) -> Result<(), Interrupted> {
+        let keys = args.keys();
         let spins = match self.place {
             Place::Inline => SPINS,
             Place::Apart { .. } => SPINS_APART,
         };
         for key in keys {
             if !self.reach.holds(key.shard) {
+                if self.strays.len() < STRAYS_MAX {
+                    self.strays.push(args.key_of(key).bytes.to_vec());
+                }
                 match self.reach.try_extend(key.shard, spins) {
                     true => self.extended += 1,
                     false => self.lacks.push(key.shard),
@@ -300,7 +335,9 @@ impl<'r, 'a> Attempt<'r, 'a> {
             return true;
         }
         // Any shard knows, and there may be none in hand yet.
-        if self.reach.shards().is_empty() && self.get_shards(&[]).is_err() {
+        if self.reach.shards().is_empty()
+            && self.get_shards(&Args::new(&[], &[], &[], &[])).is_err()
+        {
             return true;
         }
         self.with_engines(|engines| engines.iter_mut().all(|engine| engine.has_room(now)))
@@ -315,7 +352,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
 
     /// The unit is done: what it changed stays, and those are served who waited for it. What is due afterwards is added
     /// to `deferred`.
-    pub fn commit(mut self, now: Now, deferred: &mut Deferred) {
+    pub fn commit(mut self, now: Now, terms: &mut Terms, runs: &Runs, deferred: &mut Deferred) {
         self.end_script();
         self.with_engines(|engines| {
             for engine in engines.iter_mut() {
@@ -326,6 +363,35 @@ impl<'r, 'a> Attempt<'r, 'a> {
                 deferred.append(&mut engine.deferred);
             }
         });
+        let in_hand = self.reach.shards().len();
+        terms.outcome.is_wide = in_hand > 1 && in_hand == usize::from(self.router.shard_count());
+        terms.outcome.duration_ns = Ticks::now().since_ns(self.since);
+        let is_apart = matches!(self.place, Place::Apart { .. });
+        self.note_strays(terms);
+        let outcome = &terms.outcome;
+        if in_hand > 1 || is_apart || outcome.reruns > 0 {
+            let count = |figure: &AtomicU64, by: u64| {
+                if by > 0 {
+                    figure.fetch_add(by, Relaxed);
+                }
+            };
+            count(&runs.on_all, u64::from(outcome.is_wide));
+            count(&runs.on_several, u64::from(in_hand > 1 && !outcome.is_wide));
+            count(&runs.extended, u64::from(outcome.extended));
+            count(&runs.reruns, u64::from(outcome.reruns));
+            count(&runs.slow, u64::from(outcome.was_slow));
+            count(&runs.apart, u64::from(is_apart));
+        }
+    }
+
+    fn note_strays(&mut self, terms: &mut Terms) {
+        let outcome = &mut terms.outcome;
+        outcome.extended += self.extended;
+        for stray in self.strays.drain(..) {
+            if outcome.strays.len() < STRAYS_MAX && !outcome.strays.contains(&stray) {
+                outcome.strays.push(stray);
+            }
+        }
     }
 
     /// The unit did nothing; on what terms it runs again is written into `terms`.
@@ -337,6 +403,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
                 deferred.append(&mut engine.deferred);
             }
         });
+        self.note_strays(terms);
         let stop = self.stop.unwrap_or(Stop::Slow);
         let count = self.router.shard_count();
         terms.after(stop, self.reach.shards(), &self.lacks, count);

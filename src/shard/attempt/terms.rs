@@ -2,6 +2,7 @@
 
 use crate::command::declaration::{Command, Run, ScriptVerb};
 use crate::command::script::Kind;
+use crate::script::footprint::Outcome;
 
 /// Why a unit had to be undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct Terms {
     pub is_apart: bool,
     /// How often it was undone for want of a shard.
     pub reruns: u8,
+    /// How the runs went so far.
+    pub outcome: Outcome,
 }
 
 impl Terms {
@@ -43,25 +46,38 @@ impl Terms {
         }
     }
 
+    /// The same on a thread of its own, if that is known to be better.
+    #[must_use]
+    pub fn apart_if(mut self, is_slow: bool) -> Terms {
+        self.is_apart = is_slow;
+        self
+    }
+
     /// With all shards, on a thread of its own, never undone: for what cannot be undone.
     pub fn bare(count: u16) -> Terms {
         Terms {
             shards: (0..count).collect(),
             is_bare: true,
             is_apart: true,
-            reruns: 0,
+            ..Terms::default()
         }
     }
 
     /// The unit was undone: the terms of its next run.
     pub fn after(&mut self, stop: Stop, in_hand: &[u16], lacks: &[u16], count: u16) {
+        self.outcome.reruns += 1;
+        self.outcome.was_slow |= stop == Stop::Slow;
         match stop {
             Stop::Lacks => {
                 self.reruns += 1;
                 self.shards = in_hand.iter().chain(lacks).copied().collect();
             }
             Stop::NeedsAll => self.shards = (0..count).collect(),
-            Stop::NeedsBare => *self = Terms::bare(count),
+            Stop::NeedsBare => {
+                let outcome = std::mem::take(&mut self.outcome);
+                *self = Terms::bare(count);
+                self.outcome = outcome;
+            }
             Stop::Slow => {
                 self.is_apart = true;
                 self.shards = in_hand.to_vec();

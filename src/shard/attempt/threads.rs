@@ -1,11 +1,10 @@
-//! Threads for units that take long: made when they are needed, up to a bound, and kept for a while.
+//! Threads for units that take long: made when they are needed, up to a bound, and kept.
 //!
 //! A unit gets its thread first and its shards then, so that no shard is ever held for a unit that has yet to wait for a
 //! thread: the thread submits the unit's message, which comes back to it, departed, with all its shards.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -16,9 +15,6 @@ use super::super::ownership::reach::Departed;
 
 /// Most threads for units. Their units may all be endless; others wait in line then, without any shard.
 pub const THREADS_MAX: usize = 64;
-
-/// How long a thread without work is kept.
-const KEPT_FOR: Duration = Duration::from_secs(10);
 
 /// Where a unit that departed meets its thread.
 #[derive(Default)]
@@ -82,7 +78,8 @@ impl Threads {
     }
 
     fn work_on(&'static self, shards: &'static Shards) {
-        while let Some(mut parcel) = self.next() {
+        loop {
+            let mut parcel = self.next();
             let platform = Arc::new(Platform::default());
             parcel.meets_at(Arc::clone(&platform));
             shards.submit(parcel);
@@ -90,20 +87,17 @@ impl Threads {
         }
     }
 
-    /// The next unit, or nothing when there was none for long.
-    fn next(&self) -> Option<Box<Parcel<Message>>> {
+    /// The next unit. A thread that is not needed any more waits for ever: what is counted by thread is never given back,
+    /// so that threads must not come and go.
+    fn next(&self) -> Box<Parcel<Message>> {
         let mut state = self.state.lock();
         loop {
             if let Some(parcel) = state.queue.pop_front() {
-                return Some(parcel);
+                return parcel;
             }
             state.idle += 1;
-            let is_late = self.work.wait_for(&mut state, KEPT_FOR).timed_out();
+            self.work.wait(&mut state);
             state.idle -= 1;
-            if is_late && state.queue.is_empty() {
-                state.threads -= 1;
-                return None;
-            }
         }
     }
 }

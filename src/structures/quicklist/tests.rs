@@ -330,3 +330,35 @@ fn a_list_is_freed_in_parts() {
     assert_eq!(steps, 5);
     assert!(!list.free_some(150));
 }
+
+#[cfg(not(any(loom, asan, miri)))]
+#[test]
+fn nodes_that_are_moved_hold_what_they_held() {
+    let mut kept = Quicklist::new(limits(5, 1));
+    let mut other = Quicklist::new(limits(5, 0));
+    for number in 0..5_000 {
+        for list in [&mut kept, &mut other] {
+            list.push(End::Back, format!("element {number:0100}").as_bytes());
+        }
+    }
+    drop(other);
+    let before = kept.duplicate();
+    let mut mover = Mover::new(10).expect("jemalloc can be asked");
+    let mut first = 0;
+    loop {
+        first = kept.renew_nodes(first, 64, &mut mover);
+        if first == 0 {
+            break;
+        }
+    }
+    kept.check_invariants();
+    assert!(mover.moved > 100, "{}", mover.moved);
+    let nodes = |list: &Quicklist| -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        for node in &list.nodes {
+            node.with_pack(|pack| all.push(pack.bytes().to_vec()));
+        }
+        all
+    };
+    assert_eq!(nodes(&kept), nodes(&before));
+}

@@ -577,3 +577,32 @@ fn keys_of_any_length_are_found() {
         );
     }
 }
+
+#[cfg(not(any(loom, asan, miri)))]
+#[test]
+fn what_is_moved_is_found_as_before() {
+    const KEYS: usize = 20_000;
+    let mut table = Numbers::new(SEED);
+    for number in 0..KEYS {
+        put(&mut table, &key(number), number as i64);
+    }
+    for number in (0..KEYS).filter(|number| number % 10 != 0) {
+        take(&mut table, &key(number));
+    }
+    let mut mover = crate::structures::slabs::Mover::new(10).expect("jemalloc can be asked");
+    let (mut position, mut seen) = (0, 0);
+    loop {
+        position = table.renew_some(position, 100, &mut mover, |_| seen += 1);
+        table.check_invariants();
+        if position == 0 {
+            break;
+        }
+    }
+    assert_eq!(seen, KEYS / 10);
+    assert!(mover.moved > 1_000, "{}", mover.moved);
+    for number in 0..KEYS {
+        let key = key(number);
+        let found = table.get(table.hash(&key), &key);
+        assert_eq!(found.is_some(), number % 10 == 0, "{number}");
+    }
+}

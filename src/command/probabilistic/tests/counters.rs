@@ -196,6 +196,10 @@ fn arguments_of_top_k_commands_are_checked_and_change_nothing() {
                 "ERR Insufficient memory to create topk data structure",
             ),
             (
+                "TOPK.RESERVE t 5 1000000 100 0.9",
+                "ERR Insufficient memory to create topk data structure",
+            ),
+            (
                 "TOPK.RESERVE t 5 5",
                 "ERR wrong number of arguments for 'topk.reserve' command",
             ),

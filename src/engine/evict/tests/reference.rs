@@ -75,7 +75,7 @@ impl Reference {
     fn fit_ghosts(&mut self) {
         let wanted = self.keys.len() * 90 / 100;
         let has = self.ghosts.len() * 8;
-        if wanted.abs_diff(has) > has / 4 {
+        if wanted.abs_diff(has) > has / 4 + 8 {
             let count = wanted.div_ceil(8).max(1);
             let old = std::mem::take(&mut self.ghosts);
             self.ghosts = (0..count)

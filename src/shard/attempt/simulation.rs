@@ -1,0 +1,412 @@
+//! Units on many shards, played on one thread from a seed: others hold shards at random, units begin with some of
+//! theirs, stray, lack, are interrupted, undone and run again, at once or as messages. What comes of it must be what the
+//! same commands bring about one after the other on a server without any of that.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::terms::{Stop, Terms};
+use super::threads::Threads;
+use super::{Attempt, Reach};
+use crate::base::random::Random;
+use crate::client::connection::Connection;
+use crate::client::registry::Shared;
+use crate::command::args::RoutedKey;
+use crate::command::context::{Server, ShardPlace};
+use crate::command::declaration::Command;
+use crate::command::keys;
+use crate::command::table::{registry, resolve};
+use crate::command::testing::{self, Terminal};
+use crate::command::transaction::UNWATCH_ROW;
+use crate::command::{Args, Out};
+use crate::config::Config;
+use crate::engine::{Deferred, Engine, Now};
+use crate::resp::reply::Protocol;
+use crate::resp::request::Span;
+use crate::script::library::Library;
+use crate::shard::Shards;
+use crate::shard::message::{Ground, Message, Parts, TransactionRun, UnitRun};
+use crate::shard::route::Router;
+use crate::shard::transaction::{Aftermath, Stage, Transaction};
+
+const SHARDS: u16 = 8;
+
+const KEYS: u64 = 40;
+
+/// `$` is a key, `#` a small number.
+const TEMPLATES: &[&str] = &[
+    "SET $ #",
+    "INCR $",
+    "APPEND $ x#",
+    "GET $",
+    "DEL $ $",
+    "MSET $ # $ #",
+    "MGET $ $ $",
+    "RENAME $ $",
+    "COPY $ $ REPLACE",
+    "RPUSH $ # # #",
+    "LPOP $",
+    "LMOVE $ $ LEFT RIGHT",
+    "LRANGE $ 0 3",
+    "LTRIM $ 1 -1",
+    "HSET $ f# #",
+    "HDEL $ f#",
+    "HGET $ f#",
+    "SADD $ # # #",
+    "SREM $ #",
+    "SMOVE $ $ #",
+    "SCARD $",
+    "SUNIONSTORE $ $ $",
+    "ZADD $ # m#",
+    "ZINCRBY $ # m#",
+    "ZCARD $",
+    "EXPIRE $ 1000",
+    "PERSIST $",
+    "TTL $",
+    "STRLEN $",
+    "TYPE $",
+    "DBSIZE",
+    "XADD $ * f #",
+    "XLEN $",
+    "SETBIT $ 90000 1",
+    "RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#",
+    "RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#",
+    "RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#",
+    "LTRIM big 1 -1",
+    "LREM big 1 element:number:#",
+    "LPOP big",
+];
+
+struct World {
+    ground: Ground,
+    connection: Connection,
+    config: Arc<Config>,
+    server: &'static dyn Server,
+    library: &'static Library,
+    now: Now,
+    random: Random,
+    model: Terminal,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    units: usize,
+    messages: usize,
+    lacked: usize,
+    interrupted: usize,
+    bare: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let model = Terminal::with(usize::from(SHARDS), Protocol::Resp2);
+        let hash_seed = model.engines[0].seed();
+        let engine = |shard: u16| {
+            let mut engine = Engine::new(16, hash_seed, u64::from(shard) + 1);
+            engine.shard = shard;
+            engine
+        };
+        let shards: Shards = Shards::new((0..SHARDS).map(engine).collect());
+        let address = String::from("127.0.0.1:1");
+        let shared = Shared::new(1, address.clone(), address, 8, false, model.now_ms);
+        World {
+            ground: Ground {
+                shards: Box::leak(Box::new(shards)),
+                threads: Box::leak(Box::new(Threads::default())),
+                router: Router::new(hash_seed, SHARDS),
+            },
+            connection: Connection::new(Arc::new(shared), true),
+            config: Arc::clone(&model.config),
+            server: Box::leak(testing::no_server()),
+            library: Box::leak(Box::new(Library::default())),
+            now: Now {
+                unix_ms: model.now_ms,
+            },
+            random: Random::new(seed),
+            model,
+            counts: Counts::default(),
+        }
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.random.below(below)
+    }
+
+    fn line(&mut self) -> String {
+        let template = TEMPLATES[self.draw(TEMPLATES.len() as u64) as usize];
+        template
+            .split(' ')
+            .map(|word| match word {
+                "$" => format!("key{}", self.draw(KEYS)),
+                word => word.replace('#', &self.draw(9).to_string()),
+            })
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    /// Some shards, each with a chance of one in so many.
+    fn some_shards(&mut self, one_in: u64) -> Vec<u16> {
+        (0..SHARDS).filter(|_| self.draw(one_in) == 0).collect()
+    }
+
+    fn transaction(&self, lines: &[String]) -> Transaction {
+        let mut transaction = Transaction::default();
+        for line in lines {
+            with_args(line, self.ground.router, |command, args| {
+                transaction.push(command, args);
+            });
+        }
+        transaction
+    }
+
+    /// Runs a unit here, as a session does, again and again until it is done.
+    fn at_once(&mut self, transaction: &Transaction, mut terms: Terms) -> Vec<u8> {
+        let shards = self.ground.shards;
+        for round in 0.. {
+            assert!(round < 50, "the unit gets done");
+            let others: Vec<u16> = match terms.is_bare {
+                true => Vec::new(),
+                false => self
+                    .some_shards(4)
+                    .into_iter()
+                    .filter(|shard| !terms.shards.contains(shard))
+                    .collect(),
+            };
+            let is_interrupted = !terms.is_bare && self.draw(5) == 0;
+            let held: Vec<_> = others
+                .iter()
+                .filter_map(|&shard| shards.try_take(shard))
+                .collect();
+            let mut grip = shards
+                .try_grip(&terms.shards)
+                .expect("the others have others");
+            let mut reach = grip.reach();
+            let mut out = Out::new(Protocol::Resp2);
+            let done = self.run(
+                transaction,
+                &mut reach,
+                &mut terms,
+                is_interrupted,
+                &mut out,
+            );
+            drop(grip);
+            drop(held);
+            if done {
+                return testing::wire(&out);
+            }
+        }
+        unreachable!("it got done")
+    }
+
+    fn run(
+        &mut self,
+        transaction: &Transaction,
+        reach: &mut Reach<'_, Engine, Message>,
+        terms: &mut Terms,
+        is_interrupted: bool,
+        out: &mut Out,
+    ) -> bool {
+        let router = self.ground.router;
+        let mut attempt = match terms.is_bare {
+            true => Attempt::apart(reach, router, terms, &self.library.running),
+            false => Attempt::inline(reach, router),
+        };
+        // The thread may be slow; only seeds decide here.
+        attempt.let_no_time_pass();
+        if is_interrupted {
+            attempt.stop_after(self.random.below(4));
+        }
+        let mut stage_connection = self.connection.clone();
+        let stage = Stage {
+            connection: &mut stage_connection,
+            server: self.server,
+            scripts: self.library,
+            config: &self.config,
+            now: self.now,
+            shard_count: SHARDS,
+        };
+        let reruns_before = terms.reruns;
+        let mut deferred = Deferred::default();
+        let done = transaction.attempt(attempt, stage, out, terms, &mut deferred);
+        self.connection.stamp = self.connection.stamp.max(stage_connection.stamp);
+        self.counts.lacked += usize::from(terms.reruns > reruns_before);
+        self.counts.interrupted += usize::from(done.is_none() && is_interrupted);
+        self.counts.bare += usize::from(done.is_some() && terms.is_bare);
+        if !terms.is_bare {
+            // There are no other threads here.
+            terms.is_apart = false;
+        }
+        done.is_some()
+    }
+
+    /// Sends a unit as a message while others hold shards, which they let go one after the other.
+    fn by_message(&mut self, transaction: Transaction, terms: Terms) -> Vec<u8> {
+        let shards = self.ground.shards;
+        let held_shards = self.some_shards(2);
+        let mut held: Vec<_> = held_shards
+            .iter()
+            .filter_map(|&shard| shards.try_take(shard))
+            .collect();
+        let args = Args::new(b"EXEC", &[], &[Span { start: 0, len: 4 }], &[]);
+        let (message, ticket) = Message::new(Parts {
+            shards: &[],
+            place: ShardPlace {
+                index: 0,
+                count: SHARDS,
+            },
+            command: UNWATCH_ROW,
+            args: &args,
+            client: crate::command::context::ClientView::of(&self.connection),
+            now: self.now,
+            config: &self.config,
+            out: Out::new(Protocol::Resp2),
+            gather: None,
+            blocker: None,
+            retry: None,
+            transaction: Some(Box::new(TransactionRun {
+                transaction,
+                connection: self.connection.clone(),
+                server: self.server,
+                scripts: self.library,
+                aftermath: Aftermath::default(),
+                unit: Some(UnitRun::new(self.ground, terms).at(self.now)),
+            })),
+        });
+        Message::send_unit(message);
+        while !held.is_empty() {
+            let at = self.draw(held.len() as u64) as usize;
+            drop(held.swap_remove(at));
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        loop {
+            for shard in 0..SHARDS {
+                while shards.poll_worker(shard, Waker::noop()).is_ready() {}
+            }
+            if let Poll::Ready(message) = ticket.poll(&mut cx) {
+                self.connection.stamp = self.connection.stamp.max(message.client.stamp);
+                return testing::wire(&message.out);
+            }
+            // It may run on a thread of its own by now.
+            std::thread::yield_now();
+        }
+    }
+
+    fn play(&mut self, units: usize) {
+        for _ in 0..units {
+            let count = self.draw(6) + 1;
+            let lines: Vec<String> = (0..count).map(|_| self.line()).collect();
+            let transaction = self.transaction(&lines);
+            let mut terms = Terms::with(self.some_shards(3));
+            let is_message = !terms.shards.is_empty() && self.draw(3) == 0;
+            terms.is_apart = false;
+            let mine = match is_message {
+                true => self.by_message(transaction, terms),
+                false => self.at_once(&transaction, terms),
+            };
+            self.counts.units += 1;
+            self.counts.messages += usize::from(is_message);
+            let mut expected = format!("*{count}\r\n").into_bytes();
+            for line in &lines {
+                let words: Vec<&str> = line.split(' ').collect();
+                expected.extend(self.model.reply_bytes(&words));
+            }
+            assert_eq!(
+                mine.escape_ascii().to_string(),
+                expected.escape_ascii().to_string(),
+                "unit {}: {lines:#?}",
+                self.counts.units
+            );
+        }
+        let transaction = self.transaction(&["DEBUG DIGEST".to_owned()]);
+        let mine = self.at_once(&transaction, Terms::with((0..SHARDS).collect()));
+        let theirs = self.model.reply_bytes(&["DEBUG", "DIGEST"]);
+        assert_eq!(mine[4..], theirs, "the data");
+    }
+}
+
+fn with_args(line: &str, router: Router, run: impl FnOnce(&'static Command, &Args<'_>)) {
+    let mut spans = Vec::new();
+    let mut start = 0;
+    for word in line.split(' ') {
+        spans.push(Span {
+            start: start as u32,
+            len: word.len() as u32,
+        });
+        start += word.len() + 1;
+    }
+    let argument = |at: usize| spans[at].bytes(line.as_bytes(), &[]);
+    let command = registry().find(argument(0)).expect("a command");
+    let command = resolve(command, (spans.len() > 1).then(|| argument(1)));
+    let mut routed = Vec::new();
+    keys::positions(command, spans.len(), argument, |at, _| {
+        let (hash, shard) = router.route(argument(at));
+        routed.push(RoutedKey {
+            hash,
+            argument: at as u32,
+            shard,
+            hand: 0,
+        });
+    })
+    .expect("good counts");
+    let mut hands: Vec<u16> = routed.iter().map(|key| key.shard).collect();
+    hands.sort_unstable();
+    hands.dedup();
+    for key in &mut routed {
+        key.hand = hands.partition_point(|shard| *shard < key.shard) as u16;
+    }
+    run(command, &Args::new(line.as_bytes(), &[], &spans, &routed));
+}
+
+#[test]
+fn units_that_are_undone_and_run_again_are_as_if_they_ran_once() {
+    let (seeds, units) = match cfg!(debug_assertions) {
+        true => (3, 1_000),
+        false => (40, 20_000),
+    };
+    let mut all = Counts::default();
+    for seed in 0..seeds {
+        let mut world = World::new(seed);
+        world.play(units);
+        let counts = world.counts;
+        all.units += counts.units;
+        all.messages += counts.messages;
+        all.lacked += counts.lacked;
+        all.interrupted += counts.interrupted;
+        all.bare += counts.bare;
+    }
+    assert!(
+        all.messages > 500 && all.lacked > 500 && all.interrupted > 300 && all.bare > 20,
+        "everything happened: {all:?}"
+    );
+}
+
+#[test]
+fn a_unit_that_lacks_a_shard_says_which() {
+    let mut world = World::new(1);
+    let transaction = world.transaction(&["SET key1 1".to_owned(), "SET key2 2".to_owned()]);
+    let (one, two) = (
+        world.ground.router.route(b"key1").1,
+        world.ground.router.route(b"key2").1,
+    );
+    assert_ne!(one, two, "on different shards");
+    let shards = world.ground.shards;
+    let mut terms = Terms::default();
+    let held = shards.try_take(two).expect("free");
+    let mut grip = shards.try_grip(&[]).expect("nothing to take");
+    let mut out = Out::new(Protocol::Resp2);
+    let done = world.run(&transaction, &mut grip.reach(), &mut terms, false, &mut out);
+    drop((grip, held));
+    let mut both = vec![one, two];
+    both.sort_unstable();
+    assert!(!done);
+    assert_eq!((terms.shards, terms.reruns), (both, 1));
+    assert_eq!(testing::wire(&out), b"");
+    let mut held = shards.try_take(one).expect("let go");
+    let key = crate::engine::Key::new(b"key1", held.seed());
+    assert!(
+        held.keyspace(0, world.now).find_write(&key).is_none(),
+        "undone"
+    );
+    let _ = Stop::Lacks;
+}

@@ -1,0 +1,243 @@
+//! What keeps one client from stalling or starving others: walks in turns, limits of output and of all clients' memory,
+//! output that is not taken, and memory that is given back.
+
+use std::time::Duration;
+
+use crate::support::{self, Options, Server, at_each_shard_count, check};
+use crate::wire::Raw;
+
+const DEBUG: (&str, &str) = ("enable-debug-command", "yes");
+
+fn field(raw: &mut Raw, section: &str, name: &str) -> f64 {
+    let text = raw.call(&format!("INFO {section}")).body();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|value| value.trim().parse().ok())
+        .expect("a number in INFO")
+}
+
+fn is_connected(raw: &mut Raw, name: &str) -> bool {
+    raw.call("CLIENT LIST")
+        .body()
+        .contains(&format!("name={name} "))
+}
+
+#[test]
+fn keys_answers_every_key_once_while_others_add_and_delete() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        const STAY: usize = 30_000;
+        let mset = |first: usize, prefix: &str| {
+            let pairs: Vec<String> = (first..first + 1_000)
+                .map(|index| format!("{prefix}{index} v"))
+                .collect();
+            format!("MSET {}", pairs.join(" "))
+        };
+        for first in (0..STAY).step_by(1_000) {
+            check(&mut raw, &mset(first, "stay:"), "OK");
+        }
+        let port = server.port;
+        let busy = std::thread::spawn(move || {
+            let mut raw = Raw::connect(port);
+            for _ in 0..3 {
+                for first in (0..20_000).step_by(1_000) {
+                    check(&mut raw, &mset(first, "go:"), "OK");
+                }
+                for index in 0..20_000 {
+                    raw.call(&format!("DEL go:{index}"));
+                }
+            }
+        });
+        while !busy.is_finished() {
+            let reply = raw.call("KEYS stay:*");
+            let mut keys: Vec<String> = reply.items().iter().map(|key| key.text()).collect();
+            assert_eq!(keys.len(), STAY);
+            keys.sort();
+            keys.dedup();
+            assert_eq!(keys.len(), STAY, "each once");
+        }
+        busy.join().expect("no assertion inside");
+        // In a transaction nothing comes between, and the reply is the same.
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "KEYS stay:1234?", "QUEUED");
+        let reply = raw.call("EXEC");
+        assert_eq!(reply.items()[0].items().len(), 10);
+    });
+}
+
+#[test]
+fn the_largest_clients_go_when_all_take_too_much_but_for_those_that_may_stay() {
+    let server = Server::start(&Options::shards(8));
+    let mut raw = server.raw();
+    check(&mut raw, "CLIENT NO-EVICT on", "OK");
+    let begin = |name: &str, size: usize| {
+        let mut client = server.raw();
+        check(&mut client, &format!("CLIENT SETNAME {name}"), "OK");
+        client.send(format!("*2\r\n$100000000\r\n{}", "x".repeat(size)).as_bytes());
+        client
+    };
+    let mut spared = server.raw();
+    check(&mut spared, "CLIENT SETNAME spared", "OK");
+    check(&mut spared, "CLIENT NO-EVICT on", "OK");
+    spared.send(format!("*2\r\n$100000000\r\n{}", "x".repeat(900_000)).as_bytes());
+    let _small = begin("small", 100_000);
+    let _large = begin("large", 700_000);
+    let _medium = begin("medium", 300_000);
+    support::eventually("all was read", || {
+        let list = raw.call("CLIENT LIST").body();
+        [
+            "qbuf=100000 ",
+            "qbuf=700000 ",
+            "qbuf=300000 ",
+            "qbuf=900000 ",
+        ]
+        .iter()
+        .all(|field| list.contains(field))
+    });
+    let before = field(&mut raw, "stats", "evicted_clients");
+    // Room for a long argument is made before it comes, so all of them take more than they sent.
+    let total = |raw: &mut Raw, name: &str| -> u64 {
+        let list = raw.call("CLIENT LIST").body();
+        let line = list
+            .lines()
+            .find(|line| line.contains(&format!("name={name} ")));
+        let line = line.expect("it is connected").to_owned();
+        let (_, rest) = line.split_once("tot-mem=").expect("a field");
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().expect("a number")
+    };
+    let limit = total(&mut raw, "small") + total(&mut raw, "medium") + 100_000;
+    check(
+        &mut raw,
+        &format!("CONFIG SET maxmemory-clients {limit}"),
+        "OK",
+    );
+    assert!(!is_connected(&mut raw, "large"));
+    for name in ["small", "medium", "spared"] {
+        assert!(is_connected(&mut raw, name), "{name}");
+    }
+    assert_eq!(field(&mut raw, "stats", "evicted_clients"), before + 1.0);
+}
+
+#[test]
+fn a_reply_beyond_the_limit_closes_the_client_and_its_transaction_is_run_whole() {
+    let server = Server::start(&Options::shards(8));
+    let mut raw = server.raw();
+    check(&mut raw, "SETRANGE large 200000 x", "(integer) 200001");
+    check(
+        &mut raw,
+        "CONFIG SET client-output-buffer-limit \"normal 100000 0 0\"",
+        "OK",
+    );
+    for lines in [
+        &["GET large"][..],
+        &[
+            "MULTI",
+            "SET done yes",
+            "GET large",
+            "SET after yes",
+            "EXEC",
+        ][..],
+    ] {
+        let mut client = server.raw();
+        check(&mut client, "CLIENT SETNAME greedy", "OK");
+        for line in lines {
+            client.send(format!("{line}\r\n").as_bytes());
+        }
+        support::eventually("it is closed", || !is_connected(&mut raw, "greedy"));
+    }
+    check(&mut raw, "GET done", "\"yes\"");
+    check(&mut raw, "GET after", "\"yes\"");
+    let cut = field(
+        &mut raw,
+        "stats",
+        "client_output_buffer_limit_disconnections",
+    );
+    assert!(cut >= 2.0, "{cut}");
+}
+
+#[test]
+fn replies_that_are_not_taken_are_held_and_come_in_their_order() {
+    let server = Server::start(&Options::shards(8));
+    let mut raw = server.raw();
+    for index in 0..10 {
+        let size = 100_000 * (index + 1);
+        check(
+            &mut raw,
+            &format!("SETRANGE large:{index} {size} x"),
+            &format!("(integer) {}", size + 1),
+        );
+    }
+    let mut lazy = server.raw();
+    check(&mut lazy, "CLIENT SETNAME lazy", "OK");
+    const ROUNDS: usize = 12;
+    for round in 0..ROUNDS {
+        for index in 0..10 {
+            lazy.send(format!("GET large:{index}\r\nECHO {round}:{index}\r\n").as_bytes());
+            if round == 0 {
+                // Some are sent one by one, others as one batch.
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+    support::eventually("much is held", || {
+        let list = raw.call("CLIENT LIST").body();
+        let line = list
+            .lines()
+            .find(|line| line.contains("name=lazy "))
+            .map(str::to_owned);
+        let line = line.expect("it is connected");
+        let (_, rest) = line.split_once("tot-mem=").expect("a field");
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse::<u64>().expect("a number") > 10_000_000
+    });
+    for round in 0..ROUNDS {
+        for index in 0..10 {
+            let reply = lazy.read();
+            assert_eq!(reply.bytes().len(), 100_000 * (index + 1) + 1);
+            assert_eq!(lazy.read().text(), format!("{round}:{index}"));
+        }
+    }
+    check(&mut lazy, "PING", "PONG");
+}
+
+#[test]
+fn memory_is_given_back_after_most_keys_were_deleted() {
+    let server = Server::start(&Options::shards(8).with(DEBUG.0, DEBUG.1));
+    let mut raw = server.raw();
+    check(&mut raw, "DEBUG POPULATE 300000 key 100", "OK");
+    for index in (0..300_000).filter(|index| index % 10 != 0) {
+        raw.send(format!("DEL key:{index}\r\n").as_bytes());
+        if index % 1_000 == 999 {
+            (0..900).for_each(|_| drop(raw.read()));
+        }
+    }
+    let digest = raw.call("DEBUG DIGEST").text();
+    let before = field(&mut raw, "memory", "allocator_frag_ratio");
+    assert!(before > 1.5, "{before}");
+    for (name, value) in [
+        ("active-defrag-ignore-bytes", "1mb"),
+        ("active-defrag-threshold-lower", "5"),
+        ("active-defrag-cycle-min", "50"),
+        ("active-defrag-cycle-max", "75"),
+        ("activedefrag", "yes"),
+    ] {
+        check(&mut raw, &format!("CONFIG SET {name} {value}"), "OK");
+    }
+    support::eventually("what is left was moved together", || {
+        field(&mut raw, "memory", "active_defrag_running") == 0.0
+            && field(&mut raw, "stats", "active_defrag_hits") > 1_000.0
+            && field(&mut raw, "memory", "allocator_frag_ratio") < 1.3
+    });
+    assert_eq!(raw.call("DEBUG DIGEST").text(), digest);
+    check(&mut raw, "MEMORY PURGE", "OK");
+    let resident = server.resident_bytes();
+    check(&mut raw, "FLUSHALL", "OK");
+    check(&mut raw, "DEBUG POPULATE 300000 key 100", "OK");
+    let full = server.resident_bytes();
+    assert!(
+        resident < full * 3 / 4,
+        "{resident} bytes with a tenth of the keys, {full} with all"
+    );
+}
