@@ -306,7 +306,7 @@ parameters! {
         MUTABLE.no_effect("a fixed number of elements is looked at in one go"),
         "Elements of a collection moved in one go.";
     tracking_table_max_keys: number(u64, 1_000_000, 0, LONG_MAX), "tracking-table-max-keys",
-        MUTABLE.no_effect(NOT_YET_USED), "Keys remembered for client-side caching.";
+        MUTABLE, "Keys remembered for client-side caching.";
 
     // Values
     hash_max_listpack_entries: number(u64, 512, 0, LONG_MAX), "hash-max-listpack-entries",

@@ -3,6 +3,8 @@
 //! A command that waits is told of when it has its reply, with the time that it ran and not that it waited. One that
 //! a transaction runs is told of by itself.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::Session;
 use super::batch::{Batch, Plan};
 use super::monitored::is_secret;
@@ -13,7 +15,6 @@ use crate::engine::Now;
 use crate::shard::transaction::{Aftermath, Transaction};
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::{latency, slowlog};
-use std::sync::atomic::Ordering::Relaxed;
 
 /// How long a request ran that waits.
 pub(super) struct Waited {
