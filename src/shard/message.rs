@@ -394,6 +394,9 @@ impl Message {
         if self.ticket.is_none() || self.retry.is_some() {
             return false;
         }
+        if let Some(platform) = self.unit().and_then(|unit| unit.platform.take()) {
+            platform.cancel();
+        }
         if let Some((_, result)) = &mut self.gather {
             *result = Err(text.into());
             return true;

@@ -142,9 +142,8 @@ impl Host for OnShards<'_, '_, '_, '_> {
         if failed {
             self.aftermath.errors.push(out.since(mark).to_vec());
         }
-        counters::local()
-            .command(call.command)
-            .ran(Ticks::now().since_ns(before), failed);
+        self.aftermath
+            .note_call(call.command, Ticks::now().since_ns(before), failed);
         Ok(())
     }
 

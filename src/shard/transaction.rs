@@ -123,6 +123,8 @@ pub struct Aftermath {
     pub was_turned_away: bool,
     /// The steps that took long for the slow log or the latency monitor, with the time that they took.
     pub slow: Vec<(usize, u64)>,
+    /// What is yet to be counted of commands that scripts called: each with its time, and whether it failed.
+    pub uncounted: Vec<(&'static Command, u64, bool)>,
     /// What scripts called, while somebody looks on.
     pub script_calls: Vec<ScriptCall>,
     /// The command that is running.
@@ -137,6 +139,27 @@ impl Aftermath {
         counters::local().command(command).ran(duration_ns, failed);
         if slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns) {
             self.slow.push((self.step, duration_ns));
+        }
+    }
+}
+
+/// Calls of a unit that wait to be counted; beyond, they are counted even if the unit runs again.
+const UNCOUNTED_MAX: usize = 4096;
+
+impl Aftermath {
+    /// A script called a command.
+    pub(super) fn note_call(&mut self, command: &'static Command, duration_ns: u64, failed: bool) {
+        if self.uncounted.len() == UNCOUNTED_MAX {
+            self.count();
+        }
+        self.uncounted.push((command, duration_ns, failed));
+    }
+
+    /// Counts the commands of a unit, which is done.
+    fn count(&mut self) {
+        let counters = counters::local();
+        for (command, duration_ns, failed) in self.uncounted.drain(..) {
+            counters.command(command).ran(duration_ns, failed);
         }
     }
 }
@@ -390,6 +413,7 @@ impl Transaction {
         });
         let runs = &stage.scripts.runs;
         attempt.commit(clock::now(), terms, runs, deferred);
+        aftermath.count();
         Some(aftermath)
     }
 
@@ -491,6 +515,7 @@ pub fn run_lone(
     out.set_protocol(stage.connection.protocol);
     let library = stage.scripts;
     attempt.commit(clock::now(), terms, &library.runs, deferred);
+    aftermath.count();
     library.footprints.note(args, &terms.outcome);
     Some(aftermath)
 }

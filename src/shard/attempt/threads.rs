@@ -19,18 +19,25 @@ pub const THREADS_MAX: usize = 64;
 /// Where a unit that departed meets its thread.
 #[derive(Default)]
 pub struct Platform {
-    waiting: Mutex<Option<Departed<Message>>>,
+    /// The unit with all its shards; or nothing, if it will not come.
+    waiting: Mutex<Option<Option<Departed<Message>>>>,
     arrived: Condvar,
 }
 
 impl Platform {
     /// The unit has all its shards.
     pub fn arrive(&self, departed: Departed<Message>) {
-        *self.waiting.lock() = Some(departed);
+        *self.waiting.lock() = Some(Some(departed));
         self.arrived.notify_one();
     }
 
-    fn wait(&self) -> Departed<Message> {
+    /// The unit was turned away while it waited for its shards.
+    pub fn cancel(&self) {
+        *self.waiting.lock() = Some(None);
+        self.arrived.notify_one();
+    }
+
+    fn wait(&self) -> Option<Departed<Message>> {
         let mut waiting = self.waiting.lock();
         loop {
             if let Some(departed) = waiting.take() {
@@ -83,7 +90,9 @@ impl Threads {
             let platform = Arc::new(Platform::default());
             parcel.meets_at(Arc::clone(&platform));
             shards.submit(parcel);
-            shards.resume(platform.wait(), |message, reach| message.run_unit(reach));
+            if let Some(departed) = platform.wait() {
+                shards.resume(departed, |message, reach| message.run_unit(reach));
+            }
         }
     }
 
