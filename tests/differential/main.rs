@@ -286,6 +286,8 @@ fn fresh(port: u16) -> Raw {
     // Redis looks at the end of waits that often.
     raw.call("CONFIG SET hz 500");
     raw.call("FLUSHALL");
+    raw.call("SCRIPT FLUSH");
+    raw.call("FUNCTION FLUSH");
     raw
 }
 

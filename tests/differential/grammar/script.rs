@@ -18,7 +18,7 @@ pub(super) const SCRIPTS: Family = (
             "SCRIPT EXISTS e0e1f9fabfc9d4800c877a703b823ac0578ff8db {junk}",
         ),
         (1, "SCRIPT FLUSH [SYNC|ASYNC|{junk}]"),
-        (1, "SCRIPT ({junk}|KILL|EXISTS|DEBUG NO|DEBUG {junk})"),
+        (1, "SCRIPT ({junk}|KILL|EXISTS)"),
         (
             4,
             "(EVALSHA|EVALSHA_RO) (e0e1f9fabfc9d4800c877a703b823ac0578ff8db|\
@@ -270,7 +270,6 @@ fn arguments(draw: &mut Draw) -> String {
             "'nosuch', K",
             "'get'",
             "'set', K",
-            "'object', 'encoding', K",
             "'object', 'nosuch', K",
             "'config', 'nosuch'",
             "'subscribe', K",
