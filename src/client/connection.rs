@@ -41,6 +41,8 @@ pub struct Connection {
     pub is_caching: bool,
     /// CLIENT TRACKING.
     pub tracking: Options,
+    /// A script of this client is running, and what runs now is what the script called.
+    pub is_in_script: bool,
     /// Stamp of the last effect it knows of.
     pub stamp: u64,
 }
@@ -51,6 +53,7 @@ impl Connection {
         Connection {
             shared,
             db: 0,
+            is_in_script: false,
             protocol: Protocol::Resp2,
             authenticated,
             no_touch: false,

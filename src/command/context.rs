@@ -38,6 +38,8 @@ pub struct ClientView {
     pub db: usize,
     /// CLIENT NO-TOUCH.
     pub no_touch: bool,
+    /// A script called the command.
+    pub is_in_script: bool,
     /// What it reads now is remembered, for it to be told of changes (CLIENT TRACKING).
     pub tracks: bool,
     /// Stamp of the last effect that the connection knows of.
@@ -51,6 +53,7 @@ impl ClientView {
             id: connection.id(),
             db: connection.db,
             no_touch: connection.no_touch,
+            is_in_script: connection.is_in_script,
             tracks: connection.tracks,
             stamp: connection.stamp,
         }

@@ -241,13 +241,7 @@ impl Terminal {
         hands: &[u16],
         body: impl FnOnce(&mut ShardCx<'_>) -> CommandResult,
     ) -> CommandResult {
-        let client = ClientView {
-            id: self.connection.id(),
-            db: self.connection.db,
-            no_touch: self.connection.no_touch,
-            tracks: self.connection.tracks,
-            stamp: self.connection.stamp,
-        };
+        let client = ClientView::of(&self.connection);
         let now = Now {
             unix_ms: self.now_ms,
         };

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::pool;
 use super::retained::{CLAIM_BYTES_MAX, LARGE_BYTES, Reservation};
-use super::stream::Stream;
+use super::stream::{READ_BYTES_MAX, Stream};
 use crate::client::connection::ReplyMode;
 use crate::client::ledger::LEDGER;
 use crate::client::mailbox;
@@ -227,10 +227,12 @@ async fn turn(
         }
     };
     let mut batch = kept.batch.take().unwrap_or_else(pool::take);
+    let received = batch.input.len();
     let read = match woken {
         Woken::Mail => deliver(stream, session, &mut batch).await,
         _ => read(stream, session, &mut batch),
     };
+    let read_much = batch.input.len().saturating_sub(received) >= READ_BYTES_MAX / 2;
     match read {
         Ok(true) => {}
         Ok(false) => {
@@ -266,6 +268,9 @@ async fn turn(
         }
     }
     kept.put(session, batch);
+    if read_much {
+        tokio::task::yield_now().await;
+    }
     Ok(())
 }
 

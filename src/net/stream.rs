@@ -5,8 +5,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use bytes::BufMut;
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::{TcpStream, UnixStream};
+
+/// The most that is read at once: into fresh memory, more would take longer than others are to wait.
+pub const READ_BYTES_MAX: usize = 512 * 1024;
 
 /// See the module.
 pub enum Stream {
@@ -31,9 +35,10 @@ impl Stream {
     /// room has emptied the socket, and spares the next turn a call that would say so.
     pub fn try_read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let mut cx = Context::from_waker(Waker::noop());
+        let mut room = buffer.limit(READ_BYTES_MAX);
         let polled = match self {
-            Stream::Tcp(stream) => pin!(stream.read_buf(buffer)).poll(&mut cx),
-            Stream::Unix(stream) => pin!(stream.read_buf(buffer)).poll(&mut cx),
+            Stream::Tcp(stream) => pin!(stream.read_buf(&mut room)).poll(&mut cx),
+            Stream::Unix(stream) => pin!(stream.read_buf(&mut room)).poll(&mut cx),
         };
         match polled {
             Poll::Ready(read) => read,

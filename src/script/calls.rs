@@ -8,7 +8,7 @@ use super::api::{Cleared, interruption};
 use super::convert::Reader;
 use super::errors::{self, Raised};
 use super::host::{Call, Host, Interrupted};
-use super::vm::{HOST, RUN, interrupt, with_arguments};
+use super::vm::{HOST, RUN, freely, interrupt, with_arguments};
 use crate::command::Out;
 use crate::command::declaration::{Command, Flags, Run};
 use crate::command::table::{registry, resolve};
@@ -85,7 +85,7 @@ pub(super) fn call(lua: &Lua, is_raising: bool) -> mlua::Result<Value> {
                     let line = &reply[..end.unwrap_or(reply.len())];
                     return fail(lua, true, errors::with_code(line), true);
                 }
-                Reader::new(reply).value(lua)
+                freely(lua, reply.len(), || Reader::new(reply).value(lua))
             }
         }
     })
@@ -126,6 +126,18 @@ fn dispatch(
     let Some(command) = command else {
         return Called::Answered { writes: false };
     };
+    if command.flags.has(Flags::BLOCKING)
+        && matches!(command.full_name, "xread" | "xreadgroup")
+        && (1..spans.len())
+            .map_while(|at| (!is_word(argument(at), "streams")).then(|| argument(at)))
+            .any(|word| is_word(word, "block"))
+    {
+        let name = command.full_name;
+        out.error(format!(
+            "ERR {name} command is not allowed with BLOCK option from scripts"
+        ));
+        return Called::Answered { writes: false };
+    }
     let call = Call {
         command,
         data,
@@ -137,6 +149,10 @@ fn dispatch(
         },
         Err(interrupted) => Called::Interrupted(interrupted),
     }
+}
+
+fn is_word(argument: &[u8], word: &str) -> bool {
+    argument.eq_ignore_ascii_case(word.as_bytes())
 }
 
 /// The row that some arguments name.

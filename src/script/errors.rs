@@ -102,6 +102,31 @@ fn whereabouts(lua: &Lua, level: usize) -> Vec<u8> {
     place.flatten().unwrap_or_default().into_bytes()
 }
 
+/// How messages begin that blame the prelude.
+const PRELUDE_NAME: &[u8] = b"basalt:";
+
+/// Frames that are looked at.
+const FRAMES_MAX: usize = 10;
+
+/// `source:line: ` of the nearest frame that is the script's own.
+fn user_place(lua: &Lua) -> Vec<u8> {
+    for level in 0..FRAMES_MAX {
+        let place = lua.inspect_stack(level, |frame| {
+            let source = frame.source();
+            let is_ours = source.what == "C" || source.source.as_deref() == Some("=basalt");
+            let line = frame.current_line();
+            let name = source.short_src.map(std::borrow::Cow::into_owned);
+            (!is_ours).then_some(name.zip(line)).flatten()
+        });
+        match place {
+            None => break,
+            Some(None) => {}
+            Some(Some((source, line))) => return format!("{source}:{line}: ").into_bytes(),
+        }
+    }
+    Vec::new()
+}
+
 /// What of ours is inside an error of the interpreter.
 pub(super) fn raised(error: &Error) -> Option<&Raised> {
     match error {
@@ -113,8 +138,20 @@ pub(super) fn raised(error: &Error) -> Option<&Raised> {
 
 /// A Lua value as scripts are to see it when they catch it.
 pub(super) fn caught(lua: &Lua, value: Value) -> mlua::Result<Value> {
-    let Value::Error(error) = &value else {
-        return Ok(value);
+    let error = match &value {
+        Value::Error(error) => error,
+        Value::String(text) => {
+            // Lua's own functions blame those of the prelude that called them.
+            let text = text.as_bytes();
+            let Some(rest) = text.strip_prefix(PRELUDE_NAME) else {
+                return Ok(value.clone());
+            };
+            let start = memchr::memmem::find(rest, b": ").map_or(0, |at| at + 2);
+            let mut whole = user_place(lua);
+            whole.extend_from_slice(&rest[start..]);
+            return lua.create_string(whole).map(Value::String);
+        }
+        _ => return Ok(value),
     };
     match raised(error) {
         Some(Raised::Interrupted) => Ok(value),

@@ -29,6 +29,7 @@ mod json;
 mod msgpack;
 mod numerals;
 mod packing;
+mod pattern;
 mod random;
 pub mod running;
 mod vm;
@@ -152,11 +153,12 @@ fn run_with(
         run.is_free_to_grow.set(flags.any(ScriptFlags::ALLOW_OOM));
         run.interrupted.set(None);
     });
+    let bytes = args.from(3).map(<[u8]>::len).sum();
     let keys = args.from(3).take(key_count);
     let rest = args.from(3 + key_count);
     let result = HOST.with(|place| {
         place.lend(host, || match &program {
-            Program::Script(_, function) => vm.run(function, keys, rest),
+            Program::Script(_, function) => vm.run(function, bytes, keys, rest),
             Program::Function(_, function) => {
                 let (keys, rest) = (vm.list(keys)?, vm.list(rest)?);
                 vm.run_function.call((function, keys, rest))

@@ -103,6 +103,35 @@ function G.string.rep(text, count)
   return rep(text, count)
 end
 
+-- Searches that Lua's own functions could be kept busy with for long are done by ours, which can be interrupted.
+-- A pattern of so many repeats may be used on texts of so many bytes.
+local weigh, patterns = native.weigh, native.patterns
+local LIGHT_BYTES = { 10000, 300, 80, 30 }
+local weight_of, weight_count = {}, 0
+local function is_light(text, pattern)
+  if type(text) ~= "string" or type(pattern) ~= "string" then return true end
+  local weight = weight_of[pattern]
+  if not weight then
+    if weight_count == 1000 then weight_of, weight_count = {}, 0 end
+    weight = weigh(pattern)
+    weight_of[pattern], weight_count = weight, weight_count + 1
+  end
+  return weight == 0 or #text <= (LIGHT_BYTES[weight] or 0)
+end
+for name, quick in next, { find = G.string.find, match = G.string.match, gsub = G.string.gsub } do
+  local slow = patterns[name]
+  G.string[name] = function(text, pattern, ...)
+    if is_light(text, pattern) then return quick(text, pattern, ...) end
+    return slow(text, pattern, ...)
+  end
+end
+local quick_gmatch, slow_gmatch = G.string.gmatch, patterns.gmatch
+function G.string.gmatch(text, pattern)
+  if is_light(text, pattern) then return quick_gmatch(text, pattern) end
+  return slow_gmatch(text, pattern)
+end
+G.string.gfind = nil
+
 -- Scripts are text: compiled code could do anything.
 local BINARY = "bytecode is not accepted"
 function G.loadstring(text, name)

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use mlua::chunk::ChunkMode;
+use mlua::state::{GcIncParams, GcMode};
 use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, VmState};
 
 use super::convert::{Arguments, Bytes};
@@ -16,7 +17,7 @@ use super::functions::compiled::Libraries;
 use super::host::{Hosts, Interrupted};
 use super::library::{Library, Script, Sha};
 use super::random::Rand48;
-use super::{api, bits, json, msgpack, packing};
+use super::{api, bits, json, msgpack, packing, pattern};
 use crate::base::hash::Seed;
 use crate::command::Out;
 use crate::command::error::CommandError;
@@ -29,6 +30,19 @@ pub(super) const MEMORY_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// An interpreter that holds more than this after a script is made anew.
 const MEMORY_BYTES_KEPT: usize = MEMORY_BYTES_MAX / 2;
+
+/// What may be taken without a look at the bound.
+const FREE_BYTES_MAX: usize = 64 * 1024;
+
+/// Garbage is collected when memory has grown to this many percent: an interpreter holds some 60 KB, and to go through
+/// them more often would cost more than the scripts.
+const COLLECTION_PERCENT: i32 = 300;
+
+/// Every so many uses a small interpreter looks what of its memory is no garbage.
+const RUNS_PER_LOOK: u64 = 1024;
+
+/// One that holds no more than this is small.
+const MEMORY_BYTES_SMALL: usize = 1024 * 1024;
 
 /// Instructions between two looks at whether the script may go on.
 const TICK_INSTRUCTIONS: u32 = 10_000;
@@ -48,29 +62,45 @@ thread_local! {
     pub(super) static HOST: Lending<Hosts> = const { Lending::new() };
     /// What the script of this thread is like.
     pub(super) static RUN: Run = Run::default();
-    static MEMORY: Figure = const { Figure(Cell::new(0)) };
+    static MEMORY: Figure = const { Figure(Cell::new(0), &MEMORY_BYTES) };
+    static LIVE: Figure = const { Figure(Cell::new(0), &LIVE_BYTES) };
 }
 
 /// What all interpreters take together.
 static MEMORY_BYTES: AtomicUsize = AtomicUsize::new(0);
 
+/// The same without garbage.
+static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
+
 /// How many there are.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes that all interpreters take, as of their last scripts, and how many there are.
-pub fn memory_figures() -> (usize, usize) {
-    (MEMORY_BYTES.load(Relaxed), COUNT.load(Relaxed))
+/// What interpreters take, as of their last scripts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// All of them, garbage included.
+    pub total: usize,
+    /// One of them on average, as its last collection left it.
+    pub live_each: usize,
 }
 
-/// This thread's share of [`MEMORY_BYTES`].
-struct Figure(Cell<usize>);
+/// What interpreters take.
+pub fn memory_figures() -> Memory {
+    Memory {
+        total: MEMORY_BYTES.load(Relaxed),
+        live_each: LIVE_BYTES.load(Relaxed) / COUNT.load(Relaxed).max(1),
+    }
+}
+
+/// This thread's share of a sum.
+struct Figure(Cell<usize>, &'static AtomicUsize);
 
 impl Figure {
     fn set(&self, bytes: usize) {
         let before = self.0.replace(bytes);
         if before != bytes {
-            MEMORY_BYTES.fetch_add(bytes, Relaxed);
-            MEMORY_BYTES.fetch_sub(before, Relaxed);
+            self.1.fetch_add(bytes, Relaxed);
+            self.1.fetch_sub(before, Relaxed);
         }
     }
 }
@@ -130,6 +160,9 @@ pub(super) struct Vm {
     pub(super) libraries: Libraries,
     uses: u64,
     seed: Seed,
+    /// How often it was used, and what it holds that is no garbage.
+    runs: u64,
+    live: usize,
 }
 
 /// For keys that are hashes already.
@@ -165,12 +198,21 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
         let vm = place.get_or_insert_with(Vm::new);
         let result = work(vm);
         let used = vm.lua.used_memory();
+        vm.runs += 1;
+        if vm.runs.is_multiple_of(RUNS_PER_LOOK) && used < MEMORY_BYTES_SMALL {
+            // So small a heap is gone through in less time than two scripts take.
+            let _ = vm.lua.gc_collect();
+            vm.live = vm.lua.used_memory();
+        }
+        let live = vm.live;
         if used > MEMORY_BYTES_KEPT {
             *place = None;
             COUNT.fetch_sub(1, Relaxed);
             MEMORY.with(|figure| figure.set(0));
+            LIVE.with(|figure| figure.set(0));
         } else {
             MEMORY.with(|figure| figure.set(used));
+            LIVE.with(|figure| figure.set(live));
         }
         result
     })
@@ -189,6 +231,7 @@ impl Vm {
         let native = lua.create_table()?;
         let added = lua.create_table()?;
         api::install(&lua, &native, &added)?;
+        pattern::install(&lua, &native)?;
         bits::install(&lua, &added)?;
         json::install(&lua, &added)?;
         msgpack::install(&lua, &added)?;
@@ -204,6 +247,9 @@ impl Vm {
             HookTriggers::new().every_nth_instruction(TICK_INSTRUCTIONS),
             |_, _| tick().map(|()| VmState::Continue),
         )?;
+        lua.gc_set_mode(GcMode::Incremental(
+            GcIncParams::default().pause(COLLECTION_PERCENT),
+        ));
         lua.gc_collect()?;
         lua.set_memory_limit(MEMORY_BYTES_MAX)?;
         Ok(Vm {
@@ -217,6 +263,8 @@ impl Vm {
             by_sha: Default::default(),
             libraries: Libraries::default(),
             uses: 0,
+            runs: 0,
+            live: lua.used_memory(),
             seed: Seed {
                 k0: crate::base::random::Random::from_system().next_u64(),
                 k1: 7,
@@ -318,11 +366,14 @@ impl Vm {
     pub(super) fn run<'a>(
         &self,
         function: &Function,
+        bytes: usize,
         keys: impl Iterator<Item = &'a [u8]>,
         arguments: impl Iterator<Item = &'a [u8]>,
     ) -> mlua::Result<(bool, Value)> {
-        self.globals.raw_set("KEYS", self.list(keys)?)?;
-        self.globals.raw_set("ARGV", self.list(arguments)?)?;
+        freely(&self.lua, bytes, || {
+            self.globals.raw_set("KEYS", self.list(keys)?)?;
+            self.globals.raw_set("ARGV", self.list(arguments)?)
+        })?;
         self.run.call(function)
     }
 
@@ -331,14 +382,38 @@ impl Vm {
         self.run.call(function)
     }
 
+    /// Puts the functions for patterns where scripts of tests find them.
+    #[cfg(test)]
+    pub(super) fn show_patterns(&self) {
+        let native = self.lua.create_table().expect("room");
+        pattern::install(&self.lua, &native).expect("room");
+        let patterns: Table = native.raw_get("patterns").expect("there");
+        self.globals
+            .raw_set("redis_patterns", patterns)
+            .expect("room");
+    }
+
     /// A table of strings.
     pub(super) fn list<'a>(&self, items: impl Iterator<Item = &'a [u8]>) -> mlua::Result<Table> {
         self.lua.create_sequence_from(items.map(Bytes))
     }
 }
 
+/// Runs something that takes no more memory than a few times so many bytes. As long as that is little the bound of the
+/// interpreter is lifted meanwhile, as what may fail costs more.
+#[inline]
+pub(super) fn freely<R>(lua: &Lua, bytes: usize, work: impl FnOnce() -> R) -> R {
+    if bytes > FREE_BYTES_MAX {
+        return work();
+    }
+    let _ = lua.set_memory_limit(0);
+    let result = work();
+    let _ = lua.set_memory_limit(MEMORY_BYTES_MAX);
+    result
+}
+
 /// Whether the script may go on.
-fn tick() -> mlua::Result<()> {
+pub(super) fn tick() -> mlua::Result<()> {
     RUN.with(|run| {
         if run.interrupted.get().is_some() {
             return Err(Raised::Interrupted.into());

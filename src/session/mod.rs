@@ -24,6 +24,7 @@ use crate::command::context::{
     After, ClientView, Engines, Gather, Outbox, SessionCx, ShardPlace, publish_kept,
 };
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
+use crate::command::error::CommandError;
 use crate::command::generic::migrate::Migration;
 use crate::command::transaction::is_watch;
 use crate::config::Config;
@@ -631,6 +632,14 @@ impl Session {
         Ran::Yes { failed }
     }
 
+    /// Whether nothing may be added that belongs to no shard (FUNCTION LOAD).
+    #[cold]
+    fn is_out_of_memory(&self) -> bool {
+        let budget = &self.service.budget;
+        budget.assess();
+        budget.is_limited() && budget.free_bytes() < 0
+    }
+
     fn on_session(
         &mut self,
         batch: &mut Batch,
@@ -644,6 +653,11 @@ impl Session {
         };
         if let Some(text) = self.busy_with_script(command) {
             batch.out.error(text);
+            return Ran::Yes { failed: true };
+        }
+        if command.flags.has(Flags::DENYOOM) && self.is_out_of_memory() {
+            let text = CommandError::OutOfMemory.text();
+            batch.out.error(text.as_bytes());
             return Ran::Yes { failed: true };
         }
         let batch::Parts {

@@ -147,7 +147,7 @@ impl Observed for Service {
     fn scripts(&self) -> ScriptFigures {
         use std::sync::atomic::Ordering::Relaxed;
         let (libraries, functions) = self.scripts.functions.counts();
-        let (interpreters_bytes, _) = script::memory_figures();
+        let interpreters = script::memory_figures();
         ScriptFigures {
             scripts: self.scripts.len() as u64,
             scripts_bytes: self.scripts.bytes() as u64,
@@ -155,7 +155,8 @@ impl Observed for Service {
             libraries: libraries as u64,
             functions: functions as u64,
             functions_bytes: self.scripts.functions.bytes() as u64,
-            interpreters_bytes: interpreters_bytes as u64,
+            interpreters_bytes: interpreters.total as u64,
+            interpreter_bytes: interpreters.live_each as u64,
             on_several: self.scripts.runs.on_several.load(Relaxed),
             on_all: self.scripts.runs.on_all.load(Relaxed),
             extended: self.scripts.runs.extended.load(Relaxed),

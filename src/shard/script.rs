@@ -54,6 +54,7 @@ pub(super) fn run(
         keys: Vec::new(),
         growing_calls: 0,
     };
+    host.stage.connection.is_in_script = true;
     host.attempt.begin_script(command, args);
     let ended = crate::script::run(verb, args, &mut host, scripts, out);
     host.attempt.end_script();
@@ -67,6 +68,7 @@ pub(super) fn run(
     }
     // SELECT is the script's own affair.
     stage.connection.db = db;
+    stage.connection.is_in_script = false;
     if ended.failed && !ended.is_counted {
         aftermath.errors.push(out.since(mark).to_vec());
     }

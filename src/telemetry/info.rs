@@ -248,9 +248,9 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     lines.bytes("total_system_memory", process::total_memory_bytes());
     // One interpreter a thread runs scripts and functions alike, so none is of functions alone.
     let scripts = snapshot.scripts;
-    lines.field("used_memory_lua", scripts.interpreters_bytes);
+    lines.field("used_memory_lua", scripts.interpreter_bytes);
     lines.field("used_memory_vm_eval", scripts.interpreters_bytes);
-    lines.field("used_memory_lua_human", human(scripts.interpreters_bytes));
+    lines.field("used_memory_lua_human", human(scripts.interpreter_bytes));
     lines.field("used_memory_scripts_eval", scripts.scripts_bytes);
     lines.field("number_of_cached_scripts", scripts.scripts);
     lines.field("number_of_functions", scripts.functions);

@@ -49,6 +49,8 @@ pub struct ScriptFigures {
     pub functions: u64,
     /// What their sources take.
     pub functions_bytes: u64,
+    /// What one interpreter takes on average, without garbage.
+    pub interpreter_bytes: u64,
     /// What all interpreters take.
     pub interpreters_bytes: u64,
     /// Runs over several shards, and over all.

@@ -20,6 +20,7 @@ mod migrate;
 mod monitor;
 mod protocol;
 mod pubsub;
+mod scripts;
 mod serializable;
 mod server_commands;
 mod sorted_sets;

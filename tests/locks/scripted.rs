@@ -69,7 +69,7 @@ impl Lua {
         &self,
         at: &mut Worker,
         keys: &[String],
-        arguments: &[String],
+        arguments: &[&str],
     ) -> T {
         let mut ask = |name: &str, script: &str| {
             redis::cmd(name)
@@ -107,18 +107,14 @@ impl Recipe for Scripted {
     }
 
     fn release(&mut self, at: &mut Worker, claim: &Claim) -> bool {
-        self.release
-            .run(at, &[key(claim.lock)], &[claim.token.clone()])
+        self.release.run(at, &[key(claim.lock)], &[&claim.token])
     }
 
     fn renew(&mut self, at: &mut Worker, claim: &mut Claim, ttl_ms: u64) -> Option<bool> {
         let script = self.renew.as_ref()?;
         let asked_us = at.clock.us();
-        let is_ours: bool = script.run(
-            at,
-            &[key(claim.lock)],
-            &[claim.token.clone(), ttl_ms.to_string()],
-        );
+        let is_ours: bool =
+            script.run(at, &[key(claim.lock)], &[&claim.token, &ttl_ms.to_string()]);
         if is_ours {
             claim.until_us = until_us(asked_us, ttl_ms);
         }
@@ -143,7 +139,7 @@ impl Recipe for Fenced {
         let fence: Option<u64> = self.take.run(
             at,
             &[key(lock), format!("fence:{lock}")],
-            &[token.clone(), ttl_ms.to_string()],
+            &[&token, &ttl_ms.to_string()],
         );
         Some(Claim {
             lock,
@@ -154,8 +150,7 @@ impl Recipe for Fenced {
     }
 
     fn release(&mut self, at: &mut Worker, claim: &Claim) -> bool {
-        self.release
-            .run(at, &[key(claim.lock)], &[claim.token.clone()])
+        self.release.run(at, &[key(claim.lock)], &[&claim.token])
     }
 
     fn disturb(&mut self, at: &mut Worker) {
@@ -172,13 +167,12 @@ struct Reentrant {
 
 impl Reentrant {
     fn take(&self, at: &mut Worker, lock: usize, token: &str, ttl_ms: u64) -> Option<u64> {
-        let arguments = [token.to_owned(), ttl_ms.to_string()];
-        self.take.run(at, &[key(lock)], &arguments)
+        self.take
+            .run(at, &[key(lock)], &[token, &ttl_ms.to_string()])
     }
 
     fn give_one_back(&self, at: &mut Worker, claim: &Claim) -> Option<u64> {
-        self.give_back
-            .run(at, &[key(claim.lock)], &[claim.token.clone()])
+        self.give_back.run(at, &[key(claim.lock)], &[&claim.token])
     }
 }
 

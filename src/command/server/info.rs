@@ -43,7 +43,11 @@ pub(super) static TIME: Command = Command::new("time", Group::Server, 1)
     .on_session(time);
 
 fn time(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    let unix_us = cx.server.unix_us();
+    // Time stands still in a script.
+    let unix_us = match cx.client.is_in_script {
+        true => cx.now.unix_ms * 1_000,
+        false => cx.server.unix_us(),
+    };
     out.array(2);
     out.bulk_integer((unix_us / 1_000_000) as i64);
     out.bulk_integer((unix_us % 1_000_000) as i64);

@@ -15,7 +15,7 @@ pub(super) mod order;
 
 use std::sync::Arc;
 
-use super::db::Db;
+use super::db::{Db, gone_at};
 use super::effect::Event;
 use super::{Engine, Now};
 use crate::structures::account;
@@ -268,7 +268,10 @@ impl Engine {
             return;
         };
         let entry = db.at(place);
-        if entry.deadline().is_some_and(|at_ms| at_ms <= now.unix_ms) {
+        if entry
+            .deadline()
+            .is_some_and(|at_ms| gone_at(at_ms) <= now.unix_ms)
+        {
             self.expire_due(index, place, now, usize::MAX);
             return;
         }

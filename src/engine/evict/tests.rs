@@ -262,6 +262,22 @@ fn volatile_policies_leave_other_keys_alone() {
     }
 }
 
+/// Such keys are not over yet: they go as others do, and counted as evicted.
+#[test]
+fn keys_in_the_millisecond_of_their_deadline_are_evicted() {
+    for policy in EVICTING {
+        let mut server = Server::new(1, 1 << 20, policy);
+        for number in 0..20_000 {
+            let deadline = Deadline::At(NOW.unix_ms);
+            assert!(server.set(0, &format!("key:{number}"), 50, deadline));
+        }
+        server.rest();
+        let used = server.budget.used_bytes();
+        assert!(used <= 1 << 20, "{policy:?}: {used}");
+        assert_eq!(server.evicted() + server.keys(), 20_000, "{policy:?}");
+    }
+}
+
 #[test]
 fn the_soonest_deadlines_go_first() {
     let mut server = Server::new(1, 1 << 20, Policy::VolatileTtl);

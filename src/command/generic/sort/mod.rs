@@ -208,7 +208,7 @@ fn sort(
     out: &mut Out,
     mut options: Options<'_>,
 ) -> CommandResult {
-    let key = args.key(1);
+    let (key, is_in_script) = (args.key(1), cx.client.is_in_script);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_read(&key);
     let source = match found.map(|place| (place, keyspace.kind(place).data_type())) {
@@ -218,9 +218,10 @@ fn sort(
         Some(_) => return Err(CommandError::WrongType),
         None => None,
     };
-    // The order of a set is nobody's choice, so what is stored of one is sorted by its texts at least.
+    // The order of a set is nobody's choice, so what is stored of one, or seen by a script, is sorted by its
+    // texts at least.
     if options.unsorted
-        && options.target.is_some()
+        && (options.target.is_some() || is_in_script)
         && source.is_some_and(|(_, data_type)| data_type == DataType::Set)
     {
         (options.unsorted, options.alpha, options.by) = (false, true, None);

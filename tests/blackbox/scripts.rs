@@ -1,0 +1,121 @@
+//! Scripts and functions over the wire: what they answer, what others see of them, and what the server keeps of them.
+
+use crate::support::{self, Options, Server, check};
+
+#[test]
+fn scripts_are_run_cached_and_forgotten() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        check(&mut raw, "EVAL 'return 1' 0", "(integer) 1");
+        check(
+            &mut raw,
+            "EVAL \"return {redis.call('set', KEYS[1], ARGV[1]), redis.call('get', KEYS[1])}\" 1 k v",
+            "1) OK\n2) \"v\"",
+        );
+        check(
+            &mut raw,
+            "SCRIPT LOAD 'return ARGV[1]'",
+            "\"098e0f0d1448c0a81dafe820f66d460eb09263da\"",
+        );
+        let sha1 = "098e0f0d1448c0a81dafe820f66d460eb09263da";
+        check(&mut raw, &format!("EVALSHA {sha1} 0 x"), "\"x\"");
+        check(
+            &mut raw,
+            &format!("SCRIPT EXISTS {sha1} x e0e1f9fabfc9d4800c877a703b823ac0578ff8db"),
+            "1) (integer) 1\n2) (integer) 0\n3) (integer) 1",
+        );
+        let info = raw.call("INFO memory").text();
+        assert!(info.contains("number_of_cached_scripts:3\r\n"), "{info}");
+        check(&mut raw, "SCRIPT FLUSH", "OK");
+        check(
+            &mut raw,
+            &format!("EVALSHA {sha1} 0 x"),
+            "(error) NOSCRIPT No matching script. Please use EVAL.",
+        );
+        // What is compiled still is known again once it is evaluated.
+        check(&mut raw, "EVAL 'return ARGV[1]' 0 y", "\"y\"");
+        check(&mut raw, &format!("EVALSHA {sha1} 0 x"), "\"x\"");
+        check(
+            &mut raw,
+            "SCRIPT KILL",
+            "(error) NOTBUSY No scripts in execution right now.",
+        );
+    });
+}
+
+#[test]
+fn a_script_has_its_own_database_and_runs_in_a_transaction() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        check(
+            &mut raw,
+            "EVAL \"redis.call('select', 3) return redis.call('set', 'x', 1)\" 0",
+            "OK",
+        );
+        check(&mut raw, "GET x", "(nil)");
+        check(&mut raw, "SELECT 3", "OK");
+        check(&mut raw, "GET x", "\"1\"");
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "INCR x", "QUEUED");
+        check(
+            &mut raw,
+            "EVAL \"return redis.call('incrby', KEYS[1], ARGV[1])\" 1 x 10",
+            "QUEUED",
+        );
+        check(&mut raw, "EVAL \"return redis.call('nosuch')\" 0", "QUEUED");
+        check(&mut raw, "GET x", "QUEUED");
+        check(
+            &mut raw,
+            "EXEC",
+            "1) (integer) 2\n2) (integer) 12\n3) (error) ERR Unknown Redis command called from script script: \
+             206396248e12c6e742fd7296250433c8d7343b74, on @user_script:1.\n4) \"12\"",
+        );
+    });
+}
+
+#[test]
+fn messages_of_scripts_count_their_receivers() {
+    let server = Server::start(&Options::shards(4));
+    let (mut raw, mut subscriber) = (server.raw(), server.raw());
+    subscriber.call("SUBSCRIBE c");
+    check(
+        &mut raw,
+        "EVAL \"return {redis.call('publish', 'c', 'one'), redis.call('publish', 'd', 'two')}\" 0",
+        "1) (integer) 1\n2) (integer) 0",
+    );
+    let message = subscriber.read();
+    assert_eq!(message.items()[2].text(), "one");
+}
+
+#[test]
+fn functions_are_loaded_called_listed_and_restored() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let code = "#!lua name=lib\\nredis.register_function{function_name='f', callback=function(keys, args) \
+                    return redis.call('get', keys[1]) end, flags={'no-writes'}, description='reads'}";
+        check(&mut raw, &format!("FUNCTION LOAD \"{code}\""), "\"lib\"");
+        check(&mut raw, "SET k v", "OK");
+        check(&mut raw, "FCALL f 1 k", "\"v\"");
+        check(&mut raw, "FCALL_RO F 1 k", "\"v\"");
+        check(
+            &mut raw,
+            "FUNCTION LIST",
+            "1) 1) \"library_name\"\n   2) \"lib\"\n   3) \"engine\"\n   4) \"LUA\"\n   5) \"functions\"\n   \
+             6) 1) 1) \"name\"\n         2) \"f\"\n         3) \"description\"\n         4) \"reads\"\n         \
+             5) \"flags\"\n         6) 1) no-writes",
+        );
+        let payload = raw.call("FUNCTION DUMP");
+        check(&mut raw, "FUNCTION FLUSH", "OK");
+        check(&mut raw, "FCALL f 1 k", "(error) ERR Function not found");
+        let reply = raw.command(&[b"FUNCTION".as_slice(), b"RESTORE", payload.bytes()]);
+        assert_eq!(reply.show(), "OK");
+        check(&mut raw, "FCALL f 1 k", "\"v\"");
+        check(&mut raw, "FUNCTION DELETE lib", "OK");
+        check(
+            &mut raw,
+            "FUNCTION STATS",
+            "1) \"running_script\"\n2) (nil)\n3) \"engines\"\n4) 1) \"LUA\"\n   2) 1) \"libraries_count\"\n      \
+             2) (integer) 0\n      3) \"functions_count\"\n      4) (integer) 0",
+        );
+    });
+}
