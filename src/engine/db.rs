@@ -232,6 +232,11 @@ impl Db {
         self.seed
     }
 
+    /// Whether an attempt may have to be undone here.
+    pub(super) fn keeps_images(&self) -> bool {
+        self.keeps_images
+    }
+
     /// Keys with a deadline.
     pub fn volatile_count(&self) -> usize {
         self.volatile_count

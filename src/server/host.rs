@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -44,6 +45,19 @@ impl Host {
             file,
             listening,
             changing: Mutex::new(()),
+        }
+    }
+
+    /// Gives the background a moment to evict what a lower limit asks for, so that whoever set it finds some of it done.
+    fn await_eviction(&self) {
+        const LOOKS: usize = 10;
+        const PAUSE: Duration = Duration::from_micros(300);
+        let budget = &self.service.budget;
+        for _ in 0..LOOKS {
+            if !budget.policy().evicts() || !budget.is_limited() || budget.debt_bytes() <= 0 {
+                return;
+            }
+            std::thread::sleep(PAUSE);
         }
     }
 
@@ -141,6 +155,7 @@ impl Server for Host {
         let limits = ["maxmemory", "maxmemory-policy", "maxmemory-size-rule"];
         if limits.iter().any(|name| changed.contains(name)) {
             limit_memory(&self.service, &config);
+            self.await_eviction();
         }
         LEDGER.set_limit(config.client_bytes_max());
         self.service.config.store(Arc::new(config));

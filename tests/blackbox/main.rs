@@ -8,6 +8,7 @@ mod connection;
 mod debug;
 mod dump;
 mod events;
+mod eviction;
 mod expiry;
 mod hashes;
 mod insight;

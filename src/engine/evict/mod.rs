@@ -18,6 +18,7 @@ use std::sync::Arc;
 use super::db::{Db, gone_at};
 use super::effect::Event;
 use super::{Engine, Now};
+use crate::structures::account;
 use crate::structures::table::Place;
 use budget::Budget;
 use order::Rules;
@@ -280,7 +281,23 @@ impl Engine {
         self.watches.key_changed(index, entry.key(), stamp);
         self.board.evicted.add(1);
         let trash = db.charged(|db| db.delete(place));
+        let is_empty = db.is_empty() && !db.keeps_images();
         self.discard(trash);
+        if is_empty {
+            self.drop_empty(index);
+        }
+    }
+
+    /// Gives back what a database without keys still takes: a few KiB, which count where a small limit is shared by many
+    /// shards.
+    #[cold]
+    fn drop_empty(&mut self, index: usize) {
+        let before = account::thread_bytes();
+        if let Some(mut db) = self.dbs[index].take() {
+            db.hide();
+        }
+        self.board.add_used(account::thread_bytes() - before);
+        self.board.clear_db(index);
     }
 }
 

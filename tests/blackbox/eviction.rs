@@ -1,0 +1,109 @@
+//! The limit of memory: what is refused, what is evicted, what INFO says of it.
+
+use crate::support::{self, check};
+use crate::wire::Raw;
+
+const REFUSED: &str = "(error) OOM command not allowed when used memory > 'maxmemory'.";
+
+fn info(raw: &mut Raw, section: &str, field: &str) -> String {
+    let text = raw.call(&format!("INFO {section}")).body();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.expect("the field is there").trim().to_owned()
+}
+
+fn number(raw: &mut Raw, section: &str, field: &str) -> i64 {
+    info(raw, section, field).parse().expect("a number")
+}
+
+#[test]
+fn what_may_grow_is_refused_without_eviction_and_counts_as_rejected() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        check(&mut raw, "SET k v", "OK");
+        check(&mut raw, "CONFIG RESETSTAT", "OK");
+        check(&mut raw, "CONFIG SET maxmemory 1", "OK");
+        check(&mut raw, "SET a b", REFUSED);
+        check(&mut raw, "MSET a b c d e f", REFUSED);
+        check(&mut raw, "GET k", "\"v\"");
+        check(&mut raw, "DEL k", "(integer) 1");
+        let set = info(&mut raw, "commandstats", "cmdstat_set");
+        assert!(set.contains("calls=0,"), "{set}");
+        assert!(set.contains("rejected_calls=1,failed_calls=0"), "{set}");
+        assert_eq!(info(&mut raw, "errorstats", "errorstat_OOM"), "count=2");
+        check(&mut raw, "CONFIG SET maxmemory 0", "OK");
+        check(&mut raw, "SET a b", "OK");
+    });
+}
+
+#[test]
+fn a_transaction_that_may_grow_is_refused_as_a_whole() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut other) = (server.raw(), server.raw());
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "SET a 1", "QUEUED");
+        check(&mut raw, "INCR b", "QUEUED");
+        check(&mut other, "CONFIG SET maxmemory 1", "OK");
+        check(&mut raw, "GET a", REFUSED);
+        check(
+            &mut raw,
+            "EXEC",
+            "(error) EXECABORT Transaction discarded because of previous errors.",
+        );
+        check(&mut other, "CONFIG SET maxmemory 0", "OK");
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "SET a 1", "QUEUED");
+        check(&mut other, "CONFIG SET maxmemory 1", "OK");
+        check(
+            &mut raw,
+            "EXEC",
+            "(error) EXECABORT Transaction discarded because of: OOM command not allowed when used memory > \
+             'maxmemory'.",
+        );
+        check(&mut other, "CONFIG SET maxmemory 0", "OK");
+        check(&mut raw, "EXISTS a b", "(integer) 0");
+        // What only reads runs.
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "GET a", "QUEUED");
+        check(&mut other, "CONFIG SET maxmemory 1", "OK");
+        check(&mut raw, "EXEC", "1) (nil)");
+    });
+}
+
+#[test]
+fn keys_go_when_memory_is_full_and_all_of_them_when_there_is_none() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        check(&mut raw, "CONFIG SET maxmemory-policy allkeys-lru", "OK");
+        check(&mut raw, "DEBUG POPULATE 20000 key 100", "OK");
+        let used = number(&mut raw, "memory", "used_memory");
+        let limit = used - 1_000_000;
+        check(&mut raw, &format!("CONFIG SET maxmemory {limit}"), "OK");
+        support::eventually("memory is within the limit", || {
+            number(&mut raw, "memory", "used_memory") <= limit + 65_536
+        });
+        let evicted = number(&mut raw, "stats", "evicted_keys");
+        assert!((1_000..20_000).contains(&evicted), "{evicted}");
+        check(&mut raw, "SET another key", "OK");
+        check(&mut raw, "CONFIG SET maxmemory 1", "OK");
+        support::eventually("all keys are gone", || raw.call("DBSIZE").integer() == 0);
+        check(&mut raw, "SET a b", REFUSED);
+        assert!(number(&mut raw, "stats", "current_eviction_exceeded_time") >= 0);
+    });
+}
+
+#[test]
+fn a_share_of_the_machine_is_a_limit_in_bytes() {
+    let server = support::Server::start(&support::Options::shards(4));
+    let mut raw = server.raw();
+    let total = number(&mut raw, "memory", "total_system_memory");
+    check(&mut raw, "CONFIG SET maxmemory 50%", "OK");
+    let limit = number(&mut raw, "memory", "maxmemory");
+    assert!(limit > 0 && limit <= total / 2, "{limit} of {total}");
+    check(
+        &mut raw,
+        "CONFIG SET maxmemory 101%",
+        "(error) ERR CONFIG SET failed (possibly related to argument 'maxmemory') - argument must be a memory value",
+    );
+}
