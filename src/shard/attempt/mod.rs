@@ -54,7 +54,8 @@ const SPINS_APART: u32 = 4_096;
 
 /// Collections with more bytes than this are not copied to be restored: a copy of that takes some tens of microseconds
 /// of one shard, and a run with all shards on a thread of its own takes as much of all of them.
-const IMAGE_BYTES_MAX: usize = 32 * 1024;
+/// (Tests have small collections.)
+const IMAGE_BYTES_MAX: usize = if cfg!(test) { 1024 } else { 32 * 1024 };
 
 /// The same for strings, which are copied at once.
 const IMAGE_TEXT_BYTES_MAX: usize = 1024 * 1024;
