@@ -1,5 +1,5 @@
 //! Compares what goes to others with redis-server's: published messages, invalidations of client-side caches, expired
-//! events; and transactions. The figure is the server's CPU time, for each publish, delivery, read, write or transaction.
+//! events; transactions and scripts. The figure is the server's CPU time, for each publish, delivery, read, write or transaction.
 //!
 //! ```text
 //! cargo bench --bench messages -- [--quick] [--cores 0] [--load-cores 1] [--rounds 3] [--only WORD]
@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Both servers are pinned to one core and take turns; the load is one thread that sends a pipeline, reads its replies,
-//! then reads what every other connection is due to get. `--only` takes `publish`, `tracking`, `multi` or `expired`.
+//! then reads what every other connection is due to get. `--only` takes `publish`, `tracking`, `multi`, `scripts` or
+//! `expired`.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -60,10 +61,11 @@ fn main() {
     let last = process::core_count() - 1;
     pin(&value("--load-cores", &last.to_string()));
     let only = value("--only", "");
-    let parts: [(&str, Part); 4] = [
+    let parts: [(&str, Part); 5] = [
         ("publish", publish),
         ("tracking", tracking),
         ("multi", multi),
+        ("scripts", scripts),
         ("expired", expired),
     ];
     let mut report = format!("{}; {}.\n", process::machine(), process::date());
@@ -363,6 +365,77 @@ fn transactions(server: &Process, count: usize, key: impl Fn(u64) -> String) -> 
     };
     run(count / 10);
     cpu_us(server, count / AT_A_TIME * AT_A_TIME, || run(count))
+}
+
+// Scripts ------------------------------------------------------------------------------------------------------------
+
+/// The release of a lock.
+const COMPARE_AND_DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
+
+/// What a queue of jobs does to add one: a number, the job, its place in line, its time.
+const ADD_JOB: &str = "\
+    local id = redis.call('INCR', KEYS[1]) \
+    redis.call('HSET', KEYS[2] .. id % 10000, 'data', ARGV[1], 'at', ARGV[2]) \
+    redis.call('LPUSH', KEYS[3], id) \
+    if id > 1000 then redis.call('RPOP', KEYS[3]) end \
+    redis.call('ZADD', KEYS[4], ARGV[2], id % 1000) \
+    return 1";
+
+fn scripts(plan: &Plan) -> String {
+    let count = if plan.is_quick { 4_000 } else { 100_000 };
+    let [redis, basalt] = plan.compare(|server| {
+        let mut client = server.client();
+        let sha = client.ask(&["SCRIPT", "LOAD", ADD_JOB]);
+        let mut stream = client.into_stream();
+        let add_job = |at: usize| {
+            let at = at.to_string();
+            let mut words = vec!["EVALSHA", &sha];
+            words.extend(["4", "{q}:id", "{q}:job:", "{q}:wait", "{q}:times"]);
+            words.extend(["payload-of-a-job", &at]);
+            encoded(&words)
+        };
+        let set = |at: usize| encoded(&["SET", &lock(at), "token"]);
+        let release = |at: usize| encoded(&["EVAL", COMPARE_AND_DELETE, "1", &lock(at), "token"]);
+        send(&mut stream, 16, count, "+OK\r\n", set);
+        let many = cpu_us(server, count, || {
+            send(&mut stream, 16, count, ":1\r\n", release)
+        });
+        let few = count / 5;
+        send(&mut stream, 16, few, "+OK\r\n", set);
+        let one = cpu_us(server, few, || send(&mut stream, 1, few, ":1\r\n", release));
+        send(&mut stream, 16, few, ":1\r\n", add_job);
+        let jobs = cpu_us(server, few, || {
+            send(&mut stream, 16, few, ":1\r\n", add_job)
+        });
+        [many, one, jobs]
+    });
+    let rows = [
+        "EVAL, compare and delete, P=16",
+        "the same, P=1",
+        "EVALSHA, five commands over a queue's keys, P=16",
+    ];
+    let title = "Scripts with declared keys: us a call, one connection.";
+    table(title, &rows.map(str::to_owned), [&redis, &basalt])
+}
+
+fn lock(at: usize) -> String {
+    format!("lock:{at:06}")
+}
+
+/// Sends `count` requests, so many at a time, and reads as many replies, which are all alike.
+fn send(
+    stream: &mut TcpStream,
+    at_a_time: usize,
+    count: usize,
+    reply: &str,
+    request: impl Fn(usize) -> Vec<u8>,
+) {
+    for first in (0..count).step_by(at_a_time) {
+        let last = count.min(first + at_a_time);
+        let bytes: Vec<u8> = (first..last).flat_map(&request).collect();
+        stream.write_all(&bytes).expect("send");
+        skip(stream, reply.len() * (last - first));
+    }
 }
 
 // Expired events -----------------------------------------------------------------------------------------------------
