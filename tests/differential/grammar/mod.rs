@@ -175,7 +175,9 @@ pub(crate) fn command(draw: &mut Draw, families: &[u32]) -> Vec<Vec<u8>> {
 fn spoil(draw: &mut Draw, words: &mut Vec<Vec<u8>>) {
     // What waits keeps its short timeout. Without its count, SPOP would draw.
     let waits = words.iter().any(|word| word == WAITED_S);
-    if words[0].starts_with(b"@") || words[0] == b"SPOP" || waits {
+    // What lies between two members is not defined where scores differ.
+    let is_lexical = words[0] == b"ZADD" && words.iter().any(|word| word.starts_with(b"lex:"));
+    if words[0].starts_with(b"@") || words[0] == b"SPOP" || waits || is_lexical {
         return;
     }
     match draw.below(40) {
