@@ -13,12 +13,12 @@
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 mod support;
 
+use support::arguments::Arguments;
 use support::process::{self, Client, Process};
 
 const CONNECTIONS: usize = 50;
@@ -418,30 +418,20 @@ static WEIGHTS: &[Weight] = &[
 ];
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.is_empty() {
-        eprintln!("started without --bench, as cargo test does: nothing is measured");
+    let Some(arguments) = Arguments::read() else {
         return;
-    }
-    let value = |name: &str, default: &str| {
-        let at = arguments.iter().position(|word| word == name);
-        at.and_then(|at| arguments.get(at + 1))
-            .map_or(default, String::as_str)
-            .to_owned()
     };
-    let has = |name: &str| arguments.iter().any(|word| word == name);
     let last = process::core_count() - 1;
-    let told = value("--basalt", "");
-    let basalt = process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()));
-    let redis = PathBuf::from(value("--redis", "redis-server"));
-    let only = value("--only", "");
-    let quick = has("--quick");
+    let basalt = arguments.basalt();
+    let redis = arguments.redis();
+    let only = arguments.value("--only", "");
+    let quick = arguments.has("--quick");
     let mut report = format!("{}; {}.\n", process::machine(), process::date());
-    if !has("--memory") {
-        let cores = value("--cores", "0");
-        pin(&value("--load-cores", &last.to_string()));
-        let rounds = value("--rounds", if quick { "1" } else { "3" });
-        let millis = value("--ms", if quick { "200" } else { "600" });
+    if !arguments.has("--memory") {
+        let cores = arguments.value("--cores", "0");
+        process::pin(&arguments.value("--load-cores", &last.to_string()));
+        let rounds = arguments.value("--rounds", if quick { "1" } else { "3" });
+        let millis = arguments.value("--ms", if quick { "200" } else { "600" });
         let servers = [
             Process::start("redis", &redis, &cores, &[]),
             Process::start(
@@ -459,27 +449,19 @@ fn main() {
             if quick { 10 } else { 1 },
         );
     }
-    if !has("--speed") {
+    if !arguments.has("--speed") {
         report += &memory([&redis, &basalt], &only);
     }
     #[expect(clippy::print_stdout, reason = "the report")]
     {
         println!("{report}");
     }
-    let dir = value(
+    let dir = arguments.value(
         "--out",
         concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
     );
     std::fs::create_dir_all(&dir).expect("the output folder");
     std::fs::write(Path::new(&dir).join("collections.md"), report).expect("write the table");
-}
-
-fn pin(cores: &str) {
-    let status = Command::new("taskset")
-        .args(["-pc", cores, &std::process::id().to_string()])
-        .stdout(std::process::Stdio::null())
-        .status();
-    assert!(status.is_ok_and(|status| status.success()), "taskset");
 }
 
 fn speed(

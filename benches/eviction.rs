@@ -11,7 +11,7 @@
 //! from seeds: Zipf of several exponents, a scan through a Zipf, keys that come once, popularity that moves.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use basalt::base::hash::{Seed, slot};
@@ -23,39 +23,30 @@ use basalt::engine::{Engine, Key, Now};
 
 mod support;
 
+use support::arguments::Arguments;
 use support::process::{self, Client, Process};
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let has = |name: &str| arguments.iter().any(|word| word == name);
-    let value = |name: &str, default: &str| {
-        let at = arguments.iter().position(|word| word == name);
-        at.and_then(|at| arguments.get(at + 1))
-            .map_or(default, String::as_str)
-            .to_owned()
-    };
-    let number =
-        |name: &str, default: &str| -> usize { value(name, default).parse().expect("a number") };
-    let told = value("--basalt", "");
-    let told = Some(told.as_str()).filter(|path| !path.is_empty());
-    if has("--simulate") {
-        simulate(number("--requests", "2000000"));
-    }
-    if has("--cpu") {
-        let redis = PathBuf::from(value("--redis", "redis-server"));
-        cpu(
-            told,
-            &redis,
-            if has("--quick") { 400_000 } else { 2_000_000 },
-        );
-    }
-    if has("--soak") {
-        let limit = number("--limit", "256000000");
-        soak(told, number("--seconds", "20") as u64, limit as f64);
-    }
-    if arguments.is_empty() {
-        // As `cargo test` starts it: see that it still works.
+    let Some(arguments) = Arguments::read() else {
+        // But it is seen that the simulation still works.
         simulate(20_000);
+        return;
+    };
+    if arguments.has("--simulate") {
+        simulate(arguments.number("--requests", "2000000"));
+    }
+    if arguments.has("--cpu") {
+        let requests = if arguments.has("--quick") {
+            400_000
+        } else {
+            2_000_000
+        };
+        cpu(&arguments.basalt(), &arguments.redis(), requests);
+    }
+    if arguments.has("--soak") {
+        let limit = arguments.number("--limit", "256000000");
+        let seconds = arguments.number("--seconds", "20") as u64;
+        soak(&arguments.basalt(), seconds, limit as f64);
     }
 }
 
@@ -324,8 +315,7 @@ fn run(
 
 // ---- Against redis-server ---------------------------------------------------------------------------------------
 
-fn cpu(told: Option<&str>, redis: &std::path::Path, requests: usize) {
-    let basalt = process::basalt_binary(told);
+fn cpu(basalt: &Path, redis: &Path, requests: usize) {
     say(
         "CPU of the server for a SET of a new key at the limit (100 MB, 64-byte values), every one evicts:",
     );
@@ -336,7 +326,7 @@ fn cpu(told: Option<&str>, redis: &std::path::Path, requests: usize) {
             requests
         };
         let ours: Vec<f64> = (0..3)
-            .map(|_| set_cost(&basalt, requests, pipeline))
+            .map(|_| set_cost(basalt, requests, pipeline))
             .collect();
         let theirs: Vec<f64> = (0..3)
             .map(|_| set_cost(redis, requests, pipeline))
@@ -389,10 +379,9 @@ fn set_cost(binary: &std::path::Path, requests: usize, pipeline: usize) -> f64 {
 // ---- Soak -------------------------------------------------------------------------------------------------------
 
 /// Writes all types at the limit for a while and watches memory.
-fn soak(told: Option<&str>, seconds: u64, limit: f64) {
-    let basalt = process::basalt_binary(told);
+fn soak(basalt: &Path, seconds: u64, limit: f64) {
     let cores = format!("0-{}", process::core_count() - 1);
-    let server = Process::start("soak", &basalt, &cores, &[]);
+    let server = Process::start("soak", basalt, &cores, &[]);
     let mut watch = server.client();
     watch.ask(&["CONFIG", "SET", "maxmemory", &limit.to_string()]);
     watch.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lfu"]);

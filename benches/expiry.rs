@@ -9,11 +9,12 @@
 //! Servers have all cores, and so has the one client; basalt and redis-server take turns.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 mod support;
 
+use support::arguments::Arguments;
 use support::process::{self, Client, Process};
 
 struct Round {
@@ -24,27 +25,14 @@ struct Round {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.is_empty() {
-        eprintln!("started without --bench, as cargo test does: nothing is measured");
+    let Some(arguments) = Arguments::read() else {
         return;
-    }
-    let value = |name: &str, default: &str| {
-        let at = arguments.iter().position(|word| word == name);
-        at.and_then(|at| arguments.get(at + 1))
-            .map_or(default, String::as_str)
-            .to_owned()
     };
-    let quick = arguments.iter().any(|word| word == "--quick");
-    let keys: usize = value("--keys", if quick { "100000" } else { "1000000" })
-        .parse()
-        .expect("a number");
-    let rounds: usize = value("--rounds", if quick { "1" } else { "5" })
-        .parse()
-        .expect("a number");
-    let told = value("--basalt", "");
-    let basalt = process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()));
-    let redis = PathBuf::from(value("--redis", "redis-server"));
+    let quick = arguments.has("--quick");
+    let keys = arguments.number("--keys", if quick { "100000" } else { "1000000" });
+    let rounds = arguments.number("--rounds", if quick { "1" } else { "5" });
+    let basalt = arguments.basalt();
+    let redis = arguments.redis();
 
     let mut results: [Vec<Round>; 2] = [Vec::new(), Vec::new()];
     for round in 0..rounds {
@@ -87,7 +75,7 @@ fn main() {
     {
         println!("{out}");
     }
-    let dir = value(
+    let dir = arguments.value(
         "--out",
         concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
     );

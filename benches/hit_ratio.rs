@@ -18,7 +18,7 @@
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -31,6 +31,7 @@ use basalt::engine::keyspace::Deadline;
 use basalt::engine::{Engine, Key, Now};
 use basalt::structures::reuse::Estimate;
 use basalt::telemetry::curve::bytes_of_keys;
+use support::arguments::Arguments;
 use support::process::{self, Process};
 use support::workload::{Lru, Sizes, Workload};
 
@@ -55,31 +56,23 @@ struct Figures {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.is_empty() {
-        eprintln!("started without --bench, as cargo test does: nothing is measured");
+    let Some(arguments) = Arguments::read() else {
         return;
-    }
-    let value = |name: &str, default: &str| {
-        let at = arguments.iter().position(|word| word == name);
-        at.and_then(|at| arguments.get(at + 1))
-            .map_or(default, String::as_str)
-            .to_owned()
     };
-    let has = |name: &str| arguments.iter().any(|word| word == name);
-    let number = |name, default| -> usize { value(name, default).parse().expect("a number") };
-    let quick = has("--quick");
-    let ranks = number("--ranks", if quick { "50000" } else { "200000" });
-    let requests = number("--requests", if quick { "200000" } else { "1000000" });
-    let seed = number("--seed", "1") as u64;
-    let shares: Vec<f64> = value("--shares", "0.1,0.3")
+    let quick = arguments.has("--quick");
+    let ranks = arguments.number("--ranks", if quick { "50000" } else { "200000" });
+    let requests = arguments.number("--requests", if quick { "200000" } else { "1000000" });
+    let seed = arguments.number("--seed", "1") as u64;
+    let shares: Vec<f64> = arguments
+        .value("--shares", "0.1,0.3")
         .split(',')
         .map(|word| word.parse().expect("shares parted by commas"))
         .collect();
-    let cells = value("--cells", "");
+    let cells = arguments.value("--cells", "");
     let is_wanted =
         |name: &str| cells.is_empty() || cells.split(',').any(|cell| name.contains(cell));
-    let policies: Vec<String> = value("--policies", "allkeys-lru,allkeys-lfu")
+    let policies: Vec<String> = arguments
+        .value("--policies", "allkeys-lru,allkeys-lfu")
         .split(',')
         .map(str::to_owned)
         .collect();
@@ -91,16 +84,15 @@ fn main() {
     );
     let workloads = Workload::all(ranks, requests, seed);
     let workloads = workloads.iter().filter(|workload| is_wanted(workload.name));
-    if has("--exact") {
+    if arguments.has("--exact") {
         exact(&mut out, workloads, &shares);
-    } else if has("--in-process") {
-        let shards = number("--shards", "64").next_power_of_two();
+    } else if arguments.has("--in-process") {
+        let shards = arguments.number("--shards", "64").next_power_of_two();
         in_process(&mut out, workloads, &shares, &policies, shards);
     } else {
-        let told = value("--basalt", "");
-        let basalt = process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()));
-        let redis = (!has("--no-redis")).then(|| PathBuf::from(value("--redis", "redis-server")));
-        let shards = value("--shards", "");
+        let basalt = arguments.basalt();
+        let redis = (!arguments.has("--no-redis")).then(|| arguments.redis());
+        let shards = arguments.value("--shards", "");
         compare(
             &mut out,
             workloads,
@@ -115,7 +107,7 @@ fn main() {
     {
         println!("{out}");
     }
-    let dir = value(
+    let dir = arguments.value(
         "--out",
         concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
     );

@@ -10,10 +10,11 @@
 //! and values, divided by the keys.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 mod support;
 
+use support::arguments::Arguments;
 use support::load;
 use support::process::{self, Process};
 
@@ -24,35 +25,21 @@ struct Cost {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.is_empty() {
-        eprintln!("started without --bench, as cargo test does: nothing is measured");
+    let Some(arguments) = Arguments::read() else {
         return;
-    }
-    let value = |name: &str, default: &str| {
-        let at = arguments.iter().position(|word| word == name);
-        at.and_then(|at| arguments.get(at + 1))
-            .map_or(default, String::as_str)
-            .to_owned()
     };
-    let quick = arguments.iter().any(|word| word == "--quick");
+    let quick = arguments.has("--quick");
     let numbers = |text: String| -> Vec<usize> {
         text.split(',')
             .map(|word| word.parse().expect("numbers parted by commas"))
             .collect()
     };
-    let counts = numbers(value(
-        "--keys",
-        if quick { "200000" } else { "1000000,5000000" },
-    ));
-    let sizes = numbers(value(
-        "--values",
-        if quick { "8,32" } else { "8,32,100,1000" },
-    ));
-    let told = value("--basalt", "");
-    let basalt = process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()));
-    let redis = PathBuf::from(value("--redis", "redis-server"));
-    let shards = value("--shards", "");
+    let counts =
+        numbers(arguments.value("--keys", if quick { "200000" } else { "1000000,5000000" }));
+    let sizes = numbers(arguments.value("--values", if quick { "8,32" } else { "8,32,100,1000" }));
+    let basalt = arguments.basalt();
+    let redis = arguments.redis();
+    let shards = arguments.value("--shards", "");
     let own = if shards.is_empty() {
         Vec::new()
     } else {
@@ -95,7 +82,7 @@ fn main() {
     {
         println!("{out}");
     }
-    let dir = value(
+    let dir = arguments.value(
         "--out",
         concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
     );

@@ -14,11 +14,11 @@ use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 mod support;
 
+use support::arguments::Arguments;
 use support::process::{self, Client, Process, encode_into};
 
 /// Measures one kind of traffic, and says so in a table.
@@ -33,34 +33,20 @@ struct Plan {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.is_empty() {
-        eprintln!("started without --bench, as cargo test does: nothing is measured");
+    let Some(arguments) = Arguments::read() else {
         return;
-    }
-    let value = |name: &str, default: &str| {
-        let at = arguments.iter().position(|word| word == name);
-        at.and_then(|at| arguments.get(at + 1))
-            .map_or(default, String::as_str)
-            .to_owned()
     };
-    let is_quick = arguments.iter().any(|word| word == "--quick");
-    let told = value("--basalt", "");
-    let basalt = process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()));
+    let is_quick = arguments.has("--quick");
+    let basalt = arguments.basalt();
     let plan = Plan {
-        binaries: [
-            ("redis", PathBuf::from(value("--redis", "redis-server"))),
-            ("basalt", basalt),
-        ],
-        cores: value("--cores", "0"),
-        rounds: value("--rounds", if is_quick { "1" } else { "3" })
-            .parse()
-            .expect("a number"),
+        binaries: [("redis", arguments.redis()), ("basalt", basalt)],
+        cores: arguments.value("--cores", "0"),
+        rounds: arguments.number("--rounds", if is_quick { "1" } else { "3" }),
         is_quick,
     };
     let last = process::core_count() - 1;
-    pin(&value("--load-cores", &last.to_string()));
-    let only = value("--only", "");
+    process::pin(&arguments.value("--load-cores", &last.to_string()));
+    let only = arguments.value("--only", "");
     let parts: [(&str, Part); 5] = [
         ("publish", publish),
         ("tracking", tracking),
@@ -78,20 +64,12 @@ fn main() {
     {
         println!("{report}");
     }
-    let dir = value(
+    let dir = arguments.value(
         "--out",
         concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
     );
     std::fs::create_dir_all(&dir).expect("the output folder");
     std::fs::write(Path::new(&dir).join("messages.md"), report).expect("write the table");
-}
-
-fn pin(cores: &str) {
-    let status = Command::new("taskset")
-        .args(["-pc", cores, &std::process::id().to_string()])
-        .stdout(std::process::Stdio::null())
-        .status();
-    assert!(status.is_ok_and(|status| status.success()), "taskset");
 }
 
 impl Plan {

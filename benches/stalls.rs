@@ -15,7 +15,7 @@
 use std::fmt::Write;
 use std::io::Write as _;
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 mod support;
 
+use support::arguments::Arguments;
 use support::process::{self, Client, Process};
 
 /// Between a reply and the next question.
@@ -73,10 +74,8 @@ const fn linear(
     run: fn(&Process, &mut Client, Sizes),
 ) -> Scenario {
     Scenario {
-        name,
-        prepare,
-        run,
         is_linear: true,
+        ..stall(name, prepare, run)
     }
 }
 
@@ -398,21 +397,16 @@ fn least(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.is_empty() {
-        eprintln!("started without --bench, as cargo test does: nothing is measured");
+    let Some(arguments) = Arguments::read() else {
         return;
-    }
-    let value = |name: &str, default: &str| {
-        let at = arguments.iter().position(|word| word == name);
-        at.and_then(|at| arguments.get(at + 1))
-            .map_or(default, String::as_str)
-            .to_owned()
     };
-    let has = |name: &str| arguments.iter().any(|word| word == name);
     let number = |name: &str, default: usize, quick: usize| -> usize {
-        let default = if has("--quick") { quick } else { default };
-        value(name, &default.to_string()).parse().expect("a number")
+        let default = if arguments.has("--quick") {
+            quick
+        } else {
+            default
+        };
+        arguments.number(name, &default.to_string())
     };
     let sizes = Sizes {
         members: number("--members", 1_000_000, 200_000),
@@ -420,12 +414,11 @@ fn main() {
         mib: number("--mib", 200, 50),
     };
     let rounds = number("--rounds", 3, 1);
-    let only = value("--only", "");
-    let told = value("--basalt", "");
-    let basalt = process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()));
-    let redis = PathBuf::from(value("--redis", "redis-server"));
+    let only = arguments.value("--only", "");
+    let basalt = arguments.basalt();
+    let redis = arguments.redis();
     let mut own = Vec::new();
-    let threads = value("--threads", "");
+    let threads = arguments.value("--threads", "");
     if !threads.is_empty() {
         own.extend(["--threads".to_owned(), threads]);
     }
@@ -448,7 +441,7 @@ fn main() {
         let mut theirs = Vec::new();
         for _ in 0..rounds {
             ours.push(measure(&basalt, &own, scenario, sizes));
-            if !has("--no-redis") {
+            if !arguments.has("--no-redis") {
                 theirs.push(measure(&redis, &[], scenario, sizes));
             }
         }
@@ -482,7 +475,7 @@ fn main() {
     {
         println!("{out}");
     }
-    let dir = value(
+    let dir = arguments.value(
         "--out",
         concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
     );

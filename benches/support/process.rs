@@ -265,3 +265,12 @@ pub(crate) fn encode_into<A: AsRef<[u8]>>(out: &mut Vec<u8>, words: &[A]) {
         out.extend_from_slice(b"\r\n");
     }
 }
+
+/// Binds this process, which makes the load, to some cores.
+pub(crate) fn pin(cores: &str) {
+    let status = Command::new("taskset")
+        .args(["-pc", cores, &std::process::id().to_string()])
+        .stdout(std::process::Stdio::null())
+        .status();
+    assert!(status.is_ok_and(|status| status.success()), "taskset");
+}

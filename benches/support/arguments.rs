@@ -1,0 +1,49 @@
+//! What a bench was told on its command line: words that are there or not, and words with a value behind them.
+
+use std::path::PathBuf;
+
+use super::process;
+
+/// See the module.
+pub(crate) struct Arguments(Vec<String>);
+
+impl Arguments {
+    /// The words of this process; none, and it says so, if it was started without any, as cargo test does.
+    pub(crate) fn read() -> Option<Arguments> {
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        if words.is_empty() {
+            eprintln!("started without --bench, as cargo test does: nothing is measured");
+            return None;
+        }
+        Some(Arguments(words))
+    }
+
+    /// Whether a word is there.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|word| word == name)
+    }
+
+    /// What stands behind a word.
+    pub(crate) fn value(&self, name: &str, default: &str) -> String {
+        let at = self.0.iter().position(|word| word == name);
+        at.and_then(|at| self.0.get(at + 1))
+            .map_or(default, String::as_str)
+            .to_owned()
+    }
+
+    /// The number behind a word.
+    pub(crate) fn number(&self, name: &str, default: &str) -> usize {
+        self.value(name, default).parse().expect("a number")
+    }
+
+    /// The basalt to measure: `--basalt`, or the one that was built.
+    pub(crate) fn basalt(&self) -> PathBuf {
+        let told = self.value("--basalt", "");
+        process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()))
+    }
+
+    /// The server to compare it with: `--redis`, or the one in the path.
+    pub(crate) fn redis(&self) -> PathBuf {
+        PathBuf::from(self.value("--redis", "redis-server"))
+    }
+}
