@@ -11,6 +11,7 @@ use super::host::{Call, Host, Interrupted};
 use super::vm::{HOST, RUN, freely, interrupt, with_arguments};
 use crate::command::Out;
 use crate::command::declaration::{Command, Flags, Run};
+use crate::command::error::CommandError;
 use crate::command::table::{registry, resolve};
 
 /// Commands that Redis 7.2 lets scripts call although 7.0, whose rows ours follow, did not.
@@ -190,7 +191,7 @@ fn refusal(
         return Some("Write commands are not allowed from read-only scripts.".to_owned());
     }
     if command.flags.has(Flags::DENYOOM) && !bounds.is_free_to_grow && !host.has_room() {
-        return Some("-OOM command not allowed when used memory > 'maxmemory'.".to_owned());
+        return Some(format!("-{}", CommandError::OutOfMemory.text()));
     }
     None
 }

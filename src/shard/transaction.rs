@@ -16,6 +16,7 @@ use crate::command::context::{
     After, ClientView, Engines, Gather, Outbox, Publication, Server, SessionCx, ShardPlace,
 };
 use crate::command::declaration::{Command, CommandResult, Flags, Run, ScriptVerb};
+use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::{Deferred, Engine, Key, Now};
@@ -106,6 +107,20 @@ pub struct Stage<'a> {
     pub shard_count: u16,
 }
 
+impl Stage<'_> {
+    /// Lets CLIENT LIST see what steps made of the connection.
+    fn publish(&self) {
+        let Connection {
+            shared,
+            db,
+            protocol,
+            ..
+        } = &*self.connection;
+        shared.db.store(*db as u32, Relaxed);
+        shared.resp.store(protocol.version(), Relaxed);
+    }
+}
+
 /// What a run leaves to be done besides its reply.
 #[derive(Default)]
 pub struct Aftermath {
@@ -134,6 +149,15 @@ pub struct Aftermath {
 }
 
 impl Aftermath {
+    /// There is no memory for what may be added: nothing runs.
+    #[cold]
+    fn refuse(&mut self, out: &mut Out) {
+        self.was_refused = true;
+        let why = CommandError::OutOfMemory;
+        let text = format!("EXECABORT Transaction discarded because of: {}", why.text());
+        out.error(text.as_bytes());
+    }
+
     /// The step under way has run.
     fn note(&mut self, command: &Command, duration_ns: u64, failed: bool, config: &Config) {
         counters::local().command(command).ran(duration_ns, failed);
@@ -278,10 +302,7 @@ impl Transaction {
         let (may_grow, now) = (self.may_grow(), stage.now);
         let has_changed = self.unwatch(engines, now);
         if may_grow && !engines.iter_mut().all(|engine| engine.has_room(now)) {
-            aftermath.was_refused = true;
-            out.error(
-                "EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.",
-            );
+            aftermath.refuse(out);
             return aftermath;
         }
         if has_changed {
@@ -314,11 +335,7 @@ impl Transaction {
             let duration_ns = Ticks::now().since_ns(before);
             aftermath.note(step.command, duration_ns, failed, stage.config);
         }
-        let shared = &stage.connection.shared;
-        shared.db.store(stage.connection.db as u32, Relaxed);
-        shared
-            .resp
-            .store(stage.connection.protocol.version(), Relaxed);
+        stage.publish();
         if may_grow {
             for engine in engines.iter_mut() {
                 engine.pay(now, self.steps.len());
@@ -380,10 +397,7 @@ impl Transaction {
         let has_room =
             |engines: &mut [&mut Engine]| engines.iter_mut().all(|engine| engine.has_room(now));
         if may_grow && !attempt.with_engines(has_room) {
-            aftermath.was_refused = true;
-            out.error(
-                "EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.",
-            );
+            aftermath.refuse(out);
         } else if has_changed {
             out.null_array();
         } else {
@@ -398,11 +412,7 @@ impl Transaction {
             attempt.undo(terms, deferred);
             return None;
         }
-        let shared = &stage.connection.shared;
-        shared.db.store(stage.connection.db as u32, Relaxed);
-        shared
-            .resp
-            .store(stage.connection.protocol.version(), Relaxed);
+        stage.publish();
         attempt.with_engines(|engines| {
             self.unwatch(engines, now);
             if may_grow && aftermath.was_run {
