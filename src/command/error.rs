@@ -30,6 +30,8 @@ pub enum CommandError {
     InvalidExpire(&'static str),
     /// Memory is full, and nothing can be evicted.
     OutOfMemory,
+    /// Fewer replicas follow than writes ask for.
+    NoReplicas,
     /// Any other text.
     Text(Cow<'static, str>),
 }
@@ -54,6 +56,7 @@ impl CommandError {
                 "WRONGTYPE Operation against a key holding the wrong kind of value"
             }
             CommandError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+            CommandError::NoReplicas => "NOREPLICAS Not enough good replicas to write.",
             CommandError::Syntax => "ERR syntax error",
             CommandError::NotInteger => "ERR value is not an integer or out of range",
             CommandError::NotFloat => "ERR value is not a valid float",

@@ -483,10 +483,10 @@ parameters! {
     repl_backlog_ttl: number(u64, 3600, 0, LONG_MAX), "repl-backlog-ttl", MUTABLE.no_effect(NO_REPLICAS),
         "Seconds that the history is kept without replicas; 0 for ever.";
     min_replicas_to_write: number(u32, 0, 0, INT_MAX), "min-replicas-to-write",
-        MUTABLE.alias("min-slaves-to-write").refused(NO_REPLICAS), "Replicas without which writes are refused.";
+        MUTABLE.alias("min-slaves-to-write"), "Replicas without which writes are refused.";
     min_replicas_max_lag: number(u32, 10, 0, INT_MAX), "min-replicas-max-lag",
-        MUTABLE.alias("min-slaves-max-lag").no_effect(NO_REPLICAS),
-        "Seconds of silence after which a replica does not count.";
+        MUTABLE.alias("min-slaves-max-lag"),
+        "Seconds of silence after which a replica does not count; 0 lets writes go on without any.";
 
     // Cluster
     cluster_enabled: flag(false), "cluster-enabled", IMMUTABLE.refused(NO_CLUSTER),

@@ -482,6 +482,9 @@ fn command_stats(source: &Source<'_>, lines: &mut Lines) {
             duration_ns,
             rejected,
             failed,
+    if source.config.lacks_replicas() {
+        lines.field("min_slaves_good_slaves", 0);
+    }
             ..
         } = command;
         let duration_us = duration_ns / 1_000;

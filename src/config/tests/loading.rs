@@ -252,7 +252,6 @@ fn what_redis_server_has_and_this_server_has_not_is_refused_by_name() {
         "tls-port 6380",
         "tls-cert-file a.crt",
         "aclfile users.acl",
-        "min-replicas-to-write 1",
         "loadmodule a.so",
         "user alice on",
         "user default -@all",
