@@ -19,6 +19,7 @@ use crate::base::hash::Seed;
 use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
 use crate::command::context::Server;
+use crate::command::table;
 use crate::config::{Config, Startup};
 use crate::engine::Engine;
 use crate::engine::evict::budget::Budget;
@@ -44,6 +45,10 @@ pub fn run(startup: Startup) -> i32 {
     let mut config = startup.config;
     if let Err(error) = log::start(config.loglevel, &config.logfile) {
         eprintln!("Can't open the log file: {error}");
+        return 1;
+    }
+    if let Err(error) = table::rename(&config.renamed_commands) {
+        eprintln!("Can't rename a command: {error}");
         return 1;
     }
     announce::starting(&config, startup.file.as_deref(), &startup.warnings);
