@@ -13,6 +13,7 @@ use super::script::Scripts;
 use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
 use crate::config::Config;
+use crate::config::rewrite::Adding;
 use crate::engine::effect::Event;
 use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::value::{DataType, Object};
@@ -424,7 +425,7 @@ pub trait Server: Send + Sync {
     /// Changes parameters; all or nothing.
     fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError>;
     /// Writes the configuration file again.
-    fn config_rewrite(&self) -> Result<(), CommandError>;
+    fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError>;
     /// Zeroes the statistics.
     fn reset_statistics(&self);
     /// The text of INFO for these sections (lower case; empty: the default ones).

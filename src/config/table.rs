@@ -380,7 +380,7 @@ parameters! {
 
     // Scripts
     busy_reply_threshold: number(i64, 5000, 0, LONG_MAX), "busy-reply-threshold",
-        MUTABLE.alias("lua-time-limit").no_effect(NOT_YET_USED),
+        MUTABLE.alias("lua-time-limit"),
         "Milliseconds after which a running script lets others see that it is busy.";
 
     // Snapshots and the append-only file

@@ -18,7 +18,7 @@ use crate::command::error::CommandError;
 use crate::command::script::Scripts;
 use crate::config::Config;
 use crate::config::live::{self, Peer};
-use crate::config::rewrite;
+use crate::config::rewrite::{self, Adding};
 use crate::config::values::MaxmemoryPolicy;
 use crate::engine::evict::Policy;
 use crate::pubsub::PubSub;
@@ -169,9 +169,9 @@ impl Server for Host {
         Ok(())
     }
 
-    fn config_rewrite(&self) -> Result<(), CommandError> {
+    fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError> {
         let _one_at_a_time = self.changing.lock();
-        rewrite::rewrite_file(&self.service.config.load(), self.file.as_deref())
+        rewrite::rewrite_file(&self.service.config.load(), self.file.as_deref(), adding)
             .map_err(|error| CommandError::from(format!("ERR {error}")))
     }
 

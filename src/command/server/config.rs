@@ -6,6 +6,7 @@ use super::super::error::CommandError;
 use super::super::{Args, Out};
 use super::reply_help;
 use crate::config::live;
+use crate::config::rewrite::Adding;
 
 const GROUP: Group = Group::Server;
 const FLAGS: Flags = Flags::ADMIN
@@ -88,7 +89,7 @@ static REWRITE: Command = Command::sub("config|rewrite", "rewrite", GROUP, 2)
     .on_session(rewrite);
 
 fn rewrite(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    cx.server.config_rewrite()?;
+    cx.server.config_rewrite(Adding::Differing)?;
     out.ok();
     Ok(())
 }
