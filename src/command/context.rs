@@ -333,6 +333,8 @@ pub enum After {
     /// Go on with the next request.
     #[default]
     Nothing,
+    /// Go on with the next request, under the configuration that has just changed.
+    Configured,
     /// Send what is in the output, then close.
     Close,
     /// Answer nothing yet, and run no further request of this connection, until something happens.

@@ -245,10 +245,7 @@ async fn turn(
         }
     }
     loop {
-        // Kept from turn to turn: taking a reference anew would have all cores write to its count.
-        if !Arc::ptr_eq(config, &session.service().config.load()) {
-            *config = session.service().config.load_full();
-        }
+        refresh(config, session);
         let left = match run_turn(stream, session, &mut batch, config).await {
             Ok(left) => left,
             Err(End::Cut) => {
@@ -387,12 +384,20 @@ fn read(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Result<boo
     }
 }
 
+/// Takes the configuration that is in force now. It is kept from turn to turn: taking a reference anew would have all
+/// cores write to its count.
+fn refresh(config: &mut Arc<Config>, session: &Session) {
+    if !Arc::ptr_eq(config, &session.service().config.load()) {
+        *config = session.service().config.load_full();
+    }
+}
+
 /// Parses, runs and answers one turn's worth of requests.
 async fn run_turn(
     stream: &mut Stream,
     session: &mut Session,
     batch: &mut Box<Batch>,
-    config: &Arc<Config>,
+    config: &mut Arc<Config>,
 ) -> Result<Left, End> {
     let limits = Limits {
         bulk_len_max: config.proto_max_bulk_len,
@@ -447,6 +452,7 @@ async fn run_turn(
                     continue;
                 }
             }
+            Step::Configured => {}
             Step::Flush => flush(stream, session, batch, held_max()).await?,
             Step::Yield => {
                 tokio::task::yield_now().await;
@@ -470,6 +476,7 @@ async fn run_turn(
                 session.connection.shared.set_sleeping(false);
             }
         }
+        refresh(config, session);
         step = session.run(batch, config, clock::now());
     }
     batch.consume(consumed);

@@ -55,6 +55,8 @@ pub enum Step {
     Flush,
     /// Let other connections go on, then call [`Session::run`] again.
     Yield,
+    /// The configuration has changed: call [`Session::run`] again with the new one.
+    Configured,
     /// Send what is in the output, then close.
     Close,
     /// Run on at this Unix time (ms), or when woken.
@@ -312,6 +314,10 @@ impl Session {
             if is_monitored && !is_queued {
                 release(&mut held, batch);
                 self.show(batch, &plan, command);
+                Ran::Then(After::Configured) => {
+                    let config = self.service.config.load_full();
+                    self.note(batch, &plan, command, &config, now, duration_ns);
+                }
             }
             // A request that waits stays the next one until it is answered.
             let ran = match ran {
@@ -349,6 +355,10 @@ impl Session {
             }
         }
         release(&mut held, batch);
+                    After::Configured => {
+                        release(&mut held, batch);
+                        return Step::Configured;
+                    }
         Step::Done
     }
 

@@ -558,6 +558,11 @@ pub(super) fn run_step(
             let result = handler(&mut cx, args, out);
             match cx.after {
                 After::Nothing => {}
+                After::Configured => {
+                    if matches!(aftermath.after, After::Nothing) {
+                        aftermath.after = After::Configured;
+                    }
+                }
                 // Nothing waits inside a transaction.
                 After::Block(block) => {
                     if let (true, Some(until_ms)) = (block.holds, block.until_ms) {

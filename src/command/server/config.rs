@@ -1,6 +1,6 @@
 //! CONFIG: parameters read, changed and written back.
 
-use super::super::context::SessionCx;
+use super::super::context::{After, SessionCx};
 use super::super::declaration::{Command, CommandResult, Flags, Group};
 use super::super::error::CommandError;
 use super::super::{Args, Out};
@@ -73,6 +73,7 @@ fn set(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         .map(|pair| (pair[0].clone(), pair[1].clone()))
         .collect();
     cx.server.config_set(&pairs, cx.client.shared.is_local())?;
+    cx.after = After::Configured;
     out.ok();
     Ok(())
 }
