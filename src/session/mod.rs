@@ -207,8 +207,8 @@ impl Session {
             if let Some(blocked) = self.blocked.take() {
                 release(&mut held, batch);
                 match self.go_on(batch, blocked, now) {
-                    Going::Answered => {
-                        self.note_waited(batch, &plan, command, config, now);
+                    Going::Answered { failed } => {
+                        self.note_waited(batch, &plan, command, config, now, failed);
                         self.end_caching(command);
                         batch.next += 1;
                         continue;
@@ -274,9 +274,14 @@ impl Session {
             let after = Ticks::now();
             let duration_ns = after.since_ns(before) + earlier_ns;
             before = after;
-            // What is queued counts when it is run.
+            // What is queued counts when it is run; what waited and is run again has counted, but for its failure; what
+            // the wait is a part of counts when it is over.
             let is_queued = is_unusual && !failed && self.is_queueing(command);
-            if !is_queued {
+            let counts_later = matches!(&ran, Ran::Then(After::Block(block)) if block.holds);
+            if self.waited.is_some() {
+                self.waited = None;
+                counters.command(command).failed.add(u64::from(failed));
+            } else if !is_queued && !counts_later {
                 counters.command(command).ran(duration_ns, failed);
             }
             if counters.takes_sample() {
@@ -388,6 +393,10 @@ impl Session {
         }
         if let Some(waiter) = message.blocked.take() {
             self.begin_wait(message.duration_ns, false);
+            if self.waited.is_none() {
+                let counters = counters::local().command(waiter.command());
+                counters.ran(message.duration_ns, false);
+            }
             self.blocked = Some(Blocked::On(waiter));
             return None;
         }
@@ -427,7 +436,11 @@ impl Session {
             }
             let duration_ns = message.duration_ns;
             let counters = counters::local();
-            counters.command(command).ran(duration_ns, message.failed);
+            let command_counters = counters.command(command);
+            match self.waited.take() {
+                Some(_) => command_counters.failed.add(u64::from(message.failed)),
+                None => command_counters.ran(duration_ns, message.failed),
+            }
             self.service.telemetry.hot_keys.prepare(counters);
             if counters.takes_sample() {
                 self.note_hot(batch, &plan, duration_ns, mark);
