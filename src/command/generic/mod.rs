@@ -19,7 +19,7 @@ mod all_types;
 pub(super) mod dump;
 mod expire;
 pub mod migrate;
-mod object;
+pub(in crate::command) mod object;
 mod presence;
 mod sort;
 #[cfg(test)]
