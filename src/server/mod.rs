@@ -63,6 +63,7 @@ pub fn run(startup: Startup) -> i32 {
         telemetry,
     ));
     let runtimes = Runtimes::new(config.runtime, thread_count);
+    service.telemetry.rounds.follow(runtimes.handles());
     let (stop, stopped) = watch::channel(false);
     // Sessions borrow it for as long as the process lives, instead of counting references on one shared line.
     let everywhere: &'static Service = Box::leak(Box::new(Arc::clone(&service)));

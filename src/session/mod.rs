@@ -179,6 +179,7 @@ impl Session {
         let counters = counters::local();
         let is_monitored = service.pubsub.is_monitored();
         service.telemetry.hot_keys.prepare(counters);
+        counters.note_turn(batch.plans.len());
         let mut held: Option<(u16, Held<'_, Engine, Message>)> = None;
         let mut before = Ticks::now();
         let mut holding = None;
