@@ -101,6 +101,8 @@ pub fn run(startup: Startup) -> i32 {
     announce::ready(&config);
     service.telemetry.set_ready(true);
     runtimes.block_on(background::until_stopped(stop, stopped));
+    // Before any connection is closed: whose goes can tell from it that nobody can connect any more.
+    host.listening.stop();
     service.telemetry.set_ready(false);
     drop(metrics);
     background

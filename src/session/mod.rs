@@ -314,16 +314,16 @@ impl Session {
             match ran {
                 Ran::Then(After::Block(block)) => self.begin_wait(duration_ns, block.holds),
                 Ran::Blocked(_) => self.begin_wait(duration_ns, false),
+                Ran::Then(After::Configured) => {
+                    let config = self.service.config.load_full();
+                    self.note(batch, &plan, command, &config, now, duration_ns);
+                }
                 _ if is_queued => {}
                 _ => self.note(batch, &plan, command, config, now, duration_ns),
             }
             if is_monitored && !is_queued {
                 release(&mut held, batch);
                 self.show(batch, &plan, command);
-                Ran::Then(After::Configured) => {
-                    let config = self.service.config.load_full();
-                    self.note(batch, &plan, command, &config, now, duration_ns);
-                }
             }
             // A request that waits stays the next one until it is answered.
             let ran = match ran {
@@ -355,16 +355,16 @@ impl Session {
             if let Ran::Then(after) = ran {
                 match after {
                     After::Nothing | After::Block(_) | After::Migrate(_) => {}
+                    After::Configured => {
+                        release(&mut held, batch);
+                        return Step::Configured;
+                    }
                     After::Close => return Step::Close,
                     After::Shutdown => return Step::Shutdown,
                 }
             }
         }
         release(&mut held, batch);
-                    After::Configured => {
-                        release(&mut held, batch);
-                        return Step::Configured;
-                    }
         Step::Done
     }
 
@@ -393,11 +393,11 @@ impl Session {
             }
         }
         if let Some(waiter) = message.blocked.take() {
-            self.begin_wait(message.duration_ns, false);
             if self.waited.is_none() {
                 let counters = counters::local().command(waiter.command());
                 counters.ran(message.duration_ns, false);
             }
+            self.begin_wait(message.duration_ns, false);
             self.blocked = Some(Blocked::On(waiter));
             return None;
         }
