@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::pool;
 use super::retained::{CLAIM_BYTES_MAX, LARGE_BYTES, Reservation};
+use super::round;
 use super::stream::{READ_BYTES_MAX, Stream};
 use crate::client::connection::ReplyMode;
 use crate::client::ledger::LEDGER;
@@ -477,6 +478,9 @@ async fn run_turn(
     if LEDGER.is_over() {
         // Before the replies: whoever has them knows that it is done.
         note_memory(session);
+    }
+    if !batch.out.is_empty() {
+        round::others_first().await;
     }
     flush(stream, session, batch, held_max()).await?;
     if session.connection.shared.is_killed() {
