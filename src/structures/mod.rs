@@ -4,6 +4,7 @@ pub mod account;
 pub mod block;
 pub mod burial;
 pub mod entry;
+pub mod environment;
 pub mod fifo;
 pub mod frequent;
 pub mod geohash;
