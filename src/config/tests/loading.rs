@@ -111,6 +111,26 @@ fn rename_command_and_the_default_user_are_kept() {
         config.default_user_rules,
         ["on", ">secret", "~*", "&*", "+@all"]
     );
+    assert_eq!(config.requirepass, "secret");
+}
+
+#[test]
+fn the_default_users_password_is_the_servers() {
+    for (rules, password) in [
+        ("on nopass ~* &* +@all", ""),
+        ("reset on >one +@all", "one"),
+        ("resetpass >one >one", "one"),
+        (">one nopass >two", "two"),
+    ] {
+        let text = format!("requirepass {}\nuser default {rules}", "one");
+        let config = load_text(&text).expect(rules).config;
+        assert_eq!(config.requirepass, password, "{rules}");
+    }
+    for rules in ["off", "resetpass", "reset", ">two", ">", "#abc", "on -@all"] {
+        let text = format!("requirepass one\nuser default {rules}");
+        let said = complaint(load_text(&text));
+        assert!(said.contains("not built"), "{rules}: {said}");
+    }
 }
 
 #[test]
