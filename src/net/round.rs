@@ -9,35 +9,35 @@
 //! Bound: so many connections hold a buffer of replies at a time. More would spread over more cache than the sends save
 //! (with 400 connections all held, a GET cost 5 % more instead of less).
 
-use std::cell::Cell;
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Poll;
 
 /// Connections of a thread that wait at a time.
 const WAITING_MAX: usize = 64;
 
 thread_local! {
-    static WAITING: Cell<usize> = const { Cell::new(0) };
+    /// Lives as long as the process, as who waits may go on on another thread than it began on.
+    static WAITING: &'static AtomicUsize = Box::leak(Box::default());
 }
 
 /// Counts a connection that waits, for as long as it exists: a task may be dropped while it waits.
-struct Waiting;
+struct Waiting(&'static AtomicUsize);
 
 impl Waiting {
     fn begin() -> Option<Waiting> {
-        WAITING.with(|waiting| {
-            let count = waiting.get();
-            (count < WAITING_MAX).then(|| {
-                waiting.set(count + 1);
-                Waiting
-            })
-        })
+        let waiting = WAITING.with(|waiting| *waiting);
+        if waiting.load(Relaxed) >= WAITING_MAX {
+            return None;
+        }
+        waiting.fetch_add(1, Relaxed);
+        Some(Waiting(waiting))
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        WAITING.with(|waiting| waiting.set(waiting.get() - 1));
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 
@@ -65,6 +65,15 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
+
+    #[test]
+    fn who_goes_on_elsewhere_is_counted_where_he_began() {
+        let waiting = Waiting::begin().expect("nobody waits");
+        std::thread::spawn(move || drop(waiting))
+            .join()
+            .expect("it is counted down");
+        assert_eq!(WAITING.with(|waiting| waiting.load(Relaxed)), 0);
+    }
 
     #[test]
     fn those_who_are_ready_run_before_the_first_goes_on_but_no_more_than_the_bound_wait() {
@@ -104,9 +113,9 @@ mod tests {
             let mut waiting = Box::pin(others_first());
             let first = poll_once(&mut waiting).await;
             assert!(first.is_pending());
-            assert_eq!(WAITING.with(Cell::get), 1);
+            assert_eq!(WAITING.with(|waiting| waiting.load(Relaxed)), 1);
             drop(waiting);
-            assert_eq!(WAITING.with(Cell::get), 0);
+            assert_eq!(WAITING.with(|waiting| waiting.load(Relaxed)), 0);
         });
     }
 
