@@ -6,15 +6,20 @@
 //! ```
 //!
 //! Speed: 50 connections, each with 16 requests under way, in rounds that go through the servers in turn, both pinned
-//! to one core; the median of the rounds. The load is one thread that writes to all connections, then reads from all;
-//! the figure that counts is the server's own. Memory: what `used_memory` grew by, divided by the elements, payload
+//! to one core; the median of the rounds. Requests are made before the clock starts, every sample has the same number of
+//! them, and each connection goes on as soon as it has its replies; the figure that counts is the server's own. Memory: what `used_memory` grew by, divided by the elements, payload
 //! included.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
-use std::io::{Read, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio::task::LocalSet;
 
 mod support;
 
@@ -475,10 +480,11 @@ fn speed(
         "\nCPU of the server a command, P={PIPELINE}, {CONNECTIONS} connections, median of {rounds} rounds.\n\n\
          | command | redis us | basalt us | ratio |\n|---|---|---|---|\n"
     );
-    let mut loads: Vec<Vec<Connection>> = servers
-        .iter()
-        .map(|server| (0..CONNECTIONS).map(|_| Connection::open(server)).collect())
-        .collect();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let mut loads = [0, 1].map(|index| Load::open(&runtime, &servers[index]));
     let mut draw = Draw(0x9E37_79B9_7F4A_7C15);
     for scenario in SCENARIOS {
         if !scenario.name.contains(only) {
@@ -487,18 +493,22 @@ fn speed(
         for server in servers {
             (scenario.prepare)(&mut server.client(), scale);
         }
+        let pool = Rc::new(Pool::of(scenario, &mut draw, scale));
+        for load in &mut loads {
+            load.at = 0;
+        }
+        // What redis-server does in the time is what each server does in every sample, so that both meet the same
+        // requests and their collections grow alike.
+        let batches = loads[0].run(&runtime, &pool, Until::Time(Instant::now() + time));
+        loads[1].run(&runtime, &pool, Until::Batches(batches));
         let mut samples = [Vec::new(), Vec::new()];
         for round in 0..rounds {
             let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
             for index in order {
-                let cpu_us = sample(
-                    &servers[index],
-                    &mut loads[index],
-                    scenario,
-                    &mut draw,
-                    time,
-                );
-                samples[index].push(cpu_us);
+                let before = process::cpu_ns(servers[index].pid());
+                loads[index].run(&runtime, &pool, Until::Batches(batches));
+                let cpu_ns = process::cpu_ns(servers[index].pid()) - before;
+                samples[index].push(cpu_ns as f64 / 1_000.0 / (batches * PIPELINE) as f64);
             }
         }
         let [redis, basalt] = samples.map(|mut values| {
@@ -516,32 +526,91 @@ fn speed(
     table
 }
 
-/// The server's CPU time a command, in microseconds.
-fn sample(
-    server: &Process,
-    load: &mut [Connection],
-    scenario: &Scenario,
-    draw: &mut Draw,
-    time: Duration,
-) -> f64 {
-    let mut requests = Vec::new();
-    let mut commands = 0usize;
-    let before = process::cpu_ns(server.pid());
-    let started = Instant::now();
-    while started.elapsed() < time {
-        for connection in load.iter_mut() {
-            requests.clear();
-            for _ in 0..PIPELINE {
-                (scenario.request)(draw, &mut requests);
-            }
-            connection.stream.write_all(&requests).expect("send");
-        }
-        for connection in load.iter_mut() {
-            connection.read_replies(PIPELINE);
-        }
-        commands += CONNECTIONS * PIPELINE;
+/// Requests made before the measurement, so that it is the server that is kept busy and not the one who asks.
+struct Pool {
+    batches: Vec<Vec<u8>>,
+}
+
+impl Pool {
+    fn of(scenario: &Scenario, draw: &mut Draw, scale: usize) -> Pool {
+        let batches = (0..40_000 / scale)
+            .map(|_| {
+                let mut batch = Vec::new();
+                for _ in 0..PIPELINE {
+                    (scenario.request)(draw, &mut batch);
+                }
+                batch
+            })
+            .collect();
+        Pool { batches }
     }
-    (process::cpu_ns(server.pid()) - before) as f64 / 1_000.0 / commands as f64
+}
+
+/// When a run ends.
+#[derive(Clone, Copy)]
+enum Until {
+    Time(Instant),
+    Batches(usize),
+}
+
+/// The connections to a server, each with one batch under way while a run is on, as clients have it that do not know
+/// of each other.
+struct Load {
+    connections: Vec<Connection>,
+    /// How many batches were sent for this scenario.
+    at: usize,
+}
+
+impl Load {
+    fn open(runtime: &Runtime, server: &Process) -> Load {
+        let _inside = runtime.enter();
+        let connections = (0..CONNECTIONS)
+            .map(|_| {
+                let stream = server.client().into_stream();
+                stream.set_nonblocking(true).expect("set up");
+                Connection {
+                    stream: TcpStream::from_std(stream).expect("register"),
+                    buffer: Vec::new(),
+                }
+            })
+            .collect();
+        Load { connections, at: 0 }
+    }
+
+    /// How many batches were run.
+    fn run(&mut self, runtime: &Runtime, pool: &Rc<Pool>, until: Until) -> usize {
+        let first = self.at;
+        let next = Rc::new(Cell::new(first));
+        let local = LocalSet::new();
+        let connections = std::mem::take(&mut self.connections);
+        self.connections = local.block_on(runtime, async {
+            let tasks: Vec<_> = connections
+                .into_iter()
+                .map(|mut connection| {
+                    let (pool, next) = (Rc::clone(pool), Rc::clone(&next));
+                    tokio::task::spawn_local(async move {
+                        while match until {
+                            Until::Time(end) => Instant::now() < end,
+                            Until::Batches(count) => next.get() < first + count,
+                        } {
+                            let batch = &pool.batches[next.get() % pool.batches.len()];
+                            next.set(next.get() + 1);
+                            connection.stream.write_all(batch).await.expect("send");
+                            connection.read_replies(PIPELINE).await;
+                        }
+                        connection
+                    })
+                })
+                .collect();
+            let mut connections = Vec::new();
+            for task in tasks {
+                connections.push(task.await.expect("no connection fails"));
+            }
+            connections
+        });
+        self.at = next.get();
+        self.at - first
+    }
 }
 
 struct Connection {
@@ -550,23 +619,18 @@ struct Connection {
 }
 
 impl Connection {
-    fn open(server: &Process) -> Connection {
-        Connection {
-            stream: server.client().into_stream(),
-            buffer: Vec::new(),
-        }
-    }
-
     /// Reads so many whole replies, which are all that is under way.
-    fn read_replies(&mut self, count: usize) {
+    async fn read_replies(&mut self, count: usize) {
         self.buffer.clear();
         let mut wanted = count;
         let mut at = 0;
-        let mut chunk = [0; 64 * 1024];
         while wanted > 0 {
-            let read = self.stream.read(&mut chunk).expect("a reply");
+            let read = self
+                .stream
+                .read_buf(&mut self.buffer)
+                .await
+                .expect("a reply");
             assert!(read > 0, "the server gave up");
-            self.buffer.extend_from_slice(&chunk[..read]);
             while wanted > 0 {
                 let Some((end, more)) = element(&self.buffer, at) else {
                     break;

@@ -436,8 +436,7 @@ impl Registry {
         }
     }
 
-    /// Closes the largest clients until the others take less than `maxmemory-clients`. They are gone for whoever asks
-    /// when this returns, though their tasks may end a moment later.
+    /// Closes the largest clients until the others take less than `maxmemory-clients`.
     #[cold]
     pub fn evict(&self) {
         let _one_at_a_time = self.evicting.lock();
@@ -451,10 +450,15 @@ impl Registry {
             if !LEDGER.look() {
                 return;
             }
-            client.kill();
-            self.remove(client.id);
+            self.kill(&client);
             LEDGER.evicted.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Closes a connection. It is gone for whoever asks when this returns, though its task may end a moment later.
+    pub fn kill(&self, client: &Shared) {
+        client.kill();
+        self.remove(client.id);
     }
 
     /// How many there are.

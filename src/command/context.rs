@@ -13,6 +13,7 @@ use super::script::Scripts;
 use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
 use crate::config::Config;
+use crate::config::rewrite::Adding;
 use crate::engine::effect::Event;
 use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::value::{DataType, Object};
@@ -392,6 +393,8 @@ pub enum After {
     /// Go on with the next request.
     #[default]
     Nothing,
+    /// Go on with the next request, under the configuration that has just changed.
+    Configured,
     /// Send what is in the output, then close.
     Close,
     /// Answer nothing yet, and run no further request of this connection, until something happens.
@@ -484,7 +487,7 @@ pub trait Server: Send + Sync {
     /// Changes parameters; all or nothing.
     fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError>;
     /// Writes the configuration file again.
-    fn config_rewrite(&self) -> Result<(), CommandError>;
+    fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError>;
     /// Zeroes the statistics.
     fn reset_statistics(&self);
     /// The text of INFO for these sections (lower case; empty: the default ones).

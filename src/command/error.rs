@@ -33,6 +33,8 @@ pub enum CommandError {
     /// It takes too long for the thread that it was begun on; nothing has been done. Clients never see this: the command
     /// is run again where nobody else waits for the thread, see [`super::context::Scales`].
     TooLongHere,
+    /// Fewer replicas follow than writes ask for.
+    NoReplicas,
     /// Any other text.
     Text(Cow<'static, str>),
 }
@@ -57,6 +59,7 @@ impl CommandError {
                 "WRONGTYPE Operation against a key holding the wrong kind of value"
             }
             CommandError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+            CommandError::NoReplicas => "NOREPLICAS Not enough good replicas to write.",
             CommandError::Syntax => "ERR syntax error",
             CommandError::NotInteger => "ERR value is not an integer or out of range",
             CommandError::NotFloat => "ERR value is not a valid float",

@@ -1,7 +1,7 @@
 //! All commands, and the look-up by name.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use super::declaration::Command;
 
@@ -34,26 +34,82 @@ pub struct Registry {
     all: Vec<&'static Command>,
     by_name: Box<[Option<&'static Command>]>,
     by_full_name: HashMap<&'static str, &'static Command>,
+    /// Those with names that `rename-command` gave them, in lower case.
+    renamed: HashMap<Vec<u8>, &'static Command>,
+    /// The own names of those that `rename-command` took away.
+    gone: Vec<&'static str>,
 }
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::build);
+static REGISTRY: OnceLock<Registry> = OnceLock::new();
 
 /// The registry; built at the first call.
+#[inline]
 pub fn registry() -> &'static Registry {
-    &REGISTRY
+    REGISTRY.get_or_init(|| {
+        let (names, renamed) = (Names::all(), HashMap::new());
+        Registry::build(names, renamed)
+    })
+}
+
+/// Has commands go by other names, as `rename-command` says: pairs of the old name and the new one, which takes the
+/// command away if it is empty. Only before anything has asked for the registry.
+pub fn rename(pairs: &[(String, String)]) -> Result<(), String> {
+    if pairs.is_empty() {
+        return Ok(());
+    }
+    let (mut names, mut renamed) = (Names::all(), HashMap::new());
+    for (old, new) in pairs {
+        let (old, new) = (old.to_ascii_lowercase(), new.to_ascii_lowercase());
+        let command = match names.0.remove(old.as_str()) {
+            Some(command) => Some(command),
+            None => renamed.remove(old.as_bytes()),
+        };
+        let command = command.ok_or_else(|| format!("No such command in rename-command: {old}"))?;
+        if new.is_empty() {
+            continue;
+        }
+        let is_taken = names.0.contains_key(new.as_str()) || renamed.contains_key(new.as_bytes());
+        if is_taken {
+            return Err(format!("Target command name already exists: {new}"));
+        }
+        if new == command.name {
+            names.0.insert(command.name, command);
+        } else {
+            renamed.insert(new.into_bytes(), command);
+        }
+    }
+    let registry = Registry::build(names, renamed);
+    let is_first = REGISTRY.set(registry).is_ok();
+    assert!(is_first, "commands get their names before they are used");
+    Ok(())
+}
+
+/// Commands that go by their own names.
+struct Names(HashMap<&'static str, &'static Command>);
+
+impl Names {
+    fn all() -> Names {
+        let commands = FAMILIES.iter().flat_map(|family| family.iter());
+        Names(commands.map(|command| (command.name, *command)).collect())
+    }
 }
 
 impl Registry {
-    fn build() -> Registry {
+    fn build(names: Names, renamed: HashMap<Vec<u8>, &'static Command>) -> Registry {
         let mut all = Vec::new();
         let mut by_name = vec![None; PLACES].into_boxed_slice();
         let mut by_full_name = HashMap::new();
+        let mut gone = Vec::new();
         for &command in FAMILIES.iter().flat_map(|family| family.iter()) {
-            let mut at = place(command.name.as_bytes());
-            while by_name[at].is_some() {
-                at = (at + 1) % PLACES;
+            if names.0.contains_key(command.name) {
+                let mut at = place(command.name.as_bytes());
+                while by_name[at].is_some() {
+                    at = (at + 1) % PLACES;
+                }
+                by_name[at] = Some(command);
+            } else if !renamed.values().any(|known| std::ptr::eq(*known, command)) {
+                gone.push(command.name);
             }
-            by_name[at] = Some(command);
             for command in std::iter::once(command).chain(command.children().iter().copied()) {
                 command.set_id(u16::try_from(all.len()).expect("fewer than 65,535 commands"));
                 by_full_name.insert(command.full_name, command);
@@ -64,6 +120,8 @@ impl Registry {
             all,
             by_name,
             by_full_name,
+            renamed,
+            gone,
         }
     }
 
@@ -72,11 +130,19 @@ impl Registry {
         &self.all
     }
 
-    /// Commands without subcommands of containers.
+    /// Those that can be called, by whatever name.
+    pub fn callable(&self) -> impl Iterator<Item = &'static Command> {
+        let is_gone = |command: &Command| {
+            let mut words = command.full_name.split('|');
+            words.next().is_some_and(|name| self.gone.contains(&name))
+        };
+        let all = self.all.iter().copied();
+        all.filter(move |command| !is_gone(command))
+    }
+
+    /// Of these, commands without subcommands of containers.
     pub fn top_level(&self) -> impl Iterator<Item = &'static Command> {
-        self.all
-            .iter()
-            .copied()
+        self.callable()
             .filter(|command| command.name == command.full_name)
     }
 
@@ -91,12 +157,22 @@ impl Registry {
         let mut at = place(name);
         loop {
             // An empty place ends every search: there are far more places than commands.
-            let command = self.by_name[at]?;
+            let Some(command) = self.by_name[at] else {
+                return self.find_renamed(name);
+            };
             if name.eq_ignore_ascii_case(command.name.as_bytes()) {
                 return Some(command);
             }
             at = (at + 1) % PLACES;
         }
+    }
+
+    #[cold]
+    fn find_renamed(&self, name: &[u8]) -> Option<&'static Command> {
+        if self.renamed.is_empty() {
+            return None;
+        }
+        self.renamed.get(&name.to_ascii_lowercase()).copied()
     }
 }
 

@@ -33,6 +33,7 @@ use crate::base::text::split_arguments;
 use crate::client::connection::Connection;
 use crate::client::registry::{Registry, Shared};
 use crate::config::Config;
+use crate::config::rewrite::Adding;
 use crate::engine::effect::Effect;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::{DataType, Encoding, Kind};
@@ -634,7 +635,7 @@ impl Server for NoServer {
     fn config_set(&self, _: &[(String, String)], _: bool) -> CommandResult {
         Ok(())
     }
-    fn config_rewrite(&self) -> CommandResult {
+    fn config_rewrite(&self, _: Adding) -> CommandResult {
         Ok(())
     }
     fn reset_statistics(&self) {}

@@ -267,13 +267,9 @@ pub(super) fn only_in_files(config: &mut Config, directive: &Directive) -> Resul
     }
 }
 
-/// `user default …`: the rules that say only whether the user is on and how it logs in.
+/// `user default …`: the rules that say only whether the user is on and how it logs in. Its password is `requirepass`.
 fn default_user(config: &mut Config, rules: &[String]) -> Result<(), String> {
     const PLAIN: &[&str] = &[
-        "on",
-        "off",
-        "nopass",
-        "resetpass",
         "~*",
         "allkeys",
         "&*",
@@ -282,16 +278,47 @@ fn default_user(config: &mut Config, rules: &[String]) -> Result<(), String> {
         "allcommands",
         "sanitize-payload",
         "skip-sanitize-payload",
-        "reset",
     ];
+    let refuse = |rule: &str| {
+        Err(format!(
+            "Error in user declaration '{rule}': access control lists are not built yet"
+        ))
+    };
+    let mut password = config.requirepass.clone();
+    let (mut is_on, mut is_locked) = (true, false);
     for rule in rules {
-        let is_password = rule.starts_with('>') || rule.starts_with('#');
-        if !is_password && !PLAIN.contains(&rule.to_ascii_lowercase().as_str()) {
-            return Err(format!(
-                "Error in user declaration '{rule}': access control lists are not built yet"
-            ));
+        match (rule.strip_prefix('>'), rule.to_ascii_lowercase().as_str()) {
+            (Some(added), _) => {
+                let replaces = password.is_empty() || password == added;
+                if added.is_empty() || !replaces {
+                    // One that anything matches, or the second of several.
+                    return refuse(">");
+                }
+                added.clone_into(&mut password);
+                is_locked = false;
+            }
+            (None, "on") => is_on = true,
+            (None, "off") => is_on = false,
+            (None, "nopass") => {
+                password.clear();
+                is_locked = false;
+            }
+            (None, "resetpass") => {
+                password.clear();
+                is_locked = true;
+            }
+            (None, "reset") => {
+                password.clear();
+                (is_on, is_locked) = (false, true);
+            }
+            (None, word) if PLAIN.contains(&word) => {}
+            (None, _) => return refuse(rule),
         }
     }
+    if !is_on || is_locked {
+        return refuse("off");
+    }
+    config.requirepass = password;
     config.default_user_rules = rules.to_vec();
     Ok(())
 }

@@ -10,6 +10,9 @@ use crate::config::table::{Config, PARAMETERS};
 use crate::config::values::Protected;
 use crate::config::{find, pattern};
 
+/// Why a parameter that is fixed at the start keeps its value.
+const IMMUTABLE: &str = "can't set immutable config";
+
 /// Where the client that sets a parameter is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
@@ -87,10 +90,12 @@ pub fn get<P: AsRef<[u8]>>(config: &Config, patterns: &[P]) -> Vec<(String, Stri
             .iter()
             .filter(|parameter| !parameter.traits.hidden)
         {
-            for name in [Some(parameter.name), parameter.traits.alias]
-                .into_iter()
-                .flatten()
-            {
+            // Spelt with other dashes it is the same name, which is listed once.
+            let alias = parameter
+                .traits
+                .alias
+                .filter(|alias| alias.replace('-', "_") != parameter.name);
+            for name in [Some(parameter.name), alias].into_iter().flatten() {
                 if pattern::matches(&wanted, name) {
                     add(name, parameter);
                 }
@@ -133,6 +138,9 @@ pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         parameter
             .set(&mut changed, &words, Mode::Replace)
             .map_err(failure)?;
+        if !parameter.traits.mutable && parameter.show(&changed) != parameter.show(config) {
+            return Err(failure(IMMUTABLE.to_owned()));
+        }
         if let Support::Refused(reason) = parameter.traits.support
             && !parameter.is_default(&changed, &default)
         {
@@ -169,8 +177,9 @@ fn rows_of<N: AsRef<[u8]>, V>(
         let Some((parameter, spelling)) = row else {
             return Err(SetError::Unknown(name.into_owned()));
         };
-        if !parameter.traits.mutable {
-            return failure("can't set immutable config");
+        // Tools set all that they were shown, but for what they know to be immutable; they cannot know of ours.
+        if !parameter.traits.mutable && parameter.traits.since != "basalt" {
+            return failure(IMMUTABLE);
         }
         if parameter.traits.protected && !config.enable_protected_configs.allows(peer) {
             return failure("can't set protected config");

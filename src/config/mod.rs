@@ -51,6 +51,13 @@ impl Config {
         }
     }
 
+    /// Whether writes are refused because fewer replicas follow than `min-replicas-to-write` asks for. None can connect
+    /// yet, so any number is too many.
+    #[inline]
+    pub fn lacks_replicas(&self) -> bool {
+        self.min_replicas_to_write > 0 && self.min_replicas_max_lag > 0
+    }
+
     /// How many threads serve connections on a machine with this many cores.
     pub fn thread_count(&self, cores: usize) -> usize {
         if self.threads == 0 {

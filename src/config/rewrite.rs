@@ -31,8 +31,27 @@ pub enum RewriteError {
     System(#[from] io::Error),
 }
 
+/// Which parameters without a line get one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adding {
+    /// Those that differ from their defaults.
+    Differing,
+    /// All of them.
+    All,
+}
+
+impl Adding {
+    fn wants(self, parameter: &Parameter, config: &Config, default: &Config) -> bool {
+        self == Adding::All || parameter.must_be_written(config, default)
+    }
+}
+
 /// Rewrites the configuration file. A file that has gone is made again.
-pub fn rewrite_file(config: &Config, file: Option<&Path>) -> Result<(), RewriteError> {
+pub fn rewrite_file(
+    config: &Config,
+    file: Option<&Path>,
+    adding: Adding,
+) -> Result<(), RewriteError> {
     let path = file.ok_or(RewriteError::NoFile)?;
     let old = match fs::read(path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -40,15 +59,15 @@ pub fn rewrite_file(config: &Config, file: Option<&Path>) -> Result<(), RewriteE
         Err(error) => return Err(error.into()),
     };
     let new = if files::is_toml(path, &old) {
-        rewrite_toml(config, &old)
+        rewrite_toml(config, &old, adding)
     } else {
-        rewrite(config, &old)
+        rewrite(config, &old, adding)
     };
     Ok(replace(path, new.as_bytes())?)
 }
 
 /// A file in redis.conf syntax, rewritten.
-pub fn rewrite(config: &Config, old: &str) -> String {
+pub fn rewrite(config: &Config, old: &str, adding: Adding) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut places: HashMap<&'static str, VecDeque<usize>> = HashMap::new();
     for line in old.lines() {
@@ -71,7 +90,7 @@ pub fn rewrite(config: &Config, old: &str) -> String {
     let mut added = Vec::new();
     for parameter in PARAMETERS {
         let mut old_places = places.remove(parameter.name).unwrap_or_default();
-        if old_places.is_empty() && !parameter.must_be_written(config, &default) {
+        if old_places.is_empty() && !adding.wants(parameter, config, &default) {
             continue;
         }
         for line in parameter.lines(config) {
@@ -110,7 +129,7 @@ fn owner(line: &str) -> Owner {
 }
 
 /// A TOML file, rewritten.
-pub fn rewrite_toml(config: &Config, old: &str) -> String {
+pub fn rewrite_toml(config: &Config, old: &str, adding: Adding) -> String {
     let default = Config::default();
     let old_lines: Vec<&str> = old.lines().collect();
     let mut lines: Vec<String> = Vec::new();
@@ -136,7 +155,7 @@ pub fn rewrite_toml(config: &Config, old: &str) -> String {
     let missing = PARAMETERS
         .iter()
         .filter(|parameter| !seen.contains(&parameter.name));
-    let wanted = missing.filter(|parameter| parameter.must_be_written(config, &default));
+    let wanted = missing.filter(|parameter| adding.wants(parameter, config, &default));
     let added = wanted
         .filter_map(|parameter| toml_line(parameter, config))
         .collect();

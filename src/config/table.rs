@@ -198,10 +198,10 @@ parameters! {
     hide_user_data_from_log: flag(false), "hide-user-data-from-log",
         MUTABLE.since("7.4").no_effect("no keys or values are logged in any case"),
         "Whether the log leaves out keys and values.";
-    set_proc_title: flag(true), "set-proc-title", IMMUTABLE.no_effect("the process keeps its title"),
+    set_proc_title: flag(true), "set-proc-title", IMMUTABLE,
         "Whether the process shows a title.";
     proc_title_template: text("{title} {listen-addr} {server-mode}", values::title_template),
-        "proc-title-template", MUTABLE.no_effect("the process keeps its title"), "Title of the process.";
+        "proc-title-template", MUTABLE, "What `ps` shows of the process.";
     locale_collate: text(""), "locale-collate",
         MUTABLE.since("7.2").warned("texts are compared as bytes"), "Locale in which texts are compared.";
     ignore_warnings: text(""), "ignore-warnings", MUTABLE.no_effect(OTHER_DESIGN),
@@ -369,7 +369,7 @@ parameters! {
         "latency-tracking-info-percentiles", MUTABLE, "Percentiles that INFO latencystats shows.";
     notify_keyspace_events: special(EventClasses, values::EVENTS), "notify-keyspace-events",
         MUTABLE.warned("events are not published yet"), "Classes of keyspace events that are published.";
-    hot_keys_sample: number(u32, 64, 0, 1_000_000), "hot-keys-sample", MUTABLE.since("basalt"),
+    hot_keys_sample: number(u32, 256, 0, 1_000_000), "hot-keys-sample", MUTABLE.since("basalt"),
         "One in so many commands is looked at to find hot keys; 0 for none.";
     miss_ratio_curve: flag(true), "miss-ratio-curve", MUTABLE.since("basalt"),
         "Estimate the hit ratio that other sizes of memory would have.";
@@ -380,7 +380,7 @@ parameters! {
 
     // Scripts
     busy_reply_threshold: number(i64, 5000, 0, LONG_MAX), "busy-reply-threshold",
-        MUTABLE.alias("lua-time-limit").no_effect(NOT_YET_USED),
+        MUTABLE.alias("lua-time-limit"),
         "Milliseconds after which a running script lets others see that it is busy.";
 
     // Snapshots and the append-only file
@@ -483,10 +483,10 @@ parameters! {
     repl_backlog_ttl: number(u64, 3600, 0, LONG_MAX), "repl-backlog-ttl", MUTABLE.no_effect(NO_REPLICAS),
         "Seconds that the history is kept without replicas; 0 for ever.";
     min_replicas_to_write: number(u32, 0, 0, INT_MAX), "min-replicas-to-write",
-        MUTABLE.alias("min-slaves-to-write").refused(NO_REPLICAS), "Replicas without which writes are refused.";
+        MUTABLE.alias("min-slaves-to-write"), "Replicas without which writes are refused.";
     min_replicas_max_lag: number(u32, 10, 0, INT_MAX), "min-replicas-max-lag",
-        MUTABLE.alias("min-slaves-max-lag").no_effect(NO_REPLICAS),
-        "Seconds of silence after which a replica does not count.";
+        MUTABLE.alias("min-slaves-max-lag"),
+        "Seconds of silence after which a replica does not count; 0 lets writes go on without any.";
 
     // Cluster
     cluster_enabled: flag(false), "cluster-enabled", IMMUTABLE.refused(NO_CLUSTER),

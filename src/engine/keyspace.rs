@@ -91,6 +91,11 @@ impl<'e> Keyspace<'e> {
         Some(place)
     }
 
+    /// Where a key lies, be it due or not: for DEBUG.
+    pub fn find_as_it_lies(&self, key: &Key<'_>) -> Option<Place> {
+        self.engine.dbs[self.db].as_deref()?.find(key)
+    }
+
     /// Deletes what is due at a place, or some of it; the place, if something is left there that is not due. While
     /// expiry rests, a command that adds nothing leaves it where it is.
     #[cold]

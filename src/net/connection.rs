@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::pool;
 use super::retained::{CLAIM_BYTES_MAX, LARGE_BYTES, Reservation};
+use super::round;
 use super::stream::{READ_BYTES_MAX, Stream};
 use crate::client::connection::ReplyMode;
 use crate::client::ledger::LEDGER;
@@ -265,10 +266,7 @@ async fn turn(
         }
     }
     loop {
-        // Kept from turn to turn: taking a reference anew would have all cores write to its count.
-        if !Arc::ptr_eq(config, &session.service().config.load()) {
-            *config = session.service().config.load_full();
-        }
+        refresh(config, session);
         let left = match run_turn(stream, session, &mut batch, config).await {
             Ok(left) => left,
             Err(End::Cut) => {
@@ -407,12 +405,20 @@ fn read(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Result<boo
     }
 }
 
+/// Takes the configuration that is in force now. It is kept from turn to turn: taking a reference anew would have all
+/// cores write to its count.
+fn refresh(config: &mut Arc<Config>, session: &Session) {
+    if !Arc::ptr_eq(config, &session.service().config.load()) {
+        *config = session.service().config.load_full();
+    }
+}
+
 /// Parses, runs and answers one turn's worth of requests.
 async fn run_turn(
     stream: &mut Stream,
     session: &mut Session,
     batch: &mut Box<Batch>,
-    config: &Arc<Config>,
+    config: &mut Arc<Config>,
 ) -> Result<Left, End> {
     let limits = Limits {
         bulk_len_max: config.proto_max_bulk_len,
@@ -468,6 +474,7 @@ async fn run_turn(
                     continue;
                 }
             }
+            Step::Configured => {}
             Step::Flush => {
                 flush(stream, session, batch, held_max()).await?;
                 // A client that takes nothing for now has not had us wait.
@@ -499,6 +506,7 @@ async fn run_turn(
                 session.connection.shared.set_sleeping(false);
             }
         }
+        refresh(config, session);
         step = session.run(batch, config, clock::now());
     }
     batch.consume(consumed);
@@ -506,6 +514,9 @@ async fn run_turn(
     if LEDGER.is_over() {
         // Before the replies: whoever has them knows that it is done.
         note_memory(session);
+    }
+    if !batch.out.is_empty() {
+        round::others_first().await;
     }
     flush(stream, session, batch, held_max()).await?;
     if session.connection.shared.is_killed() {

@@ -4,4 +4,5 @@ pub mod connection;
 pub mod listener;
 pub mod pool;
 pub mod retained;
+mod round;
 pub mod stream;

@@ -190,6 +190,9 @@ fn refusal(
     if bounds.is_read_only && command.flags.any(Flags::WRITE.or(Flags::MAY_REPLICATE)) {
         return Some("Write commands are not allowed from read-only scripts.".to_owned());
     }
+    if command.is_write() && !bounds.is_free_to_grow && host.config().lacks_replicas() {
+        return Some(format!("-{}", CommandError::NoReplicas.text()));
+    }
     if command.flags.has(Flags::DENYOOM) && !bounds.is_free_to_grow && !host.has_room() {
         return Some(format!("-{}", CommandError::OutOfMemory.text()));
     }

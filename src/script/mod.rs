@@ -145,6 +145,9 @@ fn run_with(
                 .into(),
         );
     }
+    if !is_silent && !flags.any(ScriptFlags::NO_WRITES) && host.config().lacks_replicas() {
+        return Err(CommandError::NoReplicas);
+    }
     RUN.with(|run| {
         run.protocol.set(Protocol::Resp2);
         run.is_read_only

@@ -757,6 +757,23 @@ fn without_memory_a_script_can_only_finish_what_it_began() {
 }
 
 #[test]
+fn without_enough_replicas_a_script_may_read_and_not_write() {
+    let mut bench = Bench::new();
+    bench.check("return redis.call('set', 'a', 1)", "OK");
+    bench.host.config.min_replicas_to_write = 1;
+    let lacks = "NOREPLICAS Not enough good replicas to write.";
+    bench.check_error("redis.call('set', 'a', 2)", lacks);
+    bench.check("return redis.call('get', 'a')", "\"1\"");
+    bench.check("#!lua\nreturn 1", &format!("(error) {lacks}"));
+    bench.check(
+        "#!lua flags=no-writes\nreturn redis.call('get', 'a')",
+        "\"1\"",
+    );
+    bench.host.config.min_replicas_max_lag = 0;
+    bench.check("return redis.call('set', 'a', 2)", "OK");
+}
+
+#[test]
 fn numbers_of_keys_are_checked() {
     let mut bench = Bench::new();
     for (count, expected) in [

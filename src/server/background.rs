@@ -95,6 +95,7 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
             () = HURRY.notified() => {}
             _ = stopped.changed() => return,
         }
+        let began = Ticks::now();
         is_behind = slices(&service, &mut freeing).await;
         is_behind |= service.limit_tracked();
         is_behind |= defragging.go_on(&service, clock::now());
@@ -111,6 +112,8 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
                 collect_idle_buffers(&service);
             }
         }
+        let spent_ns = Ticks::now().since_ns(began);
+        service.telemetry.rounds.note_background(spent_ns);
     }
 }
 

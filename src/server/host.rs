@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::background;
 use super::listening::Listening;
+use super::title::Title;
 use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
 use crate::command::context::{
@@ -18,7 +19,7 @@ use crate::command::error::CommandError;
 use crate::command::script::Scripts;
 use crate::config::Config;
 use crate::config::live::{self, Peer};
-use crate::config::rewrite;
+use crate::config::rewrite::{self, Adding};
 use crate::config::values::MaxmemoryPolicy;
 use crate::engine::evict::Policy;
 use crate::pubsub::PubSub;
@@ -34,16 +35,24 @@ pub(super) struct Host {
     file: Option<PathBuf>,
     /// The open sockets.
     pub(super) listening: Listening,
+    /// What `ps` shows.
+    pub(super) title: Title,
     /// One change of the configuration at a time.
     changing: Mutex<()>,
 }
 
 impl Host {
-    pub(super) fn new(service: Arc<Service>, file: Option<PathBuf>, listening: Listening) -> Host {
+    pub(super) fn new(
+        service: Arc<Service>,
+        file: Option<PathBuf>,
+        listening: Listening,
+        title: Title,
+    ) -> Host {
         Host {
             service,
             file,
             listening,
+            title,
             changing: Mutex::new(()),
         }
     }
@@ -113,6 +122,9 @@ impl Host {
         if is_changed("loglevel") {
             log::set_level(new.loglevel);
         }
+        if is_changed("proc-title-template") || is_changed("port") || is_changed("bind") {
+            self.title.show(new);
+        }
         Ok(())
     }
 }
@@ -169,9 +181,9 @@ impl Server for Host {
         Ok(())
     }
 
-    fn config_rewrite(&self) -> Result<(), CommandError> {
+    fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError> {
         let _one_at_a_time = self.changing.lock();
-        rewrite::rewrite_file(&self.service.config.load(), self.file.as_deref())
+        rewrite::rewrite_file(&self.service.config.load(), self.file.as_deref(), adding)
             .map_err(|error| CommandError::from(format!("ERR {error}")))
     }
 

@@ -68,6 +68,11 @@ impl Listening {
         Ok(())
     }
 
+    /// Ends accepting over TCP at once.
+    pub(super) fn stop(&self) {
+        self.tcp.lock().iter().for_each(|open| open.close());
+    }
+
     /// Listens as `new` says instead of as `old` says; when that fails everything stays as it was.
     pub(super) fn replace(&self, old: &Config, new: &Config) -> Result<(), String> {
         let _registers_here = self.runtime.enter();

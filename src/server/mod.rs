@@ -8,6 +8,7 @@ mod host;
 mod listening;
 mod migrate;
 mod runtime;
+mod title;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -19,6 +20,7 @@ use crate::base::hash::Seed;
 use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
 use crate::command::context::Server;
+use crate::command::table;
 use crate::config::{Config, Startup};
 use crate::engine::Engine;
 use crate::engine::evict::budget::Budget;
@@ -32,6 +34,7 @@ use crate::telemetry::{Telemetry, clock, log, memory};
 use host::Host;
 use listening::Listening;
 use runtime::Runtimes;
+use title::Title;
 
 /// What is assumed where the system does not say how many cores there are.
 const CORES_FALLBACK: usize = 1;
@@ -39,11 +42,17 @@ const CORES_FALLBACK: usize = 1;
 /// Descriptors that the server needs beside those of its clients.
 const DESCRIPTORS_RESERVED: u64 = 32;
 
-/// Runs the server until it is told to stop; the exit code.
-pub fn run(startup: Startup) -> i32 {
+/// Runs the server, started as `program`, until it is told to stop; the exit code. To be called before there are threads.
+pub fn run(startup: Startup, program: String) -> i32 {
     let mut config = startup.config;
+    // Before the first thread, which the environment asks for.
+    let title = Title::of_process(&config, program, startup.file.clone());
     if let Err(error) = log::start(config.loglevel, &config.logfile) {
         eprintln!("Can't open the log file: {error}");
+        return 1;
+    }
+    if let Err(error) = table::rename(&config.renamed_commands) {
+        eprintln!("Can't rename a command: {error}");
         return 1;
     }
     announce::starting(&config, startup.file.as_deref(), &startup.warnings);
@@ -58,6 +67,7 @@ pub fn run(startup: Startup) -> i32 {
         telemetry,
     ));
     let runtimes = Runtimes::new(config.runtime, thread_count);
+    service.telemetry.rounds.follow(runtimes.handles());
     let (stop, stopped) = watch::channel(false);
     // Sessions borrow it for as long as the process lives, instead of counting references on one shared line.
     let everywhere: &'static Service = Box::leak(Box::new(Arc::clone(&service)));
@@ -67,7 +77,12 @@ pub fn run(startup: Startup) -> i32 {
         runtimes.spawner(),
         stop.clone(),
     );
-    let host = Arc::new(Host::new(Arc::clone(&service), startup.file, listening));
+    let host = Arc::new(Host::new(
+        Arc::clone(&service),
+        startup.file,
+        listening,
+        title,
+    ));
     let server: Arc<dyn Server> = Arc::clone(&host) as _;
     assert!(service.server.set(server).is_ok(), "the server is set once");
     let carrier = migrate::Carrier::new(everywhere, runtimes.main().clone());
@@ -92,9 +107,12 @@ pub fn run(startup: Startup) -> i32 {
         tracing::error!("Failed listening on port {} (tcp), aborting.", config.port);
         return 1;
     }
+    host.title.show(&config);
     announce::ready(&config);
     service.telemetry.set_ready(true);
     runtimes.block_on(background::until_stopped(stop, stopped));
+    // Before any connection is closed: whose goes can tell from it that nobody can connect any more.
+    host.listening.stop();
     service.telemetry.set_ready(false);
     drop(metrics);
     background

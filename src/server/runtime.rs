@@ -85,6 +85,11 @@ impl Runtimes {
         self.spawner.clone()
     }
 
+    /// All that serve connections.
+    pub(super) fn handles(&self) -> &[Handle] {
+        &self.spawner.handles
+    }
+
     /// The runtime on which sockets are accepted.
     pub(super) fn main(&self) -> &Handle {
         self.main.handle()

@@ -3,6 +3,7 @@
 use super::Session;
 use super::batch::{Batch, Plan, Route};
 use crate::command::declaration::{Command, Flags};
+use crate::command::error::CommandError;
 use crate::config::Config;
 use crate::config::live::Peer;
 use crate::resp::reply::{Position, Protocol};
@@ -25,6 +26,7 @@ impl Session {
                 if plan.route != Route::Refused
                     && self.is_permitted(command, config)
                     && !self.is_confined(command)
+                    && !self.lacks_replicas(command, config)
                     && (self.connection.authenticated
                         || command.flags.has(Flags::NO_AUTH)
                         || config.requirepass.is_empty()) =>
@@ -55,6 +57,16 @@ impl Session {
             && self.connection.shared.mailbox().is_some()
             && self.connection.shared.subscriptions() > 0
             && !command.flags.has(Flags::SUBSCRIBER)
+    }
+
+    /// Whether it is a write that fewer replicas would see than `min-replicas-to-write` asks for. What waits already was
+    /// admitted once.
+    #[inline]
+    fn lacks_replicas(&self, command: &Command, config: &Config) -> bool {
+        command.is_write()
+            && config.lacks_replicas()
+            && self.blocked.is_none()
+            && self.retry.is_none()
     }
 
     #[cold]
@@ -120,8 +132,13 @@ impl Session {
                          allowed in this context",
                         command.full_name
                     )
-                } else {
+                } else if !self.connection.authenticated
+                    && !command.flags.has(Flags::NO_AUTH)
+                    && !config.requirepass.is_empty()
+                {
                     "NOAUTH Authentication required.".to_owned()
+                } else {
+                    CommandError::NoReplicas.text().into_owned()
                 }
             }
         };

@@ -9,7 +9,7 @@ use crate::command::context::Block;
 use crate::engine::Now;
 use crate::shard::blocking::Waiter;
 use crate::shard::message::Message;
-use crate::telemetry::{counters, errors};
+use crate::telemetry::errors;
 
 /// What a connection waits for.
 pub(super) enum Blocked {
@@ -21,8 +21,11 @@ pub(super) enum Blocked {
 
 /// How it goes on.
 pub(super) enum Going {
-    /// The reply is written.
-    Answered,
+    /// The reply is written; whether it is an error, of which the statistics know.
+    Answered {
+        /// It is.
+        failed: bool,
+    },
     /// Not before this Unix time in milliseconds, or a nudge.
     Waits(u64),
     /// The request is to be run again.
@@ -49,13 +52,13 @@ impl Session {
                 }
                 WaitState::Served => {
                     self.connection.shared.end();
+                    let mut failed = false;
                     if let Some(mut served) = waiter.take_reply() {
                         batch.out.append(&mut served.out);
                         self.connection.stamp = self.connection.stamp.max(served.stamp);
-                        if served.failed {
+                        failed = served.failed;
+                        if failed {
                             errors::note(batch.out.since(mark));
-                            let counters = counters::local().command(waiter.command());
-                            counters.failed.add(1);
                         }
                     }
                     // Whoever served it had some of its shards in hand only.
@@ -63,7 +66,7 @@ impl Session {
                         self.leave_queues(waiter, now);
                     }
                     self.apply_reply_mode(&mut batch.out, mark);
-                    return Going::Answered;
+                    return Going::Answered { failed };
                 }
                 _ => {}
             }
@@ -85,8 +88,12 @@ impl Session {
                 .out
                 .error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
         }
+        let failed = matches!(unblocked, Unblocked::WithError);
+        if failed {
+            errors::note(batch.out.since(mark));
+        }
         self.apply_reply_mode(&mut batch.out, mark);
-        Going::Answered
+        Going::Answered { failed }
     }
 
     /// Whether the reply is there that the connection waits for. What others have for it may tell of changes that the

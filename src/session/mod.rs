@@ -12,6 +12,7 @@ mod monitored;
 mod noted;
 pub mod pause;
 mod script;
+mod sending;
 pub mod service;
 mod transaction;
 
@@ -19,15 +20,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::connection::{Connection, ReplyMode};
-use crate::client::registry::Shared;
+use crate::command::Out;
 use crate::command::context::{
     After, ClientView, Engines, Gather, Outbox, SessionCx, ShardPlace, publish_kept,
 };
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
 use crate::command::error::CommandError;
-use crate::command::generic::migrate::Migration;
 use crate::command::transaction::is_watch;
-use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::{Engine, Now};
 use crate::resp::reply::Position;
@@ -56,6 +55,8 @@ pub enum Step {
     Flush,
     /// Let other connections go on, then call [`Session::run`] again.
     Yield,
+    /// The configuration has changed: call [`Session::run`] again with the new one.
+    Configured,
     /// Send what is in the output, then close.
     Close,
     /// Run on at this Unix time (ms), or when woken.
@@ -182,6 +183,7 @@ impl Session {
         let counters = counters::local();
         let is_monitored = service.pubsub.is_monitored();
         service.telemetry.hot_keys.prepare(counters);
+        counters.note_turn(batch.plans.len());
         let mut held: Option<(u16, Held<'_, Engine, Message>)> = None;
         let mut before = Ticks::now();
         let mut holding = None;
@@ -210,8 +212,8 @@ impl Session {
             if let Some(blocked) = self.blocked.take() {
                 release(&mut held, batch);
                 match self.go_on(batch, blocked, now) {
-                    Going::Answered => {
-                        self.note_waited(batch, &plan, command, config, now);
+                    Going::Answered { failed } => {
+                        self.note_waited(batch, &plan, command, config, now, failed);
                         self.end_caching(command);
                         batch.next += 1;
                         continue;
@@ -277,9 +279,14 @@ impl Session {
             let after = Ticks::now();
             let duration_ns = after.since_ns(before) + earlier_ns;
             before = after;
-            // What is queued counts when it is run.
+            // What is queued counts when it is run; what waited and is run again has counted, but for its failure; what
+            // the wait is a part of counts when it is over.
             let is_queued = is_unusual && !failed && self.is_queueing(command);
-            if !is_queued {
+            let counts_later = matches!(&ran, Ran::Then(After::Block(block)) if block.holds);
+            if self.waited.is_some() {
+                self.waited = None;
+                counters.command(command).failed.add(u64::from(failed));
+            } else if !is_queued && !counts_later {
                 counters.command(command).ran(duration_ns, failed);
             }
             if counters.takes_sample() {
@@ -311,6 +318,10 @@ impl Session {
             match ran {
                 Ran::Then(After::Block(block)) => self.begin_wait(duration_ns, block.holds),
                 Ran::Blocked(_) => self.begin_wait(duration_ns, false),
+                Ran::Then(After::Configured) => {
+                    let config = self.service.config.load_full();
+                    self.note(batch, &plan, command, &config, now, duration_ns);
+                }
                 _ if is_queued => {}
                 _ => self.note(batch, &plan, command, config, now, duration_ns),
             }
@@ -348,6 +359,10 @@ impl Session {
             if let Ran::Then(after) = ran {
                 match after {
                     After::Nothing | After::Block(_) | After::Migrate(_) => {}
+                    After::Configured => {
+                        release(&mut held, batch);
+                        return Step::Configured;
+                    }
                     After::Close => return Step::Close,
                     After::Shutdown => return Step::Shutdown,
                 }
@@ -398,6 +413,10 @@ impl Session {
             }
         }
         if let Some(waiter) = message.blocked.take() {
+            if self.waited.is_none() {
+                let counters = counters::local().command(waiter.command());
+                counters.ran(message.duration_ns, false);
+            }
             self.begin_wait(message.duration_ns, false);
             self.blocked = Some(Blocked::On(waiter));
             return None;
@@ -438,7 +457,11 @@ impl Session {
             }
             let duration_ns = message.duration_ns;
             let counters = counters::local();
-            counters.command(command).ran(duration_ns, message.failed);
+            let command_counters = counters.command(command);
+            match self.waited.take() {
+                Some(_) => command_counters.failed.add(u64::from(message.failed)),
+                None => command_counters.ran(duration_ns, message.failed),
+            }
             self.service.telemetry.hot_keys.prepare(counters);
             if counters.takes_sample() {
                 self.note_hot(batch, &plan, duration_ns, mark);
@@ -732,112 +755,6 @@ impl Session {
             After::Migrate(migration) => self.migrate(batch, plan, command, migration, config, now),
             after => Ran::Then(after),
         }
-    }
-
-    /// Leaves the keys to whoever carries them, and waits for the reply as for that of a command that had to queue.
-    #[cold]
-    fn migrate(
-        &mut self,
-        batch: &Batch,
-        plan: &Plan,
-        command: &'static Command,
-        migration: Box<Migration>,
-        config: &Arc<Config>,
-        now: Now,
-    ) -> Ran {
-        let Some(migrator) = self.service.migrator.get() else {
-            return Ran::Then(After::Close);
-        };
-        let out = Out::new(self.connection.protocol);
-        let args = batch.args(plan);
-        let parts = Parts::new(command, &args, self.view(), now, config, out);
-        let (message, ticket) = Message::new(parts);
-        migrator.start(migration, message);
-        Ran::Queued(ticket)
-    }
-
-    /// Hands the command to the queue of its first shard.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the hot path hands on what it holds"
-    )]
-    #[cold]
-    fn queue(
-        &mut self,
-        batch: &mut Batch,
-        plan: &Plan,
-        command: &'static Command,
-        wanted: &[u16],
-        shards: &Shards,
-        config: &Arc<Config>,
-        now: Now,
-    ) -> Ran {
-        let blocks = command.flags.has(Flags::BLOCKING);
-        let blocker = blocks.then(|| Arc::clone(&self.connection.shared));
-        let blocker = blocker.as_ref();
-        let retry = self.retry.take();
-        let (message, ticket) =
-            self.message(batch, plan, command, wanted, config, now, blocker, retry);
-        shards.submit(message);
-        Ran::Queued(ticket)
-    }
-
-    /// A message of a command and its ticket. A long request goes with it until the message is back.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the hot path hands on what it holds"
-    )]
-    fn message(
-        &self,
-        batch: &mut Batch,
-        plan: &Plan,
-        command: &'static Command,
-        wanted: &[u16],
-        config: &Arc<Config>,
-        now: Now,
-        blocker: Option<&Arc<Shared>>,
-        retry: Option<Arc<Waiter>>,
-    ) -> (Box<Parcel<Message>>, Arc<Ticket>) {
-        let out = Out::new(self.connection.protocol);
-        // Whoever waits keeps the arguments for longer than the message lasts.
-        let lent = match blocker {
-            None => batch.lend(plan),
-            Some(_) => None,
-        };
-        let args = match lent {
-            None => batch.args(plan),
-            Some(_) => Args::new(&[], &[], &[], batch.keys(plan)),
-        };
-        let (mut message, ticket) = Message::new(Parts {
-            shards: wanted,
-            place: ShardPlace {
-                index: wanted[0],
-                count: self.service.shards.len() as u16,
-            },
-            blocker,
-            retry,
-            ..Parts::new(command, &args, self.view(), now, config, out)
-        });
-        if let Some(lent) = lent {
-            message.lend(lent);
-        }
-        (message, ticket)
-    }
-
-    /// Has a command that takes long run where nobody else waits for the thread.
-    #[cold]
-    #[inline(never)]
-    fn send_apart(
-        &mut self,
-        batch: &mut Batch,
-        plan: &Plan,
-        command: &'static Command,
-        wanted: &[u16],
-        config: &Arc<Config>,
-        now: Now,
-    ) -> Ran {
-        let (message, _) = self.message(batch, plan, command, wanted, config, now, None, None);
-        Ran::Queued(Message::send_apart(message, self.service.ground_apart()))
     }
 
     /// CLIENT CACHING speaks of the next command, or of the next transaction.

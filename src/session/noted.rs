@@ -14,7 +14,7 @@ use crate::config::{Config, live};
 use crate::engine::Now;
 use crate::shard::transaction::{Aftermath, Transaction};
 use crate::telemetry::clock::Ticks;
-use crate::telemetry::{latency, slowlog};
+use crate::telemetry::{counters, latency, slowlog};
 
 /// How long a request ran that waits.
 pub(super) struct Waited {
@@ -57,7 +57,7 @@ impl Session {
         }));
     }
 
-    /// A request that waited has its reply.
+    /// A request that waited has its reply. It was counted when it began to wait, unless its wait is what it does.
     #[cold]
     pub(super) fn note_waited(
         &mut self,
@@ -66,14 +66,20 @@ impl Session {
         command: &'static Command,
         config: &Config,
         now: Now,
+        failed: bool,
     ) {
         let Some(waited) = self.waited.take() else {
             return;
         };
-        let wait_ns = waited
-            .counts_from
-            .map_or(0, |since| Ticks::now().since_ns(since));
-        self.note(batch, plan, command, config, now, waited.ran_ns + wait_ns);
+        let counters = counters::local().command(command);
+        let mut duration_ns = waited.ran_ns;
+        if let Some(since) = waited.counts_from {
+            duration_ns += Ticks::now().since_ns(since);
+            counters.ran(duration_ns, failed);
+        } else {
+            counters.failed.add(u64::from(failed));
+        }
+        self.note(batch, plan, command, config, now, duration_ns);
     }
 
     /// Notes those commands of a transaction that took long. No shard may be in hand.

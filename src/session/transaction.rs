@@ -224,6 +224,12 @@ impl Session {
                 "EXECABORT Transaction discarded because of previous errors.",
             );
         }
+        if config.lacks_replicas() && transaction.writes() {
+            self.unwatch(transaction.watched, now);
+            let why = CommandError::NoReplicas;
+            let text = format!("EXECABORT Transaction discarded because of: {}", why.text());
+            return error(batch, &text);
+        }
         if transaction.has_scripts() {
             return self.exec_unit(batch, plan, (command, transaction), config, now);
         }

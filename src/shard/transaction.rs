@@ -268,6 +268,11 @@ impl Transaction {
             .any(|step| step.command.flags.any(MAY_WRITE))
     }
 
+    /// Whether any of the queued commands changes data by its name; scripts look at that themselves.
+    pub fn writes(&self) -> bool {
+        self.steps.iter().any(|step| step.command.is_write())
+    }
+
     /// The shards that it needs, ascending, out of so many.
     pub fn shards(&self, count: u16) -> Vec<u16> {
         let is_wide = |step: &Step| {
@@ -553,6 +558,11 @@ pub(super) fn run_step(
             let result = handler(&mut cx, args, out);
             match cx.after {
                 After::Nothing => {}
+                After::Configured => {
+                    if matches!(aftermath.after, After::Nothing) {
+                        aftermath.after = After::Configured;
+                    }
+                }
                 // Nothing waits inside a transaction.
                 After::Block(block) => {
                     if let (true, Some(until_ms)) = (block.holds, block.until_ms) {

@@ -73,6 +73,8 @@ pub struct ThreadCounters {
     pub reads: Counter,
     /// Writes.
     pub writes: Counter,
+    /// Most commands that were run between a read and the next.
+    pub most_commands: Counter,
 }
 
 impl ThreadCounters {
@@ -89,6 +91,16 @@ impl ThreadCounters {
             bytes_out: Counter::new(),
             reads: Counter::new(),
             writes: Counter::new(),
+            most_commands: Counter::new(),
+        }
+    }
+
+    /// So many commands are run before the next read.
+    #[inline]
+    pub fn note_turn(&self, commands: usize) {
+        let commands = commands as u64;
+        if commands > self.most_commands.get() {
+            self.most_commands.set(commands);
         }
     }
 
@@ -162,6 +174,7 @@ pub fn reset() {
             &thread.bytes_out,
             &thread.reads,
             &thread.writes,
+            &thread.most_commands,
         ] {
             counter.set(0);
         }

@@ -52,7 +52,10 @@ const fn section(
     }
 }
 
-static SECTIONS: [Section; 15] = [
+/// The section that comes only when it is named.
+const ON_DEMAND: &str = "debug";
+
+static SECTIONS: [Section; 16] = [
     section("server", "Server", true, server),
     section("clients", "Clients", true, clients),
     section("memory", "Memory", true, memory_section),
@@ -70,6 +73,7 @@ static SECTIONS: [Section; 15] = [
     section("basalt", "Basalt", true, basalt),
     section("missratio", "Missratio", true, miss_ratio),
     section("keyspace", "Keyspace", true, keyspace),
+    section(ON_DEMAND, "Debug", false, debug),
 ];
 
 /// The text of INFO for these sections, in lower case; none: the default ones.
@@ -77,7 +81,7 @@ pub fn text(service: &dyn Observed, sections: &[String]) -> String {
     let wanted = |section: &Section| {
         sections.is_empty() && section.by_default
             || sections.iter().any(|name| match name.as_str() {
-                "all" | "everything" => true,
+                "all" | "everything" => section.name != ON_DEMAND,
                 "default" => section.by_default,
                 "module_list" => section.name == "modules",
                 name => name == section.name,
@@ -425,6 +429,22 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.field("unexpected_error_replies", 0);
     lines.field("total_error_replies", snapshot.error_count);
     lines.field("dump_payload_sanitizations", 0);
+    lines.field(
+        "eventloop_cycles",
+        snapshot.reads + snapshot.rounds.cron_rounds,
+    );
+    lines.field("eventloop_duration_sum", snapshot.rounds.busy_ns / 1_000);
+    let commands = snapshot.commands.iter();
+    let commands_ns: u64 = commands.map(|command| command.duration_ns).sum();
+    lines.field("eventloop_duration_cmd_sum", commands_ns / 1_000);
+    lines.field(
+        "instantaneous_eventloop_cycles_per_sec",
+        snapshot.rates.rounds.round() as u64,
+    );
+    lines.field(
+        "instantaneous_eventloop_duration_usec",
+        (snapshot.rates.round_ns / 1_000.0).round() as u64,
+    );
     lines.field("total_reads_processed", snapshot.reads);
     lines.field("total_writes_processed", snapshot.writes);
     lines.field(
@@ -443,9 +463,28 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     ]);
 }
 
+/// For those who look into the server: the longest that anything kept a shard, or the background its thread.
+fn debug(source: &Source<'_>, lines: &mut Lines) {
+    let snapshot = source.snapshot;
+    let longest_ns = snapshot.tokens().longest_hold_ns;
+    lines.field("eventloop_duration_aof_sum", 0);
+    lines.field(
+        "eventloop_duration_cron_sum",
+        snapshot.rounds.cron_ns / 1_000,
+    );
+    lines.field(
+        "eventloop_duration_max",
+        longest_ns.max(snapshot.rounds.cron_ns_max) / 1_000,
+    );
+    lines.field("eventloop_cmd_per_cycle_max", snapshot.most_commands);
+}
+
 fn replication(source: &Source<'_>, lines: &mut Lines) {
     lines.field("role", "master");
     lines.field("connected_slaves", 0);
+    if source.config.lacks_replicas() {
+        lines.field("min_slaves_good_slaves", 0);
+    }
     lines.field("master_failover_state", "no-failover");
     lines.field("master_replid", &source.telemetry.replication_id);
     lines.field("master_replid2", "0".repeat(40));

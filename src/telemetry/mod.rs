@@ -8,6 +8,7 @@
 //! slowlog latency sampler    kept by somebody who noticed, or by the cron
 //! process memory histogram   read from the system, the allocator, the buckets
 //! hotkeys                    which keys take most commands, bytes and time
+//! rounds                     how often the loops went round
 //! curve                      what hit ratio other sizes of memory would have
 //! observed snapshot          what is read of a server; all its figures of one moment, summed
 //! info metrics               the snapshot as text: for INFO, for Prometheus
@@ -28,6 +29,7 @@ pub mod memory;
 pub mod metrics;
 pub mod observed;
 pub mod process;
+pub mod rounds;
 pub mod sampler;
 pub mod slowlog;
 pub mod snapshot;
@@ -41,6 +43,7 @@ use crate::config::Config;
 use hotkeys::HotKeys;
 use latency::Latency;
 use observed::Observed;
+use rounds::Rounds;
 use sampler::{Sampler, Totals};
 use snapshot::Baseline;
 
@@ -65,6 +68,8 @@ pub struct Telemetry {
     pub latency: Latency,
     /// The `instantaneous_*` figures.
     pub sampler: Sampler,
+    /// The `eventloop_*` figures.
+    pub rounds: Rounds,
     used_at_start: u64,
     peak_used: AtomicU64,
     expire_ns: AtomicU64,
@@ -122,6 +127,7 @@ impl Telemetry {
             hot_keys: HotKeys::default(),
             latency: Latency::default(),
             sampler: Sampler::default(),
+            rounds: Rounds::default(),
             used_at_start: used,
             peak_used: AtomicU64::new(used),
             expire_ns: AtomicU64::new(0),
@@ -135,8 +141,15 @@ impl Telemetry {
 
     /// What the cron does ten times a second: takes a reading for the rates and looks for a new peak of memory.
     pub fn tick(&self, now_ms: u64) {
-        let mut totals = Totals::default();
+        self.rounds.note_cron();
+        let rounds = self.rounds.figures();
+        let mut totals = Totals {
+            rounds: rounds.cron_rounds,
+            busy_ns: rounds.busy_ns,
+            ..Totals::default()
+        };
         for thread in counters::all() {
+            totals.rounds += thread.reads.get();
             totals.commands += thread.calls();
             totals.bytes_in += thread.bytes_in.get();
             totals.bytes_out += thread.bytes_out.get();

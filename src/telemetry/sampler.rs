@@ -16,6 +16,10 @@ pub struct Totals {
     pub bytes_in: u64,
     /// Bytes sent.
     pub bytes_out: u64,
+    /// Rounds of all loops.
+    pub rounds: u64,
+    /// Time that they took.
+    pub busy_ns: u64,
 }
 
 /// Per second.
@@ -27,6 +31,10 @@ pub struct Rates {
     pub bytes_in: f64,
     /// Bytes sent.
     pub bytes_out: f64,
+    /// Rounds of all loops.
+    pub rounds: f64,
+    /// How long one of them took, in nanoseconds.
+    pub round_ns: f64,
 }
 
 /// See the module.
@@ -74,6 +82,11 @@ impl Sampler {
             commands: rate(now.commands, then.commands),
             bytes_in: rate(now.bytes_in, then.bytes_in),
             bytes_out: rate(now.bytes_out, then.bytes_out),
+            rounds: rate(now.rounds, then.rounds),
+            round_ns: match now.rounds.saturating_sub(then.rounds) {
+                0 => 0.0,
+                rounds => now.busy_ns.saturating_sub(then.busy_ns) as f64 / rounds as f64,
+            },
         }
     }
 }
@@ -87,6 +100,8 @@ mod tests {
             commands,
             bytes_in: commands * 10,
             bytes_out: commands * 100,
+            rounds: commands / 2,
+            busy_ns: commands * 1_000,
         }
     }
 
@@ -102,7 +117,9 @@ mod tests {
             Rates {
                 commands: 500.0,
                 bytes_in: 5e3,
-                bytes_out: 5e4
+                bytes_out: 5e4,
+                rounds: 250.0,
+                round_ns: 2e3,
             }
         );
         for tick in 2..100 {

@@ -12,6 +12,7 @@ use super::histogram::Buckets;
 use super::memory::{self, ClientFigures};
 use super::observed::{Observed, TokenFigures};
 use super::process::{self, Cpu};
+use super::rounds::RoundFigures;
 use super::sampler::Rates;
 use super::{Telemetry, clock};
 use crate::client::ledger::LEDGER;
@@ -66,6 +67,7 @@ pub struct Baseline {
     evicted_clients: u64,
     accepted: u64,
     rejected: u64,
+    rounds: RoundFigures,
 }
 
 /// See the module.
@@ -87,6 +89,10 @@ pub struct Snapshot {
     pub reads: u64,
     /// Writes to sockets.
     pub writes: u64,
+    /// Most commands that a connection's turn ran.
+    pub most_commands: u64,
+    /// How often the loops went round, but for the reads of connections.
+    pub rounds: RoundFigures,
     /// Per second.
     pub rates: Rates,
     /// Shard by shard.
@@ -207,6 +213,7 @@ impl Baseline {
             accepted: service.clients().accepted.load(Relaxed),
             rejected: service.clients().rejected.load(Relaxed),
             evicted_clients: LEDGER.evicted.load(Relaxed),
+            rounds: service.telemetry().rounds.figures(),
             ..Baseline::default()
         };
         for board in service.boards() {
@@ -231,6 +238,7 @@ impl Baseline {
             evicted_clients: self.evicted_clients.saturating_sub(earlier.evicted_clients),
             accepted: self.accepted.saturating_sub(earlier.accepted),
             rejected: self.rejected.saturating_sub(earlier.rejected),
+            rounds: self.rounds.since(&earlier.rounds),
         }
     }
 }
@@ -253,6 +261,8 @@ impl Snapshot {
             bytes_out: 0,
             reads: 0,
             writes: 0,
+            most_commands: 0,
+            rounds: since_reset.rounds,
             rates: telemetry.sampler.rates(),
             shards: shards(service),
             hits: since_reset.hits,
@@ -289,6 +299,7 @@ impl Snapshot {
             snapshot.bytes_out += thread.bytes_out.get();
             snapshot.reads += thread.reads.get();
             snapshot.writes += thread.writes.get();
+            snapshot.most_commands = snapshot.most_commands.max(thread.most_commands.get());
         }
         for board in service.boards() {
             snapshot.dirty += board.dirty.get();

@@ -1,6 +1,7 @@
 //! The server about itself: INFO, CONFIG, COMMAND, SLOWLOG, MEMORY, DEBUG, SHUTDOWN, start-up errors.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::process::Command;
 
 use crate::support::{self, Options, Oracle, Server, check, is_stand_in};
@@ -414,5 +415,171 @@ fn every_command_refuses_a_wrong_number_of_arguments() {
             words.resize(least + 1, "1".to_owned());
             assert_eq!(raw.command(&words).show(), expected, "too many: {words:?}");
         }
+    }
+}
+
+#[test]
+fn commands_go_by_the_names_that_the_configuration_gives_them() {
+    let options = Options::shards(2)
+        .with("rename-command", "FLUSHDB badger")
+        .with("rename-command", "KEYS ")
+        .with("rename-command", "badger weasel");
+    let server = Server::start(&options);
+    let mut raw = server.raw();
+    check(&mut raw, "SET k 1", "OK");
+    for gone in ["flushdb", "badger", "keys *"] {
+        assert!(raw.call(gone).body().starts_with("ERR unknown command"));
+    }
+    check(&mut raw, "WEASEL x", "(error) ERR syntax error");
+    check(&mut raw, "EVAL \"return redis.call('weasel')\" 0", "OK");
+    check(&mut raw, "DBSIZE", "(integer) 0");
+    check(
+        &mut raw,
+        "COMMAND LIST FILTERBY PATTERN keys",
+        "(empty array)",
+    );
+    check(&mut raw, "COMMAND INFO flushdb keys", "1) (nil)\n2) (nil)");
+    let named = raw.call("COMMAND INFO weasel");
+    assert_eq!(named.items()[0].items()[0].text(), "flushdb");
+}
+
+#[test]
+fn what_follows_config_set_in_a_pipeline_sees_it() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let replies = raw.pipeline(&[
+            "CONFIG SET slowlog-log-slower-than 0",
+            "SLOWLOG RESET",
+            "ECHO kept",
+            "CONFIG SET slowlog-log-slower-than -1",
+            "ECHO lost",
+            "SLOWLOG LEN",
+            "CONFIG SET min-replicas-to-write 1",
+            "SET k 1",
+            "CONFIG SET min-replicas-to-write 0",
+            "SET k 1",
+        ]);
+        assert_eq!(replies[5].show(), "(integer) 2");
+        assert!(replies[7].is_error());
+        assert_eq!(replies[9].show(), "OK");
+    });
+}
+
+#[test]
+fn a_command_that_waited_counts_once_with_how_it_ended() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut waiting) = (server.raw(), server.raw());
+        let id = waiting.call("CLIENT ID").integer();
+        check(&mut raw, "CONFIG RESETSTAT", "OK");
+        for (how, seen) in [("ERROR", "calls=1,"), ("TIMEOUT", "calls=2,")] {
+            waiting.send(b"BLPOP nosuch 0\r\n");
+            support::eventually("blocked", || {
+                let mut list = server.raw();
+                let line = list.call(&format!("CLIENT LIST ID {id}")).body();
+                line.contains(" flags=b ")
+            });
+            check(
+                &mut raw,
+                &format!("CLIENT UNBLOCK {id} {how}"),
+                "(integer) 1",
+            );
+            let _ = waiting.read();
+            let text = raw.call("INFO commandstats").body();
+            let line = text.lines().find(|line| line.starts_with("cmdstat_blpop:"));
+            let line = line.expect("it was run");
+            assert!(
+                line.contains(seen) && line.contains("failed_calls=1"),
+                "{line}"
+            );
+        }
+        let text = raw.call("INFO errorstats").body();
+        assert!(text.contains("errorstat_UNBLOCKED:count=1"), "{text}");
+        check(
+            &mut raw,
+            "CONFIG SET latency-tracking-info-percentiles 50",
+            "OK",
+        );
+        check(&mut raw, "CONFIG RESETSTAT", "OK");
+        check(&mut raw, "DEBUG SLEEP 0.05", "OK");
+        let text = raw.call("INFO latencystats").body();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("latency_percentiles_usec_debug:p50="));
+        let p50_us: f64 = line.expect("it was run").trim().parse().expect("a number");
+        assert!(p50_us >= 50_000.0, "{p50_us}");
+    });
+}
+
+#[test]
+fn who_asked_for_the_end_sees_it_when_nobody_can_connect() {
+    for _ in 0..5 {
+        let mut server = Server::start(&Options::shards(2));
+        let mut raw = server.raw();
+        raw.send(b"SHUTDOWN NOSAVE\r\n");
+        assert!(raw.is_closed());
+        assert!(Raw::try_connect(server.port).is_err());
+        assert_eq!(server.wait_for_exit(), Some(0));
+    }
+}
+
+#[test]
+fn info_tells_how_often_the_loops_went_round() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        raw.pipeline(&["PING"; 10]);
+        let number = |found: &HashMap<String, String>, name: &str| -> u64 {
+            found[name].parse().expect("a number")
+        };
+        let before = info(&mut raw, "stats");
+        support::eventually("a round of the cron", || {
+            let now = info(&mut raw, "stats");
+            let debug = info(&mut raw, "debug");
+            let grows = |name| number(&now, name) > number(&before, name);
+            grows("eventloop_cycles")
+                && grows("eventloop_duration_sum")
+                && grows("eventloop_duration_cmd_sum")
+                && number(&now, "instantaneous_eventloop_cycles_per_sec") > 0
+                && number(&debug, "eventloop_duration_cron_sum") > 0
+                && number(&debug, "eventloop_cmd_per_cycle_max") > 0
+        });
+        let all = info(&mut raw, "everything");
+        assert!(!all.contains_key("eventloop_duration_aof_sum"));
+        assert!(all.contains_key("instantaneous_eventloop_duration_usec"));
+        check(&mut raw, "CONFIG RESETSTAT", "OK");
+        let after = info(&mut raw, "stats");
+        assert!(number(&after, "eventloop_cycles") < number(&before, "eventloop_cycles") + 100);
+    });
+}
+
+/// What `ps` shows of the server.
+fn shown_title(raw: &mut Raw) -> String {
+    let pid = &info(raw, "server")["process_id"];
+    let shown = std::fs::read(format!("/proc/{pid}/cmdline")).expect("the server runs");
+    // Some kernels show zeros behind a title that is shorter than the arguments were.
+    let end = shown.iter().position(|byte| *byte == 0);
+    String::from_utf8_lossy(&shown[..end.unwrap_or(shown.len())]).into_owned()
+}
+
+#[test]
+fn the_process_shows_its_title() {
+    let server = Server::start(&Options::shards(1));
+    let mut raw = server.raw();
+    let port = server.port;
+    let title = shown_title(&mut raw);
+    assert!(title.ends_with(&format!(" 127.0.0.1:{port}")), "{title}");
+    let set = |raw: &mut Raw, template: &str| {
+        raw.command(&["CONFIG", "SET", "proc-title-template", template])
+    };
+    // Longer than the arguments were: it runs on where the variables were that the server got from this process.
+    let bytes_of = |(name, value): (OsString, OsString)| name.len() + value.len() + 2;
+    let long = "x".repeat(std::env::vars_os().map(bytes_of).sum::<usize>().min(700));
+    set(&mut raw, &format!("a {{port}} {{{{{{tls-port}}}} {long}")).text();
+    assert_eq!(shown_title(&mut raw), format!("a {port} {{0}} {long}"));
+    set(&mut raw, "{config-file}").text();
+    assert_eq!(shown_title(&mut raw), "-");
+    for refused in ["{port", "{nothing}", "", "  ", "{title}"] {
+        let reply = set(&mut raw, refused).text();
+        assert!(reply.contains("template format is invalid"), "{reply}");
+        assert_eq!(shown_title(&mut raw), "-");
     }
 }

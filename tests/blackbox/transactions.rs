@@ -340,3 +340,50 @@ fn what_is_queued_counts_when_it_is_run_and_what_waits_when_it_is_answered() {
         });
     });
 }
+
+#[test]
+fn writes_are_refused_while_fewer_replicas_follow_than_asked_for() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut other) = (server.raw(), server.raw());
+        let lacks = "NOREPLICAS Not enough good replicas to write.";
+        check(&mut raw, "SET k 1", "OK");
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "INCR k", "QUEUED");
+        check(&mut other, "CONFIG SET min-slaves-to-write 2", "OK");
+        check(
+            &mut raw,
+            "EXEC",
+            &format!("(error) EXECABORT Transaction discarded because of: {lacks}"),
+        );
+        check(&mut raw, "SET k 2", &format!("(error) {lacks}"));
+        check(&mut raw, "BLPOP l 0", &format!("(error) {lacks}"));
+        check(
+            &mut raw,
+            "EVAL \"return redis.call('set', KEYS[1], 2)\" 1 k",
+            &format!(
+                "(error) {lacks} script: d0647ecb72b066f4143793dcabef7360f58246a2, on @user_script:1."
+            ),
+        );
+        check(&mut raw, "GET k", "\"1\"");
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "GET k", "QUEUED");
+        check(&mut raw, "EXEC", "1) \"1\"");
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "INCR k", &format!("(error) {lacks}"));
+        check(
+            &mut raw,
+            "EXEC",
+            "(error) EXECABORT Transaction discarded because of previous errors.",
+        );
+        let info = raw.call("INFO replication").body();
+        assert!(info.contains("min_slaves_good_slaves:0"), "{info}");
+        check(&mut raw, "CONFIG SET min-replicas-max-lag 0", "OK");
+        check(&mut raw, "INCR k", "(integer) 2");
+        check(
+            &mut raw,
+            "CONFIG SET min-replicas-max-lag 10 min-replicas-to-write 0",
+            "OK",
+        );
+        check(&mut raw, "INCR k", "(integer) 3");
+    });
+}

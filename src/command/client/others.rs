@@ -126,7 +126,8 @@ fn kill(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let self_id = cx.client.id();
     let now_s = cx.now.unix_ms / 1000;
     let mut killed = 0;
-    for client in cx.server.clients().all() {
+    let clients = cx.server.clients();
+    for client in clients.all() {
         if !filters.hold(&client, self_id, now_s) {
             continue;
         }
@@ -134,7 +135,7 @@ fn kill(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         if client.id == self_id {
             cx.after = After::Close;
         } else {
-            client.kill();
+            clients.kill(&client);
         }
     }
     match (args.len(), killed) {

@@ -3,6 +3,7 @@
 use super::super::context::ShardCx;
 use super::super::declaration::{Command, CommandResult, KeyFlags, KeySpec};
 use super::super::error::CommandError;
+use super::super::generic::object::idle_ms;
 use super::super::{Args, Out};
 use super::{GROUP, PART, unknown};
 use crate::base::hash::slot;
@@ -29,18 +30,21 @@ fn object(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         return Err(unknown(args));
     }
     let key = args.key(2);
-    let clock = (cx.now.unix_ms / 1_000) & CLOCK_MASK;
     let (compresses, now_ms) = (cx.config.rdbcompression, cx.now.unix_ms);
-    let mut keyspace = cx.at(&key).untouched();
-    let place = keyspace.find_write(&key).ok_or(CommandError::NoSuchKey)?;
+    let keyspace = cx.at(&key).untouched();
+    let place = keyspace
+        .find_as_it_lies(&key)
+        .ok_or(CommandError::NoSuchKey)?;
     let mut writer = Writer::new(Form::Whole, compresses);
     serial::write(keyspace.entry(place), now_ms, &mut writer);
     // The type is not counted.
     let saved_bytes = writer.bytes().len() - 1;
-    // No access times are kept, so a key counts as used just now.
+    let idle_ms = idle_ms(&keyspace, &key, place);
+    let clock = (now_ms.saturating_sub(idle_ms) / 1_000) & CLOCK_MASK;
+    let idle_s = idle_ms / 1_000;
     out.simple(&format!(
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{saved_bytes} lru:{clock} \
-         lru_seconds_idle:0{}",
+         lru_seconds_idle:{idle_s}{}",
         keyspace.entry(place).key().as_ptr(),
         keyspace.kind(place).encoding().name(),
         about_nodes(keyspace.entry(place)),
@@ -76,8 +80,10 @@ fn listpack(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         return Err(unknown(args));
     }
     let key = args.key(2);
-    let mut keyspace = cx.at(&key).untouched();
-    let place = keyspace.find_write(&key).ok_or(CommandError::NoSuchKey)?;
+    let keyspace = cx.at(&key).untouched();
+    let place = keyspace
+        .find_as_it_lies(&key)
+        .ok_or(CommandError::NoSuchKey)?;
     let encoding = keyspace.kind(place).encoding();
     if !matches!(encoding, Encoding::Listpack | Encoding::Listpackex) {
         return Err("ERR Not a listpack encoded object.".into());

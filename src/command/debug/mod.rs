@@ -20,6 +20,7 @@ use super::{Args, Out};
 use crate::base::glob::{self, Case};
 use crate::base::number;
 use crate::base::random::Random;
+use crate::config::rewrite::Adding;
 use crate::engine::serial::frame;
 use crate::engine::value::list;
 
@@ -85,6 +86,10 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         }
         (b"log", 3) => {
             cx.server.log(&format!("DEBUG LOG: {}", text(args, 2)));
+            out.ok();
+        }
+        (b"config-rewrite-force-all", 2) => {
+            cx.server.config_rewrite(Adding::All)?;
             out.ok();
         }
         (b"error", 3) => out.error(args.get(2)),
@@ -162,6 +167,8 @@ fn help(out: &mut Out) {
         "    A signature of everything that the databases hold.",
         "DIGEST-VALUE <key> [<key> ...]",
         "    A signature of each key's value.",
+        "CONFIG-REWRITE-FORCE-ALL",
+        "    Write all parameters into the configuration file, defaults too.",
         "ERROR <string>",
         "    Answer an error with this text.",
         "HTSTATS <dbid>",

@@ -70,6 +70,33 @@ fn object_says_how_a_value_is_kept() {
 }
 
 #[test]
+fn a_key_that_rests_shows_since_when() {
+    on_every_setup(|cli| {
+        let clock = |cli: &mut Terminal, idle_s: u64| -> u64 {
+            let line = cli.run("DEBUG OBJECT k");
+            assert!(
+                line.contains(&format!(" lru_seconds_idle:{idle_s}")),
+                "{line}"
+            );
+            let (_, rest) = line.split_once(" lru:").expect("a clock");
+            let digits = rest.split(' ').next().unwrap_or_default();
+            digits.parse().expect("a number")
+        };
+        cli.check("SET k v", "OK");
+        let first = clock(cli, 0);
+        cli.advance_ms(3_000);
+        assert_eq!(clock(cli, 3), first);
+        cli.check("GET k", "\"v\"");
+        assert_eq!(clock(cli, 0), first + 3);
+        cli.check("PEXPIRE k 1", "(integer) 1");
+        cli.advance_ms(10);
+        clock(cli, 0);
+        cli.check("EXISTS k", "(integer) 0");
+        cli.check("DEBUG OBJECT k", "(error) ERR no such key");
+    });
+}
+
+#[test]
 fn whatever_does_not_fit_is_an_unknown_subcommand() {
     on_every_setup(|cli| {
         for line in [

@@ -19,7 +19,7 @@ mod all_types;
 pub(super) mod dump;
 mod expire;
 pub mod migrate;
-mod object;
+pub(in crate::command) mod object;
 mod presence;
 mod sort;
 #[cfg(test)]
@@ -27,6 +27,8 @@ mod tests;
 mod transfer;
 #[cfg(test)]
 mod undone;
+#[cfg(test)]
+mod undone_large;
 pub(super) mod wait;
 mod walk;
 

@@ -6,6 +6,7 @@ use crate::command::error::CommandError;
 use crate::command::server::reply_help;
 use crate::command::{Args, Out};
 use crate::config::values::MaxmemoryPolicy;
+use crate::engine::Key;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::told::Use;
 use crate::engine::value::Text;
@@ -99,13 +100,17 @@ fn idle_time(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
                     .into(),
             );
         }
-        let now_ms = keyspace.now().unix_ms;
-        out.integer(match keyspace.told_use(&key, place) {
-            Some(Use::LastAt(at_ms)) => (now_ms.saturating_sub(at_ms) / 1000) as i64,
-            _ => (keyspace.idle_ms_min() / 1000) as i64,
-        });
+        out.integer((idle_ms(keyspace, &key, place) / 1000) as i64);
         Ok(())
     })
+}
+
+/// For how long a key was not used, as far as that is known: see [`idle_time`].
+pub(in crate::command) fn idle_ms(keyspace: &Keyspace<'_>, key: &Key<'_>, place: Place) -> u64 {
+    match keyspace.told_use(key, place) {
+        Some(Use::LastAt(at_ms)) => keyspace.now().unix_ms.saturating_sub(at_ms),
+        _ => keyspace.idle_ms_min(),
+    }
 }
 
 /// `OBJECT REFCOUNT key`

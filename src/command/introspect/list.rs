@@ -50,7 +50,7 @@ pub(super) fn list(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> Com
     };
     let mark = out.later();
     let mut count = 0;
-    for command in registry().all() {
+    for command in registry().callable() {
         if !command.flags.has(Flags::UNLISTED) && filter.lets_through(command) {
             out.bulk(command.full_name.as_bytes());
             count += 1;

@@ -1,11 +1,12 @@
 //! CONFIG: parameters read, changed and written back.
 
-use super::super::context::SessionCx;
+use super::super::context::{After, SessionCx};
 use super::super::declaration::{Command, CommandResult, Flags, Group};
 use super::super::error::CommandError;
 use super::super::{Args, Out};
 use super::reply_help;
 use crate::config::live;
+use crate::config::rewrite::Adding;
 
 const GROUP: Group = Group::Server;
 const FLAGS: Flags = Flags::ADMIN
@@ -72,6 +73,7 @@ fn set(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         .map(|pair| (pair[0].clone(), pair[1].clone()))
         .collect();
     cx.server.config_set(&pairs, cx.client.shared.is_local())?;
+    cx.after = After::Configured;
     out.ok();
     Ok(())
 }
@@ -88,7 +90,7 @@ static REWRITE: Command = Command::sub("config|rewrite", "rewrite", GROUP, 2)
     .on_session(rewrite);
 
 fn rewrite(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    cx.server.config_rewrite()?;
+    cx.server.config_rewrite(Adding::Differing)?;
     out.ok();
     Ok(())
 }

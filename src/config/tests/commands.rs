@@ -185,6 +185,25 @@ fn set_refuses_what_is_not_built() {
 }
 
 #[test]
+fn what_only_we_have_and_is_fixed_may_be_set_to_what_it_is() {
+    let mut config = Config::default();
+    let shown = live::get(&config, &["*"]);
+    let mut fixed = 0;
+    for (name, value) in shown {
+        let traits = find(&name).expect("shown").traits;
+        if traits.since == "basalt" && !traits.mutable {
+            fixed += 1;
+            assert_eq!(set_one(&mut config, &name, &value), Ok(vec![]), "{name}");
+        }
+    }
+    assert!(fixed > 4);
+    assert_eq!(
+        set_one(&mut config, "shards", "8").expect_err("fixed"),
+        "CONFIG SET failed (possibly related to argument 'shards') - can't set immutable config"
+    );
+}
+
+#[test]
 fn set_takes_several_words_in_one_argument() {
     let mut config = Config::default();
     for (name, value, shown) in [

@@ -111,6 +111,26 @@ fn rename_command_and_the_default_user_are_kept() {
         config.default_user_rules,
         ["on", ">secret", "~*", "&*", "+@all"]
     );
+    assert_eq!(config.requirepass, "secret");
+}
+
+#[test]
+fn the_default_users_password_is_the_servers() {
+    for (rules, password) in [
+        ("on nopass ~* &* +@all", ""),
+        ("reset on >one +@all", "one"),
+        ("resetpass >one >one", "one"),
+        (">one nopass >two", "two"),
+    ] {
+        let text = format!("requirepass {}\nuser default {rules}", "one");
+        let config = load_text(&text).expect(rules).config;
+        assert_eq!(config.requirepass, password, "{rules}");
+    }
+    for rules in ["off", "resetpass", "reset", ">two", ">", "#abc", "on -@all"] {
+        let text = format!("requirepass one\nuser default {rules}");
+        let said = complaint(load_text(&text));
+        assert!(said.contains("not built"), "{rules}: {said}");
+    }
 }
 
 #[test]
@@ -252,7 +272,6 @@ fn what_redis_server_has_and_this_server_has_not_is_refused_by_name() {
         "tls-port 6380",
         "tls-cert-file a.crt",
         "aclfile users.acl",
-        "min-replicas-to-write 1",
         "loadmodule a.so",
         "user alice on",
         "user default -@all",

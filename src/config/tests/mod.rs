@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::live::{self, Peer, SetError};
 use super::parameter::{Kind, Mode, Support};
-use super::rewrite::{self, RewriteError};
+use super::rewrite::{self, Adding, RewriteError};
 use super::values::{
     EventClasses, LogLevel, OomScoreAdj, Protected, Runtime, SavePoint, ShutdownOptions,
 };

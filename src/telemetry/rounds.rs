@@ -1,0 +1,108 @@
+//! How often the server's loops went round, and how long they were busy: what Redis tells of its one event loop.
+//!
+//! Here a round is a read of a connection that found something, or a round of the cron. Threads that serve connections
+//! are busy while they do not wait for the system, which their runtimes count; nothing is measured on the data path.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tokio::runtime::Handle;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Rounds {
+    runtimes: OnceLock<Box<[Handle]>>,
+    cron_rounds: AtomicU64,
+    cron_ns: AtomicU64,
+    cron_ns_max: AtomicU64,
+}
+
+/// Sums since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoundFigures {
+    /// Rounds of the cron.
+    pub cron_rounds: u64,
+    /// What the background did so far.
+    pub cron_ns: u64,
+    /// Its longest round.
+    pub cron_ns_max: u64,
+    /// How long all threads were busy, the background included.
+    pub busy_ns: u64,
+}
+
+impl RoundFigures {
+    /// What was added since then; the longest round stays.
+    pub fn since(&self, earlier: &RoundFigures) -> RoundFigures {
+        RoundFigures {
+            cron_rounds: self.cron_rounds.saturating_sub(earlier.cron_rounds),
+            cron_ns: self.cron_ns.saturating_sub(earlier.cron_ns),
+            cron_ns_max: self.cron_ns_max,
+            busy_ns: self.busy_ns.saturating_sub(earlier.busy_ns),
+        }
+    }
+}
+
+impl Rounds {
+    /// These runtimes serve connections.
+    pub fn follow(&self, runtimes: &[Handle]) {
+        let _was_known = self.runtimes.set(runtimes.into());
+    }
+
+    /// The background did what there was to do.
+    pub fn note_background(&self, spent_ns: u64) {
+        self.cron_ns.fetch_add(spent_ns, Relaxed);
+        self.cron_ns_max.fetch_max(spent_ns, Relaxed);
+    }
+
+    /// A round of the cron, ten of which make a second.
+    pub fn note_cron(&self) {
+        self.cron_rounds.fetch_add(1, Relaxed);
+    }
+
+    /// The sums of this moment.
+    pub fn figures(&self) -> RoundFigures {
+        let cron_ns = self.cron_ns.load(Relaxed);
+        let runtimes = self.runtimes.get().into_iter().flatten();
+        let busy_ns: u64 = runtimes.map(busy_ns).sum();
+        RoundFigures {
+            cron_rounds: self.cron_rounds.load(Relaxed),
+            cron_ns,
+            cron_ns_max: self.cron_ns_max.load(Relaxed),
+            busy_ns: busy_ns + cron_ns,
+        }
+    }
+}
+
+/// How long the threads of a runtime did anything but wait.
+fn busy_ns(runtime: &Handle) -> u64 {
+    let metrics = runtime.metrics();
+    (0..metrics.num_workers())
+        .map(|worker| metrics.worker_total_busy_duration(worker))
+        .map(|busy| u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX))
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_add_up_and_the_longest_stays() {
+        let rounds = Rounds::default();
+        rounds.note_background(30);
+        rounds.note_cron();
+        let then = rounds.figures();
+        rounds.note_background(20);
+        rounds.note_cron();
+        let since = rounds.figures().since(&then);
+        assert_eq!(
+            since,
+            RoundFigures {
+                cron_rounds: 1,
+                cron_ns: 20,
+                cron_ns_max: 30,
+                busy_ns: 20,
+            }
+        );
+    }
+}
