@@ -3,13 +3,18 @@
 //!
 //! ```text
 //! cargo bench --bench memory -- [--quick] [--keys 1000000,5000000] [--values 8,32,100,1000] [--basalt PATH]
-//!     [--redis PATH] [--shards N] [--out DIR]
+//!     [--redis PATH] [--shards N] [--idle 10000] [--only-idle] [--out DIR]
 //! ```
 //!
 //! Each figure comes from a fresh server: its memory before and after loading keys of 16 bytes, less the bytes of keys
 //! and values, divided by the keys.
+//!
+//! Idle connections are measured after each of them has sent a pipeline of 64 KiB and has read its replies; the kernel's
+//! memory for them is in neither figure.
 
 use std::fmt::Write;
+use std::io::{Read, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 
 mod support;
@@ -17,6 +22,12 @@ mod support;
 use support::arguments::Arguments;
 use support::load;
 use support::process::{self, Process};
+
+/// What an idle connection has sent before.
+const IDLE_PIPELINE_BYTES: usize = 64 * 1024;
+
+/// Piece by piece.
+const IDLE_TEXT: &str = "a string of some forty bytes, more or less";
 
 /// What one load cost, in bytes a key over payload.
 struct Cost {
@@ -44,6 +55,12 @@ fn main() {
         Vec::new()
     } else {
         vec!["--shards".to_owned(), shards]
+    };
+
+    let connections = arguments.number("--idle", if quick { "1000" } else { "10000" });
+    let counts = match arguments.has("--only-idle") {
+        true => Vec::new(),
+        false => counts,
     };
 
     let mut out = format!(
@@ -77,7 +94,8 @@ fn main() {
             }
         }
     }
-    let _ = writeln!(out, "\n{}", idle(&basalt, 1000));
+    let _ = writeln!(out, "\nbasalt {}", idle(&basalt, connections));
+    let _ = writeln!(out, "redis {}", idle(&redis, connections));
     #[expect(clippy::print_stdout, reason = "the report")]
     {
         println!("{out}");
@@ -118,19 +136,25 @@ fn cost(binary: &Path, arguments: &[String], keys: usize, size: usize, ttl: bool
 
 /// What idle connections cost: CPU of the whole server, and its memory for each.
 fn idle(binary: &Path, count: usize) -> String {
-    let server = Process::start(
-        "idle",
-        binary,
-        &format!("0-{}", process::core_count() - 1),
-        &[],
-    );
+    let clients_max = ["--maxclients".to_owned(), (count + 100).to_string()];
+    let all = format!("0-{}", process::core_count() - 1);
+    let server = Process::start("idle", binary, &all, &clients_max);
+    let mut pipeline = Vec::new();
+    let mut replies = 0;
+    while pipeline.len() < IDLE_PIPELINE_BYTES {
+        process::encode_into(&mut pipeline, &["ECHO", IDLE_TEXT]);
+        replies += format!("${}\r\n{IDLE_TEXT}\r\n", IDLE_TEXT.len()).len();
+    }
+    let mut received = vec![0; replies];
     let before = reading(&server);
-    let mut clients: Vec<_> = (0..count).map(|_| server.client()).collect();
-    for client in &mut clients {
-        client.ask(&["PING"]);
+    // Plain sockets: this process has as many as it may have open.
+    let clients: Vec<TcpStream> = (0..count).map(|_| server.client().into_stream()).collect();
+    for mut client in &clients {
+        client.write_all(&pipeline).expect("send");
+        client.read_exact(&mut received).expect("the replies");
     }
     // Buffers of connections that were active of late are given back after two seconds.
-    std::thread::sleep(std::time::Duration::from_secs(4));
+    std::thread::sleep(std::time::Duration::from_secs(6));
     let after = reading(&server);
     let (cpu, started) = (process::cpu_ns(server.pid()), std::time::Instant::now());
     std::thread::sleep(std::time::Duration::from_secs(10));

@@ -1,9 +1,12 @@
 //! The arguments of one request, in place in whatever buffer holds them, and its keys as routing prepared them.
 
+use std::cell::Cell;
+
 use super::error::CommandError;
 use crate::base::number;
 use crate::engine::Key;
 use crate::resp::request::Span;
+use crate::structures::block::Block;
 
 /// A key's position, hash and shard, computed once per request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +28,24 @@ pub struct Args<'a> {
     arena: &'a [u8],
     spans: &'a [Span],
     keys: &'a [RoutedKey],
+    prepared: Option<&'a Prepared>,
+}
+
+/// A long argument in the form in which it will be stored: made before any shard was in hand, so that nobody waits for
+/// the copy.
+pub struct Prepared {
+    index: usize,
+    block: Cell<Option<Block>>,
+}
+
+impl Prepared {
+    /// A copy of the argument at a position.
+    pub fn new(index: usize, argument: &[u8]) -> Prepared {
+        Prepared {
+            index,
+            block: Cell::new(Some(Block::new(argument))),
+        }
+    }
 }
 
 impl<'a> Args<'a> {
@@ -40,6 +61,22 @@ impl<'a> Args<'a> {
             arena,
             spans,
             keys,
+            prepared: None,
+        }
+    }
+
+    /// The same, of which one argument has been prepared.
+    pub fn with_prepared(self, prepared: Option<&'a Prepared>) -> Args<'a> {
+        Args { prepared, ..self }
+    }
+
+    /// Hands an argument out as it will be stored, if it was prepared; once.
+    #[inline]
+    pub fn take_prepared(&self, index: usize) -> Option<Block> {
+        let prepared = self.prepared?;
+        match prepared.index == index {
+            true => prepared.block.take(),
+            false => None,
         }
     }
 

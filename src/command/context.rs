@@ -77,6 +77,8 @@ pub struct ShardCx<'a> {
     keys: &'a [RoutedKey],
     used_last: usize,
     may_block: bool,
+    may_leave: bool,
+    leaves: bool,
     wait: Option<Wait>,
 }
 
@@ -111,6 +113,37 @@ impl Wait {
     }
 }
 
+/// Whether a command may take long where it runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Scales {
+    may_leave: bool,
+}
+
+impl Scales {
+    /// For handlers about to go over so many elements, before they change or answer anything: too many of them are an
+    /// error that has the command run again, from its start, on a thread where nobody else waits for it.
+    #[inline]
+    pub fn weigh(self, elements: usize) -> Result<(), CommandError> {
+        match elements > ELEMENTS_HERE_MAX && self.may_leave {
+            true => Err(CommandError::TooLongHere),
+            false => Ok(()),
+        }
+    }
+
+    /// The same for values of so many bytes.
+    #[inline]
+    pub fn weigh_bytes(self, bytes: usize) -> Result<(), CommandError> {
+        self.weigh(bytes / BYTES_PER_ELEMENT)
+    }
+}
+
+/// Elements that a command may go over on a thread that others wait for: about a millisecond. To go elsewhere costs some
+/// 50 µs.
+const ELEMENTS_HERE_MAX: usize = 8 * 1024;
+
+/// Bytes of a value that take about as long as an element.
+const BYTES_PER_ELEMENT: usize = 64;
+
 /// The hand of a routed key whose shard is not in hand.
 pub const NOT_IN_HAND: u16 = u16::MAX;
 
@@ -144,6 +177,8 @@ impl<'a> ShardCx<'a> {
             keys: args.keys(),
             used_last: 0,
             may_block: false,
+            may_leave: false,
+            leaves: false,
             wait: None,
         }
     }
@@ -156,6 +191,31 @@ impl<'a> ShardCx<'a> {
     /// Whether the request may wait. In a transaction or a script it may not, and answers as if its time were over.
     pub fn may_block(&self) -> bool {
         self.may_block
+    }
+
+    /// Says that the command can be run again on a thread that serves nobody else.
+    pub fn allow_leaving(&mut self) {
+        self.may_leave = true;
+    }
+
+    /// What a handler asks before it does something that may take long.
+    #[inline]
+    pub fn scales(&self) -> Scales {
+        Scales {
+            may_leave: self.may_leave,
+        }
+    }
+
+    /// Notes that the command is to be run elsewhere; whether it can.
+    pub fn leave(&mut self) -> bool {
+        self.leaves = self.may_leave;
+        self.leaves
+    }
+
+    /// Whether it is.
+    #[inline]
+    pub fn leaves(&self) -> bool {
+        self.leaves
     }
 
     /// Answers nothing yet: the handler returns, and runs again from its start once it may find something.

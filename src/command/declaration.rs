@@ -504,6 +504,8 @@ pub struct Command {
     /// Finds the word that `keys` only name.
     pub keyword_finder: Option<KeywordFinder>,
     needs_all_shards: Option<fn(&Args<'_>) -> bool>,
+    /// Which argument becomes a string as it is; 0 if none does.
+    pub stored_argument: usize,
     subcommands: &'static [&'static Command],
     id: AtomicU16,
 }
@@ -534,6 +536,7 @@ impl Command {
             key_finder: None,
             keyword_finder: None,
             needs_all_shards: None,
+            stored_argument: 0,
             subcommands: &[],
             id: AtomicU16::new(u16::MAX),
         }
@@ -604,6 +607,12 @@ impl Command {
     /// The cost, where it is not O(1).
     pub const fn complexity(mut self, text: &'static str) -> Command {
         self.complexity = text;
+        self
+    }
+
+    /// Stores this argument as a string, and takes it prepared ([`Args::take_prepared`]) if it is long.
+    pub const fn stores(mut self, argument: usize) -> Command {
+        self.stored_argument = argument;
         self
     }
 

@@ -30,6 +30,9 @@ pub enum CommandError {
     InvalidExpire(&'static str),
     /// Memory is full, and nothing can be evicted.
     OutOfMemory,
+    /// It takes too long for the thread that it was begun on; nothing has been done. Clients never see this: the command
+    /// is run again where nobody else waits for the thread, see [`super::context::Scales`].
+    TooLongHere,
     /// Fewer replicas follow than writes ask for.
     NoReplicas,
     /// Any other text.
@@ -66,6 +69,7 @@ impl CommandError {
             CommandError::StringTooLong => {
                 "ERR string exceeds maximum allowed size (proto-max-bulk-len)"
             }
+            CommandError::TooLongHere => "ERR the command takes too long",
             CommandError::DbIndex => "ERR DB index is out of range",
             CommandError::Arity(name) => {
                 return Cow::Owned(format!(

@@ -9,7 +9,7 @@ use super::expire::{FIELDS_PER_LOOKUP, is_over};
 use super::largest::may_be_large;
 use super::told::Use;
 use super::undo::log::Sharing;
-use super::value::object::{entry_bytes, note_entry_bytes};
+use super::value::object::{detached, entry_bytes, note_entry_bytes};
 use super::value::{
     BLOCK_BYTES_MIN, DataType, EMBSTR_BYTES_MAX, Kind, Object, Text, is_inline_text,
     overwrite_text, raw_entry, string_entry, unshare_text, writable_text,
@@ -298,6 +298,25 @@ impl<'e> Keyspace<'e> {
         self.put_with(key, found, deadline, |deadline| {
             string_entry(key.bytes, value, deadline)
         });
+    }
+
+    /// Stores a long string that is on nobody's account yet.
+    #[cold]
+    #[inline(never)]
+    pub fn put_block(
+        &mut self,
+        key: &Key<'_>,
+        found: Option<Place>,
+        value: Block,
+        deadline: Deadline,
+    ) {
+        let kept = match (deadline, found) {
+            (Deadline::Clear, _) | (Deadline::Keep, None) => None,
+            (Deadline::At(at_ms), _) => Some(at_ms),
+            (Deadline::Keep, Some(place)) => self.entry(place).deadline(),
+        };
+        let entry = detached(|| Entry::block(Kind::RAW.0, key.bytes, value, kept));
+        self.adopt(key, found, entry);
     }
 
     /// Stores an integer under a key that holds a string or nothing; the deadline stays.

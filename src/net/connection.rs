@@ -22,10 +22,14 @@ use crate::resp::request::Limits;
 use crate::session::batch::Batch;
 use crate::session::look::look;
 use crate::session::{Session, Step};
+use crate::telemetry::clock::Ticks;
 use crate::telemetry::{clock, counters};
 
 /// Requests that a connection runs before it yields.
 const REQUESTS_PER_TURN: usize = 128;
+
+/// How long a connection that does not get rid of its output goes on before it yields.
+const TURN_NS_MAX: u64 = 500_000;
 
 /// Bytes that a connection sends before it yields, however fast its client takes them.
 const SENT_BYTES_PER_TURN: usize = 1024 * 1024;
@@ -41,6 +45,9 @@ const ALL_HELD_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// Output up to this is never too much: Redis has it in a buffer that its limits do not count.
 const OUTPUT_BYTES_FREE: usize = 16 * 1024;
+
+/// Bytes handed to one write: the kernel copies them while others wait.
+const WRITE_BYTES_MAX: usize = 512 * 1024;
 
 /// Slices handed to one write.
 const SLICES_MAX: usize = 64;
@@ -74,21 +81,33 @@ impl From<io::Error> for End {
     }
 }
 
-/// Serves a connection until it ends. It is still open, and comes back, when the client asked the server to stop.
-pub async fn serve(mut stream: Stream, mut session: Session) -> Option<Stream> {
+/// Serves a connection until it ends. When the client asked the server to stop, `stop` is called and the connection stays
+/// open: who asked sees its end when nobody can connect any more.
+///
+/// No `async fn`, whose arguments would stand in the task twice: an idle connection is little more than this.
+pub fn serve(
+    mut stream: Stream,
+    mut session: Session,
+    stop: impl FnOnce() + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
     let mut kept = Kept::default();
     let mut config = session.service().config.load_full();
-    let end = loop {
-        match turn(&mut stream, &mut session, &mut kept, &mut config).await {
-            Ok(()) => {}
-            Err(end) => break end,
+    async move {
+        let end = loop {
+            match turn(&mut stream, &mut session, &mut kept, &mut config).await {
+                Ok(()) => {}
+                Err(end) => break end,
+            }
+        };
+        kept.let_go();
+        session.connection.shared.leave();
+        session.end(clock::now());
+        session.service().clients.remove(session.connection.id());
+        if matches!(end, End::Shutdown) {
+            stop();
+            std::future::pending::<()>().await;
         }
-    };
-    kept.let_go();
-    session.connection.shared.leave();
-    session.end(clock::now());
-    session.service().clients.remove(session.connection.id());
-    matches!(end, End::Shutdown).then_some(stream)
+    }
 }
 
 /// What a connection has between two turns.
@@ -169,8 +188,9 @@ impl Kept {
         LEDGER.note(shared);
     }
 
-    fn let_go(self) {
-        if let Some(batch) = self.batch {
+    fn let_go(&mut self) {
+        self.reservation.resize(0);
+        if let Some(batch) = self.batch.take() {
             pool::put(batch);
         }
     }
@@ -440,6 +460,7 @@ async fn run_turn(
     batch.plan(&service.router);
     look(batch, service, session.connection.db);
     let mut step = session.run(batch, config, now);
+    let mut flushed: Option<Ticks> = None;
     loop {
         if is_over_output(session, batch, config) {
             return Err(cut());
@@ -454,7 +475,15 @@ async fn run_turn(
                 }
             }
             Step::Configured => {}
-            Step::Flush => flush(stream, session, batch, held_max()).await?,
+            Step::Flush => {
+                flush(stream, session, batch, held_max()).await?;
+                // A client that takes nothing for now has not had us wait.
+                let began = *flushed.get_or_insert_with(Ticks::now);
+                if Ticks::now().since_ns(began) > TURN_NS_MAX {
+                    flushed = None;
+                    tokio::task::yield_now().await;
+                }
+            }
             Step::Yield => {
                 tokio::task::yield_now().await;
                 if session.connection.shared.is_killed() {
@@ -609,10 +638,13 @@ async fn flush(
         }
         let written = {
             match batch.out.as_slice() {
-                Some(bytes) => stream.try_write(&[IoSlice::new(bytes)]),
+                Some(bytes) => {
+                    let bytes = &bytes[..bytes.len().min(WRITE_BYTES_MAX)];
+                    stream.try_write(&[IoSlice::new(bytes)])
+                }
                 None => {
                     let mut slices = Vec::with_capacity(SLICES_MAX);
-                    batch.out.io_slices(&mut slices);
+                    batch.out.io_slices_within(WRITE_BYTES_MAX, &mut slices);
                     stream.try_write(&slices)
                 }
             }
@@ -663,4 +695,18 @@ async fn flush(
     batch.unsent = 0;
     session.connection.shared.output_bytes.store(0, Relaxed);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_task_of_a_connection_is_small() {
+        fn size<F>(_: impl FnOnce(Stream, Session) -> F) -> usize {
+            size_of::<F>()
+        }
+        let bytes = size(|stream, session| serve(stream, session, || ()));
+        assert!(bytes <= 900, "it takes {bytes} bytes");
+    }
 }

@@ -9,6 +9,9 @@
 //! bytes   $3\r\nfoo\r\n$20000\r\n|\r\n:1\r\n
 //!                                └ blocks[0] is sent here
 //! ```
+//!
+//! A vector that has become long is sealed: it becomes a block itself, and another one is begun. So however long a
+//! reply gets, none of it is ever copied to a larger place, and what has been sent is free at once.
 
 use std::io::IoSlice;
 
@@ -56,6 +59,10 @@ pub struct Out {
     sent_of_block: usize,
     /// How much of `blocks_len` has been sent.
     sent_blocks_len: usize,
+    /// All that has been sent since the last [`Out::clear`].
+    sent_total: usize,
+    /// How often the vector was sealed.
+    seals: u32,
     errors: u32,
     protocol: Protocol,
     is_cut: bool,
@@ -64,14 +71,16 @@ pub struct Out {
 /// An aggregate that was begun without its length. It must be closed, the last begun first.
 #[derive(Debug)]
 #[must_use = "the reply is broken until the aggregate is closed"]
-pub struct Mark(usize);
+pub struct Mark(Position);
 
 /// A place in the output to go back to.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
+    /// Offset in the vector, while that is the same.
     bytes: usize,
-    blocks: usize,
-    blocks_len: usize,
+    seals: u32,
+    /// All that was written before, sent or not.
+    end: usize,
     errors: u32,
 }
 
@@ -87,8 +96,14 @@ pub struct Bulks {
     full_len: usize,
 }
 
-/// A piece that has reached this length is closed.
+/// A piece that has reached this length is closed, or sealed.
 const PIECE_LEN: usize = 64 * 1024;
+
+/// Room for the length of a string and its line ends.
+const FRAME_LEN: usize = 16;
+
+/// A list of blocks that is longer than this is given back when the output has been sent.
+const BLOCKS_KEPT_MAX: usize = 64;
 
 impl Bulks {
     /// Adds a string.
@@ -180,7 +195,9 @@ impl Out {
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         // One reservation; then none of the three writes has to grow the vector.
-        self.bytes.reserve(bytes.len() + 16);
+        if self.bytes.capacity() - self.bytes.len() < bytes.len() + FRAME_LEN {
+            self.make_room(bytes.len() + FRAME_LEN);
+        }
         self.header(b'$', bytes.len() as i64);
         self.bytes.extend_from_slice(bytes);
         self.bytes.extend_from_slice(b"\r\n");
@@ -312,7 +329,7 @@ impl Out {
 
     /// Begins an aggregate whose length is not known yet.
     pub fn later(&mut self) -> Mark {
-        let mark = Mark(self.bytes.len());
+        let mark = Mark(self.position());
         self.bytes.extend_from_slice(&[0; HEADER_LEN]);
         mark
     }
@@ -340,15 +357,18 @@ impl Out {
 
     /// Nothing was found: the aggregate and what was written in it become a null array.
     pub fn close_null_array(&mut self, mark: Mark) {
-        self.bytes.truncate(mark.0);
-        while self.blocks.last().is_some_and(|(at, _)| *at > mark.0) {
-            self.drop_last_block();
-        }
+        self.truncate(mark.0);
         self.null_array();
     }
 
     fn close(&mut self, mark: Mark, kind: u8, count: usize) {
-        let at = mark.0;
+        if mark.0.seals != self.seals {
+            return self.close_sealed(mark.0, kind, count);
+        }
+        self.close_at(mark.0.bytes, kind, count);
+    }
+
+    fn close_at(&mut self, at: usize, kind: u8, count: usize) {
         if count < 10 {
             let header = [kind, b'0' + count as u8, b'\r', b'\n'];
             self.bytes[at..at + HEADER_LEN].copy_from_slice(&header);
@@ -370,6 +390,36 @@ impl Out {
         {
             *offset += digits.len() - 1;
         }
+    }
+
+    /// The same where the place for the header may have been sealed meanwhile: then that piece is cut in two there.
+    #[cold]
+    fn close_sealed(&mut self, mark: Position, kind: u8, count: usize) {
+        let mut back = self.written() - mark.end;
+        let mut cut = self.bytes.len();
+        for index in (self.sent_blocks..self.blocks.len()).rev() {
+            let (at, block) = &mut self.blocks[index];
+            if back <= cut - *at {
+                break;
+            }
+            back -= cut - *at;
+            cut = *at;
+            if back > block.len() {
+                back -= block.len();
+                continue;
+            }
+            let header = format!("{}{count}\r\n", char::from(kind)).into_bytes();
+            let place = block.len() - back;
+            let behind = block.split_off(place + HEADER_LEN);
+            let before = block.split_to(place);
+            self.blocks_len = self.blocks_len - HEADER_LEN + header.len();
+            let pieces = [before, header.into(), behind].into_iter();
+            let pieces = pieces.filter(|piece| !piece.is_empty());
+            self.blocks
+                .splice(index..=index, pieces.map(|piece| (cut, piece)));
+            return;
+        }
+        self.close_at(cut - back, kind, count);
     }
 
     // The output as a whole ----------------------------------------------------------------------------
@@ -416,7 +466,10 @@ impl Out {
             // Not shrunk: that would copy, and free the rest here and now.
             self.bytes = Vec::with_capacity(CAPACITY_KEPT_MAX);
         }
-        (self.blocks_len, self.sent_blocks_len) = (0, 0);
+        if self.blocks.capacity() > BLOCKS_KEPT_MAX {
+            self.blocks = Vec::new();
+        }
+        (self.blocks_len, self.sent_blocks_len, self.sent_total) = (0, 0, 0);
         (self.sent, self.sent_blocks, self.sent_of_block) = (0, 0, 0);
         self.errors = 0;
         self.is_cut = false;
@@ -426,34 +479,61 @@ impl Out {
     pub fn position(&self) -> Position {
         Position {
             bytes: self.bytes.len(),
-            blocks: self.blocks.len(),
-            blocks_len: self.blocks_len,
+            seals: self.seals,
+            end: self.written(),
             errors: self.errors,
         }
     }
 
-    /// The bytes written since `position`, without shared blocks.
+    /// The bytes written since `position`, without shared blocks; of a long reply only the end. Errors are never long.
     pub fn since(&self, position: Position) -> &[u8] {
-        &self.bytes[position.bytes..]
+        match position.seals == self.seals {
+            true => &self.bytes[position.bytes..],
+            false => &self.bytes,
+        }
     }
 
     /// How many bytes were written since `position`, shared blocks included.
     pub fn len_since(&self, position: Position) -> usize {
-        (self.bytes.len() + self.blocks_len).saturating_sub(position.bytes + position.blocks_len)
+        self.written().saturating_sub(position.end)
     }
 
     /// Drops what was written since `position` (CLIENT REPLY, scripts). Nothing of it may have been sent.
     pub fn truncate(&mut self, position: Position) {
-        assert!(self.sent <= position.bytes && self.sent_blocks <= position.blocks);
-        self.bytes.truncate(position.bytes);
-        self.blocks.truncate(position.blocks);
-        self.blocks_len = position.blocks_len;
+        let mut surplus = self.written() - position.end;
+        assert!(surplus <= self.len_bytes(), "what is dropped is not sent");
+        loop {
+            let cut = self.blocks.last().map_or(0, |(at, _)| *at).max(self.sent);
+            let step = surplus.min(self.bytes.len() - cut);
+            self.bytes.truncate(self.bytes.len() - step);
+            surplus -= step;
+            if surplus == 0 {
+                break;
+            }
+            let Some((_, block)) = self.blocks.last_mut() else {
+                break;
+            };
+            if block.len() > surplus {
+                block.truncate(block.len() - surplus);
+                self.blocks_len -= surplus;
+                break;
+            }
+            surplus -= block.len();
+            self.blocks_len -= block.len();
+            self.blocks.pop();
+        }
         self.errors = position.errors;
+    }
+
+    /// All that was written since the last [`Out::clear`], sent or not.
+    #[inline]
+    fn written(&self) -> usize {
+        self.len_bytes() + self.sent_total
     }
 
     /// Moves all replies of `other`, of which nothing has been sent, behind the own ones.
     pub fn append(&mut self, other: &mut Self) {
-        assert!(other.sent == 0 && other.sent_of_block == 0);
+        assert!(other.sent_total == 0);
         if self.bytes.is_empty() && self.blocks.is_empty() && self.bytes.capacity() == 0 {
             std::mem::swap(&mut self.bytes, &mut other.bytes);
             std::mem::swap(&mut self.blocks, &mut other.blocks);
@@ -486,28 +566,39 @@ impl Out {
     /// Appends the unsent bytes to `slices`, in order, as many pieces as `slices` has capacity for (at
     /// least one).
     pub fn io_slices<'a>(&'a self, slices: &mut Vec<IoSlice<'a>>) {
+        self.io_slices_within(usize::MAX, slices);
+    }
+
+    /// The same, of at most so many bytes together.
+    pub fn io_slices_within<'a>(&'a self, mut bytes_max: usize, slices: &mut Vec<IoSlice<'a>>) {
         let slices_max = slices.capacity().max(slices.len() + 1);
+        let mut within = |bytes: &'a [u8]| {
+            let slice = &bytes[..bytes.len().min(bytes_max)];
+            bytes_max -= slice.len();
+            IoSlice::new(slice)
+        };
         let mut sent = self.sent;
         let mut sent_of_block = self.sent_of_block;
         for (at, block) in &self.blocks[self.sent_blocks..] {
             if sent < *at && slices.len() < slices_max {
-                slices.push(IoSlice::new(&self.bytes[sent..*at]));
+                slices.push(within(&self.bytes[sent..*at]));
             }
-            if slices.len() == slices_max {
+            if slices.len() == slices_max || slices.last().is_some_and(|slice| slice.is_empty()) {
                 return;
             }
-            slices.push(IoSlice::new(&block[sent_of_block..]));
+            slices.push(within(&block[sent_of_block..]));
             sent = *at;
             sent_of_block = 0;
         }
         if sent < self.bytes.len() && slices.len() < slices_max {
-            slices.push(IoSlice::new(&self.bytes[sent..]));
+            slices.push(within(&self.bytes[sent..]));
         }
     }
 
     /// Notes that `count` more bytes have been sent. When that was all, the output is clear again.
     pub fn advance(&mut self, mut count: usize) {
         assert!(count <= self.len_bytes(), "more sent than there was");
+        self.sent_total += count;
         while count > 0 {
             let block = self.blocks.get_mut(self.sent_blocks);
             let cut = block.as_ref().map_or(self.bytes.len(), |(at, _)| *at);
@@ -539,9 +630,11 @@ impl Out {
     /// Forgets what has been sent, once that is more than what has not: the output of a client that is always a little
     /// behind would grow for ever. Positions in it are void afterwards.
     pub fn compact(&mut self) {
-        if self.sent * 2 < self.bytes.len() || self.sent == 0 {
+        let is_due = |sent: usize, len: usize| sent > 0 && sent * 2 >= len;
+        if !is_due(self.sent, self.bytes.len()) && !is_due(self.sent_blocks, self.blocks.len()) {
             return;
         }
+        self.seals = self.seals.wrapping_add(1);
         self.bytes.drain(..self.sent);
         self.blocks.drain(..self.sent_blocks);
         self.blocks.iter_mut().for_each(|(at, _)| *at -= self.sent);
@@ -582,10 +675,41 @@ impl Out {
         self.blocks.push((self.bytes.len(), block));
     }
 
-    fn drop_last_block(&mut self) {
-        if let Some((_, block)) = self.blocks.pop() {
-            self.blocks_len -= block.len();
+    /// Makes room for what is about to be written, in another vector if this one has become long.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, len: usize) {
+        if self.bytes.len() >= PIECE_LEN {
+            self.seal();
+            self.bytes = Vec::with_capacity(PIECE_LEN.max(len));
         }
+        self.bytes.reserve(len);
+    }
+
+    /// Turns the vector into blocks: the parts of it between those that it was cut by.
+    fn seal(&mut self) {
+        let piece = Bytes::from(std::mem::take(&mut self.bytes));
+        let unsent = self.blocks.split_off(self.sent_blocks);
+        self.blocks.clear();
+        self.sent_blocks = 0;
+        let mut from = self.sent;
+        for (at, block) in unsent {
+            if at > from {
+                self.seal_part(piece.slice(from..at));
+                from = at;
+            }
+            self.blocks.push((0, block));
+        }
+        if piece.len() > from {
+            self.seal_part(piece.slice(from..));
+        }
+        self.sent = 0;
+        self.seals = self.seals.wrapping_add(1);
+    }
+
+    fn seal_part(&mut self, part: Bytes) {
+        self.blocks_len += part.len();
+        self.blocks.push((0, part));
     }
 
     fn kind_of_map(&self, count: usize) -> (u8, usize) {

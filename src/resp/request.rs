@@ -42,6 +42,11 @@ const SPANS_KEPT_MAX: usize = 16 * 1024;
 const UNESCAPED_KEPT_MAX: usize = 64 * 1024;
 
 impl Span {
+    /// Whether it lies in the buffer that was parsed, and not in [`Requests::unescaped`].
+    pub fn is_in_buffer(self) -> bool {
+        self.start & UNESCAPED == 0
+    }
+
     /// The argument itself, given the buffer that was parsed and [`Requests::unescaped`].
     #[inline]
     pub fn bytes<'a>(self, buf: &'a [u8], unescaped: &'a [u8]) -> &'a [u8] {

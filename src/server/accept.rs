@@ -218,12 +218,7 @@ fn admit(
     service.clients.add(Arc::clone(&shared));
     let session = Session::new(Connection::new(shared, authenticated), service);
     let stop = stop.clone();
-    handle.spawn(async move {
-        if let Some(stream) = connection::serve(stream, session).await {
-            let _ = stop.send(true);
-            // Who asked sees the end when nobody can connect any more.
-            std::future::pending::<()>().await;
-            drop(stream);
-        }
-    });
+    handle.spawn(connection::serve(stream, session, move || {
+        let _ = stop.send(true);
+    }));
 }

@@ -23,6 +23,9 @@ use crate::telemetry::clock::{self, Ticks};
 /// How often shards are looked at while some key has a deadline: far below the lag that is promised.
 const TICK: Duration = Duration::from_millis(10);
 
+/// Work at a stretch while nothing is due but freeing: nobody waits for that, and who is served wants the core.
+const FREEING_NS: u64 = 2_000_000;
+
 /// Pause between two ticks' worth of slices while work is left: others get the core, but the work goes on.
 const BREATH: Duration = Duration::from_millis(1);
 
@@ -136,13 +139,13 @@ fn until_due(service: &Service) -> Duration {
 /// Runs slices on all shards that have work, taking only those that are free, until none is left or a tick passed;
 /// true when some are left.
 async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
-    let started_ms = clock::unix_ms();
+    let (started_ms, began) = (clock::unix_ms(), Ticks::now());
     let budget = &service.budget;
     budget.assess();
     budget.note_exceeded(started_ms);
     loop {
         let now = clock::now();
-        let mut more = false;
+        let (mut more, mut only_frees) = (false, true);
         for (shard, board) in service.boards.iter().enumerate() {
             let due = board.next_deadline_ms.get() <= now.unix_ms;
             let in_debt = budget.is_limited() && board.debt_bytes() > 0;
@@ -152,6 +155,7 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
             if is_idle && !board.has_doomed() && !freeing.owes(shard) {
                 continue;
             }
+            only_frees &= !due && !in_debt;
             let Some(mut engine) = service.shards.try_take(shard as u16) else {
                 // Whoever has it pays for what he puts in: a debt that is seen meanwhile may be gone at once.
                 more |= due || board.has_doomed() || freeing.owes(shard);
@@ -189,7 +193,11 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
         }
         more |= freeing.free_some();
         budget.set_freeing(freeing.has_databases());
-        if !more || clock::unix_ms() > started_ms + TICK.as_millis() as u64 {
+        let is_over = match only_frees {
+            true => Ticks::now().since_ns(began) > FREEING_NS,
+            false => clock::unix_ms() > started_ms + TICK.as_millis() as u64,
+        };
+        if !more || is_over {
             return more;
         }
         tokio::task::yield_now().await;

@@ -235,6 +235,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         slowlog: Default::default(),
         scripts: Default::default(),
         script_threads: Default::default(),
+        command_threads: Default::default(),
         script_calls_unbound: AtomicBool::new(false),
         telemetry,
         server: OnceLock::new(),

@@ -10,7 +10,8 @@ use crate::command::keys;
 use crate::command::table::{registry, resolve};
 use crate::engine::Deferred;
 use crate::resp::reply::Out;
-use crate::resp::request::{Request, Requests};
+use crate::resp::request::{Request, Requests, Span};
+use crate::shard::message::Lent;
 use crate::shard::route::Router;
 
 /// Which shards a request needs.
@@ -41,9 +42,14 @@ pub struct Plan {
     pub route: Route,
     /// Its arguments.
     pub request: Request,
+    /// Whether it has so many arguments, or so long ones, that to run it takes long.
+    pub is_long: bool,
     keys_first: u32,
     keys_end: u32,
 }
+
+/// Requests from this length on are lent to whoever runs them instead of copied.
+const LENT_BYTES_MIN: usize = 64 * 1024;
 
 /// See the module.
 #[derive(Default)]
@@ -77,6 +83,12 @@ pub struct Batch {
     shards: Vec<u16>,
 }
 
+/// Arguments that a command may have where others wait for it.
+const ARGUMENTS_HERE_MAX: usize = 8 * 1024;
+
+/// Bytes that it may have.
+const BYTES_HERE_MAX: u32 = 512 * 1024;
+
 /// What a run of one planned request borrows of its batch.
 pub struct Parts<'b> {
     /// Its arguments.
@@ -87,6 +99,13 @@ pub struct Parts<'b> {
     pub deferred: &'b mut Deferred,
     /// The list that [`Route::Several`] is a range of.
     pub shards: &'b [u16],
+}
+
+#[inline]
+fn is_long(spans: &[Span], request: Request) -> bool {
+    // Of a line, whose arguments lie elsewhere, the difference says nothing; but a line is short.
+    let first = spans.first().map_or(0, |span| span.start);
+    spans.len() > ARGUMENTS_HERE_MAX || request.end.saturating_sub(first) > BYTES_HERE_MAX
 }
 
 impl Batch {
@@ -127,6 +146,27 @@ impl Batch {
             deferred,
             shards,
         }
+    }
+
+    /// Lends out all that was received, for a request that is to run elsewhere and is too long to be copied. Until it is
+    /// given back nothing else may be done with the batch.
+    pub fn lend(&mut self, plan: &Plan) -> Option<Lent> {
+        let spans = self.requests.spans_of(plan.request);
+        let bytes: usize = spans.iter().map(|span| span.len as usize).sum();
+        if bytes < LENT_BYTES_MIN || !spans.iter().all(|span| span.is_in_buffer()) {
+            return None;
+        }
+        Some(Lent {
+            spans: spans.to_vec(),
+            start: self.start,
+            data: std::mem::take(&mut self.input),
+        })
+    }
+
+    /// Takes back what was lent.
+    pub fn take_back(&mut self, data: Vec<u8>) {
+        debug_assert!(self.input.is_empty(), "nothing came meanwhile");
+        self.input = data;
     }
 
     /// The keys that a plan routes.
@@ -202,6 +242,7 @@ impl Batch {
             command: registry().find(argument(0)),
             route: Route::Refused,
             request,
+            is_long: is_long(spans, request),
             keys_first,
             keys_end: keys_first,
         };

@@ -12,6 +12,7 @@ mod monitored;
 mod noted;
 pub mod pause;
 mod script;
+mod sending;
 pub mod service;
 mod transaction;
 
@@ -23,7 +24,6 @@ use crate::command::Out;
 use crate::command::context::{After, ClientView, Engines, Gather, Outbox, SessionCx, ShardPlace};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
 use crate::command::error::CommandError;
-use crate::command::generic::migrate::Migration;
 use crate::command::transaction::is_watch;
 use crate::config::Config;
 use crate::engine::{Engine, Now};
@@ -73,7 +73,10 @@ const TRIES_ALL: u32 = 8;
 /// far less than to queue, to be woken and to go on costs.
 const SPINS_ALL: u32 = 10;
 
-/// How long a command that goes from shard to shard keeps other connections of its thread waiting.
+/// A command that takes less than this is not worth counting against the turn: a turn has not that many.
+const STEP_NS_NOTED: u64 = 10_000;
+
+/// How long a connection keeps others of its thread waiting, or a command does that goes from shard to shard.
 const TURN_NS_MAX: u64 = 500_000;
 
 /// Holds of a shard that are longer than this are worth comparing with its longest.
@@ -122,6 +125,7 @@ impl Ran {
             Outcome::Done { failed } => Ran::Yes { failed },
             Outcome::Refused => Ran::Refused,
             Outcome::Blocked(waiter) => Ran::Blocked(Blocked::On(waiter)),
+            Outcome::Leaves => unreachable!("asked before"),
         }
     }
 }
@@ -198,7 +202,7 @@ impl Session {
         let mut held: Option<(u16, Held<'_, Engine, Message>)> = None;
         let mut before = Ticks::now();
         let mut holding = None;
-        let mut hold_ns = 0;
+        let (mut hold_ns, mut spent_ns) = (0, 0);
         while batch.next < batch.plans.len() {
             if batch.out.len_bytes() > OUTPUT_BYTES_MAX + batch.unsent {
                 release(&mut held, batch);
@@ -382,6 +386,13 @@ impl Session {
                     After::Shutdown => return Step::Shutdown,
                 }
             }
+            if duration_ns > STEP_NS_NOTED {
+                spent_ns += duration_ns;
+                if spent_ns > TURN_NS_MAX && batch.next < batch.plans.len() {
+                    release(&mut held, batch);
+                    return Step::Yield;
+                }
+            }
         }
         release(&mut held, batch);
         Step::Done
@@ -397,6 +408,15 @@ impl Session {
         now: Now,
     ) -> Option<Step> {
         self.connection.stamp = self.connection.stamp.max(message.client.stamp);
+        if message.leaves {
+            return Some(Step::Wait(Message::send_apart(
+                message,
+                self.service.ground_apart(),
+            )));
+        }
+        if let Some(data) = message.take_lent() {
+            batch.take_back(data);
+        }
         if let Some((gather, result)) = message.gather.take() {
             match (result, &mut batch.gather) {
                 (Ok(()), Some((kept, next))) => {
@@ -494,6 +514,10 @@ impl Session {
         config: &Arc<Config>,
         now: Now,
     ) -> Ran {
+        if plan.is_long && !command.flags.has(Flags::BLOCKING) {
+            release(held, batch);
+            return self.send_apart(batch, plan, command, &[shard], config, now);
+        }
         if held.as_ref().is_none_or(|(number, _)| *number != shard) {
             release(held, batch);
             match shards.take_spinning(shard, SPINS) {
@@ -514,10 +538,15 @@ impl Session {
             },
             blocker: Some(&self.connection.shared),
             retry: self.retry.as_ref(),
+            may_leave: true,
         };
         let batch::Parts { args, out, .. } = batch.parts(plan);
         let outcome = execute::run(command, Engines::One(engine), &mut view, scene, &args, out);
         self.connection.stamp = view.stamp;
+        if let Outcome::Leaves = outcome {
+            release(held, batch);
+            return self.send_apart(batch, plan, command, &[shard], config, now);
+        }
         Ran::of(outcome)
     }
 
@@ -546,6 +575,10 @@ impl Session {
                 &every
             }
         };
+        if plan.is_long && !command.flags.has(Flags::BLOCKING) {
+            let wanted = wanted.to_vec();
+            return self.send_apart(batch, plan, command, &wanted, config, now);
+        }
         for _ in 0..TRIES_ALL {
             let Some(mut all) = shards.try_take_all(wanted) else {
                 (0..SPINS_ALL).for_each(|_| std::hint::spin_loop());
@@ -562,6 +595,7 @@ impl Session {
                 place,
                 blocker: Some(&self.connection.shared),
                 retry: self.retry.as_ref(),
+                may_leave: true,
             };
             let mut hands = all.hands();
             let outcome = {
@@ -582,6 +616,10 @@ impl Session {
             deferred.settle();
             self.connection.stamp = view.stamp;
             self.retry = None;
+            if let Outcome::Leaves = outcome {
+                let wanted = wanted.to_vec();
+                return self.send_apart(batch, plan, command, &wanted, config, now);
+            }
             return Ran::of(outcome);
         }
         let wanted = wanted.to_vec();
@@ -615,6 +653,7 @@ impl Session {
             place: ShardPlace { index, count },
             blocker: None,
             retry: None,
+            may_leave: false,
         };
         let began = Ticks::now();
         while next < count && !gather.done {
@@ -730,64 +769,6 @@ impl Session {
             After::Migrate(migration) => self.migrate(batch, plan, command, migration, config, now),
             after => Ran::Then(after),
         }
-    }
-
-    /// Leaves the keys to whoever carries them, and waits for the reply as for that of a command that had to queue.
-    #[cold]
-    fn migrate(
-        &mut self,
-        batch: &Batch,
-        plan: &Plan,
-        command: &'static Command,
-        migration: Box<Migration>,
-        config: &Arc<Config>,
-        now: Now,
-    ) -> Ran {
-        let Some(migrator) = self.service.migrator.get() else {
-            return Ran::Then(After::Close);
-        };
-        let out = Out::new(self.connection.protocol);
-        let args = batch.args(plan);
-        let parts = Parts::new(command, &args, self.view(), now, config, out);
-        let (message, ticket) = Message::new(parts);
-        migrator.start(migration, message);
-        Ran::Queued(ticket)
-    }
-
-    /// Hands the command to the queue of its first shard.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the hot path hands on what it holds"
-    )]
-    #[cold]
-    fn queue(
-        &mut self,
-        batch: &mut Batch,
-        plan: &Plan,
-        command: &'static Command,
-        wanted: &[u16],
-        shards: &Shards,
-        config: &Arc<Config>,
-        now: Now,
-    ) -> Ran {
-        let out = Out::new(self.connection.protocol);
-        let args = batch.args(plan);
-        let view = self.view();
-        let (message, ticket) = Message::new(Parts {
-            shards: wanted,
-            place: ShardPlace {
-                index: wanted[0],
-                count: shards.len() as u16,
-            },
-            blocker: command
-                .flags
-                .has(Flags::BLOCKING)
-                .then_some(&self.connection.shared),
-            retry: self.retry.take(),
-            ..Parts::new(command, &args, view, now, config, out)
-        });
-        shards.submit(message);
-        Ran::Queued(ticket)
     }
 
     /// CLIENT CACHING speaks of the next command, or of the next transaction.

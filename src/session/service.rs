@@ -59,6 +59,8 @@ pub struct Service {
     pub script_calls_unbound: AtomicBool,
     /// Threads for scripts that take long.
     pub script_threads: Threads,
+    /// Threads for commands that take long; scripts, which may be endless, can not use them up.
+    pub command_threads: Threads,
     /// What handlers may ask of the server.
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
     /// Who carries MIGRATE out.
@@ -78,6 +80,14 @@ impl Service {
             shards: &self.shards,
             threads: &self.script_threads,
             router: self.router,
+        }
+    }
+
+    /// What commands run on that take long.
+    pub fn ground_apart(&'static self) -> Ground {
+        Ground {
+            threads: &self.command_threads,
+            ..self.ground()
         }
     }
 

@@ -243,6 +243,7 @@ impl Waiter {
             place: self.place,
             blocker: None,
             retry: None,
+            may_leave: false,
         };
         let (failed, is_answered) = {
             let mut cx = execute::context(self.command, reborrow(engines), &client, scene, &args);

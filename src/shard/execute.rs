@@ -25,6 +25,8 @@ pub struct Scene<'a> {
     pub blocker: Option<&'a Arc<Shared>>,
     /// The same request waited already, and is run again by its own connection.
     pub retry: Option<&'a Arc<Waiter>>,
+    /// Whether it can be run again on a thread of its own.
+    pub may_leave: bool,
 }
 
 /// How a command ended.
@@ -38,6 +40,8 @@ pub enum Outcome {
     Refused,
     /// It waits.
     Blocked(Arc<Waiter>),
+    /// It was not run: it takes too long for this thread.
+    Leaves,
 }
 
 /// Runs a command.
@@ -58,14 +62,21 @@ pub fn run(
         return run_blocking(command, engines, client, scene, args, out);
     }
     let mut cx = context(command, engines, client, scene, args);
+    if scene.may_leave {
+        cx.allow_leaving();
+    }
     let failed = answer(command, &mut cx, args, out);
     learn(&mut cx, client);
+    let leaves = cx.leaves();
     let mut engines = cx.into_engines();
     if may_grow {
         pay(&mut engines, scene.now, args.keys().len());
     }
     serve(&mut engines, scene.now);
-    Outcome::Done { failed }
+    match leaves {
+        true => Outcome::Leaves,
+        false => Outcome::Done { failed },
+    }
 }
 
 /// Whether all shards in hand have room for a command that may make them grow.
@@ -166,6 +177,7 @@ pub(super) fn answer(
     };
     let failed = match handler(cx, args, out) {
         Ok(()) => false,
+        Err(CommandError::TooLongHere) if cx.leave() => return true,
         Err(error) => {
             out.error(error.text().as_bytes());
             true

@@ -22,11 +22,12 @@ use super::transaction::{Aftermath, Stage, Transaction, Watched};
 use super::{Shards, ownership};
 use crate::client::connection::Connection;
 use crate::client::registry::Shared;
-use crate::command::args::RoutedKey;
+use crate::command::args::{Prepared, RoutedKey};
 use crate::command::context::{ClientView, Engines, Gather, Server, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Run};
 use crate::command::{Args, Out};
 use crate::config::Config;
+use crate::engine::value::text::BLOCK_BYTES_MIN;
 use crate::engine::{Deferred, Engine, Now};
 use crate::resp::request::Span;
 use crate::telemetry::clock::{self, Ticks};
@@ -58,7 +59,12 @@ pub struct Message {
     place: ShardPlace,
     command: &'static Command,
     data: Vec<u8>,
+    /// Where in `data` the spans count from.
+    data_start: usize,
+    /// Whether `data` is only lent.
+    is_lent: bool,
     spans: Vec<Span>,
+    prepared: Option<Prepared>,
     keys: Vec<RoutedKey>,
     config: Arc<Config>,
     now: Now,
@@ -80,6 +86,10 @@ pub struct Message {
     pub refused: bool,
     /// The command waits: there is no reply yet.
     pub blocked: Option<Arc<Waiter>>,
+    /// The command takes too long for whoever held its shards: it is to be sent again, to run apart.
+    pub leaves: bool,
+    /// It runs on a thread of its own, though it is no unit.
+    apart: Option<Apart>,
     /// How long it ran, the wait for its shards left out.
     pub duration_ns: u64,
     /// For commands that go from shard to shard: what they gathered so far, and whether the visit failed.
@@ -121,6 +131,21 @@ pub struct Ground {
     pub threads: &'static Threads,
     /// Who owns a key.
     pub router: Router,
+}
+
+/// Arguments that are lent to a message, in the buffer that they came in.
+pub struct Lent {
+    /// Where the arguments are.
+    pub spans: Vec<Span>,
+    /// Where in the buffer these count from.
+    pub start: usize,
+    /// The buffer.
+    pub data: Vec<u8>,
+}
+
+/// A command on its way to a thread of its own, because it takes long.
+struct Apart {
+    platform: Option<Arc<Platform>>,
 }
 
 /// A unit with scripts on its way.
@@ -228,7 +253,10 @@ impl Message {
             place: parts.place,
             command: parts.command,
             data,
+            data_start: 0,
+            is_lent: false,
             spans,
+            prepared: None,
             keys: parts.args.keys().to_vec(),
             config: Arc::clone(parts.config),
             now: parts.now,
@@ -238,6 +266,8 @@ impl Message {
             task: None,
             transaction: parts.transaction,
             blocked: None,
+            leaves: false,
+            apart: None,
             ticket: Some(Arc::clone(&ticket)),
             client: parts.client,
             out: parts.out,
@@ -247,6 +277,17 @@ impl Message {
             gather: parts.gather.map(|gather| (gather, Ok(()))),
         });
         (message, ticket)
+    }
+
+    /// Gives a message that was made without arguments those of its request.
+    pub fn lend(&mut self, lent: Lent) {
+        (self.data, self.data_start, self.spans) = (lent.data, lent.start, lent.spans);
+        self.is_lent = true;
+    }
+
+    /// What was lent to it, to be given back.
+    pub fn take_lent(&mut self) -> Option<Vec<u8>> {
+        std::mem::take(&mut self.is_lent).then(|| std::mem::take(&mut self.data))
     }
 
     /// Takes a waiter out of the queues of one shard; nobody awaits that.
@@ -302,7 +343,10 @@ impl Message {
             place: ShardPlace::default(),
             command: crate::command::transaction::UNWATCH_ROW,
             data: Vec::new(),
+            data_start: 0,
+            is_lent: false,
             spans: Vec::new(),
+            prepared: None,
             keys: Vec::new(),
             config: Arc::clone(config),
             now,
@@ -317,6 +361,8 @@ impl Message {
             failed: false,
             refused: false,
             blocked: None,
+            leaves: false,
+            apart: None,
             duration_ns: 0,
             gather: None,
         })
@@ -338,14 +384,54 @@ impl Message {
         }
     }
 
+    /// Has a command run on a thread of its own, with the ticket on which its end is awaited.
+    pub fn send_apart(mut parcel: Box<Parcel<Message>>, ground: Ground) -> Arc<Ticket> {
+        let ticket = Arc::new(Ticket::default());
+        parcel.ticket = Some(Arc::clone(&ticket));
+        parcel.apart = Some(Apart { platform: None });
+        parcel.leaves = false;
+        ground.threads.run(parcel, ground.shards);
+        ticket
+    }
+
+    /// Does, on a thread that serves nobody and before any shard is in hand, what of the work can be done there.
+    pub(super) fn prepare(&mut self) {
+        let index = self.command.stored_argument;
+        let Some(span) = self.spans.get(index).filter(|_| index > 0) else {
+            return;
+        };
+        let argument = span.bytes(&self.data[self.data_start..], &[]);
+        if self.apart.is_some() && argument.len() >= BLOCK_BYTES_MIN {
+            self.prepared = Some(Prepared::new(index, argument));
+        }
+    }
+
+    /// Where the thread waits that was made ready for it.
+    fn platform(&mut self) -> Option<&mut Option<Arc<Platform>>> {
+        let unit = self
+            .transaction
+            .as_mut()
+            .and_then(|run| run.unit.as_mut())
+            .map(|unit| &mut unit.platform);
+        unit.or(self.apart.as_mut().map(|apart| &mut apart.platform))
+    }
+
     fn unit(&mut self) -> Option<&mut UnitRun> {
         self.transaction.as_mut()?.unit.as_mut()
     }
 
     /// Where its thread waits for it.
     pub(super) fn meets_at(&mut self, platform: Arc<Platform>) {
-        if let Some(unit) = self.unit() {
-            unit.platform = Some(platform);
+        if let Some(place) = self.platform() {
+            *place = Some(platform);
+        }
+    }
+
+    /// Runs on the thread that was made ready for it.
+    pub(super) fn run_apart(&mut self, reach: &mut Reach<'_, Engine, Message>) {
+        match self.apart {
+            None => self.run_unit(reach),
+            Some(_) => ownership::Message::run(self, &mut reach.hands()),
         }
     }
 
@@ -394,7 +480,7 @@ impl Message {
         if self.ticket.is_none() || self.retry.is_some() {
             return false;
         }
-        if let Some(platform) = self.unit().and_then(|unit| unit.platform.take()) {
+        if let Some(platform) = self.platform().and_then(Option::take) {
             platform.cancel();
         }
         if let Some((_, result)) = &mut self.gather {
@@ -459,13 +545,12 @@ impl ownership::Message<Engine> for Message {
             .transaction
             .as_deref()
             .and_then(|run| run.unit.as_ref());
-        unit.is_some_and(|unit| unit.terms.is_apart)
+        unit.is_some_and(|unit| unit.terms.is_apart) || self.apart.is_some()
     }
 
     fn depart(mut departed: Departed<Self>) {
-        let unit = departed.message().unit();
-        let Some(platform) = unit.and_then(|unit| unit.platform.take()) else {
-            unreachable!("a unit that departs has a thread")
+        let Some(platform) = departed.message().platform().and_then(Option::take) else {
+            unreachable!("what departs has a thread")
         };
         platform.arrive(departed);
     }
@@ -474,19 +559,23 @@ impl ownership::Message<Engine> for Message {
         let before = Ticks::now();
         let Message {
             data,
+            data_start,
             spans,
+            prepared,
             keys,
             client,
             out,
             ..
         } = self;
-        let args = Args::new(data, &[], spans, keys);
+        let args = Args::new(&data[*data_start..], &[], spans, keys);
+        let args = args.with_prepared(prepared.as_ref());
         let scene = Scene {
             now: self.now,
             config: &self.config,
             place: self.place,
             blocker: self.blocker.as_ref(),
             retry: self.retry.as_ref(),
+            may_leave: self.apart.is_none() && self.ticket.is_some(),
         };
         let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
         if let Some(task) = &mut self.task {
@@ -516,6 +605,7 @@ impl ownership::Message<Engine> for Message {
                     Outcome::Done { failed } => self.failed = failed,
                     Outcome::Refused => self.refused = true,
                     Outcome::Blocked(waiter) => self.blocked = Some(waiter),
+                    Outcome::Leaves => self.leaves = true,
                 },
             }
         }

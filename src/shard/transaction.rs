@@ -628,6 +628,7 @@ fn run_on_shards(
         },
         blocker: None,
         retry: None,
+        may_leave: false,
     };
     let failed = match command.run {
         Run::EachShard(_, merge) | Run::Cursor(_, _, merge) => {

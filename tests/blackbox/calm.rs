@@ -241,3 +241,147 @@ fn memory_is_given_back_after_most_keys_were_deleted() {
         "{resident} bytes with a tenth of the keys, {full} with all"
     );
 }
+
+/// Loads a set of `count` members, named by `prefix` and a number.
+fn load_set(raw: &mut Raw, key: &str, prefix: &str, count: usize) {
+    for first in (0..count).step_by(1_000) {
+        let members: Vec<String> = (first..first + 1_000)
+            .map(|index| format!("{prefix}{index}"))
+            .collect();
+        check(
+            raw,
+            &format!("SADD {key} {}", members.join(" ")),
+            "(integer) 1000",
+        );
+    }
+}
+
+#[test]
+fn commands_that_take_long_answer_in_order_and_see_what_was_sent_before() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        load_set(&mut raw, "a", "member:", 20_000);
+        load_set(&mut raw, "b", "other:", 10_000);
+        raw.send(
+            b"SADD a last\r\nSMEMBERS a\r\nSREM a last\r\nSUNIONSTORE c a b\r\nSCARD c\r\n\
+              SUNIONSTORE c a b wrong\r\nSET wrong v\r\nSUNIONSTORE c a b wrong\r\nSCARD c\r\nCOPY c d\r\n\
+              SMEMBERS a\r\nPING\r\n",
+        );
+        assert_eq!(raw.read().show(), "(integer) 1");
+        let members = raw.read();
+        let texts: Vec<String> = members.items().iter().map(|member| member.text()).collect();
+        assert_eq!(texts.len(), 20_001);
+        assert!(texts.iter().any(|text| text == "last"));
+        for expected in [1, 30_000, 30_000, 30_000] {
+            assert_eq!(raw.read().integer(), expected);
+        }
+        assert_eq!(raw.read().text(), "OK");
+        assert!(raw.read().show().contains("WRONGTYPE"));
+        for expected in [30_000, 1] {
+            assert_eq!(raw.read().integer(), expected);
+        }
+        assert_eq!(raw.read().items().len(), 20_000);
+        assert_eq!(raw.read().text(), "PONG");
+        // In a transaction they run where they are.
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "SMEMBERS a", "QUEUED");
+        assert_eq!(raw.call("EXEC").items()[0].items().len(), 20_000);
+    });
+}
+
+#[test]
+fn long_commands_of_many_clients_change_nothing_twice_and_lose_nothing() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        load_set(&mut raw, "source", "member:", 10_000);
+        let port = server.port;
+        let clients: Vec<_> = (0..6)
+            .map(|client| {
+                std::thread::spawn(move || {
+                    let mut raw = Raw::connect(port);
+                    for round in 0..8 {
+                        match client % 3 {
+                            0 => assert_eq!(raw.call("SMEMBERS source").items().len(), 10_000),
+                            1 => check(
+                                &mut raw,
+                                &format!("SUNIONSTORE copy:{client}:{round} source"),
+                                "(integer) 10000",
+                            ),
+                            _ => check(&mut raw, "COPY source target REPLACE", "(integer) 1"),
+                        }
+                        check(
+                            &mut raw,
+                            &format!("APPEND log:{client} x"),
+                            &format!("(integer) {}", round + 1),
+                        );
+                    }
+                })
+            })
+            .collect();
+        for client in clients {
+            client.join().expect("no assertion inside");
+        }
+        for client in [1, 4] {
+            for round in 0..8 {
+                check(
+                    &mut raw,
+                    &format!("SCARD copy:{client}:{round}"),
+                    "(integer) 10000",
+                );
+            }
+        }
+        check(&mut raw, "SCARD target", "(integer) 10000");
+    });
+}
+
+#[test]
+fn long_strings_are_stored_as_they_came_and_counted_once() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let used = |raw: &mut Raw| field(raw, "memory", "used_memory_dataset");
+        let long = |letter: &str| letter.repeat(3 << 20);
+        check(&mut raw, "SET warm v", "OK");
+        let before = used(&mut raw);
+        for (round, letter) in ["a", "b", "c"].into_iter().enumerate() {
+            let value = long(letter);
+            raw.send(format!("SET first {round}\r\n").as_bytes());
+            raw.send(
+                format!(
+                    "*3\r\n$3\r\nSET\r\n$4\r\nlong\r\n${}\r\n{value}\r\n",
+                    value.len()
+                )
+                .as_bytes(),
+            );
+            raw.send(b"GET first\r\nGET long\r\n");
+            assert_eq!(raw.read().text(), "OK");
+            assert_eq!(raw.read().text(), "OK");
+            assert_eq!(raw.read().text(), round.to_string());
+            assert!(raw.read().text() == value);
+        }
+        let options = format!(
+            "*5\r\n$3\r\nSET\r\n$4\r\nlong\r\n${}\r\n{}\r\n$2\r\nEX\r\n$3\r\n100\r\n",
+            3 << 20,
+            long("d")
+        );
+        raw.send(options.as_bytes());
+        assert_eq!(raw.read().text(), "OK");
+        check(&mut raw, "TTL long", "(integer) 100");
+        check(&mut raw, "STRLEN long", &format!("(integer) {}", 3 << 20));
+        check(&mut raw, "DEL long first warm", "(integer) 3");
+        support::eventually("all is given back", || {
+            (used(&mut raw) - before).abs() < 1e6
+        });
+        // Where it is refused, nothing of it is left.
+        check(&mut raw, "LPUSH list x", "(integer) 1");
+        let refused = format!(
+            "*3\r\n$6\r\nAPPEND\r\n$4\r\nlist\r\n${}\r\n{}\r\n",
+            3 << 20,
+            long("e")
+        );
+        raw.send(refused.as_bytes());
+        assert!(raw.read().show().contains("WRONGTYPE"));
+        support::eventually("all is given back", || {
+            (used(&mut raw) - before).abs() < 1e6
+        });
+    });
+}

@@ -28,7 +28,7 @@ fn bitcount(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         }
         _ => return Err(CommandError::Syntax),
     };
-    let key = args.key(1);
+    let (key, scales) = (args.key(1), cx.scales());
     let mut keyspace = cx.at(&key);
     let Some(text) = keyspace.read_text(&key)? else {
         out.integer(0);
@@ -40,6 +40,8 @@ fn bitcount(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         Some((start, end, _)) if start < 0 && end < 0 && start > end => None,
         Some((start, end, unit)) => unit.bits(text.len(), start, end),
     };
+    let counted = bits.map_or(0, |(from, to)| to.saturating_sub(from) / 8);
+    scales.weigh_bytes(usize::try_from(counted).unwrap_or(usize::MAX) / 8)?;
     let count = match bits {
         Some((from, to)) => text.with_bytes(|bytes| count_ones(bytes, from, to)),
         None => 0,

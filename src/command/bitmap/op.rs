@@ -78,6 +78,7 @@ fn bitop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         let text = keyspace.read_text(&args.key_of(source))?;
         len = len.max(text.map_or(0, |text| text.len()));
     }
+    cx.scales().weigh_bytes(len.saturating_mul(sources.len()))?;
     let mut fold = Fold::new(operation, len);
     for source in sources {
         match cx.at_routed(source).peek_text(&args.key_of(source)) {

@@ -38,12 +38,13 @@ pub(super) static DUMP: Command = Command::new("dump", Group::Generic, 2)
 
 fn dump(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (compresses, now_ms) = (cx.config.rdbcompression, cx.now.unix_ms);
-    let key = args.key(1);
+    let (key, scales) = (args.key(1), cx.scales());
     let mut keyspace = cx.at(&key);
     let Some(place) = keyspace.find_read(&key) else {
         out.null();
         return Ok(());
     };
+    scales.weigh_bytes(keyspace.memory_bytes(place))?;
     let mut writer = Writer::new(Form::Oldest, compresses);
     serial::write(keyspace.entry(place), now_ms, &mut writer);
     let (value, version) = writer.finish();
@@ -118,6 +119,7 @@ impl Options {
 
 fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let options = Options::read(args)?;
+    cx.scales().weigh_bytes(args.get(3).len())?;
     let (key, now_ms, limits) = (args.key(1), cx.now.unix_ms, limits(cx));
     let is_by_frequency = is_lfu(cx.config.maxmemory_policy);
     let mut keyspace = cx.at(&key);

@@ -117,7 +117,10 @@ fn copy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if target_db == cx.client.db && source.bytes == target.bytes {
         return Err(SAME_OBJECT.into());
     }
-    let is_there = cx.at(&source).find_read(&source).is_some();
+    let (scales, mut from) = (cx.scales(), cx.at(&source));
+    let found = from.find_read(&source);
+    let is_there = found.is_some();
+    scales.weigh_bytes(found.map_or(0, |place| from.memory_bytes(place)))?;
     let is_taken = cx.at_db(&target, target_db).find_write(&target).is_some();
     if !is_there || (is_taken && !replaces) {
         out.integer(0);

@@ -76,7 +76,7 @@ fn many(
     count: i64,
     with_values: bool,
 ) -> CommandResult {
-    let key = args.key(1);
+    let (key, scales) = (args.key(1), cx.scales());
     let bytes_max = cx.config.proto_max_bulk_len;
     // Where a limit of the output closes the client anyway, it is closed rather than refused, as in Redis.
     let cut_at = match cx.config.client_output_buffer_limit.normal.hard_bytes {
@@ -99,6 +99,10 @@ fn many(
     if count < 0 && cut_at.is_none() && wanted.saturating_mul(ELEMENT_BYTES_MIN) > bytes_max {
         return Err(too_many());
     }
+    scales.weigh(match count {
+        ..0 => usize::try_from(wanted).unwrap_or(usize::MAX),
+        _ => hash.len(),
+    })?;
     let start = out.position();
     let mark = out.later();
     let (mut elements, mut bytes, nested) = (0, 0, out.is_resp3());

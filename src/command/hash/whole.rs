@@ -23,12 +23,13 @@ pub(super) static HGETALL: Command = Command::new("hgetall", Group::Hash, 2)
     .on_keys(hgetall);
 
 fn hgetall(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let key = args.key(1);
+    let (key, scales) = (args.key(1), cx.scales());
     let mut keyspace = cx.at(&key);
     let Some(hash) = read(&mut keyspace, &key)? else {
         out.map(0);
         return Ok(());
     };
+    scales.weigh(hash.len())?;
     out.map(hash.len());
     hash.for_each(|field| {
         reply_element(field.name, out);
@@ -58,12 +59,13 @@ pub(super) static HVALS: Command = Command::new("hvals", Group::Hash, 2)
     .on_keys(|cx, args, out| one_of_each(cx, args, out, false));
 
 fn one_of_each(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, names: bool) -> CommandResult {
-    let key = args.key(1);
+    let (key, scales) = (args.key(1), cx.scales());
     let mut keyspace = cx.at(&key);
     let Some(hash) = read(&mut keyspace, &key)? else {
         out.array(0);
         return Ok(());
     };
+    scales.weigh(hash.len())?;
     out.array(hash.len());
     hash.for_each(|field| reply_element(if names { field.name } else { field.value }, out));
     Ok(())

@@ -101,12 +101,13 @@ fn lrem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         0 => usize::MAX,
         count => usize::try_from(count).unwrap_or(usize::MAX),
     };
-    let (key, limits) = (args.key(1), limits(cx));
+    let (key, limits, scales) = (args.key(1), limits(cx), cx.scales());
     let mut keyspace = cx.at(&key);
     let Some(place) = keyspace.find_typed(&key, DataType::List)? else {
         out.integer(0);
         return Ok(());
     };
+    scales.weigh(at(&keyspace, place).len() / 4)?;
     let (removed, len) = keyspace.edit(place, |entry| {
         list::remove_equal(entry, args.get(3), from, count_max, &limits)
     });
@@ -130,11 +131,13 @@ pub(super) static LTRIM: Command = Command::new("ltrim", Group::List, 4)
 
 fn ltrim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (start, stop) = (args.integer(2)?, args.integer(3)?);
-    let (key, limits) = (args.key(1), limits(cx));
+    let (key, limits, scales) = (args.key(1), limits(cx), cx.scales());
     let mut keyspace = cx.at(&key);
     if let Some(place) = keyspace.find_typed(&key, DataType::List)? {
         let len = at(&keyspace, place).len();
         let (first, kept) = range_within(start, stop, len).unwrap_or((0, 0));
+        // What leaves goes by nodes of many elements; a list that goes as a whole is freed in slices.
+        scales.weigh(if kept > 0 { (len - kept) / 16 } else { 0 })?;
         if kept > 0 && kept < len {
             keyspace.edit(place, |entry| {
                 list::remove_range(entry, first + kept, len - first - kept, &limits);

@@ -64,11 +64,12 @@ pub(super) static LRANGE: Command = Command::new("lrange", Group::List, 4)
 
 fn lrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (start, stop) = (args.integer(2)?, args.integer(3)?);
-    let key = args.key(1);
+    let (key, scales) = (args.key(1), cx.scales());
     let mut keyspace = cx.at(&key);
     let found = keyspace.read_typed(&key, DataType::List)?;
     let list = found.map(|place| at(&keyspace, place));
     let range = list.and_then(|list| range_within(start, stop, list.len()));
+    scales.weigh(range.map_or(0, |(_, count)| count))?;
     out.array(range.map_or(0, |(_, count)| count));
     if let (Some(list), Some((first, count))) = (list, range) {
         list.visit(End::Front, first, count, |element| {
@@ -155,10 +156,12 @@ fn lpos(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         count,
         looked_at_max,
     } = Matches::parse(args)?;
-    let key = args.key(1);
+    let (key, scales) = (args.key(1), cx.scales());
     let mut keyspace = cx.at(&key);
     let found = keyspace.read_typed(&key, DataType::List)?;
     let list = found.map(|place| at(&keyspace, place));
+    // A search is about as long as an answer of a fraction of the elements.
+    scales.weigh(list.map_or(0, |list| list.len().min(looked_at_max)) / 8)?;
     let wanted = count.unwrap_or(1);
     let mark = count.map(|_| out.later());
     let mut answered = 0;

@@ -132,6 +132,7 @@ fn reply(
 ) -> CommandResult {
     look_up(cx, args, args.keys())?;
     let sources = sources(cx, args, args.keys());
+    cx.scales().weigh(visited(operation, &sources))?;
     // Only a union of several sets finds members more than once.
     let mut seen =
         (operation == Operation::Union && sources.len() > 1).then(|| Members::new(cx.seed()));
@@ -162,6 +163,7 @@ fn store(
     let keys = &args.keys()[1..];
     look_up(cx, args, keys)?;
     let sources = sources(cx, args, keys);
+    cx.scales().weigh(visited(operation, &sources))?;
     let entry = detached(|| {
         let mut entry = set::empty_intset(target.bytes);
         combine(operation, &sources, cx, |member| {
@@ -208,6 +210,8 @@ fn sintercard(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     }
     look_up(cx, args, args.keys())?;
     let sources = sources(cx, args, args.keys());
+    cx.scales()
+        .weigh(visited(Operation::Intersection, &sources))?;
     let mut count = 0;
     intersect(&sources, |_| {
         count += 1;
@@ -246,6 +250,15 @@ fn sources<'c>(cx: &'c ShardCx<'_>, args: &Args<'c>, keys: &[RoutedKey]) -> Vec<
         set: cx.peek(routed, &args.key_of(routed)).map(SetRef::of),
     };
     keys.iter().map(source).collect()
+}
+
+/// Members that are looked at, at most.
+fn visited(operation: Operation, sources: &[Source<'_>]) -> usize {
+    let lens = sources.iter().map(Source::len);
+    match operation {
+        Operation::Intersection => lens.min().unwrap_or(0),
+        Operation::Union | Operation::Difference => lens.sum(),
+    }
 }
 
 /// Calls `f` with the members of the result; those of a union may come more than once.

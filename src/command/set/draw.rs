@@ -64,7 +64,7 @@ fn spop_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     let count = number::parse_i64(args.get(2))
         .and_then(|count| usize::try_from(count).ok())
         .ok_or("ERR value is out of range, must be positive")?;
-    let limits = limits(cx);
+    let (limits, scales) = (limits(cx), cx.scales());
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_typed(&key, DataType::Set)?;
@@ -73,6 +73,7 @@ fn spop_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         return Ok(());
     };
     let set = SetRef::of(keyspace.entry(place));
+    scales.weigh(count.min(set.len()))?;
     if count >= set.len() {
         out.set(set.len());
         set.for_each(|member| reply_member(member, out));
@@ -111,7 +112,7 @@ fn srandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
         3 => Some(draw_count(args)?),
         _ => return Err(CommandError::Syntax),
     };
-    let key = args.key(1);
+    let (key, scales) = (args.key(1), cx.scales());
     let mut keyspace = cx.at(&key);
     let found = keyspace.read_typed(&key, DataType::Set)?;
     let mut random = keyspace.engine().random.fork();
@@ -125,6 +126,7 @@ fn srandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
         (None, Some(_)) | (_, Some(0)) => out.array(0),
         (Some(set), Some(count @ 1..)) => {
             let count = usize::try_from(count).unwrap_or(usize::MAX).min(set.len());
+            scales.weigh(count)?;
             out.array(count);
             set::sample(set, count, &mut random, |member| reply_member(member, out));
         }
@@ -133,6 +135,7 @@ fn srandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
                 return Err("ERR value is out of range".into());
             }
             let count = count.unsigned_abs() as usize;
+            scales.weigh(count)?;
             out.array(count);
             set::random_many(set, count, &mut random, |member| reply_member(member, out));
         }

@@ -209,13 +209,14 @@ pub(super) static SMEMBERS: Command = Command::new("smembers", Group::Set, 2)
     .on_keys(smembers);
 
 fn smembers(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let key = args.key(1);
+    let (key, scales) = (args.key(1), cx.scales());
     let mut keyspace = cx.at(&key);
     let Some(place) = keyspace.read_typed(&key, DataType::Set)? else {
         out.set(0);
         return Ok(());
     };
     let set = SetRef::of(keyspace.entry(place));
+    scales.weigh(set.len())?;
     out.set(set.len());
     set.for_each(|member| reply_member(member, out));
     Ok(())

@@ -121,6 +121,16 @@ impl Source<'_> {
     }
 }
 
+/// Members that are looked at, at most.
+fn visited(operation: Operation, sources: &[Source<'_>]) -> usize {
+    let mut lens = sources.iter().map(Source::len);
+    match operation {
+        Operation::Intersection => lens.min().unwrap_or(0),
+        Operation::Union => lens.sum(),
+        Operation::Difference => lens.next().unwrap_or(0),
+    }
+}
+
 /// A request, read.
 struct Request {
     weights: Vec<f64>,
@@ -326,6 +336,7 @@ fn combine(
     look_up(cx, args, keys)?;
     let request = Request::parse(args, numkeys_at + 1 + numkeys, numkeys, operation, form)?;
     let mut sources = sources(cx, args, keys, &request.weights);
+    cx.scales().weigh(visited(operation, &sources))?;
     let members = match operation {
         Operation::Union => unite(&mut sources, request.aggregate),
         Operation::Difference => subtract(&sources),
@@ -476,6 +487,8 @@ fn zintercard(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
         Form::Count,
     )?;
     let mut sources = sources(cx, args, args.keys(), &[]);
+    cx.scales()
+        .weigh(visited(Operation::Intersection, &sources))?;
     let mut count = 0;
     intersect(&mut sources, Aggregate::Sum, |_, _| {
         count += 1;

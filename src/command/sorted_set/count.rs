@@ -72,7 +72,7 @@ fn remove(
     bounds: Bounds<'_>,
     event: Event,
 ) -> CommandResult {
-    let limits = limits(cx);
+    let (limits, scales) = (limits(cx), cx.scales());
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let mut count = 0;
@@ -86,6 +86,7 @@ fn remove(
             keyspace.wrote(key.bytes, event);
             keyspace.wrote(key.bytes, Event::DEL);
         } else if count > 0 {
+            scales.weigh(count)?;
             keyspace.edit(place, |entry| {
                 SortedSetMut::new(entry, limits).remove_range(ranks.from, count);
             });

@@ -202,7 +202,7 @@ fn zrandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
         _ => Some(draw_count(args)?),
     };
     let with_scores = args.len() == 4;
-    let key = args.key(1);
+    let (key, scales) = (args.key(1), cx.scales());
     let mut keyspace = cx.at(&key);
     let Some(place) = keyspace.read_typed(&key, DataType::SortedSet)? else {
         match count {
@@ -225,6 +225,7 @@ fn zrandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
         if count.unsigned_abs() > DRAWS_MAX {
             return Err("ERR value is out of range".into());
         }
+        scales.weigh(count.unsigned_abs() as usize)?;
         begin_members(count.unsigned_abs() as usize, with_scores, out);
         let all: Vec<_> = match set {
             SortedSet::Small(_) => set.iter().collect(),
@@ -242,6 +243,7 @@ fn zrandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
         return Ok(());
     }
     let wanted = usize::try_from(count).unwrap_or(usize::MAX).min(len);
+    scales.weigh(wanted)?;
     begin_members(wanted, with_scores, out);
     /// A walk over all costs about as much as so many draws for each member.
     const WALK_COSTS_DRAWS: usize = 8;

@@ -131,7 +131,7 @@ fn find(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<Option<Place>, Com
 
 fn reply(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, given: Given) -> CommandResult {
     let wanted = Wanted::parse(args, given)?;
-    let key = args.key(given.key_at);
+    let (key, scales) = (args.key(given.key_at), cx.scales());
     let mut keyspace = cx.at(&key);
     let Some(place) = find(&mut keyspace, &key)? else {
         out.array(0);
@@ -139,6 +139,7 @@ fn reply(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, given: Given) -> 
     };
     let set = SortedSet::of(keyspace.entry(place));
     let ranks = wanted.ranks(set);
+    scales.weigh(ranks.count())?;
     begin_members(ranks.count(), wanted.with_scores, out);
     for (member, score) in set.range(ranks.from, ranks.to, wanted.direction) {
         reply_scored(member, score, wanted.with_scores, out);
@@ -254,13 +255,14 @@ fn zrangestore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
         takes_scores: false,
     };
     let wanted = Wanted::parse(args, given)?;
-    let source = args.key(2);
+    let (source, scales) = (args.key(2), cx.scales());
     let mut keyspace = cx.at(&source);
     let members = match find(&mut keyspace, &source)? {
         None => Vec::new(),
         Some(place) => {
             let set = SortedSet::of(keyspace.entry(place));
             let ranks = wanted.ranks(set);
+            scales.weigh(ranks.count())?;
             set.range(ranks.from, ranks.to, wanted.direction)
                 .map(|(member, score)| (member.to_vec(), score))
                 .collect()

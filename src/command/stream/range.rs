@@ -67,7 +67,7 @@ fn range(
         count_max = Some(u64::try_from(args.integer(at + 1)?).unwrap_or(0));
         at += 2;
     }
-    let key = args.key(1);
+    let (key, scales) = (args.key(1), cx.scales());
     let mut keyspace = cx.at(&key);
     let Some(place) = keyspace.read_typed(&key, DataType::Stream)? else {
         out.array(0);
@@ -78,6 +78,8 @@ fn range(
         return Ok(());
     }
     let stream = stream_at(&keyspace, place);
+    let answered_max = count_max.unwrap_or(u64::MAX).min(stream.facts().length);
+    scales.weigh(usize::try_from(answered_max).unwrap_or(usize::MAX))?;
     let count_max = count_max.unwrap_or(0);
     match direction {
         Direction::Forwards => reply_entries(stream.range(start, end), count_max, out),

@@ -81,6 +81,8 @@ fn lcs(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
             "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len".into(),
         );
     }
+    cx.scales()
+        .weigh_bytes(usize::try_from(cells / 4).unwrap_or(usize::MAX))?;
     if options.length {
         out.integer(i64::from(length_only(a, b)));
         return Ok(());

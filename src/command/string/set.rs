@@ -8,8 +8,10 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
 use crate::command::options::{Expiry, KEEPTTL, TimeForm};
+use crate::engine::Key;
 use crate::engine::effect::Event;
-use crate::engine::keyspace::Deadline;
+use crate::engine::keyspace::{Deadline, Keyspace};
+use crate::structures::table::Place;
 
 pub(super) const SET_EVENT: Event = Event::string("set");
 pub(super) const EXPIRE_EVENT: Event = Event::generic("expire");
@@ -22,6 +24,7 @@ pub(super) static SET: Command = Command::new("set", Group::String, -3)
     )
     .note("RW and ACCESS due to the optional `GET` argument")])
     .flags(Flags::DENYOOM)
+    .stores(2)
     .doc(
         "1.0.0",
         "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] \
@@ -44,10 +47,25 @@ fn set(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_write(&key);
-    keyspace.put_text(&key, found, args.get(2), Deadline::Clear);
+    put(&mut keyspace, &key, found, (args, 2), Deadline::Clear);
     keyspace.wrote(key.bytes, SET_EVENT);
     out.ok();
     Ok(())
+}
+
+/// Stores an argument.
+#[inline]
+fn put(
+    keyspace: &mut Keyspace<'_>,
+    key: &Key<'_>,
+    found: Option<Place>,
+    (args, index): (&Args<'_>, usize),
+    deadline: Deadline,
+) {
+    match args.take_prepared(index) {
+        None => keyspace.put_text(key, found, args.get(index), deadline),
+        Some(block) => keyspace.put_block(key, found, block, deadline),
+    }
 }
 
 /// When SET sets.
@@ -133,7 +151,7 @@ fn set_with_options(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Com
         None => out.ok(),
     }
     if holds {
-        keyspace.put_text(&key, found, args.get(2), deadline);
+        put(&mut keyspace, &key, found, (args, 2), deadline);
         keyspace.wrote(key.bytes, SET_EVENT);
         if matches!(deadline, Deadline::At(_)) {
             keyspace.wrote(key.bytes, EXPIRE_EVENT);
@@ -170,6 +188,7 @@ fn setnx(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
 pub(super) static SETEX: Command = Command::new("setex", Group::String, 4)
     .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM)
+    .stores(3)
     .deprecated("2.6.12", "`SET` with the `EX` argument")
     .doc(
         "2.0.0",
@@ -182,6 +201,7 @@ pub(super) static SETEX: Command = Command::new("setex", Group::String, 4)
 pub(super) static PSETEX: Command = Command::new("psetex", Group::String, 4)
     .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM)
+    .stores(3)
     .deprecated("2.6.12", "`SET` with the `PX` argument")
     .doc(
         "2.6.0",
@@ -195,7 +215,7 @@ fn set_for(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm)
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_write(&key);
-    keyspace.put_text(&key, found, args.get(3), Deadline::At(at_ms));
+    put(&mut keyspace, &key, found, (args, 3), Deadline::At(at_ms));
     keyspace.wrote(key.bytes, SET_EVENT);
     keyspace.wrote(key.bytes, EXPIRE_EVENT);
     out.ok();

@@ -222,6 +222,93 @@ fn memory_of_unusual_replies_is_given_back() {
     assert!(out.memory_bytes() <= CAPACITY_KEPT_MAX);
 }
 
+/// The strings in an array.
+fn array_of(bytes: &[u8]) -> Vec<Vec<u8>> {
+    fn number(rest: &mut &[u8], kind: u8) -> usize {
+        let end = rest.iter().position(|byte| *byte == b'\r').expect("a line");
+        assert_eq!(rest[0], kind);
+        let number = std::str::from_utf8(&rest[1..end]).unwrap().parse().unwrap();
+        *rest = &rest[end + 2..];
+        number
+    }
+    let rest = &mut &bytes[..];
+    let elements = (0..number(rest, b'*')).map(|_| {
+        let len = number(rest, b'$');
+        let element = rest[..len].to_vec();
+        *rest = &rest[len + 2..];
+        element
+    });
+    elements.collect()
+}
+
+#[test]
+fn a_long_reply_is_never_in_one_piece_and_its_length_may_be_known_afterwards() {
+    let element = vec![b'x'; 700];
+    let mut out = Out::default();
+    out.ok();
+    let outer = out.later();
+    let mark = out.later();
+    for _ in 0..1000 {
+        out.bulk(&element);
+    }
+    out.bulk_shared(Bytes::from(vec![b'y'; SHARED_LEN_MIN]));
+    assert!(out.bytes.capacity() < 3 * PIECE_LEN);
+    assert_eq!(out.since(out.position()), b"");
+    out.close_array(mark, 1001);
+    out.close_array(outer, 1);
+    assert_eq!(out.len_bytes(), whole_of(&out).len());
+    let whole = whole_of(&out);
+    let whole = whole
+        .strip_prefix(b"+OK\r\n*1\r\n")
+        .expect("the rest of it");
+    let elements = array_of(whole);
+    assert_eq!(elements.len(), 1001);
+    assert!(elements[..1000].iter().all(|found| *found == element));
+    assert!(elements[1000].iter().all(|byte| *byte == b'y'));
+}
+
+#[test]
+fn a_long_reply_can_be_dropped_after_some_of_what_was_before_it_is_sent() {
+    for sent_len in [0, 3, 5] {
+        let mut out = Out::default();
+        out.ok();
+        out.bulk_shared(Bytes::from(vec![b'y'; SHARED_LEN_MIN]));
+        out.advance(sent_len);
+        let position = out.position();
+        let expected = whole_of(&out);
+        for _ in 0..1000 {
+            out.bulk(&[b'x'; 700]);
+        }
+        assert!(out.len_since(position) > 700_000);
+        out.truncate(position);
+        assert_eq!(out.len_since(position), 0);
+        assert!(whole_of(&out) == expected);
+        out.ok();
+        out.advance(out.len_bytes());
+        assert!(out.memory_bytes() < 2 * CAPACITY_KEPT_MAX);
+    }
+}
+
+#[test]
+fn no_more_is_handed_out_at_once_than_was_asked_for() {
+    let mut out = Out::default();
+    for _ in 0..3 {
+        out.bulk_shared(Bytes::from(vec![b'x'; SHARED_LEN_MIN]));
+    }
+    for bytes_max in [
+        1,
+        100,
+        SHARED_LEN_MIN,
+        SHARED_LEN_MIN + 9,
+        2 * SHARED_LEN_MIN,
+    ] {
+        let mut slices = Vec::with_capacity(64);
+        out.io_slices_within(bytes_max, &mut slices);
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
+        assert!(bytes == whole_of(&out)[..bytes_max]);
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Write {
     Integer(i64),
@@ -233,7 +320,7 @@ enum Write {
 }
 
 fn writes() -> impl Strategy<Value = Vec<Write>> {
-    let len = || prop_oneof![4 => 0..200_usize, 1 => SHARED_LEN_MIN - 2..SHARED_LEN_MIN + 2];
+    let len = || prop_oneof![8 => 0..200_usize, 2 => SHARED_LEN_MIN - 2..SHARED_LEN_MIN + 2, 1 => PIECE_LEN / 2..PIECE_LEN];
     let write = prop_oneof![
         any::<i64>().prop_map(Write::Integer),
         len().prop_map(Write::Bulk),
@@ -255,7 +342,8 @@ fn write_all(out: &mut Out, writes: &[Write]) {
     for write in writes {
         match write {
             Write::Integer(value) => out.integer(*value),
-            Write::Bulk(len) => out.bulk_shared(bytes_of_len(*len)),
+            Write::Bulk(len) if *len < PIECE_LEN / 2 => out.bulk_shared(bytes_of_len(*len)),
+            Write::Bulk(len) => out.bulk(&bytes_of_len(*len)),
             Write::Null => out.null(),
             Write::Double(value) => out.double(*value),
             Write::Map(values) => {
@@ -269,7 +357,10 @@ fn write_all(out: &mut Out, writes: &[Write]) {
                 let mark = out.later();
                 for len in lens {
                     let inner = out.later();
-                    out.bulk_shared(bytes_of_len(*len));
+                    match *len < PIECE_LEN / 2 {
+                        true => out.bulk_shared(bytes_of_len(*len)),
+                        false => out.bulk(&bytes_of_len(*len)),
+                    }
                     out.close_array(inner, 1);
                 }
                 out.close_array(mark, lens.len());

@@ -1,4 +1,4 @@
-//! Threads for units that take long: made when they are needed, up to a bound, and kept.
+//! Threads for units, and for single commands, that take long: made when they are needed, up to a bound, and kept.
 //!
 //! A unit gets its thread first and its shards then, so that no shard is ever held for a unit that has yet to wait for a
 //! thread: the thread submits the unit's message, which comes back to it, departed, with all its shards.
@@ -75,7 +75,7 @@ impl Threads {
         if state.threads < THREADS_MAX {
             state.threads += 1;
             drop(state);
-            let name = "basalt-script".to_owned();
+            let name = "basalt-long".to_owned();
             let made = stack::spawn(name, move || self.work_on(shards));
             if made.is_err() {
                 // Whoever works now takes it; if nobody does, it waits for the next try.
@@ -88,10 +88,11 @@ impl Threads {
         loop {
             let mut parcel = self.next();
             let platform = Arc::new(Platform::default());
+            parcel.prepare();
             parcel.meets_at(Arc::clone(&platform));
             shards.submit(parcel);
             if let Some(departed) = platform.wait() {
-                shards.resume(departed, |message, reach| message.run_unit(reach));
+                shards.resume(departed, |message, reach| message.run_apart(reach));
             }
         }
     }

@@ -12,6 +12,12 @@ impl<T: Stored> Table<T> {
         self.each_link(|_, segment| {
             // SAFETY: live; slots own their entries, unchanged while `self` is borrowed.
             unsafe {
+                // All entries of a segment are on their way before the first is looked at.
+                segment.each(|_, slot, _| {
+                    if let Some(entry) = slot.entry() {
+                        segment::prefetch(entry.as_ptr());
+                    }
+                });
                 segment.each(|_, slot, _| {
                     if let Some(entry) = slot.entry() {
                         f(T::borrow(entry));

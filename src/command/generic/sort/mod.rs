@@ -208,7 +208,7 @@ fn sort(
     out: &mut Out,
     mut options: Options<'_>,
 ) -> CommandResult {
-    let (key, is_in_script) = (args.key(1), cx.client.is_in_script);
+    let (key, is_in_script, scales) = (args.key(1), cx.client.is_in_script, cx.scales());
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_read(&key);
     let source = match found.map(|place| (place, keyspace.kind(place).data_type())) {
@@ -218,6 +218,7 @@ fn sort(
         Some(_) => return Err(CommandError::WrongType),
         None => None,
     };
+    scales.weigh_bytes(source.map_or(0, |(place, _)| keyspace.memory_bytes(place)))?;
     // The order of a set is nobody's choice, so what is stored of one, or seen by a script, is sorted by its
     // texts at least.
     if options.unsorted
