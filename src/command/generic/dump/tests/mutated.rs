@@ -1,4 +1,6 @@
 //! Payloads that somebody tampered with: each is refused, or is a value that every command can work on.
+//!
+//! `MUTATIONS=20000 MUTATED_SEED=7` for a long run that is another one.
 
 use super::ancient;
 use super::recorded;
@@ -8,8 +10,8 @@ use crate::base::random::Random;
 use crate::command::testing::Terminal;
 use crate::engine::serial::frame;
 
-/// Tampered payloads made from each whole one.
-const MUTATIONS: usize = 400;
+/// Tampered payloads made from each whole one, unless the environment says how many.
+const MUTATIONS: u64 = 400;
 
 /// Commands that read every part of a value of a type, then commands that change it; `k` is the key.
 const COMMANDS: &[(&str, &[&str])] = &[
@@ -185,17 +187,19 @@ fn tampered_payloads_are_refused_or_are_values() {
         .chain(ancient::all().map(|(_, value)| frame::seal(value, 10)))
         .filter_map(|payload| frame::open(&payload).map(<[u8]>::to_vec))
         .collect();
-    let mut random = Random::new(20);
+    let given = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let mut random = Random::new(given("MUTATED_SEED").unwrap_or(20));
+    let mutations = given("MUTATIONS").unwrap_or(MUTATIONS) as usize;
     let (mut tried, mut accepted) = (0, 0);
     for whole in &wholes {
-        for _ in 0..MUTATIONS {
+        for _ in 0..mutations {
             let other = &wholes[random.index(wholes.len())];
             let value = tampered(whole, other, &mut random);
             tried += 1;
             accepted += usize::from(is_sound(&mut cli, &value));
         }
     }
-    assert!(tried >= wholes.len() * MUTATIONS);
+    assert!(tried >= wholes.len() * mutations);
     // The test would say nothing if either hardly ever happened.
     assert!(accepted * 100 > tried, "{accepted} of {tried} accepted");
     assert!(accepted * 2 < tried, "{accepted} of {tried} accepted");
