@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Both servers are pinned to one core and take turns; the load is one thread that sends a pipeline, reads its replies,
-//! then reads what every other connection is due to get. `--only` takes `publish`, `tracking`, `multi`, `scripts` or
-//! `expired`.
+//! then reads what every other connection is due to get. `threads` compares basalt with itself: a script on one key with
+//! two threads against one. `--only` takes `publish`, `tracking`, `multi`, `scripts`, `threads` or `expired`.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -47,11 +47,12 @@ fn main() {
     let last = process::core_count() - 1;
     process::pin(&arguments.value("--load-cores", &last.to_string()));
     let only = arguments.value("--only", "");
-    let parts: [(&str, Part); 5] = [
+    let parts: [(&str, Part); 6] = [
         ("publish", publish),
         ("tracking", tracking),
         ("multi", multi),
         ("scripts", scripts),
+        ("threads", threads),
         ("expired", expired),
     ];
     let mut report = format!("{}; {}.\n", process::machine(), process::date());
@@ -105,12 +106,22 @@ impl Plan {
     }
 }
 
-fn table(title: &str, rows: &[String], [redis, basalt]: [&[f64]; 2]) -> String {
-    let mut text = format!("\n{title}\n\n| what | redis | basalt | ratio |\n|---|---|---|---|\n");
-    for ((row, redis), basalt) in rows.iter().zip(redis).zip(basalt) {
+fn table(title: &str, rows: &[String], figures: [&[f64]; 2]) -> String {
+    table_of(["redis", "basalt"], title, rows, figures)
+}
+
+fn table_of(
+    [first, second]: [&str; 2],
+    title: &str,
+    rows: &[String],
+    figures: [&[f64]; 2],
+) -> String {
+    let mut text =
+        format!("\n{title}\n\n| what | {first} | {second} | ratio |\n|---|---|---|---|\n");
+    for (row, (before, after)) in rows.iter().zip(figures[0].iter().zip(figures[1])) {
         let line = format!(
-            "| {row} | {redis:.3} | {basalt:.3} | {:.2} |",
-            basalt / redis
+            "| {row} | {before:.3} | {after:.3} | {:.2} |",
+            after / before
         );
         eprintln!("{line}");
         let _ = writeln!(text, "{line}");
@@ -394,6 +405,68 @@ fn scripts(plan: &Plan) -> String {
     ];
     let title = "Scripts with declared keys: us a call, one connection.";
     table(title, &rows.map(str::to_owned), [&redis, &basalt])
+}
+
+/// A counter that only goes up to a limit.
+const COUNT: &str = "\
+    local now = tonumber(redis.call('GET', KEYS[1]) or '0') \
+    if now >= tonumber(ARGV[1]) then return 0 end \
+    redis.call('SET', KEYS[1], now + 1) \
+    return 1";
+
+/// Connections that take turns, so that every thread has some.
+const CONNECTIONS: usize = 8;
+
+fn threads(plan: &Plan) -> String {
+    let pipelines = if plan.is_quick { 50 } else { 1_500 };
+    let (_, basalt) = &plan.binaries[1];
+    let cores = format!("0-{}", process::core_count() - 1);
+    let mut samples: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
+    for round in 0..plan.rounds {
+        for index in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
+            let arguments = ["--threads".to_owned(), (index + 1).to_string()];
+            let server = Process::start("basalt", basalt, &cores, &arguments);
+            samples[index].push(count_up(&server, pipelines));
+        }
+    }
+    let figures = samples.map(|mut samples| {
+        samples.sort_by(f64::total_cmp);
+        [samples[samples.len() / 2]]
+    });
+    let rows = ["EVALSHA, a GET and a SET of one key, P=16".to_owned()];
+    let title = format!("A script on one key, {CONNECTIONS} connections: us a call.");
+    let names = ["1 thread", "2 threads"];
+    table_of(names, &title, &rows, [&figures[0], &figures[1]])
+}
+
+fn count_up(server: &Process, pipelines: usize) -> f64 {
+    const AT_A_TIME: usize = 16;
+    let mut client = server.client();
+    let sha = client.ask(&["SCRIPT", "LOAD", COUNT]);
+    let mut streams: Vec<TcpStream> = (0..CONNECTIONS)
+        .map(|_| server.client().into_stream())
+        .collect();
+    let mut at = 0;
+    let mut run = |pipelines: usize| {
+        for _ in 0..pipelines {
+            for stream in &mut streams {
+                let mut bytes = Vec::new();
+                for _ in 0..AT_A_TIME {
+                    at += 1;
+                    let key = format!("counter:{:05}", at * 7_919 % 100_000);
+                    encode_into(&mut bytes, &["EVALSHA", &sha, "1", &key, "1000000"]);
+                }
+                stream.write_all(&bytes).expect("send");
+            }
+            for stream in &mut streams {
+                skip(stream, ":1\r\n".len() * AT_A_TIME);
+            }
+        }
+    };
+    run(pipelines / 10 + 1);
+    cpu_us(server, pipelines * CONNECTIONS * AT_A_TIME, || {
+        run(pipelines)
+    })
 }
 
 fn lock(at: usize) -> String {

@@ -1,6 +1,6 @@
 //! Arguments to configuration to `server::run` to an exit code; alone may print and exit.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     let startup = refuse_program_name(&program).and_then(|()| config::load(&arguments));
     match startup {
-        Ok(startup) => act(startup),
+        Ok(startup) => act(startup, &program),
         Err(error) => {
             // Redis parts its block from what was printed before.
             eprintln!("\n{error}");
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn act(startup: Startup) -> ExitCode {
+fn act(startup: Startup, program: &OsStr) -> ExitCode {
     match startup.action {
         Action::Version => print(&config::help::version()),
         Action::Help => print(&config::help::help()),
@@ -41,7 +41,7 @@ fn act(startup: Startup) -> ExitCode {
                 );
                 return ExitCode::FAILURE;
             }
-            let code = server::run(startup);
+            let code = server::run(startup, program.to_string_lossy().into_owned());
             return ExitCode::from(u8::try_from(code).unwrap_or(1));
         }
     }

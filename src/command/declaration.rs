@@ -31,6 +31,9 @@ pub type CursorShard = fn(&Args<'_>, u16) -> Result<u16, CommandError>;
 /// stands, and what is done with it.
 pub type KeyFinder = for<'a> fn(usize, &dyn Fn(usize) -> &'a [u8]) -> Option<(usize, KeyFlags)>;
 
+/// Finds the word behind which a command's keys begin, where a word before it, which is a name, may read the same.
+pub type KeywordFinder = for<'a> fn(usize, &dyn Fn(usize) -> &'a [u8]) -> Option<usize>;
+
 /// How a command meets the shards.
 #[derive(Clone, Copy)]
 pub enum Run {
@@ -495,6 +498,8 @@ pub struct Command {
     pub run: Run,
     /// Finds the key that `keys` can not express.
     pub key_finder: Option<KeyFinder>,
+    /// Finds the word that `keys` only name.
+    pub keyword_finder: Option<KeywordFinder>,
     needs_all_shards: Option<fn(&Args<'_>) -> bool>,
     subcommands: &'static [&'static Command],
     id: AtomicU16,
@@ -524,6 +529,7 @@ impl Command {
             deprecated: None,
             run: Run::Session(not_declared),
             key_finder: None,
+            keyword_finder: None,
             needs_all_shards: None,
             subcommands: &[],
             id: AtomicU16::new(u16::MAX),
@@ -621,6 +627,12 @@ impl Command {
     /// Finds one more key than the specifications can express, for which an unknown one stands.
     pub const fn finds_key(mut self, finder: KeyFinder) -> Command {
         self.key_finder = Some(finder);
+        self
+    }
+
+    /// Finds the word behind which the keys begin as the command itself does; without it the first counts that reads so.
+    pub const fn finds_keyword(mut self, finder: KeywordFinder) -> Command {
+        self.keyword_finder = Some(finder);
         self
     }
 

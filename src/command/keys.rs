@@ -20,7 +20,7 @@ pub fn positions<'a>(
     mut found: impl FnMut(usize, KeyFlags),
 ) -> Result<(), KeysError> {
     for spec in command.keys {
-        let Some(begin) = begin(spec, argument_count, &argument) else {
+        let Some(begin) = begin(command, spec, argument_count, &argument) else {
             continue;
         };
         match spec.find {
@@ -101,6 +101,7 @@ pub fn effective_flags<'a>(
 }
 
 fn begin<'a>(
+    command: &Command,
     spec: &KeySpec,
     argument_count: usize,
     argument: &impl Fn(usize) -> &'a [u8],
@@ -109,7 +110,13 @@ fn begin<'a>(
         BeginSearch::Index(index) => index as usize,
         BeginSearch::Keyword(word, from) => {
             let is_word = |at: &usize| argument(*at).eq_ignore_ascii_case(word.as_bytes());
-            let at = if from > 0 {
+            let known = command
+                .keyword_finder
+                .and_then(|find| find(argument_count, argument));
+            // What the command will refuse is searched as Redis searches it.
+            let at = if known.is_some() {
+                known
+            } else if from > 0 {
                 (from as usize..argument_count).find(is_word)
             } else {
                 let last = (argument_count as i64 + i64::from(from)).max(0) as usize;

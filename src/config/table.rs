@@ -198,10 +198,10 @@ parameters! {
     hide_user_data_from_log: flag(false), "hide-user-data-from-log",
         MUTABLE.since("7.4").no_effect("no keys or values are logged in any case"),
         "Whether the log leaves out keys and values.";
-    set_proc_title: flag(true), "set-proc-title", IMMUTABLE.no_effect("the process keeps its title"),
+    set_proc_title: flag(true), "set-proc-title", IMMUTABLE,
         "Whether the process shows a title.";
     proc_title_template: text("{title} {listen-addr} {server-mode}", values::title_template),
-        "proc-title-template", MUTABLE.no_effect("the process keeps its title"), "Title of the process.";
+        "proc-title-template", MUTABLE, "What `ps` shows of the process.";
     locale_collate: text(""), "locale-collate",
         MUTABLE.since("7.2").warned("texts are compared as bytes"), "Locale in which texts are compared.";
     ignore_warnings: text(""), "ignore-warnings", MUTABLE.no_effect(OTHER_DESIGN),

@@ -318,36 +318,41 @@ pub fn node_name(text: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A process title: text with known variables in braces.
+/// A process title: text with known variables in braces. What is empty where the title is not known is refused, as in Redis.
 pub fn title_template(text: &str) -> Result<(), &'static str> {
-    const VARIABLES: &[&str] = &[
-        "title",
-        "listen-addr",
-        "server-mode",
-        "port",
-        "tls-port",
-        "unixsocket",
-        "config-file",
-    ];
     const WRONG: &str = "template format is invalid or contains unknown variables";
-    let mut rest = text;
-    let mut empty = true;
-    while let Some(letter) = rest.chars().next() {
-        rest = &rest[letter.len_utf8()..];
-        match letter {
-            '{' if rest.starts_with('{') => rest = &rest[1..],
-            '{' => {
-                let (name, after) = rest.split_once('}').ok_or(WRONG)?;
-                if !VARIABLES.contains(&name) {
-                    return Err(WRONG);
-                }
-                rest = after;
-            }
-            _ => {}
-        }
-        empty = false;
+    let filled = fill_title(text, |name| match name {
+        "title" | "server-mode" => Some(String::new()),
+        "listen-addr" | "port" | "tls-port" | "unixsocket" | "config-file" => Some("x".to_owned()),
+        _ => None,
+    });
+    match filled {
+        Some(title) if !title.is_empty() => Ok(()),
+        _ => Err(WRONG),
     }
-    if empty { Err(WRONG) } else { Ok(()) }
+}
+
+/// A process title with the `value` of each variable in its place, without blanks around it; `None` if a variable has
+/// no value or no end. Two opening braces are one.
+pub fn fill_title(template: &str, value: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let mut title = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('{') {
+        title.push_str(before);
+        rest = match after.strip_prefix('{') {
+            Some(after) => {
+                title.push('{');
+                after
+            }
+            None => {
+                let (name, after) = after.split_once('}')?;
+                title.push_str(&value(name)?);
+                after
+            }
+        };
+    }
+    title.push_str(rest);
+    Some(title.trim_matches(' ').to_owned())
 }
 
 fn is_path(text: &str) -> bool {

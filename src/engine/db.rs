@@ -9,8 +9,8 @@ use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
 use super::told::Told;
 use super::undo::log::{Before, Image, Log, Sharing, copy};
 use super::value::hash::next_field_deadline;
-use super::value::object::{entry_bytes, note_entry_bytes};
-use super::value::{Body, Object, Trash};
+use super::value::object::{entry_bytes, note_entry_bytes, take_journal, undo};
+use super::value::{Body, Object, Part, Trash};
 use crate::base::hash::Seed;
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
@@ -139,6 +139,47 @@ impl Db {
         }
     }
 
+    /// The value at a place is about to be edited. A collection keeps what undoes its changes itself, if it can; then
+    /// this says which image they belong to.
+    #[cold]
+    #[inline(never)]
+    fn begin_edit(&mut self, place: Place) -> Option<usize> {
+        let hash = self.seed.hash(self.table.at(place).key());
+        let _ = self.log();
+        let Db { table, log, .. } = self;
+        let (mut entry, Some(log)) = (table.edit(place), log) else {
+            return None;
+        };
+        if log.has_value(hash, entry.view().key()) {
+            return None;
+        }
+        let view = entry.view();
+        if let Value::Object(object) = view.value()
+            && object.body.copied_bytes(Part::Any).is_some()
+        {
+            let (at, journal) = match log.take_journal(hash, view.key()) {
+                Some(found) => found,
+                None => {
+                    let (key, deadline) = (account::apart(|| view.key().into()), view.deadline());
+                    let before = Before::Changed {
+                        key,
+                        deadline,
+                        journal: None,
+                    };
+                    (log.keep(hash, before), None)
+                }
+            };
+            if let Some(object) = entry.object_mut() {
+                object.body.keep_changes(journal);
+            }
+            return Some(at);
+        }
+        let was_moved = false;
+        let entry = copy(view, Sharing::Forbidden);
+        log.keep(hash, Before::Present { entry, was_moved });
+        None
+    }
+
     #[cold]
     fn save_deadline(&mut self, place: Place, hash: u64) {
         let _ = self.log();
@@ -167,6 +208,12 @@ impl Db {
         log.is_some_and(|log| log.has_value(key.hash, key.bytes))
     }
 
+    /// Bytes of what undoes the changes of a collection under a key so far.
+    pub(super) fn journal_bytes(&self, key: &Key<'_>) -> usize {
+        let log = self.log.as_deref();
+        log.map_or(0, |log| log.journal_bytes(key.hash, key.bytes))
+    }
+
     /// What is to be freed of an entry that was taken out: nothing if it is kept for undoing.
     fn give_up(&mut self, hash: u64, entry: Entry<Object>) -> Option<Trash> {
         if self.keeps_images && !self.log().has_value(hash, entry.view().key()) {
@@ -185,6 +232,18 @@ impl Db {
         let Image { hash, before } = image;
         debug_assert!(!self.keeps_images);
         let found = self.table.find(hash, before.key());
+        if let Before::Changed {
+            deadline, journal, ..
+        } = before
+        {
+            if let Some(place) = found {
+                if let Some(journal) = &journal {
+                    self.edit(place, |entry| undo(entry, journal));
+                }
+                self.charged(|db| db.set_deadline(place, hash, deadline));
+            }
+            return None;
+        }
         // What the image itself takes must not be freed inside, as the shard has never paid for it.
         let mut kept = None;
         let gone = self.charged(|db| match (before, found) {
@@ -209,6 +268,7 @@ impl Db {
                 }
                 None
             }
+            (Before::Changed { .. }, _) => None,
         });
         drop(kept);
         if let Some(entry) = &gone {
@@ -397,13 +457,19 @@ impl Db {
         place: Place,
         change: impl FnOnce(&mut Entry<Object>) -> R,
     ) -> R {
-        self.save(place, Sharing::Forbidden);
+        let image = match self.keeps_images {
+            true => self.begin_edit(place),
+            false => None,
+        };
         self.charged(|db| {
             let mut entry = db.table.edit(place);
             let bytes_before = entry_bytes(entry.view()) as i64;
             let deadline_before = next_field_deadline(entry.view());
             let reading = account::charged_bytes();
             let result = change(&mut entry);
+            if let Some(at) = image {
+                end_edit(&mut entry, db.log.as_deref_mut(), at);
+            }
             let added = account::charged_bytes() - reading;
             let bytes_after = bytes_before + added;
             note_entry_bytes(&mut entry, bytes_after);
@@ -598,5 +664,19 @@ impl Db {
         self.sweep = None;
         self.order = None;
         self.table.drain_some(segments)
+    }
+}
+
+/// Puts what undoes an edit, which began with [`Db::begin_edit`], where it was found.
+#[cold]
+#[inline(never)]
+fn end_edit(entry: &mut Entry<Object>, log: Option<&mut Log>, at: usize) {
+    let journal = take_journal(entry);
+    debug_assert!(
+        journal.is_some(),
+        "an edit leaves the collection where it is"
+    );
+    if let Some(log) = log {
+        log.put_journal(at, journal);
     }
 }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::background;
 use super::listening::Listening;
+use super::title::Title;
 use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
 use crate::command::context::{
@@ -34,16 +35,24 @@ pub(super) struct Host {
     file: Option<PathBuf>,
     /// The open sockets.
     pub(super) listening: Listening,
+    /// What `ps` shows.
+    pub(super) title: Title,
     /// One change of the configuration at a time.
     changing: Mutex<()>,
 }
 
 impl Host {
-    pub(super) fn new(service: Arc<Service>, file: Option<PathBuf>, listening: Listening) -> Host {
+    pub(super) fn new(
+        service: Arc<Service>,
+        file: Option<PathBuf>,
+        listening: Listening,
+        title: Title,
+    ) -> Host {
         Host {
             service,
             file,
             listening,
+            title,
             changing: Mutex::new(()),
         }
     }
@@ -112,6 +121,9 @@ impl Host {
         }
         if is_changed("loglevel") {
             log::set_level(new.loglevel);
+        }
+        if is_changed("proc-title-template") || is_changed("port") || is_changed("bind") {
+            self.title.show(new);
         }
         Ok(())
     }

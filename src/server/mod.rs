@@ -8,6 +8,7 @@ mod host;
 mod listening;
 mod migrate;
 mod runtime;
+mod title;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -33,6 +34,7 @@ use crate::telemetry::{Telemetry, clock, log, memory};
 use host::Host;
 use listening::Listening;
 use runtime::Runtimes;
+use title::Title;
 
 /// What is assumed where the system does not say how many cores there are.
 const CORES_FALLBACK: usize = 1;
@@ -40,9 +42,11 @@ const CORES_FALLBACK: usize = 1;
 /// Descriptors that the server needs beside those of its clients.
 const DESCRIPTORS_RESERVED: u64 = 32;
 
-/// Runs the server until it is told to stop; the exit code.
-pub fn run(startup: Startup) -> i32 {
+/// Runs the server, started as `program`, until it is told to stop; the exit code. To be called before there are threads.
+pub fn run(startup: Startup, program: String) -> i32 {
     let mut config = startup.config;
+    // Before the first thread, which the environment asks for.
+    let title = Title::of_process(&config, program, startup.file.clone());
     if let Err(error) = log::start(config.loglevel, &config.logfile) {
         eprintln!("Can't open the log file: {error}");
         return 1;
@@ -73,7 +77,12 @@ pub fn run(startup: Startup) -> i32 {
         runtimes.spawner(),
         stop.clone(),
     );
-    let host = Arc::new(Host::new(Arc::clone(&service), startup.file, listening));
+    let host = Arc::new(Host::new(
+        Arc::clone(&service),
+        startup.file,
+        listening,
+        title,
+    ));
     let server: Arc<dyn Server> = Arc::clone(&host) as _;
     assert!(service.server.set(server).is_ok(), "the server is set once");
     let carrier = migrate::Carrier::new(everywhere, runtimes.main().clone());
@@ -98,6 +107,7 @@ pub fn run(startup: Startup) -> i32 {
         tracing::error!("Failed listening on port {} (tcp), aborting.", config.port);
         return 1;
     }
+    host.title.show(&config);
     announce::ready(&config);
     service.telemetry.set_ready(true);
     runtimes.block_on(background::until_stopped(stop, stopped));

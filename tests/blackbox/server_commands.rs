@@ -1,6 +1,7 @@
 //! The server about itself: INFO, CONFIG, COMMAND, SLOWLOG, MEMORY, DEBUG, SHUTDOWN, start-up errors.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::process::Command;
 
 use crate::support::{self, Options, Oracle, Server, check, is_stand_in};
@@ -548,4 +549,37 @@ fn info_tells_how_often_the_loops_went_round() {
         let after = info(&mut raw, "stats");
         assert!(number(&after, "eventloop_cycles") < number(&before, "eventloop_cycles") + 100);
     });
+}
+
+/// What `ps` shows of the server.
+fn shown_title(raw: &mut Raw) -> String {
+    let pid = &info(raw, "server")["process_id"];
+    let shown = std::fs::read(format!("/proc/{pid}/cmdline")).expect("the server runs");
+    // Some kernels show zeros behind a title that is shorter than the arguments were.
+    let end = shown.iter().position(|byte| *byte == 0);
+    String::from_utf8_lossy(&shown[..end.unwrap_or(shown.len())]).into_owned()
+}
+
+#[test]
+fn the_process_shows_its_title() {
+    let server = Server::start(&Options::shards(1));
+    let mut raw = server.raw();
+    let port = server.port;
+    let title = shown_title(&mut raw);
+    assert!(title.ends_with(&format!(" 127.0.0.1:{port}")), "{title}");
+    let set = |raw: &mut Raw, template: &str| {
+        raw.command(&["CONFIG", "SET", "proc-title-template", template])
+    };
+    // Longer than the arguments were: it runs on where the variables were that the server got from this process.
+    let bytes_of = |(name, value): (OsString, OsString)| name.len() + value.len() + 2;
+    let long = "x".repeat(std::env::vars_os().map(bytes_of).sum::<usize>().min(700));
+    set(&mut raw, &format!("a {{port}} {{{{{{tls-port}}}} {long}")).text();
+    assert_eq!(shown_title(&mut raw), format!("a {port} {{0}} {long}"));
+    set(&mut raw, "{config-file}").text();
+    assert_eq!(shown_title(&mut raw), "-");
+    for refused in ["{port", "{nothing}", "", "  ", "{title}"] {
+        let reply = set(&mut raw, refused).text();
+        assert!(reply.contains("template format is invalid"), "{reply}");
+        assert_eq!(shown_title(&mut raw), "-");
+    }
 }

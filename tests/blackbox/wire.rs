@@ -392,7 +392,13 @@ impl Raw {
             self.start = 0;
         }
         let mut chunk = [0; 16 * 1024];
-        let count = self.stream.read(&mut chunk)?;
+        let count = loop {
+            match self.stream.read(&mut chunk) {
+                // As it does when the process was stopped and goes on.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                other => break other?,
+            }
+        };
         if count == 0 {
             return Err(std::io::Error::new(
                 ErrorKind::UnexpectedEof,

@@ -27,6 +27,8 @@ mod tests;
 mod transfer;
 #[cfg(test)]
 mod undone;
+#[cfg(test)]
+mod undone_large;
 pub(super) mod wait;
 mod walk;
 

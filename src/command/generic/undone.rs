@@ -186,7 +186,7 @@ fn dataset(cli: &mut Terminal) -> String {
 
 /// Frees what is to be freed, forgets effects, and says what is charged to the shards, and which memory of this
 /// thread is charged to nobody.
-fn accounts(cli: &mut Terminal) -> (i64, i64) {
+pub(super) fn accounts(cli: &mut Terminal) -> (i64, i64) {
     for engine in &mut cli.engines {
         drop(engine.effects.take());
         drop(std::mem::take(&mut engine.deferred));

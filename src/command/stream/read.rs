@@ -33,6 +33,7 @@ pub(super) static XREAD: Command = Command::new("xread", Group::Stream, -4)
         "Answers the entries of streams behind given IDs; waits for some if there are none.",
     )
     .complexity(COMPLEXITY)
+    .finds_keyword(streams_at)
     .on_keys(xread);
 
 fn xread(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -51,10 +52,30 @@ pub(super) static XREADGROUP: Command = Command::new("xreadgroup", Group::Stream
         "Hands entries that its group did not get yet to a consumer, or answers those that it has not acknowledged.",
     )
     .complexity(COMPLEXITY)
+    .finds_keyword(streams_at)
     .on_keys(xreadgroup);
 
 fn xreadgroup(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     read(cx, args, Of::Xreadgroup, out)
+}
+
+/// Where the word STREAMS stands that is no name of a group or a consumer; nowhere if what follows is not one ID a key.
+fn streams_at<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<usize> {
+    let mut at = 1;
+    while at < count {
+        let is = |word: &str| argument(at).eq_ignore_ascii_case(word.as_bytes());
+        at += match () {
+            () if is("streams") => {
+                let behind = count - at - 1;
+                return (behind > 0 && behind.is_multiple_of(2)).then_some(at);
+            }
+            () if is("block") || is("count") => 2,
+            () if is("group") => 3,
+            () if is("noack") => 1,
+            () => return None,
+        };
+    }
+    None
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -177,7 +198,6 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
     for index in 0..options.stream_count {
         let key_at = options.streams_at + index;
         let id_at = key_at + options.stream_count;
-        // Routing looks for the word STREAMS alone; where a name before it reads like that, it finds other keys.
         let routed = args
             .keys()
             .iter()

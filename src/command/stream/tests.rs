@@ -432,11 +432,28 @@ fn words_that_look_like_options_confuse_nobody() {
                 .contains("1-1")
         );
         assert!(cli.run("XREAD STREAMS streams 0").contains("1-1"));
-        // Routing takes the consumer for the word; Redis in a cluster does so too.
-        cli.check(
-            "XREADGROUP NOACK GROUP streams streams STREAMS streams >",
-            "(error) ERR syntax error",
+        cli.run("XADD streams 2-1 a 1");
+        assert!(
+            cli.run("XREADGROUP NOACK GROUP streams streams STREAMS streams >")
+                .contains("2-1")
         );
+        cli.run("XADD count 3-1 a 1");
+        cli.run("XGROUP CREATE count noack 0");
+        assert!(
+            cli.run("XREADGROUP COUNT 1 BLOCK 1 NOACK GROUP noack count STREAMS count >")
+                .contains("3-1")
+        );
+        cli.check(
+            "COMMAND GETKEYS XREADGROUP NOACK GROUP streams streams STREAMS k l > >",
+            "1) \"k\"\n2) \"l\"",
+        );
+        // As Redis finds them in what it will refuse.
+        for refused in [
+            "COMMAND GETKEYS XREADGROUP GROUP g c STREAMS k l >",
+            "COMMAND GETKEYS XREAD COUNT 1 WHAT STREAMS k >",
+        ] {
+            cli.check(refused, "1) \"k\"");
+        }
         cli.run("XADD s KEEPREF 1-1 MAXLEN 5");
         assert!(cli.run("XRANGE s - +").contains("MAXLEN"));
     });

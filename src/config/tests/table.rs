@@ -69,7 +69,7 @@ fn another_value(parameter: &Parameter) -> Option<Vec<String>> {
                 other.to_string()
             })
         }
-        Kind::Text { .. } if parameter.name == "proc-title-template" => words("{title}"),
+        Kind::Text { .. } if parameter.name == "proc-title-template" => words("{port}"),
         Kind::Text { .. } => words("another"),
         Kind::Choice { names, default, .. } => {
             let (name, _) = names.iter().find(|(_, code)| code != default)?;

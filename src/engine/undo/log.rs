@@ -1,11 +1,13 @@
 //! The pre-images of one database: what its keys held before an attempt changed them.
 //!
-//! Knows no engine and no accounts; what it keeps is charged to nobody. Invariants: the first full image of a key is
-//! kept, later ones change nothing; going through the images from the newest to the oldest leads back to the start.
+//! Knows no engine and no accounts; what it keeps is charged to nobody. Of a collection in nodes or tables no copy is kept
+//! but what undoes its changes ([`Before::Changed`]); that is no full image, as a later image may hold the collection
+//! itself, once it is deleted or overwritten. Invariants: the first full image of a key is kept, later ones change nothing;
+//! going through the images from the newest to the oldest leads back to the start.
 
 use std::collections::HashMap;
 
-use crate::engine::value::Object;
+use crate::engine::value::{Journal, Object};
 use crate::structures::account;
 use crate::structures::block::Block;
 use crate::structures::entry::{Entry, EntryRef, Value};
@@ -23,19 +25,28 @@ pub(in crate::engine) enum Before {
     },
     /// The same value with another deadline, or none.
     Deadline(Box<[u8]>, Option<u64>),
+    /// The same collection before some changes, and its deadline.
+    Changed {
+        /// The key.
+        key: Box<[u8]>,
+        /// When it was to expire.
+        deadline: Option<u64>,
+        /// What undoes the changes; while the collection is being edited, it has this itself.
+        journal: Option<Journal>,
+    },
 }
 
 impl Before {
     /// The key that this is about.
     pub(in crate::engine) fn key(&self) -> &[u8] {
         match self {
-            Before::Absent(key) | Before::Deadline(key, _) => key,
+            Before::Absent(key) | Before::Deadline(key, _) | Before::Changed { key, .. } => key,
             Before::Present { entry, .. } => entry.view().key(),
         }
     }
 
     fn is_full(&self) -> bool {
-        !matches!(self, Before::Deadline(..))
+        !matches!(self, Before::Deadline(..) | Before::Changed { .. })
     }
 }
 
@@ -69,19 +80,55 @@ impl Log {
         self.newest(hash, key).is_some()
     }
 
-    fn newest(&self, hash: u64, key: &[u8]) -> Option<&Before> {
-        let image = match self.images.len() {
-            ..=INDEX_FROM => self.images.iter().rev().find(|image| image.hash == hash),
-            _ => self.index.get(&hash).map(|&at| &self.images[at]),
-        };
-        // Two keys of one hash only lead to an image too many.
-        image
-            .map(|image| &image.before)
-            .filter(|before| before.key() == key)
+    /// Bytes of what undoes the changes of the collection under a key, if that is kept.
+    pub(in crate::engine) fn journal_bytes(&self, hash: u64, key: &[u8]) -> usize {
+        match self.newest(hash, key) {
+            Some(Before::Changed {
+                journal: Some(journal),
+                ..
+            }) => journal.bytes(),
+            _ => 0,
+        }
     }
 
-    /// Keeps an image. It is charged to nobody.
-    pub(in crate::engine) fn keep(&mut self, hash: u64, before: Before) {
+    /// Hands out what undoes the changes of a collection so far, and where [`Log::put_journal`] puts it back; nothing if
+    /// the key has no such image, or a newer one.
+    pub(in crate::engine) fn take_journal(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+    ) -> Option<(usize, Option<Journal>)> {
+        let at = self.newest_at(hash, key)?;
+        match &mut self.images[at].before {
+            Before::Changed { journal, .. } => Some((at, journal.take())),
+            _ => None,
+        }
+    }
+
+    /// See [`Log::take_journal`].
+    pub(in crate::engine) fn put_journal(&mut self, at: usize, returned: Option<Journal>) {
+        if let Some(image) = self.images.get_mut(at)
+            && let Before::Changed { journal, .. } = &mut image.before
+        {
+            *journal = returned;
+        }
+    }
+
+    fn newest(&self, hash: u64, key: &[u8]) -> Option<&Before> {
+        self.newest_at(hash, key).map(|at| &self.images[at].before)
+    }
+
+    fn newest_at(&self, hash: u64, key: &[u8]) -> Option<usize> {
+        let at = match self.images.len() {
+            ..=INDEX_FROM => self.images.iter().rposition(|image| image.hash == hash),
+            _ => self.index.get(&hash).copied(),
+        };
+        // Two keys of one hash only lead to an image too many.
+        at.filter(|&at| self.images[at].before.key() == key)
+    }
+
+    /// Keeps an image, and says where. It is charged to nobody.
+    pub(in crate::engine) fn keep(&mut self, hash: u64, before: Before) -> usize {
         account::apart(|| {
             self.images.push(Image { hash, before });
             let count = self.images.len();
@@ -91,7 +138,8 @@ impl Log {
             } else if count > INDEX_FROM {
                 self.index.insert(hash, count - 1);
             }
-        });
+            count - 1
+        })
     }
 
     /// The images, oldest first.

@@ -2,12 +2,13 @@
 //!
 //! A script may turn out to need shards that are not in hand, or more time than a connection's thread has. Then what it
 //! did is undone, and it runs again. While an attempt is on, the first change of each key keeps what the key held
-//! ([`log`]); what is deleted or overwritten moves there instead of being freed. Flushed and exchanged databases are
+//! ([`log`]); what is deleted or overwritten moves there instead of being freed, and of large collections that change where
+//! they are only the changes are kept. Flushed and exchanged databases are
 //! written down as such. [`Engine::undo_attempt`] restores all that, newest first; [`Engine::commit_attempt`] forgets it.
 //!
 //! Restored: keys, values, deadlines, the memory charged for them, and the counters of what commands did. Effects made
 //! meanwhile vanish; whoever runs an attempt hands out none before it commits. Not restored, as nobody can tell: stamps
-//! (they only ever grow), the room that tables and wheels have taken, access bits, the state of the random numbers.
+//! (they only ever grow), the room that tables, trees and wheels have taken, the order of members in a table's buckets, access bits, the state of the random numbers.
 //! Those who cache what an undone attempt has touched are told to drop it, for nothing.
 //!
 //! Keys whose time has come during an attempt come back with the rest, and expire again.
@@ -17,11 +18,24 @@ pub(super) mod log;
 use super::board::ShardBoard;
 use super::db::Db;
 use super::effect;
-use super::value::Trash;
 use super::value::object::entry_bytes;
+use super::value::{Body, Part, Trash};
 use super::{Engine, Key};
 use crate::structures::entry::Value;
 use log::Before;
+
+/// What a command does to the value of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It changes where it is.
+    InPlace(Part),
+    /// It goes elsewhere.
+    Taken,
+}
+
+/// Of a collection that changes more than this in one attempt, a unit that goes on has no use: what undoes it would soon
+/// take more than the collection.
+const JOURNAL_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// What an attempt did to whole databases.
 pub(super) enum DbChange {
@@ -92,12 +106,12 @@ impl Engine {
             .for_each(|db| db.keep_images());
     }
 
-    /// Whether a key holds a collection, or a string, with more bytes than these, of which a copy would be kept if it
-    /// changed.
+    /// Whether more bytes than these would have to be kept to undo a change of a collection, or a string, under a key.
     pub fn needs_large_image(
         &self,
         db: usize,
         key: &Key<'_>,
+        change: Change,
         collection_bytes_max: usize,
         text_bytes_max: usize,
     ) -> bool {
@@ -108,11 +122,19 @@ impl Engine {
             return false;
         };
         let entry = db.at(place);
-        let bytes_max = match entry.value() {
-            Value::Object(_) => collection_bytes_max,
-            _ => text_bytes_max,
+        let (bytes, bytes_max) = match (entry.value(), change) {
+            (Value::Object(object), Change::InPlace(part)) => {
+                let copied = object.body.copied_bytes(part);
+                let journal_bytes = db.journal_bytes(key);
+                if journal_bytes > JOURNAL_BYTES_MAX {
+                    return true;
+                }
+                (copied.unwrap_or(entry_bytes(entry)), collection_bytes_max)
+            }
+            (Value::Object(_), Change::Taken) => (entry_bytes(entry), collection_bytes_max),
+            _ => (entry_bytes(entry), text_bytes_max),
         };
-        entry_bytes(entry) > bytes_max && !db.has_image(key)
+        bytes > bytes_max && !db.has_image(key)
     }
 
     /// What changed stays. Effects, waiters and memory are for the caller to look after, as after any command.

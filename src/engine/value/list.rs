@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::object::{Body, Collection, Object};
+use super::object::{Body, Collection, Journal, Object, Part};
 use super::{DataType, Encoding, Kind};
 use crate::base::number::parse_i64;
 use crate::structures::entry::{Entry, EntryRef, Value};
@@ -49,6 +49,27 @@ impl Body for Quicklist {
     fn renew_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
         let first = usize::try_from(position).unwrap_or(usize::MAX);
         Quicklist::renew_nodes(self, first, budget, mover) as u64
+    }
+
+    fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
+        Quicklist::keep_changes(self, Journal::tape(journal));
+        true
+    }
+
+    fn take_changes(&mut self) -> Option<Journal> {
+        let limits = self.limits();
+        let changes = Quicklist::take_changes(self)?;
+        Some(Journal::List { changes, limits })
+    }
+
+    fn undo(&mut self, journal: &Journal) {
+        if let Journal::List { changes, .. } = journal {
+            Quicklist::undo(self, changes);
+        }
+    }
+
+    fn copied_bytes(&self, _: Part) -> Option<usize> {
+        Some(0)
     }
 
     fn free_some(&mut self, budget: usize) -> bool {
@@ -239,18 +260,40 @@ fn make_room(entry: &mut Entry<Object>, bytes: usize, count: usize, limits: &Lim
     if let Value::Bytes(own) = entry.view().value() {
         let pack = Pack::new(own);
         if !limits.allow(own.len().saturating_add(bytes), pack.len() + count) {
-            let mut list = Quicklist::new(*limits);
-            list.append_pack(pack);
-            entry.set_object(Object::boxed(Collection::List(list)));
-            entry.set_kind(QUICKLIST.0);
+            to_nodes(entry, limits);
         }
     }
 }
 
-/// Makes a quicklist a pack if what is left is so little; for use when elements were taken out.
+fn to_nodes(entry: &mut Entry<Object>, limits: &Limits) {
+    let mut list = Quicklist::new(*limits);
+    if let Value::Bytes(own) = entry.view().value() {
+        list.append_pack(Pack::new(own));
+    }
+    entry.set_object(Object::boxed(Collection::List(list)));
+    entry.set_kind(QUICKLIST.0);
+}
+
+/// Makes a quicklist the pack that it would be by now, had it not kept what undoes its changes; see [`settle`].
+pub(super) fn settle_late(entry: &mut Entry<Object>) {
+    if let Some(limits) = nodes_mut(entry).map(|list| list.limits()) {
+        settle(entry, &limits);
+    }
+}
+
+/// Makes a pack the quicklist again that it was before [`settle_late`].
+pub(super) fn unsettle(entry: &mut Entry<Object>, limits: Limits) {
+    if nodes_mut(entry).is_none() {
+        to_nodes(entry, &limits);
+    }
+}
+
+/// Makes a quicklist a pack if what is left is so little; for use when elements were taken out. While it keeps what
+/// undoes its changes, it is left for [`settle_late`].
 #[inline]
 fn settle(entry: &mut Entry<Object>, limits: &Limits) {
     if let Some(list) = nodes_mut(entry)
+        && !list.keeps_changes()
         && let Some(pack) = list.single_pack()
         && limits.are_far(pack.bytes().len(), pack.len())
     {

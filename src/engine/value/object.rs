@@ -8,9 +8,53 @@
 use super::hash::HashTable;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::ordered::ranking::Ranking;
+use crate::structures::quicklist::Limits;
 use crate::structures::quicklist::Quicklist;
 use crate::structures::slabs::Mover;
+use crate::structures::tape::Tape;
 use crate::structures::{account, prefetch};
+
+/// What undoes the changes of a collection, without a copy of all of it. Charged to nobody.
+pub enum Journal {
+    /// Of what has members or fields by name.
+    Tape(Tape),
+    /// Of a list, and what it was made with.
+    List {
+        /// Its changes.
+        changes: Tape,
+        /// For when it became too small for nodes.
+        limits: Limits,
+    },
+    /// Of a stream.
+    Stream(Box<super::stream::Before>),
+}
+
+impl Journal {
+    /// The tape of a journal to go on with, or a new one.
+    pub(super) fn tape(journal: Option<Journal>) -> Tape {
+        match journal {
+            Some(Journal::Tape(changes) | Journal::List { changes, .. }) => changes,
+            _ => Tape::default(),
+        }
+    }
+
+    /// Bytes, roughly.
+    pub(in crate::engine) fn bytes(&self) -> usize {
+        match self {
+            Journal::Tape(changes) | Journal::List { changes, .. } => changes.len(),
+            Journal::Stream(before) => before.bytes(),
+        }
+    }
+}
+
+/// What of a collection a command changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Anything.
+    Any,
+    /// The entries of a stream, not who has read them; else anything.
+    Entries,
+}
 
 /// What every large collection can do, whatever its type.
 pub trait Body {
@@ -21,6 +65,28 @@ pub trait Body {
     /// the object itself is there at step 0, what step 0 fetched at step 1.
     fn prefetch(&self, step: usize) {
         let _ = step;
+    }
+
+    /// From now on writes down what undoes its changes, behind what was written before; false if it cannot do that.
+    fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
+        let _ = journal;
+        false
+    }
+
+    /// No longer does, and hands it out.
+    fn take_changes(&mut self) -> Option<Journal> {
+        None
+    }
+
+    /// Undoes what a journal says, from the last change to the first.
+    fn undo(&mut self, journal: &Journal) {
+        let _ = journal;
+    }
+
+    /// What has to be copied before this part of it changes; nothing is known of collections that have no journal.
+    fn copied_bytes(&self, part: Part) -> Option<usize> {
+        let _ = part;
+        None
     }
 
     /// Frees a bounded part, some `budget` elements; true while more is left. What is left is no collection any more.
@@ -51,6 +117,30 @@ macro_rules! collections {
             fn prefetch(&self, step: usize) {
                 match *self {
                     $(Collection::$name(ref body) => Body::prefetch(body, step),)*
+                }
+            }
+
+            fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
+                match *self {
+                    $(Collection::$name(ref mut body) => Body::keep_changes(body, journal),)*
+                }
+            }
+
+            fn take_changes(&mut self) -> Option<Journal> {
+                match *self {
+                    $(Collection::$name(ref mut body) => Body::take_changes(body),)*
+                }
+            }
+
+            fn undo(&mut self, journal: &Journal) {
+                match *self {
+                    $(Collection::$name(ref mut body) => Body::undo(body, journal),)*
+                }
+            }
+
+            fn copied_bytes(&self, part: Part) -> Option<usize> {
+                match *self {
+                    $(Collection::$name(ref body) => body.copied_bytes(part),)*
                 }
             }
 
@@ -154,6 +244,23 @@ pub(in crate::engine) fn note_entry_bytes(entry: &mut Entry<Object>, total: i64)
         if let Some(object) = entry.object_mut() {
             object.bytes = usize::try_from(total - own).unwrap_or(0);
         }
+    }
+}
+
+/// Takes over the journal of an object that an edit is done with, which may be small again by now.
+pub(in crate::engine) fn take_journal(entry: &mut Entry<Object>) -> Option<Journal> {
+    let journal = entry.object_mut()?.body.take_changes();
+    super::list::settle_late(entry);
+    journal
+}
+
+/// Undoes what a journal says of an entry.
+pub(in crate::engine) fn undo(entry: &mut Entry<Object>, journal: &Journal) {
+    if let Journal::List { limits, .. } = journal {
+        super::list::unsettle(entry, *limits);
+    }
+    if let Some(object) = entry.object_mut() {
+        object.body.undo(journal);
     }
 }
 

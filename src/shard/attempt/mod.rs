@@ -10,8 +10,9 @@
 //! that it names. When a command needs another shard it is tried for. If somebody has it, what the unit did is undone
 //! (`engine::undo`), and it runs again with all the shards that it is known to need by then; after some such runs, with
 //! all there are. A unit that takes longer than [`INLINE_NS`] is undone too, and runs again on a thread of its own, so
-//! that no thread of connections is held by a script for longer than that. Where a change would need a large copy to be
-//! undone, the unit runs again with all shards, so that nothing can come in between, and nothing is kept.
+//! that no thread of connections is held by a script for longer than that. Collections write down what undoes their changes,
+//! however large they are. Where a change would still need a large copy to be undone, the unit runs again with all shards,
+//! so that nothing can come in between, and nothing is kept.
 //!
 //! Nobody sees anything of a unit before it commits: effects, publications and replies wait. What Lua keeps between runs
 //! (a function's upvalues) is not undone.
@@ -33,6 +34,8 @@ use super::route::Router;
 use crate::command::declaration::{Command, Flags, Group, KeyFlags, Run};
 use crate::command::{Args, keys};
 use crate::config::Config;
+use crate::engine::undo::Change;
+use crate::engine::value::Part;
 use crate::engine::{Deferred, Engine, Key, Now};
 use crate::script::footprint::STRAYS_MAX;
 use crate::script::host::Interrupted;
@@ -56,6 +59,9 @@ const SPINS_APART: u32 = 4_096;
 /// of one shard, and a run with all shards on a thread of its own takes as much of all of them.
 /// (Tests have small collections.)
 const IMAGE_BYTES_MAX: usize = if cfg!(test) { 1024 } else { 32 * 1024 };
+
+/// Commands on streams that leave the groups alone.
+const ENTRIES_ONLY: [&str; 4] = ["xadd", "xdel", "xtrim", "xsetid"];
 
 /// The same for strings, which are copied at once.
 const IMAGE_TEXT_BYTES_MAX: usize = 1024 * 1024;
@@ -306,6 +312,13 @@ impl<'r, 'a> Attempt<'r, 'a> {
             }
             let argument = |at: usize| args.get(at);
             let keys = args.keys();
+            let change = match command.group {
+                Group::Generic => Change::Taken,
+                Group::Stream if ENTRIES_ONLY.contains(&command.name) => {
+                    Change::InPlace(Part::Entries)
+                }
+                _ => Change::InPlace(Part::Any),
+            };
             let _ = keys::positions(command, args.len(), argument, |at, flags| {
                 // What is overwritten or deleted moves and is not copied; what is only read stays. Of commands on keys as
                 // such, those that read the value take it elsewhere, and others give it a deadline.
@@ -320,8 +333,13 @@ impl<'r, 'a> Attempt<'r, 'a> {
                         bytes: args.get(at),
                         hash: key.hash,
                     };
-                    is_large |=
-                        engine.needs_large_image(db, &key, IMAGE_BYTES_MAX, IMAGE_TEXT_BYTES_MAX);
+                    is_large |= engine.needs_large_image(
+                        db,
+                        &key,
+                        change,
+                        IMAGE_BYTES_MAX,
+                        IMAGE_TEXT_BYTES_MAX,
+                    );
                 }
             });
         }

@@ -33,6 +33,9 @@ const SHARDS: u16 = 8;
 
 const KEYS: u64 = 40;
 
+/// Too long for a small collection.
+const LONG: &str = "this-is-a-member-or-a-value-that-is-too-long-to-lie-in-a-small-collection";
+
 /// `$` is a key, `#` a small number.
 const TEMPLATES: &[&str] = &[
     "SET $ #",
@@ -75,6 +78,32 @@ const TEMPLATES: &[&str] = &[
     "LTRIM big 1 -1",
     "LREM big 1 element:number:#",
     "LPOP big",
+    "LSET big 0 element:number:#",
+    "LINSERT big AFTER element:number:# other",
+    "HSET bighash f# #-LONG f# 1 f# #-LONG",
+    "HDEL bighash f# f#",
+    "HPEXPIRE bighash 1000# FIELDS 2 f# f#",
+    "HLEN bighash",
+    "HMGET bighash f# f#",
+    "HPTTL bighash FIELDS 1 f#",
+    "SADD bigset #-LONG #-LONG #",
+    "SREM bigset #-LONG #",
+    "SMOVE bigset $ #-LONG",
+    "ZADD bigzset # #-LONG # #-LONG",
+    "ZINCRBY bigzset # #-LONG",
+    "ZREM bigzset #-LONG",
+    "ZPOPMIN bigzset",
+    "ZRANGE bigzset 0 -1",
+    "XADD bigstream * f #-LONG",
+    "XADD bigstream MAXLEN ~ 20 * f #-LONG",
+    "XDEL bigstream 1-# 2-#",
+    "XTRIM bigstream MAXLEN 1#",
+    "XREVRANGE bigstream + - COUNT 3",
+    "RENAME bigzset $",
+    "COPY bighash $ REPLACE",
+    "DEL bigset",
+    "BF.RESERVE bigfilter 0.01 2000",
+    "BF.ADD bigfilter #",
 ];
 
 struct World {
@@ -139,7 +168,9 @@ impl World {
             .split(' ')
             .map(|word| match word {
                 "$" => format!("key{}", self.draw(KEYS)),
-                word => word.replace('#', &self.draw(9).to_string()),
+                word => word
+                    .replace('#', &self.draw(9).to_string())
+                    .replace("LONG", LONG),
             })
             .collect::<Vec<_>>()
             .join(" ")

@@ -19,12 +19,15 @@ use super::record::{Record, Scored};
 use super::{Direction, Form, Index, IndexItems, Item, Ordered};
 use crate::base::hash::Seed;
 use crate::structures::table::{Place, Table};
+use crate::structures::tape::Tape;
 
 /// See the head of this file.
 pub struct Ranking {
     order: Index<Scored>,
     members: Table<Record>,
     seed: Seed,
+    /// What undoes its changes, while somebody wants to know: for each, a member and the score that it had.
+    changes: Option<Tape>,
 }
 
 /// Items removed from the index at a time.
@@ -38,6 +41,7 @@ impl Ranking {
             order: Index::new(form, seed.k0 ^ seed.k1.rotate_left(32)),
             members: Table::new(seed),
             seed,
+            changes: None,
         }
     }
 
@@ -99,6 +103,9 @@ impl Ranking {
     /// Adds a member that is not there, under its hash.
     pub fn insert_new(&mut self, hash: u64, member: &[u8], score: f64) {
         debug_assert!(!score.is_nan());
+        if let Some(changes) = &mut self.changes {
+            keep(changes, member, ABSENT);
+        }
         let record = Record::new(member, score);
         let scored = record.view().scored();
         self.members.insert_new(hash, record);
@@ -109,6 +116,9 @@ impl Ranking {
     pub fn set_score(&mut self, place: Place, score: f64) {
         debug_assert!(!score.is_nan());
         let old = self.members.at(place).scored();
+        if let Some(changes) = &mut self.changes {
+            keep(changes, self.members.at(place).member(), old.score);
+        }
         self.order.replace(old, old.with_score(score));
         self.members.edit(place).set_score(score);
     }
@@ -116,6 +126,9 @@ impl Ranking {
     /// Takes the member at a place out; its score.
     pub fn remove(&mut self, place: Place) -> f64 {
         let scored = self.members.at(place).scored();
+        if let Some(changes) = &mut self.changes {
+            keep(changes, self.members.at(place).member(), scored.score);
+        }
         self.order.remove(scored);
         self.members.remove(place);
         scored.score
@@ -170,8 +183,12 @@ impl Ranking {
             }
             left -= taken.len();
             for scored in &taken {
-                let member = self.member(*scored);
+                // SAFETY: the index named it until now, and the table frees it further down.
+                let member = unsafe { scored.record() }.member();
                 gone(member, scored.score);
+                if let Some(changes) = &mut self.changes {
+                    keep(changes, member, scored.score);
+                }
                 let hash = self.members.hash(member);
                 let found = self.members.find_by_hash(hash, |record| record.is(*scored));
                 if let Some(place) = found {
@@ -186,6 +203,33 @@ impl Ranking {
     fn member(&self, scored: Scored) -> &[u8] {
         // SAFETY: the index names live records only; they are freed and changed through `&mut self`.
         unsafe { scored.record() }.member()
+    }
+
+    // ---- Going back -------------------------------------------------------------------------
+
+    /// From now on writes down what undoes its changes, behind what was written before.
+    pub fn keep_changes(&mut self, changes: Tape) {
+        self.changes = Some(changes);
+    }
+
+    /// No longer does, and hands it out.
+    pub fn take_changes(&mut self) -> Option<Tape> {
+        self.changes.take()
+    }
+
+    /// Undoes what was written down, from the last change to the first.
+    pub fn undo(&mut self, changes: &Tape) {
+        for change in changes.backwards() {
+            let (hash, score) = (self.hash(change.bytes), f64::from_bits(change.number));
+            match (self.find(hash, change.bytes), score.is_nan()) {
+                (Some(place), true) => {
+                    self.remove(place);
+                }
+                (Some(place), false) => self.set_score(place, score),
+                (None, true) => {}
+                (None, false) => self.insert_new(hash, change.bytes, score),
+            }
+        }
     }
 
     // ---- As a whole -------------------------------------------------------------------------
@@ -228,6 +272,14 @@ impl Ranking {
             assert_eq!(self.score(member), Some(score));
         }
     }
+}
+
+/// The score of a member that was not there.
+const ABSENT: f64 = f64::NAN;
+
+#[cold]
+fn keep(changes: &mut Tape, member: &[u8], score: f64) {
+    changes.keep(member, score.to_bits(), 0);
 }
 
 /// A walk over a range of members.

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::ranking::Ranking;
 use super::*;
 use crate::base::hash::Seed;
+use crate::structures::tape::Tape;
 
 const SEED: Seed = Seed { k0: 3, k1: 5 };
 
@@ -145,6 +146,32 @@ proptest! {
         let form = if is_tree { Form::Tree } else { Form::Skip };
         ranking_follows_model(form, &steps);
     }
+
+    #[test]
+    fn a_ranking_whose_changes_are_undone_is_what_it_was(
+        is_tree in any::<bool>(),
+        before in prop::collection::vec((0..5u8, 0..400u16, 0..12i8), 1..400),
+        edits in prop::collection::vec(
+            prop::collection::vec((0..5u8, 0..400u16, 0..12i8), 0..100), 0..6
+        ),
+    ) {
+        let mut ranking = Ranking::new(if is_tree { Form::Tree } else { Form::Skip }, SEED);
+        let mut model = BTreeMap::new();
+        ranking_steps(&mut ranking, &mut model, &before);
+        let (mut changes, mut changed) = (Tape::default(), model.clone());
+        for steps in edits {
+            ranking.keep_changes(changes);
+            ranking_steps(&mut ranking, &mut changed, &steps);
+            changes = ranking.take_changes().unwrap_or_default();
+        }
+        ranking.undo(&changes);
+        ranking.check_invariants();
+        let range = ranking.range(0, ranking.len(), Direction::Ascending);
+        let bits = |(member, score): (Vec<u8>, f64)| (member, score.to_bits());
+        let order: Vec<_> = range.map(|(member, score)| bits((member.to_vec(), score))).collect();
+        let expected: Vec<_> = model_order(&model).into_iter().map(bits).collect();
+        prop_assert_eq!(order, expected);
+    }
 }
 
 /// Scores that compare as numbers do.
@@ -157,49 +184,7 @@ fn model_order(model: &BTreeMap<Vec<u8>, f64>) -> Vec<(Vec<u8>, f64)> {
 fn ranking_follows_model(form: Form, steps: &[(u8, u16, i8)]) {
     let mut ranking = Ranking::new(form, SEED);
     let mut model: BTreeMap<Vec<u8>, f64> = BTreeMap::new();
-    for (action, number, score) in steps {
-        let member = format!("member:{number}").into_bytes();
-        let score = match score {
-            0 => f64::NEG_INFINITY,
-            1 => -0.0,
-            2 => 0.0,
-            3 => f64::INFINITY,
-            score => f64::from(*score) / 4.0,
-        };
-        let hash = ranking.hash(&member);
-        let found = ranking.find(hash, &member);
-        assert_eq!(found.is_some(), model.contains_key(&member));
-        match (action, found) {
-            (0, Some(place)) => {
-                assert_eq!(Some(ranking.remove(place)), model.remove(&member));
-            }
-            (1, Some(place)) => {
-                let order = model_order(&model);
-                let rank = order.iter().position(|(other, _)| *other == member);
-                assert_eq!(Some(ranking.rank(place)), rank);
-            }
-            (2, _) => {
-                let order = model_order(&model);
-                let from = usize::from(*number) % (order.len() + 1);
-                let mut gone = Vec::new();
-                ranking.remove_range(from, 3, |member, score| gone.push((member.to_vec(), score)));
-                let wanted: Vec<_> = order.into_iter().skip(from).take(3).collect();
-                assert_eq!(gone, wanted);
-                wanted.iter().for_each(|(member, _)| {
-                    model.remove(member);
-                });
-            }
-            (_, Some(place)) => {
-                ranking.set_score(place, score);
-                assert_eq!(ranking.score_at(place).to_bits(), score.to_bits());
-                model.insert(member, score);
-            }
-            (_, None) => {
-                ranking.insert_new(hash, &member, score);
-                model.insert(member, score);
-            }
-        }
-    }
+    ranking_steps(&mut ranking, &mut model, steps);
     ranking.check_invariants();
     let order = model_order(&model);
     let walk = |ranking: &Ranking, direction| -> Vec<(Vec<u8>, f64)> {
@@ -224,6 +209,56 @@ fn ranking_follows_model(form: Form, steps: &[(u8, u16, i8)]) {
         0
     );
     assert_eq!(scanned, model);
+}
+
+fn ranking_steps(
+    ranking: &mut Ranking,
+    model: &mut BTreeMap<Vec<u8>, f64>,
+    steps: &[(u8, u16, i8)],
+) {
+    for (action, number, score) in steps {
+        let member = format!("member:{number}").into_bytes();
+        let score = match score {
+            0 => f64::NEG_INFINITY,
+            1 => -0.0,
+            2 => 0.0,
+            3 => f64::INFINITY,
+            score => f64::from(*score) / 4.0,
+        };
+        let hash = ranking.hash(&member);
+        let found = ranking.find(hash, &member);
+        assert_eq!(found.is_some(), model.contains_key(&member));
+        match (action, found) {
+            (0, Some(place)) => {
+                assert_eq!(Some(ranking.remove(place)), model.remove(&member));
+            }
+            (1, Some(place)) => {
+                let order = model_order(model);
+                let rank = order.iter().position(|(other, _)| *other == member);
+                assert_eq!(Some(ranking.rank(place)), rank);
+            }
+            (2, _) => {
+                let order = model_order(model);
+                let from = usize::from(*number) % (order.len() + 1);
+                let mut gone = Vec::new();
+                ranking.remove_range(from, 3, |member, score| gone.push((member.to_vec(), score)));
+                let wanted: Vec<_> = order.into_iter().skip(from).take(3).collect();
+                assert_eq!(gone, wanted);
+                wanted.iter().for_each(|(member, _)| {
+                    model.remove(member);
+                });
+            }
+            (_, Some(place)) => {
+                ranking.set_score(place, score);
+                assert_eq!(ranking.score_at(place).to_bits(), score.to_bits());
+                model.insert(member, score);
+            }
+            (_, None) => {
+                ranking.insert_new(hash, &member, score);
+                model.insert(member, score);
+            }
+        }
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::node::Node;
+use super::undo::{keep_pop, keep_push};
 use super::{ELEMENT_BYTES_MORE, End, Quicklist, Wanted};
 use crate::structures::pack::{Element, Pack, encoded_len};
 
@@ -30,6 +31,9 @@ impl Quicklist {
             self.push_node(end, element);
         }
         self.count += 1;
+        if let Some(changes) = &mut self.changes {
+            keep_push(changes, end);
+        }
     }
 
     #[cold]
@@ -70,6 +74,7 @@ impl Quicklist {
     }
 
     fn append(&mut self, node: Node) {
+        self.keep_window(self.nodes.len()..self.nodes.len());
         if let Some(last) = self.nodes.back_mut() {
             last.seal();
         }
@@ -81,6 +86,9 @@ impl Quicklist {
     /// Takes the element at an end out.
     #[inline]
     pub fn pop<R>(&mut self, end: End, take: impl FnOnce(Element<'_>) -> R) -> Option<R> {
+        if self.changes.is_some() {
+            self.keep_end(end);
+        }
         let node = self.end_mut(end)?;
         let result = node.pop(end, take);
         let is_empty = node.count() == 0;
@@ -92,6 +100,30 @@ impl Quicklist {
             });
         }
         Some(result)
+    }
+
+    /// Writes down the element at an end, which is about to go.
+    #[cold]
+    fn keep_end(&mut self, end: End) {
+        let at = match end {
+            End::Front => 0,
+            End::Back => self.nodes.len().saturating_sub(1),
+        };
+        let Quicklist { nodes, changes, .. } = self;
+        if let (Some(node), Some(changes)) = (nodes.get(at), changes)
+            && node.count() > 1
+            && let Some(pack) = node.as_pack()
+        {
+            let last = match end {
+                End::Front => pack.first(),
+                End::Back => pack.last(),
+            };
+            if let Some(last) = last {
+                let keep = |element: &[u8]| keep_pop(changes, end, element);
+                return pack.get(last).with_bytes(keep);
+            }
+        }
+        self.keep_window(at..at + 1);
     }
 
     /// Puts an element in front of the one with this number, or behind all if it is their count.
@@ -106,10 +138,13 @@ impl Quicklist {
         let alone = limits.is_plain(element.len());
         self.count += 1;
         if !alone && limits.take(&self.nodes[at], element.len()) {
+            self.keep_window(at..at + 1);
             self.change(at, |node| node.insert(offset, element));
         } else if !alone && offset == 0 && limits.take(&self.nodes[at - 1], element.len()) {
+            self.keep_window(at - 1..at);
             self.change(at - 1, |node| node.push(End::Back, element));
         } else {
+            self.keep_window(around(at..at + 1));
             self.insert_node(at, offset, element);
         }
     }
@@ -140,11 +175,14 @@ impl Quicklist {
         };
         let alone = self.limits.is_plain(element.len());
         if self.nodes[at].count() == 1 {
+            self.keep_window(around(at..at + 1));
             self.nodes.remove(at);
             self.insert_node(at, 0, element);
         } else if !alone && self.may_replace(at, offset, element) {
+            self.keep_window(at..at + 1);
             self.change(at, |node| node.replace(offset, element));
         } else {
+            self.keep_window(at..at + 1);
             self.change(at, |node| node.remove_range(offset, 1));
             self.count -= 1;
             self.insert(index, element);
@@ -175,6 +213,11 @@ impl Quicklist {
         }
         let (first_node, first_offset) = self.locate(first).expect("within the list");
         let (last_node, last_offset) = self.locate(first + count - 1).expect("within the list");
+        let is_merged = first_node > 0 || first_offset > 0;
+        self.keep_window(match is_merged {
+            true => around(first_node..last_node + 1),
+            false => first_node..last_node + 1,
+        });
         self.count -= count;
         let is_whole = |node: &Node, offsets: Range<usize>| offsets.len() == node.count();
         let mut whole = first_node..last_node + 1;
@@ -203,7 +246,7 @@ impl Quicklist {
             self.drop_nodes(whole);
         }
         // What was taken out of the middle may have left two small nodes side by side.
-        if first_node > 0 || first_offset > 0 {
+        if is_merged {
             self.merge_around(first_node.min(self.nodes.len().saturating_sub(1)));
         }
     }
@@ -213,7 +256,8 @@ impl Quicklist {
         let wanted = Wanted::new(element);
         let mut removed = 0;
         let mut found = Vec::new();
-        let mut emptied = false;
+        let mut emptied = 0;
+        let mut changed = self.nodes.len()..0;
         for step in 0..self.nodes.len() {
             if removed == count_max {
                 break;
@@ -233,25 +277,24 @@ impl Quicklist {
                 continue;
             }
             removed += found.len();
+            self.keep_window(at..at + 1);
+            changed = changed.start.min(at)..changed.end.max(at + 1);
             if found.len() == self.nodes[at].count() {
                 self.nodes[at] = Node::empty(End::Back, 0);
-                emptied = true;
+                emptied += 1;
             } else {
                 self.change(at, |node| node.remove_each(&found));
             }
         }
         self.count -= removed;
-        if emptied {
-            self.nodes.retain(|node| node.count() > 0);
-        }
         if removed > 0 {
-            self.merge_all();
+            self.tidy(changed, emptied);
         }
         removed
     }
 
     #[inline]
-    fn end_mut(&mut self, end: End) -> Option<&mut Node> {
+    pub(super) fn end_mut(&mut self, end: End) -> Option<&mut Node> {
         match end {
             End::Front => self.nodes.front_mut(),
             End::Back => self.nodes.back_mut(),
@@ -317,14 +360,34 @@ impl Quicklist {
             )
     }
 
-    /// Makes small nodes side by side one, everywhere.
-    fn merge_all(&mut self) {
-        if (1..self.nodes.len()).any(|at| self.may_merge(at)) {
-            let mut rest = std::mem::take(&mut self.nodes);
-            while let Some(node) = rest.pop_front() {
-                self.nodes.push_back(node);
-                self.try_merge(self.nodes.len() - 1);
+    /// After elements were taken out of nodes in a range: drops those that are empty, so many, and makes small ones side
+    /// by side one.
+    fn tidy(&mut self, changed: Range<usize>, emptied: usize) {
+        let touched = changed.start.saturating_sub(1)..(changed.end + 1).min(self.nodes.len());
+        if emptied > 0 {
+            self.keep_window(touched.clone());
+            self.nodes.retain(|node| node.count() > 0);
+        }
+        let touched = touched.start..touched.end - emptied;
+        if (touched.start + 1..touched.end).any(|at| self.may_merge(at)) {
+            if emptied == 0 {
+                self.keep_window(touched.clone());
             }
+            let rest = std::mem::take(&mut self.nodes);
+            for (at, node) in rest.into_iter().enumerate() {
+                self.nodes.push_back(node);
+                if at > touched.start && at < touched.end {
+                    self.try_merge(self.nodes.len() - 1);
+                }
+            }
+        }
+        self.compress_all();
+    }
+
+    /// Sees to it that exactly the nodes near the ends are not compressed.
+    pub(super) fn compress_all(&mut self) {
+        if self.limits.compress_depth == 0 {
+            return;
         }
         for at in 0..self.nodes.len() {
             self.compress_if_inner(at);
@@ -373,6 +436,11 @@ impl Quicklist {
             self.nodes[count - 1 - at].decompress();
         }
     }
+}
+
+/// The nodes that may change with those of a range, because small ones side by side become one.
+fn around(nodes: Range<usize>) -> Range<usize> {
+    nodes.start.saturating_sub(3)..nodes.end + 3
 }
 
 fn find_in(node: &Node, wanted: &Wanted<'_>, found: &mut Vec<usize>) {

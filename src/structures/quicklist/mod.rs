@@ -18,6 +18,7 @@ mod edit;
 mod node;
 #[cfg(test)]
 mod tests;
+mod undo;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -27,6 +28,7 @@ use crate::base::number::parse_i64;
 use crate::structures::pack::{Element, Pack};
 use crate::structures::prefetch;
 use crate::structures::slabs::Mover;
+use crate::structures::tape::Tape;
 
 use node::Node;
 
@@ -145,6 +147,8 @@ pub struct Quicklist {
     nodes: VecDeque<Node>,
     count: usize,
     limits: Limits,
+    /// What undoes its changes, while somebody wants to know.
+    changes: Option<Tape>,
 }
 
 impl Quicklist {
@@ -155,6 +159,7 @@ impl Quicklist {
             nodes: VecDeque::new(),
             count: 0,
             limits,
+            changes: None,
         }
     }
 
@@ -285,7 +290,9 @@ impl Quicklist {
     pub fn duplicate(&self) -> Quicklist {
         Quicklist {
             nodes: self.nodes.iter().map(Node::duplicate).collect(),
-            ..*self
+            count: self.count,
+            limits: self.limits,
+            changes: None,
         }
     }
 

@@ -97,6 +97,35 @@ impl Node {
         self.memory.as_ptr().addr()
     }
 
+    /// What it consists of: the bytes of its pack, compressed or not, or of its one element; its counts; its form.
+    pub(super) fn parts(&self) -> (&[u8], u64, u8) {
+        let (bytes, len) = match self.form {
+            Form::Packed => (self.bytes(), 0),
+            Form::Compressed => (&*self.memory, self.end),
+            Form::Plain => (&*self.memory, 0),
+        };
+        let counts = u64::from(self.count) << 32 | u64::from(len);
+        (bytes, counts, self.form as u8)
+    }
+
+    /// A node of such parts.
+    pub(super) fn of_parts(bytes: &[u8], counts: u64, form: u8) -> Node {
+        let (form, room, end) = match form {
+            0 => (Form::Packed, size_class(bytes.len()), bytes.len() as u32),
+            1 => (Form::Compressed, bytes.len(), counts as u32),
+            _ => (Form::Plain, bytes.len(), 0),
+        };
+        let mut memory = zeros(room);
+        memory[..bytes.len()].copy_from_slice(bytes);
+        Node {
+            memory,
+            start: 0,
+            end,
+            count: (counts >> 32) as u32,
+            form,
+        }
+    }
+
     /// Moves into fresh memory.
     pub(super) fn renew(&mut self) {
         self.memory = self.memory.clone();

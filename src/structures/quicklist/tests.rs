@@ -69,6 +69,16 @@ impl Quicklist {
         }
     }
 
+    /// What its nodes hold, and which of them are plain.
+    fn unpacked_nodes(&self) -> Vec<(bool, Vec<u8>)> {
+        self.nodes()
+            .map(|node| match node {
+                NodeView::Packed(bytes) => (false, bytes.into_owned()),
+                NodeView::Plain(bytes) => (true, bytes.to_vec()),
+            })
+            .collect()
+    }
+
     fn to_vecs(&self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         let _: ControlFlow<()> = self.walk(End::Front, 0, |element| {
@@ -225,6 +235,43 @@ proptest! {
             prop_assert_eq!(got.as_ref(), Some(element));
         }
         prop_assert_eq!(list.get(model.len(), |element| element.to_vec()), None);
+    }
+
+    #[test]
+    fn what_is_undone_leaves_the_nodes_as_they_were(
+        fill in prop::sample::select(vec![-5, -2, -1, -1, 0, 1, 2, 5, 128, 100_000]),
+        compress_depth in 0..4_u32,
+        plain_bytes_min in prop::sample::select(vec![u32::MAX, u32::MAX, 100, 5, 1]),
+        before in prop::collection::vec(change(), 1..if cfg!(miri) { 6 } else { 30 }),
+        edits in prop::collection::vec(
+            prop::collection::vec(change(), 0..8), 0..if cfg!(miri) { 3 } else { 8 }
+        ),
+    ) {
+        let limits = Limits { fill, compress_depth, plain_bytes_min };
+        let mut list = Quicklist::new(limits);
+        let mut model: Vec<Vec<u8>> = Vec::new();
+        for change in before {
+            apply(&mut list, &mut model, change);
+        }
+        let mut changes = crate::structures::tape::Tape::default();
+        let (nodes, mut changed) = (list.unpacked_nodes(), model.clone());
+        for edit in edits {
+            list.keep_changes(changes);
+            for change in edit {
+                // A copy keeps nothing.
+                if !matches!(change, Change::Duplicate) {
+                    apply(&mut list, &mut changed, change);
+                }
+            }
+            changes = list.take_changes().unwrap_or_default();
+            list.check_invariants();
+        }
+        prop_assert_eq!(&list.to_vecs(), &changed);
+        list.undo(&changes);
+        prop_assert!(!list.keeps_changes());
+        list.check_invariants();
+        prop_assert_eq!(list.to_vecs(), model);
+        prop_assert_eq!(list.unpacked_nodes(), nodes);
     }
 
     #[test]

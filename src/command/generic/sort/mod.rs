@@ -386,7 +386,8 @@ fn score(text: &[u8]) -> Option<f64> {
     if text.is_empty() {
         return Some(0.0);
     }
-    number::parse_f64(text.trim_ascii_start())
+    // C calls what is too small for all digits a range error, as it does what is too large.
+    number::parse_f64(text.trim_ascii_start()).filter(|score| !score.is_subnormal())
 }
 
 fn reply_element(cx: &mut ShardCx<'_>, element: &[u8], gets: &[Pattern<'_>], out: &mut Out) {

@@ -185,3 +185,21 @@ fn a_short_request_does_not_ask_for_gibibytes() {
     }
     cli.check("EXISTS d", "(integer) 0");
 }
+
+#[test]
+fn numbers_too_small_for_all_digits_are_no_scores_to_c() {
+    let mut cli = Terminal::new();
+    cli.run("RPUSH l 2 2.2250738585072014e-308 -0");
+    assert_eq!(
+        texts(&cli.run("SORT l")),
+        ["-0", "2.2250738585072014e-308", "2"]
+    );
+    for small in ["1e-310", "-4.9e-324", "1e-400"] {
+        cli.run("DEL l");
+        cli.run(&format!("RPUSH l {small} 1"));
+        cli.check(
+            "SORT l",
+            "(error) ERR One or more scores can't be converted into double",
+        );
+    }
+}

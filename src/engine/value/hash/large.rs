@@ -6,10 +6,11 @@
 
 use super::deadlines::{DEADLINE_MAX, Deadlines, Due};
 use crate::base::hash::Seed;
-use crate::engine::value::object::Body;
+use crate::engine::value::object::{Body, Journal, Part};
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
+use crate::structures::tape::Tape;
 
 /// A field: its name is the key of the record.
 type Record = Entry<()>;
@@ -26,6 +27,29 @@ pub struct HashTable {
     /// Fields with a deadline.
     volatile_count: usize,
     seed: Seed,
+    /// What undoes its changes, while somebody wants to know: for each field, what there was of it.
+    changes: Option<Tape>,
+}
+
+/// There was no such field.
+const ABSENT: u8 = 0;
+
+/// There was one, with a deadline or [`NO_DEADLINE`], and its value is the record before.
+const PRESENT: u8 = 1;
+
+/// Above all deadlines.
+const NO_DEADLINE: u64 = u64::MAX;
+
+#[cold]
+fn keep_absence(changes: &mut Tape, field: &[u8]) {
+    changes.keep(field, NO_DEADLINE, ABSENT);
+}
+
+#[cold]
+fn keep_record(changes: &mut Tape, record: EntryRef<'_, ()>) {
+    changes.keep(record_value(record), 0, PRESENT);
+    let deadline_ms = record.deadline().unwrap_or(NO_DEADLINE);
+    changes.keep(record.key(), deadline_ms, PRESENT);
 }
 
 /// What becomes of a field's deadline when its value is replaced.
@@ -60,6 +84,7 @@ impl HashTable {
             next_ms: u64::MAX,
             volatile_count: 0,
             seed,
+            changes: None,
         }
     }
 
@@ -118,10 +143,16 @@ impl HashTable {
     ) -> bool {
         let hash = self.fields.hash(field);
         let Some(place) = self.fields.find(hash, field) else {
+            if let Some(changes) = &mut self.changes {
+                keep_absence(changes, field);
+            }
             self.fields
                 .insert_new(hash, Record::bytes(KIND, field, value, None));
             return true;
         };
+        if let Some(changes) = &mut self.changes {
+            keep_record(changes, self.fields.at(place));
+        }
         let before = self.fields.at(place).deadline();
         let was_live = is_live(self.fields.at(place), now_ms);
         if before.is_some() && (deadline == FieldDeadline::Clear || !was_live) {
@@ -135,11 +166,25 @@ impl HashTable {
     pub fn push(&mut self, field: &[u8], value: &[u8], deadline: Option<u64>) {
         let hash = self.fields.hash(field);
         let deadline = deadline.map(|deadline_ms| deadline_ms.min(DEADLINE_MAX));
+        if let Some(changes) = &mut self.changes {
+            keep_absence(changes, field);
+        }
         self.fields
             .insert_new(hash, Record::bytes(KIND, field, value, deadline));
         if let Some(deadline_ms) = deadline {
             self.note(deadline_ms, hash);
         }
+    }
+
+    /// Makes a field what it was.
+    fn put_back(&mut self, field: &[u8], value: &[u8], deadline: Option<u64>) {
+        let hash = self.fields.hash(field);
+        let Some(place) = self.fields.find(hash, field) else {
+            return self.push(field, value, deadline);
+        };
+        let before = self.fields.at(place).deadline();
+        self.move_deadline(place, hash, before, deadline);
+        self.fields.edit(place).set_bytes(value);
     }
 
     /// Deletes a field; true if it was there and not due.
@@ -148,6 +193,9 @@ impl HashTable {
         let Some(place) = self.fields.find(hash, field) else {
             return false;
         };
+        if let Some(changes) = &mut self.changes {
+            keep_record(changes, self.fields.at(place));
+        }
         let record = self.fields.remove(place);
         let record = record.view();
         if let Some(deadline_ms) = record.deadline() {
@@ -168,6 +216,9 @@ impl HashTable {
         }
         let before = record.deadline();
         let deadline = deadline.map(|deadline_ms| deadline_ms.min(DEADLINE_MAX));
+        if let Some(changes) = &mut self.changes {
+            keep_record(changes, record);
+        }
         self.move_deadline(place, hash, before, deadline);
         true
     }
@@ -232,6 +283,9 @@ impl HashTable {
         {
             // Several fields may have the item in common.
             while let Some(place) = self.find_due(due) {
+                if let Some(changes) = &mut self.changes {
+                    keep_record(changes, self.fields.at(place));
+                }
                 drop(self.fields.remove(place));
                 self.volatile_count -= 1;
                 deleted(due.deadline_ms());
@@ -302,6 +356,7 @@ impl Body for HashTable {
             next_ms: self.next_ms,
             volatile_count: self.volatile_count,
             seed: self.seed,
+            changes: None,
         };
         self.fields.for_each(|record| {
             let name = record.key();
@@ -313,6 +368,38 @@ impl Body for HashTable {
 
     fn renew_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
         self.fields.renew_some(position, budget, mover, |_| {})
+    }
+
+    fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
+        self.changes = Some(Journal::tape(journal));
+        true
+    }
+
+    fn take_changes(&mut self) -> Option<Journal> {
+        self.changes.take().map(Journal::Tape)
+    }
+
+    fn undo(&mut self, journal: &Journal) {
+        let Journal::Tape(changes) = journal else {
+            return;
+        };
+        let mut changes = changes.backwards();
+        while let Some(change) = changes.next() {
+            match change.mark {
+                ABSENT => {
+                    self.remove(change.bytes, 0);
+                }
+                _ => {
+                    let deadline = Some(change.number).filter(|at_ms| *at_ms != NO_DEADLINE);
+                    let value = changes.next().map_or(&[][..], |record| record.bytes);
+                    self.put_back(change.bytes, value, deadline);
+                }
+            }
+        }
+    }
+
+    fn copied_bytes(&self, _: Part) -> Option<usize> {
+        Some(0)
     }
 
     fn free_some(&mut self, budget: usize) -> bool {

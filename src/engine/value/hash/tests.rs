@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::value::Body;
 use crate::engine::{Engine, Key, Now};
 
 const SEED: Seed = Seed { k0: 7, k1: 9 };
@@ -398,4 +399,56 @@ fn memory_is_given_back_to_the_byte() {
         left.push(engine.used_bytes());
     }
     assert!(left.windows(2).all(|two| two[0] == two[1]), "{left:?}");
+}
+
+#[test]
+fn a_large_hash_whose_changes_are_undone_has_its_fields_values_and_deadlines_again() {
+    use crate::base::random::Random;
+    for seed in 0..100 {
+        let mut random = Random::new(seed);
+        let mut table = HashTable::new(SEED);
+        let mut now_ms = 1_000;
+        let change = |table: &mut HashTable, random: &mut Random, now_ms: &mut u64| {
+            let name = format!("field:{}", random.below(80)).into_bytes();
+            let deadline = (random.below(3) > 0).then(|| *now_ms + random.below(40));
+            match random.below(10) {
+                0..=2 => {
+                    let value = vec![b'v'; random.below(30) as usize];
+                    let keeps = [FieldDeadline::Keep, FieldDeadline::Clear][random.index(2)];
+                    table.set(&name, &value, keeps, *now_ms);
+                }
+                3 | 4 => drop(table.remove(&name, *now_ms)),
+                5..=7 => drop(table.set_deadline(&name, deadline, *now_ms)),
+                8 => drop(table.expire_some(*now_ms, 3, |_| {})),
+                _ => *now_ms += random.below(5),
+            }
+        };
+        let all = |table: &HashTable| {
+            let mut all = Model::new();
+            table.for_each(0, |record| {
+                let value = record_value(record).to_vec();
+                all.insert(record.key().to_vec(), (value, record.deadline()));
+            });
+            all
+        };
+        for _ in 0..200 {
+            change(&mut table, &mut random, &mut now_ms);
+        }
+        let before = all(&table);
+        let next = table.next_deadline();
+        let mut journal = None;
+        for _ in 0..random.below(4) {
+            assert!(table.keep_changes(journal));
+            for _ in 0..random.below(40) {
+                change(&mut table, &mut random, &mut now_ms);
+            }
+            journal = table.take_changes();
+        }
+        if let Some(journal) = &journal {
+            table.undo(journal);
+        }
+        table.check_invariants();
+        assert_eq!(all(&table), before, "seed {seed}");
+        assert_eq!(table.next_deadline(), next);
+    }
 }

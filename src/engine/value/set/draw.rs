@@ -136,6 +136,20 @@ pub fn take_many(
                 members.take_random(random, |member| f(Element::Bytes(member)));
             }
         }
+        _ if members_mut(entry).keeps_changes() => {
+            // The table stays: whoever wants to undo this puts members back into it.
+            let members = members_mut(entry);
+            let mut taken: Vec<Vec<u8>> = Vec::new();
+            members.for_each(|member| {
+                if choice.takes(random) {
+                    taken.push(member.to_vec());
+                }
+            });
+            for member in taken {
+                f(Element::Bytes(&member));
+                members.remove(&member);
+            }
+        }
         _ => {
             let members = std::mem::replace(members_mut(entry), Members::new(limits.seed));
             entry.set_kind(INTSET.0);

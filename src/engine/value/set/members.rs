@@ -2,16 +2,25 @@
 
 use crate::base::hash::Seed;
 use crate::base::random::Random;
-use crate::engine::value::Body;
+use crate::engine::value::{Body, Journal, Part};
 use crate::structures::entry::Entry;
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
+use crate::structures::tape::Tape;
 
 /// See the module.
 pub struct Members {
     table: Table<Entry<()>>,
     seed: Seed,
+    /// What undoes its changes, while somebody wants to know.
+    changes: Option<Tape>,
 }
+
+/// A change that is undone by taking a member out.
+const ADDED: u8 = 0;
+
+/// A change that is undone by adding a member.
+const REMOVED: u8 = 1;
 
 /// Members that are freed in the time of one segment of the table.
 const MEMBERS_PER_SEGMENT: usize = 256;
@@ -22,6 +31,7 @@ impl Members {
         Members {
             table: Table::new(seed),
             seed,
+            changes: None,
         }
     }
 
@@ -47,6 +57,9 @@ impl Members {
         let hash = self.table.hash(member);
         let is_new = self.table.find(hash, member).is_none();
         if is_new {
+            if let Some(changes) = &mut self.changes {
+                keep(changes, member, ADDED);
+            }
             self.table
                 .insert_new(hash, Entry::bytes(0, member, b"", None));
         }
@@ -58,6 +71,9 @@ impl Members {
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match self.table.find(self.table.hash(member), member) {
             Some(place) => {
+                if let Some(changes) = &mut self.changes {
+                    keep(changes, member, REMOVED);
+                }
                 self.table.remove(place);
                 true
             }
@@ -84,13 +100,27 @@ impl Members {
     /// Takes a member out that is drawn at random, and shows it to `f`.
     pub fn take_random(&mut self, random: &mut Random, f: impl FnOnce(&[u8])) {
         if let Some(place) = self.place(random) {
-            f(self.table.remove(place).view().key());
+            let taken = self.table.remove(place);
+            if let Some(changes) = &mut self.changes {
+                keep(changes, taken.view().key(), REMOVED);
+            }
+            f(taken.view().key());
         }
     }
 
     fn place(&self, random: &mut Random) -> Option<Place> {
         self.table.random(&mut || random.next_u64())
     }
+
+    /// Whether it writes down what undoes its changes.
+    pub(super) fn keeps_changes(&self) -> bool {
+        self.changes.is_some()
+    }
+}
+
+#[cold]
+fn keep(changes: &mut Tape, member: &[u8], change: u8) {
+    changes.keep(member, 0, change);
 }
 
 impl Body for Members {
@@ -107,6 +137,31 @@ impl Body for Members {
 
     fn renew_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
         self.table.renew_some(position, budget, mover, |_| {})
+    }
+
+    fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
+        self.changes = Some(Journal::tape(journal));
+        true
+    }
+
+    fn take_changes(&mut self) -> Option<Journal> {
+        self.changes.take().map(Journal::Tape)
+    }
+
+    fn undo(&mut self, journal: &Journal) {
+        let Journal::Tape(changes) = journal else {
+            return;
+        };
+        for change in changes.backwards() {
+            match change.mark {
+                ADDED => self.remove(change.bytes),
+                _ => self.insert(change.bytes),
+            };
+        }
+    }
+
+    fn copied_bytes(&self, _: Part) -> Option<usize> {
+        Some(0)
     }
 
     fn free_some(&mut self, budget: usize) -> bool {

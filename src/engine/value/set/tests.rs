@@ -145,3 +145,46 @@ fn a_large_set_is_freed_in_slices() {
     assert_eq!(copy.len(), 5_000);
     assert!(copy.contains(b"m4999"));
 }
+
+#[test]
+fn a_large_set_whose_changes_are_undone_has_its_members_again() {
+    let limits = Limits {
+        intset_entries: 4,
+        listpack_entries: 4,
+        listpack_value: 8,
+        seed: SEED,
+    };
+    for seed in 0..100 {
+        let mut random = Random::new(seed);
+        let mut entry = empty_intset(b"key");
+        let change = |entry: &mut Entry<Object>, random: &mut Random| {
+            let member = random.below(150).to_string();
+            let len = SetRef::of(entry.view()).len();
+            match random.below(8) {
+                0..=3 => drop(add(entry, member.as_bytes(), &limits)),
+                4 | 5 => drop(remove(entry, member.as_bytes())),
+                6 if len > 1 => {
+                    let count = random.index(len);
+                    take_many(entry, count, random, &limits, |_| {});
+                }
+                _ => members_mut(entry).take_random(random, |_| {}),
+            }
+        };
+        for member in 0..100_u8 {
+            add(&mut entry, member.to_string().as_bytes(), &limits);
+        }
+        let before = all(&entry);
+        let mut journal = None;
+        for _ in 0..random.below(4) {
+            assert!(members_mut(&mut entry).keep_changes(journal));
+            for _ in 0..random.below(30) {
+                change(&mut entry, &mut random);
+            }
+            journal = members_mut(&mut entry).take_changes();
+        }
+        if let Some(journal) = &journal {
+            members_mut(&mut entry).undo(journal);
+        }
+        assert_eq!(all(&entry), before, "seed {seed}");
+    }
+}

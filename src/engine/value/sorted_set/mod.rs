@@ -18,7 +18,7 @@ mod tests;
 
 pub use edit::{Members, SortedSetMut};
 
-use super::object::{Body, Collection, Object};
+use super::object::{Body, Collection, Journal, Object, Part};
 use super::{DataType, Encoding, Kind};
 use crate::base::hash::Seed;
 use crate::base::number;
@@ -49,6 +49,25 @@ pub struct Limits {
 impl Body for Ranking {
     fn duplicate(&self) -> Self {
         Ranking::duplicate(self)
+    }
+
+    fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
+        Ranking::keep_changes(self, Journal::tape(journal));
+        true
+    }
+
+    fn take_changes(&mut self) -> Option<Journal> {
+        Ranking::take_changes(self).map(Journal::Tape)
+    }
+
+    fn undo(&mut self, journal: &Journal) {
+        if let Journal::Tape(changes) = journal {
+            Ranking::undo(self, changes);
+        }
+    }
+
+    fn copied_bytes(&self, _: Part) -> Option<usize> {
+        Some(0)
     }
 
     fn free_some(&mut self, budget: usize) -> bool {

@@ -6,12 +6,14 @@
 //! node       one packed node, byte for byte as Redis has it
 //! trim       trimming
 //! group      consumer groups
+//! before     what it was before it changed
 //! radix      what XINFO says of a tree that is not here
 //! ```
 //!
 //! Invariants: nodes are in the order of their IDs and do not overlap; `length` counts the entries that are not
 //! deleted; `first_id` is the first of these, 0-0 if there is none; no entry is greater than `last_id`.
 
+mod before;
 pub mod group;
 pub mod id;
 pub mod node;
@@ -23,8 +25,10 @@ mod tests;
 
 use std::collections::{BTreeMap, btree_map};
 
-use super::{Body, Collection, DataType, Encoding, Kind, Object};
+use super::{Collection, DataType, Encoding, Kind, Object};
 use crate::structures::entry::{Entry, EntryRef, Value};
+pub use before::Before;
+use before::{ByName, Kept};
 use group::Group;
 use id::StreamId;
 use node::{Item, Items, Node};
@@ -98,71 +102,106 @@ pub struct NodeLimits {
 pub const ENTRY_BYTES_MAX: u64 = 1 << 30;
 
 /// The groups of a stream, by name.
-#[derive(Clone, Debug, Default)]
-pub struct Groups(BTreeMap<Box<[u8]>, Group>);
+#[derive(Debug, Default)]
+pub struct Groups {
+    by_name: ByName,
+    kept: Kept,
+}
+
+impl Clone for Groups {
+    fn clone(&self) -> Groups {
+        Groups {
+            by_name: self.by_name.clone(),
+            kept: Kept::Unasked,
+        }
+    }
+}
 
 impl Groups {
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.by_name.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.by_name.is_empty()
     }
 
     /// A group by name.
     pub fn get(&self, name: &[u8]) -> Option<&Group> {
-        self.0.get(name)
+        self.by_name.get(name)
     }
 
     /// A group by name, for changing it.
     pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut Group> {
-        self.0.get_mut(name)
+        self.kept.note(&self.by_name);
+        self.by_name.get_mut(name)
     }
 
     /// Adds a group, or replaces the one of this name.
     pub fn insert(&mut self, name: &[u8], group: Group) {
-        self.0.insert(name.into(), group);
+        self.kept.note(&self.by_name);
+        self.by_name.insert(name.into(), group);
     }
 
     /// Takes a group out.
     pub fn remove(&mut self, name: &[u8]) -> Option<Group> {
-        self.0.remove(name)
+        self.kept.note(&self.by_name);
+        self.by_name.remove(name)
     }
 
     /// The groups with their names, in the order of the names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &Group)> {
-        self.0.iter().map(|(name, group)| (&**name, group))
+        self.by_name.iter().map(|(name, group)| (&**name, group))
     }
 
     /// Makes an entry pending in no group.
     pub fn forget(&mut self, id: StreamId) {
-        for group in self.0.values_mut() {
+        if self.by_name.is_empty() {
+            return;
+        }
+        self.kept.note(&self.by_name);
+        for group in self.by_name.values_mut() {
             group.acknowledge(id);
         }
     }
 
     /// Entries behind this one were not yet read by every group.
     pub fn needed_from(&self) -> Option<StreamId> {
-        self.0.values().map(|group| group.last_id).min()
+        self.by_name.values().map(|group| group.last_id).min()
     }
 
     /// Whether any group has yet to read or to acknowledge an entry, given [`Groups::needed_from`].
     pub fn need(&self, id: StreamId, needed_from: Option<StreamId>) -> bool {
         needed_from.is_some_and(|last| id > last)
-            || self.0.values().any(|group| group.pending(id).is_some())
+            || self
+                .by_name
+                .values()
+                .any(|group| group.pending(id).is_some())
     }
 }
 
 /// See the module.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Stream {
     nodes: BTreeMap<StreamId, Node>,
     facts: Facts,
     /// Its consumer groups.
     pub groups: Groups,
+    /// What it was, while somebody wants to know.
+    before: Option<Box<Before>>,
+}
+
+impl Clone for Stream {
+    fn clone(&self) -> Stream {
+        Stream {
+            nodes: self.nodes.clone(),
+            facts: self.facts,
+            groups: self.groups.clone(),
+            before: None,
+        }
+    }
 }
 
 impl Stream {
@@ -198,9 +237,15 @@ impl Stream {
         match last {
             Some(mut open) => {
                 let master = *open.key();
+                if let Some(before) = &mut self.before {
+                    before.keep(master, Some(open.get()));
+                }
                 open.get_mut().append(master, id, field_count, &part);
             }
             None => {
+                if let Some(before) = &mut self.before {
+                    before.keep(id, None);
+                }
                 let mut node = Node::new(field_count, &part);
                 node.append(id, id, field_count, &part);
                 self.nodes.insert(id, node);
@@ -227,6 +272,9 @@ impl Stream {
         let Some(mark) = found.map(|item| item.mark()) else {
             return false;
         };
+        if let Some(before) = &mut self.before {
+            before.keep(master, Some(node));
+        }
         if node.counts().0 <= 1 {
             self.nodes.remove(&master);
         } else {
@@ -404,27 +452,6 @@ impl<'a> Iterator for Range<'a> {
             };
             self.items = Some(node.items(*master, self.is_reverse));
         }
-    }
-}
-
-impl Body for Box<Stream> {
-    fn duplicate(&self) -> Self {
-        self.clone()
-    }
-
-    fn free_some(&mut self, budget: usize) -> bool {
-        let mut left = budget;
-        while left > 0 && self.nodes.pop_first().is_some() {
-            left -= 1;
-        }
-        while left > 0
-            && let Some(mut group) = self.groups.0.last_entry()
-        {
-            if !group.get_mut().free_some(&mut left) {
-                group.remove();
-            }
-        }
-        !self.nodes.is_empty() || !self.groups.is_empty()
     }
 }
 

@@ -6,8 +6,9 @@ use super::group::{Group, Pending, UNKNOWN_READ};
 use super::id::StreamId;
 use super::node::{Item, Node};
 use super::trim::{Bound, References, Trimming};
-use super::{Body, Facts, NodeLimits, Stream};
+use super::{Facts, NodeLimits, Stream};
 use crate::base::random::Random;
+use crate::engine::value::Body;
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 type Model = BTreeMap<StreamId, Fields>;
@@ -392,4 +393,89 @@ fn counting_what_was_read_overflows_nowhere() {
         ..facts
     };
     assert_eq!(full.next_id(u64::MAX), None);
+}
+
+#[test]
+fn what_is_undone_leaves_nodes_facts_and_groups_as_they_were() {
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let limits = NodeLimits {
+            bytes_max: [0, 40, 300, 4096][random.index(4)],
+            entries_max: [0, 1, 3, 10, 100][random.index(5)],
+        };
+        let mut stream = Box::new(Stream::default());
+        stream.groups.insert(b"group", Group::new(StreamId::MIN, 0));
+        let mut top = 0;
+        change(&mut stream, &mut random, &mut top, limits, 60);
+        let before = stream.clone();
+        let mut journal = None;
+        for _ in 0..random.below(5) {
+            assert!(stream.keep_changes(journal));
+            let count = random.below(12);
+            change(&mut stream, &mut random, &mut top, limits, count);
+            journal = stream.take_changes();
+            stream.check_invariants();
+        }
+        if let Some(journal) = &journal {
+            stream.undo(journal);
+        }
+        stream.check_invariants();
+        assert_eq!(stream.facts(), before.facts());
+        let nodes = |stream: &Stream| -> Vec<(StreamId, Vec<u8>)> {
+            let all = stream.nodes();
+            all.map(|(master, node)| (master, node.bytes().to_vec()))
+                .collect()
+        };
+        assert_eq!(nodes(&stream), nodes(&before), "seed {seed}");
+        assert_eq!(
+            format!("{:?}", stream.groups.by_name),
+            format!("{:?}", before.groups.by_name)
+        );
+    }
+}
+
+/// Some changes of entries and groups.
+fn change(stream: &mut Stream, random: &mut Random, top: &mut u64, limits: NodeLimits, count: u64) {
+    for _ in 0..count {
+        let any = id(random.below(*top + 2), 0);
+        match random.below(16) {
+            0..=8 => {
+                *top = stream.facts().last_id.ms.max(*top) + 1;
+                append(stream, id(*top, 0), &draw_fields(random), limits);
+            }
+            9 | 10 => {
+                stream.delete(any);
+            }
+            11 => {
+                let left = random.below(stream.facts().length + 2);
+                stream.trim(exact(Bound::Length(left)));
+            }
+            12 => {
+                stream.trim(Trimming {
+                    references: References::Delete,
+                    ..exact(Bound::Id(any))
+                });
+            }
+            13 => {
+                if let Some(group) = stream.groups.get_mut(b"group") {
+                    let (consumer, _) = group.see_consumer(b"somebody", 5);
+                    let pending = Pending {
+                        delivered_ms: 1,
+                        deliveries: 1,
+                        consumer,
+                    };
+                    group.set_pending(any, pending);
+                }
+            }
+            14 => stream.groups.forget(any),
+            _ => {
+                let name = random.below(3).to_string();
+                let group = Group::new(any, UNKNOWN_READ);
+                match random.below(2) {
+                    0 => stream.groups.insert(name.as_bytes(), group),
+                    _ => drop(stream.groups.remove(name.as_bytes())),
+                }
+            }
+        }
+    }
 }

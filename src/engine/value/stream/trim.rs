@@ -61,6 +61,9 @@ impl Stream {
             if !reaches_on && trimming.is_approximate {
                 break;
             }
+            if let Some(before) = &mut self.before {
+                before.keep(master, Some(node));
+            }
             let gone = match trimming.references {
                 References::Keep if reaches_on => live,
                 _ => {

@@ -1,0 +1,141 @@
+//! What a stream was before it changed, as far as it did: copies of the nodes that changed, the facts, and the groups if
+//! one of them changed.
+//!
+//! A change is at either end mostly, so that one node is copied for many changes. Groups are copied all together: whoever
+//! minds the copy asks for [`Body::copied_bytes`] first. Everything here is charged to nobody.
+
+use std::collections::BTreeMap;
+
+use super::group::Group;
+use super::id::StreamId;
+use super::node::Node;
+use super::{Facts, Stream};
+use crate::engine::value::Body;
+use crate::engine::value::object::{Journal, Part};
+use crate::structures::account;
+
+/// The groups of a stream by name.
+pub(super) type ByName = BTreeMap<Box<[u8]>, Group>;
+
+/// Whether a copy of the groups is wanted before they change.
+#[derive(Debug, Default)]
+pub(super) enum Kept {
+    /// No.
+    #[default]
+    Unasked,
+    /// Yes, and they did not change so far.
+    Asked,
+    /// They did.
+    Copied(ByName),
+}
+
+impl Kept {
+    /// The groups are about to change.
+    pub(super) fn note(&mut self, groups: &ByName) {
+        if let Kept::Asked = self {
+            *self = Kept::Copied(account::apart(|| groups.clone()));
+        }
+    }
+}
+
+/// See the module.
+pub struct Before {
+    facts: Facts,
+    groups: Option<ByName>,
+    /// Of a node that was there more than once, the first copy counts. Those without a copy were not there.
+    nodes: Vec<(StreamId, Option<Node>)>,
+    bytes: usize,
+}
+
+/// Among so many nodes that changed last it is looked for one that changes again.
+const LOOKED_AT_MAX: usize = 4;
+
+impl Before {
+    /// Bytes of the copied nodes, roughly.
+    pub(in crate::engine) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A node is about to change or to go, or to come where there was none.
+    #[cold]
+    pub(super) fn keep(&mut self, master: StreamId, node: Option<&Node>) {
+        let mut last = self.nodes.iter().rev().take(LOOKED_AT_MAX);
+        if last.any(|(kept, _)| *kept == master) {
+            return;
+        }
+        account::apart(|| self.nodes.push((master, node.cloned())));
+        self.bytes += size_of::<(StreamId, Node)>() + node.map_or(0, |node| node.bytes().len());
+    }
+}
+
+impl Body for Box<Stream> {
+    fn duplicate(&self) -> Self {
+        self.clone()
+    }
+
+    fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
+        let mut before = match journal {
+            Some(Journal::Stream(before)) => before,
+            _ => account::apart(|| {
+                Box::new(Before {
+                    facts: self.facts,
+                    groups: None,
+                    nodes: Vec::new(),
+                    bytes: 0,
+                })
+            }),
+        };
+        self.groups.kept = before.groups.take().map_or(Kept::Asked, Kept::Copied);
+        self.before = Some(before);
+        true
+    }
+
+    fn take_changes(&mut self) -> Option<Journal> {
+        let mut before = self.before.take()?;
+        if let Kept::Copied(groups) = std::mem::take(&mut self.groups.kept) {
+            before.groups = Some(groups);
+        }
+        Some(Journal::Stream(before))
+    }
+
+    fn undo(&mut self, journal: &Journal) {
+        let Journal::Stream(before) = journal else {
+            return;
+        };
+        for (master, node) in before.nodes.iter().rev() {
+            match node {
+                Some(node) => self.nodes.insert(*master, node.clone()),
+                None => self.nodes.remove(master),
+            };
+        }
+        self.facts = before.facts;
+        if let Some(groups) = &before.groups {
+            self.groups.by_name.clone_from(groups);
+        }
+    }
+
+    fn copied_bytes(&self, part: Part) -> Option<usize> {
+        /// What a pending entry, or a consumer, takes at most as a rule.
+        const PENDING_BYTES: usize = 100;
+        let pending = |group: &Group| group.pending_count() + group.consumers().len() + 1;
+        Some(match part {
+            Part::Entries => 0,
+            Part::Any => self.groups.by_name.values().map(pending).sum::<usize>() * PENDING_BYTES,
+        })
+    }
+
+    fn free_some(&mut self, budget: usize) -> bool {
+        let mut left = budget;
+        while left > 0 && self.nodes.pop_first().is_some() {
+            left -= 1;
+        }
+        while left > 0
+            && let Some(mut group) = self.groups.by_name.last_entry()
+        {
+            if !group.get_mut().free_some(&mut left) {
+                group.remove();
+            }
+        }
+        !self.nodes.is_empty() || !self.groups.is_empty()
+    }
+}

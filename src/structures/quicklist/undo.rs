@@ -1,0 +1,152 @@
+//! What undoes the changes of a quicklist: an element for a change at an end, copies of nodes for one in the middle.
+//!
+//! A window is a part of the row of nodes as it was before a change: how many nodes were before it and behind it, which
+//! the change leaves alone, and copies of those within. Undone newest first, the nodes outside are the same ones again,
+//! if perhaps compressed otherwise.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::node::Node;
+use super::{End, Quicklist};
+use crate::structures::tape::{Record, Tape};
+
+/// An element was added at the front.
+const PUSHED_FRONT: u8 = 0;
+/// And at the back.
+const PUSHED_BACK: u8 = 1;
+/// An element was taken from the node at the front, which keeps others.
+const POPPED_FRONT: u8 = 2;
+/// And at the back.
+const POPPED_BACK: u8 = 3;
+/// A window: the number of nodes before it, and as bytes of those within and behind it. Its nodes stand before it.
+const WINDOW: u8 = 4;
+/// A node of a window; its form is added to this.
+const NODE: u8 = 5;
+
+/// An element came in at an end.
+#[cold]
+pub(super) fn keep_push(changes: &mut Tape, end: End) {
+    let mark = match end {
+        End::Front => PUSHED_FRONT,
+        End::Back => PUSHED_BACK,
+    };
+    changes.keep(&[], 0, mark);
+}
+
+/// An element goes out at an end, whose node holds others too.
+#[cold]
+pub(super) fn keep_pop(changes: &mut Tape, end: End, element: &[u8]) {
+    let mark = match end {
+        End::Front => POPPED_FRONT,
+        End::Back => POPPED_BACK,
+    };
+    changes.keep(element, 0, mark);
+}
+
+impl Quicklist {
+    /// From now on writes down what undoes its changes, behind what was written before.
+    pub fn keep_changes(&mut self, changes: Tape) {
+        self.changes = Some(changes);
+    }
+
+    /// No longer does, and hands it out.
+    pub fn take_changes(&mut self) -> Option<Tape> {
+        self.changes.take()
+    }
+
+    /// Whether it does.
+    #[inline]
+    #[must_use]
+    pub fn keeps_changes(&self) -> bool {
+        self.changes.is_some()
+    }
+
+    /// Nodes in this range are about to change, to go, or to be followed by new ones; no others are.
+    #[inline]
+    pub(super) fn keep_window(&mut self, nodes: Range<usize>) {
+        if self.changes.is_some() {
+            self.write_window(nodes);
+        }
+    }
+
+    #[cold]
+    fn write_window(&mut self, nodes: Range<usize>) {
+        let Quicklist {
+            nodes: row,
+            changes: Some(changes),
+            ..
+        } = self
+        else {
+            return;
+        };
+        let end = nodes.end.min(row.len());
+        let start = nodes.start.min(end);
+        for node in row.range(start..end) {
+            let (bytes, counts, form) = node.parts();
+            changes.keep(bytes, counts, NODE + form);
+        }
+        let mut counts = [0; 16];
+        counts[..8].copy_from_slice(&((end - start) as u64).to_le_bytes());
+        counts[8..].copy_from_slice(&((row.len() - end) as u64).to_le_bytes());
+        changes.keep(&counts, start as u64, WINDOW);
+    }
+
+    /// Undoes what was written down, from the last change to the first.
+    pub fn undo(&mut self, changes: &Tape) {
+        let mut changes = changes.backwards();
+        while let Some(change) = changes.next() {
+            match change.mark {
+                PUSHED_FRONT => drop(self.pop(End::Front, |_| {})),
+                PUSHED_BACK => drop(self.pop(End::Back, |_| {})),
+                POPPED_FRONT => self.push_into(End::Front, change.bytes),
+                POPPED_BACK => self.push_into(End::Back, change.bytes),
+                _ => self.restore_window(change, &mut changes),
+            }
+        }
+    }
+
+    /// Puts an element into the node at an end, full or not: it was there before.
+    fn push_into(&mut self, end: End, element: &[u8]) {
+        if let Some(node) = self.end_mut(end) {
+            node.push(end, element);
+            self.count += 1;
+        }
+    }
+
+    fn restore_window<'a>(
+        &mut self,
+        window: Record<'_>,
+        before: &mut impl Iterator<Item = Record<'a>>,
+    ) {
+        let count_at = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&window.bytes[at..at + 8]);
+            u64::from_le_bytes(bytes) as usize
+        };
+        let (inside, behind) = (count_at(0), count_at(8));
+        let mut nodes: Vec<Node> = before
+            .take(inside)
+            .map(|node| Node::of_parts(node.bytes, node.number, node.mark - NODE))
+            .collect();
+        nodes.reverse();
+        let tail: VecDeque<Node> = self.nodes.split_off(self.nodes.len() - behind);
+        let gone = self.nodes.split_off(window.number as usize);
+        let elements =
+            |nodes: &mut dyn Iterator<Item = &Node>| nodes.map(Node::count).sum::<usize>();
+        self.count -= elements(&mut gone.iter());
+        self.count += elements(&mut nodes.iter());
+        drop(gone);
+        // Meanwhile others may have been at the ends, where nodes have room.
+        let start = self.nodes.len();
+        self.nodes.extend(nodes);
+        let end = self.nodes.len();
+        self.nodes.extend(tail);
+        for at in [start.wrapping_sub(1), end] {
+            if let Some(node) = self.nodes.get_mut(at) {
+                node.seal();
+            }
+        }
+        self.compress_all();
+    }
+}

@@ -1,0 +1,119 @@
+//! A row of small records that is written forwards and read backwards: what undoes a row of changes.
+//!
+//! ```text
+//! bytes | length u64 | number u64 | mark u8     bytes | length u64 | number u64 | mark u8     …
+//! ```
+//!
+//! All records lie in one piece of memory, so that a change seldom costs an allocation. What they mean is the affair of
+//! whoever writes them. The memory is charged to nobody (see [`account::apart`]); a tape must be dropped where no account
+//! is kept.
+
+use super::account;
+
+/// What follows the bytes of a record.
+const TAIL_BYTES: usize = 17;
+
+/// Room of a tape when its first record comes.
+const FIRST_BYTES: usize = 64;
+
+/// See the module.
+#[derive(Default)]
+pub struct Tape {
+    bytes: Vec<u8>,
+}
+
+/// A record.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Record<'a> {
+    /// Any bytes.
+    pub bytes: &'a [u8],
+    /// Any number.
+    pub number: u64,
+    /// Says which kind of record it is.
+    pub mark: u8,
+}
+
+impl Tape {
+    /// Writes a record behind the others.
+    pub fn keep(&mut self, bytes: &[u8], number: u64, mark: u8) {
+        let more = bytes.len() + TAIL_BYTES;
+        if self.bytes.capacity() - self.bytes.len() < more {
+            account::apart(|| self.bytes.reserve(more.max(FIRST_BYTES)));
+        }
+        self.bytes.extend_from_slice(bytes);
+        let mut tail = [0; TAIL_BYTES];
+        tail[..8].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+        tail[8..16].copy_from_slice(&number.to_le_bytes());
+        tail[16] = mark;
+        self.bytes.extend_from_slice(&tail);
+    }
+
+    /// Bytes of all records.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is no record.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The records from the last to the first.
+    pub fn backwards(&self) -> impl Iterator<Item = Record<'_>> {
+        let mut left = self.bytes.as_slice();
+        std::iter::from_fn(move || {
+            let (before, tail) = left.split_last_chunk::<TAIL_BYTES>()?;
+            let number = |at: usize| {
+                let mut bytes = [0; 8];
+                bytes.copy_from_slice(&tail[at..at + 8]);
+                u64::from_le_bytes(bytes)
+            };
+            let start = before.len().checked_sub(number(0) as usize)?;
+            left = &before[..start];
+            Some(Record {
+                bytes: &before[start..],
+                number: number(8),
+                mark: tail[16],
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_from_the_last_to_the_first() {
+        let mut tape = Tape::default();
+        assert_eq!(tape.backwards().next(), None);
+        let texts: Vec<String> = (0..100).map(|len| "x".repeat(len)).collect();
+        for (number, text) in texts.iter().enumerate() {
+            tape.keep(text.as_bytes(), number as u64 * 3, number as u8);
+        }
+        assert!(!tape.is_empty() && tape.len() == 100 * TAIL_BYTES + 4_950);
+        let mut records = tape.backwards();
+        for (number, text) in texts.iter().enumerate().rev() {
+            let record = Record {
+                bytes: text.as_bytes(),
+                number: number as u64 * 3,
+                mark: number as u8,
+            };
+            assert_eq!(records.next(), Some(record));
+        }
+        assert_eq!(records.next(), None);
+    }
+
+    #[test]
+    fn a_tape_is_charged_to_nobody() {
+        let before = account::charged_bytes();
+        let mut tape = Tape::default();
+        for number in 0..1_000 {
+            tape.keep(b"something", number, 1);
+        }
+        assert_eq!(account::charged_bytes(), before);
+        std::mem::forget(tape);
+    }
+}
