@@ -77,6 +77,12 @@ impl Connection {
         self.tracks = tracking.remembers(is_caching);
     }
 
+    /// Whether what it is told of keys stands behind the reply of the very request that brought it about.
+    #[inline]
+    pub fn hears_between_replies(&self) -> bool {
+        self.tracking != Options::OFF && self.protocol == Protocol::Resp3
+    }
+
     /// RESET: back to the state of a fresh connection.
     pub fn reset(&mut self, authenticated: bool) {
         self.db = 0;

@@ -80,6 +80,7 @@ fn is_equal_in_constant_time(wanted: &[u8], given: &[u8]) -> bool {
 static ECHO: Command = Command::new("echo", Group::Connection, 2)
     .flags(Flags::LOADING.or(Flags::STALE).or(Flags::FAST))
     .doc("1.0.0", "message", "Answers the message.")
+    .repeatable()
     .on_session(|_, args, out| {
         out.bulk(args.get(1));
         Ok(())
@@ -164,6 +165,7 @@ static PING: Command = Command::new("ping", Group::Connection, -1)
     .flags(Flags::FAST.or(Flags::SUBSCRIBER))
     .doc("1.0.0", "[message]", "Answers PONG, or the message.")
     .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+    .repeatable()
     .on_session(ping);
 
 fn ping(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -22,6 +22,7 @@ const FLUSH_HISTORY: &[(&str, &str)] = &[
 static SELECT: Command = Command::new("select", Group::Connection, 2)
     .flags(Flags::LOADING.or(Flags::STALE).or(Flags::FAST))
     .doc("1.0.0", "index", "Chooses the connection's database.")
+    .repeatable()
     .on_session(select);
 
 fn select(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -238,6 +238,8 @@ bit_set! {
         SUBSCRIBER = "subscriber";
         /// Tells of other connections: what they sent before is read before it runs, as it would be on Redis.
         OTHERS_FIRST = "others_first";
+        /// Of commands that touch no keyspace: changes nothing but its connection, or what may as well be changed twice.
+        REPEATABLE = "repeatable";
     }
 }
 
@@ -251,7 +253,8 @@ impl Flags {
         .or(Flags::SYSCMD)
         .or(Flags::TRANSACTIONAL)
         .or(Flags::SUBSCRIBER)
-        .or(Flags::OTHERS_FIRST);
+        .or(Flags::OTHERS_FIRST)
+        .or(Flags::REPEATABLE);
 }
 
 bit_set! {
@@ -572,6 +575,11 @@ impl Command {
     pub const fn flags(mut self, flags: Flags) -> Command {
         self.flags = self.flags.or(flags);
         self
+    }
+
+    /// Changes nothing but its connection, or what may as well be changed twice: a unit that is undone may run it again.
+    pub const fn repeatable(self) -> Command {
+        self.flags(Flags::REPEATABLE)
     }
 
     /// Adds ACL categories.

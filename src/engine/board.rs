@@ -57,6 +57,10 @@ struct Account {
     granted: AtomicI64,
 }
 
+/// What a shard counted of commands that change nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Reads([u64; 3]);
+
 /// See the module. What nearly every command reads or writes stands in the first cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -148,6 +152,22 @@ impl ShardBoard {
         };
         board.next_deadline_ms.set(u64::MAX);
         board
+    }
+
+    fn reading(&self) -> [&Counter; 3] {
+        [&self.hits, &self.misses, &self.commands]
+    }
+
+    /// What was counted of commands that change nothing.
+    pub fn reads(&self) -> Reads {
+        Reads(self.reading().map(Counter::get))
+    }
+
+    /// Goes back to that.
+    pub fn recount(&self, reads: Reads) {
+        for (counter, kept) in self.reading().into_iter().zip(reads.0) {
+            counter.set(kept);
+        }
     }
 
     /// Charges bytes to the shard (or takes them back, when negative).

@@ -129,13 +129,15 @@ pub struct Deferred {
     pub wakes: Vec<Waker>,
     /// What happened, for whoever follows it.
     pub told: Vec<effect::Told>,
+    /// Other shards were asked to make room in place of this one.
+    pub others_owe: bool,
 }
 
 impl Deferred {
     /// Whether there is nothing to do.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.trash.is_empty() && self.wakes.is_empty() && self.told.is_empty()
+        self.trash.is_empty() && self.wakes.is_empty() && self.told.is_empty() && !self.others_owe
     }
 
     /// Takes over what another one has.
@@ -143,6 +145,7 @@ impl Deferred {
         self.trash.append(&mut other.trash);
         self.wakes.append(&mut other.wakes);
         self.told.append(&mut other.told);
+        self.others_owe |= std::mem::take(&mut other.others_owe);
     }
 
     /// Does it. For those who hold no token.

@@ -59,12 +59,28 @@ pub(super) fn complain(lua: &Lua, text: impl AsRef<[u8]>) -> Error {
     Raised::Text(whole).into()
 }
 
-/// The same about an argument.
+/// The same about an argument. As in Lua's own libraries the function is called as its caller calls it, and `?` where
+/// nothing in a script calls it (`pcall`); what our prelude calls keeps its name.
 pub(super) fn bad_argument(lua: &Lua, number: usize, function: &str, why: &str) -> Error {
-    complain(
-        lua,
-        format!("bad argument #{number} to '{function}' ({why})"),
-    )
+    let called = lua.inspect_stack(0, |frame| {
+        let names = frame.names();
+        let name = names.name.map(std::borrow::Cow::into_owned);
+        (name, names.name_what == Some("method"))
+    });
+    let is_ours = lua.inspect_stack(1, |frame| frame.source().source.as_deref() == Some(PRELUDE));
+    let (name, is_method) = match (called, is_ours) {
+        (Some((name, is_method)), Some(false)) => (name.unwrap_or("?".to_owned()), is_method),
+        _ => (function.to_owned(), false),
+    };
+    // What stands before the colon is no argument of a method.
+    let text = match (number, is_method) {
+        (1, true) => format!("calling '{name}' on bad self ({why})"),
+        (number, _) => {
+            let number = number - usize::from(is_method && number > 0);
+            format!("bad argument #{number} to '{name}' ({why})")
+        }
+    };
+    complain(lua, text)
 }
 
 /// The same about an argument of another type.
@@ -105,6 +121,9 @@ fn whereabouts(lua: &Lua, level: usize) -> Vec<u8> {
 /// How messages begin that blame the prelude.
 const PRELUDE_NAME: &[u8] = b"basalt:";
 
+/// The prelude as a source.
+const PRELUDE: &str = "=basalt";
+
 /// Frames that are looked at.
 const FRAMES_MAX: usize = 10;
 
@@ -113,7 +132,7 @@ fn user_place(lua: &Lua) -> Vec<u8> {
     for level in 0..FRAMES_MAX {
         let place = lua.inspect_stack(level, |frame| {
             let source = frame.source();
-            let is_ours = source.what == "C" || source.source.as_deref() == Some("=basalt");
+            let is_ours = source.what == "C" || source.source.as_deref() == Some(PRELUDE);
             let line = frame.current_line();
             let name = source.short_src.map(std::borrow::Cow::into_owned);
             (!is_ours).then_some(name.zip(line)).flatten()

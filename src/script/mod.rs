@@ -5,6 +5,7 @@
 //! library     the scripts that the server knows; functions/ the libraries of functions
 //! footprint   which undeclared keys scripts used, to be foreseen
 //! running     what runs for long, and is killed
+//! stack       what the threads need that run scripts
 //! vm          one interpreter a thread; prelude.lua and api what scripts find in it
 //! calls       redis.call; convert replies and values; errors on their way
 //! json msgpack packing bits random   cjson, cmsgpack, struct, bit, math.random
@@ -32,6 +33,7 @@ mod packing;
 mod pattern;
 mod random;
 pub mod running;
+pub mod stack;
 mod vm;
 
 use std::sync::Arc;
@@ -39,7 +41,7 @@ use std::sync::Arc;
 use mlua::{Function, Value};
 
 use crate::base::number;
-use crate::command::declaration::ScriptVerb;
+use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::error::CommandError;
 use crate::command::script as commands;
 use crate::command::{Args, Out};
@@ -50,10 +52,6 @@ use library::{Library, Script};
 use vm::{HOST, RUN, Vm};
 
 pub use vm::memory_figures;
-
-/// What a thread's stack must hold that runs scripts: tables in tables are written and read by functions that call
-/// themselves, a thousand deep, and Lua's own functions may call scripts that call them, 200 deep.
-pub const STACK_BYTES_MIN: usize = 8 * 1024 * 1024;
 
 /// How a script ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,6 +78,7 @@ pub fn run(
     library: &Library,
     out: &mut Out,
 ) -> Ended {
+    stack::check();
     vm::with(|vm| match run_with(vm, verb, args, host, library, out) {
         Ok(ended) => ended,
         Err(error) => {
@@ -234,6 +233,28 @@ fn write_failure(name: &str, value: &Value, out: &mut Out) -> bool {
         table.raw_get("ignore_error_stats_update"),
         Ok(Value::Boolean(true))
     )
+}
+
+/// Whether a command, which may be a script, may do what replicas would have to be told of. Scripts that say what they
+/// are like are taken at their word.
+pub fn may_write(command: &Command, args: &Args<'_>, library: &Library) -> bool {
+    let flags = match command.run {
+        Run::Script(ScriptVerb::Eval | ScriptVerb::EvalRo) => {
+            flags::of_script(args.get(1)).ok().map(|(flags, _)| flags)
+        }
+        Run::Script(ScriptVerb::EvalSha | ScriptVerb::EvalShaRo) => {
+            library.find(args.get(1)).map(|script| script.flags)
+        }
+        Run::Script(ScriptVerb::Fcall | ScriptVerb::FcallRo) => {
+            let found = library.functions.find(args.get(1));
+            found.map(|found| found.flags)
+        }
+        _ => None,
+    };
+    match flags {
+        Some(flags) if !flags.any(ScriptFlags::SILENT) => !flags.any(ScriptFlags::NO_WRITES),
+        _ => command.flags.any(Flags::WRITE.or(Flags::MAY_REPLICATE)),
+    }
 }
 
 fn key_count(args: &Args<'_>, not_a_number: &'static str) -> Result<usize, CommandError> {

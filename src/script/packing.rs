@@ -143,9 +143,9 @@ impl<'a> Format<'a> {
 }
 
 fn pack(lua: &Lua, mut given: MultiValue) -> mlua::Result<Value> {
+    let text = arguments::text(lua, &given, 0, "pack")?;
     // In Redis a nil stands behind the arguments, and is what is found where the first one is missing.
     given.push_back(Value::Nil);
-    let text = arguments::text(lua, &given, 0, "pack")?;
     let text = text.as_bytes();
     let mut format = Format::new(lua, "pack", &text);
     let mut packed = Vec::new();

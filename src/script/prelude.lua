@@ -118,17 +118,25 @@ local function is_light(text, pattern)
   end
   return weight == 0 or #text <= (LIGHT_BYTES[weight] or 0)
 end
-for name, quick in next, { find = G.string.find, match = G.string.match, gsub = G.string.gsub } do
-  local slow = patterns[name]
-  G.string[name] = function(text, pattern, ...)
-    if is_light(text, pattern) then return quick(text, pattern, ...) end
-    return slow(text, pattern, ...)
+do
+  -- Errors call these functions as they are called here.
+  local find, match, gmatch, gsub = G.string.find, G.string.match, G.string.gmatch, G.string.gsub
+  function G.string.find(text, pattern, ...)
+    if is_light(text, pattern) then return find(text, pattern, ...) end
+    return patterns.find(text, pattern, ...)
   end
-end
-local quick_gmatch, slow_gmatch = G.string.gmatch, patterns.gmatch
-function G.string.gmatch(text, pattern)
-  if is_light(text, pattern) then return quick_gmatch(text, pattern) end
-  return slow_gmatch(text, pattern)
+  function G.string.match(text, pattern, ...)
+    if is_light(text, pattern) then return match(text, pattern, ...) end
+    return patterns.match(text, pattern, ...)
+  end
+  function G.string.gmatch(text, pattern)
+    if is_light(text, pattern) then return gmatch(text, pattern) end
+    return patterns.gmatch(text, pattern)
+  end
+  function G.string.gsub(text, pattern, ...)
+    if is_light(text, pattern) then return gsub(text, pattern, ...) end
+    return patterns.gsub(text, pattern, ...)
+  end
 end
 G.string.gfind = nil
 

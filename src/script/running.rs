@@ -56,14 +56,10 @@ impl Unit {
     }
 }
 
-/// How scripts ran, since the start. Raised from any thread; each figure has a line of its own with others of the same
-/// run, and runs on one shard, the usual ones, are counted by thread (`telemetry::counters`).
+/// What was unusual about the runs of scripts, since the start. Raised from any thread; how many shards they took is
+/// counted by thread (`telemetry::counters`).
 #[derive(Debug, Default)]
 pub struct Runs {
-    /// Over several shards.
-    pub on_several: AtomicU64,
-    /// Over all.
-    pub on_all: AtomicU64,
     /// Shards that were got on the way.
     pub extended: AtomicU64,
     /// Undone and run again.

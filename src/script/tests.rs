@@ -166,8 +166,7 @@ fn check_all(dialogue: &[(&str, &str)]) {
 
 /// Runs a test on as large a stack as the server's threads have.
 fn on_large_stack(test: impl FnOnce() + Send + 'static) {
-    let thread = std::thread::Builder::new().stack_size(crate::script::STACK_BYTES_MIN);
-    let running = thread.spawn(test).expect("a thread");
+    let running = super::stack::spawn("deep".to_owned(), test).expect("a thread");
     if let Err(panic) = running.join() {
         std::panic::resume_unwind(panic);
     }
@@ -654,7 +653,7 @@ fn structures_are_packed_and_unpacked() {
         ),
         (
             "return select(2, pcall(struct.unpack, 'I8', 'x'))",
-            "\"bad argument #2 to 'unpack' (data string too short)\"",
+            "\"bad argument #2 to '?' (data string too short)\"",
         ),
         (
             "return select(2, pcall(struct.pack, 'i33', 1))",
@@ -666,7 +665,7 @@ fn structures_are_packed_and_unpacked() {
         ),
         (
             "return select(2, pcall(struct.unpack, 'c2147483647', 'x'))",
-            "\"bad argument #2 to 'unpack' (data string too short)\"",
+            "\"bad argument #2 to '?' (data string too short)\"",
         ),
         (
             "return select(2, pcall(struct.pack, '!3', 1))",
@@ -674,7 +673,7 @@ fn structures_are_packed_and_unpacked() {
         ),
         (
             "return select(2, pcall(struct.pack, 'q', 1))",
-            "\"bad argument #1 to 'pack' (invalid format option 'q')\"",
+            "\"bad argument #1 to '?' (invalid format option 'q')\"",
         ),
         (
             "return select(2, pcall(struct.unpack, 's', 'abc'))",
@@ -682,17 +681,50 @@ fn structures_are_packed_and_unpacked() {
         ),
         (
             "return select(2, pcall(struct.unpack, 'b', 'abc', 0))",
-            "\"bad argument #3 to 'unpack' (offset must be 1 or greater)\"",
+            "\"bad argument #3 to '?' (offset must be 1 or greater)\"",
         ),
         (
             "return select(2, pcall(struct.unpack, 'b', 'abc', -5))",
-            "\"bad argument #2 to 'unpack' (data string too short)\"",
+            "\"bad argument #2 to '?' (data string too short)\"",
         ),
         (
             "return select(2, pcall(struct.unpack, 'Bc0', '\\9abc'))",
-            "\"bad argument #2 to 'unpack' (data string too short)\"",
+            "\"bad argument #2 to '?' (data string too short)\"",
         ),
     ]);
+}
+
+#[test]
+fn a_function_that_gets_a_bad_argument_is_called_as_the_script_calls_it() {
+    let mut bench = Bench::new();
+    for (script, expected) in [
+        (
+            "return struct.pack('i', 'x')",
+            "bad argument #2 to 'pack' (number expected, got string)",
+        ),
+        (
+            "local f = struct.pack; return f('i', 'x')",
+            "bad argument #2 to 'f' (number expected, got string)",
+        ),
+        (
+            "return struct.pack()",
+            "bad argument #1 to 'pack' (string expected, got no value)",
+        ),
+        (
+            "return cjson.encode()",
+            "bad argument #1 to 'encode' (expected 1 argument)",
+        ),
+        (
+            "return bit.band('x')",
+            "bad argument #1 to 'band' (number expected, got string)",
+        ),
+        (
+            "local t = {pack = struct.pack}; return t:pack('i', 1)",
+            "calling 'pack' on bad self (string expected, got table)",
+        ),
+    ] {
+        bench.check_error(script, &format!("ERR user_script:1: {expected}"));
+    }
 }
 
 #[test]
@@ -728,7 +760,7 @@ fn a_seed_gives_the_same_numbers_each_time() {
     );
     bench.check(
         "return select(2, pcall(math.random, 0))",
-        "\"bad argument #1 to 'random' (interval is empty)\"",
+        "\"bad argument #1 to '?' (interval is empty)\"",
     );
 }
 

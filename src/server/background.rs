@@ -14,6 +14,7 @@ use super::runtime::Runtimes;
 use crate::client::mailbox::{Mailbox, OutputBound};
 use crate::engine::{Doomed, Engine};
 use crate::net::retained;
+use crate::script::stack;
 use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
 use crate::structures::burial::{self, Buried};
@@ -63,16 +64,15 @@ pub(super) fn start_workers(service: &Arc<Service>, runtimes: &Runtimes) {
 
 /// Starts the background thread; it ends when the server stops.
 pub(super) fn start(service: Arc<Service>, stopped: watch::Receiver<bool>) -> JoinHandle<()> {
-    std::thread::Builder::new()
-        .name("basalt-background".to_owned())
-        .spawn(move || {
-            tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("the system has room for a runtime")
-                .block_on(run(service, stopped));
-        })
-        .expect("the system has room for the background thread")
+    // It takes shards, and so it may come to run a script that was queued for one.
+    stack::spawn("basalt-background".to_owned(), move || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("the system has room for a runtime")
+            .block_on(run(service, stopped));
+    })
+    .expect("the system has room for the background thread")
 }
 
 async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {

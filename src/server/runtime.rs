@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::config::values::Runtime as Choice;
-use crate::script::STACK_BYTES_MIN;
+use crate::script::stack;
 
 /// See the module.
 pub(super) struct Runtimes {
@@ -47,7 +47,8 @@ impl Runtimes {
                 let main = Builder::new_multi_thread()
                     .worker_threads(thread_count)
                     .thread_name("basalt-worker")
-                    .thread_stack_size(STACK_BYTES_MIN)
+                    .thread_stack_size(stack::BYTES_MIN)
+                    .on_thread_start(stack::mark)
                     .enable_all()
                     .build()
                     .expect("the system has room for the worker threads");
@@ -64,7 +65,8 @@ impl Runtimes {
                 let main = Builder::new_multi_thread()
                     .worker_threads(1)
                     .thread_name("basalt-accept")
-                    .thread_stack_size(STACK_BYTES_MIN)
+                    .thread_stack_size(stack::BYTES_MIN)
+                    .on_thread_start(stack::mark)
                     .enable_all()
                     .build()
                     .expect("the system has room for the accepting thread");
@@ -108,10 +110,8 @@ fn single(index: usize) -> Handle {
         .build()
         .expect("the system has room for a runtime");
     let handle = runtime.handle().clone();
-    std::thread::Builder::new()
-        .name(format!("basalt-worker-{index}"))
-        .stack_size(STACK_BYTES_MIN)
-        .spawn(move || runtime.block_on(std::future::pending::<()>()))
+    let name = format!("basalt-worker-{index}");
+    stack::spawn(name, move || runtime.block_on(std::future::pending::<()>()))
         .expect("the system has room for the worker threads");
     handle
 }

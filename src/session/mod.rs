@@ -20,9 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::connection::{Connection, ReplyMode};
 use crate::command::Out;
-use crate::command::context::{
-    After, ClientView, Engines, Gather, Outbox, SessionCx, ShardPlace, publish_kept,
-};
+use crate::command::context::{After, ClientView, Engines, Gather, Outbox, SessionCx, ShardPlace};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
 use crate::command::error::CommandError;
 use crate::command::generic::migrate::Migration;
@@ -161,8 +159,8 @@ impl Session {
         let is_exec = matches!(command.run, Run::Transaction(TransactionVerb::Exec));
         let queued = self.pending.as_ref().filter(|_| is_exec);
         let queued = queued.map(|pending| pending.transaction());
-        let pause = &self.service.pause;
-        pause.holds(command, &batch.args(plan), queued, now.unix_ms)
+        let Service { pause, scripts, .. } = self.service;
+        pause.holds(command, &batch.args(plan), queued, scripts, now.unix_ms)
     }
 
     /// Runs the plans of a batch, in order, until all ran or one has to wait.
@@ -170,7 +168,24 @@ impl Session {
         let step = self.run_plans(batch, config, now);
         // Subscribers that got messages are woken once for all of them.
         batch.deferred.settle();
+        if std::mem::take(&mut batch.deferred.others_owe) {
+            self.service.collect_debts(now);
+        }
         step
+    }
+
+    /// Puts what others have for a client that caches behind the reply that was just written, where it would stand if the
+    /// requests had come one by one: what the client reads next is not void because of what it read, or changed, before.
+    #[cold]
+    fn take_mail(&self, batch: &mut Batch, held: &mut Option<(u16, Held<'_, Engine, Message>)>) {
+        // A request that waits may have its reply by now, and mail that knows of it.
+        if self.blocked.is_some() {
+            return;
+        }
+        release(held, batch);
+        if let Some(mut mail) = self.connection.shared.take_mail() {
+            batch.out.append(&mut mail);
+        }
     }
 
     fn run_plans(&mut self, batch: &mut Batch, config: &Arc<Config>, now: Now) -> Step {
@@ -188,6 +203,9 @@ impl Session {
             if batch.out.len_bytes() > OUTPUT_BYTES_MAX + batch.unsent {
                 release(&mut held, batch);
                 return Step::Flush;
+            }
+            if self.connection.hears_between_replies() {
+                self.take_mail(batch, &mut held);
             }
             let plan = batch.plans[batch.next];
             let Some(command) = self.admit(batch, &plan, config) else {
@@ -285,8 +303,9 @@ impl Session {
             } else if !is_queued && !counts_later {
                 counters.command(command).ran(duration_ns, failed);
             }
-            if counters.takes_sample() {
-                self.note_hot(batch, &plan, duration_ns, mark);
+            // Its keys count when it is run.
+            if !is_queued && counters.takes_sample() {
+                self.note_chosen(batch, &plan, duration_ns, mark);
             }
             let in_hand = match plan.route {
                 Route::Several(first, _) => batch.listed_shard(first),
@@ -404,20 +423,15 @@ impl Session {
         let mut step = None;
         if let Some(run) = message.transaction.take() {
             self.connection = run.connection;
-            let mut aftermath = run.aftermath;
+            let aftermath = run.aftermath;
             if aftermath.was_turned_away {
                 self.unwatch(run.transaction.watched.clone(), now);
             }
             message.refused |= aftermath.was_refused;
-            if aftermath.was_run {
-                self.show_transaction(batch, &run.transaction, &aftermath);
-            }
-            self.note_steps(&run.transaction, &aftermath, config, now);
-            let publications = std::mem::take(&mut aftermath.publications);
-            let wakes = &mut batch.deferred.wakes;
-            publish_kept(publications, &self.service.pubsub, &mut message.out, wakes);
+            let rest = (&mut message.out, &mut batch.deferred);
+            let ran = self.after_exec(&run.transaction, aftermath, rest, config, now);
             batch.deferred.settle();
-            step = match Self::after_exec(aftermath) {
+            step = match ran {
                 Ran::Then(After::Close) => Some(Step::Close),
                 Ran::Then(After::Shutdown) => Some(Step::Shutdown),
                 _ => None,
@@ -444,7 +458,7 @@ impl Session {
             }
             self.service.telemetry.hot_keys.prepare(counters);
             if counters.takes_sample() {
-                self.note_hot(batch, &plan, duration_ns, mark);
+                self.note_chosen(batch, &plan, duration_ns, mark);
             }
             self.note(batch, &plan, command, config, now, duration_ns);
             if self.service.pubsub.is_monitored() {
@@ -788,21 +802,15 @@ impl Session {
         }
     }
 
-    /// Lets a command that was chosen for it count for its keys.
+    /// Lets the command that the countdown chose count for its keys, and begins the next countdown.
     #[cold]
     #[inline(never)]
-    fn note_hot(&self, batch: &Batch, plan: &Plan, duration_ns: u64, mark: Position) {
-        /// Of an argument, beside its bytes.
-        const FRAME_BYTES: usize = 5;
-        let args = batch.args(plan);
-        let received: usize = args
-            .from(0)
-            .map(|argument| argument.len() + FRAME_BYTES)
-            .sum();
-        let bytes = (received + batch.out.len_since(mark)) as u64;
-        let keys = args.keys().iter().map(|routed| args.key_of(routed));
-        let hot_keys = &self.service.telemetry.hot_keys;
-        hot_keys.note(counters::local(), keys, duration_ns, bytes);
+    fn note_chosen(&self, batch: &Batch, plan: &Plan, duration_ns: u64, mark: Position) {
+        self.service
+            .telemetry
+            .hot_keys
+            .count_anew(counters::local());
+        self.note_hot(&batch.args(plan), duration_ns, batch.out.len_since(mark));
     }
 
     /// CLIENT REPLY OFF and SKIP: takes the reply that was just written out again.

@@ -24,13 +24,12 @@ impl Session {
     /// Shows what a transaction ran.
     pub(super) fn show_transaction(
         &self,
-        batch: &mut Batch,
         transaction: &Transaction,
         aftermath: &Aftermath,
+        wakes: &mut Vec<std::task::Waker>,
     ) {
         if self.service.pubsub.is_monitored() {
             for (step, (command, args)) in transaction.commands().enumerate() {
-                let wakes = &mut batch.deferred.wakes;
                 self.show_with_calls(command, &args, step, aftermath, wakes);
             }
         }

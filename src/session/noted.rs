@@ -82,19 +82,24 @@ impl Session {
         self.note(batch, plan, command, config, now, duration_ns);
     }
 
-    /// Notes those commands of a transaction that took long. No shard may be in hand.
+    /// Notes those commands of a transaction that took long, or that are looked at for hot keys. No shard may be in hand.
     pub(super) fn note_steps(
-        &mut self,
+        &self,
         transaction: &Transaction,
         aftermath: &Aftermath,
         config: &Config,
         now: Now,
     ) {
         let mut slow = aftermath.slow.iter().peekable();
-        if slow.peek().is_none() {
+        let mut chosen = aftermath.chosen.iter().peekable();
+        if slow.peek().is_none() && chosen.peek().is_none() {
             return;
         }
         for (index, (command, args)) in transaction.commands().enumerate() {
+            if let Some((_, duration_ns, reply_bytes)) = chosen.next_if(|(step, ..)| *step == index)
+            {
+                self.note_hot(&args, *duration_ns, *reply_bytes);
+            }
             let Some((_, duration_ns)) = slow.next_if(|(step, _)| *step == index) else {
                 continue;
             };
@@ -107,15 +112,25 @@ impl Session {
         }
     }
 
+    /// Lets a command that was chosen for it count for its keys.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_hot(&self, args: &Args<'_>, duration_ns: u64, reply_bytes: usize) {
+        /// Of an argument, beside its bytes.
+        const FRAME_BYTES: usize = 5;
+        let received: usize = args
+            .from(0)
+            .map(|argument| argument.len() + FRAME_BYTES)
+            .sum();
+        let bytes = (received + reply_bytes) as u64;
+        let keys = args.keys().iter().map(|routed| args.key_of(routed));
+        let hot_keys = &self.service().telemetry.hot_keys;
+        hot_keys.add(counters::local(), keys, duration_ns, bytes);
+    }
+
     /// Tells the latency monitor of a command that reached its threshold.
     #[cold]
-    fn note_latency(
-        &mut self,
-        command: &'static Command,
-        config: &Config,
-        now: Now,
-        duration_ms: u64,
-    ) {
+    fn note_latency(&self, command: &'static Command, config: &Config, now: Now, duration_ms: u64) {
         let event = if command.flags.has(Flags::FAST) {
             latency::FAST_COMMAND
         } else {
@@ -130,7 +145,7 @@ impl Session {
     /// Puts a slow command into the slow log; what a sensitive one was told stays out of it.
     #[cold]
     fn note_slow(
-        &mut self,
+        &self,
         args: &Args<'_>,
         command: &'static Command,
         config: &Config,

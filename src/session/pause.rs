@@ -14,12 +14,11 @@ use parking_lot::Mutex;
 use crate::command::Args;
 use crate::command::declaration::{Command, Flags, Run};
 use crate::engine::expire::Rest;
+use crate::script::{self, library::Library};
 use crate::shard::transaction::Transaction;
 
 /// The longest that a command waits for a key before it looks again, even if nobody nudges it.
 const LOOK_AGAIN_MS: u64 = 50;
-
-const MAY_WRITE: Flags = Flags::WRITE.or(Flags::MAY_REPLICATE);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -116,22 +115,26 @@ impl Pause {
         command: &Command,
         args: &Args<'_>,
         queued: Option<&Transaction>,
+        scripts: &Library,
         now_ms: u64,
     ) -> Option<u64> {
+        let any = |test: &dyn Fn(&Command, &Args<'_>) -> bool| match queued {
+            Some(queued) => queued
+                .commands()
+                .any(|(command, args)| test(command, &args)),
+            None => test(command, args),
+        };
+        let writes = |command: &Command, args: &Args<'_>| script::may_write(command, args, scripts);
         let until_ms = self.until_ms.load(Relaxed);
-        let writes = || command.flags.any(MAY_WRITE) || queued.is_some_and(Transaction::may_write);
-        if until_ms > now_ms && (!self.writes_only.load(Relaxed) || writes()) {
+        if until_ms > now_ms && (!self.writes_only.load(Relaxed) || any(&writes)) {
             return Some(until_ms);
         }
         let keys = self.keys.lock();
-        let meets = |command: &Command, args: &Args<'_>| meets(&keys, command, args);
         let is_held = !keys.is_empty()
-            && match queued {
-                Some(queued) => queued
-                    .commands()
-                    .any(|(command, args)| meets(command, &args)),
-                None => meets(command, args),
-            };
+            && any(&|command, args| match command.run {
+                Run::Script(_) => writes(command, args),
+                _ => meets(&keys, command, args),
+            });
         is_held.then_some(now_ms + LOOK_AGAIN_MS)
     }
 }
@@ -145,7 +148,7 @@ fn meets(keys: &HashSet<Box<[u8]>>, command: &Command, args: &Args<'_>) -> bool 
             command.flags.any(STRAYS) || args.keys().iter().any(|key| is_named(key.argument))
         }
         Run::Session(_) | Run::Transaction(_) => command.flags.has(Flags::WRITE),
-        _ => command.flags.any(MAY_WRITE),
+        _ => command.flags.any(Flags::WRITE.or(Flags::MAY_REPLICATE)),
     }
 }
 
@@ -157,7 +160,8 @@ mod tests {
     fn is_held(pause: &Pause, name: &str) -> bool {
         let command = registry().find(name.as_bytes()).expect("a command");
         let args = Args::new(&[], &[], &[], &[]);
-        pause.is_on(5) && pause.holds(command, &args, None, 5).is_some()
+        let scripts = Library::default();
+        pause.is_on(5) && pause.holds(command, &args, None, &scripts, 5).is_some()
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl Session {
                 let wakes = &mut batch.deferred.wakes;
                 publish_kept(publications, &service.pubsub, &mut batch.out, wakes);
                 let failed = aftermath.failed;
-                Self::after_exec(aftermath);
+                Self::after_unit(aftermath);
                 return Ran::Yes { failed };
             }
         }
@@ -113,14 +113,8 @@ impl Session {
             let done = transaction.attempt(attempt, stage, out, &mut terms, deferred);
             drop(grip);
             deferred.settle();
-            if let Some(mut aftermath) = done {
-                if aftermath.was_run {
-                    self.show_transaction(batch, &transaction, &aftermath);
-                }
-                let publications = std::mem::take(&mut aftermath.publications);
-                let wakes = &mut batch.deferred.wakes;
-                publish_kept(publications, &service.pubsub, &mut batch.out, wakes);
-                return Self::after_exec(aftermath);
+            if let Some(aftermath) = done {
+                return self.after_exec(&transaction, aftermath, (out, deferred), config, now);
             }
         }
         self.queue_unit(batch, plan, (command, transaction, terms), config, now)

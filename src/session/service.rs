@@ -10,6 +10,7 @@ use crate::client::registry::Registry;
 use crate::command::context::Server;
 use crate::command::generic::migrate::Migration;
 use crate::config::Config;
+use crate::engine::Now;
 use crate::engine::board::ShardBoard;
 use crate::engine::evict::budget::Budget;
 use crate::pubsub::{self, PubSub};
@@ -22,6 +23,7 @@ use crate::shard::ownership::parcel::Parcel;
 use crate::shard::route::Router;
 use crate::telemetry::Telemetry;
 use crate::telemetry::clock;
+use crate::telemetry::counters;
 use crate::telemetry::observed::{Observed, ScriptFigures, TokenFigures};
 use crate::telemetry::slowlog::Slowlog;
 
@@ -114,6 +116,28 @@ impl Service {
     }
 }
 
+impl Service {
+    /// Has shards evict that were asked to make room in place of another one, so that whoever had to ask is not ahead of
+    /// that. No shard may be in hand.
+    #[cold]
+    pub fn collect_debts(&self, now: Now) {
+        for (shard, board) in self.boards.iter().enumerate() {
+            if board.debt_bytes() <= 0 {
+                continue;
+            }
+            // Whoever holds it pays himself.
+            let Some(mut engine) = self.shards.try_take(shard as u16) else {
+                continue;
+            };
+            engine.evict_slice(now);
+            serve_waiters(&mut engine, now);
+            let mut deferred = std::mem::take(&mut engine.deferred);
+            drop(engine);
+            deferred.settle();
+        }
+    }
+}
+
 impl Observed for Service {
     fn boards(&self) -> &[Arc<ShardBoard>] {
         &self.boards
@@ -157,8 +181,8 @@ impl Observed for Service {
             functions_bytes: self.scripts.functions.bytes() as u64,
             interpreters_bytes: interpreters.total as u64,
             interpreter_bytes: interpreters.live_each as u64,
-            on_several: self.scripts.runs.on_several.load(Relaxed),
-            on_all: self.scripts.runs.on_all.load(Relaxed),
+            runs: counters::units(counters::Kind::Script),
+            transactions: counters::units(counters::Kind::Transaction),
             extended: self.scripts.runs.extended.load(Relaxed),
             reruns: self.scripts.runs.reruns.load(Relaxed),
             slow: self.scripts.runs.slow.load(Relaxed),

@@ -13,10 +13,10 @@ use crate::command::context::{After, ShardPlace, publish_kept};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
 use crate::command::error::CommandError;
 use crate::config::Config;
-use crate::engine::{Engine, Now};
+use crate::engine::{Deferred, Engine, Now};
 use crate::shard::message::{Message, Parts, TransactionRun};
 use crate::shard::transaction::{Aftermath, Stage, Transaction, Watched};
-use crate::telemetry::errors;
+use crate::telemetry::{counters, errors};
 
 /// What a connection that has begun to watch or to queue keeps of it.
 #[derive(Default)]
@@ -216,7 +216,7 @@ impl Session {
         let Some(pending) = self.pending.take() else {
             unreachable!("a transaction is open")
         };
-        let transaction = pending.transaction;
+        let mut transaction = pending.transaction;
         if pending.is_spoiled {
             self.unwatch(transaction.watched, now);
             return error(
@@ -230,6 +230,8 @@ impl Session {
             let text = format!("EXECABORT Transaction discarded because of: {}", why.text());
             return error(batch, &text);
         }
+        let hot_keys = &self.service.telemetry.hot_keys;
+        transaction.look_at(hot_keys.choose(counters::local(), transaction.len()));
         if transaction.has_scripts() {
             return self.exec_unit(batch, plan, (command, transaction), config, now);
         }
@@ -272,20 +274,9 @@ impl Session {
             }),
         };
         batch.deferred.settle();
-        if let Some(mut aftermath) = done {
-            if aftermath.was_run {
-                self.show_transaction(batch, &transaction, &aftermath);
-            }
-            self.note_steps(&transaction, &aftermath, config, now);
-            let publications = std::mem::take(&mut aftermath.publications);
-            let pubsub = &self.service.pubsub;
-            publish_kept(
-                publications,
-                pubsub,
-                &mut batch.out,
-                &mut batch.deferred.wakes,
-            );
-            return Self::after_exec(aftermath);
+        if let Some(aftermath) = done {
+            let Batch { out, deferred, .. } = batch;
+            return self.after_exec(&transaction, aftermath, (out, deferred), config, now);
         }
         let out = Out::new(self.connection.protocol);
         let args = batch.args(plan);
@@ -309,8 +300,26 @@ impl Session {
         Ran::Queued(ticket)
     }
 
-    /// What a transaction left to be done; no shard is in hand.
-    pub(super) fn after_exec(aftermath: Aftermath) -> Ran {
+    /// Does what a transaction left to be done besides its reply, which stands in `out`. No shard may be in hand.
+    pub(super) fn after_exec(
+        &self,
+        transaction: &Transaction,
+        mut aftermath: Aftermath,
+        (out, deferred): (&mut Out, &mut Deferred),
+        config: &Config,
+        now: Now,
+    ) -> Ran {
+        if aftermath.was_run {
+            self.show_transaction(transaction, &aftermath, &mut deferred.wakes);
+        }
+        self.note_steps(transaction, &aftermath, config, now);
+        let publications = std::mem::take(&mut aftermath.publications);
+        publish_kept(publications, &self.service.pubsub, out, &mut deferred.wakes);
+        Self::after_unit(aftermath)
+    }
+
+    /// What a transaction or a script wants of the session.
+    pub(super) fn after_unit(aftermath: Aftermath) -> Ran {
         if aftermath.was_refused {
             return Ran::Refused;
         }

@@ -12,7 +12,7 @@ use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::script::host::{Call, Host, Interrupted};
 use crate::telemetry::clock::Ticks;
-use crate::telemetry::counters;
+use crate::telemetry::counters::Spent;
 
 /// A command that a script called, for those who look on.
 pub struct ScriptCall {
@@ -142,8 +142,12 @@ impl Host for OnShards<'_, '_, '_, '_> {
         if failed {
             self.aftermath.errors.push(out.since(mark).to_vec());
         }
-        self.aftermath
-            .note_call(call.command, Ticks::now().since_ns(before), failed);
+        let duration_ns = Ticks::now().since_ns(before);
+        let spent = Spent {
+            duration_ns,
+            failed,
+        };
+        self.aftermath.tally.ran(call.command, spent);
         Ok(())
     }
 
@@ -157,7 +161,7 @@ impl Host for OnShards<'_, '_, '_, '_> {
 
     fn note_refused(&mut self, command: Option<&'static Command>, text: &[u8]) {
         if let Some(command) = command {
-            counters::local().command(command).rejected.add(1);
+            self.aftermath.tally.rejected(command);
         }
         self.aftermath.errors.push(text.to_vec());
     }

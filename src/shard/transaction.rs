@@ -23,7 +23,8 @@ use crate::engine::{Deferred, Engine, Key, Now};
 use crate::resp::request::Span;
 use crate::script::library::Library;
 use crate::telemetry::clock::{self, Ticks};
-use crate::telemetry::{counters, latency, slowlog};
+use crate::telemetry::counters::{self, Extent, Kind, Spent, Tally};
+use crate::telemetry::{latency, slowlog};
 
 /// A key that must not change before EXEC.
 #[derive(Clone, Debug)]
@@ -86,6 +87,8 @@ pub struct Transaction {
     is_lone: bool,
     /// What the names in there take.
     watched_names_bytes: usize,
+    /// The commands that are looked at for hot keys, ascending.
+    chosen: Vec<usize>,
 }
 
 /// What a watched key takes in its shard.
@@ -138,8 +141,12 @@ pub struct Aftermath {
     pub was_turned_away: bool,
     /// The steps that took long for the slow log or the latency monitor, with the time that they took.
     pub slow: Vec<(usize, u64)>,
-    /// What is yet to be counted of commands that scripts called: each with its time, and whether it failed.
-    pub uncounted: Vec<(&'static Command, u64, bool)>,
+    /// The steps that are looked at for hot keys, with their time and the length of their replies.
+    pub chosen: Vec<(usize, u64, usize)>,
+    /// What is yet to be counted of a unit's commands, and of those that its scripts called.
+    pub tally: Tally,
+    /// It may be undone yet, so that nothing of it is counted.
+    is_open: bool,
     /// What scripts called, while somebody looks on.
     pub script_calls: Vec<ScriptCall>,
     /// The command that is running.
@@ -159,32 +166,76 @@ impl Aftermath {
     }
 
     /// The step under way has run.
-    fn note(&mut self, command: &Command, duration_ns: u64, failed: bool, config: &Config) {
-        counters::local().command(command).ran(duration_ns, failed);
+    fn note(&mut self, command: &'static Command, spent: Spent, config: &Config) {
+        let duration_ns = spent.duration_ns;
+        match self.is_open {
+            true => self.tally.ran(command, spent),
+            false => counters::local()
+                .command(command)
+                .ran(duration_ns, spent.failed),
+        }
         if slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns) {
             self.slow.push((self.step, duration_ns));
         }
     }
+
+    /// The unit is done: what was put off is counted.
+    fn close(&mut self) {
+        self.is_open = false;
+        self.tally.count(counters::local());
+    }
 }
 
-/// Calls of a unit that wait to be counted; beyond, they are counted even if the unit runs again.
-const UNCOUNTED_MAX: usize = 4096;
+/// What the commands of a transaction run on.
+enum Hold<'h, 'e, 'r, 'a> {
+    /// The shards of all of them, for as long as it takes.
+    Given(&'h mut [&'e mut Engine]),
+    /// A unit, which may come to need more, and may have to be undone.
+    Unit(&'h mut Attempt<'r, 'a>),
+}
 
-impl Aftermath {
-    /// A script called a command.
-    pub(super) fn note_call(&mut self, command: &'static Command, duration_ns: u64, failed: bool) {
-        if self.uncounted.len() == UNCOUNTED_MAX {
-            self.count();
+impl Hold<'_, '_, '_, '_> {
+    fn with_engines<R>(&mut self, work: impl FnOnce(&mut [&mut Engine]) -> R) -> R {
+        match self {
+            Hold::Given(engines) => work(engines),
+            Hold::Unit(attempt) => attempt.with_engines(work),
         }
-        self.uncounted.push((command, duration_ns, failed));
     }
 
-    /// Counts the commands of a unit, which is done.
-    fn count(&mut self) {
-        let counters = counters::local();
-        for (command, duration_ns, failed) in self.uncounted.drain(..) {
-            counters.command(command).ran(duration_ns, failed);
+    /// Whether the unit has to be undone.
+    fn is_stopped(&self) -> bool {
+        matches!(self, Hold::Unit(attempt) if attempt.is_stopped())
+    }
+
+    /// Runs one command; true when it answered with an error, which is of no meaning if the unit has to be undone.
+    fn run(
+        &mut self,
+        command: &'static Command,
+        args: &Args<'_>,
+        stage: &mut Stage<'_>,
+        out: &mut Out,
+        aftermath: &mut Aftermath,
+    ) -> bool {
+        if let Hold::Unit(attempt) = self {
+            if let Run::Script(verb) = command.run {
+                // Scripts note their errors themselves.
+                return script::run((command, verb), args, attempt, stage, out, aftermath);
+            }
+            if matches!(command.run, Run::Session(_)) && !command.flags.has(Flags::REPEATABLE) {
+                attempt.settle();
+            }
+            let (db, config) = (stage.connection.db, stage.config);
+            if attempt.prepare(command, args, db, config).is_err() {
+                return false;
+            }
         }
+        let mark = out.position();
+        let failed =
+            self.with_engines(|engines| run_step(command, args, engines, stage, out, aftermath));
+        if failed {
+            aftermath.errors.push(out.since(mark).to_vec());
+        }
+        failed
     }
 }
 
@@ -254,18 +305,24 @@ impl Transaction {
             + self.watched_names_bytes
     }
 
+    /// Says which commands are looked at for hot keys, ascending.
+    pub fn look_at(&mut self, chosen: Vec<usize>) {
+        self.chosen = chosen;
+    }
+
     /// Adds a key that must not change.
     pub fn watch(&mut self, watched: Watched) {
         self.watched_names_bytes += watched.key.len();
         self.watched.push(watched);
     }
 
-    /// Whether any of the queued commands may change data.
-    pub fn may_write(&self) -> bool {
-        const MAY_WRITE: Flags = Flags::WRITE.or(Flags::MAY_REPLICATE);
-        self.steps
-            .iter()
-            .any(|step| step.command.flags.any(MAY_WRITE))
+    /// Whether a command of it needs all shards, whatever its keys are. Scripts begin with what they name.
+    fn is_wide(&self) -> bool {
+        self.steps.iter().any(|step| match step.command.run {
+            Run::Script(_) => false,
+            Run::EachShard(..) | Run::Cursor(..) => true,
+            _ => step.needs_all_shards,
+        })
     }
 
     /// Whether any of the queued commands changes data by its name; scripts look at that themselves.
@@ -273,13 +330,9 @@ impl Transaction {
         self.steps.iter().any(|step| step.command.is_write())
     }
 
-    /// The shards that it needs, ascending, out of so many.
+    /// The shards that it needs to begin with, ascending, out of so many.
     pub fn shards(&self, count: u16) -> Vec<u16> {
-        let is_wide = |step: &Step| {
-            step.needs_all_shards
-                || matches!(step.command.run, Run::EachShard(..) | Run::Cursor(..))
-        };
-        if self.steps.iter().any(is_wide) {
+        if self.is_wide() {
             return (0..count).collect();
         }
         let mut shards: Vec<u16> = self.keys.iter().map(|key| key.shard).collect();
@@ -304,48 +357,10 @@ impl Transaction {
     /// is no memory for what may be added.
     pub fn run(&self, engines: &mut [&mut Engine], stage: Stage<'_>, out: &mut Out) -> Aftermath {
         let mut aftermath = Aftermath::default();
-        let (may_grow, now) = (self.may_grow(), stage.now);
-        let has_changed = self.unwatch(engines, now);
-        if may_grow && !engines.iter_mut().all(|engine| engine.has_room(now)) {
-            aftermath.refuse(out);
-            return aftermath;
-        }
-        if has_changed {
-            out.null_array();
-            return aftermath;
-        }
-        out.array(self.steps.len());
-        aftermath.was_run = true;
         let mut stage = stage;
-        let (mut span, mut key) = (0, 0);
-        for (number, step) in self.steps.iter().enumerate() {
-            aftermath.step = number;
-            let spans = &self.spans[span..step.spans_end as usize];
-            let keys = &self.keys[key..step.keys_end as usize];
-            (span, key) = (step.spans_end as usize, step.keys_end as usize);
-            let args = Args::new(&self.data, &[], spans, keys);
-            let (before, mark) = (Ticks::now(), out.position());
-            let failed = run_step(
-                step.command,
-                &args,
-                engines,
-                &mut stage,
-                out,
-                &mut aftermath,
-            );
-            if failed {
-                aftermath.errors.push(out.since(mark).to_vec());
-            }
-            out.set_protocol(stage.connection.protocol);
-            let duration_ns = Ticks::now().since_ns(before);
-            aftermath.note(step.command, duration_ns, failed, stage.config);
-        }
-        stage.publish();
-        if may_grow {
-            for engine in engines.iter_mut() {
-                engine.pay(now, self.steps.len());
-            }
-        }
+        let extent = Extent::of(engines.len(), stage.shard_count);
+        counters::local().ran_unit(Kind::Transaction, extent);
+        self.run_on(Hold::Given(engines), &mut stage, out, &mut aftermath);
         // Steps may have taken long: what they left may have expired by now.
         execute::serve_waiters_of_all(engines, clock::now());
         aftermath
@@ -359,22 +374,18 @@ impl Transaction {
 
     /// On what terms a unit begins, with so many shards in the server.
     pub fn terms(&self, count: u16) -> Terms {
-        // What a session command does is not undone.
-        let changes_session = |step: &Step| matches!(step.command.run, Run::Session(_));
-        if self.steps.iter().any(changes_session) {
-            return Terms::bare(count);
+        let mut scripts_follow = false;
+        for step in self.steps.iter().rev() {
+            match step.command.run {
+                Run::Script(_) => scripts_follow = true,
+                // What it does to others is not undone, and a script behind it may come to need other shards.
+                Run::Session(_) if scripts_follow && !step.command.flags.has(Flags::REPEATABLE) => {
+                    return Terms::bare(count);
+                }
+                _ => {}
+            }
         }
-        let is_wide = |step: &Step| match step.command.run {
-            Run::Script(_) => false,
-            Run::EachShard(..) | Run::Cursor(..) => true,
-            _ => step.needs_all_shards,
-        };
-        if self.steps.iter().any(is_wide) {
-            return Terms::with((0..count).collect());
-        }
-        let keys = self.keys.iter().map(|key| key.shard);
-        let watched = self.watched.iter().map(|watched| watched.shard);
-        Terms::with(keys.chain(watched).collect())
+        Terms::with(self.shards(count))
     }
 
     /// As [`Transaction::run`], with scripts among the commands; nothing if it was undone, and is to run again on the
@@ -395,21 +406,12 @@ impl Transaction {
             let rest = (terms, deferred);
             return run_lone(what, &args, attempt, &mut stage, out, rest);
         }
-        let mut aftermath = Aftermath::default();
-        let (may_grow, now, mark) = (self.may_grow(), stage.now, out.position());
-        let before = stage.connection.clone();
-        let has_changed = attempt.with_engines(|engines| self.any_changed(engines, now));
-        let has_room =
-            |engines: &mut [&mut Engine]| engines.iter_mut().all(|engine| engine.has_room(now));
-        if may_grow && !attempt.with_engines(has_room) {
-            aftermath.refuse(out);
-        } else if has_changed {
-            out.null_array();
-        } else {
-            out.array(self.steps.len());
-            aftermath.was_run = true;
-            self.attempt_steps(&mut attempt, &mut stage, out, &mut aftermath);
-        }
+        let (mark, before) = (out.position(), stage.connection.clone());
+        let mut aftermath = Aftermath {
+            is_open: true,
+            ..Aftermath::default()
+        };
+        self.run_on(Hold::Unit(&mut attempt), &mut stage, out, &mut aftermath);
         if attempt.is_stopped() {
             out.truncate(mark);
             out.set_protocol(before.protocol);
@@ -417,53 +419,75 @@ impl Transaction {
             attempt.undo(terms, deferred);
             return None;
         }
-        stage.publish();
-        attempt.with_engines(|engines| {
-            self.unwatch(engines, now);
-            if may_grow && aftermath.was_run {
-                for engine in engines.iter_mut() {
-                    engine.pay(now, self.steps.len());
-                }
-            }
-        });
         let runs = &stage.scripts.runs;
-        attempt.commit(clock::now(), terms, runs, deferred);
-        aftermath.count();
+        attempt.commit(Kind::Transaction, clock::now(), terms, runs, deferred);
+        aftermath.close();
         Some(aftermath)
     }
 
-    fn attempt_steps(
+    /// Runs everything, or nothing; or, if the unit has to be undone, some of it.
+    fn run_on(
         &self,
-        attempt: &mut Attempt<'_, '_>,
+        mut hold: Hold<'_, '_, '_, '_>,
         stage: &mut Stage<'_>,
         out: &mut Out,
         aftermath: &mut Aftermath,
     ) {
+        let (may_grow, now) = (self.may_grow(), stage.now);
+        let has_room =
+            |engines: &mut [&mut Engine]| engines.iter_mut().all(|engine| engine.has_room(now));
+        let has_changed = hold.with_engines(|engines| self.any_changed(engines, now));
+        if may_grow && !hold.with_engines(has_room) {
+            aftermath.refuse(out);
+        } else if has_changed {
+            out.null_array();
+        } else {
+            out.array(self.steps.len());
+            aftermath.was_run = true;
+            self.run_steps(&mut hold, stage, out, aftermath);
+        }
+        if hold.is_stopped() {
+            return;
+        }
+        hold.with_engines(|engines| {
+            self.unwatch(engines);
+            if may_grow && aftermath.was_run {
+                for engine in engines {
+                    engine.pay(now, self.steps.len());
+                }
+            }
+        });
+        stage.publish();
+    }
+
+    fn run_steps(
+        &self,
+        hold: &mut Hold<'_, '_, '_, '_>,
+        stage: &mut Stage<'_>,
+        out: &mut Out,
+        aftermath: &mut Aftermath,
+    ) {
+        let mut before = Ticks::now();
         for (number, (command, args)) in self.commands().enumerate() {
             aftermath.step = number;
-            let (started, mark) = (Ticks::now(), out.position());
-            let failed = if let Run::Script(verb) = command.run {
-                script::run((command, verb), &args, attempt, stage, out, aftermath)
-            } else {
-                let (db, config) = (stage.connection.db, stage.config);
-                if attempt.prepare(command, &args, db, config).is_err() {
-                    return;
-                }
-                let failed = attempt.with_engines(|engines| {
-                    run_step(command, &args, engines, stage, out, aftermath)
-                });
-                // Scripts note their errors themselves.
-                if failed {
-                    aftermath.errors.push(out.since(mark).to_vec());
-                }
-                failed
-            };
-            if attempt.is_stopped() {
+            let mark = out.position();
+            let failed = hold.run(command, &args, stage, out, aftermath);
+            if hold.is_stopped() {
                 return;
             }
             out.set_protocol(stage.connection.protocol);
-            let duration_ns = Ticks::now().since_ns(started);
-            aftermath.note(command, duration_ns, failed, stage.config);
+            let after = Ticks::now();
+            let duration_ns = after.since_ns(before);
+            before = after;
+            let spent = Spent {
+                duration_ns,
+                failed,
+            };
+            aftermath.note(command, spent, stage.config);
+            if self.chosen.binary_search(&number).is_ok() {
+                let reply_bytes = out.len_since(mark);
+                aftermath.chosen.push((number, duration_ns, reply_bytes));
+            }
         }
     }
 
@@ -479,22 +503,15 @@ impl Transaction {
         any_changed
     }
 
-    /// Watches no more; true if one of the keys changed meanwhile.
-    fn unwatch(&self, engines: &mut [&mut Engine], now: Now) -> bool {
-        let mut any_changed = false;
+    /// Watches no more.
+    fn unwatch(&self, engines: &mut [&mut Engine]) {
         for watched in &self.watched {
-            let engine = engines
-                .iter_mut()
-                .find(|engine| engine.shard == watched.shard);
-            let Some(engine) = engine else {
-                continue;
-            };
-            any_changed |= has_changed(engine, watched, now);
-            engine
-                .watches
-                .remove(watched.db, &watched.key, watched.times);
+            let mut engines = engines.iter_mut();
+            if let Some(engine) = engines.find(|engine| engine.shard == watched.shard) {
+                let Watched { db, key, times, .. } = watched;
+                engine.watches.remove(*db, key, *times);
+            }
         }
-        any_changed
     }
 }
 
@@ -518,6 +535,7 @@ pub fn run_lone(
     let mark = out.position();
     let mut aftermath = Aftermath {
         was_run: true,
+        is_open: true,
         ..Aftermath::default()
     };
     let what = (command, verb);
@@ -529,8 +547,8 @@ pub fn run_lone(
     }
     out.set_protocol(stage.connection.protocol);
     let library = stage.scripts;
-    attempt.commit(clock::now(), terms, &library.runs, deferred);
-    aftermath.count();
+    attempt.commit(Kind::Script, clock::now(), terms, &library.runs, deferred);
+    aftermath.close();
     library.footprints.note(args, &terms.outcome);
     Some(aftermath)
 }

@@ -4,6 +4,7 @@
 //! They are never freed, so that nothing counted is lost when a thread ends.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
@@ -15,6 +16,126 @@ use crate::telemetry::hotkeys::Lists;
 
 /// Latency buckets: bucket `i` holds durations up to 2^(i + 10) ns, the last one everything above.
 pub const BUCKETS: usize = 32;
+
+#[inline]
+fn bucket_of(duration_ns: u64) -> usize {
+    (64 - (duration_ns >> 10).leading_zeros() as usize).min(BUCKETS - 1)
+}
+
+/// How a command ran.
+#[derive(Clone, Copy, Debug)]
+pub struct Spent {
+    /// How long.
+    pub duration_ns: u64,
+    /// It answered with an error.
+    pub failed: bool,
+}
+
+/// What runs as a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// EVAL, EVALSHA or FCALL by itself.
+    Script,
+    /// EXEC, with scripts or without.
+    Transaction,
+}
+
+/// How many shards a unit had in hand when it was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// One, or none.
+    One,
+    /// More, but not all.
+    Several,
+    /// All of several.
+    All,
+}
+
+impl Extent {
+    /// So many of so many.
+    pub fn of(in_hand: usize, count: u16) -> Extent {
+        match in_hand {
+            0 | 1 => Extent::One,
+            all if all >= usize::from(count) => Extent::All,
+            _ => Extent::Several,
+        }
+    }
+}
+
+/// Runs of units by [`Extent`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extents {
+    /// On one shard, or none.
+    pub one: u64,
+    /// On more, but not all.
+    pub several: u64,
+    /// On all.
+    pub all: u64,
+}
+
+/// Runs that a [`Tally`] keeps one by one.
+const RUNS_MAX: usize = 4_096;
+
+/// What is to be counted once a unit is done, and never, if it is undone. However much it is, it takes no more than a
+/// few hundred bytes for each command that was used.
+#[derive(Default)]
+pub struct Tally {
+    runs: Vec<(&'static Command, Spent)>,
+    sums: BTreeMap<usize, Box<Sum>>,
+}
+
+/// Many runs of one command.
+#[derive(Debug, Default)]
+struct Sum {
+    calls: u64,
+    duration_ns: u64,
+    failed: u64,
+    rejected: u64,
+    histogram: [u64; BUCKETS],
+}
+
+impl Tally {
+    /// A command ran.
+    #[inline]
+    pub fn ran(&mut self, command: &'static Command, spent: Spent) {
+        if self.runs.len() == RUNS_MAX {
+            self.sum_up();
+        }
+        self.runs.push((command, spent));
+    }
+
+    /// A command was refused before it ran.
+    pub fn rejected(&mut self, command: &'static Command) {
+        self.sum_of(command).rejected += 1;
+    }
+
+    fn sum_of(&mut self, command: &'static Command) -> &mut Sum {
+        self.sums.entry(command.id()).or_default()
+    }
+
+    #[cold]
+    fn sum_up(&mut self) {
+        for (command, spent) in std::mem::take(&mut self.runs) {
+            let sum = self.sum_of(command);
+            sum.calls += 1;
+            sum.duration_ns += spent.duration_ns;
+            sum.failed += u64::from(spent.failed);
+            sum.histogram[bucket_of(spent.duration_ns)] += 1;
+        }
+    }
+
+    /// Counts it all.
+    pub fn count(&mut self, counters: &ThreadCounters) {
+        for (command, spent) in self.runs.drain(..) {
+            counters
+                .command(command)
+                .ran(spent.duration_ns, spent.failed);
+        }
+        for (id, sum) in std::mem::take(&mut self.sums) {
+            counters.command_by_id(id).add(&sum);
+        }
+    }
+}
 
 /// One command's figures.
 #[derive(Debug, Default)]
@@ -37,8 +158,18 @@ impl CommandCounters {
         self.calls.add(1);
         self.duration_ns.add(duration_ns);
         self.failed.add(u64::from(failed));
-        let bucket = (64 - (duration_ns >> 10).leading_zeros() as usize).min(BUCKETS - 1);
-        self.histogram.get_or_init(Box::default)[bucket].add(1);
+        self.histogram.get_or_init(Box::default)[bucket_of(duration_ns)].add(1);
+    }
+
+    fn add(&self, sum: &Sum) {
+        self.calls.add(sum.calls);
+        self.duration_ns.add(sum.duration_ns);
+        self.failed.add(sum.failed);
+        self.rejected.add(sum.rejected);
+        let buckets = self.histogram.get_or_init(Box::default);
+        for (bucket, count) in buckets.iter().zip(sum.histogram) {
+            bucket.add(count);
+        }
     }
 
     /// Runs by duration, if there were any.
@@ -75,6 +206,8 @@ pub struct ThreadCounters {
     pub writes: Counter,
     /// Most commands that were run between a read and the next.
     pub most_commands: Counter,
+    /// Units by their [`Kind`] and [`Extent`].
+    units: [[Counter; 3]; 2],
 }
 
 impl ThreadCounters {
@@ -92,6 +225,7 @@ impl ThreadCounters {
             reads: Counter::new(),
             writes: Counter::new(),
             most_commands: Counter::new(),
+            units: Default::default(),
         }
     }
 
@@ -108,6 +242,12 @@ impl ThreadCounters {
     #[inline]
     pub fn command(&self, command: &Command) -> &CommandCounters {
         &self.commands[command.id()]
+    }
+
+    /// Counts a unit that is done.
+    #[inline]
+    pub fn ran_unit(&self, kind: Kind, extent: Extent) {
+        self.units[kind as usize][extent as usize].add(1);
     }
 
     /// Whether the command that just ran is to be looked at for hot keys.
@@ -165,6 +305,18 @@ pub fn all() -> Vec<&'static ThreadCounters> {
     ALL.lock().clone()
 }
 
+/// The units of a kind that all threads ran.
+pub fn units(kind: Kind) -> Extents {
+    let mut extents = Extents::default();
+    for thread in all() {
+        let [one, several, all] = &thread.units[kind as usize];
+        extents.one += one.get();
+        extents.several += several.get();
+        extents.all += all.get();
+    }
+    extents
+}
+
 /// CONFIG RESETSTAT: zeroes everything. A thread that counts at this moment may keep its last addition.
 pub fn reset() {
     for thread in all() {
@@ -177,6 +329,55 @@ pub fn reset() {
             &thread.most_commands,
         ] {
             counter.set(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tally_counts_everything_once_and_only_when_it_is_told_to() {
+        let counters = ThreadCounters::new();
+        let find = |name: &str| registry().find(name.as_bytes()).expect("a command");
+        let (get, set) = (find("get"), find("set"));
+        let mut tally = Tally::default();
+        let many = RUNS_MAX as u64 * 2 + 10;
+        for number in 0..many {
+            let spent = Spent {
+                duration_ns: 2_000,
+                failed: number % 2 == 0,
+            };
+            tally.ran(get, spent);
+        }
+        tally.rejected(set);
+        assert!(tally.runs.len() <= RUNS_MAX, "it does not grow without end");
+        assert_eq!((counters.calls(), counters.duration_ns()), (0, 0));
+        tally.count(&counters);
+        tally.count(&counters);
+        let figures = counters.command(get);
+        assert_eq!(
+            (figures.calls.get(), figures.failed.get()),
+            (many, many / 2)
+        );
+        assert_eq!(figures.duration_ns.get(), many * 2_000);
+        let histogram = figures.histogram().expect("it ran");
+        assert_eq!(histogram[bucket_of(2_000)].get(), many);
+        let figures = counters.command(set);
+        assert_eq!((figures.calls.get(), figures.rejected.get()), (0, 1));
+    }
+
+    #[test]
+    fn a_unit_is_counted_by_the_part_of_the_shards_that_it_took() {
+        for (in_hand, count, expected) in [
+            (0, 8, Extent::One),
+            (1, 8, Extent::One),
+            (2, 8, Extent::Several),
+            (8, 8, Extent::All),
+            (1, 1, Extent::One),
+        ] {
+            assert_eq!(Extent::of(in_hand, count), expected);
         }
     }
 }

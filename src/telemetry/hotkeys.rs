@@ -163,10 +163,40 @@ impl HotKeys {
         }
     }
 
-    /// A command that the countdown of its thread chose: its keys, time, and bytes in and out.
+    /// Which of so many commands, which run together, the countdown of their thread chooses.
+    pub fn choose(&self, thread: &ThreadCounters, count: usize) -> Vec<usize> {
+        let mut chosen = Vec::new();
+        let mut at = 0;
+        loop {
+            let left = thread.until_sample.get();
+            let others = (count - at) as u64;
+            if left >= others {
+                thread.until_sample.set(left - others);
+                return chosen;
+            }
+            chosen.push(at + left as usize);
+            at += left as usize + 1;
+            self.count_anew(thread);
+        }
+    }
+
+    /// Begins the countdown to the next command that is looked at.
+    pub fn count_anew(&self, thread: &ThreadCounters) {
+        let interval = u64::from(self.interval.load(Relaxed));
+        if interval == 0 {
+            thread.until_sample.set(NEVER);
+            return;
+        }
+        let mut lists = thread.hot.lock();
+        thread
+            .until_sample
+            .set(lists.get_or_insert_default().next(interval));
+    }
+
+    /// Lets a command that was chosen count: its keys, time, and bytes in and out.
     #[cold]
     #[inline(never)]
-    pub fn note<'k>(
+    pub fn add<'k>(
         &self,
         thread: &ThreadCounters,
         keys: impl ExactSizeIterator<Item = Key<'k>>,
@@ -174,17 +204,12 @@ impl HotKeys {
         bytes: u64,
     ) {
         let interval = u64::from(self.interval.load(Relaxed));
-        if interval == 0 {
-            thread.until_sample.set(NEVER);
+        let count = keys.len() as u64;
+        if interval == 0 || count == 0 {
             return;
         }
         let mut lists = thread.hot.lock();
         let lists = lists.get_or_insert_default();
-        thread.until_sample.set(lists.next(interval));
-        let count = keys.len() as u64;
-        if count == 0 {
-            return;
-        }
         let running = self.running.load(Relaxed);
         if running != 0
             && lists
@@ -429,8 +454,25 @@ mod tests {
         hot.prepare(thread);
         if thread.takes_sample() {
             let key = Key::new(name.as_bytes(), Seed { k0: 1, k1: 2 });
-            hot.note(thread, std::iter::once(key), duration_ns, bytes);
+            hot.count_anew(thread);
+            hot.add(thread, std::iter::once(key), duration_ns, bytes);
         }
+    }
+
+    #[test]
+    fn commands_that_run_together_are_chosen_as_if_they_ran_one_by_one() {
+        let _counting = super::super::COUNTING.lock();
+        let hot = HotKeys::default();
+        hot.configure(1);
+        let thread = counters::local();
+        hot.prepare(thread);
+        thread.until_sample.set(0);
+        assert_eq!(hot.choose(thread, 3), [0, 1, 2]);
+        thread.until_sample.set(5);
+        assert_eq!(hot.choose(thread, 3), [] as [usize; 0]);
+        assert_eq!(thread.until_sample.get(), 2);
+        assert_eq!(hot.choose(thread, 3), [2]);
+        assert_eq!(hot.choose(thread, 0), [] as [usize; 0]);
     }
 
     #[test]

@@ -378,10 +378,17 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.field("evicted_clients", snapshot.evicted_clients);
     let scripts = snapshot.scripts;
     lines.field("evicted_scripts", scripts.evicted);
-    // Ours alone: how scripts met the shards.
+    // Ours alone: how scripts and transactions met the shards.
     for (name, figure) in [
-        ("script_runs_on_several_shards", scripts.on_several),
-        ("script_runs_on_all_shards", scripts.on_all),
+        ("script_runs_on_one_shard", scripts.runs.one),
+        ("script_runs_on_several_shards", scripts.runs.several),
+        ("script_runs_on_all_shards", scripts.runs.all),
+        ("transactions_on_one_shard", scripts.transactions.one),
+        (
+            "transactions_on_several_shards",
+            scripts.transactions.several,
+        ),
+        ("transactions_on_all_shards", scripts.transactions.all),
         ("script_runs_apart", scripts.apart),
         ("script_shards_extended", scripts.extended),
         ("script_reruns", scripts.reruns),

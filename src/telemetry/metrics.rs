@@ -9,6 +9,7 @@ use std::fmt::Write;
 use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, SharedString};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 
+use super::counters::Extents;
 use super::curve::PERCENT;
 use super::histogram::upper_ns;
 use super::info::{REDIS_VERSION, ratio};
@@ -429,12 +430,25 @@ fn keyspace(page: &mut Page, snapshot: &Snapshot) {
         &[(&[], eviction.spent_ns as f64 / 1e9)],
     );
     let scripts = snapshot.scripts;
-    for (name, help, figure) in [
+    for (name, help, extents) in [
         (
-            "basalt_script_wide_runs_total",
-            "Runs of scripts over all shards.",
-            scripts.on_all,
+            "basalt_script_runs_total",
+            "Runs of scripts and functions, by the shards that they took.",
+            scripts.runs,
         ),
+        (
+            "basalt_transactions_total",
+            "Runs of transactions, by the shards that they took.",
+            scripts.transactions,
+        ),
+    ] {
+        let Extents { one, several, all } = extents;
+        for (shards, count) in [("one", one), ("several", several), ("all", all)] {
+            let labels = vec![("shards", shards.to_owned())];
+            page.labelled_counter(name, help, labels, count);
+        }
+    }
+    for (name, help, figure) in [
         (
             "basalt_script_apart_runs_total",
             "Runs of scripts on threads of their own.",

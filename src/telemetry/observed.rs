@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::Telemetry;
+use super::counters::Extents;
 use super::slowlog::Slowlog;
 use crate::client::registry::Registry;
 use crate::config::Config;
@@ -53,10 +54,10 @@ pub struct ScriptFigures {
     pub interpreter_bytes: u64,
     /// What all interpreters take.
     pub interpreters_bytes: u64,
-    /// Runs over several shards, and over all.
-    pub on_several: u64,
-    /// See above.
-    pub on_all: u64,
+    /// Runs by the shards that they took.
+    pub runs: Extents,
+    /// The same of transactions, with scripts or without.
+    pub transactions: Extents,
     /// Shards that scripts got on the way.
     pub extended: u64,
     /// Times that scripts were undone and run again.

@@ -233,6 +233,61 @@ fn a_served_request_gets_its_reply_before_the_change_that_came_of_it() {
     });
 }
 
+#[test]
+fn in_a_pipeline_a_push_stands_behind_the_reply_of_the_request_that_brought_it_about() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw3();
+        check(&mut raw, "CLIENT TRACKING ON", "OK");
+        raw.send(b"GET a\r\nSET a 1\r\nGET a\r\nPING\r\nMULTI\r\nINCR a\r\nGET b\r\nEXEC\r\nGET a\r\nFLUSHALL\r\nPING\r\n");
+        let told: Vec<String> = (0..14).map(|_| push(&mut raw)).collect();
+        let expected = [
+            "(nil)",
+            "OK",
+            "invalidate a",
+            "1",
+            "PONG",
+            "OK",
+            "QUEUED",
+            "QUEUED",
+            "2 (nil)",
+            "invalidate a",
+            "2",
+            "OK",
+            "invalidate (nil)",
+            "PONG",
+        ];
+        assert_eq!(told, expected);
+        raw.send(b"CLIENT REPLY SKIP\r\nGET a\r\nSET a 1\r\nPING\r\n");
+        let told: Vec<String> = (0..3).map(|_| push(&mut raw)).collect();
+        assert_eq!(told, ["OK", "invalidate a", "PONG"]);
+    });
+}
+
+#[test]
+fn what_one_command_evicts_of_other_shards_is_told_before_the_next_reply() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw3();
+        check(&mut raw, "CLIENT TRACKING ON", "OK");
+        for round in 0..5 {
+            let limit = figure(&mut raw, "used_memory") + 100 * 1024;
+            check(
+                &mut raw,
+                &format!("CONFIG SET maxmemory {limit} maxmemory-policy volatile-random"),
+                "OK",
+            );
+            check(&mut raw, "SETEX volatile 10000 x", "OK");
+            raw.call("GET volatile");
+            check(
+                &mut raw,
+                &format!("SETBIT big{round} 1600000 0"),
+                "(integer) 0",
+            );
+            assert_eq!(push(&mut raw), "invalidate volatile");
+            check(&mut raw, "CONFIG SET maxmemory 0", "OK");
+        }
+    });
+}
+
 /// What a connection that caches knows: the keys that it read and that it was not told to drop.
 struct Cache {
     raw: Raw,

@@ -258,3 +258,256 @@ fn a_watched_key_is_watched_by_a_transaction_that_runs_again() {
         assert_eq!(reply, expected);
     }
 }
+
+/// The value of a field of INFO, or of a figure in such a field.
+fn figure(raw: &mut Raw, section: &str, name: &str) -> String {
+    let info = raw.call(&format!("INFO {section}")).body();
+    let (field, part) = name.split_once('.').unwrap_or((name, ""));
+    let mut lines = info.lines();
+    let line = lines.find_map(|line| line.strip_prefix(&format!("{field}:")));
+    let line = line
+        .unwrap_or_else(|| panic!("no {field} in {info}"))
+        .trim();
+    let mut parts = line.split(',');
+    let found = parts.find_map(|found| found.strip_prefix(&format!("{part}=")));
+    found.unwrap_or(line).to_owned()
+}
+
+#[test]
+fn what_was_undone_is_not_counted() {
+    let server = Server::start(&Options::shards(16));
+    let mut raw = server.raw();
+    check(&mut raw, "MSET there 1 text x", "OK");
+    check(&mut raw, "CONFIG RESETSTAT", "OK");
+    let script = "
+        redis.call('get', 'missing')
+        redis.call('get', 'there')
+        redis.pcall('set', 'only')
+        redis.pcall('incr', 'text')
+        if ARGV[1] == 'writes' then redis.call('set', 'there', '2') end
+        for i = 1, 5000 do redis.call('strlen', 'there') end
+        local n = 0
+        for i = 1, 5000000 do n = n + i end
+        return redis.status_reply('done')";
+    for (mode, sets) in [("reads", "0"), ("writes", "1")] {
+        check(&mut raw, "CONFIG RESETSTAT", "OK");
+        let reruns: u64 = figure(&mut raw, "stats", "script_reruns")
+            .parse()
+            .expect("a number");
+        assert_eq!(eval(&mut raw, script, &["0", mode]).show(), "done");
+        let reruns_now: u64 = figure(&mut raw, "stats", "script_reruns")
+            .parse()
+            .expect("a number");
+        // A script that is known to be slow has its own thread from the beginning.
+        assert!(mode == "writes" || reruns_now > reruns, "it was undone");
+        for (section, name, expected) in [
+            ("stats", "keyspace_hits", "5001"),
+            ("stats", "keyspace_misses", "1"),
+            ("commandstats", "cmdstat_get.calls", "2"),
+            ("commandstats", "cmdstat_strlen.calls", "5000"),
+            ("commandstats", "cmdstat_set.rejected_calls", "1"),
+            ("commandstats", "cmdstat_set.calls", sets),
+            ("commandstats", "cmdstat_incr.failed_calls", "1"),
+            ("commandstats", "cmdstat_eval.calls", "1"),
+            ("errorstats", "errorstat_ERR.count", "2"),
+        ] {
+            assert_eq!(figure(&mut raw, section, name), expected, "{mode}: {name}");
+        }
+    }
+    // The same in a transaction, whose own commands count once, too.
+    let slow = "for i = 1, 5000000 do end return redis.call('get', 'there')";
+    check(&mut raw, "CONFIG RESETSTAT", "OK");
+    raw.pipeline(&["MULTI", "STRLEN missing", "STRLEN there"]);
+    eval(&mut raw, slow, &["0"]);
+    assert_eq!(raw.call("EXEC").items().len(), 3);
+    for (section, name, expected) in [
+        ("commandstats", "cmdstat_strlen.calls", "2"),
+        ("commandstats", "cmdstat_get.calls", "1"),
+        ("stats", "keyspace_hits", "2"),
+        ("stats", "keyspace_misses", "1"),
+    ] {
+        assert_eq!(figure(&mut raw, section, name), expected, "{name}");
+    }
+}
+
+#[test]
+fn commands_of_the_connection_do_not_make_a_transaction_with_scripts_take_all_shards() {
+    let server = Server::start(&Options::shards(16));
+    let mut raw = server.raw();
+    let mut run = |lines: &[&str], script_at: usize| {
+        let before: Vec<u64> = ["one", "several", "all"]
+            .iter()
+            .map(|extent| {
+                let name = match *extent {
+                    "one" => "transactions_on_one_shard",
+                    "several" => "transactions_on_several_shards",
+                    _ => "transactions_on_all_shards",
+                };
+                figure(&mut raw, "stats", name).parse().expect("a number")
+            })
+            .collect();
+        check(&mut raw, "MULTI", "OK");
+        for (at, line) in lines.iter().enumerate() {
+            if at == script_at {
+                eval(
+                    &mut raw,
+                    "return redis.call('incr', KEYS[1])",
+                    &["1", "{t}a"],
+                );
+            }
+            check(&mut raw, line, "QUEUED");
+        }
+        if script_at == lines.len() {
+            eval(
+                &mut raw,
+                "return redis.call('incr', KEYS[1])",
+                &["1", "{t}a"],
+            );
+        }
+        let reply = raw.call("EXEC");
+        assert_eq!(reply.items().len(), lines.len() + 1, "{lines:?}: {reply:?}");
+        let after: Vec<u64> = [
+            "transactions_on_one_shard",
+            "transactions_on_several_shards",
+            "transactions_on_all_shards",
+        ]
+        .iter()
+        .map(|name| figure(&mut raw, "stats", name).parse().expect("a number"))
+        .collect();
+        let extent = after
+            .iter()
+            .zip(&before)
+            .position(|(after, before)| after > before);
+        ["one", "several", "all"][extent.expect("it was counted")]
+    };
+    for (lines, script_at, expected) in [
+        (&["INCR {t}b"][..], 1, "one"),
+        (
+            &["PING", "SELECT 1", "SET {t}b 1", "SELECT 0", "CLIENT ID"][..],
+            2,
+            "one",
+        ),
+        (&["CLIENT SETNAME me", "SET {t}b 1"][..], 0, "one"),
+        (
+            &["SET {t}b 1", "CONFIG SET maxclients 9000", "PUBLISH c m"][..],
+            1,
+            "one",
+        ),
+        (
+            &["PUBLISH c m", "SCRIPT EXISTS x", "MSET {t}b 1 {u}c 2"][..],
+            1,
+            "several",
+        ),
+        // What the first command does to the others could not be undone if the script needed more.
+        (&["CLIENT SETNAME me"][..], 1, "all"),
+        (&["DBSIZE"][..], 1, "all"),
+    ] {
+        assert_eq!(run(lines, script_at), expected, "{lines:?}");
+    }
+    assert_eq!(raw.call("CLIENT GETNAME").text(), "me");
+    assert_eq!(figure(&mut raw, "stats", "script_runs_on_one_shard"), "0");
+    eval(
+        &mut raw,
+        "return redis.call('incr', KEYS[1])",
+        &["1", "{t}a"],
+    );
+    assert_eq!(figure(&mut raw, "stats", "script_runs_on_one_shard"), "1");
+    raw.pipeline(&["MULTI", "SET {t}b 1", "EXEC"]);
+    let plain: u64 = figure(&mut raw, "stats", "transactions_on_one_shard")
+        .parse()
+        .expect("a number");
+    assert!(plain > 0);
+}
+
+#[test]
+fn scripts_that_write_nothing_run_while_writes_are_paused() {
+    let server = Server::start(&Options::shards(4));
+    let (mut raw, mut other) = (server.raw(), server.raw());
+    check(&mut raw, "SET x y", "OK");
+    let library = "#!lua name=l
+        redis.register_function{function_name='reads', callback=function() return 'f' end, flags={'no-writes'}}
+        redis.register_function{function_name='writes', callback=function() return 'f' end}";
+    raw.command(&["FUNCTION", "LOAD", library]);
+    let reads = "#!lua flags=no-writes\nreturn redis.call('get', 'x')";
+    let sha = raw.command(&["SCRIPT", "LOAD", reads]).text();
+    let plain_sha = raw.command(&["SCRIPT", "LOAD", "return 1"]).text();
+    let free: &[&[&str]] = &[
+        &["EVAL", reads, "0"],
+        &["EVAL_RO", "return redis.call('get', 'x')", "0"],
+        &["EVALSHA", &sha, "0"],
+        &["EVALSHA_RO", &plain_sha, "0"],
+        &["FCALL", "reads", "0"],
+        &["FCALL_RO", "reads", "0"],
+    ];
+    let held: &[&[&str]] = &[
+        &["EVAL", "return 1", "0"],
+        &["EVAL", "#!lua\nreturn 1", "0"],
+        &["EVALSHA", &plain_sha, "0"],
+        &["FCALL", "writes", "0"],
+        // Nobody knows what these would have done.
+        &["EVALSHA", "0000000000000000000000000000000000000000", "0"],
+        &["FCALL", "unknown", "0"],
+    ];
+    check(&mut other, "CLIENT PAUSE 60000 WRITE", "OK");
+    for words in free {
+        assert!(!raw.command(words).is_nil(), "{words:?}");
+    }
+    check(&mut raw, "MULTI", "OK");
+    for words in free {
+        assert_eq!(raw.command(words).show(), "QUEUED");
+    }
+    assert_eq!(raw.call("EXEC").items().len(), free.len());
+    for words in held {
+        let mut waits = server.raw();
+        waits.send(&encode(words));
+        let mut queues = server.raw();
+        check(&mut queues, "MULTI", "OK");
+        assert_eq!(queues.command(words).show(), "QUEUED");
+        queues.send(b"EXEC\r\n");
+        eventually("both wait", || {
+            figure(&mut other, "clients", "blocked_clients") == "2"
+        });
+        check(&mut other, "CLIENT UNPAUSE", "OK");
+        waits.read();
+        assert_eq!(queues.read().items().len(), 1);
+        check(&mut other, "CLIENT PAUSE 60000 WRITE", "OK");
+    }
+    check(&mut other, "CLIENT UNPAUSE", "OK");
+}
+
+#[test]
+fn every_kind_of_thread_has_room_for_scripts_that_go_deep() {
+    let deep = "
+        local function dive(left)
+            local answer
+            if left > 0 then
+                string.gsub('x', 'x', function() answer = dive(left - 1) end)
+                return answer
+            end
+            local nest = {}
+            for i = 1, 990 do nest = {nest} end
+            local text = cjson.encode(nest)
+            cjson.decode(text)
+            return #text
+        end
+        if ARGV[1] == 'slow' then for i = 1, 5000000 do end end
+        return dive(150)";
+    for options in [
+        Options::shards(4).threads(1),
+        Options::shards(4).threads(2),
+        Options::shards(4).threads(2).with("runtime", "per-core"),
+    ] {
+        let server = Server::start(&options);
+        // Several clients of one shard: some scripts are run by whoever lets it go, or by its worker.
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut raw = server.raw();
+                    for mode in ["fast", "slow", "fast"] {
+                        assert_eq!(eval(&mut raw, deep, &["1", "key", mode]).integer(), 1982);
+                    }
+                });
+            }
+        });
+    }
+}

@@ -20,6 +20,7 @@ pub(super) static INFO: Command = Command::sub("client|info", "info", GROUP, 2)
     .flags(FLAGS)
     .doc("6.2.0", "", "Describes this connection.")
     .tips(&["nondeterministic_output"])
+    .repeatable()
     .on_session(info);
 
 fn info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -53,6 +54,7 @@ pub(super) static LIST: Command = Command::sub("client|list", "list", GROUP, -2)
         ("7.0.3", "Added the `ssub` field."),
     ])
     .tips(&["nondeterministic_output"])
+    .repeatable()
     .on_session(list);
 
 fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

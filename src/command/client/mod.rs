@@ -57,6 +57,7 @@ static CLIENT: Command = Command::new("client", GROUP, -2)
 static ID: Command = Command::sub("client|id", "id", GROUP, 2)
     .flags(FLAGS)
     .doc("5.0.0", "", "Answers the connection's number.")
+    .repeatable()
     .on_session(|cx, _, out| {
         out.integer(cx.client.id() as i64);
         Ok(())
@@ -66,6 +67,7 @@ static ID: Command = Command::sub("client|id", "id", GROUP, 2)
 static GETNAME: Command = Command::sub("client|getname", "getname", GROUP, 2)
     .flags(FLAGS)
     .doc("2.6.9", "", "Answers the connection's name.")
+    .repeatable()
     .on_session(|cx, _, out| {
         let name = cx.client.shared.labels().name;
         if name.is_empty() {

@@ -217,6 +217,7 @@ pub(super) static GETREDIR: Command = Command::sub("client|getredir", "getredir"
         "Answers which connection gets this one's invalidations.",
     )
     .complexity("O(1)")
+    .repeatable()
     .on_session(|cx, _, out| {
         out.integer(redirection(&cx.client.shared));
         Ok(())
@@ -232,6 +233,7 @@ pub(super) static TRACKINGINFO: Command =
             "Answers how keys are tracked for this connection.",
         )
         .complexity("O(1)")
+        .repeatable()
         .on_session(tracking_info);
 
 fn tracking_info(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

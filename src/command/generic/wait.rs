@@ -20,6 +20,7 @@ pub(super) static WAIT: Command = Command::new("wait", Group::Generic, 3)
         "Waits until so many replicas have what this connection wrote.",
     )
     .tips(TIPS)
+    .repeatable()
     .on_session(wait);
 
 fn wait(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -47,6 +48,7 @@ pub(super) static WAITAOF: Command = Command::new("waitaof", Group::Generic, 4)
         "Waits until the append-only files here and on replicas have what this connection wrote.",
     )
     .tips(TIPS)
+    .repeatable()
     .on_session(wait_aof);
 
 fn wait_aof(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -39,6 +39,7 @@ static COMMAND: Command = Command::new("command", GROUP, -1)
         &INFO,
         &LIST,
     ])
+    .repeatable()
     .on_session(command);
 
 fn command(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -55,6 +56,7 @@ static COUNT: Command = Command::sub("command|count", "count", GROUP, 2)
     .flags(FLAGS)
     .categories(Categories::CONNECTION)
     .doc("2.8.13", "", "Answers how many commands there are.")
+    .repeatable()
     .on_session(|_, _, out| {
         out.integer(registry().top_level().count() as i64);
         Ok(())
@@ -71,6 +73,7 @@ static DOCS: Command = Command::sub("command|docs", "docs", GROUP, -2)
     )
     .complexity(PER_COMMAND)
     .tips(UNORDERED)
+    .repeatable()
     .on_session(docs::docs);
 
 /// `COMMAND GETKEYS command [arg [arg ...]]`
@@ -83,6 +86,7 @@ static GETKEYS: Command = Command::sub("command|getkeys", "getkeys", GROUP, -3)
         "Answers the keys of a whole command.",
     )
     .complexity("O(N) where N is the number of arguments to the command")
+    .repeatable()
     .on_session(keys::get_keys);
 
 /// `COMMAND GETKEYSANDFLAGS command [arg [arg ...]]`
@@ -96,6 +100,7 @@ static GETKEYSANDFLAGS: Command =
             "Answers the keys of a whole command, each with what would be done to it.",
         )
         .complexity("O(N) where N is the number of arguments to the command")
+        .repeatable()
         .on_session(keys::get_keys_and_flags);
 
 /// `COMMAND INFO [command-name [command-name ...]]`
@@ -110,6 +115,7 @@ static INFO: Command = Command::sub("command|info", "info", GROUP, -2)
     .complexity(PER_COMMAND)
     .history(&[("7.0.0", "Without a name it describes all commands.")])
     .tips(UNORDERED)
+    .repeatable()
     .on_session(info::info);
 
 /// `COMMAND LIST [FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]`
@@ -123,6 +129,7 @@ static LIST: Command = Command::sub("command|list", "list", GROUP, -2)
     )
     .complexity(PER_TABLE)
     .tips(UNORDERED)
+    .repeatable()
     .on_session(list::list);
 
 /// `COMMAND HELP`

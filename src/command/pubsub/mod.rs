@@ -49,6 +49,7 @@ static PUBLISH: Command = Command::new("publish", GROUP, 3)
     .complexity(
         "O(N+M), for N subscribers of the channel and M patterns that anybody subscribed to.",
     )
+    .repeatable()
     .on_session(|cx, args, out| publish(cx, args, out, false));
 
 /// `SPUBLISH shardchannel message`
@@ -61,6 +62,7 @@ static SPUBLISH: Command = Command::new("spublish", GROUP, 3)
         "Sends a message to all who subscribed to a shard channel.",
     )
     .complexity("O(N) for N subscribers of the shard channel.")
+    .repeatable()
     .on_session(|cx, args, out| publish(cx, args, out, true));
 
 fn publish(
@@ -117,6 +119,7 @@ static CHANNELS: Command = Command::sub("pubsub|channels", "channels", GROUP, -2
     .complexity(
         "O(N) for N channels with subscribers, if matching the pattern takes constant time.",
     )
+    .repeatable()
     .on_session(|cx, args, out| names(cx, args, out, Topic::Channel));
 
 /// `PUBSUB SHARDCHANNELS [pattern]`
@@ -130,6 +133,7 @@ static SHARDCHANNELS: Command = Command::sub("pubsub|shardchannels", "shardchann
     .complexity(
         "O(N) for N shard channels with subscribers, if matching the pattern takes constant time.",
     )
+    .repeatable()
     .on_session(|cx, args, out| names(cx, args, out, Topic::ShardChannel));
 
 fn names(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out, topic: Topic) -> CommandResult {
@@ -160,6 +164,7 @@ static NUMSUB: Command = Command::sub("pubsub|numsub", "numsub", GROUP, -2)
         "Counts the subscribers of channels; those by pattern are left out.",
     )
     .complexity("O(N) for N channels asked for.")
+    .repeatable()
     .on_session(|cx, args, out| count(cx, args, out, Topic::Channel));
 
 /// `PUBSUB SHARDNUMSUB [shardchannel [shardchannel ...]]`
@@ -171,6 +176,7 @@ static SHARDNUMSUB: Command = Command::sub("pubsub|shardnumsub", "shardnumsub", 
         "Counts the subscribers of shard channels.",
     )
     .complexity("O(N) for N shard channels asked for.")
+    .repeatable()
     .on_session(|cx, args, out| count(cx, args, out, Topic::ShardChannel));
 
 fn count(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out, topic: Topic) -> CommandResult {
@@ -191,6 +197,7 @@ static NUMPAT: Command = Command::sub("pubsub|numpat", "numpat", GROUP, 2)
         "",
         "Counts the patterns that anybody subscribed to.",
     )
+    .repeatable()
     .on_session(|cx, _, out| {
         out.integer(cx.server.pubsub().figures().patterns as i64);
         Ok(())

@@ -40,6 +40,7 @@ static DUMP: Command = Command::sub("function|dump", "dump", GROUP, 2)
     .flags(FLAGS)
     .doc("7.0.0", "", "Returns all libraries as one payload.")
     .complexity("O(N) with the number of functions.")
+    .repeatable()
     .on_session(dump);
 
 fn dump(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -130,6 +131,7 @@ static LIST: Command = Command::sub("function|list", "list", GROUP, -2)
     )
     .complexity("O(N) with the number of functions.")
     .tips(&["nondeterministic_output_order"])
+    .repeatable()
     .on_session(list);
 
 fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -257,6 +259,7 @@ static STATS: Command = Command::sub("function|stats", "stats", GROUP, 2)
         "request_policy:all_shards",
         "response_policy:special",
     ])
+    .repeatable()
     .on_session(stats);
 
 fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -49,6 +49,7 @@ static EXISTS: Command = Command::sub("script|exists", "exists", GROUP, -3)
         "request_policy:all_shards",
         "response_policy:agg_logical_and",
     ])
+    .repeatable()
     .on_session(exists);
 
 fn exists(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -122,6 +123,7 @@ static STATS: Command = Command::sub("script|stats", "stats", GROUP, -2)
         "Tells which scripts needed more shards, or more time, than they said.",
     )
     .complexity("O(N log N) with the number of such scripts.")
+    .repeatable()
     .on_session(stats);
 
 fn stats(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -173,6 +175,7 @@ static LOAD: Command = Command::sub("script|load", "load", GROUP, 3)
     )
     .complexity("O(N) with the length of the script.")
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+    .repeatable()
     .on_session(load);
 
 fn load(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

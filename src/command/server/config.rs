@@ -34,6 +34,7 @@ static GET: Command = Command::sub("config|get", "get", GROUP, -3)
     )
     .complexity("O(N) when N is the number of configuration parameters provided")
     .history(&[("7.0.0", "Takes several parameters in one call")])
+    .repeatable()
     .on_session(get);
 
 fn get(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -20,6 +20,7 @@ pub(super) static INFO: Command = Command::new("info", Group::Server, -1)
         "request_policy:all_shards",
         "response_policy:special",
     ])
+    .repeatable()
     .on_session(info);
 
 fn info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -40,6 +41,7 @@ pub(super) static TIME: Command = Command::new("time", Group::Server, 1)
         "Answers the time: seconds since the epoch and microseconds of this second.",
     )
     .tips(&["nondeterministic_output"])
+    .repeatable()
     .on_session(time);
 
 fn time(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -63,6 +65,7 @@ pub(super) static LOLWUT: Command = Command::new("lolwut", Group::Server, -1)
         "[VERSION version]",
         "Draws something, and names the version.",
     )
+    .repeatable()
     .on_session(lolwut);
 
 /// Columns of basalt: prisms of differing height, as they stand at a coast, drawn from the clock's low bits.

@@ -74,6 +74,7 @@ static HISTOGRAM: Command = Command::sub("latency|histogram", "histogram", GROUP
         "request_policy:all_nodes",
         "response_policy:special",
     ])
+    .repeatable()
     .on_session(histogram);
 
 fn histogram(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -126,6 +127,7 @@ static HISTORY: Command = Command::sub("latency|history", "history", GROUP, 3)
         "request_policy:all_nodes",
         "response_policy:special",
     ])
+    .repeatable()
     .on_session(history);
 
 fn history(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -148,6 +150,7 @@ static LATEST: Command = Command::sub("latency|latest", "latest", GROUP, 2)
         "request_policy:all_nodes",
         "response_policy:special",
     ])
+    .repeatable()
     .on_session(latest);
 
 fn latest(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -171,6 +171,7 @@ static STATS: Command = Command::sub("memory|stats", "stats", GROUP, 2)
         "request_policy:all_shards",
         "response_policy:special",
     ])
+    .repeatable()
     .on_session(stats);
 
 fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -302,6 +303,7 @@ static DOCTOR: Command = Command::sub("memory|doctor", "doctor", GROUP, 2)
         "request_policy:all_shards",
         "response_policy:special",
     ])
+    .repeatable()
     .on_session(doctor);
 
 fn doctor(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

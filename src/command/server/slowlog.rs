@@ -31,6 +31,7 @@ static GET: Command = Command::sub("slowlog|get", "get", GROUP, -2)
         "Added client IP address, port and name to the reply.",
     )])
     .tips(&["request_policy:all_nodes", "nondeterministic_output"])
+    .repeatable()
     .on_session(get);
 
 fn get(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -74,6 +75,7 @@ static LEN: Command = Command::sub("slowlog|len", "len", GROUP, 2)
         "response_policy:agg_sum",
         "nondeterministic_output",
     ])
+    .repeatable()
     .on_session(len);
 
 fn len(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -211,7 +211,12 @@ impl Engine {
             }
             let Some((index, place)) = self.choose(policy) else {
                 let start = self.random.next_u64();
-                return debt <= 0 || self.budget.beg(&self.board, debt, start) > 0;
+                if debt <= 0 {
+                    return true;
+                }
+                let has_moved = self.budget.beg(&self.board, debt, start) > 0;
+                self.deferred.others_owe |= has_moved;
+                return has_moved;
             };
             let before = self.board.used_bytes();
             self.evict_at(index, place, now);

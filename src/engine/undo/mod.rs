@@ -49,7 +49,7 @@ pub(super) enum DbChange {
 pub(super) struct Attempt {
     changes: Vec<DbChange>,
     effects: effect::Mark,
-    counts: [u64; 7],
+    counts: [u64; 8],
     lag: [u64; super::board::LAG_BOUNDS_MS.len() + 3],
 }
 
@@ -61,7 +61,7 @@ impl Attempt {
 }
 
 /// The counters that go back with an attempt.
-fn counts(board: &ShardBoard) -> [&crate::base::counter::Counter; 7] {
+fn counts(board: &ShardBoard) -> [&crate::base::counter::Counter; 8] {
     [
         &board.hits,
         &board.misses,
@@ -70,6 +70,7 @@ fn counts(board: &ShardBoard) -> [&crate::base::counter::Counter; 7] {
         &board.lazyfreed,
         &board.dirty,
         &board.commands,
+        &board.evicted,
     ]
 }
 

@@ -34,6 +34,7 @@ use super::route::Router;
 use crate::command::declaration::{Command, Flags, Group, KeyFlags, Run};
 use crate::command::{Args, keys};
 use crate::config::Config;
+use crate::engine::board::Reads;
 use crate::engine::undo::Change;
 use crate::engine::value::Part;
 use crate::engine::{Deferred, Engine, Key, Now};
@@ -41,6 +42,7 @@ use crate::script::footprint::STRAYS_MAX;
 use crate::script::host::Interrupted;
 use crate::script::running::{Running, Runs, Unit};
 use crate::telemetry::clock::Ticks;
+use crate::telemetry::counters::{self, Extent, Kind};
 use terms::{Stop, Terms};
 
 /// How long a script may hold the thread of a connection.
@@ -92,6 +94,10 @@ pub struct Attempt<'r, 'a> {
     extended: u32,
     /// Keys that it did not begin with.
     strays: Vec<Vec<u8>>,
+    /// It is not undone any more.
+    is_settled: bool,
+    /// What shards had counted of reads before its first, but for those that go back by themselves.
+    reads: Vec<(u16, Reads)>,
     /// Time does not pass; calls that are left until it is over all the same.
     #[cfg(test)]
     timeless: Option<u64>,
@@ -110,6 +116,8 @@ impl<'r, 'a> Attempt<'r, 'a> {
             lacks: Vec::new(),
             extended: 0,
             strays: Vec::new(),
+            is_settled: false,
+            reads: Vec::new(),
             #[cfg(test)]
             timeless: None,
         }
@@ -183,7 +191,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
             tended,
         } = &mut self.place
         else {
-            if now.since_ns(self.since) > INLINE_NS {
+            if now.since_ns(self.since) > INLINE_NS && !self.is_settled {
                 return Err(self.end(Stop::Slow));
             }
             return Ok(());
@@ -220,7 +228,20 @@ impl<'r, 'a> Attempt<'r, 'a> {
         self.timeless = Some(calls);
     }
 
+    /// From here on it is not undone: what it did stays. Whatever comes has its shards by now.
+    pub fn settle(&mut self) {
+        if !std::mem::replace(&mut self.is_settled, true) {
+            self.is_bare = true;
+            self.with_engines(|engines| {
+                for engine in engines {
+                    engine.commit_attempt();
+                }
+            });
+        }
+    }
+
     fn end(&mut self, stop: Stop) -> Interrupted {
+        debug_assert!(!self.is_settled, "it had all its shards");
         self.stop.get_or_insert(stop);
         Interrupted::Again
     }
@@ -256,8 +277,31 @@ impl<'r, 'a> Attempt<'r, 'a> {
             {
                 unit.note_write();
             }
+        } else if !self.is_bare {
+            self.keep_reads(args, needs_all);
         }
         Ok(())
+    }
+
+    /// Remembers what the shards of a command that reads have counted so far.
+    fn keep_reads(&mut self, args: &Args<'_>, needs_all: bool) {
+        let mut hands = self.reach.hands();
+        let reads = &mut self.reads;
+        let mut keep = |shard: u16, engine: &mut Engine| {
+            let is_kept = reads.iter().any(|(kept, _)| *kept == shard);
+            if !is_kept && !engine.is_in_attempt() {
+                reads.push((shard, engine.board().reads()));
+            }
+        };
+        if needs_all {
+            hands.iter().for_each(|(shard, engine)| keep(shard, engine));
+        } else {
+            for key in args.keys() {
+                if let Some(engine) = hands.get(key.shard) {
+                    keep(key.shard, engine);
+                }
+            }
+        }
     }
 
     fn get_shards(&mut self, args: &Args<'_>) -> Result<(), Interrupted> {
@@ -372,7 +416,14 @@ impl<'r, 'a> Attempt<'r, 'a> {
 
     /// The unit is done: what it changed stays, and those are served who waited for it. What is due afterwards is added
     /// to `deferred`.
-    pub fn commit(mut self, now: Now, terms: &mut Terms, runs: &Runs, deferred: &mut Deferred) {
+    pub fn commit(
+        mut self,
+        kind: Kind,
+        now: Now,
+        terms: &mut Terms,
+        runs: &Runs,
+        deferred: &mut Deferred,
+    ) {
         self.end_script();
         self.with_engines(|engines| {
             for engine in engines.iter_mut() {
@@ -384,7 +435,9 @@ impl<'r, 'a> Attempt<'r, 'a> {
             }
         });
         let in_hand = self.reach.shards().len();
-        terms.outcome.is_wide = in_hand > 1 && in_hand == usize::from(self.router.shard_count());
+        let extent = Extent::of(in_hand, self.router.shard_count());
+        counters::local().ran_unit(kind, extent);
+        terms.outcome.is_wide = extent == Extent::All;
         terms.outcome.duration_ns = Ticks::now().since_ns(self.since);
         let is_apart = matches!(self.place, Place::Apart { .. });
         self.note_strays(terms);
@@ -395,8 +448,6 @@ impl<'r, 'a> Attempt<'r, 'a> {
                     figure.fetch_add(by, Relaxed);
                 }
             };
-            count(&runs.on_all, u64::from(outcome.is_wide));
-            count(&runs.on_several, u64::from(in_hand > 1 && !outcome.is_wide));
             count(&runs.extended, u64::from(outcome.extended));
             count(&runs.reruns, u64::from(outcome.reruns));
             count(&runs.slow, u64::from(outcome.was_slow));
@@ -417,9 +468,14 @@ impl<'r, 'a> Attempt<'r, 'a> {
     /// The unit did nothing; on what terms it runs again is written into `terms`.
     pub fn undo(mut self, terms: &mut Terms, deferred: &mut Deferred) {
         self.end_script();
+        let reads = std::mem::take(&mut self.reads);
         self.with_engines(|engines| {
             for engine in engines {
                 engine.undo_attempt();
+                let mut reads = reads.iter();
+                if let Some((_, reads)) = reads.find(|(shard, _)| *shard == engine.shard) {
+                    engine.board().recount(*reads);
+                }
                 deferred.append(&mut engine.deferred);
             }
         });

@@ -441,3 +441,27 @@ fn a_unit_that_lacks_a_shard_says_which() {
     );
     let _ = Stop::Lacks;
 }
+
+#[test]
+fn only_what_cannot_be_undone_before_a_script_makes_a_unit_take_all_shards() {
+    let world = World::new(1);
+    let script = "EVAL return(1) 1 key1";
+    let own = world.ground.router.route(b"key1").1;
+    for (lines, is_bare) in [
+        (&[script][..], false),
+        (&["PING", "SELECT 1", script, "PUBLISH c m"], false),
+        (
+            &[script, "CLIENT SETNAME me", "CONFIG SET maxclients 9"],
+            false,
+        ),
+        (&["CLIENT SETNAME me", script], true),
+        (&[script, "SUBSCRIBE c", script], true),
+    ] {
+        let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        let terms = world.transaction(&lines).terms(SHARDS);
+        assert_eq!(terms.is_bare, is_bare, "{lines:?}");
+        if !is_bare {
+            assert_eq!(terms.shards, [own], "{lines:?}");
+        }
+    }
+}

@@ -12,6 +12,7 @@ use super::super::Shards;
 use super::super::message::Message;
 use super::super::ownership::parcel::Parcel;
 use super::super::ownership::reach::Departed;
+use crate::script::stack;
 
 /// Most threads for units. Their units may all be endless; others wait in line then, without any shard.
 pub const THREADS_MAX: usize = 64;
@@ -74,9 +75,8 @@ impl Threads {
         if state.threads < THREADS_MAX {
             state.threads += 1;
             drop(state);
-            let made = std::thread::Builder::new()
-                .name("basalt-script".to_owned())
-                .spawn(move || self.work_on(shards));
+            let name = "basalt-script".to_owned();
+            let made = stack::spawn(name, move || self.work_on(shards));
             if made.is_err() {
                 // Whoever works now takes it; if nobody does, it waits for the next try.
                 self.state.lock().threads -= 1;
