@@ -189,3 +189,23 @@ fn ids_rise_and_are_never_reused() {
         }
     });
 }
+
+#[test]
+fn whoever_was_killed_is_gone_for_whoever_asks() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let others: Vec<_> = (0..8).map(|_| server.raw()).collect();
+        support::eventually("all are there and nobody else", || {
+            let info = raw.call("INFO clients").body();
+            info.contains("connected_clients:9\r\n")
+        });
+        check(&mut raw, "CLIENT KILL SKIPME yes", "(integer) 8");
+        let info = raw.call("INFO clients").body();
+        assert!(info.contains("connected_clients:1\r\n"), "{info}");
+        let list = raw.call("CLIENT LIST").body();
+        assert_eq!(list.lines().count(), 1, "{list}");
+        for mut other in others {
+            assert!(other.is_closed());
+        }
+    });
+}
