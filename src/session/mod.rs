@@ -168,6 +168,9 @@ impl Session {
         let step = self.run_plans(batch, config, now);
         // Subscribers that got messages are woken once for all of them.
         batch.deferred.settle();
+        if self.service.budget.takes_settling() {
+            self.service.settle_debts(now);
+        }
         step
     }
 
