@@ -4,7 +4,8 @@
 //! ```text
 //! cargo bench --bench eviction -- --simulate [--requests 2000000]     in process: hit ratios with 1, 8, 64 shards
 //! cargo bench --bench eviction -- --cpu [--quick]                     a SET that evicts, against redis-server
-//! cargo bench --bench eviction -- --soak [--seconds 20] [--limit BYTES] all types at the limit
+//! cargo bench --bench eviction -- --soak [--seconds 20] [--limit BYTES] [--per-second N] [--of-redis]
+//!                                        [--directives "--activedefrag yes"]     all types at the limit
 //! ```
 //!
 //! The simulation runs the engines themselves, with their budget and their policies, on one thread. Its traces are made
@@ -44,9 +45,17 @@ fn main() {
         cpu(&arguments.basalt(), &arguments.redis(), requests);
     }
     if arguments.has("--soak") {
-        let limit = arguments.number("--limit", "256000000");
-        let seconds = arguments.number("--seconds", "20") as u64;
-        soak(&arguments.basalt(), seconds, limit as f64);
+        let directives = arguments.value("--directives", "");
+        soak(&Soak {
+            server: match arguments.has("--of-redis") {
+                true => arguments.redis(),
+                false => arguments.basalt(),
+            },
+            seconds: arguments.number("--seconds", "20") as u64,
+            limit_bytes: arguments.number("--limit", "256000000") as f64,
+            directives: directives.split_whitespace().map(str::to_owned).collect(),
+            per_second: arguments.number("--per-second", "10000000") as f64,
+        });
     }
 }
 
@@ -378,50 +387,102 @@ fn set_cost(binary: &std::path::Path, requests: usize, pipeline: usize) -> f64 {
 
 // ---- Soak -------------------------------------------------------------------------------------------------------
 
+/// What a soak is run with.
+struct Soak {
+    server: std::path::PathBuf,
+    seconds: u64,
+    limit_bytes: f64,
+    /// Directives behind the usual ones.
+    directives: Vec<String>,
+    /// Commands that all writers together send in a second, at most.
+    per_second: f64,
+}
+
 /// Writes all types at the limit for a while and watches memory.
-fn soak(basalt: &Path, seconds: u64, limit: f64) {
+fn soak(plan: &Soak) {
+    const ROWS: u64 = 10;
+    let limit = plan.limit_bytes;
     let cores = format!("0-{}", process::core_count() - 1);
-    let server = Process::start("soak", basalt, &cores, &[]);
+    let server = Process::start("soak", &plan.server, &cores, &plan.directives);
     let mut watch = server.client();
     watch.ask(&["CONFIG", "SET", "maxmemory", &limit.to_string()]);
     watch.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lfu"]);
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
-    let writers: Vec<_> = (0..4)
+    let began = std::time::Instant::now();
+    let until = began + std::time::Duration::from_secs(plan.seconds);
+    let writers: Vec<_> = (0..SOAK_WRITERS)
         .map(|writer| {
             let client = server.client();
-            std::thread::spawn(move || soak_writer(client, writer, until))
+            let per_second = plan.per_second / SOAK_WRITERS as f64;
+            std::thread::spawn(move || soak_writer(client, writer, until, per_second))
         })
         .collect();
-    let (mut used_max, mut resident_max): (f64, f64) = (0.0, 0.0);
-    while std::time::Instant::now() < until {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        used_max = used_max.max(watch.info("memory", "used_memory").unwrap_or(0.0));
-        resident_max = resident_max.max(process::resident_bytes(server.pid()) as f64);
+    say(&format!(
+        "soak of {} s at {limit:.0} bytes, {} {}; parts of the limit:",
+        plan.seconds,
+        plan.server.display(),
+        plan.directives.join(" ")
+    ));
+    say(
+        "| second | used | allocated | active | resident | RSS | RSS max | used max | keys | evicted |",
+    );
+    say("|---|---|---|---|---|---|---|---|---|---|");
+    let (mut used_max, mut rss_max): (f64, f64) = (0.0, 0.0);
+    for row in 1..=ROWS {
+        let row_until = began + std::time::Duration::from_millis(plan.seconds * 1_000 * row / ROWS);
+        let (mut row_used, mut row_rss): (f64, f64) = (0.0, 0.0);
+        loop {
+            row_used = row_used.max(watch.info("memory", "used_memory").unwrap_or(0.0));
+            row_rss = row_rss.max(process::resident_bytes(server.pid()) as f64);
+            if std::time::Instant::now() >= row_until {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        (used_max, rss_max) = (used_max.max(row_used), rss_max.max(row_rss));
+        let fields = [
+            "used_memory",
+            "allocator_allocated",
+            "allocator_active",
+            "allocator_resident",
+        ];
+        let part = |bytes: f64| format!("{:.3}", bytes / limit);
+        let mut cells: Vec<String> = fields
+            .iter()
+            .map(|field| part(watch.info("memory", field).unwrap_or(0.0)))
+            .collect();
+        cells.push(part(process::resident_bytes(server.pid()) as f64));
+        cells.push(part(row_rss));
+        cells.push(format!("{:.4}", row_used / limit));
+        cells.push(watch.ask(&["DBSIZE"]));
+        let evicted = watch.info("stats", "evicted_keys").unwrap_or(0.0);
+        cells.push(evicted.to_string());
+        say(&format!(
+            "| {} | {} |",
+            began.elapsed().as_secs(),
+            cells.join(" | ")
+        ));
     }
     let sent: u64 = writers
         .into_iter()
         .map(|writer| writer.join().expect("the writer's assertions hold"))
         .sum();
-    for field in [
-        "allocator_allocated",
-        "allocator_active",
-        "allocator_resident",
-    ] {
-        let bytes = watch.info("memory", field).unwrap_or(0.0);
-        say(&format!("{field}: {:.3} of the limit", bytes / limit));
-    }
     say(&format!(
-        "soak of {seconds} s at {limit:.0} bytes: {sent} commands, {} evictions, {} keys left; used_memory at most \
-         {:.4} of the limit, RSS at most {:.3} of it",
-        watch.info("stats", "evicted_keys").unwrap_or(0.0),
-        watch.ask(&["DBSIZE"]),
+        "{sent} commands, {:.2} us of CPU each; used_memory at most {:.4} of the limit, RSS at most {:.3} of it",
+        process::cpu_ns(server.pid()) as f64 / 1e3 / sent as f64,
         used_max / limit,
-        resident_max / limit
+        rss_max / limit
     ));
+    if let Some(path) = std::env::var_os("SOAK_ALLOCATOR_REPORT") {
+        let report = watch.ask(&["MEMORY", "MALLOC-STATS"]);
+        std::fs::write(path, report).expect("a place for the allocator's report");
+    }
 }
 
-fn soak_writer(mut client: Client, writer: u64, until: std::time::Instant) -> u64 {
+const SOAK_WRITERS: u64 = 4;
+
+fn soak_writer(mut client: Client, writer: u64, until: std::time::Instant, per_second: f64) -> u64 {
     const BATCH: usize = 50;
+    let began = std::time::Instant::now();
     let text = "x".repeat(20_000);
     let mut sent = 0;
     while std::time::Instant::now() < until {
@@ -430,6 +491,8 @@ fn soak_writer(mut client: Client, writer: u64, until: std::time::Instant) -> u6
             soak_request(&mut Random::new(seed), &text, out);
         });
         sent += BATCH as u64;
+        let due = std::time::Duration::from_secs_f64(sent as f64 / per_second);
+        std::thread::sleep(due.saturating_sub(began.elapsed()));
     }
     sent
 }

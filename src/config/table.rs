@@ -265,6 +265,8 @@ parameters! {
         MUTABLE, "What goes when memory is full.";
     maxmemory_size_rule: flag(true), "maxmemory-size-rule", MUTABLE.since("basalt"),
         "Whether large values go earlier than small ones under the LRU and LFU policies.";
+    maxmemory_compact: flag(true), "maxmemory-compact", MUTABLE.since("basalt"),
+        "Whether values are moved together when the allocator holds notably more than maxmemory.";
     maxmemory_samples: number(u32, 5, 1, INT_MAX), "maxmemory-samples", MUTABLE.no_effect(OTHER_DESIGN),
         "Keys that Redis looks at to find one to evict.";
     maxmemory_eviction_tenacity: number(u32, 10, 0, 100), "maxmemory-eviction-tenacity",

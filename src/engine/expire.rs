@@ -211,6 +211,7 @@ impl Engine {
     pub(super) fn keep_trash(&mut self, trash: Trash) {
         if trash.is_huge() {
             self.budget.add_leaving(trash.bytes());
+            self.budget.add_pending(1);
             self.doomed_values.push(trash);
             self.board.set_doomed(true);
         } else {

@@ -62,27 +62,23 @@ pub struct Now {
 /// What a shard gave up: flushed databases and huge values. Nobody but their holder knows them any more, so they are
 /// freed without a token.
 pub struct Doomed {
-    dbs: Vec<Db>,
+    /// Each with the number of its keys.
+    dbs: Vec<(Db, i64)>,
     values: Vec<value::Trash>,
     tracked: Vec<tracking::Forgotten>,
     freed_bytes: i64,
+    /// Databases that are freed, of which the shard has yet to be told.
+    freed_dbs: i64,
     budget: Arc<Budget>,
 }
+
+/// A shard that takes no more than this frees what it gives up at once.
+const FREED_AT_ONCE_BYTES: i64 = 16 * 1024;
 
 /// Elements of a huge value that are freed together with one segment of a database, as they take about as long.
 const ELEMENTS_PER_SEGMENT: usize = 256;
 
 impl Doomed {
-    /// Whether databases are among it, which their shards answer for until they are freed.
-    pub fn has_databases(&self) -> bool {
-        !self.dbs.is_empty()
-    }
-
-    /// Whether its shard has yet to be told of what was freed.
-    pub fn owes_account(&self) -> bool {
-        self.freed_bytes != 0
-    }
-
     fn is_empty(&self) -> bool {
         self.values.is_empty() && self.dbs.is_empty() && self.tracked.is_empty()
     }
@@ -95,6 +91,7 @@ impl Doomed {
                 let bytes = trash.bytes();
                 self.values.pop();
                 self.budget.add_leaving(-bytes);
+                self.budget.add_pending(-1);
             }
             return !self.is_empty();
         }
@@ -106,10 +103,12 @@ impl Doomed {
             return !self.is_empty();
         }
         let before = crate::structures::account::thread_bytes();
-        if let Some(db) = self.dbs.last_mut()
+        if let Some((db, keys)) = self.dbs.last_mut()
             && !db.drain_some(segments)
         {
+            self.budget.add_pending(-*keys);
             self.dbs.pop();
+            self.freed_dbs += 1;
         }
         let more = !self.dbs.is_empty();
         if !more {
@@ -182,7 +181,7 @@ pub struct Engine {
     /// Until when nothing expires; the same for all shards.
     pub rest: Arc<expire::Rest>,
     /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
-    doomed: Vec<Db>,
+    doomed: Vec<(Db, i64)>,
     /// Huge values, freed in slices too.
     doomed_values: Vec<value::Trash>,
     /// What can be undone, if anything.
@@ -393,17 +392,25 @@ impl Engine {
         removed
     }
 
-    /// Gives a database up; its memory comes back in slices.
+    /// Gives a database up; its memory comes back in slices, but for the smallest.
     fn doom(&mut self, db: Box<Db>) {
         // The database leaves its box, which is freed at the end of the block, and the list of the doomed may grow.
         let before = crate::structures::account::thread_bytes();
-        {
+        let is_small = self.board.used_bytes() <= FREED_AT_ONCE_BYTES;
+        if is_small {
+            drop(db);
+        } else {
             let db = db;
-            self.doomed.push(*db);
+            let keys = db.len() as i64;
+            self.budget.add_freeing(1);
+            self.budget.add_pending(keys);
+            self.doomed.push((*db, keys));
         }
         self.board
             .add_used(crate::structures::account::thread_bytes() - before);
-        self.board.set_doomed(true);
+        if !is_small {
+            self.board.set_doomed(true);
+        }
     }
 
     /// Hands out what flushes gave up, to be freed without the token.
@@ -414,6 +421,7 @@ impl Engine {
             values: std::mem::take(&mut self.doomed_values),
             tracked: std::mem::take(&mut self.doomed_tracked),
             freed_bytes: 0,
+            freed_dbs: 0,
             budget: Arc::clone(&self.budget),
         }
     }
@@ -422,6 +430,8 @@ impl Engine {
     pub fn settle(&mut self, doomed: &mut Doomed) {
         self.board
             .add_used(-std::mem::take(&mut doomed.freed_bytes));
+        self.budget
+            .add_freeing(-std::mem::take(&mut doomed.freed_dbs));
     }
 
     /// Bytes that the allocator handed out for this shard's data.

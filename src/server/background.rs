@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 
 use super::defrag::Defragging;
+use super::host::measure_base;
 use super::runtime::Runtimes;
 use crate::client::mailbox::{Mailbox, OutputBound};
 use crate::engine::{Doomed, Engine};
@@ -106,6 +107,9 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
         }
         if now_ms.abs_diff(looked_ms) >= LOOK_MS {
             looked_ms = now_ms;
+            if service.budget.is_limited() {
+                measure_base(&service);
+            }
             close_idle_clients(&service);
             cut_slow_clients(&service);
             if !service.cron_paused.load(Relaxed) {
@@ -141,7 +145,7 @@ fn until_due(service: &Service) -> Duration {
 async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
     let (started_ms, began) = (clock::unix_ms(), Ticks::now());
     let budget = &service.budget;
-    budget.assess();
+    budget.go_on(started_ms);
     budget.note_exceeded(started_ms);
     loop {
         let now = clock::now();
@@ -189,10 +193,16 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
                 .shards
                 .note_hold_ns(shard as u16, Ticks::now().since_ns(taken));
             drop(engine);
+            let before = Ticks::now();
             deferred.settle();
+            if in_debt {
+                let spent_ns = Ticks::now().since_ns(before);
+                service
+                    .telemetry
+                    .note_evicted_freed(&service.config.load(), now.unix_ms, spent_ns);
+            }
         }
         more |= freeing.free_some();
-        budget.set_freeing(freeing.has_databases());
         let is_over = match only_frees {
             true => Ticks::now().since_ns(began) > FREEING_NS,
             false => clock::unix_ms() > started_ms + TICK.as_millis() as u64,
@@ -229,12 +239,6 @@ impl Freeing {
             }
             *owner != shard
         });
-    }
-
-    /// Whether shards still answer for some of it.
-    fn has_databases(&self) -> bool {
-        let mut all = self.doomed.iter().chain(&self.freed);
-        all.any(|(_, doomed)| doomed.has_databases() || doomed.owes_account())
     }
 
     /// Frees some, with no token in hand; true while there is something left to do.

@@ -1,9 +1,13 @@
-//! `activedefrag`: when values are moved together, and how much of a core that may take.
+//! `activedefrag` and `maxmemory-compact`: when values are moved together, and how much of a core that may take.
 //!
 //! Once a second the allocator is asked how much more memory it holds than is in use. Above the thresholds a walk over
 //! all shards begins, in slices under the token of one shard each, from the background thread. Its share of a core grows
 //! with the waste, from `active-defrag-cycle-min` to `active-defrag-cycle-max`. A walk that did not help enough is
 //! followed by another one; one that hardly moved anything is not, until the waste has grown or a minute has passed.
+//!
+//! A limit of memory is meant for what the process takes, not for what it can account for. So with `maxmemory-compact`,
+//! which is on by default, values are moved together as well when the allocator's pages take notably more than the limit;
+//! and it gives free ones back sooner.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,7 +17,7 @@ use crate::engine::defrag::Walk;
 use crate::session::service::Service;
 use crate::structures::slabs::{self, Mover};
 use crate::telemetry::clock::Ticks;
-use crate::telemetry::memory;
+use crate::telemetry::memory::{self, AllocatorFigures, Decay};
 
 /// How often the allocator is asked.
 const LOOK_MS: u64 = 1_000;
@@ -24,8 +28,26 @@ const REST_MS: u64 = 60_000;
 /// The longest that the thread, which has other things to do, works on this at once.
 const WORK_NS_MAX: u64 = 5_000_000;
 
+/// The same when it is the limit of memory that is exceeded.
+const LIMIT_REST_MS: u64 = 5_000;
+
 /// The least waste, in percent of what is in use, of a slab that is to become empty.
 const SLAB_WASTE_PERCENT_MIN: u32 = 5;
+
+/// When the allocator's pages take so many percent more than the limit of memory, values are moved together.
+const BEYOND_LIMIT_PERCENT_MIN: f64 = 5.0;
+
+/// And when they take so many percent more, with all might.
+const BEYOND_LIMIT_PERCENT_MAX: f64 = 15.0;
+
+/// Percent of a core that this takes at least, and at most.
+const LIMIT_EFFORT_PERCENT: (u32, u32) = (1, 30);
+
+/// When all that the allocator holds takes so many percent more than the limit, free pages are given back at once,
+const RESIDENT_PERCENT_HIGH: f64 = 10.0;
+
+/// until it takes less than this again.
+const RESIDENT_PERCENT_LOW: f64 = 7.0;
 
 /// See the module.
 #[derive(Default)]
@@ -35,6 +57,7 @@ pub(super) struct Defragging {
     /// Until then, and unless more is wasted than this, nothing is tried.
     rests_until_ms: u64,
     rested_waste_bytes: u64,
+    decay: Decay,
 }
 
 /// A walk over all shards.
@@ -46,6 +69,9 @@ struct Cycle {
     /// Not before, so as not to take more than its share.
     due: Option<(Ticks, u64)>,
     began: Ticks,
+    /// Out of which parts of the allocator what is moved is allocated, one after the other.
+    arenas: Vec<u32>,
+    turn: usize,
 }
 
 /// What the allocator holds beyond what is in use, and in percent of that.
@@ -53,20 +79,53 @@ struct Cycle {
 struct Waste {
     bytes: u64,
     percent: f64,
+    /// What its pages take, and all that it holds, beyond the limit of memory in percent of that.
+    active_beyond_percent: f64,
+    resident_beyond_percent: f64,
 }
 
 impl Waste {
-    fn now() -> Option<Waste> {
-        let (allocated, active) = memory::allocator_figures()?;
-        let bytes = active.saturating_sub(allocated);
-        Some(Waste {
+    fn now(config: &Config) -> Option<Waste> {
+        let figures = memory::allocator_figures()?;
+        Some(Waste::of(figures, config.maxmemory))
+    }
+
+    fn of(figures: AllocatorFigures, limit: u64) -> Waste {
+        let bytes = figures.active.saturating_sub(figures.allocated);
+        let beyond = |bytes: u64| match limit {
+            0 => 0.0,
+            _ => bytes as f64 * 100.0 / limit as f64 - 100.0,
+        };
+        Waste {
             bytes,
-            percent: bytes as f64 * 100.0 / allocated.max(1) as f64,
-        })
+            percent: bytes as f64 * 100.0 / figures.allocated.max(1) as f64,
+            active_beyond_percent: beyond(figures.active),
+            resident_beyond_percent: beyond(figures.resident),
+        }
     }
 
     /// The percent of a core that it is worth to mend this; none, if it is to be left as it is.
     fn effort(self, config: &Config) -> Option<u32> {
+        let when_asked = self.effort_when_asked(config);
+        when_asked.max(self.effort_at_limit(config))
+    }
+
+    fn effort_at_limit(self, config: &Config) -> Option<u32> {
+        let beyond = self.active_beyond_percent - BEYOND_LIMIT_PERCENT_MIN;
+        // What is not waste can not be mended.
+        let is_waste = self.percent >= BEYOND_LIMIT_PERCENT_MIN;
+        if !config.maxmemory_compact || beyond < 0.0 || !is_waste {
+            return None;
+        }
+        let (least, most) = LIMIT_EFFORT_PERCENT;
+        let share = beyond / (BEYOND_LIMIT_PERCENT_MAX - BEYOND_LIMIT_PERCENT_MIN);
+        Some(least + (f64::from(most - least) * share.min(1.0)) as u32)
+    }
+
+    fn effort_when_asked(self, config: &Config) -> Option<u32> {
+        if !config.activedefrag {
+            return None;
+        }
         let lower = f64::from(config.active_defrag_threshold_lower);
         let upper = f64::from(config.active_defrag_threshold_upper).max(lower + 1.0);
         if self.percent < lower || self.bytes < config.active_defrag_ignore_bytes {
@@ -83,7 +142,10 @@ impl Defragging {
     /// Does what is due; true while a walk is under way.
     pub(super) fn go_on(&mut self, service: &Service, now: Now) -> bool {
         let config = service.config.load();
-        if self.cycle.is_none() && !config.activedefrag {
+        let is_limited = config.maxmemory > 0 && config.maxmemory_compact;
+        if self.cycle.is_none() && !config.activedefrag && !is_limited {
+            // A limit that comes again begins with the allocator as it is told then.
+            self.decay = Decay::Soon;
             return false;
         }
         if now.unix_ms.abs_diff(self.looked_ms) >= LOOK_MS {
@@ -93,13 +155,15 @@ impl Defragging {
         let Some(cycle) = &mut self.cycle else {
             return false;
         };
-        if !config.activedefrag {
+        if !config.activedefrag && !is_limited {
             self.stop(service);
             return false;
         }
         let before = Ticks::now();
         if cycle.may_go_on(before) {
-            let more = slabs::without_cache(|| cycle.work(service, before));
+            let more = slabs::in_arena(cycle.next_arena(), || {
+                slabs::without_cache(|| cycle.work(service, before))
+            });
             let spent_ns = Ticks::now().since_ns(before);
             cycle.rest(spent_ns);
             service
@@ -114,7 +178,10 @@ impl Defragging {
     }
 
     fn decide(&mut self, service: &Service, config: &Config, now: Now) {
-        let Some(waste) = Waste::now() else { return };
+        let Some(waste) = Waste::now(config) else {
+            return;
+        };
+        self.choose_decay(waste, config);
         let effort = waste.effort(config);
         if let Some(cycle) = &mut self.cycle {
             // What has begun is finished, if only with the least effort.
@@ -130,8 +197,29 @@ impl Defragging {
         }
     }
 
+    /// Has the allocator give free pages back at once while it holds notably more than the limit.
+    fn choose_decay(&mut self, waste: Waste, config: &Config) {
+        if config.maxmemory == 0 || !config.maxmemory_compact {
+            return;
+        }
+        let beyond = waste.resident_beyond_percent;
+        let decay = match self.decay {
+            Decay::AtOnce if beyond > RESIDENT_PERCENT_LOW => Decay::AtOnce,
+            _ if beyond > RESIDENT_PERCENT_HIGH => Decay::AtOnce,
+            _ => Decay::Soon,
+        };
+        // A limit that was set meanwhile has told it otherwise.
+        if decay != self.decay || decay == Decay::AtOnce {
+            self.decay = decay;
+            memory::set_decay(decay);
+        }
+    }
+
     fn begin(&mut self, service: &Service, config: &Config, percent: u32) {
-        let waste = config.active_defrag_threshold_lower;
+        let waste = match config.activedefrag {
+            true => config.active_defrag_threshold_lower,
+            false => SLAB_WASTE_PERCENT_MIN,
+        };
         let Some(mover) = Mover::new(waste.max(SLAB_WASTE_PERCENT_MIN) as usize) else {
             return;
         };
@@ -143,6 +231,8 @@ impl Defragging {
             percent,
             due: None,
             began: Ticks::now(),
+            arenas: slabs::busy_arenas(),
+            turn: 0,
         });
         cycle.publish(service);
     }
@@ -155,11 +245,17 @@ impl Defragging {
         let (moved, left_alone) = (cycle.mover.moved, cycle.mover.left_alone);
         let did_little = moved < left_alone / 50;
         self.stop(service);
-        let Some(waste) = Waste::now() else { return };
+        let Some(waste) = Waste::now(config) else {
+            return;
+        };
         match waste.effort(config) {
             Some(percent) if !did_little => self.begin(service, config, percent),
             Some(_) => {
-                self.rests_until_ms = now.unix_ms + REST_MS;
+                let rest_ms = match waste.effort_at_limit(config) {
+                    Some(_) => LIMIT_REST_MS,
+                    None => REST_MS,
+                };
+                self.rests_until_ms = now.unix_ms + rest_ms;
                 self.rested_waste_bytes = waste.bytes;
             }
             None => self.rests_until_ms = 0,
@@ -180,6 +276,12 @@ impl Cycle {
     fn may_go_on(&self, now: Ticks) -> bool {
         self.due
             .is_none_or(|(since, pause_ns)| now.since_ns(since) >= pause_ns)
+    }
+
+    fn next_arena(&mut self) -> Option<u32> {
+        self.turn = self.turn.wrapping_add(1);
+        let index = self.turn.checked_rem(self.arenas.len())?;
+        self.arenas.get(index).copied()
     }
 
     /// After so much work, rests so long that it takes its share.
@@ -244,6 +346,7 @@ mod tests {
     #[test]
     fn the_effort_grows_with_the_waste_and_a_little_waste_is_left_alone() {
         let config = Config {
+            activedefrag: true,
             active_defrag_ignore_bytes: 1_000,
             active_defrag_threshold_lower: 10,
             active_defrag_threshold_upper: 100,
@@ -251,12 +354,51 @@ mod tests {
             active_defrag_cycle_max: 25,
             ..Config::default()
         };
-        let effort = |bytes, percent| Waste { bytes, percent }.effort(&config);
+        let waste = Waste::of(AllocatorFigures::default(), 0);
+        let effort = |bytes, percent| {
+            let waste = Waste {
+                bytes,
+                percent,
+                ..waste
+            };
+            waste.effort(&config)
+        };
         assert_eq!(effort(999, 50.0), None);
         assert_eq!(effort(5_000, 9.9), None);
         assert_eq!(effort(5_000, 10.0), Some(1));
         assert_eq!(effort(5_000, 55.0), Some(13));
         assert_eq!(effort(5_000, 100.0), Some(25));
         assert_eq!(effort(5_000, 700.0), Some(25));
+    }
+
+    #[test]
+    fn a_limit_that_the_allocator_exceeds_is_worth_an_effort_if_it_is_waste() {
+        let config = Config {
+            maxmemory: 1_000,
+            ..Config::default()
+        };
+        let effort = |allocated, active| {
+            let figures = AllocatorFigures {
+                allocated,
+                active,
+                resident: active,
+            };
+            Waste::of(figures, 1_000).effort(&config)
+        };
+        assert_eq!(effort(950, 1_040), None);
+        assert_eq!(effort(950, 1_050), Some(1));
+        assert_eq!(effort(1_000, 1_100), Some(15));
+        assert_eq!(effort(1_000, 1_300), Some(30));
+        assert_eq!(effort(1_290, 1_300), None, "it is all in use");
+        let off = Config {
+            maxmemory_compact: false,
+            ..config.clone()
+        };
+        let figures = AllocatorFigures {
+            allocated: 1_000,
+            active: 2_000,
+            resident: 2_000,
+        };
+        assert_eq!(Waste::of(figures, 1_000).effort(&off), None);
     }
 }

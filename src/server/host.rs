@@ -24,7 +24,8 @@ use crate::config::values::MaxmemoryPolicy;
 use crate::engine::evict::Policy;
 use crate::pubsub::PubSub;
 use crate::session::service::Service;
-use crate::telemetry::{clock, histogram, info, log, memory, snapshot};
+use crate::telemetry::memory::{self, Decay};
+use crate::telemetry::{clock, histogram, info, log, snapshot};
 
 /// How often all shards are visited when fewer keys are to be tracked than are.
 const LIMIT_ROUNDS: usize = 8;
@@ -129,6 +130,19 @@ impl Host {
     }
 }
 
+/// Finds out what the server takes beside data and clients. It is little, but with a small limit it counts whether a
+/// command is refused some 100 KiB too late, or because of somebody's buffers.
+pub(super) fn measure_base(service: &Service) {
+    // What is freed of flushed databases is still on the account of their shards.
+    if service.budget.is_freeing() {
+        return;
+    }
+    let taken = service.budget.elsewhere_bytes();
+    let clients = service.clients.all();
+    let clients: usize = clients.iter().map(|client| client.memory_bytes()).sum();
+    service.budget.set_base((taken - clients as i64).max(0));
+}
+
 /// Makes the limit of memory felt.
 pub(super) fn limit_memory(service: &Service, config: &Config) {
     let policy = match config.maxmemory_policy {
@@ -142,8 +156,12 @@ pub(super) fn limit_memory(service: &Service, config: &Config) {
         MaxmemoryPolicy::VolatileTtl => Policy::VolatileTtl,
     };
     let budget = &service.budget;
+    measure_base(service);
     budget.configure(config.maxmemory, policy, config.maxmemory_size_rule);
-    memory::set_decay(config.maxmemory > 0);
+    memory::set_decay(match config.maxmemory {
+        0 => Decay::Slow,
+        _ => Decay::Soon,
+    });
     background::hurry();
 }
 

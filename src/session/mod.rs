@@ -172,8 +172,9 @@ impl Session {
         let step = self.run_plans(batch, config, now);
         // Subscribers that got messages are woken once for all of them.
         batch.deferred.settle();
-        if std::mem::take(&mut batch.deferred.others_owe) {
-            self.service.collect_debts(now);
+        // Before the replies: whoever has them is told nothing later that belongs before them.
+        if std::mem::take(&mut batch.deferred.others_owe) | self.service.budget.takes_settling() {
+            self.service.settle_debts(now);
         }
         step
     }

@@ -10,19 +10,20 @@ use crate::client::registry::Registry;
 use crate::command::context::Server;
 use crate::command::generic::migrate::Migration;
 use crate::config::Config;
-use crate::engine::Now;
 use crate::engine::board::ShardBoard;
 use crate::engine::evict::budget::Budget;
+use crate::engine::{Engine, Now};
 use crate::pubsub::{self, PubSub};
 use crate::script;
 use crate::shard::Shards;
 use crate::shard::attempt::threads::Threads;
 use crate::shard::execute::serve_waiters;
 use crate::shard::message::{Ground, Message};
+use crate::shard::ownership::Held;
 use crate::shard::ownership::parcel::Parcel;
 use crate::shard::route::Router;
 use crate::telemetry::Telemetry;
-use crate::telemetry::clock;
+use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::counters;
 use crate::telemetry::observed::{Observed, ScriptFigures, TokenFigures};
 use crate::telemetry::slowlog::Slowlog;
@@ -124,27 +125,43 @@ impl Service {
         }
         exceeds()
     }
-}
 
-impl Service {
-    /// Has shards evict that were asked to make room in place of another one, so that whoever had to ask is not ahead of
-    /// that. No shard may be in hand.
+    /// Has all shards pay what they owe, but for those that somebody holds. No shard may be in hand.
     #[cold]
-    pub fn collect_debts(&self, now: Now) {
-        for (shard, board) in self.boards.iter().enumerate() {
-            if board.debt_bytes() <= 0 {
-                continue;
+    pub fn settle_debts(&self, now: Now) {
+        /// A shard with nothing to give up has others pay, who may have had their turn.
+        const ROUNDS: usize = 4;
+        for _ in 0..ROUNDS {
+            self.budget.assess();
+            if self.boards.iter().all(|board| board.debt_bytes() <= 0) {
+                return;
             }
-            // Whoever holds it pays himself.
-            let Some(mut engine) = self.shards.try_take(shard as u16) else {
-                continue;
-            };
-            engine.evict_slice(now);
-            serve_waiters(&mut engine, now);
-            let mut deferred = std::mem::take(&mut engine.deferred);
-            drop(engine);
-            deferred.settle();
+            for (shard, board) in self.boards.iter().enumerate() {
+                if board.debt_bytes() > 0
+                    && let Some(engine) = self.shards.try_take(shard as u16)
+                {
+                    self.settle_debt(engine, now);
+                }
+            }
         }
+    }
+
+    fn settle_debt(&self, mut engine: Held<'_, Engine, Message>, now: Now) {
+        let began = Ticks::now();
+        engine.evict_slice(now);
+        let evicted = Ticks::now();
+        serve_waiters(&mut engine, now);
+        let mut deferred = std::mem::take(&mut engine.deferred);
+        drop(engine);
+        let config = self.config.load();
+        let spent_ns = evicted.since_ns(began);
+        self.telemetry
+            .note_evict_slice(&config, now.unix_ms, spent_ns);
+        let began = Ticks::now();
+        deferred.settle();
+        let spent_ns = Ticks::now().since_ns(began);
+        self.telemetry
+            .note_evicted_freed(&config, now.unix_ms, spent_ns);
     }
 }
 

@@ -29,6 +29,7 @@ struct Grave {
 static IS_SERVED: AtomicBool = AtomicBool::new(false);
 static TOP: AtomicPtr<Grave> = AtomicPtr::new(ptr::null_mut());
 static WAITING_BYTES: AtomicUsize = AtomicUsize::new(0);
+static WAITING_PIECES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static FREES: Cell<bool> = const { Cell::new(false) };
@@ -50,6 +51,11 @@ pub fn waiting_bytes() -> usize {
     WAITING_BYTES.load(Relaxed)
 }
 
+/// Pieces put aside and not freed yet.
+pub fn waiting_pieces() -> usize {
+    WAITING_PIECES.load(Relaxed)
+}
+
 /// Puts a piece aside; false if it is to be freed at once.
 ///
 /// # Safety
@@ -66,6 +72,7 @@ pub(super) unsafe fn bury(pointer: *mut u8, layout: Layout) -> bool {
         return false;
     }
     WAITING_BYTES.fetch_add(layout.size(), Relaxed);
+    WAITING_PIECES.fetch_add(1, Relaxed);
     let mut next = TOP.load(Relaxed);
     loop {
         // SAFETY: the caller's promise; large and aligned enough, as was just seen.
@@ -106,6 +113,7 @@ impl Buried {
             let piece = std::mem::replace(&mut self.0, grave.next);
             freed += grave.layout.size();
             WAITING_BYTES.fetch_sub(grave.layout.size(), Relaxed);
+            WAITING_PIECES.fetch_sub(1, Relaxed);
             FREES.set(true);
             super::account::take_over(grave.layout);
             // SAFETY: allocated with this layout, as whoever buried it has promised; nobody else knows of it.
@@ -131,6 +139,7 @@ mod tests {
         drop((pieces, small));
         assert_eq!(thread_bytes(), before);
         assert!(waiting_bytes() >= 30 * BYTES_MIN);
+        assert!(waiting_pieces() >= 4);
         end();
         while buried.free_some(BYTES_MIN) {}
         assert_eq!(thread_bytes(), before, "who frees has nothing taken off");

@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-/// Words in a chunk: 2 KiB.
-const CHUNK: usize = 256;
+/// Words in a chunk: 512 bytes. With a small limit, one for each shard takes a notable part of it.
+const CHUNK: usize = 64;
 
 /// See the module.
 #[derive(Debug, Default)]

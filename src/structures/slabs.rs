@@ -82,6 +82,33 @@ impl Mover {
     }
 }
 
+/// The parts of the allocator that hold most of what is in use.
+///
+/// Each thread allocates out of one of them. What is moved is to fill the slabs out of which those allocate that write,
+/// and not new ones that belong to nobody else.
+#[must_use]
+pub fn busy_arenas() -> Vec<u32> {
+    // A thread that only serves figures has little; more than these need not be told apart.
+    const PARTS: u64 = 32;
+    let bytes = query::arena_bytes();
+    let sum: u64 = bytes.iter().sum();
+    let numbers = (0..).zip(&bytes);
+    numbers
+        .filter(|(_, bytes)| **bytes > sum / PARTS)
+        .map(|(number, _)| number)
+        .collect()
+}
+
+/// Runs something while the calling thread allocates out of one part of the allocator.
+pub fn in_arena<R>(arena: Option<u32>, run: impl FnOnce() -> R) -> R {
+    let before = arena.and_then(query::set_arena);
+    let result = run();
+    if let Some(before) = before {
+        query::set_arena(before);
+    }
+    result
+}
+
 /// Runs something while the calling thread allocates and frees without keeping free places of its own, which would lie
 /// in the very slabs that are to become empty.
 pub fn without_cache<R>(run: impl FnOnce() -> R) -> R {
@@ -134,6 +161,27 @@ mod query {
         }
     }
 
+    /// Bytes of small allocations in each part of the allocator, as of the last epoch.
+    pub(super) fn arena_bytes() -> Vec<u64> {
+        use tikv_jemalloc_ctl::{Access, AsName, arenas};
+        let count = arenas::narenas::read().unwrap_or(0);
+        let bytes = (0..count).map(|arena| {
+            let name = format!("stats.arenas.{arena}.small.allocated\0");
+            let bytes: Result<usize, _> = name.as_str().name().read();
+            bytes.unwrap_or(0) as u64
+        });
+        bytes.collect()
+    }
+
+    /// Has the calling thread allocate out of this part from now on; the one it had.
+    pub(super) fn set_arena(arena: u32) -> Option<u32> {
+        use tikv_jemalloc_ctl::{Access, AsName};
+        let name = "thread.arena\0".name();
+        let before: u32 = name.read().ok()?;
+        name.write(arena).ok()?;
+        Some(before)
+    }
+
     /// Turns the calling thread's cache of free places on or off; whether it was on.
     pub(super) fn set_thread_cache(on: bool) -> bool {
         let (mut before, mut new) = (false, on);
@@ -164,6 +212,14 @@ mod query {
         pub(super) fn ask(&self, _: &[usize], _: &mut [[usize; 3]]) -> bool {
             false
         }
+    }
+
+    pub(super) fn arena_bytes() -> Vec<u64> {
+        Vec::new()
+    }
+
+    pub(super) fn set_arena(_: u32) -> Option<u32> {
+        None
     }
 
     pub(super) fn set_thread_cache(_: bool) -> bool {
@@ -205,6 +261,18 @@ mod tests {
         let after = count(&boxes, &mut mover);
         assert!(after > COUNT / 8 * 8 / 10, "{after} of {}", COUNT / 8);
         assert_eq!((mover.moved + mover.left_alone) as usize, COUNT + COUNT / 8);
+    }
+
+    #[test]
+    fn a_thread_allocates_elsewhere_for_a_while() {
+        let own = query::set_arena(0).expect("it has one");
+        query::set_arena(own);
+        let inside = in_arena(Some(0), || query::set_arena(0));
+        assert_eq!(inside, Some(0));
+        assert_eq!(query::set_arena(own), Some(own));
+        let _boxes: Vec<Box<[u8; 100]>> = (0..10_000).map(|_| Box::new([1; 100])).collect();
+        let _ = tikv_jemalloc_ctl::epoch::advance();
+        assert!(!busy_arenas().is_empty());
     }
 
     #[test]

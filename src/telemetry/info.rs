@@ -14,6 +14,7 @@ use super::snapshot::{CommandFigures, Snapshot};
 use super::{Telemetry, memory, process};
 use crate::command::context::MemoryReport;
 use crate::config::Config;
+use crate::structures::burial;
 
 /// The level of Redis that is claimed towards clients.
 pub const REDIS_VERSION: &str = "7.4.0";
@@ -302,7 +303,9 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     lines.field("mem_allocator", memory::allocator_name());
     let defrag = &source.service.telemetry().defrag;
     lines.field("active_defrag_running", defrag.percent.load(Relaxed));
-    lines.zeroes(&["lazyfree_pending_objects"]);
+    let budget = source.service.budget();
+    let pending = budget.pending_objects() + burial::waiting_pieces() as u64;
+    lines.field("lazyfree_pending_objects", pending);
     lines.field("lazyfreed_objects", source.snapshot.lazyfreed);
 }
 

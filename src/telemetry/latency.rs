@@ -30,6 +30,8 @@ pub const EXPIRE_CYCLE: &str = "expire-cycle";
 pub const DEFRAG_CYCLE: &str = "active-defrag-cycle";
 /// A slice of eviction in the background.
 pub const EVICTION_CYCLE: &str = "eviction-cycle";
+/// The freeing of what such a slice evicted.
+pub const EVICTION_DEL: &str = "eviction-del";
 
 /// Whether something that took so long is an event.
 #[inline]

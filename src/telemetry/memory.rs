@@ -113,12 +113,25 @@ pub fn advice_on_largest(report: &MemoryReport) -> Option<String> {
     })
 }
 
-/// What the allocator has handed out, and what the pages take in which that lies.
-pub fn allocator_figures() -> Option<(u64, u64)> {
+/// What the allocator holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AllocatorFigures {
+    /// Handed out.
+    pub allocated: u64,
+    /// The pages in which that lies.
+    pub active: u64,
+    /// All pages that take memory: free ones that are kept for a while, and its own, too.
+    pub resident: u64,
+}
+
+/// Asks the allocator.
+pub fn allocator_figures() -> Option<AllocatorFigures> {
     epoch::advance().ok()?;
-    let allocated = stats::allocated::read().ok()?;
-    let active = stats::active::read().ok()?;
-    Some((allocated as u64, active as u64))
+    Some(AllocatorFigures {
+        allocated: stats::allocated::read().ok()? as u64,
+        active: stats::active::read().ok()? as u64,
+        resident: stats::resident::read().ok()? as u64,
+    })
 }
 
 /// The allocator's name and version, as INFO has it.
@@ -136,12 +149,25 @@ pub fn allocator_report() -> String {
     }
 }
 
-/// How long the allocator keeps pages that are free, in milliseconds. What it keeps beyond a limit of memory is somebody
-/// else's, so there it is less.
-pub fn set_decay(is_limited: bool) {
-    const FREE_MS: isize = 10_000;
-    const LIMITED_MS: isize = 1_000;
-    let decay_ms = if is_limited { LIMITED_MS } else { FREE_MS };
+/// How eagerly the allocator gives free pages back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Decay {
+    /// There is no limit to memory: they may soon be needed again.
+    #[default]
+    Slow,
+    /// What is kept beyond a limit of memory is somebody else's.
+    Soon,
+    /// Notably more than the limit is taken.
+    AtOnce,
+}
+
+/// Says how long the allocator keeps pages that are free.
+pub fn set_decay(decay: Decay) {
+    let decay_ms: isize = match decay {
+        Decay::Slow => 10_000,
+        Decay::Soon => 1_000,
+        Decay::AtOnce => 100,
+    };
     // Arenas to come, then those that are there; an allocator that knows no such setting stays as it is.
     let _ = "arenas.dirty_decay_ms\0".name().write(decay_ms);
     for arena in 0..arenas::narenas::read().unwrap_or(0) {

@@ -5,6 +5,7 @@
 //! format: counters of seconds (its counters are integers) and histograms whose buckets are already counted.
 
 use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
 
 use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, SharedString};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
@@ -18,6 +19,7 @@ use super::process;
 use super::snapshot::{ShardFigures, Snapshot};
 use crate::config::Config;
 use crate::engine::board::LAG_BOUNDS_MS;
+use crate::structures::burial;
 
 /// What the scraper is told of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -37,6 +39,7 @@ pub fn render(service: &dyn Observed) -> String {
     traffic(&mut page, service, &snapshot);
     memory(&mut page, &config, &snapshot);
     keyspace(&mut page, &snapshot);
+    compaction(&mut page, service);
     miss_ratio(&mut page, &snapshot);
     hot_keys(&mut page, service);
     commands(&mut page, &snapshot);
@@ -345,6 +348,33 @@ fn memory(page: &mut Page, config: &Config, snapshot: &Snapshot) {
         "Resident for jemalloc over active pages.",
         ratio(report.allocator_resident, report.allocator_active),
     );
+}
+
+/// Memory on its way back, and values that are moved together.
+fn compaction(page: &mut Page, service: &dyn Observed) {
+    let pending = service.budget().pending_objects() + burial::waiting_pieces() as u64;
+    page.gauge(
+        "redis_lazyfree_pending_objects",
+        "Objects whose memory is yet to be freed.",
+        pending as f64,
+    );
+    let defrag = &service.telemetry().defrag;
+    page.gauge(
+        "redis_active_defrag_running",
+        "Percent of a core that may be spent on moving values together now.",
+        defrag.percent.load(Relaxed) as f64,
+    );
+    // The names and kinds are redis_exporter's.
+    for (name, help, count) in [
+        ("redis_defrag_hits", "Allocations moved.", &defrag.moved),
+        (
+            "redis_defrag_misses",
+            "Allocations left alone.",
+            &defrag.left_alone,
+        ),
+    ] {
+        page.gauge(name, help, count.load(Relaxed) as f64);
+    }
 }
 
 fn keyspace(page: &mut Page, snapshot: &Snapshot) {

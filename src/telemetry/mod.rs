@@ -180,6 +180,13 @@ impl Telemetry {
             .note(config, latency::EVICTION_CYCLE, now_ms / 1_000, spent_ms);
     }
 
+    /// What freeing the values took that such a slice evicted.
+    pub fn note_evicted_freed(&self, config: &Config, now_ms: u64, spent_ns: u64) {
+        let spent_ms = spent_ns / 1_000_000;
+        self.latency
+            .note(config, latency::EVICTION_DEL, now_ms / 1_000, spent_ms);
+    }
+
     /// What was spent on moving values together, at once.
     pub fn note_defrag(&self, config: &Config, now_ms: u64, spent_ns: u64) {
         self.defrag.spent_ns.fetch_add(spent_ns, Relaxed);

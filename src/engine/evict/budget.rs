@@ -12,8 +12,12 @@
 //!
 //! `elsewhere` is what the process takes beside the shards: the server itself, connections and their buffers. It is
 //! measured now and then ([`Budget::assess`]). As in Redis it counts against the limit when it comes to evicting; but a
-//! command is refused for lack of memory only if the data, with what the server took when it started, is above the limit,
+//! command is refused for lack of memory only if the data, with what the server takes without clients, is above the limit,
 //! so never because of somebody's buffers.
+//!
+//! With a limit of a few MiB the debts of 64 shards would be a notable part of it. There nothing is freed ahead of need,
+//! and who paid something says so ([`Budget::takes_settling`]): once it holds no shard any more, all of them pay what they
+//! owe, to the byte.
 //!
 //! Everything is a plain atomic figure: whoever is late reads an old one and takes a little too much, which the next
 //! assessment finds. Nothing here waits for anybody, and nobody needs a shard's token to lower its part.
@@ -52,6 +56,17 @@ const AHEAD_BYTES_MAX: i64 = 1024;
 /// See above.
 const AHEAD_PARTS: i64 = 4;
 
+/// A limit below this is kept to the byte, if there are no more shards than this to be asked each time.
+const EXACT_BELOW_BYTES: i64 = 16 * 1024 * 1024;
+/// See above.
+const EXACT_SHARDS_MAX: usize = 128;
+
+/// The background measures what is taken elsewhere once in so long.
+const BACKGROUND_PAUSE_MS: u64 = 10;
+
+/// A shortage is asked of as few shards as have to give up so much each.
+const PART_BYTES_MIN: i64 = 4 * 1024;
+
 /// A shard that owes this many trades is not asked for more.
 const DEBT_TRADES_MAX: i64 = 4;
 
@@ -70,15 +85,22 @@ pub struct Budget {
     /// 0: none.
     limit: AtomicI64,
     elsewhere: AtomicI64,
-    /// What the server took before there were any data.
+    /// What the server takes without data and clients.
     base: AtomicI64,
     policy: AtomicU8,
     /// Whether larger values go earlier.
     by_size: AtomicBool,
     /// Whether the process takes memory of which the shards know nothing; not so in tests.
     counts_process: AtomicBool,
-    /// Flushed databases are on their way back to the allocator, still on the account of their shards.
-    is_freeing: AtomicBool,
+    went_on_ms: AtomicU64,
+    /// Flushed databases that are on their way back to the allocator, still on the account of their shards.
+    freeing: AtomicI64,
+    /// Keys of those, and huge values, that nobody knows any more but that still take memory.
+    pending: AtomicI64,
+    /// A limit so small that it is kept to the byte was reached: whoever has no shard in hand sees to all debts.
+    is_unsettled: AtomicBool,
+    /// Whom the next shortage is asked of first.
+    asked_first: AtomicU64,
     /// Bytes of huge values on the same way, on nobody's account.
     leaving: AtomicI64,
     assessed_ms: AtomicU64,
@@ -194,16 +216,62 @@ impl Budget {
         self.leaving.fetch_add(bytes, Relaxed);
     }
 
-    /// Says whether flushed databases are still on their way back to the allocator. Nothing is evicted meanwhile.
-    pub fn set_freeing(&self, is_freeing: bool) {
-        if self.is_freeing.load(Relaxed) != is_freeing {
-            self.is_freeing.store(is_freeing, Relaxed);
+    /// Notes that so many flushed databases are on their way back to the allocator, or that they have arrived (negative).
+    /// Nothing is evicted meanwhile.
+    pub(in crate::engine) fn add_freeing(&self, databases: i64) {
+        self.freeing.fetch_add(databases, Relaxed);
+    }
+
+    /// See [`Budget::add_freeing`].
+    pub fn is_freeing(&self) -> bool {
+        self.freeing.load(Relaxed) > 0
+    }
+
+    /// Notes that so many objects wait to be freed, or are freed at last (negative).
+    pub(in crate::engine) fn add_pending(&self, objects: i64) {
+        self.pending.fetch_add(objects, Relaxed);
+    }
+
+    /// Keys of flushed databases, and huge values, that are yet to be freed.
+    pub fn pending_objects(&self) -> u64 {
+        self.pending.load(Relaxed).max(0).unsigned_abs()
+    }
+
+    /// Called again and again by the background. It evicts for what others take only now and then: while clients are told
+    /// what goes, their buffers grow, for which more would go.
+    pub fn go_on(&self, now_ms: u64) {
+        if now_ms.abs_diff(self.went_on_ms.load(Relaxed)) >= BACKGROUND_PAUSE_MS {
+            self.went_on_ms.store(now_ms, Relaxed);
+            self.assess();
         }
     }
 
-    /// See [`Budget::set_freeing`].
-    pub fn is_freeing(&self) -> bool {
-        self.is_freeing.load(Relaxed)
+    /// What the server itself takes by now, without data and clients.
+    pub fn set_base(&self, bytes: i64) {
+        self.base.store(bytes, Relaxed);
+    }
+
+    /// What is taken beside the shards now, whoever takes it.
+    pub fn elsewhere_bytes(&self) -> i64 {
+        account::total_bytes() - self.used_bytes() - self.leaving.load(Relaxed)
+    }
+
+    /// Whether the limit is kept to the byte.
+    fn is_exact(&self) -> bool {
+        self.limit_bytes() < EXACT_BELOW_BYTES && self.boards().len() <= EXACT_SHARDS_MAX
+    }
+
+    /// Whoever paid something says so, where the limit is kept to the byte.
+    pub(super) fn note_unsettled(&self) {
+        if self.is_exact() {
+            self.is_unsettled.store(true, Relaxed);
+        }
+    }
+
+    /// Whether all shards are to be asked for what they owe now: by whoever calls this, who has none in hand.
+    #[inline]
+    pub fn takes_settling(&self) -> bool {
+        self.is_unsettled.load(Relaxed) && self.is_unsettled.swap(false, Relaxed)
     }
 
     /// Takes a part of what is free for a shard that needs so many bytes more; less if there is less.
@@ -228,7 +296,10 @@ impl Budget {
 
     /// As [`Budget::assess`], unless somebody did so of late. Many shards are looked at less often.
     pub(super) fn assess_at(&self, now_ms: u64) {
-        let pause_ms = (self.boards().len() as u64 / SHARDS_PER_MS).max(1);
+        let pause_ms = match self.is_exact() {
+            true => 0,
+            false => (self.boards().len() as u64 / SHARDS_PER_MS).max(1),
+        };
         if now_ms.abs_diff(self.assessed_ms.load(Relaxed)) >= pause_ms {
             self.assessed_ms.store(now_ms, Relaxed);
             self.assess();
@@ -259,15 +330,22 @@ impl Budget {
         if short <= 0 || used <= 0 || !self.policy().evicts() {
             return;
         }
+        // A small shortage is asked of a few shards, as whoever owes a byte gives up a key.
+        let part_min = self.trade_bytes().max(PART_BYTES_MIN);
+        let boards = self.boards();
+        let first = self.asked_first.fetch_add(1, Relaxed) as usize;
         let mut returned = 0;
-        for board in self.boards() {
-            let part = i128::from(short) * i128::from(board.used_bytes().max(0)) / i128::from(used);
-            if board.used_bytes() > 0 {
-                // Rounded up, or a few bytes would be nobody's.
-                let part = part as i64 + 1;
-                board.granted().fetch_sub(part, Relaxed);
-                returned += part;
+        for step in 0..boards.len() {
+            let board = &*boards[first.wrapping_add(step) % boards.len()];
+            let taken = board.used_bytes();
+            if taken <= 0 || returned >= short {
+                continue;
             }
+            // Rounded up, or a few bytes would be nobody's.
+            let part = (i128::from(short) * i128::from(taken) / i128::from(used)) as i64 + 1;
+            let part = part.max(part_min.min(taken)).min(short - returned);
+            board.granted().fetch_sub(part, Relaxed);
+            returned += part;
         }
         self.free.0.fetch_add(returned, Relaxed);
     }
@@ -307,6 +385,9 @@ impl Budget {
 
     /// What a shard that evicts frees ahead of its need.
     pub(super) fn ahead_bytes(&self) -> i64 {
+        if self.is_exact() {
+            return 0;
+        }
         (self.trade_bytes() / AHEAD_PARTS).min(AHEAD_BYTES_MAX)
     }
 

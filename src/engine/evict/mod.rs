@@ -127,7 +127,7 @@ impl Engine {
     fn find_room(&mut self, now: Now) -> bool {
         self.budget.draw(&self.board, self.board.debt_bytes() + 1);
         self.keep_order();
-        if self.board.debt_bytes() < 0 || self.is_freeing() {
+        if self.board.debt_bytes() < 0 || self.budget.is_freeing() {
             return true;
         }
         if !self.budget.policy().evicts() {
@@ -154,10 +154,6 @@ impl Engine {
         }
     }
 
-    fn is_freeing(&self) -> bool {
-        !self.doomed.is_empty() || self.budget.is_freeing()
-    }
-
     #[cold]
     #[inline(never)]
     fn pay_some(&mut self, now: Now, keys: usize) {
@@ -171,6 +167,7 @@ impl Engine {
             self.budget.overdraw(&self.board, debt);
             return;
         }
+        self.budget.note_unsettled();
         self.budget.assess_at(now.unix_ms);
         let evictions = EVICTIONS_PER_KEY
             .saturating_mul(keys.max(1))
@@ -191,7 +188,7 @@ impl Engine {
     /// Evicts keys until the shard takes no more than it was granted, so many at most; false if there are none. A few go
     /// ahead of need, so that what they have to be fetched for is waited for once.
     fn evict(&mut self, now: Now, evictions_max: usize) -> bool {
-        if self.is_freeing() {
+        if self.budget.is_freeing() {
             return false;
         }
         // 0 asks the background to tidy up, which takes too long for here.

@@ -414,6 +414,17 @@ fn orders_come_with_scarcity_and_go_with_the_limit() {
 }
 
 #[test]
+fn what_little_a_shard_has_is_freed_at_once() {
+    let mut server = Server::new(1, 1 << 20, Policy::AllkeysLru);
+    for number in 0..50 {
+        server.set(0, &format!("key:{number}"), 100, Deadline::Clear);
+    }
+    server.engines[0].flush_db(0);
+    assert!(!server.engines[0].board().has_doomed());
+    assert!(server.budget.used_bytes() < 1_000);
+}
+
+#[test]
 fn flushed_data_on_their_way_out_are_waited_for() {
     let mut server = Server::new(1, 1 << 20, Policy::AllkeysLru);
     for number in 0..20_000 {
@@ -426,10 +437,12 @@ fn flushed_data_on_their_way_out_are_waited_for() {
     }
     assert_eq!(server.evicted(), evicted);
     let mut doomed = server.engines[0].take_doomed();
-    server.budget.set_freeing(doomed.has_databases());
+    assert!(server.budget.is_freeing());
+    assert!(server.budget.pending_objects() > 1_000);
     while doomed.free_some(16) {}
     server.engines[0].settle(&mut doomed);
-    server.budget.set_freeing(false);
+    assert!(!server.budget.is_freeing());
+    assert_eq!(server.budget.pending_objects(), 0);
     assert!(server.budget.used_bytes() < 100_000);
     assert_eq!(server.keys(), 100);
 }
