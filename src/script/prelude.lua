@@ -173,6 +173,8 @@ function G.collectgarbage(option, argument)
   return collectgarbage(option, argument)
 end
 
+-- newproxy gives values a finalizer: code of one script that would run, and fail, in the middle of another one.
+G.newproxy = nil
 for _, name in next, { "dofile", "loadfile", "print", "module", "require", "package", "io", "debug", "os" } do
   G[name] = nil
 end

@@ -25,6 +25,17 @@ fn hostile_patterns_can_be_interrupted_and_do_not_exhaust_the_stack() {
 }
 
 #[test]
+fn no_script_leaves_a_finalizer_behind() {
+    let reply = Bench::new().eval("return type(rawget(_G, 'newproxy'))");
+    assert!(reply.contains("nil"), "{reply}");
+    let reply = Bench::new().eval("return newproxy(true)");
+    assert!(
+        reply.contains("nonexistent global variable 'newproxy'"),
+        "{reply}"
+    );
+}
+
+#[test]
 fn patterns_find_the_same_in_either_way() {
     // A long subject is searched by ours, a short one by Lua's own.
     let pad = "local pad = string.rep('-', 20000) ";
