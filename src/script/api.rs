@@ -6,13 +6,14 @@
 //! register_function                while a library is loaded, and nothing else then
 //! ```
 
-use mlua::{Function, Lua, MultiValue, Table, Value, Variadic};
+use mlua::{Function, Lua, MultiValue, Table, Value};
 
 use super::convert::{Argument, Bytes, truncated};
 use super::errors::{self, Raised};
 use super::vm::{RUN, with_arguments};
 use super::{calls, library};
 use crate::resp::reply::Protocol;
+use crate::structures::lua::Taken;
 
 /// The version that is claimed, as `redis.REDIS_VERSION` and as a number.
 const VERSION: (&str, i64) = ("7.2.6", 0x0007_0206);
@@ -36,7 +37,7 @@ pub(super) fn install(lua: &Lua, native: &Table, libraries: &Table) -> mlua::Res
     common(lua, &redis)?;
     for (name, is_raising) in [("call", true), ("pcall", false)] {
         let function =
-            lua.create_function(move |lua, _: Variadic<Argument>| calls::call(lua, is_raising))?;
+            lua.create_function(move |lua, _: Taken<Argument>| calls::call(lua, is_raising))?;
         redis.raw_set(name, function)?;
     }
     redis.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
@@ -46,7 +47,7 @@ pub(super) fn install(lua: &Lua, native: &Table, libraries: &Table) -> mlua::Res
     redis.raw_set("set_repl", lua.create_function(set_replication)?)?;
     redis.raw_set(
         "acl_check_cmd",
-        lua.create_function(|lua, _: Variadic<Argument>| calls::check_permission(lua))?,
+        lua.create_function(|lua, _: Taken<Argument>| calls::check_permission(lua))?,
     )?;
     for (name, bits) in REPLICATE {
         redis.raw_set(name, bits)?;

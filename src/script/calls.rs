@@ -13,6 +13,7 @@ use crate::command::Out;
 use crate::command::declaration::{Command, Flags, Run};
 use crate::command::error::CommandError;
 use crate::command::table::{registry, resolve};
+use crate::structures::lua::{Answer, answer};
 
 /// Commands that Redis 7.2 lets scripts call although 7.0, whose rows ours follow, did not.
 const ALLOWED: &[&str] = &["wait", "waitaof"];
@@ -38,7 +39,7 @@ struct Bounds {
 }
 
 /// Runs the command whose arguments were collected. Errors are raised, or else returned.
-pub(super) fn call(lua: &Lua, is_raising: bool) -> mlua::Result<Value> {
+pub(super) fn call(lua: &Lua, is_raising: bool) -> mlua::Result<Answer> {
     let _cleared = Cleared;
     RUN.with(|run| {
         if run.interrupted.get().is_some() {
@@ -86,7 +87,11 @@ pub(super) fn call(lua: &Lua, is_raising: bool) -> mlua::Result<Value> {
                     let line = &reply[..end.unwrap_or(reply.len())];
                     return fail(lua, true, errors::with_code(line), true);
                 }
-                freely(lua, reply.len(), || Reader::new(reply).value(lua))
+                let mut reader = Reader::new(reply);
+                if let Some(text) = reader.text() {
+                    return answer(lua, text);
+                }
+                freely(lua, reply.len(), || reader.value(lua)).map(Answer::from)
             }
         }
     })
@@ -104,11 +109,12 @@ fn check_arguments() -> Result<(), &'static str> {
     })
 }
 
-fn fail(lua: &Lua, is_raising: bool, text: Vec<u8>, is_counted: bool) -> mlua::Result<Value> {
+#[cold]
+fn fail(lua: &Lua, is_raising: bool, text: Vec<u8>, is_counted: bool) -> mlua::Result<Answer> {
     if is_raising {
         return Err(Raised::Reply { text, is_counted }.into());
     }
-    errors::table(lua, &text, is_counted).map(Value::Table)
+    errors::table(lua, &text, is_counted).map(|table| Value::Table(table).into())
 }
 
 fn dispatch(

@@ -6,13 +6,14 @@
 //!                % {map={…}}   ~ {set={member=true…}}   attributes are skipped
 //! ```
 
-use mlua::{FromLua, IntoLua, Lua, Table, Value};
+use mlua::{IntoLua, Lua, Table, Value};
 
 use super::errors;
 use crate::base::number::{F64Buffer, parse_f64, parse_i64};
 use crate::command::Out;
 use crate::resp::reply::Protocol;
 use crate::resp::request::Span;
+use crate::structures::lua;
 
 /// Tables in tables that a reply may have.
 const DEPTH_MAX: usize = 800;
@@ -50,6 +51,19 @@ impl<'a> Reader<'a> {
         let bytes = self.rest.get(..count).unwrap_or_default();
         self.rest = self.rest.get(count + 2..).unwrap_or_default();
         bytes
+    }
+
+    /// A reply that is nothing but a text.
+    pub(super) fn text(&mut self) -> Option<&'a [u8]> {
+        let rest = self.rest;
+        if rest.first() == Some(&b'$') {
+            let head = self.line().get(1..).unwrap_or_default();
+            if let Some(length @ 0..) = parse_i64(head) {
+                return Some(self.bytes(length as usize));
+            }
+            self.rest = rest;
+        }
+        None
     }
 
     /// One reply as a value.
@@ -299,6 +313,12 @@ pub(super) fn truncated(number: f64) -> i64 {
     }
 }
 
+/// A number that is an integer and not the negative zero.
+fn whole(number: f64) -> Option<i64> {
+    let integer = truncated(number);
+    ((integer as f64).to_bits() == number.to_bits()).then_some(integer)
+}
+
 // To arguments ---------------------------------------------------------------------------------------------------
 
 /// The arguments of one call, collected while they are taken from Lua's stack.
@@ -331,12 +351,15 @@ impl Arguments {
         self.data.extend_from_slice(bytes);
     }
 
-    fn take(&mut self, value: &Value) {
-        match value {
-            Value::String(text) => self.push(&text.as_bytes()),
-            Value::Integer(number) => self.push(itoa::Buffer::new().format(*number).as_bytes()),
-            Value::Number(number) => self.push(F64Buffer::default().format(*number)),
-            _ => self.is_spoiled = true,
+    #[inline]
+    fn take(&mut self, argument: lua::Argument<'_>) {
+        match argument {
+            lua::Argument::Text(text) => self.push(text),
+            lua::Argument::Number(number) => match whole(number) {
+                Some(number) => self.push(itoa::Buffer::new().format(number).as_bytes()),
+                None => self.push(F64Buffer::default().format(number)),
+            },
+            lua::Argument::Other => self.is_spoiled = true,
         }
     }
 }
@@ -344,9 +367,9 @@ impl Arguments {
 /// One argument on its way into the [`Arguments`] of this thread.
 pub(super) struct Argument;
 
-impl FromLua for Argument {
-    fn from_lua(value: Value, _: &Lua) -> mlua::Result<Argument> {
-        super::vm::with_arguments(|arguments| arguments.take(&value));
-        Ok(Argument)
+impl lua::Take for Argument {
+    #[inline]
+    fn take(argument: lua::Argument<'_>) {
+        super::vm::with_arguments(|arguments| arguments.take(argument));
     }
 }

@@ -4,6 +4,8 @@
 //! that strayed, was slow or had to run again, this remembers how its undeclared keys are made: a constant, or an
 //! argument with something before and behind it. Wrong guesses cost a shard too many in hand, never a wrong result.
 //!
+//! What came to rest is known by an even number in its slot.
+//!
 //! Invariants: at most one script in a slot, so the memory is bounded; a script whose guesses are of no use runs with all
 //! shards for a while, and is tried with fewer again then.
 
@@ -106,6 +108,8 @@ struct Footprint {
     reran: u32,
     wide_left: u32,
     is_slow: bool,
+    /// Runs in a row that had all they needed from the start.
+    calm: u32,
 }
 
 /// How a script should run.
@@ -157,19 +161,29 @@ impl Default for Footprints {
     }
 }
 
+/// A number for the script that some arguments name; odd.
+#[inline]
+pub fn tag_of(args: &Args<'_>) -> u64 {
+    tag(args.get(1))
+}
+
 /// A number for a script, from some of its text: two scripts of one number only mislead each other's guesses.
-fn tag(name: &[u8]) -> u64 {
+#[inline]
+pub(super) fn tag(name: &[u8]) -> u64 {
     let mut mixed = 0x9e37_79b9_7f4a_7c15_u64 ^ name.len() as u64;
     let mut mix = |word: u64| {
         mixed = (mixed ^ word).wrapping_mul(0xd6e8_feb8_6659_fd93);
         mixed ^= mixed >> 32;
     };
     if name.len() <= 128 {
-        for chunk in name.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            mix(u64::from_le_bytes(word));
+        let (words, rest) = name.as_chunks::<8>();
+        for word in words {
+            mix(u64::from_le_bytes(*word));
         }
+        let last = rest
+            .iter()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte));
+        mix(last);
     } else {
         let middle = name.len() / 2;
         for start in [0, 8, 16, 24, middle - 16, middle - 8, middle, middle + 8] {
@@ -192,10 +206,9 @@ impl Footprints {
         self.tags[tag as usize / 2 % SLOTS].load(Relaxed) == tag
     }
 
-    /// How a script should run, if it needs anything special.
+    /// How the script of this number should run, if it needs anything special.
     #[inline]
-    pub fn advice(&self, args: &Args<'_>) -> Option<Advice> {
-        let tag = tag(args.get(1));
+    pub fn advice(&self, tag: u64, args: &Args<'_>) -> Option<Advice> {
         match self.is_known(tag) {
             true => self.look_up(tag, args),
             false => None,
@@ -217,10 +230,9 @@ impl Footprints {
         })
     }
 
-    /// Learns from a run that is over.
+    /// Learns from a run of the script of this number that is over.
     #[inline]
-    pub fn note(&self, args: &Args<'_>, outcome: &Outcome) {
-        let tag = tag(args.get(1));
+    pub fn note(&self, tag: u64, args: &Args<'_>, outcome: &Outcome) {
         if outcome.is_unusual() || self.is_known(tag) {
             self.learn(tag, args, outcome);
         }
@@ -231,8 +243,8 @@ impl Footprints {
         let mut known = self.known.lock();
         let slot = &self.tags[tag as usize / 2 % SLOTS];
         let other = slot.swap(tag, Relaxed);
-        if other != tag {
-            known.remove(&other);
+        if other | 1 != tag {
+            known.remove(&(other | 1));
         }
         let footprint = known.entry(tag).or_default();
         if footprint.name.is_empty() {
@@ -252,7 +264,11 @@ impl Footprints {
         for key in &outcome.strays {
             footprint.add(Template::of(key, args));
         }
+        let was_wide = footprint.wide_left > 0;
         footprint.judge(outcome);
+        if footprint.is_at_rest(was_wide || outcome.is_unusual()) {
+            slot.store(tag & !1, Relaxed);
+        }
     }
 
     /// The scripts that needed more than they said, those that did most often first; or one of them, by its name.
@@ -291,6 +307,17 @@ impl Footprint {
         // None is better than another: the oldest goes.
         self.templates[self.next_replaced] = template;
         self.next_replaced = (self.next_replaced + 1) % TEMPLATES_MAX;
+    }
+
+    /// Whether nothing is to be foreseen of it any more: its runs are looked at again when one is unusual. Such are scripts
+    /// whose first run took long because they had to be compiled. Runs at rest are not in the statistics. A run with all
+    /// shards in hand says nothing of what is needed.
+    fn is_at_rest(&mut self, says_little: bool) -> bool {
+        self.calm = match says_little {
+            true => 0,
+            false => self.calm + 1,
+        };
+        self.calm >= PERIOD && self.templates.is_empty() && self.wide_left == 0
     }
 
     /// Whether it goes on with guesses, or with all shards.
@@ -347,18 +374,22 @@ mod tests {
     fn keys_made_of_arguments_are_foreseen() {
         let footprints = Footprints::default();
         with_args(&["EVALSHA", "sha", "1", "user:7", "42"], |args| {
-            assert_eq!(footprints.advice(args), None);
-            footprints.note(args, &Outcome::default());
-            assert_eq!(footprints.advice(args), None, "it behaved");
-            footprints.note(args, &strayed(&["log:42:x", "total", "{user:7}"], 0));
+            assert_eq!(footprints.advice(tag_of(args), args), None);
+            footprints.note(tag_of(args), args, &Outcome::default());
+            assert_eq!(footprints.advice(tag_of(args), args), None, "it behaved");
+            footprints.note(
+                tag_of(args),
+                args,
+                &strayed(&["log:42:x", "total", "{user:7}"], 0),
+            );
         });
         with_args(&["EVALSHA", "sha", "1", "user:8", "43"], |args| {
-            let advice = footprints.advice(args).expect("known");
+            let advice = footprints.advice(tag_of(args), args).expect("known");
             assert_eq!(advice.keys, [&b"log:43:x"[..], b"total", b"{user:8}"]);
             assert!(!advice.is_wide && !advice.is_slow);
         });
         with_args(&["EVALSHA", "sha", "0"], |args| {
-            let advice = footprints.advice(args).expect("known");
+            let advice = footprints.advice(tag_of(args), args).expect("known");
             assert_eq!(advice.keys, [b"total"], "the others cannot be made");
         });
     }
@@ -368,14 +399,31 @@ mod tests {
         let footprints = Footprints::default();
         with_args(&["EVALSHA", "sha", "0"], |args| {
             for run in 0..PERIOD {
-                footprints.note(args, &strayed(&[&format!("key{run}")], 1));
+                footprints.note(tag_of(args), args, &strayed(&[&format!("key{run}")], 1));
             }
-            assert!(footprints.advice(args).expect("known").is_wide);
-            assert!(footprints.advice(args).expect("known").keys.len() <= TEMPLATES_MAX);
+            assert!(
+                footprints
+                    .advice(tag_of(args), args)
+                    .expect("known")
+                    .is_wide
+            );
+            assert!(
+                footprints
+                    .advice(tag_of(args), args)
+                    .expect("known")
+                    .keys
+                    .len()
+                    <= TEMPLATES_MAX
+            );
             for _ in 0..WIDE_RUNS {
-                footprints.note(args, &Outcome::default());
+                footprints.note(tag_of(args), args, &Outcome::default());
             }
-            assert!(!footprints.advice(args).expect("known").is_wide);
+            assert!(
+                !footprints
+                    .advice(tag_of(args), args)
+                    .expect("known")
+                    .is_wide
+            );
             let statistics = footprints.statistics(None);
             assert_eq!(statistics[0].name, b"sha");
             assert_eq!(statistics[0].runs, u64::from(PERIOD + WIDE_RUNS));
@@ -393,9 +441,38 @@ mod tests {
                     duration_ns,
                     ..Outcome::default()
                 };
-                footprints.note(args, &outcome);
-                assert_eq!(footprints.advice(args).expect("known").is_slow, is_slow);
+                footprints.note(tag_of(args), args, &outcome);
+                assert_eq!(
+                    footprints
+                        .advice(tag_of(args), args)
+                        .expect("known")
+                        .is_slow,
+                    is_slow
+                );
             }
+        });
+    }
+
+    #[test]
+    fn a_script_that_behaves_comes_to_rest_and_is_looked_at_again_when_it_does_not() {
+        let footprints = Footprints::default();
+        with_args(&["FCALL", "f", "0"], |args| {
+            let tag = tag_of(args);
+            let slow = Outcome {
+                duration_ns: SLOW_NS + 1,
+                ..Outcome::default()
+            };
+            footprints.note(tag, args, &slow);
+            for _ in 0..PERIOD {
+                assert!(footprints.advice(tag, args).is_some());
+                footprints.note(tag, args, &Outcome::default());
+            }
+            assert_eq!(footprints.advice(tag, args), None);
+            footprints.note(tag, args, &Outcome::default());
+            assert_eq!(footprints.statistics(None)[0].runs, u64::from(PERIOD) + 1);
+            footprints.note(tag, args, &slow);
+            assert!(footprints.advice(tag, args).expect("known").is_slow);
+            assert_eq!(footprints.statistics(None)[0].runs, u64::from(PERIOD) + 2);
         });
     }
 
@@ -404,7 +481,7 @@ mod tests {
         let footprints = Footprints::default();
         for number in 0..SLOTS * 3 {
             with_args(&["FCALL", &format!("function{number}"), "0"], |args| {
-                footprints.note(args, &strayed(&["k"], 1));
+                footprints.note(tag_of(args), args, &strayed(&["k"], 1));
             });
         }
         assert!(footprints.statistics(None).len() <= SLOTS);

@@ -44,6 +44,11 @@ impl Script {
     pub fn code(&self) -> &[u8] {
         &self.body[self.code_start..]
     }
+
+    /// Whether EVALSHA finds it, and no other one in its place.
+    pub fn is_known(&self) -> bool {
+        self.is_known.load(Relaxed)
+    }
 }
 
 /// See the module.
@@ -85,7 +90,7 @@ impl Library {
     pub fn find(&self, digits: &[u8]) -> Option<Arc<Script>> {
         let sha = parse_hex(digits)?;
         let script = self.by_sha.get(&sha)?;
-        script.used.store(self.uses.load(Relaxed), Relaxed);
+        self.note_used(&script);
         Some(Arc::clone(&script))
     }
 
@@ -98,14 +103,19 @@ impl Library {
     /// its own line.
     #[inline]
     pub fn note_evaluated(&self, script: &Arc<Script>) {
-        if script.is_known.load(Relaxed) {
-            let uses = self.uses.load(Relaxed);
-            if script.used.load(Relaxed) != uses {
-                script.used.store(uses, Relaxed);
-            }
-            return;
+        match script.is_known() {
+            true => self.note_used(script),
+            false => self.keep_evaluated(script),
         }
-        self.keep_evaluated(script);
+    }
+
+    /// Notes that a script is used that is known.
+    #[inline]
+    pub fn note_used(&self, script: &Script) {
+        let uses = self.uses.load(Relaxed);
+        if script.used.load(Relaxed) != uses {
+            script.used.store(uses, Relaxed);
+        }
     }
 
     #[cold]

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! [`run`] runs one EVAL, EVALSHA, FCALL for a [`host::Host`]. Knows no shard, no session and no socket; uses the safe
-//! interface of `mlua` only.
+//! interface of `mlua`, and `structures::lua` for what every script does.
 
 pub mod footprint;
 pub mod host;
@@ -46,6 +46,7 @@ use crate::command::error::CommandError;
 use crate::command::script as commands;
 use crate::command::{Args, Out};
 use crate::resp::reply::Protocol;
+use crate::structures::lua;
 use flags::ScriptFlags;
 use host::{Host, Interrupted};
 use library::{Library, Script};
@@ -63,6 +64,9 @@ pub struct Ended {
     /// The host ended it. After [`Interrupted::Again`] the reply is of no meaning.
     pub interrupted: Option<Interrupted>,
 }
+
+/// Keys and arguments together that need no list of their own on their way to Lua.
+const FEW: usize = 16;
 
 /// What is to be run.
 enum Program {
@@ -117,8 +121,8 @@ fn run_with(
                 return Err(no_script());
             }
             let key_count = key_count(args, "ERR value is not an integer or out of range")?;
-            let script = library.find(args.get(1)).ok_or_else(no_script)?;
-            let function = vm.of_script(&script)?;
+            let found = vm.of_digits(args.get(1), library)?;
+            let (script, function) = found.ok_or_else(no_script)?;
             let flags = script.flags;
             (Program::Script(script, function), key_count, flags)
         }
@@ -155,14 +159,23 @@ fn run_with(
         run.is_free_to_grow.set(flags.any(ScriptFlags::ALLOW_OOM));
         run.interrupted.set(None);
     });
-    let bytes = args.from(3).map(<[u8]>::len).sum();
-    let keys = args.from(3).take(key_count);
-    let rest = args.from(3 + key_count);
+    let (mut few, many): ([&[u8]; FEW], Vec<&[u8]>);
+    let texts = if args.len() - 3 <= FEW {
+        few = [&[]; FEW];
+        for (place, text) in few.iter_mut().zip(args.from(3)) {
+            *place = text;
+        }
+        &few[..args.len() - 3]
+    } else {
+        many = args.from(3).collect();
+        &many
+    };
+    let (keys, rest) = texts.split_at(key_count);
     let result = HOST.with(|place| {
         place.lend(host, || match &program {
-            Program::Script(_, function) => vm.run(function, bytes, keys, rest),
+            Program::Script(_, function) => vm.run(function, keys, rest),
             Program::Function(_, function) => {
-                let (keys, rest) = (vm.list(keys)?, vm.list(rest)?);
+                let (keys, rest) = (lua::list(&vm.lua, keys)?, lua::list(&vm.lua, rest)?);
                 vm.run_function.call((function, keys, rest))
             }
         })

@@ -210,10 +210,8 @@ function native.set_loading(is_loading)
   switch.__index = is_loading and loading or function_globals
 end
 
--- Runs a script with a handler that knows where an error came from.
-function native.run(script)
-  return xpcall(script, handle)
-end
+-- Scripts and functions run below a handler that knows where an error came from.
+native.xpcall = xpcall
 function native.run_function(callback, keys, arguments)
   return xpcall(function() return callback(keys, arguments) end, handle)
 end

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use mlua::chunk::ChunkMode;
 use mlua::state::{GcIncParams, GcMode};
-use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, VmState};
+use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, StdLib, Table, Value, VmState};
 
-use super::convert::{Arguments, Bytes};
+use super::convert::Arguments;
 use super::errors::{self, Raised};
+use super::footprint;
 use super::functions::compiled::Libraries;
 use super::host::{Hosts, Interrupted};
 use super::library::{Library, Script, Sha};
@@ -23,6 +24,7 @@ use crate::command::Out;
 use crate::command::error::CommandError;
 use crate::resp::reply::Protocol;
 use crate::structures::lending::Lending;
+use crate::structures::lua;
 use crate::telemetry::clock::Ticks;
 
 /// Bytes that one interpreter may take.
@@ -39,7 +41,7 @@ const FREE_BYTES_MAX: usize = 64 * 1024;
 const COLLECTION_PERCENT: i32 = 300;
 
 /// Every so many uses a small interpreter looks what of its memory is no garbage.
-const RUNS_PER_LOOK: u64 = 1024;
+const RUNS_PER_LOOK: u64 = 16 * 1024;
 
 /// One that holds no more than this is small.
 const MEMORY_BYTES_SMALL: usize = 1024 * 1024;
@@ -49,6 +51,9 @@ const TICK_INSTRUCTIONS: u32 = 10_000;
 
 /// Functions that an interpreter keeps compiled.
 const COMPILED_MAX: usize = 1_000;
+
+/// Scripts that were used last, found without a look into the tables.
+const RECENT: usize = 16;
 
 /// How long the code of a library may run while it is loaded.
 const LOADING_NS_MAX: u64 = 500_000_000;
@@ -146,16 +151,22 @@ struct Compiled {
 /// See the module.
 pub(super) struct Vm {
     pub(super) lua: Lua,
-    run: Function,
+    /// Calls a function below a handler: Lua's own `xpcall`, and our handler.
+    call_below: Function,
+    handle: Function,
     pub(super) run_function: Function,
     pub(super) set_loading: Function,
     pub(super) library_globals: Table,
-    /// What stands behind the globals that scripts see.
+    /// What stands behind the globals that scripts see, and the names of lists in there.
     globals: Table,
+    names: [LuaString; 2],
     environment: Table,
     /// By the hash of the text.
     by_text: std::collections::HashMap<u64, Compiled, NoHash>,
     by_sha: std::collections::HashMap<Sha, u64, NoHash>,
+    /// Those used last: of EVAL by [`footprint::tag`] of their text, of EVALSHA by some of their digits.
+    by_tag: [Option<(Arc<Script>, Function)>; RECENT],
+    by_digits: [Option<(Arc<Script>, Function)>; RECENT],
     /// Libraries of functions that were loaded here.
     pub(super) libraries: Libraries,
     uses: u64,
@@ -253,7 +264,9 @@ impl Vm {
         lua.gc_collect()?;
         lua.set_memory_limit(MEMORY_BYTES_MAX)?;
         Ok(Vm {
-            run: native.raw_get("run")?,
+            call_below: native.raw_get("xpcall")?,
+            handle: native.raw_get("handle")?,
+            names: [lua.create_string("KEYS")?, lua.create_string("ARGV")?],
             run_function: native.raw_get("run_function")?,
             set_loading: native.raw_get("set_loading")?,
             library_globals: native.raw_get("library_globals")?,
@@ -261,6 +274,8 @@ impl Vm {
             environment,
             by_text: Default::default(),
             by_sha: Default::default(),
+            by_tag: Default::default(),
+            by_digits: Default::default(),
             libraries: Libraries::default(),
             uses: 0,
             runs: 0,
@@ -274,7 +289,20 @@ impl Vm {
     }
 
     /// The script with this text, compiled: from here, or made now.
+    #[inline]
     pub(super) fn of_text(&mut self, text: &[u8]) -> Result<(Arc<Script>, Function), CommandError> {
+        let place = footprint::tag(text) as usize / 2 % RECENT;
+        if let Some((script, run)) = &self.by_tag[place]
+            && *script.body == *text
+        {
+            return Ok((Arc::clone(script), run.clone()));
+        }
+        let found = self.look_up_text(text)?;
+        self.by_tag[place] = Some(found.clone());
+        Ok(found)
+    }
+
+    fn look_up_text(&mut self, text: &[u8]) -> Result<(Arc<Script>, Function), CommandError> {
         self.uses += 1;
         let hash = self.seed.hash(text);
         if let Some(compiled) = self.by_text.get_mut(&hash)
@@ -289,8 +317,33 @@ impl Vm {
         Ok((script, run))
     }
 
+    /// The script whose SHA-1 these digits are, compiled, if the library knows it.
+    #[inline]
+    pub(super) fn of_digits(
+        &mut self,
+        digits: &[u8],
+        library: &Library,
+    ) -> Result<Option<(Arc<Script>, Function)>, CommandError> {
+        let some = digits.first_chunk().copied().map_or(0, u64::from_le_bytes);
+        // Digits differ in their lower half.
+        let place = (some & 0x0f0f_0f0f_0f0f_0f0f) as usize % 31 % RECENT;
+        if let Some((script, run)) = &self.by_digits[place]
+            && script.hex == *digits
+            && script.is_known()
+        {
+            library.note_used(script);
+            return Ok(Some((Arc::clone(script), run.clone())));
+        }
+        let Some(script) = library.find(digits) else {
+            return Ok(None);
+        };
+        let run = self.of_script(&script)?;
+        self.by_digits[place] = Some((Arc::clone(&script), run.clone()));
+        Ok(Some((script, run)))
+    }
+
     /// The function of a script, from here or made now.
-    pub(super) fn of_script(&mut self, script: &Arc<Script>) -> Result<Function, CommandError> {
+    fn of_script(&mut self, script: &Arc<Script>) -> Result<Function, CommandError> {
         self.uses += 1;
         if let Some(hash) = self.by_sha.get(&script.sha)
             && let Some(compiled) = self.by_text.get_mut(hash)
@@ -363,23 +416,21 @@ impl Vm {
     }
 
     /// Runs a script of EVAL: what it answered, or the error that its handler made.
-    pub(super) fn run<'a>(
+    pub(super) fn run(
         &self,
         function: &Function,
-        bytes: usize,
-        keys: impl Iterator<Item = &'a [u8]>,
-        arguments: impl Iterator<Item = &'a [u8]>,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
     ) -> mlua::Result<(bool, Value)> {
-        freely(&self.lua, bytes, || {
-            self.globals.raw_set("KEYS", self.list(keys)?)?;
-            self.globals.raw_set("ARGV", self.list(arguments)?)
-        })?;
-        self.run.call(function)
+        let [keys_name, arguments_name] = &self.names;
+        let lists = [(keys_name, keys), (arguments_name, arguments)];
+        lua::set_lists(&self.lua, &self.globals, lists)?;
+        self.call_protected(function)
     }
 
     /// Runs a function without arguments, below the handler.
     pub(super) fn call_protected(&self, function: &Function) -> mlua::Result<(bool, Value)> {
-        self.run.call(function)
+        self.call_below.call((function, &self.handle))
     }
 
     /// Puts the functions for patterns where scripts of tests find them.
@@ -391,11 +442,6 @@ impl Vm {
         self.globals
             .raw_set("redis_patterns", patterns)
             .expect("room");
-    }
-
-    /// A table of strings.
-    pub(super) fn list<'a>(&self, items: impl Iterator<Item = &'a [u8]>) -> mlua::Result<Table> {
-        self.lua.create_sequence_from(items.map(Bytes))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::command::context::{ShardPlace, publish_kept};
 use crate::command::declaration::{Command, Run};
 use crate::config::Config;
 use crate::engine::{Engine, Now};
+use crate::script::footprint;
 use crate::shard::Shards;
 use crate::shard::attempt::Attempt;
 use crate::shard::attempt::terms::Terms;
@@ -34,7 +35,8 @@ impl Session {
             unreachable!("routed as a script")
         };
         let named = batch.args(plan).keys().iter().map(|key| key.shard);
-        let mut terms = match service.scripts.footprints.advice(&batch.args(plan)) {
+        let tag = footprint::tag_of(&batch.args(plan));
+        let mut terms = match service.scripts.footprints.advice(tag, &batch.args(plan)) {
             None => Terms::with(named.collect()),
             Some(advice) if advice.is_wide => {
                 Terms::with((0..router.shard_count()).collect()).apart_if(advice.is_slow)
@@ -44,6 +46,7 @@ impl Session {
                 Terms::with(named.chain(foreseen).collect()).apart_if(advice.is_slow)
             }
         };
+        terms.tag = Some(tag);
         if !terms.is_apart
             && let Some(mut grip) = take(shards, &terms)
         {

@@ -2,6 +2,8 @@
 //!
 //! Every command that a script calls gets the shards of its keys from the [`Attempt`] that runs the unit.
 
+use std::cell::Cell;
+
 use super::attempt::Attempt;
 use super::transaction::{Aftermath, Stage, run_step};
 use crate::command::args::RoutedKey;
@@ -24,11 +26,21 @@ pub struct ScriptCall {
     pub arguments: Vec<Vec<u8>>,
 }
 
+thread_local! {
+    /// Room for the keys of a call.
+    static SPARE: Cell<Vec<RoutedKey>> = const { Cell::new(Vec::new()) };
+}
+
+/// Declared keys among which those of a call are looked for.
+const DECLARED_MAX: usize = 4;
+
 /// See the module.
 struct OnShards<'a, 'r, 'h, 's> {
     attempt: &'a mut Attempt<'r, 'h>,
     stage: &'a mut Stage<'s>,
     aftermath: &'a mut Aftermath,
+    /// What the script was given: its keys are routed already.
+    given: Args<'a>,
     keys: Vec<RoutedKey>,
     /// How many keys may have been added to.
     growing_calls: usize,
@@ -51,13 +63,15 @@ pub(super) fn run(
         attempt,
         stage,
         aftermath,
-        keys: Vec::new(),
+        given: *args,
+        keys: SPARE.take(),
         growing_calls: 0,
     };
     host.stage.connection.is_in_script = true;
     host.attempt.begin_script(command, args);
     let ended = crate::script::run(verb, args, &mut host, scripts, out);
     host.attempt.end_script();
+    SPARE.set(std::mem::take(&mut host.keys));
     let (paid_keys, now) = (host.growing_calls, host.stage.now);
     if paid_keys > 0 && !host.attempt.is_stopped() {
         host.attempt.with_engines(|engines| {
@@ -78,12 +92,17 @@ pub(super) fn run(
 impl OnShards<'_, '_, '_, '_> {
     /// Finds the keys of a call, and for each the position of its shard among the shards of all of them.
     fn route(&mut self, call: &Call<'_>) {
-        let (keys, router) = (&mut self.keys, self.attempt.router());
+        let (keys, router, given) = (&mut self.keys, self.attempt.router(), &self.given);
         keys.clear();
         let argument = |at: usize| call.spans[at].bytes(call.data, &[]);
         // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
         let _ = keys::positions(call.command, call.spans.len(), argument, |at, _| {
-            let (hash, shard) = router.route(argument(at));
+            let name = argument(at);
+            let mut declared = given.keys().iter().take(DECLARED_MAX);
+            let (hash, shard) = match declared.find(|key| given.key_of(key).bytes == name) {
+                Some(key) => (key.hash, key.shard),
+                None => router.route(name),
+            };
             keys.push(RoutedKey {
                 hash,
                 argument: at as u32,

@@ -21,6 +21,7 @@ use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::{Deferred, Engine, Key, Now};
 use crate::resp::request::Span;
+use crate::script::footprint;
 use crate::script::library::Library;
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::counters::{self, Extent, Kind, Spent, Tally};
@@ -549,7 +550,8 @@ pub fn run_lone(
     let library = stage.scripts;
     attempt.commit(Kind::Script, clock::now(), terms, &library.runs, deferred);
     aftermath.close();
-    library.footprints.note(args, &terms.outcome);
+    let tag = terms.tag.unwrap_or_else(|| footprint::tag_of(args));
+    library.footprints.note(tag, args, &terms.outcome);
     Some(aftermath)
 }
 
@@ -642,6 +644,14 @@ fn run_on_shards(
             }
         }
         _ => {
+            if let [only] = engines {
+                let place = scene(only.shard);
+                let mut cx = execute::context(command, Engines::One(only), &view, place, args);
+                let failed = execute::answer(command, &mut cx, args, out);
+                execute::learn(&mut cx, &mut view);
+                stage.connection.stamp = view.stamp;
+                return failed;
+            }
             let needs_all = command.needs_all_shards(args);
             let is_mine =
                 |shard: u16| needs_all || args.keys().iter().any(|key| key.shard == shard);

@@ -12,6 +12,8 @@ pub mod ghost;
 pub mod hyperloglog;
 pub mod intset;
 pub mod lending;
+#[cfg(not(miri))]
+pub mod lua;
 pub mod lzf;
 pub mod murmur;
 pub mod ordered;

@@ -410,6 +410,9 @@ impl<'r, 'a> Attempt<'r, 'a> {
     /// The engines in hand, ascending.
     pub fn with_engines<R>(&mut self, work: impl FnOnce(&mut [&mut Engine]) -> R) -> R {
         let mut hands = self.reach.hands();
+        if hands.len() == 1 {
+            return work(&mut [hands.first()]);
+        }
         let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
         work(&mut engines)
     }

@@ -33,6 +33,8 @@ pub struct Terms {
     pub reruns: u8,
     /// How the runs went so far.
     pub outcome: Outcome,
+    /// The number of its script, where it is known already.
+    pub tag: Option<u64>,
 }
 
 impl Terms {
