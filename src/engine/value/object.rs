@@ -69,12 +69,22 @@ pub trait Body {
 
     /// From now on writes down what undoes its changes, behind what was written before; false if it cannot do that.
     fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
-        let _ = journal;
-        false
+        match self.tape() {
+            Some(changes) => {
+                *changes = Some(Journal::tape(journal));
+                true
+            }
+            None => false,
+        }
     }
 
     /// No longer does, and hands it out.
     fn take_changes(&mut self) -> Option<Journal> {
+        self.tape()?.take().map(Journal::Tape)
+    }
+
+    /// Where it writes its changes down, if a tape is all that takes.
+    fn tape(&mut self) -> Option<&mut Option<Tape>> {
         None
     }
 

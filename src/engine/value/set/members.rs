@@ -139,13 +139,8 @@ impl Body for Members {
         self.table.renew_some(position, budget, mover, |_| {})
     }
 
-    fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
-        self.changes = Some(Journal::tape(journal));
-        true
-    }
-
-    fn take_changes(&mut self) -> Option<Journal> {
-        self.changes.take().map(Journal::Tape)
+    fn tape(&mut self) -> Option<&mut Option<Tape>> {
+        Some(&mut self.changes)
     }
 
     fn undo(&mut self, journal: &Journal) {
