@@ -8,6 +8,7 @@ FROM rust:1.95-slim-trixie AS build
 RUN apt-get update && apt-get install -y --no-install-recommends build-essential && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
+COPY .cargo .cargo
 COPY src src
 # Cargo wants to see the files of every target it knows, though it builds none of them here.
 COPY benches benches

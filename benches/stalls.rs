@@ -3,23 +3,32 @@
 //!
 //! ```text
 //! cargo bench --bench stalls -- [--quick] [--only NAME,NAME] [--members 1000000] [--keys 1000000] [--mib 200]
-//!     [--rounds 3] [--basalt PATH] [--redis PATH] [--no-redis] [--threads N] [--out DIR]
+//!     [--rounds 3] [--basalt PATH] [--redis PATH] [--no-redis] [--threads N] [--freeze-trace MS] [--out DIR]
 //! ```
 //!
 //! Two clients on threads and connections of their own ask all the time, one with a pause of 50 µs between PINGs, the
 //! other the same with GETs of keys that lie on all shards. A gap is the time from one reply to the next. The idle gap
-//! is the longest on the same server, with the same data, over as long a time (half a second at least) before the
-//! operation begins. A gap ends at the latest when the reply of the operation, and what it left to be done behind it, are
+//! is the longest on the same server over as long a time: half a second before the operation begins, with the same data,
+//! and the rest, five seconds at most, when all of it is over. A gap ends at the latest when the reply of the operation, and what it left to be done behind it, are
 //! through. A command over a whole collection is atomic, so the GET of a key that lies with it waits for all of it; the
-//! verdict is on the PING. Of several rounds the median is shown, and the least in brackets: what the machine does
-//! besides only adds.
+//! verdict is on the PING. Of several rounds the median is shown, and the least and the most in brackets: what the
+//! machine does besides only adds.
+//!
+//! A machine that is rented stands still now and then: a core of it does nothing at all, not even interrupts, for some
+//! milliseconds. So a thread of the highest priority watches each core: when it is woken late, the core stood still, and
+//! nobody's program did it. PING and GET are shown without the time for which any core stood still, and the verdict is on
+//! that; PING as it was measured stands beside it, in the column `raw`. Who may not have such threads (`chrt` says so) has
+//! nothing taken off.
+//!
+//! With `--freeze-trace MS` the kernel's tracer, which somebody has switched on, stops at the first PING gap of so many
+//! milliseconds: what it holds then (`/sys/kernel/tracing/trace`) says who ran meanwhile.
 
 use std::fmt::Write;
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -34,7 +43,11 @@ const PAUSE: Duration = Duration::from_micros(50);
 /// The shortest look at the idle server.
 const IDLE_MIN: Duration = Duration::from_millis(500);
 
-/// How long an operation's aftermath is watched: freeing goes on behind the reply.
+/// The longest look at the idle server after an operation.
+const IDLE_AFTER_MAX: Duration = Duration::from_secs(5);
+
+/// How long an operation's aftermath is watched, for each million of members or keys, or 200 MiB: freeing goes on behind
+/// the reply.
 const AFTERMATH: Duration = Duration::from_millis(400);
 
 /// What the keyspace holds besides, so that there is something to GET.
@@ -46,6 +59,19 @@ struct Sizes {
     members: usize,
     keys: usize,
     mib: usize,
+}
+
+impl Sizes {
+    /// MiB of one string, which is never longer than servers take.
+    fn string_mib(self) -> usize {
+        self.mib.min(500)
+    }
+
+    /// How many times as large things are as they are by default, at least once.
+    fn times_usual(self) -> u32 {
+        let members = self.members.max(self.keys) / 1_000_000;
+        members.max(self.mib / 200).max(1) as u32
+    }
 }
 
 /// One operation: what stands before it, and itself.
@@ -151,11 +177,11 @@ static SCENARIOS: &[Scenario] = &[
     }),
     stall("leave-with-query", nothing, |server, _, sizes| {
         let mut leaving = TcpStream::connect(("127.0.0.1", server.port)).expect("connect");
-        let len = sizes.mib << 20;
+        let len = sizes.string_mib() << 20;
         let header = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${len}\r\n");
         leaving.write_all(header.as_bytes()).expect("send");
         let piece = vec![b'x'; 1 << 20];
-        for _ in 0..sizes.mib - 1 {
+        for _ in 0..sizes.string_mib() - 1 {
             leaving.write_all(&piece).expect("send");
         }
     }),
@@ -167,7 +193,7 @@ static SCENARIOS: &[Scenario] = &[
         });
     }),
     stall("set-large-string", nothing, |_, client, sizes| {
-        let value = "x".repeat(sizes.mib << 20);
+        let value = "x".repeat(sizes.string_mib() << 20);
         client.ask(&["SET", "big", &value]);
     }),
     stall("sunionstore", big_set, |_, client, _| {
@@ -262,7 +288,12 @@ fn big_list(client: &mut Client, sizes: Sizes) {
 }
 
 fn big_string(client: &mut Client, sizes: Sizes) {
-    client.ask(&["SETRANGE", "big", &((sizes.mib << 20) - 1).to_string(), "x"]);
+    client.ask(&[
+        "SETRANGE",
+        "big",
+        &((sizes.string_mib() << 20) - 1).to_string(),
+        "x",
+    ]);
 }
 
 fn many_strings(client: &mut Client, sizes: Sizes) {
@@ -282,45 +313,176 @@ fn many_keys(client: &mut Client, sizes: Sizes) {
     load_keys(client, sizes.keys);
 }
 
-/// A client that asks all the time, and the longest time from one of its replies to the next.
+/// A stretch of time.
+#[derive(Clone, Copy)]
+struct Span {
+    from: Instant,
+    to: Instant,
+}
+
+impl Span {
+    fn ms(self) -> f64 {
+        (self.to - self.from).as_secs_f64() * 1e3
+    }
+
+    /// What is left of it without others, which are in the order of their beginnings.
+    fn ms_without(self, others: &[Span]) -> f64 {
+        let (mut out, mut seen_to) = (0.0, self.from);
+        for other in others {
+            let (from, to) = (other.from.max(seen_to), other.to.min(self.to));
+            if from < to {
+                out += Span { from, to }.ms();
+                seen_to = to;
+            }
+        }
+        self.ms() - out
+    }
+}
+
+/// Threads that see when a core stands still.
+struct Witness {
+    seen: Arc<Mutex<Vec<Span>>>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Witness {
+    /// How long such a thread sleeps, and how much later it has to wake for that to be noted.
+    const SLEEP: Duration = Duration::from_micros(250);
+    const LATE: Duration = Duration::from_micros(250);
+
+    fn start() -> Witness {
+        let seen = Arc::default();
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads = (0..process::core_count())
+            .map(|core| {
+                let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
+                std::thread::spawn(move || Witness::watch(core, &seen, &stop))
+            })
+            .collect();
+        Witness {
+            seen,
+            stop,
+            threads,
+        }
+    }
+
+    fn watch(core: usize, seen: &Mutex<Vec<Span>>, stop: &AtomicBool) {
+        let this = std::fs::read_link("/proc/thread-self").expect("the thread's number");
+        let this = this.file_name().expect("a number").to_owned();
+        let is_done = |command: &mut std::process::Command| {
+            let done = command.arg(&this).output();
+            done.is_ok_and(|output| output.status.success())
+        };
+        let is_pinned =
+            is_done(std::process::Command::new("taskset").args(["-cp", &core.to_string()]));
+        let is_first = is_done(std::process::Command::new("chrt").args(["-f", "-p", "50"]));
+        if !is_pinned || !is_first {
+            return;
+        }
+        while !stop.load(Relaxed) {
+            let from = Instant::now() + Witness::SLEEP;
+            std::thread::sleep(Witness::SLEEP);
+            let to = Instant::now();
+            if to > from + Witness::LATE {
+                seen.lock().expect("nobody panics").push(Span { from, to });
+            }
+        }
+    }
+
+    /// When any core stood still so far.
+    fn seen(&self) -> Vec<Span> {
+        let mut seen = self.seen.lock().expect("nobody panics").clone();
+        seen.sort_by_key(|span| span.from);
+        seen
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Stops the kernel's tracer at the first long gap.
+struct Tracer {
+    gap_ms: f64,
+    still: Arc<Mutex<Vec<Span>>>,
+}
+
+impl Tracer {
+    fn look(&self, gap: Span) {
+        if gap.ms() < self.gap_ms {
+            return;
+        }
+        let still = self.still.lock().expect("nobody panics").clone();
+        if gap.ms_without(&still) >= self.gap_ms {
+            let mark = format!("gap of {} ms", gap.ms());
+            let _ = std::fs::write("/sys/kernel/tracing/trace_marker", mark);
+            let _ = std::fs::write("/sys/kernel/tracing/tracing_on", "0");
+        }
+    }
+}
+
+/// A client that asks all the time, and the long times from one of its replies to the next.
 struct Probe {
-    longest_ns: Arc<AtomicU64>,
+    gaps: Arc<Mutex<Vec<Span>>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Probe {
-    fn start(server: &Process, question: impl Fn(usize, &mut Vec<u8>) + Send + 'static) -> Probe {
+    /// Shorter gaps are not worth noting.
+    const GAP_MIN: Duration = Duration::from_micros(200);
+
+    fn start(
+        server: &Process,
+        tracer: Option<Tracer>,
+        question: impl Fn(usize, &mut Vec<u8>) + Send + 'static,
+    ) -> Probe {
         let mut client = server.client();
-        let longest_ns = Arc::new(AtomicU64::new(0));
+        let gaps = Arc::default();
         let stop = Arc::new(AtomicBool::new(false));
-        let (longest, stopped) = (Arc::clone(&longest_ns), Arc::clone(&stop));
+        let (noted, stopped) = (Arc::clone(&gaps), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             let mut bytes = Vec::new();
             let mut number = 0;
-            let mut before = Instant::now();
+            let mut from = Instant::now();
             while !stopped.load(Relaxed) {
                 bytes.clear();
                 question(number, &mut bytes);
                 client.send(&bytes);
                 client.read();
                 number += 1;
-                let now = Instant::now();
-                longest.fetch_max((now - before).as_nanos() as u64, Relaxed);
-                before = now;
+                let to = Instant::now();
+                if to - from > Probe::GAP_MIN {
+                    let noted: &Mutex<Vec<Span>> = &noted;
+                    noted.lock().expect("nobody panics").push(Span { from, to });
+                }
+                if let Some(tracer) = &tracer {
+                    tracer.look(Span { from, to });
+                }
+                from = to;
                 std::thread::sleep(PAUSE);
             }
         });
         Probe {
-            longest_ns,
+            gaps,
             stop,
             thread: Some(thread),
         }
     }
 
-    /// The longest gap since the last call, in milliseconds.
-    fn take_ms(&self) -> f64 {
-        self.longest_ns.swap(0, Relaxed) as f64 / 1e6
+    /// The longest gap since the last call, in milliseconds, and the longest without the time that any core stood still.
+    fn take(&self, witness: &Witness) -> (f64, f64) {
+        let gaps = std::mem::take(&mut *self.gaps.lock().expect("nobody panics"));
+        let still = witness.seen();
+        let longest = |of: &dyn Fn(&Span) -> f64| gaps.iter().map(of).fold(0.0, f64::max);
+        let net = |gap: &Span| gap.ms_without(&still);
+        (longest(&|gap| gap.ms()), longest(&net))
     }
 }
 
@@ -338,11 +500,18 @@ impl Drop for Probe {
 struct Round {
     idle_ms: f64,
     ping_ms: f64,
+    ping_raw_ms: f64,
     get_ms: f64,
     took_ms: f64,
 }
 
-fn measure(binary: &Path, arguments: &[String], scenario: &Scenario, sizes: Sizes) -> Round {
+fn measure(
+    binary: &Path,
+    arguments: &[String],
+    scenario: &Scenario,
+    sizes: Sizes,
+    freezes_at_ms: Option<f64>,
+) -> Round {
     let all = format!("0-{}", process::core_count() - 1);
     let server = Process::start(scenario.name, binary, &all, arguments);
     let mut client = server.client();
@@ -351,25 +520,45 @@ fn measure(binary: &Path, arguments: &[String], scenario: &Scenario, sizes: Size
     });
     (scenario.prepare)(&mut client, sizes);
     std::thread::sleep(Duration::from_millis(300));
-    let ping = Probe::start(&server, |_, out| process::encode_into(out, &["PING"]));
-    let get = Probe::start(&server, |number, out| {
+    let witness = Witness::start();
+    let tracer = freezes_at_ms.map(|gap_ms| Tracer {
+        gap_ms,
+        still: Arc::clone(&witness.seen),
+    });
+    let ping = Probe::start(&server, tracer, |_, out| {
+        process::encode_into(out, &["PING"])
+    });
+    let get = Probe::start(&server, None, |number, out| {
         let key = format!("other:{}", number * 7919 % OTHER_KEYS);
         process::encode_into(out, &["GET", &key]);
     });
     std::thread::sleep(Duration::from_millis(100));
-    ping.take_ms();
-    get.take_ms();
+    let idle = || {
+        let (_, ping) = ping.take(&witness);
+        let (_, get) = get.take(&witness);
+        ping.max(get)
+    };
+    idle();
     std::thread::sleep(IDLE_MIN);
-    let idle_ms = ping.take_ms().max(get.take_ms());
+    let idle_before_ms = idle();
     let started = Instant::now();
     (scenario.run)(&server, &mut client, sizes);
-    let took_ms = started.elapsed().as_secs_f64() * 1e3;
-    std::thread::sleep(AFTERMATH);
+    let took = started.elapsed();
+    let aftermath = AFTERMATH * sizes.times_usual();
+    std::thread::sleep(aftermath);
+    // A gap that has begun by now is over when this is answered, and noted a moment later.
+    client.ask(&["PING"]);
+    std::thread::sleep(Duration::from_millis(20));
+    let (ping_raw_ms, ping_ms) = ping.take(&witness);
+    let (_, get_ms) = get.take(&witness);
+    let rest = (took + aftermath).saturating_sub(IDLE_MIN);
+    std::thread::sleep(rest.min(IDLE_AFTER_MAX));
     Round {
-        idle_ms,
-        ping_ms: ping.take_ms(),
-        get_ms: get.take_ms(),
-        took_ms,
+        idle_ms: idle_before_ms.max(idle()),
+        ping_ms,
+        ping_raw_ms,
+        get_ms,
+        took_ms: took.as_secs_f64() * 1e3,
     }
 }
 
@@ -381,6 +570,10 @@ fn median(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
 
 fn least(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
     rounds.iter().map(of).fold(f64::INFINITY, f64::min)
+}
+
+fn most(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
+    rounds.iter().map(of).fold(0.0, f64::max)
 }
 
 fn main() {
@@ -402,6 +595,7 @@ fn main() {
     };
     let rounds = number("--rounds", 3, 1);
     let only = arguments.value("--only", "");
+    let freezes_at_ms = arguments.value("--freeze-trace", "").parse().ok();
     let basalt = arguments.basalt();
     let redis = arguments.redis();
     let mut own = Vec::new();
@@ -414,22 +608,22 @@ fn main() {
     };
 
     let mut out = format!(
-        "{}; {}; {} members, {} keys, {} MiB; worst gap in ms: median of {rounds} rounds (least).\n\n",
+        "{}; {}; {} members, {} keys, {} MiB; worst gap in ms: median of {rounds} rounds (least-most).\n\n",
         process::machine(),
         process::date(),
         sizes.members,
         sizes.keys,
         sizes.mib
     );
-    out += "| operation | idle | PING | GET | took | redis idle | redis PING | redis took | |\n";
-    out += "|---|---|---|---|---|---|---|---|---|\n";
+    out += "| operation | idle | PING | raw | GET | took | redis idle | redis PING | redis raw | redis took | |\n";
+    out += "|---|---|---|---|---|---|---|---|---|---|---|\n";
     for scenario in SCENARIOS.iter().filter(is_wanted) {
         let mut ours = Vec::new();
         let mut theirs = Vec::new();
         for _ in 0..rounds {
-            ours.push(measure(&basalt, &own, scenario, sizes));
+            ours.push(measure(&basalt, &own, scenario, sizes, freezes_at_ms));
             if !arguments.has("--no-redis") {
-                theirs.push(measure(&redis, &[], scenario, sizes));
+                theirs.push(measure(&redis, &[], scenario, sizes, None));
             }
         }
         let idle = median(&ours, |round| round.idle_ms);
@@ -441,16 +635,23 @@ fn main() {
         };
         let shown = |rounds: &[Round], of: fn(&Round) -> f64| match rounds {
             [] => String::from("-"),
-            rounds => format!("{:.1} ({:.1})", median(rounds, of), least(rounds, of)),
+            rounds => format!(
+                "{:.1} ({:.1}-{:.1})",
+                median(rounds, of),
+                least(rounds, of),
+                most(rounds, of)
+            ),
         };
         let row = format!(
-            "| {} | {idle:.1} | {} | {} | {:.0} | {} | {} | {} | {verdict} |",
+            "| {} | {idle:.1} | {} | {} | {} | {:.0} | {} | {} | {} | {} | {verdict} |",
             scenario.name,
             shown(&ours, |round| round.ping_ms),
+            shown(&ours, |round| round.ping_raw_ms),
             shown(&ours, |round| round.get_ms),
             median(&ours, |round| round.took_ms),
             shown(&theirs, |round| round.idle_ms),
             shown(&theirs, |round| round.ping_ms),
+            shown(&theirs, |round| round.ping_raw_ms),
             shown(&theirs, |round| round.took_ms),
         );
         eprintln!("{row}");

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use super::context::{Gather, SessionCx, ShardCx};
 use super::error::CommandError;
 use super::{Args, Out};
+use crate::structures::quicklist::End;
 
 /// What a handler answers: its reply is already in the output, or an error is written for it.
 pub type CommandResult<T = ()> = Result<T, CommandError>;
@@ -467,6 +468,17 @@ impl KeySpec {
     }
 }
 
+/// What of a collection is fetched into the cache before a command runs, if it runs in a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// Nothing.
+    Nothing,
+    /// One end of a list.
+    End(End),
+    /// Where the element that this argument names stands, or would stand, in a large table.
+    Element(usize),
+}
+
 /// One command: see the module.
 pub struct Command {
     /// Lower case; a subcommand's own word only.
@@ -506,6 +518,8 @@ pub struct Command {
     needs_all_shards: Option<fn(&Args<'_>) -> bool>,
     /// Which argument becomes a string as it is; 0 if none does.
     pub stored_argument: usize,
+    /// What it reads of the collection under its key.
+    pub ahead: Ahead,
     subcommands: &'static [&'static Command],
     id: AtomicU16,
 }
@@ -537,6 +551,7 @@ impl Command {
             keyword_finder: None,
             needs_all_shards: None,
             stored_argument: 0,
+            ahead: Ahead::Nothing,
             subcommands: &[],
             id: AtomicU16::new(u16::MAX),
         }
@@ -613,6 +628,18 @@ impl Command {
     /// Stores this argument as a string, and takes it prepared ([`Args::take_prepared`]) if it is long.
     pub const fn stores(mut self, argument: usize) -> Command {
         self.stored_argument = argument;
+        self
+    }
+
+    /// Looks up the element that this argument names.
+    pub const fn looks_up(mut self, argument: usize) -> Command {
+        self.ahead = Ahead::Element(argument);
+        self
+    }
+
+    /// Reads a list from this end on, where nobody may have been for long.
+    pub const fn reads_from(mut self, end: End) -> Command {
+        self.ahead = Ahead::End(end);
         self
     }
 

@@ -5,6 +5,7 @@
 pub mod args;
 pub mod bitmap;
 pub mod client;
+pub mod cluster;
 pub mod connection;
 pub mod context;
 pub mod database;

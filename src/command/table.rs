@@ -9,6 +9,7 @@ use super::declaration::Command;
 static FAMILIES: &[&[&Command]] = &[
     super::connection::TABLE,
     super::client::TABLE,
+    super::cluster::TABLE,
     super::database::TABLE,
     super::generic::TABLE,
     super::server::TABLE,
@@ -32,7 +33,8 @@ static FAMILIES: &[&[&Command]] = &[
 /// Every command and subcommand; a command's id is its position in `all`.
 pub struct Registry {
     all: Vec<&'static Command>,
-    by_name: Box<[Option<&'static Command>]>,
+    /// With the first bytes of the name.
+    by_name: Box<[Option<(u64, &'static Command)>]>,
     by_full_name: HashMap<&'static str, &'static Command>,
     /// Those with names that `rename-command` gave them, in lower case.
     renamed: HashMap<Vec<u8>, &'static Command>,
@@ -102,11 +104,12 @@ impl Registry {
         let mut gone = Vec::new();
         for &command in FAMILIES.iter().flat_map(|family| family.iter()) {
             if names.0.contains_key(command.name) {
-                let mut at = place(command.name.as_bytes());
+                let name = command.name.as_bytes();
+                let mut at = place(name, head(name));
                 while by_name[at].is_some() {
                     at = (at + 1) % PLACES;
                 }
-                by_name[at] = Some(command);
+                by_name[at] = Some((head(name), command));
             } else if !renamed.values().any(|known| std::ptr::eq(*known, command)) {
                 gone.push(command.name);
             }
@@ -154,13 +157,18 @@ impl Registry {
     /// A top-level command by name, in any case.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&'static Command> {
-        let mut at = place(name);
+        let head = head(name);
+        let mut at = place(name, head);
         loop {
             // An empty place ends every search: there are far more places than commands.
-            let Some(command) = self.by_name[at] else {
+            let Some((its_head, command)) = self.by_name[at] else {
                 return self.find_renamed(name);
             };
-            if name.eq_ignore_ascii_case(command.name.as_bytes()) {
+            let its_name = command.name.as_bytes();
+            if its_head == head
+                && its_name.len() == name.len()
+                && (name.len() <= 8 || name[8..].eq_ignore_ascii_case(&its_name[8..]))
+            {
                 return Some(command);
             }
             at = (at + 1) % PLACES;
@@ -179,22 +187,49 @@ impl Registry {
 /// Places of the table of names: a power of two, several times the number of commands.
 const PLACES: usize = 2048;
 
-/// Where the search for a name begins: its first and last eight bytes and its length, mixed by one multiplication.
-/// The names are ours, so nobody can aim for collisions that matter. Setting bit 5 of every byte makes letters of
-/// either case alike; what else it makes alike the comparison tells apart.
+/// Where the search for a name begins: its [`head`], its last eight bytes and its length, mixed by one multiplication.
+/// The names are ours, so nobody can aim for collisions that matter.
 #[inline]
-fn place(name: &[u8]) -> usize {
-    const FOLD: u64 = 0x2020_2020_2020_2020;
-    let word = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
-        (Some(first), Some(last)) => {
-            (u64::from_le_bytes(*first) | FOLD) ^ (u64::from_le_bytes(*last) | FOLD).rotate_left(29)
-        }
-        _ => name
-            .iter()
-            .fold(0, |word, byte| (word << 8) | u64::from(byte | 0x20)),
+fn place(name: &[u8], head: u64) -> usize {
+    let word = match name.last_chunk::<8>() {
+        Some(last) => head ^ lower(u64::from_le_bytes(*last)).rotate_left(29),
+        None => head,
     };
     let mixed = (word ^ name.len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 40) as usize % PLACES
+}
+
+/// The first eight bytes of a name, or as many as there are, in lower case.
+#[inline]
+fn head(name: &[u8]) -> u64 {
+    if let Some(first) = name.first_chunk::<8>() {
+        return lower(u64::from_le_bytes(*first));
+    }
+    let byte = |at: usize| u64::from(name[at]) << (at * 8);
+    let word = match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
+        (Some(first), Some(last)) => {
+            // They overlap, where they agree.
+            let last = u64::from(u32::from_le_bytes(*last));
+            u64::from(u32::from_le_bytes(*first)) | last << ((name.len() - 4) * 8)
+        }
+        _ => match name.len() {
+            0 => 0,
+            len => byte(0) | byte(len / 2) | byte(len - 1),
+        },
+    };
+    lower(word)
+}
+
+/// Eight bytes with their letters in lower case.
+#[inline]
+fn lower(word: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    // The highest bit of each byte says so; what has it from the start is no letter.
+    let low_bits = word & (0x7F * EACH);
+    let is_from_a = low_bits + (0x80 - b'A' as u64) * EACH;
+    let is_beyond_z = low_bits + (0x7F - b'Z' as u64) * EACH;
+    let is_upper = is_from_a & !is_beyond_z & !word & (0x80 * EACH);
+    word | is_upper >> 2
 }
 
 /// The subcommand that a request names, or the container itself when there is none.
@@ -212,7 +247,7 @@ pub fn resolve(command: &'static Command, subcommand: Option<&[u8]>) -> &'static
 
 #[cfg(test)]
 mod tests {
-    use super::super::declaration::{Command, Flags, Group, KeyFlags, Run};
+    use super::super::declaration::{Ahead, Command, Flags, Group, KeyFlags, Run};
     use super::super::{keys, syntax};
     use super::registry;
 
@@ -228,6 +263,36 @@ mod tests {
             assert_eq!(name, name.to_ascii_lowercase());
             assert!(seen.insert(name), "{name} is there twice");
         }
+    }
+
+    #[test]
+    fn names_are_found_in_any_case_and_nothing_else_is() {
+        for command in registry().top_level() {
+            let name = command.name.as_bytes();
+            let found = |name: &[u8]| {
+                registry()
+                    .find(name)
+                    .is_some_and(|it| std::ptr::eq(it, command))
+            };
+            assert!(found(name) && found(&name.to_ascii_uppercase()));
+            for at in 0..name.len() {
+                let mut other = name.to_vec();
+                other[at] = other[at].to_ascii_uppercase();
+                assert!(found(&other));
+                for bit in 0..8 {
+                    let mut other = name.to_vec();
+                    other[at] ^= 1 << bit;
+                    assert_eq!(found(&other), other.eq_ignore_ascii_case(name));
+                }
+            }
+            assert!(!found(&name[1..]) && !found(&[name, b"\0"].concat()));
+        }
+        for word in 0..=u8::MAX {
+            let bytes = [word; 8];
+            let lower = u64::from_le_bytes(bytes.map(|byte: u8| byte.to_ascii_lowercase()));
+            assert_eq!(super::lower(u64::from_le_bytes(bytes)), lower);
+        }
+        assert!(registry().find(b"").is_none());
     }
 
     #[test]
@@ -251,6 +316,18 @@ mod tests {
             assert_eq!(command.since.split('.').count(), 3, "{name} has a version");
             assert!(command.summary.ends_with('.'), "{name} has a sentence");
             assert!(!command.complexity.is_empty(), "{name} has a cost");
+        }
+    }
+
+    #[test]
+    fn an_element_that_is_fetched_ahead_is_in_every_call() {
+        for command in all() {
+            let Ahead::Element(element) = command.ahead else {
+                continue;
+            };
+            let name = command.full_name;
+            assert!((0..=element).all(|count| !command.accepts(count)), "{name}");
+            assert_eq!(command.keys.len(), 1, "{name} has one key");
         }
     }
 

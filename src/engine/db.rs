@@ -14,6 +14,7 @@ use super::value::{Body, Object, Part, Trash};
 use crate::base::hash::Seed;
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::quicklist::End;
 use crate::structures::table::{Place, Table};
 use crate::structures::wheel::Wheel;
 
@@ -109,6 +110,13 @@ impl Db {
         self.log
             .take()
             .map_or_else(Vec::new, |log| log.into_images())
+    }
+
+    /// The same, as a log, if anything was kept.
+    #[inline]
+    pub(super) fn take_log(&mut self) -> Option<Box<Log>> {
+        self.keeps_images = false;
+        self.log.take()
     }
 
     fn log(&mut self) -> &mut Log {
@@ -312,20 +320,27 @@ impl Db {
         self.table.prefetch_matches(hash);
     }
 
-    /// Fetches into the cache what the object under a key will be read of, step by step: first the object, then what
-    /// it knows of itself. Reads what the steps before, and [`Db::prefetch`], have fetched. False if there is
-    /// no object.
-    pub fn prefetch_object(&self, key: &Key<'_>, step: usize) -> bool {
-        if let Some(entry) = self.table.get(key.hash, key.bytes)
-            && let Value::Object(object) = entry.value()
-        {
-            match step {
-                0 => object.prefetch(),
-                _ => object.body.prefetch(step - 1),
-            }
-            return true;
+    /// Fetches into the cache what will be read at one end of the list under a key.
+    pub fn prefetch_end(&self, key: &Key<'_>, end: End) {
+        if let Some(object) = self.object(key) {
+            object.body.prefetch_end(end);
         }
-        false
+    }
+
+    /// Fetches into the cache where an element of the collection under a key stands.
+    pub fn prefetch_element(&self, key: &Key<'_>, name: &[u8]) {
+        if let Some(object) = self.object(key) {
+            object.body.prefetch_element(name);
+        }
+    }
+
+    /// The object under a key, if there is one.
+    #[inline]
+    fn object(&self, key: &Key<'_>) -> Option<&Object> {
+        match self.table.get(key.hash, key.bytes)?.value() {
+            Value::Object(object) => Some(object),
+            _ => None,
+        }
     }
 
     pub(super) fn find(&self, key: &Key<'_>) -> Option<Place> {

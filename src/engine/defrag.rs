@@ -6,7 +6,7 @@
 //! left out of this walk.
 
 use super::{Engine, Key};
-use crate::engine::value::{Body, Object};
+use crate::engine::value::{Object, Standing};
 use crate::structures::account;
 use crate::structures::entry::{EntryRef, Value};
 use crate::structures::slabs::Mover;
@@ -21,7 +21,7 @@ pub struct Walk {
     position: u64,
     is_table_done: bool,
     /// Large collections of the segments that were walked last, and how far they were.
-    collections: Vec<(Box<[u8]>, u64)>,
+    collections: Vec<(Box<[u8]>, Standing)>,
     /// Keys of which something was moved.
     pub keys_moved: u64,
     /// Keys that were looked at and left alone.
@@ -35,11 +35,11 @@ fn is_collection(entry: EntryRef<'_, Object>) -> bool {
 impl Engine {
     /// Goes on with a walk; false when it is at its end.
     pub fn defrag_slice(&mut self, walk: &mut Walk, mover: &mut Mover) -> bool {
-        if let Some((name, position)) = walk.collections.pop() {
+        if let Some((name, from)) = walk.collections.pop() {
             let moved = mover.moved;
-            let next = self.renew_collection(walk.db, &name, position, mover);
+            let next = self.renew_collection(walk.db, &name, from, mover);
             walk.keys_moved += u64::from(mover.moved > moved);
-            if next != 0 {
+            if next != Standing::default() {
                 walk.collections.push((name, next));
             }
             return true;
@@ -57,7 +57,9 @@ impl Engine {
                 db.table
                     .renew_some(walk.position, ENTRIES_PER_SLICE, mover, |entry| {
                         if is_collection(entry) {
-                            account::apart(|| collections.push((entry.key().into(), 0)));
+                            account::apart(|| {
+                                collections.push((entry.key().into(), Standing::default()))
+                            });
                         }
                     })
             });
@@ -76,20 +78,19 @@ impl Engine {
         &mut self,
         index: usize,
         name: &[u8],
-        position: u64,
+        from: Standing,
         mover: &mut Mover,
-    ) -> u64 {
+    ) -> Standing {
         let key = Key::new(name, self.seed);
         let Some(db) = self.dbs.get_mut(index).and_then(|db| db.as_deref_mut()) else {
-            return 0;
+            return Standing::default();
         };
         let Some(place) = db.find(&key) else {
-            return 0;
+            return Standing::default();
         };
-        // What is moved has the same size as before, so no account changes.
         db.charged(|db| match db.table.edit(place).object_mut() {
-            Some(object) => object.body.renew_some(position, ENTRIES_PER_SLICE, mover),
-            None => 0,
+            Some(object) => object.renew_some(from, ENTRIES_PER_SLICE, mover),
+            None => Standing::default(),
         })
     }
 }
@@ -100,6 +101,8 @@ mod tests {
     use crate::base::hash::Seed;
     use crate::engine::Now;
     use crate::engine::keyspace::Deadline;
+    use crate::engine::value::sorted_set::{Limits, SortedSetMut};
+    use crate::structures::ordered::Form;
 
     const SEED: Seed = Seed { k0: 1, k1: 2 };
     const NOW: Now = Now { unix_ms: 1_000 };
@@ -150,5 +153,38 @@ mod tests {
                 assert_eq!(entry.deadline(), Some(2_000 + index as u64));
             }
         }
+    }
+
+    #[test]
+    fn collections_of_which_everything_moves_are_paid_for_to_the_byte() {
+        let mut engine = Engine::new(1, SEED, 1);
+        let limits = Limits {
+            members: 10,
+            member_bytes: 64,
+            form: Form::Tree,
+            seed: SEED,
+        };
+        let key = |name: &'static str| Key::new(name.as_bytes(), SEED);
+        // The table of the database stays when it has become empty.
+        engine
+            .keyspace(0, NOW)
+            .put_text(&key("other"), None, b"v", Deadline::Clear);
+        let used = engine.used_bytes();
+        let mut keyspace = engine.keyspace(0, NOW);
+        let place = keyspace.create(&key("ranking"), || SortedSetMut::empty_entry(b"ranking"));
+        keyspace.edit(place, |entry| {
+            let mut set = SortedSetMut::new(entry, limits);
+            for number in 0..5_000 {
+                set.update(name(number).as_bytes(), 0.0, |_| Some(number as f64));
+            }
+        });
+        let mut mover = Mover::of_everything();
+        let mut walk = Walk::default();
+        while engine.defrag_slice(&mut walk, &mut mover) {}
+        assert!(mover.moved > 5_000);
+        let mut keyspace = engine.keyspace(0, NOW);
+        let place = keyspace.find_write(&key("ranking")).expect("stored above");
+        keyspace.delete(place);
+        assert_eq!(engine.used_bytes(), used);
     }
 }

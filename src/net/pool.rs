@@ -15,7 +15,7 @@ pub const INPUT_BYTES: usize = 16 * 1024;
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 /// The same for output.
-const OUTPUT_BYTES_KEPT_MAX: usize = 16 * 1024;
+pub const OUTPUT_BYTES_KEPT_MAX: usize = 16 * 1024;
 
 thread_local! {
     #[expect(clippy::vec_box, reason = "a batch moves between pool and connection as one pointer")]

@@ -8,12 +8,13 @@
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
+use super::calls::{self, Calling};
 use super::convert::{Argument, Bytes, truncated};
-use super::errors::{self, Raised};
+use super::errors;
+use super::library;
 use super::vm::{RUN, with_arguments};
-use super::{calls, library};
 use crate::resp::reply::Protocol;
-use crate::structures::lua::Taken;
+use crate::structures::lua::{Taken, direct};
 
 /// The version that is claimed, as `redis.REDIS_VERSION` and as a number.
 const VERSION: (&str, i64) = ("7.2.6", 0x0007_0206);
@@ -35,11 +36,9 @@ pub(super) fn install(lua: &Lua, native: &Table, libraries: &Table) -> mlua::Res
     install_natives(lua, native)?;
     let redis = lua.create_table()?;
     common(lua, &redis)?;
-    for (name, is_raising) in [("call", true), ("pcall", false)] {
-        let function =
-            lua.create_function(move |lua, _: Taken<Argument>| calls::call(lua, is_raising))?;
-        redis.raw_set(name, function)?;
-    }
+    let finish = |is_raising| lua.create_function(move |lua, ()| calls::finish(lua, is_raising));
+    redis.raw_set("call", direct::<Calling<true>>(lua, &finish(true)?)?)?;
+    redis.raw_set("pcall", direct::<Calling<false>>(lua, &finish(false)?)?)?;
     redis.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
     redis.raw_set("error_reply", lua.create_function(error_reply)?)?;
     redis.raw_set("status_reply", lua.create_function(status_reply)?)?;
@@ -389,11 +388,6 @@ fn log(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
         _ => tracing::warn!("{line}"),
     }
     Ok(())
-}
-
-/// The error that an interruption is while it passes through the interpreter.
-pub(super) fn interruption() -> mlua::Error {
-    Raised::Interrupted.into()
 }
 
 /// Forgets the arguments of this call, whatever becomes of it.

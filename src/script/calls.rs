@@ -4,8 +4,8 @@ use std::io::IoSlice;
 
 use mlua::{Lua, Value};
 
-use super::api::{Cleared, interruption};
-use super::convert::Reader;
+use super::api::Cleared;
+use super::convert::{self, Arguments, Reader};
 use super::errors::{self, Raised};
 use super::host::{Call, Host, Interrupted};
 use super::vm::{HOST, RUN, freely, interrupt, with_arguments};
@@ -13,7 +13,7 @@ use crate::command::Out;
 use crate::command::declaration::{Command, Flags, Run};
 use crate::command::error::CommandError;
 use crate::command::table::{registry, resolve};
-use crate::structures::lua::{Answer, answer};
+use crate::structures::lua::{Answer, Direct, Given, Return, answer};
 
 /// Commands that Redis 7.2 lets scripts call although 7.0, whose rows ours follow, did not.
 const ALLOWED: &[&str] = &["wait", "waitaof"];
@@ -38,15 +38,54 @@ struct Bounds {
     is_free_to_grow: bool,
 }
 
-/// Runs the command whose arguments were collected. Errors are raised, or else returned.
-pub(super) fn call(lua: &Lua, is_raising: bool) -> mlua::Result<Answer> {
-    let _cleared = Cleared;
+/// What is left to be done of a call for which a [`Return`] is not enough.
+#[derive(Default)]
+pub(super) enum Unfinished {
+    /// The reply in the output is converted.
+    #[default]
+    Reply,
+    /// The script hears of an error.
+    Failed {
+        /// The error reply.
+        text: Vec<u8>,
+        /// The statistics know of it.
+        is_counted: bool,
+    },
+    /// The script ends.
+    Interrupted(Interrupted),
+}
+
+/// `redis.call`, or `redis.pcall`, as Lua calls it. Errors are raised by the one, and returned by the other.
+pub(super) struct Calling<const IS_RAISING: bool>;
+
+impl<const IS_RAISING: bool> Direct for Calling<IS_RAISING> {
+    fn call(given: &Given<'_>) -> Return {
+        with_arguments(|arguments| {
+            given.iter().for_each(|argument| arguments.take(argument));
+            let answer = start(arguments, IS_RAISING);
+            // Whoever comes next finds none.
+            arguments.clear();
+            answer
+        })
+    }
+}
+
+/// Runs a command.
+fn start(arguments: &Arguments, is_raising: bool) -> Return {
     RUN.with(|run| {
-        if run.interrupted.get().is_some() {
-            return Err(interruption());
+        let leave = |unfinished: Unfinished| {
+            run.unfinished.set(unfinished);
+            Return::otherwise()
+        };
+        let fail = |text: &[u8], is_counted: bool| {
+            let text = errors::with_code(text);
+            leave(Unfinished::Failed { text, is_counted })
+        };
+        if let Some(interrupted) = run.interrupted.get() {
+            return leave(Unfinished::Interrupted(interrupted));
         }
-        if let Err(text) = check_arguments() {
-            return fail(lua, is_raising, errors::with_code(text.as_bytes()), false);
+        if let Err(text) = check_arguments(arguments) {
+            return fail(text.as_bytes(), false);
         }
         let mut out = run.out.borrow_mut();
         out.clear();
@@ -55,58 +94,69 @@ pub(super) fn call(lua: &Lua, is_raising: bool) -> mlua::Result<Answer> {
             is_read_only: run.is_read_only.get(),
             is_free_to_grow: run.is_free_to_grow.get(),
         };
-        let called = with_arguments(|arguments| {
-            let (data, spans) = (&arguments.data, &arguments.spans);
-            HOST.with(|place| place.borrow(|host| dispatch(host, data, spans, bounds, &mut out)))
-        });
+        let (data, spans) = (&arguments.data, &arguments.spans);
+        let called =
+            HOST.with(|place| place.borrow(|host| dispatch(host, data, spans, bounds, &mut out)));
         match called {
             None => fail(
-                lua,
-                is_raising,
-                b"ERR redis.call can only be called inside a script invocation".to_vec(),
+                b"redis.call can only be called inside a script invocation",
                 false,
             ),
-            Some(Called::Interrupted(interrupted)) => Err(interrupt(interrupted)),
-            Some(Called::Refused(text)) => {
-                fail(lua, is_raising, errors::with_code(text.as_bytes()), true)
-            }
+            Some(Called::Interrupted(interrupted)) => leave(Unfinished::Interrupted(interrupted)),
+            Some(Called::Refused(text)) => fail(text.as_bytes(), true),
             Some(Called::Answered { writes }) => {
                 if writes {
                     run.is_free_to_grow.set(true);
                 }
-                let joined;
-                let reply = match out.as_slice() {
-                    Some(reply) => reply,
-                    None => {
-                        joined = join(&out);
-                        &joined
-                    }
-                };
-                if is_raising && reply.first() == Some(&b'-') {
+                let reply = out.as_slice();
+                if let Some(answer) = reply.and_then(convert::at_once) {
+                    return answer;
+                }
+                if is_raising
+                    && let Some(reply) = reply
+                    && reply.first() == Some(&b'-')
+                {
                     let end = reply.iter().position(|byte| *byte == b'\r');
-                    let line = &reply[..end.unwrap_or(reply.len())];
-                    return fail(lua, true, errors::with_code(line), true);
+                    return fail(&reply[..end.unwrap_or(reply.len())], true);
                 }
-                let mut reader = Reader::new(reply);
-                if let Some(text) = reader.text() {
-                    return answer(lua, text);
-                }
-                freely(lua, reply.len(), || reader.value(lua)).map(Answer::from)
+                leave(Unfinished::Reply)
             }
         }
     })
 }
 
-fn check_arguments() -> Result<(), &'static str> {
-    with_arguments(|arguments| {
-        if arguments.is_spoiled {
-            Err("Lua redis lib command arguments must be strings or integers")
-        } else if arguments.spans.is_empty() {
-            Err("Please specify at least one argument for this redis lib call")
-        } else {
-            Ok(())
+/// Finishes a call.
+pub(super) fn finish(lua: &Lua, is_raising: bool) -> mlua::Result<Answer> {
+    RUN.with(|run| match run.unfinished.take() {
+        Unfinished::Interrupted(interrupted) => Err(interrupt(interrupted)),
+        Unfinished::Failed { text, is_counted } => fail(lua, is_raising, text, is_counted),
+        Unfinished::Reply => {
+            let out = run.out.borrow();
+            let joined;
+            let reply = match out.as_slice() {
+                Some(reply) => reply,
+                None => {
+                    joined = join(&out);
+                    &joined
+                }
+            };
+            let mut reader = Reader::new(reply);
+            if let Some(text) = reader.text() {
+                return answer(lua, text);
+            }
+            freely(lua, reply.len(), || reader.value(lua)).map(Answer::from)
         }
     })
+}
+
+fn check_arguments(arguments: &Arguments) -> Result<(), &'static str> {
+    if arguments.is_spoiled {
+        Err("Lua redis lib command arguments must be strings or integers")
+    } else if arguments.spans.is_empty() {
+        Err("Please specify at least one argument for this redis lib call")
+    } else {
+        Ok(())
+    }
 }
 
 #[cold]
@@ -208,7 +258,7 @@ fn refusal(
 /// `redis.acl_check_cmd`: there is one user, who may do everything that exists.
 pub(super) fn check_permission(_: &Lua) -> mlua::Result<Value> {
     let _cleared = Cleared;
-    if let Err(text) = check_arguments() {
+    if let Err(text) = with_arguments(|arguments| check_arguments(arguments)) {
         return Err(errors::reply(text));
     }
     let is_there = with_arguments(|arguments| {

@@ -139,6 +139,31 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// A reply that Lua can be given at once: a short text, an integer, nothing.
+#[inline]
+pub(super) fn at_once(reply: &[u8]) -> Option<lua::Return> {
+    let (kind, rest) = reply.split_first()?;
+    let number = |end: usize| parse_i64(rest.get(..end)?);
+    match kind {
+        b'$' => {
+            let end = rest.iter().take(6).position(|byte| *byte == b'\r')?;
+            match number(end)? {
+                -1 => Some(lua::Return::boolean(false)),
+                length => {
+                    let start = end + 2;
+                    let length = usize::try_from(length).ok()?;
+                    lua::Return::text(rest.get(start..start.checked_add(length)?)?)
+                }
+            }
+        }
+        b':' => {
+            let end = memchr::memchr(b'\r', rest)?;
+            Some(lua::Return::number(number(end)? as f64))
+        }
+        _ => None,
+    }
+}
+
 /// What can be no key is left out.
 fn set(table: &Table, key: Value, value: Value) -> mlua::Result<()> {
     match &key {
@@ -333,13 +358,25 @@ pub(super) struct Arguments {
 /// Capacity that is kept from call to call.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
+/// The same for their number.
+const KEPT_SPANS_MAX: usize = 8 * 1024;
+
 impl Arguments {
     /// Forgets all arguments.
+    #[inline]
     pub(super) fn clear(&mut self) {
         self.data.clear();
         self.spans.clear();
-        self.data.shrink_to(KEPT_BYTES_MAX);
+        self.give_back();
         self.is_spoiled = false;
+    }
+
+    /// Long ones are forgotten at once.
+    #[inline]
+    pub(super) fn give_back(&mut self) {
+        if self.data.capacity() > KEPT_BYTES_MAX || self.spans.capacity() > KEPT_SPANS_MAX {
+            *self = Arguments::default();
+        }
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -351,8 +388,9 @@ impl Arguments {
         self.data.extend_from_slice(bytes);
     }
 
+    /// Adds one.
     #[inline]
-    fn take(&mut self, argument: lua::Argument<'_>) {
+    pub(super) fn take(&mut self, argument: lua::Argument<'_>) {
         match argument {
             lua::Argument::Text(text) => self.push(text),
             lua::Argument::Number(number) => match whole(number) {

@@ -175,27 +175,25 @@ pub(super) fn tag(name: &[u8]) -> u64 {
         mixed = (mixed ^ word).wrapping_mul(0xd6e8_feb8_6659_fd93);
         mixed ^= mixed >> 32;
     };
-    if name.len() <= 128 {
-        let (words, rest) = name.as_chunks::<8>();
-        for word in words {
-            mix(u64::from_le_bytes(*word));
-        }
-        let last = rest
+    let word = |start: usize| {
+        let (_, rest) = name.split_at(start);
+        rest.first_chunk()
+            .map_or(0, |word| u64::from_le_bytes(*word))
+    };
+    let len = name.len();
+    match len {
+        ..8 => mix(name
             .iter()
-            .fold(0, |word, byte| word << 8 | u64::from(*byte));
-        mix(last);
-    } else {
-        let middle = name.len() / 2;
-        for start in [0, 8, 16, 24, middle - 16, middle - 8, middle, middle + 8] {
-            let (_, rest) = name.split_at(start);
-            mix(rest
-                .first_chunk()
-                .map_or(0, |word| u64::from_le_bytes(*word)));
+            .fold(0, |word, byte| word << 8 | u64::from(*byte))),
+        8..48 => {
+            (0..len - 8).step_by(8).for_each(|start| mix(word(start)));
+            mix(word(len - 8));
         }
-        for word in name[name.len() - 64..].chunks_exact(8) {
-            mix(word
-                .first_chunk()
-                .map_or(0, |word| u64::from_le_bytes(*word)));
+        // Some of the beginning, of the middle and of the end.
+        _ => {
+            for start in [0, 8, 16, len / 2 - 8, len / 2, len - 24, len - 16, len - 8] {
+                mix(word(start));
+            }
         }
     }
     mixed | 1

@@ -13,6 +13,7 @@ use sha1::{Digest, Sha1};
 
 use super::flags::{self, ScriptFlags};
 use crate::command::error::CommandError;
+use crate::structures::slabs::Mover;
 
 /// Scripts of EVAL that are kept.
 pub const EVALUATED_MAX: usize = 500;
@@ -97,6 +98,29 @@ impl Library {
     /// Whether EVALSHA would find a script; Redis compares digits as they stand here.
     pub fn contains(&self, digits: &[u8]) -> bool {
         parse_hex(digits).is_some_and(|sha| self.by_sha.contains_key(&sha))
+    }
+
+    /// The names of all scripts, to go over them in steps.
+    pub fn names(&self) -> Vec<Sha> {
+        self.by_sha.iter().map(|script| *script.key()).collect()
+    }
+
+    /// Moves the texts of some scripts out of sparse slabs of the allocator, but for those that somebody uses.
+    pub fn renew(&self, names: &[Sha], mover: &mut Mover) {
+        for name in names {
+            let Some(mut script) = self.by_sha.get_mut(name) else {
+                continue;
+            };
+            let Some(script) = Arc::get_mut(&mut script) else {
+                continue;
+            };
+            mover.begin();
+            mover.add(script.body.as_ptr().addr());
+            mover.look();
+            if mover.must_move(0) {
+                script.body = script.body.clone();
+            }
+        }
     }
 
     /// Notes that EVAL uses a script. The usual case, a script that is known, touches nothing that others write but
@@ -289,5 +313,26 @@ mod tests {
         assert_eq!(library.evicted() as usize, 2 * EVALUATED_MAX + 1);
         library.flush();
         assert_eq!(library.bytes(), 0);
+    }
+
+    #[test]
+    fn what_moves_is_found_as_before_and_what_somebody_uses_stays() {
+        let library = Library::default();
+        for number in 0..100 {
+            library.keep_loaded(&script(&format!("return {number}")));
+        }
+        let used = library
+            .find(&script("return 7").hex)
+            .expect("it was loaded");
+        let place = used.body.as_ptr();
+        let mut mover = Mover::of_everything();
+        library.renew(&library.names(), &mut mover);
+        assert_eq!(mover.moved, 99);
+        assert_eq!(used.body.as_ptr(), place);
+        for number in 0..100 {
+            let text = format!("return {number}");
+            let found = library.find(&script(&text).hex).expect("it was loaded");
+            assert_eq!(&*found.body, text.as_bytes());
+        }
     }
 }

@@ -6,7 +6,7 @@
 //! footprint   which undeclared keys scripts used, to be foreseen
 //! running     what runs for long, and is killed
 //! stack       what the threads need that run scripts
-//! vm          one interpreter a thread; prelude.lua and api what scripts find in it
+//! vm          one interpreter a thread; prelude.lua and api what scripts find in it; plain which scripts need no proxies
 //! calls       redis.call; convert replies and values; errors on their way
 //! json msgpack packing bits random   cjson, cmsgpack, struct, bit, math.random
 //! ```
@@ -31,6 +31,7 @@ mod msgpack;
 mod numerals;
 mod packing;
 mod pattern;
+mod plain;
 mod random;
 pub mod running;
 pub mod stack;
@@ -46,11 +47,11 @@ use crate::command::error::CommandError;
 use crate::command::script as commands;
 use crate::command::{Args, Out};
 use crate::resp::reply::Protocol;
-use crate::structures::lua;
+use crate::structures::lua::Called;
 use flags::ScriptFlags;
 use host::{Host, Interrupted};
 use library::{Library, Script};
-use vm::{HOST, RUN, Vm};
+use vm::{Chunk, HOST, RUN, Vm};
 
 pub use vm::memory_figures;
 
@@ -70,7 +71,7 @@ const FEW: usize = 16;
 
 /// What is to be run.
 enum Program {
-    Script(Arc<Script>, Function),
+    Script(Arc<Script>, Chunk),
     Function(functions::Found, Function),
 }
 
@@ -111,10 +112,10 @@ fn run_with(
     let (program, key_count, flags) = match verb {
         ScriptVerb::Eval | ScriptVerb::EvalRo => {
             let key_count = key_count(args, "ERR value is not an integer or out of range")?;
-            let (script, function) = vm.of_text(args.get(1))?;
+            let (script, chunk) = vm.of_text(args.get(1))?;
             library.note_evaluated(&script);
             let flags = script.flags;
-            (Program::Script(script, function), key_count, flags)
+            (Program::Script(script, chunk), key_count, flags)
         }
         ScriptVerb::EvalSha | ScriptVerb::EvalShaRo => {
             if args.get(1).len() != 40 {
@@ -122,9 +123,9 @@ fn run_with(
             }
             let key_count = key_count(args, "ERR value is not an integer or out of range")?;
             let found = vm.of_digits(args.get(1), library)?;
-            let (script, function) = found.ok_or_else(no_script)?;
+            let (script, chunk) = found.ok_or_else(no_script)?;
             let flags = script.flags;
-            (Program::Script(script, function), key_count, flags)
+            (Program::Script(script, chunk), key_count, flags)
         }
         ScriptVerb::Fcall | ScriptVerb::FcallRo => {
             let found = library
@@ -172,16 +173,18 @@ fn run_with(
     };
     let (keys, rest) = texts.split_at(key_count);
     let result = HOST.with(|place| {
-        place.lend(host, || match &program {
-            Program::Script(_, function) => vm.run(function, keys, rest),
-            Program::Function(_, function) => {
-                let (keys, rest) = (lua::list(&vm.lua, keys)?, lua::list(&vm.lua, rest)?);
-                vm.run_function.call((function, keys, rest))
+        let on_text = |text: &[u8]| {
+            if RUN.with(|run| run.interrupted.get().is_none()) {
+                out.bulk(text);
             }
+        };
+        place.lend(host, || match &program {
+            Program::Script(_, chunk) => vm.run(chunk, keys, rest, on_text),
+            Program::Function(_, function) => vm.run_function(function, keys, rest, on_text),
         })
     });
     let (interrupted, protocol) = RUN.with(|run| (run.interrupted.take(), run.protocol.get()));
-    let name = match &program {
+    let name = || match &program {
         Program::Script(script, _) => std::str::from_utf8(&script.hex).unwrap_or_default(),
         Program::Function(found, _) => &found.name,
     };
@@ -193,24 +196,26 @@ fn run_with(
         ended.failed = true;
         // Redis says the same of functions.
         out.error(format!(
-            "ERR Script killed by user with SCRIPT KILL... script: {name}"
+            "ERR Script killed by user with SCRIPT KILL... script: {}",
+            name()
         ));
         return Ok(ended);
     }
     match result {
-        Ok((true, value)) => {
+        Ok(Called::Text(())) => {}
+        Ok(Called::Value(value)) => {
             let written = convert::write(&value, protocol, out)
                 .map_err(|error| CommandError::from(format!("ERR {}", errors::plain(&error))))?;
             (ended.failed, ended.is_counted) = (written.failed, written.is_counted);
         }
-        Ok((false, value)) => {
+        Ok(Called::Failed(value)) => {
             ended.failed = true;
-            ended.is_counted = write_failure(name, &value, out);
+            ended.is_counted = write_failure(name(), &value, out);
         }
         Err(error) => {
             ended.failed = true;
             let why = errors::plain(&error);
-            out.error(format!("ERR Error running script {name}, {why}"));
+            out.error(format!("ERR Error running script {}, {why}", name()));
         }
     }
     Ok(ended)

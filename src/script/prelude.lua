@@ -10,9 +10,9 @@ local resume = G.coroutine.resume
 local insert, rep, byte = G.table.insert, G.string.rep, G.string.byte
 local loadstring, load, setfenv = G.loadstring, G.load, G.setfenv
 local collectgarbage = G.collectgarbage
-local caught, is_interruption, handle = native.caught, native.is_interruption, native.handle
+local caught, is_interruption = native.caught, native.is_interruption
 
--- Nothing defined below may lead back to the untouched globals through getfenv.
+-- Nothing defined below looks up a global, and nothing leads back to the untouched ones.
 setfenv(1, {})
 
 local READONLY = "Attempt to modify a readonly table"
@@ -160,13 +160,8 @@ function G.load(reader, name)
   return run, why
 end
 
--- The environment of the interpreter itself is nobody's to change, nor is that of functions all scripts share.
-local shared = {}
-function G.setfenv(level, environment)
-  if level == 0 or shared[level] then error("'setfenv' cannot change environment of given object", 2) end
-  if type(level) == "number" then level = level + 1 end
-  return setfenv(level, environment)
-end
+-- Redis has neither: a script's environment, which all its runs share, is nobody's to change.
+G.getfenv, G.setfenv = nil, nil
 -- Scripts may look at the collector, and make it run, but not stop it.
 function G.collectgarbage(option, argument)
   if option == "stop" or option == "restart" or option == "setpause" or option == "setstepmul" then return 0 end
@@ -182,9 +177,6 @@ for name, functions in next, native.replacements do
   for key, value in next, functions do G[name][key] = value end
 end
 for name, library in next, libraries do G[name] = library end
-for _, value in next, G do
-  if type(value) == "function" then shared[value] = true end
-end
 
 -- The metatable of strings is shared as well.
 local of_strings = getmetatable("")
@@ -192,6 +184,19 @@ local globals = protect_globals(G)
 of_strings.__metatable = protect({ __index = proxy_of[of_strings.__index] })
 G._G = globals
 native.globals = globals
+
+-- The same for scripts that were seen to change no global and to get hold of no shared table: no proxies in between. Those
+-- that only read their lists have a table of their own, in which these lie.
+local plain, shared_names = setmetatable({}, { __index = missing }), {}
+local reading = setmetatable({}, { __index = missing })
+for key, value in next, G do
+  if type(value) == "table" then insert(shared_names, key) end
+  if key ~= "_G" then
+    plain[key] = inner_of[value] or value
+    reading[key] = plain[key]
+  end
+end
+native.plain_globals, native.reading_globals, native.shared_names = plain, reading, shared_names
 
 -- Functions see the same, but for what only EVAL has; while their library is loaded they see next to nothing.
 local function_globals = {}
@@ -208,10 +213,4 @@ function_globals._G = library_globals
 native.library_globals = library_globals
 function native.set_loading(is_loading)
   switch.__index = is_loading and loading or function_globals
-end
-
--- Scripts and functions run below a handler that knows where an error came from.
-native.xpcall = xpcall
-function native.run_function(callback, keys, arguments)
-  return xpcall(function() return callback(keys, arguments) end, handle)
 end

@@ -9,22 +9,24 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use mlua::chunk::ChunkMode;
 use mlua::state::{GcIncParams, GcMode};
-use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, StdLib, Table, Value, VmState};
+use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, StdLib, Table, VmState};
 
+use super::calls::Unfinished;
 use super::convert::Arguments;
 use super::errors::{self, Raised};
 use super::footprint;
 use super::functions::compiled::Libraries;
 use super::host::{Hosts, Interrupted};
 use super::library::{Library, Script, Sha};
+use super::plain::Manner;
 use super::random::Rand48;
-use super::{api, bits, json, msgpack, packing, pattern};
+use super::{api, bits, json, msgpack, packing, pattern, plain};
 use crate::base::hash::Seed;
 use crate::command::Out;
 use crate::command::error::CommandError;
 use crate::resp::reply::Protocol;
 use crate::structures::lending::Lending;
-use crate::structures::lua;
+use crate::structures::lua::{self, Called};
 use crate::telemetry::clock::Ticks;
 
 /// Bytes that one interpreter may take.
@@ -133,6 +135,8 @@ pub(super) struct Run {
     pub(super) registered: RefCell<Vec<super::functions::compiled::Registered>>,
     /// Replies of commands on their way to Lua.
     pub(super) out: RefCell<Out>,
+    /// What the function that finishes a call is to do.
+    pub(super) unfinished: Cell<Unfinished>,
     pub(super) random: Cell<Rand48>,
 }
 
@@ -141,32 +145,44 @@ pub(super) fn with_arguments<R>(work: impl FnOnce(&mut Arguments) -> R) -> R {
     ARGUMENTS.with_borrow_mut(work)
 }
 
+/// What a script was compiled to.
+#[derive(Clone)]
+pub(super) struct Chunk {
+    run: Function,
+    manner: Manner,
+}
+
 /// A compiled script.
 struct Compiled {
     script: Arc<Script>,
-    run: Function,
+    chunk: Chunk,
     used: u64,
 }
 
 /// See the module.
 pub(super) struct Vm {
     pub(super) lua: Lua,
-    /// Calls a function below a handler: Lua's own `xpcall`, and our handler.
-    call_below: Function,
+    /// The handler below every script.
     handle: Function,
-    pub(super) run_function: Function,
     pub(super) set_loading: Function,
     pub(super) library_globals: Table,
     /// What stands behind the globals that scripts see, and the names of lists in there.
     globals: Table,
     names: [LuaString; 2],
     environment: Table,
+    /// The same globals for plain scripts, and which of them are tables that they must not get hold of.
+    plain_environment: Table,
+    shared_names: Vec<Vec<u8>>,
+    /// The same for those that only read their lists, which are these as long as they are short.
+    reading_environment: Table,
+    lists: [lua::Kept; 2],
+    has_lists: Cell<bool>,
     /// By the hash of the text.
     by_text: std::collections::HashMap<u64, Compiled, NoHash>,
     by_sha: std::collections::HashMap<Sha, u64, NoHash>,
     /// Those used last: of EVAL by [`footprint::tag`] of their text, of EVALSHA by some of their digits.
-    by_tag: [Option<(Arc<Script>, Function)>; RECENT],
-    by_digits: [Option<(Arc<Script>, Function)>; RECENT],
+    by_tag: [Option<(Arc<Script>, Chunk)>; RECENT],
+    by_digits: [Option<(Arc<Script>, Chunk)>; RECENT],
     /// Libraries of functions that were loaded here.
     pub(super) libraries: Libraries,
     uses: u64,
@@ -253,6 +269,11 @@ impl Vm {
             .into_function()?
             .call::<()>((native.clone(), raw.clone(), added))?;
         let environment: Table = native.raw_get("globals")?;
+        let mut shared_names = Vec::new();
+        for name in native.raw_get::<Table>("shared_names")?.sequence_values() {
+            let name: LuaString = name?;
+            shared_names.push(name.as_bytes().to_vec());
+        }
         lua.set_globals(environment.clone())?;
         lua.set_global_hook(
             HookTriggers::new().every_nth_instruction(TICK_INSTRUCTIONS),
@@ -264,14 +285,17 @@ impl Vm {
         lua.gc_collect()?;
         lua.set_memory_limit(MEMORY_BYTES_MAX)?;
         Ok(Vm {
-            call_below: native.raw_get("xpcall")?,
             handle: native.raw_get("handle")?,
             names: [lua.create_string("KEYS")?, lua.create_string("ARGV")?],
-            run_function: native.raw_get("run_function")?,
             set_loading: native.raw_get("set_loading")?,
             library_globals: native.raw_get("library_globals")?,
             globals: raw,
             environment,
+            plain_environment: native.raw_get("plain_globals")?,
+            shared_names,
+            reading_environment: native.raw_get("reading_globals")?,
+            lists: [lua::Kept::new(&lua)?, lua::Kept::new(&lua)?],
+            has_lists: Cell::new(false),
             by_text: Default::default(),
             by_sha: Default::default(),
             by_tag: Default::default(),
@@ -290,31 +314,31 @@ impl Vm {
 
     /// The script with this text, compiled: from here, or made now.
     #[inline]
-    pub(super) fn of_text(&mut self, text: &[u8]) -> Result<(Arc<Script>, Function), CommandError> {
+    pub(super) fn of_text(&mut self, text: &[u8]) -> Result<(Arc<Script>, Chunk), CommandError> {
         let place = footprint::tag(text) as usize / 2 % RECENT;
-        if let Some((script, run)) = &self.by_tag[place]
+        if let Some((script, chunk)) = &self.by_tag[place]
             && *script.body == *text
         {
-            return Ok((Arc::clone(script), run.clone()));
+            return Ok((Arc::clone(script), chunk.clone()));
         }
         let found = self.look_up_text(text)?;
         self.by_tag[place] = Some(found.clone());
         Ok(found)
     }
 
-    fn look_up_text(&mut self, text: &[u8]) -> Result<(Arc<Script>, Function), CommandError> {
+    fn look_up_text(&mut self, text: &[u8]) -> Result<(Arc<Script>, Chunk), CommandError> {
         self.uses += 1;
         let hash = self.seed.hash(text);
         if let Some(compiled) = self.by_text.get_mut(&hash)
             && *compiled.script.body == *text
         {
             compiled.used = self.uses;
-            return Ok((Arc::clone(&compiled.script), compiled.run.clone()));
+            return Ok((Arc::clone(&compiled.script), compiled.chunk.clone()));
         }
         let script = Arc::new(Library::parse(text)?);
-        let run = self.compile(&script)?;
-        self.keep(hash, &script, &run);
-        Ok((script, run))
+        let chunk = self.compile(&script)?;
+        self.keep(hash, &script, &chunk);
+        Ok((script, chunk))
     }
 
     /// The script whose SHA-1 these digits are, compiled, if the library knows it.
@@ -323,44 +347,58 @@ impl Vm {
         &mut self,
         digits: &[u8],
         library: &Library,
-    ) -> Result<Option<(Arc<Script>, Function)>, CommandError> {
+    ) -> Result<Option<(Arc<Script>, Chunk)>, CommandError> {
         let some = digits.first_chunk().copied().map_or(0, u64::from_le_bytes);
         // Digits differ in their lower half.
         let place = (some & 0x0f0f_0f0f_0f0f_0f0f) as usize % 31 % RECENT;
-        if let Some((script, run)) = &self.by_digits[place]
+        if let Some((script, chunk)) = &self.by_digits[place]
             && script.hex == *digits
             && script.is_known()
         {
             library.note_used(script);
-            return Ok(Some((Arc::clone(script), run.clone())));
+            return Ok(Some((Arc::clone(script), chunk.clone())));
         }
         let Some(script) = library.find(digits) else {
             return Ok(None);
         };
-        let run = self.of_script(&script)?;
-        self.by_digits[place] = Some((Arc::clone(&script), run.clone()));
-        Ok(Some((script, run)))
+        let chunk = self.of_script(&script)?;
+        self.by_digits[place] = Some((Arc::clone(&script), chunk.clone()));
+        Ok(Some((script, chunk)))
     }
 
     /// The function of a script, from here or made now.
-    fn of_script(&mut self, script: &Arc<Script>) -> Result<Function, CommandError> {
+    fn of_script(&mut self, script: &Arc<Script>) -> Result<Chunk, CommandError> {
         self.uses += 1;
         if let Some(hash) = self.by_sha.get(&script.sha)
             && let Some(compiled) = self.by_text.get_mut(hash)
             && compiled.script.sha == script.sha
         {
             compiled.used = self.uses;
-            return Ok(compiled.run.clone());
+            return Ok(compiled.chunk.clone());
         }
-        let run = self.compile(script)?;
+        let chunk = self.compile(script)?;
         let hash = self.seed.hash(&script.body);
-        self.keep(hash, script, &run);
-        Ok(run)
+        self.keep(hash, script, &chunk);
+        Ok(chunk)
     }
 
-    fn compile(&self, script: &Script) -> Result<Function, CommandError> {
-        self.load(script.code(), "@user_script", &self.environment)
-            .map_err(|text| format!("ERR Error compiling script (new function): {text}").into())
+    fn compile(&self, script: &Script) -> Result<Chunk, CommandError> {
+        let run = self
+            .load(script.code(), "@user_script", &self.environment)
+            .map_err(|text| format!("ERR Error compiling script (new function): {text}"))?;
+        let is_shared = |name: &[u8]| self.shared_names.iter().any(|shared| shared == name);
+        let mut manner = plain::manner_of(&run.dump(true), &is_shared);
+        let environment = match manner {
+            Manner::Guarded => None,
+            Manner::Plain => Some(&self.plain_environment),
+            Manner::Reading => Some(&self.reading_environment),
+        };
+        if let Some(environment) = environment
+            && !matches!(run.set_environment(environment.clone()), Ok(true))
+        {
+            manner = Manner::Guarded;
+        }
+        Ok(Chunk { run, manner })
     }
 
     /// Compiles a text in an environment.
@@ -382,14 +420,14 @@ impl Vm {
             })
     }
 
-    fn keep(&mut self, hash: u64, script: &Arc<Script>, run: &Function) {
+    fn keep(&mut self, hash: u64, script: &Arc<Script>, chunk: &Chunk) {
         if self.by_text.len() >= COMPILED_MAX {
             self.forget_some();
         }
         self.by_sha.insert(script.sha, hash);
         let compiled = Compiled {
             script: Arc::clone(script),
-            run: run.clone(),
+            chunk: chunk.clone(),
             used: self.uses,
         };
         if let Some(before) = self.by_text.insert(hash, compiled)
@@ -415,22 +453,63 @@ impl Vm {
         self.by_sha.retain(|_, hash| by_text.contains_key(hash));
     }
 
-    /// Runs a script of EVAL: what it answered, or the error that its handler made.
-    pub(super) fn run(
+    /// Runs a script of EVAL: what it answered, or the error that its handler made. An answer that is a text is shown to
+    /// `on_text`.
+    pub(super) fn run<R>(
+        &self,
+        chunk: &Chunk,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+        on_text: impl FnOnce(&[u8]) -> R,
+    ) -> mlua::Result<Called<R>> {
+        self.give_lists(chunk.manner, keys, arguments)?;
+        lua::call_below(&self.lua, &self.handle, &chunk.run, &[], on_text)
+    }
+
+    /// Makes a script's lists what it finds as KEYS and ARGV.
+    fn give_lists(&self, manner: Manner, keys: &[&[u8]], arguments: &[&[u8]]) -> mlua::Result<()> {
+        let [keys_name, arguments_name] = &self.names;
+        let globals = match manner {
+            Manner::Guarded => &self.globals,
+            Manner::Plain => &self.plain_environment,
+            Manner::Reading => &self.reading_environment,
+        };
+        if manner == Manner::Reading {
+            let [its_keys, its_arguments] = &self.lists;
+            if its_keys.fits(keys) && its_arguments.fits(arguments) {
+                its_keys.fill(&self.lua, keys)?;
+                its_arguments.fill(&self.lua, arguments)?;
+                if !self.has_lists.get() {
+                    globals.raw_set(keys_name, its_keys.table())?;
+                    globals.raw_set(arguments_name, its_arguments.table())?;
+                    self.has_lists.set(true);
+                }
+                return Ok(());
+            }
+            self.has_lists.set(false);
+        }
+        let lists = [(keys_name, keys), (arguments_name, arguments)];
+        lua::set_lists(&self.lua, globals, lists)
+    }
+
+    /// The same with a function of FCALL.
+    pub(super) fn run_function<R>(
         &self,
         function: &Function,
         keys: &[&[u8]],
         arguments: &[&[u8]],
-    ) -> mlua::Result<(bool, Value)> {
-        let [keys_name, arguments_name] = &self.names;
-        let lists = [(keys_name, keys), (arguments_name, arguments)];
-        lua::set_lists(&self.lua, &self.globals, lists)?;
-        self.call_protected(function)
+        on_text: impl FnOnce(&[u8]) -> R,
+    ) -> mlua::Result<Called<R>> {
+        let lists = [
+            lua::list(&self.lua, keys)?,
+            lua::list(&self.lua, arguments)?,
+        ];
+        lua::call_below(&self.lua, &self.handle, function, &lists, on_text)
     }
 
     /// Runs a function without arguments, below the handler.
-    pub(super) fn call_protected(&self, function: &Function) -> mlua::Result<(bool, Value)> {
-        self.call_below.call((function, &self.handle))
+    pub(super) fn call_protected(&self, function: &Function) -> mlua::Result<Called<()>> {
+        lua::call_below(&self.lua, &self.handle, function, &[], |_| ())
     }
 
     /// Puts the functions for patterns where scripts of tests find them.
@@ -439,9 +518,14 @@ impl Vm {
         let native = self.lua.create_table().expect("room");
         pattern::install(&self.lua, &native).expect("room");
         let patterns: Table = native.raw_get("patterns").expect("there");
-        self.globals
-            .raw_set("redis_patterns", patterns)
-            .expect("room");
+        for globals in [
+            &self.globals,
+            &self.plain_environment,
+            &self.reading_environment,
+        ] {
+            let set = globals.raw_set("redis_patterns", &patterns);
+            set.expect("room");
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
 use crate::structures::burial::{self, Buried};
 use crate::telemetry::clock::{self, Ticks};
+use crate::telemetry::latency::Pass;
 
 /// How often shards are looked at while some key has a deadline: far below the lag that is promised.
 const TICK: Duration = Duration::from_millis(10);
@@ -29,6 +30,9 @@ const FREEING_NS: u64 = 2_000_000;
 
 /// Pause between two ticks' worth of slices while work is left: others get the core, but the work goes on.
 const BREATH: Duration = Duration::from_millis(1);
+
+/// What of a breath counts for the work that goes on behind it: the timer's grain is a millisecond.
+const REST_NS_MAX: u64 = 2_000_000;
 
 /// The longest that shards are not looked at.
 const TICK_MAX: Duration = Duration::from_millis(50);
@@ -83,6 +87,7 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
     burial::begin();
     let mut is_behind = false;
     let mut freeing = Freeing::default();
+    let mut expiry = Pass::default();
     let mut defragging = Defragging::default();
     let (mut ticked_ms, mut looked_ms) = (0, 0);
     loop {
@@ -91,13 +96,15 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
         } else {
             until_due(&service)
         };
+        let rests = Ticks::now();
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = HURRY.notified() => {}
             _ = stopped.changed() => return,
         }
         let began = Ticks::now();
-        is_behind = slices(&service, &mut freeing).await;
+        expiry.rested(began.since_ns(rests).min(REST_NS_MAX));
+        is_behind = slices(&service, &mut freeing, &mut expiry).await;
         is_behind |= service.limit_tracked();
         is_behind |= defragging.go_on(&service, clock::now());
         let now_ms = clock::unix_ms();
@@ -132,7 +139,7 @@ fn until_due(service: &Service) -> Duration {
         true => now_ms,
         false => board.next_deadline_ms.get(),
     });
-    let left_ms = match service.budget.policy().evicts() && service.budget.is_scarce() {
+    let left_ms = match service.budget.policy().evicts() && service.budget.is_close() {
         // What connections take may grow while no command runs that would notice.
         true => 0,
         false => due_ms.min().unwrap_or(u64::MAX).saturating_sub(now_ms),
@@ -142,14 +149,21 @@ fn until_due(service: &Service) -> Duration {
 
 /// Runs slices on all shards that have work, taking only those that are free, until none is left or a tick passed;
 /// true when some are left.
-async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
+async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> bool {
     let (started_ms, began) = (clock::unix_ms(), Ticks::now());
     let budget = &service.budget;
-    budget.go_on(started_ms);
+    let note_expiry = |expiry: &mut Pass, since: Ticks| {
+        let spent_ns = Ticks::now().since_ns(since);
+        let config = service.config.load();
+        service
+            .telemetry
+            .note_expire_slice(&config, expiry, clock::unix_ms(), spent_ns);
+    };
+    budget.go_on(started_ms, service.pubsub.figures().tracking_clients > 0);
     budget.note_exceeded(started_ms);
     loop {
         let now = clock::now();
-        let (mut more, mut only_frees) = (false, true);
+        let (mut more, mut only_frees, mut more_expires) = (false, true, false);
         for (shard, board) in service.boards.iter().enumerate() {
             let due = board.next_deadline_ms.get() <= now.unix_ms;
             let in_debt = budget.is_limited() && board.debt_bytes() > 0;
@@ -160,19 +174,22 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
                 continue;
             }
             only_frees &= !due && !in_debt;
+            let expires =
+                due && service.active_expire.load(Relaxed) && !service.pause.rests(now.unix_ms);
             let Some(mut engine) = service.shards.try_take(shard as u16) else {
                 // Whoever has it pays for what he puts in: a debt that is seen meanwhile may be gone at once.
                 more |= due || board.has_doomed() || freeing.owes(shard);
+                more_expires |= expires;
                 continue;
             };
             let taken = Ticks::now();
-            let expires = service.active_expire.load(Relaxed) && !service.pause.rests(now.unix_ms);
-            if due && expires {
-                more |= engine.expire_slice(now);
-                let spent_ns = Ticks::now().since_ns(taken);
-                service
-                    .telemetry
-                    .note_expire_slice(&service.config.load(), now.unix_ms, spent_ns);
+            if expires {
+                // What others gave up is told apart from what expires now.
+                freeing.visit(shard, &mut engine, false);
+                let before = Ticks::now();
+                more_expires |= engine.expire_slice(now);
+                note_expiry(expiry, before);
+                freeing.visit(shard, &mut engine, true);
             }
             if is_idle_order {
                 engine.keep_order();
@@ -186,7 +203,7 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
                     .note_evict_slice(&service.config.load(), now.unix_ms, spent_ns);
             }
             engine.switch_curve(now);
-            freeing.visit(shard, &mut engine);
+            freeing.visit(shard, &mut engine, false);
             serve_waiters(&mut engine, now);
             let mut deferred = std::mem::take(&mut engine.deferred);
             service
@@ -195,6 +212,9 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
             drop(engine);
             let before = Ticks::now();
             deferred.settle();
+            if expires {
+                note_expiry(expiry, before);
+            }
             if in_debt {
                 let spent_ns = Ticks::now().since_ns(before);
                 service
@@ -202,7 +222,14 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
                     .note_evicted_freed(&service.config.load(), now.unix_ms, spent_ns);
             }
         }
-        more |= freeing.free_some();
+        let (before, frees_expired) = (Ticks::now(), freeing.frees_expired());
+        more |= freeing.free_some() | more_expires;
+        if frees_expired {
+            note_expiry(expiry, before);
+        }
+        if !more_expires && !freeing.has_expired() {
+            expiry.end();
+        }
         let is_over = match only_frees {
             true => Ticks::now().since_ns(began) > FREEING_NS,
             false => clock::unix_ms() > started_ms + TICK.as_millis() as u64,
@@ -214,42 +241,64 @@ async fn slices(service: &Service, freeing: &mut Freeing) -> bool {
     }
 }
 
-/// Flushed databases on their way back to the allocator, with the shards whose account they are on.
+/// Flushed databases and huge values on their way back to the allocator.
 #[derive(Default)]
 struct Freeing {
-    doomed: Vec<(usize, Doomed)>,
-    freed: Vec<(usize, Doomed)>,
+    doomed: Vec<GivenUp>,
+    freed: Vec<GivenUp>,
     buried: Buried,
+}
+
+struct GivenUp {
+    /// Whose account it is on.
+    shard: usize,
+    doomed: Doomed,
+    /// Whether its time had come, so that it is part of a pass of expiry.
+    has_expired: bool,
 }
 
 impl Freeing {
     /// Whether a shard's account has to be settled.
     fn owes(&self, shard: usize) -> bool {
-        self.freed.iter().any(|(owner, _)| *owner == shard)
+        self.freed.iter().any(|given| given.shard == shard)
     }
 
     /// With a shard in hand: takes over what it gave up, and settles what was freed.
-    fn visit(&mut self, shard: usize, engine: &mut Engine) {
+    fn visit(&mut self, shard: usize, engine: &mut Engine, has_expired: bool) {
         if engine.board().has_doomed() {
-            self.doomed.push((shard, engine.take_doomed()));
+            self.doomed.push(GivenUp {
+                shard,
+                doomed: engine.take_doomed(),
+                has_expired,
+            });
         }
-        self.freed.retain_mut(|(owner, doomed)| {
-            if *owner == shard {
-                engine.settle(doomed);
+        self.freed.retain_mut(|given| {
+            if given.shard == shard {
+                engine.settle(&mut given.doomed);
             }
-            *owner != shard
+            given.shard != shard
         });
     }
 
     /// Frees some, with no token in hand; true while there is something left to do.
     fn free_some(&mut self) -> bool {
-        if let Some((_, doomed)) = self.doomed.last_mut()
-            && !doomed.free_some(SEGMENTS_PER_SLICE)
+        if let Some(given) = self.doomed.last_mut()
+            && !given.doomed.free_some(SEGMENTS_PER_SLICE)
         {
             self.freed.extend(self.doomed.pop());
         }
         let more = self.buried.free_some(BURIED_BYTES_PER_SLICE);
         more || !self.doomed.is_empty() || !self.freed.is_empty()
+    }
+
+    /// Whether what is freed next had expired.
+    fn frees_expired(&self) -> bool {
+        self.doomed.last().is_some_and(|given| given.has_expired)
+    }
+
+    /// Whether anything is left to free that had expired.
+    fn has_expired(&self) -> bool {
+        self.doomed.iter().any(|given| given.has_expired)
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::defrag::Walk;
+use crate::script::library::Sha;
 use crate::session::service::Service;
 use crate::structures::slabs::{self, Mover};
 use crate::telemetry::clock::Ticks;
@@ -49,6 +50,9 @@ const RESIDENT_PERCENT_HIGH: f64 = 10.0;
 /// until it takes less than this again.
 const RESIDENT_PERCENT_LOW: f64 = 7.0;
 
+/// Scripts that are looked at together.
+const SCRIPTS_PER_SLICE: usize = 64;
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Defragging {
@@ -65,6 +69,8 @@ struct Cycle {
     mover: Mover,
     walk: Walk,
     shard: usize,
+    /// Scripts that are left, once the shards are done.
+    scripts: Option<Vec<Sha>>,
     percent: u32,
     /// Not before, so as not to take more than its share.
     due: Option<(Ticks, u64)>,
@@ -228,6 +234,7 @@ impl Defragging {
             mover,
             walk: Walk::default(),
             shard: 0,
+            scripts: None,
             percent,
             due: None,
             began: Ticks::now(),
@@ -299,7 +306,7 @@ impl Cycle {
                 return false;
             };
             if self.shard >= service.shards.len() {
-                return false;
+                return self.move_scripts(service, began, work_ns);
             }
             // Whoever holds it is not to be waited for.
             let Some(mut engine) = service.shards.try_take(shard) else {
@@ -323,6 +330,17 @@ impl Cycle {
                 return true;
             }
         }
+    }
+
+    /// The same with the texts of scripts; false when none are left.
+    fn move_scripts(&mut self, service: &Service, began: Ticks, work_ns: u64) -> bool {
+        let scripts = &service.scripts;
+        let left = self.scripts.get_or_insert_with(|| scripts.names());
+        while !left.is_empty() && Ticks::now().since_ns(began) < work_ns {
+            let some = left.split_off(left.len().saturating_sub(SCRIPTS_PER_SLICE));
+            scripts.renew(&some, &mut self.mover);
+        }
+        !left.is_empty()
     }
 
     fn publish(&mut self, service: &Service) {

@@ -2,10 +2,11 @@
 
 use super::Session;
 use super::batch::{Batch, Plan, Route};
-use crate::command::declaration::{Command, Flags};
+use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
 use crate::command::error::CommandError;
 use crate::config::Config;
 use crate::config::live::Peer;
+use crate::engine::Now;
 use crate::resp::reply::{Position, Protocol};
 use crate::telemetry::{counters, errors, log};
 
@@ -20,6 +21,7 @@ impl Session {
         batch: &mut Batch,
         plan: &Plan,
         config: &Config,
+        now: Now,
     ) -> Option<&'static Command> {
         match plan.command {
             Some(command)
@@ -34,7 +36,7 @@ impl Session {
                 Some(command)
             }
             _ => {
-                self.refuse(batch, plan, config);
+                self.refuse(batch, plan, config, now);
                 None
             }
         }
@@ -70,7 +72,7 @@ impl Session {
     }
 
     #[cold]
-    fn refuse(&mut self, batch: &mut Batch, plan: &Plan, config: &Config) {
+    fn refuse(&mut self, batch: &mut Batch, plan: &Plan, config: &Config, now: Now) {
         self.spoil_transaction();
         let mark = batch.out.position();
         let args = batch.args(plan);
@@ -141,6 +143,16 @@ impl Session {
                     CommandError::NoReplicas.text().into_owned()
                 }
             }
+        };
+        let is_exec = plan
+            .command
+            .is_some_and(|command| matches!(command.run, Run::Transaction(TransactionVerb::Exec)));
+        let text = if is_exec && self.is_open() {
+            self.discard(now);
+            let why = text.strip_prefix("ERR ").unwrap_or(&text);
+            format!("EXECABORT Transaction discarded because of: {why}")
+        } else {
+            text
         };
         batch.out.error(&text);
         errors::note(batch.out.since(mark));

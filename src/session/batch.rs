@@ -58,7 +58,7 @@ pub struct Batch {
     pub input: Vec<u8>,
     start: usize,
     /// The most that `input` held since the batch was last put aside.
-    pub peak: usize,
+    pub peak: u32,
     /// The requests in `input`.
     pub requests: Requests,
     /// The same, planned.
@@ -107,6 +107,9 @@ fn is_long(spans: &[Span], request: Request) -> bool {
     let first = spans.first().map_or(0, |span| span.start);
     spans.len() > ARGUMENTS_HERE_MAX || request.end.saturating_sub(first) > BYTES_HERE_MAX
 }
+
+/// Buffers come and go with these. In a size class with the tasks of connections they would leave those in sparse slabs.
+const _: () = assert!(size_of::<Batch>() <= 640);
 
 impl Batch {
     /// One of the shards that [`Route::Several`] ranges over.

@@ -2,12 +2,13 @@
 //!
 //! First the bucket lines of all keys are prefetched without any token, from the directory that each table publishes.
 //! Then each free shard is taken for a moment, the slots that may hold the key are found by their tags, and the
-//! entries are prefetched; nothing is read of them. So the cache misses of a pipeline overlap instead of following one
+//! entries are prefetched; nothing is read of them. Where the command leads further, into a list or to an element of a
+//! large table, one more step follows. So the cache misses of a pipeline overlap instead of following one
 //! another under the token. It changes nothing and may be left out at any place.
 
 use super::batch::{Batch, Plan, Route};
 use super::service::Service;
-use crate::command::declaration::{Command, Flags, Group};
+use crate::command::declaration::Ahead;
 use crate::structures::table::prefetch_line;
 
 /// Below so many requests the pass costs more than it saves.
@@ -25,10 +26,12 @@ pub fn look(batch: &Batch, service: &Service, db: usize) {
             prefetch_line(&board.dbs[db].directory, key.hash);
         }
     }
-    let mut has_objects = false;
+    let mut leads_further = false;
     let mut previous = None;
     for plan in plans {
-        has_objects |= plan.command.is_some_and(leads_further);
+        leads_further |= plan
+            .command
+            .is_some_and(|command| command.ahead != Ahead::Nothing);
         let Route::Shard(shard) = plan.route else {
             continue;
         };
@@ -44,43 +47,43 @@ pub fn look(batch: &Batch, service: &Service, db: usize) {
             db.prefetch(key.hash);
         }
     }
-    if has_objects {
+    if leads_further {
         look_behind(batch, plans, service, db);
     }
 }
 
-/// What lies behind the entries: an object, what the object points to, and what that points to.
-const OBJECT_STEPS: usize = 3;
-
-/// Follows the entries of lists further, one step for all of them at a time, as long as any of them leads on.
+/// Fetches what lies behind the entries, where commands say what they read there.
+///
+/// Of large sets and hashes these are the lines of the elements that are named: an element is hashed twice for it, which
+/// costs less than a miss of a table that no cache near by holds. Of lists it is the end that is read from: what lies in
+/// between is followed, as it is in some cache near by if the list is used at all. What a command that adds to a list
+/// touches is what the one before it has touched; one that reads or takes comes to elements that nobody has seen for
+/// long, and says so.
 fn look_behind(batch: &Batch, plans: &[Plan], service: &Service, db: usize) {
-    for step in 0..OBJECT_STEPS {
-        let mut any = false;
-        let mut previous = None;
-        for plan in plans {
-            let Route::Shard(shard) = plan.route else {
-                continue;
-            };
-            let [routed] = batch.keys(plan) else { continue };
-            if previous == Some(routed.hash) {
+    let mut previous = None;
+    for plan in plans {
+        let (Some(command), Route::Shard(shard)) = (plan.command, plan.route) else {
+            continue;
+        };
+        let [routed] = batch.keys(plan) else { continue };
+        match command.ahead {
+            Ahead::Nothing => continue,
+            // The same end once more.
+            Ahead::End(end) if previous.replace((routed.hash, end)) == Some((routed.hash, end)) => {
                 continue;
             }
-            previous = Some(routed.hash);
-            if let Some(engine) = service.shards.try_take(shard)
-                && let Some(db) = engine.db(db)
-            {
-                any |= db.prefetch_object(&batch.args(plan).key_of(routed), step);
-            }
+            Ahead::End(_) | Ahead::Element(_) => {}
         }
-        if !any {
-            return;
+        let Some(engine) = service.shards.try_take(shard) else {
+            continue;
+        };
+        let Some(db) = engine.db(db) else { continue };
+        let args = batch.args(plan);
+        let key = args.key_of(routed);
+        match command.ahead {
+            Ahead::Nothing => {}
+            Ahead::End(end) => db.prefetch_end(&key, end),
+            Ahead::Element(argument) => db.prefetch_element(&key, args.get(argument)),
         }
     }
-}
-
-/// Whether it pays to look behind the entry. What a command that adds to a list touches is what the one before it has
-/// touched; one that reads or takes comes to elements that nobody has seen for long. For tables the second hashing of
-/// the element costs more than the overlapping of two misses saves.
-fn leads_further(command: &'static Command) -> bool {
-    command.group == Group::List && !command.flags.has(Flags::DENYOOM)
 }

@@ -217,7 +217,7 @@ impl Session {
                 self.take_mail(batch, &mut held);
             }
             let plan = batch.plans[batch.next];
-            let Some(command) = self.admit(batch, &plan, config) else {
+            let Some(command) = self.admit(batch, &plan, config, now) else {
                 batch.next += 1;
                 if self.must_close {
                     release(&mut held, batch);

@@ -247,7 +247,13 @@ impl Session {
             now,
             shard_count: count,
         });
+        let mut is_heavy = false;
         let mut run = |engines: &mut [&mut Engine], out: &mut Out| {
+            let db = stage.as_ref()?.connection.db;
+            if transaction.may_be_heavy(engines, db) {
+                is_heavy = true;
+                return None;
+            }
             let stage = stage.take()?;
             Some(transaction.run(engines, stage, out))
         };
@@ -258,22 +264,28 @@ impl Session {
                 batch.deferred.append(&mut held.deferred);
                 done
             }),
-            _ => (0..TRIES_ALL).find_map(|_| {
-                let Some(mut all) = shards.try_take_all(&wanted) else {
-                    (0..SPINS_ALL).for_each(|_| std::hint::spin_loop());
-                    return None;
-                };
-                let mut hands = all.hands();
-                let mut engines: Vec<&mut Engine> =
-                    hands.iter().map(|(_, engine)| engine).collect();
-                let done = run(&mut engines, &mut batch.out);
-                for engine in engines {
-                    batch.deferred.append(&mut engine.deferred);
-                }
-                done
-            }),
+            _ => (0..TRIES_ALL)
+                .find_map(|_| {
+                    let Some(mut all) = shards.try_take_all(&wanted) else {
+                        (0..SPINS_ALL).for_each(|_| std::hint::spin_loop());
+                        return None;
+                    };
+                    let mut hands = all.hands();
+                    let mut engines: Vec<&mut Engine> =
+                        hands.iter().map(|(_, engine)| engine).collect();
+                    let done = run(&mut engines, &mut batch.out);
+                    for engine in engines {
+                        batch.deferred.append(&mut engine.deferred);
+                    }
+                    Some(done)
+                })
+                .flatten(),
         };
         batch.deferred.settle();
+        if is_heavy {
+            // As a unit it can be undone where it turns out to be, and run where nobody waits for the thread.
+            return self.exec_unit(batch, plan, (command, transaction), config, now);
+        }
         if let Some(aftermath) = done {
             let Batch { out, deferred, .. } = batch;
             return self.after_exec(&transaction, aftermath, (out, deferred), config, now);

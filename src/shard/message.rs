@@ -580,6 +580,11 @@ impl ownership::Message<Engine> for Message {
         let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
         if let Some(task) = &mut self.task {
             perform(task, &mut engines, self.now);
+        } else if let Some(run) = &mut self.transaction
+            && scene.may_leave
+            && run.transaction.may_be_heavy(&engines, run.connection.db)
+        {
+            self.leaves = true;
         } else if let Some(run) = &mut self.transaction {
             let stage = Stage {
                 connection: &mut run.connection,

@@ -7,6 +7,7 @@
 pub mod attempt;
 pub mod blocking;
 pub mod execute;
+mod heavy;
 pub mod message;
 pub mod migration;
 pub mod ownership;

@@ -13,7 +13,6 @@ use crate::command::keys;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::script::host::{Call, Host, Interrupted};
-use crate::telemetry::clock::Ticks;
 use crate::telemetry::counters::Spent;
 
 /// A command that a script called, for those who look on.
@@ -144,12 +143,16 @@ impl Host for OnShards<'_, '_, '_, '_> {
         if call.command.flags.has(Flags::DENYOOM) {
             self.growing_calls += self.keys.len();
         }
-        let (before, mark) = (Ticks::now(), out.position());
+        let mark = out.position();
         let published = self.aftermath.publications.len();
         let (stage, aftermath) = (&mut *self.stage, &mut *self.aftermath);
+        aftermath.may_leave = self.attempt.may_leave();
         let failed = self
             .attempt
             .with_engines(|engines| run_step(call.command, &args, engines, stage, out, aftermath));
+        if aftermath.leaves {
+            return Err(self.attempt.leave());
+        }
         // A script wants to know now how many will get a message that goes out later.
         for publication in &mut self.aftermath.publications[published..] {
             if let Some(mark) = publication.reply.take() {
@@ -161,7 +164,7 @@ impl Host for OnShards<'_, '_, '_, '_> {
         if failed {
             self.aftermath.errors.push(out.since(mark).to_vec());
         }
-        let duration_ns = Ticks::now().since_ns(before);
+        let duration_ns = self.attempt.read_clock_ns();
         let spent = Spent {
             duration_ns,
             failed,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::attempt::Attempt;
 use super::attempt::terms::Terms;
 use super::execute::{self, Scene};
+use super::heavy::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, keys_in, may_take_long};
 use super::script::{self, ScriptCall};
 use crate::client::connection::Connection;
 use crate::command::args::RoutedKey;
@@ -71,6 +72,7 @@ impl Watched {
 struct Step {
     command: &'static Command,
     needs_all_shards: bool,
+    may_take_long: bool,
     spans_end: u32,
     keys_end: u32,
 }
@@ -154,6 +156,10 @@ pub struct Aftermath {
     pub step: usize,
     /// The script that is no transaction's answered with an error.
     pub failed: bool,
+    /// The command under way may be undone, with all before it, if it takes too long here.
+    pub may_leave: bool,
+    /// That is so, and it did nothing.
+    pub leaves: bool,
 }
 
 impl Aftermath {
@@ -231,8 +237,17 @@ impl Hold<'_, '_, '_, '_> {
             }
         }
         let mark = out.position();
+        if let Hold::Unit(attempt) = self {
+            aftermath.may_leave = attempt.may_leave();
+        }
         let failed =
             self.with_engines(|engines| run_step(command, args, engines, stage, out, aftermath));
+        if let Hold::Unit(attempt) = self
+            && aftermath.leaves
+        {
+            attempt.leave();
+            return false;
+        }
         if failed {
             aftermath.errors.push(out.since(mark).to_vec());
         }
@@ -269,6 +284,7 @@ impl Transaction {
         self.steps.push(Step {
             command,
             needs_all_shards: command.needs_all_shards(args),
+            may_take_long: may_take_long(command),
             spans_end: self.spans.len() as u32,
             keys_end: self.keys.len() as u32,
         });
@@ -348,6 +364,20 @@ impl Transaction {
         shards
     }
 
+    /// Whether any of the queued commands may take too long for the thread of a connection, going by how large the values
+    /// are before the first of them runs. The engines are those of [`Transaction::shards`].
+    pub fn may_be_heavy(&self, engines: &[&mut Engine], db: usize) -> bool {
+        if !self.steps.iter().any(|step| step.may_take_long) {
+            return false;
+        }
+        let steps = self.steps.iter().zip(self.commands());
+        let mut steps = steps.filter(|(step, _)| step.may_take_long);
+        steps.any(|(_, (command, args))| match command.run {
+            Run::EachShard(..) => keys_in(engines, db) > KEYS_MANY,
+            _ => bytes_in(engines, db, &args) > LARGE_BYTES_MIN,
+        })
+    }
+
     /// Whether any of the queued commands may add data.
     fn may_grow(&self) -> bool {
         let mut steps = self.steps.iter();
@@ -421,7 +451,8 @@ impl Transaction {
             return None;
         }
         let runs = &stage.scripts.runs;
-        attempt.commit(Kind::Transaction, clock::now(), terms, runs, deferred);
+        attempt.read_clock_ns();
+        attempt.commit(Kind::Transaction, stage.now, terms, runs, deferred);
         aftermath.close();
         Some(aftermath)
     }
@@ -548,7 +579,7 @@ pub fn run_lone(
     }
     out.set_protocol(stage.connection.protocol);
     let library = stage.scripts;
-    attempt.commit(Kind::Script, clock::now(), terms, &library.runs, deferred);
+    attempt.commit(Kind::Script, stage.now, terms, &library.runs, deferred);
     aftermath.close();
     let tag = terms.tag.unwrap_or_else(|| footprint::tag_of(args));
     library.footprints.note(tag, args, &terms.outcome);
@@ -602,7 +633,7 @@ pub(super) fn run_step(
         }
         Run::Container(_) => Err("ERR unknown subcommand".into()),
         Run::Script(_) => Err("ERR a script cannot run here".into()),
-        _ => return run_on_shards(command, args, engines, stage, out),
+        _ => return run_on_shards(command, args, engines, stage, out, aftermath),
     };
     match result {
         Ok(()) => false,
@@ -619,6 +650,7 @@ fn run_on_shards(
     engines: &mut [&mut Engine],
     stage: &mut Stage<'_>,
     out: &mut Out,
+    aftermath: &mut Aftermath,
 ) -> bool {
     let mut view = ClientView::of(stage.connection);
     let scene = |index: u16| Scene {
@@ -633,6 +665,14 @@ fn run_on_shards(
         may_leave: false,
     };
     let failed = match command.run {
+        Run::EachShard(..)
+            if aftermath.may_leave
+                && may_take_long(command)
+                && keys_in(engines, view.db) > KEYS_MANY =>
+        {
+            aftermath.leaves = true;
+            return true;
+        }
         Run::EachShard(_, merge) | Run::Cursor(_, _, merge) => {
             let result = visit_each(command, args, engines, &mut view, &scene, stage.shard_count);
             match result.and_then(|gather| merge(args, gather, out)) {
@@ -647,7 +687,11 @@ fn run_on_shards(
             if let [only] = engines {
                 let place = scene(only.shard);
                 let mut cx = execute::context(command, Engines::One(only), &view, place, args);
+                if aftermath.may_leave {
+                    cx.allow_leaving();
+                }
                 let failed = execute::answer(command, &mut cx, args, out);
+                aftermath.leaves |= cx.leaves();
                 execute::learn(&mut cx, &mut view);
                 stage.connection.stamp = view.stamp;
                 return failed;
@@ -671,7 +715,11 @@ fn run_on_shards(
                 _ => Engines::Many(mine),
             };
             let mut cx = execute::context(command, mine, &view, scene(first), args);
+            if aftermath.may_leave {
+                cx.allow_leaving();
+            }
             let failed = execute::answer(command, &mut cx, args, out);
+            aftermath.leaves |= cx.leaves();
             execute::learn(&mut cx, &mut view);
             failed
         }

@@ -1,17 +1,23 @@
-//! A queue of words that grows and shrinks by small chunks, so that no push ever copies what is in it.
+//! A queue of words of forty bits that grows and shrinks by small chunks, so that no push ever copies what is in it.
 //!
-//! Invariants: only the first and the last chunk are partly filled; an empty queue has one chunk at most, which it keeps
+//! Invariants: a word takes five bytes; only the first and the last chunk are partly filled; an empty queue has one chunk at most, which it keeps
 //! for the next push.
 
 use std::collections::VecDeque;
 
-/// Words in a chunk: 512 bytes. With a small limit, one for each shard takes a notable part of it.
-const CHUNK: usize = 64;
+/// Bytes of a word.
+const WIDTH: usize = 5;
+
+/// The bits of a word that are kept.
+pub const WORD: u64 = (1 << (8 * WIDTH)) - 1;
+
+/// Words in a chunk: 510 bytes of 512. With a small limit, one for each shard takes a notable part of it.
+const CHUNK: usize = 102;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Fifo {
-    chunks: VecDeque<Box<[u64; CHUNK]>>,
+    chunks: VecDeque<Box<[[u8; WIDTH]; CHUNK]>>,
     /// Words taken out of the first chunk.
     taken: usize,
     len: usize,
@@ -32,13 +38,14 @@ impl Fifo {
         self.len == 0
     }
 
-    /// Adds a word at the end.
+    /// Adds the low forty bits of a word at the end.
     pub fn push(&mut self, word: u64) {
         let at = self.taken + self.len;
         if at == self.chunks.len() * CHUNK {
-            self.chunks.push_back(Box::new([0; CHUNK]));
+            self.chunks.push_back(Box::new([[0; WIDTH]; CHUNK]));
         }
-        self.chunks[at / CHUNK][at % CHUNK] = word;
+        let [low @ .., _, _, _] = word.to_le_bytes();
+        self.chunks[at / CHUNK][at % CHUNK] = low;
         self.len += 1;
     }
 
@@ -46,7 +53,10 @@ impl Fifo {
     #[must_use]
     pub fn get(&self, index: usize) -> Option<u64> {
         let at = self.taken + index;
-        (index < self.len).then(|| self.chunks[at / CHUNK][at % CHUNK])
+        (index < self.len).then(|| {
+            let [a, b, c, d, e] = self.chunks[at / CHUNK][at % CHUNK];
+            u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
+        })
     }
 
     /// Takes the oldest word out.
@@ -82,7 +92,8 @@ mod tests {
             // Grows for a while, then shrinks.
             let pushes = (state >> 33) % 100 < if round / 3_000 % 2 == 0 { 60 } else { 40 };
             if pushes {
-                fifo.push(round);
+                // What is above forty bits is not kept.
+                fifo.push(round | !WORD);
                 model.push_back(round);
             } else {
                 assert_eq!(fifo.pop(), model.pop_front());

@@ -140,7 +140,7 @@ mod tests {
         let mut list = Frequent::new(20);
         let mut exact: HashMap<Vec<u8>, u64> = HashMap::new();
         let mut random = crate::base::random::Random::new(5);
-        for _ in 0..if cfg!(miri) { 1_000 } else { 20_000 } {
+        for _ in 0..if cfg!(miri) { 200 } else { 20_000 } {
             let number = (random.unit() * random.unit() * random.unit() * 300.0) as u64;
             let name = format!("name{number}").into_bytes();
             let weight = 1 + random.below(9);

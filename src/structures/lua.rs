@@ -5,12 +5,14 @@
 //! calls functions of ours with texts and gets a text. Knows nothing of what these are.
 //!
 //! ```text
-//! into Lua    set_lists, list      texts as tables
+//! into Lua    set_lists, list      texts as tables; Kept: the same table with other texts
 //!             answer               a text as what a function returns
 //! out of Lua  Taken                the arguments of a function, shown one after the other to a `Take`
+//! both        call_below           a function is called below a handler of errors
+//!             direct               a function of ours that Lua calls without anything in between, a `Direct`
 //! ```
 //!
-//! Invariant: no error of Lua's passes a frame of ours. Of the functions of Lua that are called here those that allocate
+//! Invariant: no error of Lua's passes a frame of ours, but for that of [`enter`], which has nothing to drop by then. Of the functions of Lua that are called here those that allocate
 //! can fail for want of memory only, and never do: the bound of the interpreter is lifted meanwhile ([`Lifted`]), and
 //! without a bound its allocator gives memory or ends the process. They may collect garbage, of which nothing has a
 //! finalizer that fails (scripts can make none). What is long, or many, goes the safe way.
@@ -20,11 +22,12 @@
     reason = "Lua's stack is reached by raw pointers; the safe interface costs more than the scripts"
 )]
 
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
 use std::marker::PhantomData;
 
 use mlua::state::RawLua;
-use mlua::{FromLuaMulti, IntoLuaMulti, Lua, LuaString, MultiValue, Table, Value, ffi};
+use mlua::{FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, MultiValue, Table, Value, ffi};
 
 /// Bytes that are passed without a look at the bound of memory.
 const FREE_BYTES_MAX: usize = 64 * 1024;
@@ -119,6 +122,71 @@ pub fn set_lists(lua: &Lua, table: &Table, lists: [(&LuaString, &[&[u8]]); 2]) -
         table.raw_set(name, long_list(lua, texts)?)?;
     }
     Ok(())
+}
+
+/// Texts of a [`Kept`] list.
+const KEPT_TEXTS_MAX: usize = 16;
+
+/// Bytes of each of them.
+const KEPT_TEXT_BYTES_MAX: usize = 1024;
+
+/// A table of a few short texts that is filled again and again.
+pub struct Kept {
+    table: Table,
+    /// How many places may be in use.
+    used: Cell<usize>,
+}
+
+impl Kept {
+    /// An empty one.
+    pub fn new(lua: &Lua) -> mlua::Result<Kept> {
+        Ok(Kept {
+            table: lua.create_table_with_capacity(KEPT_TEXTS_MAX, 0)?,
+            used: Cell::new(0),
+        })
+    }
+
+    /// The table, which nobody else may change.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Whether these are few and short.
+    #[inline]
+    pub fn fits(&self, texts: &[&[u8]]) -> bool {
+        texts.len() <= KEPT_TEXTS_MAX && texts.iter().all(|text| text.len() <= KEPT_TEXT_BYTES_MAX)
+    }
+
+    /// Makes it hold these texts, which [fit](Kept::fits).
+    pub fn fill(&self, lua: &Lua, texts: &[&[u8]]) -> mlua::Result<()> {
+        let Some(_lifted) = Lifted::of(lua) else {
+            return Err(mlua::Error::MemoryControlNotAvailable);
+        };
+        let texts = &texts[..texts.len().min(KEPT_TEXTS_MAX)];
+        let used = self.used.get();
+        lua.exec_raw_lua(|raw| {
+            let state = raw.state();
+            // SAFETY: room for the table and a text is made; the bound is lifted. The table lies below what is put into it.
+            // What was pushed is popped again, also if the push of the table, a reference, should fail.
+            unsafe {
+                if ffi::lua_checkstack(state, 4) == 0 {
+                    return Err(mlua::Error::StackError);
+                }
+                raw.push(&self.table)?;
+                for (at, text) in texts.iter().enumerate() {
+                    push_text(state, text);
+                    ffi::lua_rawseti(state, -2, at as ffi::lua_Integer + 1);
+                }
+                for at in texts.len()..used {
+                    ffi::lua_pushnil(state);
+                    ffi::lua_rawseti(state, -2, at as ffi::lua_Integer + 1);
+                }
+                ffi::lua_pop(state, 1);
+            }
+            self.used.set(texts.len());
+            Ok(())
+        })
+    }
 }
 
 /// A table of texts.
@@ -255,28 +323,241 @@ impl<T: Take> FromLuaMulti for Taken<T> {
     unsafe fn from_stack_multi(count: c_int, lua: &RawLua) -> mlua::Result<Self> {
         let state = lua.state();
         for index in -count..0 {
-            // SAFETY: the caller says that so many values lie on the stack.
-            let kind = unsafe { ffi::lua_type(state, index) };
-            match kind {
-                ffi::LUA_TSTRING => {
-                    let mut len = 0;
-                    // SAFETY: as above. A string is not converted by asking for its bytes, and they stay where they are
-                    // while it lies there, which is for longer than `take` runs: it gets no hold of the state.
-                    let text = unsafe {
-                        let start = ffi::lua_tolstring(state, index, &mut len);
-                        std::slice::from_raw_parts(start.cast::<u8>(), len)
-                    };
-                    T::take(Argument::Text(text));
-                }
-                ffi::LUA_TNUMBER => {
-                    // SAFETY: as above.
-                    let number = unsafe { ffi::lua_tonumber(state, index) };
-                    T::take(Argument::Number(number));
-                }
-                _ => T::take(Argument::Other),
-            }
+            // SAFETY: the caller says that so many values lie on the stack; `take` gets no hold of the state, so that they
+            // stay there while it runs.
+            T::take(unsafe { argument(state, index) });
         }
         Ok(Taken(PhantomData))
+    }
+}
+
+// Both -----------------------------------------------------------------------------------------------------------
+
+/// Arguments of a function that is called.
+const CALL_ARGUMENTS_MAX: usize = 16;
+
+/// How a call ended.
+pub enum Called<R> {
+    /// With a text, of which the caller made this.
+    Text(R),
+    /// With another value.
+    Value(Value),
+    /// With an error: what the handler made of it, or a text of Lua's own.
+    Failed(Value),
+}
+
+/// Calls a function below a handler that is called with what is raised.
+pub fn call_below<R>(
+    lua: &Lua,
+    handler: &Function,
+    function: &Function,
+    arguments: &[Table],
+    on_text: impl FnOnce(&[u8]) -> R,
+) -> mlua::Result<Called<R>> {
+    let has_room = {
+        let _lifted = Lifted::of(lua);
+        let wanted = arguments.len().min(CALL_ARGUMENTS_MAX) as c_int + 8;
+        // SAFETY: without a bound no error can come of it.
+        lua.exec_raw_lua(|raw| unsafe { ffi::lua_checkstack(raw.state(), wanted) != 0 })
+    };
+    if !has_room || arguments.len() > CALL_ARGUMENTS_MAX {
+        return Err(mlua::Error::StackError);
+    }
+    lua.exec_raw_lua(|raw| {
+        let state = raw.state();
+        // SAFETY: there is room for handler, function, arguments and result, and for what `pop_value` needs. Pushing what mlua
+        // refers to takes no memory. The call is protected, and gives one result in any case. A text is not converted by
+        // asking for its bytes, and stays where it is while it lies on the stack, which is until `on_text` is over.
+        unsafe {
+            let top = ffi::lua_gettop(state);
+            let mut pushed = raw.push(handler).and_then(|()| raw.push(function));
+            for argument in arguments {
+                pushed = pushed.and_then(|()| raw.push(argument));
+            }
+            if let Err(error) = pushed {
+                ffi::lua_settop(state, top);
+                return Err(error);
+            }
+            let status = ffi::lua_pcall(state, arguments.len() as c_int, 1, top + 1);
+            let called = if status != ffi::LUA_OK {
+                Called::Failed(raw.pop_value())
+            } else if ffi::lua_type(state, -1) == ffi::LUA_TSTRING {
+                let mut len = 0;
+                let start = ffi::lua_tolstring(state, -1, &mut len);
+                Called::Text(on_text(std::slice::from_raw_parts(start.cast(), len)))
+            } else {
+                Called::Value(raw.pop_value())
+            };
+            ffi::lua_settop(state, top);
+            Ok(called)
+        }
+    })
+}
+
+/// What a [`Direct`] function was called with.
+pub struct Given<'s> {
+    state: *mut mlua::lua_State,
+    count: c_int,
+    _stays: PhantomData<&'s ()>,
+}
+
+impl<'s> Given<'s> {
+    /// The arguments in order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = Argument<'s>> {
+        let state = self.state;
+        // SAFETY: so many values lie on the stack, from the first place on, for as long as the function runs that made
+        // this, which is no shorter than 's; nobody else gets hold of the state.
+        (1..=self.count).map(move |index| unsafe { argument(state, index) })
+    }
+}
+
+/// What a [`Direct`] function answers.
+#[derive(Clone, Copy)]
+pub struct Return(Returned);
+
+#[derive(Clone, Copy)]
+enum Returned {
+    /// What was put into [`TEXT`].
+    Text,
+    Number(f64),
+    Boolean(bool),
+    Otherwise,
+}
+
+/// Longer texts are no [`Return`].
+pub const RETURN_BYTES_MAX: usize = 1024;
+
+thread_local! {
+    /// A text on its way into Lua; touched by nobody but [`Return::text`] and [`enter`].
+    static TEXT: UnsafeCell<Vec<u8>> = const { UnsafeCell::new(Vec::new()) };
+}
+
+impl Return {
+    /// A text, if it is no longer than [`RETURN_BYTES_MAX`]; it is to be returned at once.
+    #[inline]
+    pub fn text(text: &[u8]) -> Option<Return> {
+        if text.len() > RETURN_BYTES_MAX {
+            return None;
+        }
+        TEXT.with(|place| {
+            // SAFETY: the place is the thread's own, and no reference to what is in there outlives a function of this file.
+            let kept = unsafe { &mut *place.get() };
+            kept.clear();
+            kept.extend_from_slice(text);
+        });
+        Some(Return(Returned::Text))
+    }
+
+    /// A number.
+    #[inline]
+    pub fn number(number: f64) -> Return {
+        Return(Returned::Number(number))
+    }
+
+    /// True or false.
+    #[inline]
+    pub fn boolean(value: bool) -> Return {
+        Return(Returned::Boolean(value))
+    }
+
+    /// What the other function returns, or raises, that was given with this one; it is called without arguments.
+    #[inline]
+    pub fn otherwise() -> Return {
+        Return(Returned::Otherwise)
+    }
+}
+
+/// A function that Lua calls directly. It has no access to the interpreter, and a panic in it ends the process.
+pub trait Direct: 'static {
+    /// The function.
+    fn call(given: &Given<'_>) -> Return;
+}
+
+/// Ends the process when a panic passes, which must not meet the frames of the interpreter.
+struct Fatal;
+
+impl Drop for Fatal {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
+/// Makes a function for Lua of a [`Direct`] one, and of one that answers when that does not.
+pub fn direct<D: Direct>(lua: &Lua, otherwise: &Function) -> mlua::Result<Function> {
+    let _lifted = Lifted::of(lua);
+    lua.exec_raw_lua(|raw| {
+        let state = raw.state();
+        // SAFETY: room for the two values, one after the other, and for what `pop` needs is made; the bound is lifted.
+        unsafe {
+            if ffi::lua_checkstack(state, 4) == 0 {
+                return Err(mlua::Error::StackError);
+            }
+            raw.push(otherwise)?;
+            ffi::lua_pushcclosure(state, enter::<D>, 1);
+            raw.pop()
+        }
+    })
+}
+
+/// What Lua calls for a [`Direct`] function.
+///
+/// # Safety
+///
+/// For Lua only, as a closure with one value.
+unsafe extern "C-unwind" fn enter<D: Direct>(state: *mut mlua::lua_State) -> c_int {
+    let fatal = Fatal;
+    // SAFETY: Lua gives a state that can be used.
+    let count = unsafe { ffi::lua_gettop(state) };
+    let given = Given {
+        state,
+        count,
+        _stays: PhantomData,
+    };
+    let returned = D::call(&given).0;
+    std::mem::forget(fatal);
+    // SAFETY: Lua leaves a function room for some values besides its arguments. An error, for want of memory or of the
+    // other function, passes this frame by a jump: nothing is left in it that is to be dropped. The text is readable for
+    // its length, and Lua copies it before anybody can touch the place again, as nothing that it calls meanwhile is ours.
+    unsafe {
+        match returned {
+            Returned::Text => {
+                let (start, len) = TEXT.with(|place| {
+                    let text = &*place.get();
+                    (text.as_ptr(), text.len())
+                });
+                ffi::lua_pushlstring(state, start.cast(), len);
+            }
+            Returned::Number(number) => ffi::lua_pushnumber(state, number),
+            Returned::Boolean(value) => ffi::lua_pushboolean(state, c_int::from(value)),
+            Returned::Otherwise => {
+                ffi::lua_pushvalue(state, ffi::lua_upvalueindex(1));
+                ffi::lua_call(state, 0, 1);
+            }
+        }
+    }
+    1
+}
+
+/// A value on the stack.
+///
+/// # Safety
+///
+/// There is one at this index, and it stays there for as long as the lifetime says.
+#[inline]
+unsafe fn argument<'s>(state: *mut mlua::lua_State, index: c_int) -> Argument<'s> {
+    // SAFETY: the contract. A string is not converted by asking for its bytes, and these stay where they are while it lies
+    // there.
+    unsafe {
+        match ffi::lua_type(state, index) {
+            ffi::LUA_TSTRING => {
+                let mut len = 0;
+                let start = ffi::lua_tolstring(state, index, &mut len);
+                Argument::Text(std::slice::from_raw_parts(start.cast::<u8>(), len))
+            }
+            ffi::LUA_TNUMBER => Argument::Number(ffi::lua_tonumber(state, index)),
+            _ => Argument::Other,
+        }
     }
 }
 
@@ -362,6 +643,28 @@ mod tests {
     }
 
     #[test]
+    fn a_kept_table_holds_what_it_was_filled_with_last() {
+        let lua = Lua::new();
+        let kept = Kept::new(&lua).expect("room");
+        lua.globals().raw_set("A", kept.table()).expect("room");
+        let texts: [&[u8]; KEPT_TEXTS_MAX] = std::array::from_fn(|at| &b"abcdefghijklmnop"[at..]);
+        for count in (0..=KEPT_TEXTS_MAX).chain([3, 16, 0, 1]) {
+            assert!(kept.fits(&texts[..count]));
+            kept.fill(&lua, &texts[..count]).expect("room");
+            let got: (usize, usize, Option<String>) = lua
+                .load("local n = 0 for _ in pairs(A) do n = n + 1 end return #A, n, A[#A]")
+                .eval()
+                .expect("fine");
+            let last = texts[..count]
+                .last()
+                .map(|text| String::from_utf8_lossy(text).into());
+            assert_eq!(got, (count, count, last));
+        }
+        assert!(!kept.fits(&[&b"x"[..]; KEPT_TEXTS_MAX + 1]));
+        assert!(!kept.fits(&[&[b'x'; KEPT_TEXT_BYTES_MAX + 1]]));
+    }
+
+    #[test]
     fn many_lists_and_texts_are_garbage_that_is_collected() {
         let lua = Lua::new();
         let name = lua.create_string("A").expect("room");
@@ -373,5 +676,93 @@ mod tests {
             set_lists(&lua, &lua.globals(), lists).expect("room");
         }
         assert!(lua.used_memory() < 4 << 20, "{}", lua.used_memory());
+    }
+
+    /// Answers as its first argument asks.
+    struct Obliging;
+
+    impl Direct for Obliging {
+        fn call(given: &Given<'_>) -> Return {
+            let mut arguments = given.iter();
+            match (arguments.next(), arguments.next()) {
+                (Some(Argument::Text(text)), None) => {
+                    Return::text(text).unwrap_or(Return::otherwise())
+                }
+                (Some(Argument::Number(number)), None) => Return::number(number + 1.0),
+                (None, None) => Return::boolean(true),
+                _ => Return::otherwise(),
+            }
+        }
+    }
+
+    fn with_obliging() -> Lua {
+        let lua = Lua::new();
+        lua.set_memory_limit(1 << 24).expect("bounded");
+        let other = lua.create_function(|_, ()| Err::<(), _>(mlua::Error::runtime("other")));
+        let function = direct::<Obliging>(&lua, &other.expect("room")).expect("room");
+        lua.globals().raw_set("f", function).expect("room");
+        lua
+    }
+
+    #[test]
+    fn a_direct_function_answers_itself_or_has_another_one_answer() {
+        let lua = with_obliging();
+        for (call, expected) in [
+            ("f('a\\0b') == 'a\\0b'", "true"),
+            ("f(1.5)", "2.5"),
+            ("f()", "true"),
+            ("#f(('x'):rep(1024))", "1024"),
+            ("coroutine.wrap(function() return f('in') end)()", "in"),
+            ("select('#', f('x'))", "1"),
+            ("pcall(f, {})", "false"),
+            ("pcall(f, 1, 2)", "false"),
+            ("pcall(f, ('x'):rep(1025))", "false"),
+            ("pcall(f, unpack({}, 1, 200))", "false"),
+        ] {
+            let run = lua.load(format!("return tostring(({call}))")).eval();
+            let got: String = run.expect(call);
+            assert_eq!(got, expected, "{call}");
+        }
+    }
+
+    #[test]
+    fn a_call_below_a_handler_ends_with_a_text_a_value_or_what_the_handler_made() {
+        let lua = with_obliging();
+        let handler = lua.create_function(|_, value: Value| Ok((value.is_error(), true)));
+        let handler = handler.expect("room");
+        let describe = |code: &str, arguments: &[Table]| {
+            let function = lua.load(code).into_function().expect("compiles");
+            let called = call_below(&lua, &handler, &function, arguments, <[u8]>::to_vec);
+            match called.expect("room") {
+                Called::Text(text) => format!("text {}", String::from_utf8_lossy(&text)),
+                Called::Value(value) => format!("value {value:?}"),
+                Called::Failed(Value::String(text)) => format!("failed {}", text.display()),
+                Called::Failed(value) => format!("failed {value:?}"),
+            }
+        };
+        let list = lua.create_sequence_from([1, 2, 3]).expect("room");
+        for _ in 0..100 {
+            for (code, expected) in [
+                ("return 'yes'", "text yes"),
+                ("return 7, 8", "value Integer(7)"),
+                ("", "value Nil"),
+                ("return #(...)", "value Integer(3)"),
+                ("error('no')", "failed Boolean(false)"),
+                ("return f({})", "failed Boolean(true)"),
+            ] {
+                assert_eq!(describe(code, std::slice::from_ref(&list)), expected);
+            }
+        }
+        assert_eq!(
+            describe("return ('x'):rep(1e8)", &[]),
+            "failed not enough memory"
+        );
+        let endless = "local all = {} while true do all[#all + 1] = f(tostring(#all)) end";
+        assert_eq!(describe(endless, &[]), "failed not enough memory");
+        lua.gc_collect().expect("room");
+        assert_eq!(describe("return f(41)", &[]), "value Integer(42)");
+        let too_many = vec![list; CALL_ARGUMENTS_MAX + 1];
+        let function = lua.load("return 1").into_function().expect("compiles");
+        assert!(call_below(&lua, &handler, &function, &too_many, |_| ()).is_err());
     }
 }

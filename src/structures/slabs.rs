@@ -23,9 +23,28 @@ pub struct Mover {
     /// Allocations that were left where they are.
     pub left_alone: u64,
     told: (u64, u64),
+    /// Everything is to be moved, whatever the allocator says.
+    #[cfg(test)]
+    moves_all: bool,
 }
 
 impl Mover {
+    /// One that wants everything moved, without asking any allocator.
+    #[cfg(test)]
+    #[must_use]
+    pub fn of_everything() -> Mover {
+        Mover {
+            query: query::Query::default(),
+            addresses: Vec::with_capacity(TOGETHER_MAX),
+            figures: Vec::new(),
+            waste_percent: 0,
+            moved: 0,
+            left_alone: 0,
+            told: (0, 0),
+            moves_all: true,
+        }
+    }
+
     /// Leaves slabs alone that waste less than so many percent of what is in use; nothing, if the allocator cannot be
     /// asked.
     #[must_use]
@@ -38,6 +57,8 @@ impl Mover {
             moved: 0,
             left_alone: 0,
             told: (0, 0),
+            #[cfg(test)]
+            moves_all: false,
         })
     }
 
@@ -62,6 +83,10 @@ impl Mover {
 
     /// Looks at all that was added.
     pub fn look(&mut self) {
+        #[cfg(test)]
+        if self.moves_all {
+            return;
+        }
         self.figures.resize(self.addresses.len(), [0; 3]);
         if !self.query.ask(&self.addresses, &mut self.figures) {
             self.figures.clear();
@@ -70,15 +95,36 @@ impl Mover {
 
     /// Whether what was added as the number `index` is to be moved; counts the answer.
     pub fn must_move(&mut self, index: usize) -> bool {
+        let is_sparse = self.is_sparse(index);
+        self.count(is_sparse, 1);
+        is_sparse
+    }
+
+    /// Whether one in `part` of all that was added lies in sparse slabs. For what can be moved only together; counts it
+    /// as `pieces`.
+    pub fn must_move_all(&mut self, part: usize, pieces: u64) -> bool {
+        let all = self.addresses.len();
+        let sparse = (0..all).filter(|index| self.is_sparse(*index)).count();
+        let must_move = sparse > 0 && sparse * part >= all;
+        self.count(must_move, pieces);
+        must_move
+    }
+
+    fn is_sparse(&self, index: usize) -> bool {
+        #[cfg(test)]
+        if self.moves_all {
+            return true;
+        }
         let [free, places, _] = self.figures.get(index).copied().unwrap_or([0, 1, 0]);
         let used = places.saturating_sub(free);
-        let is_sparse = free > 0 && used * (100 + self.waste_percent) < places * 100;
-        if is_sparse {
-            self.moved += 1;
-        } else {
-            self.left_alone += 1;
+        free > 0 && used * (100 + self.waste_percent) < places * 100
+    }
+
+    fn count(&mut self, is_moved: bool, pieces: u64) {
+        match is_moved {
+            true => self.moved += pieces,
+            false => self.left_alone += pieces,
         }
-        is_sparse
     }
 }
 
@@ -129,6 +175,7 @@ mod query {
     const NAME_PARTS: usize = 3;
 
     /// The control's name as numbers.
+    #[cfg_attr(test, derive(Default))]
     pub(super) struct Query([usize; NAME_PARTS]);
 
     impl Query {
@@ -202,6 +249,7 @@ mod query {
 
 #[cfg(any(loom, asan, miri))]
 mod query {
+    #[cfg_attr(test, derive(Default))]
     pub(super) struct Query;
 
     impl Query {

@@ -81,7 +81,16 @@ const RUNS_MAX: usize = 4_096;
 #[derive(Default)]
 pub struct Tally {
     runs: Vec<(&'static Command, Spent)>,
-    sums: BTreeMap<usize, Box<Sum>>,
+    /// Few units need it.
+    sums: Option<BTreeMap<usize, Box<Sum>>>,
+}
+
+/// Runs for which room is kept.
+const SPARE_MAX: usize = 64;
+
+thread_local! {
+    /// Room for the runs of a unit.
+    static SPARE: Cell<Vec<(&'static Command, Spent)>> = const { Cell::new(Vec::new()) };
 }
 
 /// Many runs of one command.
@@ -98,6 +107,9 @@ impl Tally {
     /// A command ran.
     #[inline]
     pub fn ran(&mut self, command: &'static Command, spent: Spent) {
+        if self.runs.capacity() == 0 {
+            self.runs = SPARE.take();
+        }
         if self.runs.len() == RUNS_MAX {
             self.sum_up();
         }
@@ -110,7 +122,8 @@ impl Tally {
     }
 
     fn sum_of(&mut self, command: &'static Command) -> &mut Sum {
-        self.sums.entry(command.id()).or_default()
+        let sums = self.sums.get_or_insert_default();
+        sums.entry(command.id()).or_default()
     }
 
     #[cold]
@@ -131,7 +144,10 @@ impl Tally {
                 .command(command)
                 .ran(spent.duration_ns, spent.failed);
         }
-        for (id, sum) in std::mem::take(&mut self.sums) {
+        if (1..=SPARE_MAX).contains(&self.runs.capacity()) {
+            SPARE.set(std::mem::take(&mut self.runs));
+        }
+        for (id, sum) in self.sums.take().into_iter().flatten() {
             counters.command_by_id(id).add(&sum);
         }
     }

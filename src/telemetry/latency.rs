@@ -24,7 +24,7 @@ const GRAPH_ROWS: usize = 4;
 pub const COMMAND: &str = "command";
 /// A command declared fast.
 pub const FAST_COMMAND: &str = "fast-command";
-/// A slice of background expiry.
+/// A pass of background expiry, with the freeing of what expired. No stall: see [`Pass`].
 pub const EXPIRE_CYCLE: &str = "expire-cycle";
 /// What is spent at once on moving values together.
 pub const DEFRAG_CYCLE: &str = "active-defrag-cycle";
@@ -38,6 +38,40 @@ pub const EVICTION_DEL: &str = "eviction-del";
 pub fn is_slow(config: &Config, duration_ns: u64) -> bool {
     let threshold_ms = config.latency_monitor_threshold;
     threshold_ms > 0 && duration_ns / 1_000_000 >= threshold_ms as u64
+}
+
+/// Work that goes on in many short slices, from when there was something to do until nothing is left. It is one event
+/// with one sample, which grows while the work goes on: the slices and the breaths between them, but not what shards in
+/// other hands kept it waiting for. Nobody else waited for so long, as others run between two slices; it says how long
+/// there was work.
+#[derive(Debug, Default)]
+pub struct Pass {
+    began_s: Option<u64>,
+    spent_ns: u64,
+    /// Since the last breath.
+    has_worked: bool,
+}
+
+impl Pass {
+    /// A breath after a slice; one that follows none counts for nothing.
+    pub fn rested(&mut self, rest_ns: u64) {
+        if std::mem::take(&mut self.has_worked) {
+            self.spent_ns = self.spent_ns.saturating_add(rest_ns);
+        }
+    }
+
+    /// One more slice; when the pass began, in Unix seconds, and what it took up to now, in milliseconds.
+    pub fn add(&mut self, now_ms: u64, spent_ns: u64) -> (u64, u64) {
+        let began_s = *self.began_s.get_or_insert(now_ms / 1_000);
+        self.spent_ns = self.spent_ns.saturating_add(spent_ns);
+        self.has_worked = true;
+        (began_s, self.spent_ns / 1_000_000)
+    }
+
+    /// Nothing is left to do.
+    pub fn end(&mut self) {
+        *self = Pass::default();
+    }
 }
 
 /// See the module.
@@ -210,8 +244,10 @@ fn advice(config: &Config, events: &BTreeMap<&'static str, Series>) -> Vec<Strin
     }
     if events.contains_key(EXPIRE_CYCLE) {
         advice.push(
-            "Deleting expired keys took long: many keys, or large ones, have one and the same deadline. A little \
-             randomness in their times to live spreads the work."
+            "Deleting expired keys was much work: many keys, or large ones, have one and the same deadline. It goes in \
+             slices between which others run, and the samples are their sums, so nobody waited for so long; INFO's \
+             eventloop_* fields and the command events tell of waits. A little randomness in times to live spreads \
+             the work."
                 .to_owned(),
         );
     }
@@ -328,6 +364,25 @@ mod tests {
         assert_eq!((history.len(), history[0]), (160, (41, 3)));
         let latest = &latency.latest()[0];
         assert_eq!((latest.at_s, latest.latest_ms, latest.max_ms), (200, 3, 9));
+    }
+
+    #[test]
+    fn a_pass_is_one_sample_that_grows_and_the_next_pass_another() {
+        let latency = Latency::default();
+        let mut pass = Pass::default();
+        for now_ms in [900, 1_100, 2_500] {
+            let (at_s, spent_ms) = pass.add(now_ms, 4_500_000);
+            latency.note(&config(5), EXPIRE_CYCLE, at_s, spent_ms);
+        }
+        assert_eq!(latency.history(EXPIRE_CYCLE), [(0, 13)]);
+        pass.end();
+        pass.rested(50_000_000);
+        assert_eq!(pass.add(3_000, 4_000_000), (3, 4));
+        pass.rested(1_000_000);
+        pass.rested(70_000_000);
+        assert_eq!(pass.add(3_010, 1_000_000), (3, 6));
+        latency.note(&config(5), EXPIRE_CYCLE, 3, 6);
+        assert_eq!(latency.history(EXPIRE_CYCLE), [(0, 13), (3, 6)]);
     }
 
     #[test]

@@ -41,7 +41,7 @@ use parking_lot::Mutex;
 
 use crate::config::Config;
 use hotkeys::HotKeys;
-use latency::Latency;
+use latency::{Latency, Pass};
 use observed::Observed;
 use rounds::Rounds;
 use sampler::{Sampler, Totals};
@@ -164,12 +164,12 @@ impl Telemetry {
         self.peak_used.fetch_max(used, Relaxed).max(used)
     }
 
-    /// A slice of background expiry that took so long.
-    pub fn note_expire_slice(&self, config: &Config, now_ms: u64, spent_ns: u64) {
+    /// A slice of background expiry, or of freeing what expired, that took so long.
+    pub fn note_expire_slice(&self, config: &Config, pass: &mut Pass, now_ms: u64, spent_ns: u64) {
         self.expire_ns.fetch_add(spent_ns, Relaxed);
-        let spent_ms = spent_ns / 1_000_000;
+        let (began_s, spent_ms) = pass.add(now_ms, spent_ns);
         self.latency
-            .note(config, latency::EXPIRE_CYCLE, now_ms / 1_000, spent_ms);
+            .note(config, latency::EXPIRE_CYCLE, began_s, spent_ms);
     }
 
     /// A slice of background eviction that took so long.

@@ -282,10 +282,101 @@ fn commands_that_take_long_answer_in_order_and_see_what_was_sent_before() {
         }
         assert_eq!(raw.read().items().len(), 20_000);
         assert_eq!(raw.read().text(), "PONG");
-        // In a transaction they run where they are.
+    });
+}
+
+#[test]
+fn long_commands_in_transactions_and_scripts_run_apart_and_take_effect_once() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        load_set(&mut raw, "a", "member:", 20_000);
+        load_set(&mut raw, "b", "other:", 10_000);
+        let apart = |raw: &mut Raw| field(raw, "stats", "script_runs_apart");
+        let before = apart(&mut raw);
+        raw.send(
+            b"MULTI\r\nINCR n\r\nSADD a last\r\nSMEMBERS a\r\nSREM a last\r\nSUNIONSTORE c a b\r\n\
+              EXEC\r\nGET n\r\nSCARD a\r\n",
+        );
+        assert_eq!(raw.read().text(), "OK");
+        for _ in 0..5 {
+            assert_eq!(raw.read().text(), "QUEUED");
+        }
+        let reply = raw.read();
+        let [count, added, members, removed, stored] = reply.items() else {
+            panic!("five replies, not {}", reply.show());
+        };
+        assert_eq!((count.integer(), added.integer()), (1, 1));
+        assert_eq!(members.items().len(), 20_001);
+        assert_eq!((removed.integer(), stored.integer()), (1, 30_000));
+        assert_eq!(raw.read().text(), "1");
+        assert_eq!(raw.read().integer(), 20_000);
+        assert!(apart(&mut raw) > before, "it did not run where it was");
+
+        let script = "redis.call('INCR', KEYS[1]) return #redis.call('SMEMBERS', KEYS[2])";
+        let before = apart(&mut raw);
+        assert_eq!(
+            raw.command(&["EVAL", script, "2", "n", "a"]).integer(),
+            20_000
+        );
+        check(&mut raw, "GET n", "\"2\"");
+        assert!(apart(&mut raw) > before, "nor did the script");
+
+        // What only might have taken long stays.
+        let before = apart(&mut raw);
         check(&mut raw, "MULTI", "OK");
-        check(&mut raw, "SMEMBERS a", "QUEUED");
-        assert_eq!(raw.call("EXEC").items()[0].items().len(), 20_000);
+        check(&mut raw, "INCR n", "QUEUED");
+        check(&mut raw, "SRANDMEMBER a 3", "QUEUED");
+        let reply = raw.call("EXEC");
+        assert_eq!(reply.items()[0].integer(), 3);
+        assert_eq!(reply.items()[1].items().len(), 3);
+        assert_eq!(apart(&mut raw), before);
+
+        // What is watched counts wherever it runs.
+        let mut other = server.raw();
+        check(&mut raw, "WATCH a", "OK");
+        check(&mut other, "SADD a another", "(integer) 1");
+        for words in ["MULTI", "INCR n", "SMEMBERS a"] {
+            raw.call(words);
+        }
+        check(&mut raw, "EXEC", "(nil array)");
+        check(&mut raw, "GET n", "\"3\"");
+    });
+}
+
+/// Six clients at once, eight rounds each, with their numbers.
+fn by_six_clients_eight_times(server: &Server, work: fn(&mut Raw, usize, i64)) {
+    let port = server.port;
+    let client = |client| {
+        std::thread::spawn(move || {
+            let mut raw = Raw::connect(port);
+            (0..8).for_each(|round| work(&mut raw, client, round));
+        })
+    };
+    let clients: Vec<_> = (0..6).map(client).collect();
+    for client in clients {
+        client.join().expect("no assertion inside");
+    }
+}
+
+#[test]
+fn long_transactions_of_many_clients_happen_once_each() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        load_set(&mut raw, "source", "member:", 10_000);
+        by_six_clients_eight_times(server, |raw, client, round| {
+            let long = match client % 3 {
+                0 => "SMEMBERS source".to_owned(),
+                1 => format!("SUNIONSTORE copy:{client}:{round} source"),
+                _ => "KEYS *".to_owned(),
+            };
+            for words in ["MULTI", "INCR n", &long, &format!("INCR n:{client}")] {
+                raw.call(words);
+            }
+            let reply = raw.call("EXEC");
+            assert_eq!(reply.items().len(), 3, "{}", reply.show());
+            assert_eq!(reply.items()[2].integer(), round + 1);
+        });
+        check(&mut raw, "GET n", "\"48\"");
     });
 }
 
@@ -294,33 +385,22 @@ fn long_commands_of_many_clients_change_nothing_twice_and_lose_nothing() {
     at_each_shard_count(|server| {
         let mut raw = server.raw();
         load_set(&mut raw, "source", "member:", 10_000);
-        let port = server.port;
-        let clients: Vec<_> = (0..6)
-            .map(|client| {
-                std::thread::spawn(move || {
-                    let mut raw = Raw::connect(port);
-                    for round in 0..8 {
-                        match client % 3 {
-                            0 => assert_eq!(raw.call("SMEMBERS source").items().len(), 10_000),
-                            1 => check(
-                                &mut raw,
-                                &format!("SUNIONSTORE copy:{client}:{round} source"),
-                                "(integer) 10000",
-                            ),
-                            _ => check(&mut raw, "COPY source target REPLACE", "(integer) 1"),
-                        }
-                        check(
-                            &mut raw,
-                            &format!("APPEND log:{client} x"),
-                            &format!("(integer) {}", round + 1),
-                        );
-                    }
-                })
-            })
-            .collect();
-        for client in clients {
-            client.join().expect("no assertion inside");
-        }
+        by_six_clients_eight_times(server, |raw, client, round| {
+            match client % 3 {
+                0 => assert_eq!(raw.call("SMEMBERS source").items().len(), 10_000),
+                1 => check(
+                    raw,
+                    &format!("SUNIONSTORE copy:{client}:{round} source"),
+                    "(integer) 10000",
+                ),
+                _ => check(raw, "COPY source target REPLACE", "(integer) 1"),
+            }
+            check(
+                raw,
+                &format!("APPEND log:{client} x"),
+                &format!("(integer) {}", round + 1),
+            );
+        });
         for client in [1, 4] {
             for round in 0..8 {
                 check(

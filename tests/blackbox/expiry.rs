@@ -119,3 +119,38 @@ fn flushed_and_reused_names_do_not_inherit_deadlines() {
         check(&mut raw, "DBSIZE", "(integer) 20");
     });
 }
+
+#[test]
+fn a_pass_of_expiry_is_one_event_with_the_freeing_of_what_expired() {
+    let server = support::Server::start(&support::Options::shards(4));
+    let mut raw = server.raw();
+    check(&mut raw, "CONFIG SET latency-monitor-threshold 1", "OK");
+    let fill = |raw: &mut crate::wire::Raw| {
+        for batch in 0..200 {
+            let members: Vec<String> = (0..1_000)
+                .map(|index| (batch * 1_000 + index).to_string())
+                .collect();
+            raw.call(&format!("SADD big {}", members.join(" ")));
+        }
+        check(raw, "SCARD big", "(integer) 200000");
+    };
+    // What a client gives up goes the same way, and is no expiry.
+    fill(&mut raw);
+    check(&mut raw, "UNLINK big", "(integer) 1");
+    support::eventually("the set is freed", || {
+        let stats = raw.call("INFO memory").body();
+        stats.contains("lazyfree_pending_objects:0\r\n")
+    });
+    check(&mut raw, "LATENCY HISTORY expire-cycle", "(empty array)");
+    fill(&mut raw);
+    check(&mut raw, "PEXPIRE big 1", "(integer) 1");
+    support::eventually("the pass is an event", || {
+        !raw.call("LATENCY HISTORY expire-cycle").items().is_empty()
+    });
+    support::eventually("the set is freed", || {
+        let stats = raw.call("INFO memory").body();
+        stats.contains("lazyfree_pending_objects:0\r\n")
+    });
+    let samples = raw.call("LATENCY HISTORY expire-cycle");
+    assert_eq!(samples.items().len(), 1, "{}", samples.show());
+}

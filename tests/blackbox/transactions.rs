@@ -387,3 +387,19 @@ fn writes_are_refused_while_fewer_replicas_follow_than_asked_for() {
         check(&mut raw, "INCR k", "(integer) 3");
     });
 }
+
+#[test]
+fn an_exec_that_is_refused_ends_its_transaction() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "SET t 1", "QUEUED");
+        check(
+            &mut raw,
+            "EXEC x",
+            "(error) EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command",
+        );
+        check(&mut raw, "GET t", "(nil)");
+        check(&mut raw, "EXEC", "(error) ERR EXEC without MULTI");
+    });
+}

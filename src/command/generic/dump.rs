@@ -70,6 +70,21 @@ pub(super) static RESTORE: Command = Command::new("restore", Group::Generic, -4)
     ])
     .on_keys(restore);
 
+/// `RESTORE-ASKING key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]`: RESTORE for slots
+/// that move between the nodes of a cluster; without one it is the same.
+pub(super) static RESTORE_ASKING: Command = Command::new("restore-asking", Group::Server, -4)
+    .writes(RESTORE.keys)
+    .flags(Flags::DENYOOM.or(Flags::ASKING).or(Flags::SYSCMD))
+    .categories(Categories::DANGEROUS.or(Categories::KEYSPACE))
+    .doc(
+        "3.0.0",
+        RESTORE.syntax,
+        "Is RESTORE for keys that move between the nodes of a cluster.",
+    )
+    .complexity(RESTORE.complexity)
+    .history(RESTORE.history)
+    .on_keys(restore);
+
 /// What RESTORE is told besides the value.
 #[derive(Default)]
 struct Options {

@@ -7,7 +7,7 @@
 //! expire     EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST
 //! object     OBJECT
 //! sort       SORT SORT_RO
-//! dump       DUMP RESTORE
+//! dump       DUMP RESTORE RESTORE-ASKING
 //! migrate    MIGRATE
 //! wait       WAIT WAITAOF
 //! ```
@@ -55,6 +55,7 @@ pub(super) static TABLE: &[&Command] = &[
     &transfer::RENAME,
     &transfer::RENAMENX,
     &dump::RESTORE,
+    &dump::RESTORE_ASKING,
     &walk::SCAN,
     &sort::SORT,
     &sort::SORT_RO,

@@ -11,6 +11,7 @@ pub(super) static HGET: Command = Command::new("hget", Group::Hash, 3)
     .reads(READ)
     .flags(Flags::FAST)
     .doc("2.0.0", "key field", "Answers the value of a field.")
+    .looks_up(2)
     .on_keys(hget);
 
 fn hget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -54,6 +55,7 @@ pub(super) static HEXISTS: Command = Command::new("hexists", Group::Hash, 3)
     .reads(LOOKED_AT)
     .flags(Flags::FAST)
     .doc("2.0.0", "key field", "Answers whether a hash has a field.")
+    .looks_up(2)
     .on_keys(hexists);
 
 fn hexists(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -73,6 +75,7 @@ pub(super) static HSTRLEN: Command = Command::new("hstrlen", Group::Hash, 3)
         "key field",
         "Answers how many bytes the value of a field has.",
     )
+    .looks_up(2)
     .on_keys(hstrlen);
 
 fn hstrlen(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

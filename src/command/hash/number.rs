@@ -24,6 +24,7 @@ pub(super) static HINCRBY: Command = Command::new("hincrby", Group::Hash, 4)
         "key field increment",
         "Adds to the integer in a field; no field counts as 0.",
     )
+    .looks_up(2)
     .on_keys(hincrby);
 
 fn hincrby(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

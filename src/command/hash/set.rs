@@ -22,6 +22,7 @@ pub(super) static HSET: Command = Command::new("hset", Group::Hash, -4)
     )
     .complexity("O(N), N being the count of fields.")
     .history(&[("4.0.0", "Takes several fields with values.")])
+    .looks_up(2)
     .on_keys(|cx, args, out| {
         let added = set_pairs(cx, args, "hset")?;
         out.integer(added as i64);
@@ -84,6 +85,7 @@ pub(super) static HSETNX: Command = Command::new("hsetnx", Group::Hash, 4)
         "key field value",
         "Sets a field that a hash does not have yet.",
     )
+    .looks_up(2)
     .on_keys(hsetnx);
 
 fn hsetnx(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -92,6 +92,7 @@ pub(super) static LREM: Command = Command::new("lrem", Group::List, 4)
         "Removes elements that equal another: all of them, or so many from the front or, if negative, from the back.",
     )
     .complexity("O(N+M) for a list of N elements of which M are removed.")
+    .reads_from(End::Front)
     .on_keys(lrem);
 
 fn lrem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -127,6 +128,7 @@ pub(super) static LTRIM: Command = Command::new("ltrim", Group::List, 4)
         "Removes the elements outside a range of indices.",
     )
     .complexity("O(N) for N elements removed.")
+    .reads_from(End::Front)
     .on_keys(ltrim);
 
 fn ltrim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -31,6 +31,7 @@ pub(super) static LPOP: Command = Command::new("lpop", Group::List, -2)
     )
     .complexity(POP_COMPLEXITY)
     .history(COUNT_ADDED)
+    .reads_from(End::Front)
     .on_keys(|cx, args, out| pop(cx, args, out, End::Front));
 
 /// `RPOP key [count]`
@@ -44,6 +45,7 @@ pub(super) static RPOP: Command = Command::new("rpop", Group::List, -2)
     )
     .complexity(POP_COMPLEXITY)
     .history(COUNT_ADDED)
+    .reads_from(End::Back)
     .on_keys(|cx, args, out| pop(cx, args, out, End::Back));
 
 #[inline]
@@ -127,6 +129,7 @@ pub(super) static LMPOP: Command = Command::new("lmpop", Group::List, -4)
         "Answers elements of the first list that there is among several keys, and removes them.",
     )
     .complexity("O(N+M) for N keys and M elements answered.")
+    .reads_from(End::Front)
     .on_keys(lmpop);
 
 fn lmpop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -206,6 +209,7 @@ pub(super) static BLPOP: Command = Command::new("blpop", Group::List, -3)
     )
     .complexity("O(N) for N keys.")
     .history(DOUBLE_TIMEOUT)
+    .reads_from(End::Front)
     .on_keys(|cx, args, out| blocking_pop(cx, args, out, End::Front));
 
 /// `BRPOP key [key ...] timeout`
@@ -219,6 +223,7 @@ pub(super) static BRPOP: Command = Command::new("brpop", Group::List, -3)
     )
     .complexity("O(N) for N keys.")
     .history(DOUBLE_TIMEOUT)
+    .reads_from(End::Back)
     .on_keys(|cx, args, out| blocking_pop(cx, args, out, End::Back));
 
 /// Waits for a list in one of the keys, or answers as if the time were over.
@@ -249,6 +254,7 @@ pub(super) static BLMPOP: Command = Command::new("blmpop", Group::List, -5)
         "Pops elements of the first list that there is among several keys, and waits for one if there is none.",
     )
     .complexity("O(N+M) for N keys and M elements answered.")
+    .reads_from(End::Front)
     .on_keys(blmpop);
 
 fn blmpop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

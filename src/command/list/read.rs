@@ -32,6 +32,7 @@ pub(super) static LINDEX: Command = Command::new("lindex", Group::List, 3)
     .reads(ONE_READ)
     .doc("1.0.0", "key index", "Answers the element at an index.")
     .complexity("O(N) for N elements between it and the nearer end.")
+    .reads_from(End::Front)
     .on_keys(lindex);
 
 fn lindex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -60,6 +61,7 @@ pub(super) static LRANGE: Command = Command::new("lrange", Group::List, 4)
         "Answers the elements in a range of indices.",
     )
     .complexity("O(S+N) for N elements, S elements away from the nearer end.")
+    .reads_from(End::Front)
     .on_keys(lrange);
 
 fn lrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -88,6 +90,7 @@ pub(super) static LPOS: Command = Command::new("lpos", Group::List, -3)
         "Answers the indices of elements that equal another.",
     )
     .complexity("O(N) for the N elements looked at, of which MAXLEN sets the most.")
+    .reads_from(End::Front)
     .on_keys(lpos);
 
 /// Which matches are wanted.

@@ -28,6 +28,7 @@ pub(super) static SADD: Command = Command::new("sadd", Group::Set, -3)
     )
     .complexity("O(N), N being the count of members that are named.")
     .history(&[("2.4.0", "Takes several members.")])
+    .looks_up(2)
     .on_keys(sadd);
 
 fn sadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -74,6 +75,7 @@ pub(super) static SREM: Command = Command::new("srem", Group::Set, -3)
     )
     .complexity("O(N), N being the count of members that are named.")
     .history(&[("2.4.0", "Takes several members.")])
+    .looks_up(2)
     .on_keys(srem);
 
 fn srem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -148,6 +150,7 @@ pub(super) static SISMEMBER: Command = Command::new("sismember", Group::Set, 3)
         "key member",
         "Answers whether a set has this member.",
     )
+    .looks_up(2)
     .on_keys(sismember);
 
 fn sismember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

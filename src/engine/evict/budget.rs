@@ -11,7 +11,8 @@
 //! the cost of those which are written less, as if all keys lay in one place.
 //!
 //! `elsewhere` is what the process takes beside the shards: the server itself, connections and their buffers. It is
-//! measured now and then ([`Budget::assess`]). As in Redis it counts against the limit when it comes to evicting; but a
+//! measured now and then ([`Budget::assess`]). While clients are told which keys go, what counts is the least that it was of
+//! late: messages that leave within a few milliseconds would push out more keys, of which there would be more to tell. As in Redis it counts against the limit when it comes to evicting; but a
 //! command is refused for lack of memory only if the data, with what the server takes without clients, is above the limit,
 //! so never because of somebody's buffers.
 //!
@@ -64,6 +65,13 @@ const EXACT_SHARDS_MAX: usize = 128;
 /// The background measures what is taken elsewhere once in so long.
 const BACKGROUND_PAUSE_MS: u64 = 10;
 
+/// While clients are told which keys go, what is taken elsewhere counts once it has been taken for so long, or twice as
+/// long.
+const LASTING_MS: u64 = 10;
+
+/// But for so much, which counts at once.
+const PASSING_BYTES_COUNTED: i64 = 6 * 1024;
+
 /// A shortage is asked of as few shards as have to give up so much each.
 const PART_BYTES_MIN: i64 = 4 * 1024;
 
@@ -85,6 +93,11 @@ pub struct Budget {
     /// 0: none.
     limit: AtomicI64,
     elsewhere: AtomicI64,
+    /// The least that was measured elsewhere since [`Budget::low_since_ms`], and in the period before.
+    lows: [AtomicI64; 2],
+    low_since_ms: AtomicU64,
+    /// Clients are told which keys go.
+    is_telling: AtomicBool,
     /// What the server takes without data and clients.
     base: AtomicI64,
     policy: AtomicU8,
@@ -151,6 +164,9 @@ impl Budget {
             let used = self.used_bytes();
             let elsewhere = self.measure_elsewhere(used);
             self.elsewhere.store(elsewhere, SeqCst);
+            for low in &self.lows {
+                low.store(elsewhere, Relaxed);
+            }
             self.free.0.store(limit - elsewhere - used, SeqCst);
             let mut granted = 0;
             for board in self.boards() {
@@ -190,6 +206,12 @@ impl Budget {
         self.is_limited() && self.free.0.load(Relaxed) < self.limit_bytes() / SCARCE_PARTS
     }
 
+    /// Whether the process takes so much that connections alone may soon make it too much.
+    pub fn is_close(&self) -> bool {
+        self.is_scarce()
+            || (self.is_limited() && account::total_bytes() > self.limit_bytes() / 4 * 3)
+    }
+
     /// What nobody has: negative while more is taken than the limit allows.
     pub fn free_bytes(&self) -> i64 {
         self.free.0.load(Relaxed)
@@ -219,6 +241,10 @@ impl Budget {
     /// Notes that so many flushed databases are on their way back to the allocator, or that they have arrived (negative).
     /// Nothing is evicted meanwhile.
     pub(in crate::engine) fn add_freeing(&self, databases: i64) {
+        if databases < 0 {
+            // What they took is free before anybody pays again.
+            self.assess();
+        }
         self.freeing.fetch_add(databases, Relaxed);
     }
 
@@ -237,13 +263,33 @@ impl Budget {
         self.pending.load(Relaxed).max(0).unsigned_abs()
     }
 
-    /// Called again and again by the background. It evicts for what others take only now and then: while clients are told
+    /// Called again and again by the background, which knows whether clients are told of keys that go. It evicts for what others take only now and then: while clients are told
     /// what goes, their buffers grow, for which more would go.
-    pub fn go_on(&self, now_ms: u64) {
+    pub fn go_on(&self, now_ms: u64, is_telling: bool) {
+        self.is_telling.store(is_telling, Relaxed);
         if now_ms.abs_diff(self.went_on_ms.load(Relaxed)) >= BACKGROUND_PAUSE_MS {
             self.went_on_ms.store(now_ms, Relaxed);
             self.assess();
         }
+        if now_ms.abs_diff(self.low_since_ms.load(Relaxed)) >= LASTING_MS {
+            self.low_since_ms.store(now_ms, Relaxed);
+            self.begin_period(self.measure_elsewhere(self.used_bytes()));
+        }
+    }
+
+    fn begin_period(&self, measured: i64) {
+        let low = self.lows[0].swap(measured, Relaxed);
+        self.lows[1].store(low, Relaxed);
+    }
+
+    /// What counts of what is taken elsewhere now.
+    fn lasting(&self, measured: i64) -> i64 {
+        if !self.is_telling.load(Relaxed) {
+            return measured;
+        }
+        let low = self.lows[0].fetch_min(measured, Relaxed).min(measured);
+        let low = low.min(self.lows[1].load(Relaxed));
+        measured.min(low + PASSING_BYTES_COUNTED)
     }
 
     /// What the server itself takes by now, without data and clients.
@@ -314,7 +360,7 @@ impl Budget {
             return;
         }
         let used = self.used_bytes();
-        let elsewhere = self.measure_elsewhere(used);
+        let elsewhere = self.lasting(self.measure_elsewhere(used));
         let before = self.elsewhere.swap(elsewhere, Relaxed);
         self.free.0.fetch_add(before - elsewhere, Relaxed);
         if self.free_bytes() < limit / SCARCE_PARTS {
@@ -327,7 +373,7 @@ impl Budget {
             }
         }
         let short = -self.free_bytes();
-        if short <= 0 || used <= 0 || !self.policy().evicts() {
+        if short <= 0 || used <= 0 || !self.policy().evicts() || self.is_freeing() {
             return;
         }
         // A small shortage is asked of a few shards, as whoever owes a byte gives up a key.
@@ -460,5 +506,26 @@ impl Budget {
             since_ms => now_ms.saturating_sub(since_ms),
         };
         (current_ms, self.exceeded_ms.load(Relaxed) + current_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn while_clients_are_told_what_is_taken_elsewhere_counts_once_it_has_lasted() {
+        const LARGE: i64 = 1 << 20;
+        let budget = Budget::default();
+        assert_eq!(budget.lasting(LARGE), LARGE, "nobody is told");
+        budget.is_telling.store(true, Relaxed);
+        assert_eq!(budget.lasting(1000), 1000, "a little counts at once");
+        assert_eq!(budget.lasting(LARGE), PASSING_BYTES_COUNTED);
+        budget.begin_period(LARGE);
+        assert_eq!(budget.lasting(LARGE), PASSING_BYTES_COUNTED);
+        budget.begin_period(LARGE);
+        assert_eq!(budget.lasting(LARGE), LARGE);
+        assert_eq!(budget.lasting(10), 10);
+        assert_eq!(budget.lasting(LARGE), 10 + PASSING_BYTES_COUNTED);
     }
 }

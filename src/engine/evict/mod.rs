@@ -169,6 +169,8 @@ impl Engine {
         }
         self.budget.note_unsettled();
         self.budget.assess_at(now.unix_ms);
+        // What other shards had too much may be free by now.
+        self.budget.draw(&self.board, debt);
         let evictions = EVICTIONS_PER_KEY
             .saturating_mul(keys.max(1))
             .saturating_add((debt / BYTES_PER_EVICTION) as usize);
@@ -180,7 +182,11 @@ impl Engine {
         if !self.budget.policy().evicts() || self.board.debt_bytes() <= 0 {
             return false;
         }
+        self.budget.assess_at(now.unix_ms);
         self.budget.draw(&self.board, self.board.debt_bytes());
+        if self.board.debt_bytes() <= 0 {
+            return false;
+        }
         let could_pay = self.evict(now, EVICTIONS_PER_SLICE);
         could_pay && self.board.debt_bytes() > 0
     }

@@ -18,8 +18,9 @@
 //! bits 0-1 uses, counted by the table | 2 stands in the small queue | 3 has a deadline | 4-5 size class
 //! ```
 //!
-//! and beside that 8 bytes for each key in the queue, a tenth or a fifth of all, and a byte for each key of ghosts. The
-//! hand reads seven slots in a line and no entry but the one that goes.
+//! and beside that 5 bytes for each key in the queue, a tenth or a fifth of all, and a byte for each of the ghosts, which are
+//! half as many as keys. The queue has those bits of a hash by which a table finds a key, unless it has more than 2^24
+//! segments, which is some billions of keys in one shard. The hand reads seven slots in a line and no entry but the one that goes.
 //!
 //! With the size rule, a key that is larger than twice, eight times, 32 times the average counts one, two, three uses
 //! less: more keys find room, at the cost of some bytes that would have been hit.
@@ -30,7 +31,7 @@
 use super::Policy;
 use crate::engine::board::ShardBoard;
 use crate::engine::db::Db;
-use crate::structures::fifo::Fifo;
+use crate::structures::fifo::{self, Fifo};
 use crate::structures::ghost::Ghost;
 use crate::structures::table::Place;
 
@@ -59,7 +60,28 @@ const QUEUE_SLACK: usize = 256;
 const SETTLED_PER_INSERT: usize = 2;
 
 /// Ghosts for each 100 keys.
-const GHOSTS_PERCENT: usize = 90;
+const GHOSTS_PERCENT: usize = 50;
+
+/// Bits of a hash that the queue keeps: the table looks at the highest, and at the lowest.
+const QUEUED: u64 = !0 << QUEUED_TOP | QUEUED_LOW;
+const QUEUED_TOP: u32 = 40;
+const QUEUED_LOW: u64 = 0xffff;
+const QUEUED_LOW_BITS: u32 = 16;
+
+/// A hash as it stands in the queue.
+fn pack(hash: u64) -> u64 {
+    hash >> QUEUED_TOP << QUEUED_LOW_BITS | hash & QUEUED_LOW
+}
+
+/// The bits of the hash.
+fn unpack(word: u64) -> u64 {
+    word >> QUEUED_LOW_BITS << QUEUED_TOP | word & QUEUED_LOW
+}
+
+const _: () = assert!(
+    fifo::WORD.count_ones() == QUEUED.count_ones(),
+    "a word of the queue has the bits that are kept"
+);
 
 /// What a policy asks of the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +144,7 @@ impl Order {
             board.ghost_hits.add(1);
             return bits;
         }
-        self.small.push(hash);
+        self.small.push(pack(hash));
         bits | SMALL_BIT
     }
 
@@ -213,21 +235,35 @@ impl Db {
                 }
                 return;
             }
-            if let Some(hash) = order.small.pop()
-                && let Some((place, bits)) = self.queued(hash)
+            if let Some(known) = order.small.pop().map(unpack)
+                && let Some((place, bits, _)) = self.queued(known)
             {
                 self.table.set_bits(place, bits & !SMALL_BIT);
             }
         }
     }
 
-    /// The key of a hash from the queue, with its bits, if it still stands there.
-    fn queued(&self, hash: u64) -> Option<(Place, u8)> {
+    /// The key of a hash from the queue, of which some bits are known, with its bits and the whole hash, if it still stands
+    /// there.
+    ///
+    /// Two keys that cannot be told apart, each with a word in the queue, come in any order. One that has left the queue
+    /// must not hide another one that has not, which would stay for ever.
+    fn queued(&self, known: u64) -> Option<(Place, u8, u64)> {
         let seed = self.seed();
-        let is_it = |key: &[u8]| seed.hash(key) == hash;
-        let place = self.table.find_by_hash(hash, |entry| is_it(entry.key()))?;
-        let bits = self.table.bits(place);
-        (bits & SMALL_BIT != 0).then_some((place, bits))
+        for passed in 0.. {
+            let (mut alike, mut hash) = (0, 0);
+            let place = self.table.find_by_hash(known, |entry| {
+                hash = seed.hash(entry.key());
+                let is_alike = hash & QUEUED == known;
+                alike += usize::from(is_alike);
+                is_alike && alike > passed
+            })?;
+            let bits = self.table.bits(place);
+            if bits & SMALL_BIT != 0 {
+                return Some((place, bits, hash));
+            }
+        }
+        None
     }
 
     /// The key that goes next; none if there is no order, or no candidate was found.
@@ -264,10 +300,11 @@ impl Db {
         let Some(order) = &self.order else {
             return;
         };
-        for hash in (0..count).map_while(|at| order.small.get(at)) {
+        let front = || (0..count).map_while(|at| order.small.get(at).map(unpack));
+        for hash in front() {
             self.table.prefetch(hash);
         }
-        for hash in (0..count).map_while(|at| order.small.get(at)) {
+        for hash in front() {
             self.table.prefetch_matches(hash);
         }
     }
@@ -284,8 +321,8 @@ impl Db {
             if !is_due(small.len()) {
                 return None;
             }
-            let hash = small.pop()?;
-            let Some((place, bits)) = self.queued(hash) else {
+            let known = unpack(small.pop()?);
+            let Some((place, bits, hash)) = self.queued(known) else {
                 continue;
             };
             if rules.volatile_only && bits & VOLATILE_BIT == 0 {

@@ -435,6 +435,7 @@ fn flushed_data_on_their_way_out_are_waited_for() {
     for number in 0..100 {
         assert!(server.set(0, &format!("new:{number}"), 100, Deadline::Clear));
     }
+    server.budget.assess();
     assert_eq!(server.evicted(), evicted);
     let mut doomed = server.engines[0].take_doomed();
     assert!(server.budget.is_freeing());
@@ -444,5 +445,6 @@ fn flushed_data_on_their_way_out_are_waited_for() {
     assert!(!server.budget.is_freeing());
     assert_eq!(server.budget.pending_objects(), 0);
     assert!(server.budget.used_bytes() < 100_000);
+    server.rest();
     assert_eq!(server.keys(), 100);
 }

@@ -145,8 +145,10 @@ impl Engine {
         };
         self.watches.commit_attempt();
         for index in 0..self.dbs.len() {
-            if let Some(db) = self.dbs[index].as_deref_mut() {
-                for image in db.take_images() {
+            if let Some(db) = self.dbs[index].as_deref_mut()
+                && let Some(log) = db.take_log()
+            {
+                for image in log.into_images() {
                     self.forget(image.before);
                 }
             }

@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::object::{Body, Collection, Journal, Object, Part};
+use super::object::{Body, Collection, Journal, Object, Part, Standing};
 use super::{DataType, Encoding, Kind};
 use crate::base::number::parse_i64;
 use crate::structures::entry::{Entry, EntryRef, Value};
@@ -42,13 +42,14 @@ impl Body for Quicklist {
         Quicklist::duplicate(self)
     }
 
-    fn prefetch(&self, step: usize) {
-        Quicklist::prefetch(self, step > 0);
+    fn prefetch_end(&self, end: End) {
+        Quicklist::prefetch(self, end);
     }
 
-    fn renew_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
-        let first = usize::try_from(position).unwrap_or(usize::MAX);
-        Quicklist::renew_nodes(self, first, budget, mover) as u64
+    fn renew_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+        let first = usize::try_from(from.single()).unwrap_or(usize::MAX);
+        let next = Quicklist::renew_nodes(self, first, budget, mover);
+        Standing::from(next as u64)
     }
 
     fn keep_changes(&mut self, journal: Option<Journal>) -> bool {

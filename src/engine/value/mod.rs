@@ -12,5 +12,5 @@ pub mod stream;
 pub mod text;
 
 pub use kind::{DataType, Encoding, Kind};
-pub use object::{Body, Collection, Journal, Object, Part, Trash};
+pub use object::{Body, Collection, Journal, Object, Part, Standing, Trash};
 pub use text::*;

@@ -6,13 +6,12 @@
 //! [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
 
 use super::hash::HashTable;
+use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::ordered::ranking::Ranking;
-use crate::structures::quicklist::Limits;
-use crate::structures::quicklist::Quicklist;
+use crate::structures::quicklist::{End, Limits, Quicklist};
 use crate::structures::slabs::Mover;
 use crate::structures::tape::Tape;
-use crate::structures::{account, prefetch};
 
 /// What undoes the changes of a collection, without a copy of all of it. Charged to nobody.
 pub enum Journal {
@@ -56,15 +55,45 @@ pub enum Part {
     Entries,
 }
 
+/// Where a walk over what a collection consists of stands: nowhere yet, or at its end, by default. What it means, each
+/// type knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Which of the structures that it consists of.
+    pub part: u64,
+    /// Where in there.
+    pub at: u128,
+}
+
+impl Standing {
+    /// The same for a collection that is one structure, with positions that begin and end at 0.
+    pub fn single(&self) -> u64 {
+        self.at as u64
+    }
+}
+
+impl From<u64> for Standing {
+    fn from(position: u64) -> Standing {
+        Standing {
+            part: 0,
+            at: position.into(),
+        }
+    }
+}
+
 /// What every large collection can do, whatever its type.
 pub trait Body {
     /// A copy that shares nothing with it.
     fn duplicate(&self) -> Self;
 
-    /// Fetches into the cache what most commands will read, as far as that can be known at this step: what lies in
-    /// the object itself is there at step 0, what step 0 fetched at step 1.
-    fn prefetch(&self, step: usize) {
-        let _ = step;
+    /// Fetches into the cache what will be read at one end.
+    fn prefetch_end(&self, end: End) {
+        let _ = end;
+    }
+
+    /// Fetches into the cache where an element of this name stands, or would, if it is likely that it is not there.
+    fn prefetch_element(&self, name: &[u8]) {
+        let _ = name;
     }
 
     /// From now on writes down what undoes its changes, behind what was written before; false if it cannot do that.
@@ -103,10 +132,10 @@ pub trait Body {
     fn free_some(&mut self, budget: usize) -> bool;
 
     /// Moves what lies in sparse slabs of the allocator, among some `budget` pieces of memory, from where the call that
-    /// returned `position` stopped; returns where this one stops, 0 at the end. What others point to stays.
-    fn renew_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
-        let _ = (position, budget, mover);
-        0
+    /// returned `from` stopped; returns where this one stops, the default at the end. What others point to stays.
+    fn renew_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+        let _ = (from, budget, mover);
+        Standing::default()
     }
 }
 
@@ -124,9 +153,15 @@ macro_rules! collections {
                 }
             }
 
-            fn prefetch(&self, step: usize) {
+            fn prefetch_end(&self, end: End) {
                 match *self {
-                    $(Collection::$name(ref body) => Body::prefetch(body, step),)*
+                    $(Collection::$name(ref body) => Body::prefetch_end(body, end),)*
+                }
+            }
+
+            fn prefetch_element(&self, name: &[u8]) {
+                match *self {
+                    $(Collection::$name(ref body) => Body::prefetch_element(body, name),)*
                 }
             }
 
@@ -160,9 +195,9 @@ macro_rules! collections {
                 }
             }
 
-            fn renew_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
+            fn renew_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
                 match *self {
-                    $(Collection::$name(ref mut body) => body.renew_some(position, budget, mover),)*
+                    $(Collection::$name(ref mut body) => Body::renew_some(body, from, budget, mover),)*
                 }
             }
         }
@@ -201,21 +236,26 @@ pub struct Object {
 }
 
 impl Object {
+    /// Moves some of what lies in sparse slabs; see [`Body::renew_some`].
+    pub(in crate::engine) fn renew_some(
+        &mut self,
+        from: Standing,
+        budget: usize,
+        mover: &mut Mover,
+    ) -> Standing {
+        let before = account::charged_bytes();
+        let next = self.body.renew_some(from, budget, mover);
+        let grown = account::charged_bytes() - before;
+        self.bytes = self.bytes.saturating_add_signed(grown as isize);
+        next
+    }
+
     /// A collection for an entry made inside [`Keyspace::create`] or [`Keyspace::edit`], which count its bytes.
     ///
     /// [`Keyspace::create`]: crate::engine::keyspace::Keyspace::create
     /// [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
     pub fn boxed(body: Collection) -> Box<Object> {
         Box::new(Object { body, bytes: 0 })
-    }
-
-    /// Fetches its own lines into the cache.
-    pub fn prefetch(&self) {
-        const LINE_BYTES: usize = 64;
-        let start = std::ptr::from_ref(self).cast::<u8>();
-        for line in 0..size_of::<Object>().div_ceil(LINE_BYTES) {
-            prefetch::line_at(start.wrapping_add(line * LINE_BYTES));
-        }
     }
 
     /// A copy, which knows its own bytes.

@@ -10,6 +10,7 @@ use crate::command::error::CommandError;
 use crate::script::errors;
 use crate::script::flags::ScriptFlags;
 use crate::script::vm::{RUN, Vm};
+use crate::structures::lua::Called;
 use crate::telemetry::clock::Ticks;
 
 /// A function that a library registered.
@@ -94,12 +95,12 @@ impl Vm {
             return Err(refuse("ERR FUNCTION LOAD timeout"));
         }
         match result {
-            Ok((true, _)) => Ok(registered),
-            Ok((false, Value::Table(table))) => match table.raw_get::<Value>("err") {
+            Ok(Called::Text(()) | Called::Value(_)) => Ok(registered),
+            Ok(Called::Failed(Value::Table(table))) => match table.raw_get::<Value>("err") {
                 Ok(Value::String(text)) => Err(refuse(&String::from_utf8_lossy(&text.as_bytes()))),
                 _ => Err(refuse("(null)")),
             },
-            Ok((false, _)) => Err(refuse("execution failure")),
+            Ok(Called::Failed(_)) => Err(refuse("execution failure")),
             Err(error) => Err(refuse(&format!("ERR {}", errors::plain(&error)))),
         }
     }

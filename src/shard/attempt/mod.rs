@@ -41,12 +41,15 @@ use crate::engine::{Deferred, Engine, Key, Now};
 use crate::script::footprint::STRAYS_MAX;
 use crate::script::host::Interrupted;
 use crate::script::running::{Running, Runs, Unit};
-use crate::telemetry::clock::Ticks;
+use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::counters::{self, Extent, Kind};
 use terms::{Stop, Terms};
 
 /// How long a script may hold the thread of a connection.
 pub const INLINE_NS: u64 = 10_000_000;
+
+/// A unit that takes less than this leaves nothing that could have expired meanwhile.
+const BRIEF_NS: u64 = 500_000;
 
 /// Between two looks at the queues of the shards that a long script holds.
 const TEND_NS: u64 = 1_000_000;
@@ -80,6 +83,28 @@ enum Place<'r> {
     },
 }
 
+/// What shards had counted of reads at some moment; most units read of one.
+#[derive(Default)]
+struct KeptReads {
+    first: Option<(u16, Reads)>,
+    more: Vec<(u16, Reads)>,
+}
+
+impl KeptReads {
+    fn of(&self, shard: u16) -> Option<Reads> {
+        let mut all = self.first.iter().chain(&self.more);
+        all.find(|(kept, _)| *kept == shard)
+            .map(|(_, reads)| *reads)
+    }
+
+    fn keep(&mut self, shard: u16, reads: Reads) {
+        match self.first {
+            None => self.first = Some((shard, reads)),
+            Some(_) => self.more.push((shard, reads)),
+        }
+    }
+}
+
 /// A unit that runs. See the module.
 pub struct Attempt<'r, 'a> {
     reach: &'r mut Reach<'a, Engine, Message>,
@@ -87,6 +112,8 @@ pub struct Attempt<'r, 'a> {
     is_bare: bool,
     place: Place<'r>,
     since: Ticks,
+    /// The clock when it was last read.
+    latest: Ticks,
     stop: Option<Stop>,
     /// Shards that it needed and did not get.
     lacks: Vec<u16>,
@@ -97,7 +124,7 @@ pub struct Attempt<'r, 'a> {
     /// It is not undone any more.
     is_settled: bool,
     /// What shards had counted of reads before its first, but for those that go back by themselves.
-    reads: Vec<(u16, Reads)>,
+    reads: KeptReads,
     /// Time does not pass; calls that are left until it is over all the same.
     #[cfg(test)]
     timeless: Option<u64>,
@@ -106,18 +133,20 @@ pub struct Attempt<'r, 'a> {
 impl<'r, 'a> Attempt<'r, 'a> {
     /// A unit on the thread of a connection.
     pub fn inline(reach: &'r mut Reach<'a, Engine, Message>, router: Router) -> Attempt<'r, 'a> {
+        let since = Ticks::now();
         Attempt {
             reach,
             router,
             is_bare: false,
             place: Place::Inline,
-            since: Ticks::now(),
+            since,
+            latest: since,
             stop: None,
             lacks: Vec::new(),
             extended: 0,
             strays: Vec::new(),
             is_settled: false,
-            reads: Vec::new(),
+            reads: KeptReads::default(),
             #[cfg(test)]
             timeless: None,
         }
@@ -171,6 +200,26 @@ impl<'r, 'a> Attempt<'r, 'a> {
         }
     }
 
+    /// When the clock was last read, which is done before each command, after those of scripts, and each few thousand
+    /// instructions of a script.
+    pub fn latest(&self) -> Ticks {
+        self.latest
+    }
+
+    /// The moment, at the end of a unit that began at another one.
+    fn now(&self, began: Now) -> Now {
+        match self.latest.since_ns(self.since) {
+            ..BRIEF_NS => began,
+            _ => clock::now(),
+        }
+    }
+
+    /// Reads the clock behind a command: the time since it was read before.
+    pub fn read_clock_ns(&mut self) -> u64 {
+        let now = Ticks::now();
+        now.since_ns(std::mem::replace(&mut self.latest, now))
+    }
+
     /// Asked now and then: whether the unit may go on.
     pub fn tick(&mut self, config: &Config) -> Result<(), Interrupted> {
         if self.stop.is_some() {
@@ -185,6 +234,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
             return Ok(());
         }
         let now = Ticks::now();
+        self.latest = now;
         let Place::Apart {
             running,
             unit,
@@ -240,6 +290,17 @@ impl<'r, 'a> Attempt<'r, 'a> {
         }
     }
 
+    /// Whether a command of it may say that it takes too long here.
+    pub fn may_leave(&self) -> bool {
+        let is_undone = !self.is_settled && !self.is_bare && self.stop.is_none();
+        is_undone && matches!(self.place, Place::Inline)
+    }
+
+    /// A command of it has said so.
+    pub fn leave(&mut self) -> Interrupted {
+        self.end(Stop::Slow)
+    }
+
     fn end(&mut self, stop: Stop) -> Interrupted {
         debug_assert!(!self.is_settled, "it had all its shards");
         self.stop.get_or_insert(stop);
@@ -288,9 +349,8 @@ impl<'r, 'a> Attempt<'r, 'a> {
         let mut hands = self.reach.hands();
         let reads = &mut self.reads;
         let mut keep = |shard: u16, engine: &mut Engine| {
-            let is_kept = reads.iter().any(|(kept, _)| *kept == shard);
-            if !is_kept && !engine.is_in_attempt() {
-                reads.push((shard, engine.board().reads()));
+            if reads.of(shard).is_none() && !engine.is_in_attempt() {
+                reads.keep(shard, engine.board().reads());
             }
         };
         if needs_all {
@@ -417,17 +477,18 @@ impl<'r, 'a> Attempt<'r, 'a> {
         work(&mut engines)
     }
 
-    /// The unit is done: what it changed stays, and those are served who waited for it. What is due afterwards is added
-    /// to `deferred`.
+    /// The unit, which began at this moment, is done: what it changed stays, and those are served who waited for it. What
+    /// is due afterwards is added to `deferred`.
     pub fn commit(
         mut self,
         kind: Kind,
-        now: Now,
+        began: Now,
         terms: &mut Terms,
         runs: &Runs,
         deferred: &mut Deferred,
     ) {
         self.end_script();
+        let now = self.now(began);
         self.with_engines(|engines| {
             for engine in engines.iter_mut() {
                 engine.commit_attempt();
@@ -441,7 +502,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
         let extent = Extent::of(in_hand, self.router.shard_count());
         counters::local().ran_unit(kind, extent);
         terms.outcome.is_wide = extent == Extent::All;
-        terms.outcome.duration_ns = Ticks::now().since_ns(self.since);
+        terms.outcome.duration_ns = self.latest.since_ns(self.since);
         let is_apart = matches!(self.place, Place::Apart { .. });
         self.note_strays(terms);
         let outcome = &terms.outcome;
@@ -475,9 +536,8 @@ impl<'r, 'a> Attempt<'r, 'a> {
         self.with_engines(|engines| {
             for engine in engines {
                 engine.undo_attempt();
-                let mut reads = reads.iter();
-                if let Some((_, reads)) = reads.find(|(shard, _)| *shard == engine.shard) {
-                    engine.board().recount(*reads);
+                if let Some(reads) = reads.of(engine.shard) {
+                    engine.board().recount(reads);
                 }
                 deferred.append(&mut engine.deferred);
             }

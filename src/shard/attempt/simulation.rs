@@ -1,6 +1,9 @@
 //! Units on many shards, played on one thread from a seed: others hold shards at random, units begin with some of
 //! theirs, stray, lack, are interrupted, undone and run again, at once or as messages. What comes of it must be what the
 //! same commands bring about one after the other on a server without any of that.
+//!
+//! `BASALT_SIMULATION_STEPS=800000` plays so many units instead of a few thousand, from seeds that begin at
+//! `BASALT_SIMULATION_SEED`.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -389,14 +392,19 @@ fn with_args(line: &str, router: Router, run: impl FnOnce(&'static Command, &Arg
     run(command, &Args::new(line.as_bytes(), &[], &spans, &routed));
 }
 
+/// Units from one seed, where the environment says how many there are to be in all.
+const UNITS_A_SEED: usize = 20_000;
+
 #[test]
 fn units_that_are_undone_and_run_again_are_as_if_they_ran_once() {
-    let (seeds, units) = match cfg!(debug_assertions) {
-        true => (3, 1_000),
-        false => (40, 20_000),
+    let told = |name| -> Option<u64> { std::env::var(name).ok()?.parse().ok() };
+    let (seeds, units) = match told("BASALT_SIMULATION_STEPS") {
+        Some(steps) => (steps.div_ceil(UNITS_A_SEED as u64), UNITS_A_SEED),
+        None => (3, 1_000),
     };
+    let first = told("BASALT_SIMULATION_SEED").unwrap_or(0);
     let mut all = Counts::default();
-    for seed in 0..seeds {
+    for seed in first..first + seeds {
         let mut world = World::new(seed);
         world.play(units);
         let counts = world.counts;
@@ -410,6 +418,7 @@ fn units_that_are_undone_and_run_again_are_as_if_they_ran_once() {
         all.messages > 500 && all.lacked > 500 && all.interrupted > 300 && all.bare > 20,
         "everything happened: {all:?}"
     );
+    eprintln!("{seeds} seeds from {first}: {all:?}");
 }
 
 #[test]

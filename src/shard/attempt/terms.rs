@@ -40,8 +40,10 @@ pub struct Terms {
 impl Terms {
     /// With these shards to begin with, in any order.
     pub fn with(mut shards: Vec<u16>) -> Terms {
-        shards.sort_unstable();
-        shards.dedup();
+        if shards.len() > 1 {
+            shards.sort_unstable();
+            shards.dedup();
+        }
         Terms {
             shards,
             ..Terms::default()

@@ -37,6 +37,15 @@ pub trait Item: Copy {
     fn is_surely_before(&self, other: &Self) -> bool;
 }
 
+/// Who moves what an index consists of, and what it names, to other places in memory.
+pub trait Movers<T> {
+    /// May give items new values that compare as before.
+    fn items(&mut self, items: &mut [T]);
+
+    /// Whether the node at this address is to be moved.
+    fn moves_node(&mut self, address: usize) -> bool;
+}
+
 /// How many of some ascending items come before another: those that compare as less, or with `and_equal` as less or
 /// equal. The first looks are branchless; only among items that look alike is compared in full.
 #[inline]
@@ -103,6 +112,10 @@ pub trait Ordered<T: Item> {
     /// Takes out some items from `rank` on, at least one if there is one and at most `limit`, and adds
     /// them to `taken`. Compares nothing.
     fn take_some(&mut self, rank: usize, limit: usize, taken: &mut Vec<T>);
+
+    /// Shows the items from `rank` on that lie together, at least one if there is one, and the nodes that hold them, to
+    /// somebody who may move them; returns the rank behind the last of them.
+    fn renew_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize;
 
     /// Gives back the memory of some `budget` items; true while any is left. Nothing else may be asked until then.
     fn free_some(&mut self, budget: usize) -> bool;
@@ -213,6 +226,10 @@ impl<T: Item> Ordered<T> for Index<T> {
 
     fn take_some(&mut self, rank: usize, limit: usize, taken: &mut Vec<T>) {
         either!(self, inner => inner.take_some(rank, limit, taken));
+    }
+
+    fn renew_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
+        either!(self, inner => inner.renew_from(rank, movers))
     }
 
     fn free_some(&mut self, budget: usize) -> bool {

@@ -16,8 +16,9 @@
 #![expect(unsafe_code, reason = "the index names records that the table owns")]
 
 use super::record::{Record, Scored};
-use super::{Direction, Form, Index, IndexItems, Item, Ordered};
+use super::{Direction, Form, Index, IndexItems, Item, Movers, Ordered};
 use crate::base::hash::Seed;
+use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
 use crate::structures::tape::Tape;
 
@@ -252,6 +253,33 @@ impl Ranking {
         copy
     }
 
+    /// Moves what lies in sparse slabs, among some `budget` segments of the table, or some `budget` members and the
+    /// nodes of the index around them, from where the call that returned `position` stopped; returns where this one
+    /// stops, 0 at the end.
+    ///
+    /// The table comes first, whose positions are even; then the members, by their ranks.
+    pub fn renew_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
+        if position & 1 == 0 {
+            return match self.members.renew_some(position, budget, mover, |_| {}) {
+                0 => 1,
+                next => next & !1,
+            };
+        }
+        let mut rank = usize::try_from(position >> 1).unwrap_or(usize::MAX);
+        let end = rank.saturating_add(budget.max(1)).min(self.order.len());
+        let mut movers = MembersAndNodes {
+            members: &mut self.members,
+            mover,
+        };
+        while rank < end {
+            rank = self.order.renew_from(rank, &mut movers).max(rank + 1);
+        }
+        match rank < self.order.len() {
+            true => (rank as u64) << 1 | 1,
+            false => 0,
+        }
+    }
+
     /// Frees some `budget` members; true while any are left.
     pub fn free_some(&mut self, budget: usize) -> bool {
         /// What a segment of the table holds, roughly.
@@ -271,6 +299,45 @@ impl Ranking {
         for (member, score) in self.range(0, self.len(), Direction::Ascending) {
             assert_eq!(self.score(member), Some(score));
         }
+    }
+}
+
+/// Moves records, which both the table and the index name, and nodes of the index.
+struct MembersAndNodes<'a> {
+    members: &'a mut Table<Record>,
+    mover: &'a mut Mover,
+}
+
+impl Movers<Scored> for MembersAndNodes<'_> {
+    fn items(&mut self, items: &mut [Scored]) {
+        self.mover.begin();
+        for scored in &*items {
+            self.mover.add(scored.address());
+        }
+        self.mover.look();
+        for (index, scored) in items.iter_mut().enumerate() {
+            if !self.mover.must_move(index) {
+                continue;
+            }
+            // SAFETY: the index names live records only.
+            let member = unsafe { scored.record() }.member();
+            let hash = self.members.hash(member);
+            let found = self.members.find_by_hash(hash, |record| record.is(*scored));
+            if let Some(place) = found {
+                let mut record = self.members.edit(place);
+                let fresh = record.duplicate();
+                // Until the old one is freed at the end of this turn nobody looks at it any more.
+                *scored = fresh.view().scored();
+                *record = fresh;
+            }
+        }
+    }
+
+    fn moves_node(&mut self, address: usize) -> bool {
+        self.mover.begin();
+        self.mover.add(address);
+        self.mover.look();
+        self.mover.must_move(0)
     }
 }
 

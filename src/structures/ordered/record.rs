@@ -76,6 +76,12 @@ impl Record {
         Self { address }
     }
 
+    /// The same in fresh memory.
+    pub(super) fn duplicate(&self) -> Self {
+        let view = self.view();
+        Self::new(view.member(), view.score())
+    }
+
     pub(super) fn view(&self) -> RecordRef<'_> {
         RecordRef {
             address: self.address,
@@ -138,6 +144,11 @@ impl Scored {
     /// The same record under another score.
     pub(super) fn with_score(self, score: f64) -> Self {
         Self { score, ..self }
+    }
+
+    /// Where the record lies.
+    pub(super) fn address(self) -> usize {
+        self.record.addr().get()
     }
 
     /// The record.

@@ -18,7 +18,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Direction, Item, Ordered};
+use super::{Direction, Item, Movers, Ordered};
 
 /// Enough for four to the sixteenth items.
 const LEVELS: usize = 16;
@@ -423,6 +423,16 @@ impl<T: Item> Ordered<T> for SkipList<T> {
             }
         }
         self.compact();
+    }
+
+    /// The nodes lie in chunks that are larger than what the allocator packs into slabs, and stay.
+    fn renew_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
+        let node = self.node_at(rank);
+        if rank >= self.len || node == NONE {
+            return self.len;
+        }
+        movers.items(std::slice::from_mut(&mut self.nodes.get_mut(node).item));
+        rank + 1
     }
 
     fn free_some(&mut self, budget: usize) -> bool {

@@ -18,7 +18,7 @@
 use std::array;
 use std::cmp::Ordering;
 
-use super::{Direction, Item, Ordered, count_before};
+use super::{Direction, Item, Movers, Ordered, count_before};
 use crate::structures::prefetch;
 
 const LEAF_ITEMS: usize = 31;
@@ -107,6 +107,10 @@ trait Node<T: Item>: Sized {
     /// The leaf around a rank, and where in it the rank is.
     fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)>;
 
+    /// Shows the items of the leaf around a rank, and the nodes below this one that begin there, to somebody who may move
+    /// them; returns how many items of the leaf are behind the rank.
+    fn renew(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize;
+
     /// Checks the node and what is below; returns its depth.
     fn check(&self, is_root: bool) -> usize;
 
@@ -171,6 +175,15 @@ impl<T: Item> Leaf<T> {
             Some(other) if other.order(item) == Ordering::Equal => Ok(at),
             _ => Err(at),
         }
+    }
+}
+
+/// A node, in another place in memory if that is wanted.
+fn renewed<C, T>(node: Box<C>, movers: &mut impl Movers<T>) -> Box<C> {
+    match movers.moves_node(std::ptr::from_ref::<C>(&node).addr()) {
+        // The old place is given back when the new one is taken.
+        true => Box::new(*node),
+        false => node,
     }
 }
 
@@ -262,6 +275,12 @@ impl<T: Item> Node<T> for Leaf<T> {
 
     fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)> {
         (rank < self.width()).then(|| (self.used(), rank))
+    }
+
+    fn renew(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
+        let len = self.width();
+        movers.items(&mut self.items[..len]);
+        len.saturating_sub(rank)
     }
 
     fn check(&self, _: bool) -> usize {
@@ -491,6 +510,17 @@ impl<C: Node<T>, T: Item> Node<T> for Fork<C, T> {
         self.child(at).leaf_at(rank)
     }
 
+    fn renew(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
+        let (at, rank) = self.child_at(rank);
+        if rank == 0 {
+            let child = self.children[at].take();
+            self.children[at] = child.map(|child| renewed(child, movers));
+        }
+        let shown = self.child_mut(at).renew(rank, movers);
+        self.note(at);
+        shown
+    }
+
     fn check(&self, is_root: bool) -> usize {
         assert!(self.len > u32::from(is_root), "a root has two children");
         let mut depth = None;
@@ -597,6 +627,10 @@ impl<T: Item> Node<T> for Inner<T> {
 
     fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)> {
         either!(self, fork => fork.leaf_at(rank))
+    }
+
+    fn renew(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
+        either!(self, fork => fork.renew(rank, movers))
     }
 
     fn check(&self, is_root: bool) -> usize {
@@ -737,6 +771,24 @@ impl<T: Item> Ordered<T> for Tree<T> {
             self.take(Wanted::Rank { rank, limit }, &mut |items| {
                 taken.extend_from_slice(items);
             });
+        }
+    }
+
+    fn renew_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
+        if rank >= self.len {
+            return self.len;
+        }
+        if rank == 0 {
+            self.root = match std::mem::replace(&mut self.root, Root::Empty) {
+                Root::Empty => Root::Empty,
+                Root::Leaf(leaf) => Root::Leaf(renewed(leaf, movers)),
+                Root::Inner(inner) => Root::Inner(renewed(inner, movers)),
+            };
+        }
+        rank + match &mut self.root {
+            Root::Empty => 0,
+            Root::Leaf(leaf) => leaf.renew(rank, movers),
+            Root::Inner(inner) => inner.renew(rank, movers),
         }
     }
 

@@ -26,7 +26,6 @@ use std::ops::ControlFlow;
 
 use crate::base::number::parse_i64;
 use crate::structures::pack::{Element, Pack};
-use crate::structures::prefetch;
 use crate::structures::slabs::Mover;
 use crate::structures::tape::Tape;
 
@@ -296,15 +295,14 @@ impl Quicklist {
         }
     }
 
-    /// Fetches into the cache what a command at either end reads first: the nodes themselves, and with `content` what
-    /// lies at the ends of their memory, once the nodes are there.
-    pub fn prefetch(&self, content: bool) {
-        let (front, back) = (self.nodes.front(), self.nodes.back());
-        for node in [front, back].into_iter().flatten() {
-            match content {
-                false => prefetch::line_of(node),
-                true => node.prefetch(),
-            }
+    /// Fetches into the cache what a command at one end reads first.
+    pub fn prefetch(&self, end: End) {
+        let node = match end {
+            End::Front => self.nodes.front(),
+            End::Back => self.nodes.back(),
+        };
+        if let Some(node) = node {
+            node.prefetch(end);
         }
     }
 

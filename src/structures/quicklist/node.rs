@@ -85,11 +85,13 @@ impl Node {
         }
     }
 
-    /// Fetches either end of what it holds into the cache.
-    pub(super) fn prefetch(&self) {
-        let end = (self.end as usize).min(self.memory.len());
-        prefetch::line_of(&self.memory[(self.start as usize).min(end)..]);
-        prefetch::end_of(&self.memory[..end]);
+    /// Fetches one end of what it holds into the cache.
+    pub(super) fn prefetch(&self, end: End) {
+        let bytes = &self.memory[..(self.end as usize).min(self.memory.len())];
+        match end {
+            End::Front => prefetch::line_of(&bytes[(self.start as usize).min(bytes.len())..]),
+            End::Back => prefetch::end_of(bytes),
+        }
     }
 
     /// Where its memory is.

@@ -296,7 +296,7 @@ proptest! {
 
 #[test]
 fn elements_of_16_bytes_take_little_more_than_18() {
-    const ELEMENTS: u32 = if cfg!(miri) { 1000 } else { 100_000 };
+    const ELEMENTS: u32 = if cfg!(miri) { 300 } else { 100_000 };
     let before = crate::structures::account::thread_bytes();
     for end in [End::Front, End::Back] {
         let mut list = Quicklist::new(limits(-2, 0));
@@ -305,7 +305,8 @@ fn elements_of_16_bytes_take_little_more_than_18() {
         }
         let bytes = crate::structures::account::thread_bytes() - before;
         let each = bytes as f64 / f64::from(ELEMENTS);
-        assert!(each < 18.4, "{each} bytes each");
+        // A few elements leave much of the last node empty.
+        assert!(cfg!(miri) || each < 18.4, "{each} bytes each");
     }
 }
 
@@ -360,7 +361,9 @@ fn inner_nodes_are_compressed_and_the_ends_are_not() {
     assert_eq!(compressed, list.nodes.len() - 4);
     while list.pop(End::Front, |_| ()).is_some() {
         list.pop(End::Back, |_| ());
-        list.check_invariants();
+        if !cfg!(miri) || list.len().is_multiple_of(50) {
+            list.check_invariants();
+        }
     }
 }
 

@@ -291,6 +291,15 @@ impl<T: Stored> Table<T> {
             .prefetch_home(hash);
     }
 
+    /// Prefetches the line of a key in a table of which most is in no cache near by.
+    #[inline]
+    pub fn prefetch_if_large(&self, key: &[u8]) {
+        const LARGE: usize = 4_096;
+        if self.len() >= LARGE {
+            self.prefetch(self.hash(key));
+        }
+    }
+
     /// Prefetches the first two lines of every entry that may have this hash, without reading any.
     #[inline]
     pub fn prefetch_matches(&self, hash: u64) {

@@ -7,7 +7,7 @@
 use std::mem;
 
 use super::directory::{DEPTH_MAX, Directory};
-use super::segment::{self, BUCKETS_MAX, BUCKETS_MIN, STEPS, Segment, Slot, WIDTH};
+use super::segment::{self, BUCKETS_MAX, BUCKETS_MIN, ENTRIES_USUAL, STEPS, Segment, Slot, WIDTH};
 use super::{Place, Stored, Table};
 use crate::structures::slabs::Mover;
 
@@ -17,7 +17,13 @@ const MERGE_BELOW: usize = BUCKETS_MIN * WIDTH * 6 / 10;
 
 /// Directories from this depth on are prepared in slices before they are needed; smaller ones are
 /// copied at once, in a microsecond.
-pub(super) const PREPARE_FROM_DEPTH: u32 = if cfg!(test) { 3 } else { 9 };
+pub(super) const PREPARE_FROM_DEPTH: u32 = if cfg!(miri) {
+    1
+} else if cfg!(test) {
+    3
+} else {
+    9
+};
 /// Words prepared at each split. Preparation starts when a quarter of the words are as deep as the
 /// directory; a quarter as many splits again, or more, come before one of those segments is full, so
 /// there is time for many times the words. Should it be short after all, doubling does the rest.
@@ -26,7 +32,7 @@ const PREPARE_WORDS: usize = if cfg!(test) { 3 } else { 64 };
 /// How many times deeper than the average a segment may be before it grows a chain instead of
 /// splitting. Honest hashes stay within two levels: only a flood that aims at one prefix, which
 /// takes knowledge of the seed, gets here, and its directory stays within half a byte per entry.
-const DEPTH_GUARD: u32 = 4;
+const DEPTH_GUARD: u32 = if cfg!(miri) { 1 } else { 4 };
 
 impl<T: Stored> Table<T> {
     /// The words that name `segment`, one of which is `index`: the first, and how many.
@@ -115,7 +121,7 @@ impl<T: Stored> Table<T> {
 
     /// The depth at which segments no longer split.
     fn depth_limit(&self) -> u32 {
-        ((self.len / 256).max(1).ilog2() + DEPTH_GUARD).min(DEPTH_MAX)
+        ((self.len / ENTRIES_USUAL).max(1).ilog2() + DEPTH_GUARD).min(DEPTH_MAX)
     }
 
     /// Lays the entries of an unchained segment out in another number of buckets.
@@ -308,7 +314,8 @@ impl<T: Stored> Table<T> {
         };
         // Three quarters full, so that it neither grows nor shrinks again soon.
         let buckets = STEPS
-            .into_iter()
+            .iter()
+            .copied()
             .find(|&step| step >= least && count * 4 <= step * WIDTH * 3)
             .unwrap_or(BUCKETS_MAX);
         if buckets < segment.buckets() {
@@ -462,15 +469,17 @@ impl<T: Stored> Table<T> {
             link.each(|_, slot, _| {
                 if let Some(entry) = slot.entry() {
                     segment::prefetch(entry.as_ptr());
-                    mover.add(entry.as_ptr().addr());
+                    if T::CAN_MOVE {
+                        mover.add(entry.as_ptr().addr());
+                    }
                 }
             });
             mover.look();
             link.each(|spot, slot, _| {
                 let Some(entry) = slot.entry() else { return };
                 let mut entry = entry;
-                if mover.must_move(count)
-                    && T::CAN_MOVE
+                if T::CAN_MOVE
+                    && mover.must_move(count)
                     && let Some(slot) = link.slot(spot)
                 {
                     entry = T::from_raw(entry).moved().into_raw();

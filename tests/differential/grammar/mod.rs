@@ -173,8 +173,12 @@ pub(crate) fn command(draw: &mut Draw, families: &[u32]) -> Vec<Vec<u8>> {
 
 /// Now and then a command is made wrong: a word too few or too many, one that does not belong, another case.
 fn spoil(draw: &mut Draw, words: &mut Vec<Vec<u8>>) {
-    // What waits keeps its short timeout. Without its count, SPOP would draw.
-    let waits = words.iter().any(|word| word == WAITED_S);
+    // What waits keeps its short timeout, or its bad one. Without its count, SPOP would draw.
+    let may_wait = |name: &[u8]| {
+        let name = String::from_utf8_lossy(name);
+        name.starts_with('B') && (name.contains("POP") || name.contains("MOVE"))
+    };
+    let waits = may_wait(&words[0]) || words.iter().any(|word| word == WAITED_S);
     // What lies between two members is not defined where scores differ.
     let is_lexical = words[0] == b"ZADD" && words.iter().any(|word| word.starts_with(b"lex:"));
     if words[0].starts_with(b"@") || words[0] == b"SPOP" || waits || is_lexical {

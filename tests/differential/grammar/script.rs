@@ -391,7 +391,7 @@ fn json(draw: &mut Draw, depth: usize) -> String {
 }
 
 fn packing(draw: &mut Draw) -> String {
-    (0..1 + draw.below(4))
+    let format: String = (0..1 + draw.below(4))
         .map(|_| {
             one(
                 draw,
@@ -401,5 +401,10 @@ fn packing(draw: &mut Draw) -> String {
                 ],
             )
         })
-        .collect()
+        .collect();
+    // Which length a huge float is, C does not define.
+    match format.contains(['d', 'f']) {
+        true => format.replace("c0", ""),
+        false => format,
+    }
 }

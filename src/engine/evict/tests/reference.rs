@@ -73,7 +73,7 @@ impl Reference {
     }
 
     fn fit_ghosts(&mut self) {
-        let wanted = self.keys.len() * 90 / 100;
+        let wanted = self.keys.len() * 50 / 100;
         let has = self.ghosts.len() * 8;
         if wanted.abs_diff(has) > has / 4 + 8 {
             let count = wanted.div_ceil(8).max(1);

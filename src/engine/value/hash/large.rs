@@ -6,7 +6,7 @@
 
 use super::deadlines::{DEADLINE_MAX, Deadlines, Due};
 use crate::base::hash::Seed;
-use crate::engine::value::object::{Body, Journal, Part};
+use crate::engine::value::object::{Body, Journal, Part, Standing};
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
@@ -366,8 +366,15 @@ impl Body for HashTable {
         copy
     }
 
-    fn renew_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
-        self.fields.renew_some(position, budget, mover, |_| {})
+    fn prefetch_element(&self, name: &[u8]) {
+        self.fields.prefetch_if_large(name);
+    }
+
+    fn renew_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+        let fields = &mut self.fields;
+        fields
+            .renew_some(from.single(), budget, mover, |_| {})
+            .into()
     }
 
     fn tape(&mut self) -> Option<&mut Option<Tape>> {

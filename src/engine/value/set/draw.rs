@@ -48,6 +48,7 @@ pub fn random_many(
 ) {
     if let SetRef::Listpack(pack) = set
         && count > 1
+        && !pack.is_empty()
     {
         // Walking to each one would take as long as walking over all once.
         let all: Vec<Element<'_>> = pack.iter().collect();

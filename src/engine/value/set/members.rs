@@ -2,7 +2,7 @@
 
 use crate::base::hash::Seed;
 use crate::base::random::Random;
-use crate::engine::value::{Body, Journal, Part};
+use crate::engine::value::{Body, Journal, Part, Standing};
 use crate::structures::entry::Entry;
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
@@ -135,8 +135,15 @@ impl Body for Members {
         copy
     }
 
-    fn renew_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
-        self.table.renew_some(position, budget, mover, |_| {})
+    fn prefetch_element(&self, name: &[u8]) {
+        self.table.prefetch_if_large(name);
+    }
+
+    fn renew_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+        let table = &mut self.table;
+        table
+            .renew_some(from.single(), budget, mover, |_| {})
+            .into()
     }
 
     fn tape(&mut self) -> Option<&mut Option<Tape>> {

@@ -18,7 +18,7 @@ mod tests;
 
 pub use edit::{Members, SortedSetMut};
 
-use super::object::{Body, Collection, Journal, Object, Part};
+use super::object::{Body, Collection, Journal, Object, Part, Standing};
 use super::{DataType, Encoding, Kind};
 use crate::base::hash::Seed;
 use crate::base::number;
@@ -27,6 +27,7 @@ use crate::structures::entry::{EntryRef, Value};
 use crate::structures::ordered::ranking::{self, Ranking};
 use crate::structures::ordered::{Direction, Form};
 use crate::structures::pack::{At, Element, Pack};
+use crate::structures::slabs::Mover;
 
 /// A sorted set that is a pack.
 pub const LISTPACK: Kind = Kind::new(DataType::SortedSet, Encoding::Listpack);
@@ -72,6 +73,10 @@ impl Body for Ranking {
 
     fn free_some(&mut self, budget: usize) -> bool {
         Ranking::free_some(self, budget)
+    }
+
+    fn renew_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+        Ranking::renew_some(self, from.single(), budget, mover).into()
     }
 }
 

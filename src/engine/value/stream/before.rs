@@ -11,8 +11,9 @@ use super::id::StreamId;
 use super::node::Node;
 use super::{Facts, Stream};
 use crate::engine::value::Body;
-use crate::engine::value::object::{Journal, Part};
+use crate::engine::value::object::{Journal, Part, Standing};
 use crate::structures::account;
+use crate::structures::slabs::Mover;
 
 /// The groups of a stream by name.
 pub(super) type ByName = BTreeMap<Box<[u8]>, Group>;
@@ -122,6 +123,10 @@ impl Body for Box<Stream> {
             Part::Entries => 0,
             Part::Any => self.groups.by_name.values().map(pending).sum::<usize>() * PENDING_BYTES,
         })
+    }
+
+    fn renew_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+        Stream::renew_some(self, from, budget, mover)
     }
 
     fn free_some(&mut self, budget: usize) -> bool {

@@ -38,7 +38,7 @@ pub struct Consumer {
     pub seen_ms: i64,
     /// When it last got anything, or [`NEVER`].
     pub active_ms: i64,
-    pending: BTreeSet<StreamId>,
+    pub(super) pending: BTreeSet<StreamId>,
 }
 
 impl Consumer {
@@ -265,6 +265,21 @@ impl Group {
             facts.entries_before(self.last_id)?
         };
         Some((facts.entries_added as i64).wrapping_sub(read))
+    }
+
+    /// Places of consumers, those that are free too.
+    pub(super) fn consumer_places(&self) -> usize {
+        self.consumers.len()
+    }
+
+    /// What is pending, for moving it.
+    pub(super) fn pending_mut(&mut self) -> &mut BTreeMap<StreamId, Pending> {
+        &mut self.pending
+    }
+
+    /// The consumer at a place, if there is one.
+    pub(super) fn consumer_at_mut(&mut self, place: usize) -> Option<&mut Consumer> {
+        self.consumers.get_mut(place)?.as_mut()
     }
 
     /// Frees some of what it holds; true while more is left.

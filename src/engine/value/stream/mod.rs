@@ -7,6 +7,7 @@
 //! trim       trimming
 //! group      consumer groups
 //! before     what it was before it changed
+//! renew      moving it to other places in memory
 //! radix      what XINFO says of a tree that is not here
 //! ```
 //!
@@ -18,6 +19,7 @@ pub mod group;
 pub mod id;
 pub mod node;
 mod radix;
+mod renew;
 pub mod trim;
 
 #[cfg(test)]

@@ -213,6 +213,13 @@ impl Node {
         node
     }
 
+    /// Moves into fresh memory of the same size.
+    pub(super) fn renew(&mut self) {
+        let mut fresh = Vec::with_capacity(self.bytes.capacity());
+        fresh.extend_from_slice(&self.bytes);
+        self.bytes = fresh;
+    }
+
     /// The packed bytes, as DUMP writes them.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

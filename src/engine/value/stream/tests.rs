@@ -8,7 +8,8 @@ use super::node::{Item, Node};
 use super::trim::{Bound, References, Trimming};
 use super::{Facts, NodeLimits, Stream};
 use crate::base::random::Random;
-use crate::engine::value::Body;
+use crate::engine::value::{Body, Standing};
+use crate::structures::slabs::Mover;
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 type Model = BTreeMap<StreamId, Fields>;
@@ -477,5 +478,68 @@ fn change(stream: &mut Stream, random: &mut Random, top: &mut u64, limits: NodeL
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_stream_of_which_everything_moves_is_what_it_was() {
+    let limits = NodeLimits {
+        bytes_max: 4096,
+        entries_max: 5,
+    };
+    let mut stream = Stream::default();
+    for number in 1..=5_000 {
+        let fields = vec![(b"item".to_vec(), format!("value {number}").into_bytes())];
+        append(&mut stream, id(number, 0), &fields, limits);
+    }
+    for name in [b"one", b"two"] {
+        let mut group = Group::new(StreamId::MIN, 0);
+        for number in 0..40 {
+            group.add_consumer(format!("consumer {number}").as_bytes(), 1);
+        }
+        // A place that is free.
+        let gone = group.find_consumer(b"consumer 7").expect("added above");
+        group.remove_consumer(gone);
+        for number in 1..=3_000 {
+            let consumer = format!("consumer {}", number % 3);
+            let consumer = group
+                .find_consumer(consumer.as_bytes())
+                .expect("added above");
+            let pending = Pending {
+                delivered_ms: number as i64,
+                deliveries: number,
+                consumer,
+            };
+            group.set_pending(id(number, 0), pending);
+        }
+        stream.groups.insert(name, group);
+    }
+    let before = stream.clone();
+    let mut mover = Mover::of_everything();
+    let (mut from, mut slices) = (Standing::default(), 0);
+    loop {
+        from = stream.renew_some(from, 100, &mut mover);
+        stream.check_invariants();
+        slices += 1;
+        if from == Standing::default() {
+            break;
+        }
+    }
+    assert!(slices > 10 + 2 * (30 + 40), "{slices}");
+    assert_eq!(stream.facts, before.facts);
+    let nodes = |stream: &Stream| -> Vec<(StreamId, Vec<u8>)> {
+        stream
+            .nodes()
+            .map(|(master, node)| (master, node.bytes().to_vec()))
+            .collect()
+    };
+    assert_eq!(nodes(&stream), nodes(&before));
+    for ((name, group), (_, model)) in stream.groups.iter().zip(before.groups.iter()) {
+        let pending = |group: &Group| -> Vec<_> {
+            group
+                .pending_between(StreamId::MIN, StreamId::MAX)
+                .collect()
+        };
+        assert_eq!(pending(group), pending(model), "{name:?}");
     }
 }

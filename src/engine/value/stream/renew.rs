@@ -1,0 +1,173 @@
+//! Moving what a stream consists of out of sparse slabs of the allocator: its nodes, and what its groups have pending.
+//!
+//! Trees do not say where their own nodes lie, nor can these be moved one by one. But the address of a key is one inside
+//! the node that holds it, and the allocator knows the slab around any address. Where many keys of a stretch lie in
+//! sparse slabs, the stretch is taken out and put back, which makes its nodes anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Stream;
+use super::group::Group;
+use super::id::StreamId;
+use crate::engine::value::object::Standing;
+use crate::structures::slabs::Mover;
+
+/// Keys of a tree that lie in one of its nodes, roughly.
+const KEYS_PER_NODE: usize = 6;
+
+/// A stretch is made anew when one in so many of its keys lies in a sparse slab.
+const SPARSE_PART: usize = 3;
+
+/// Part 0 of a [`Standing`] is the stream's own tree. Behind it comes each group's, followed by those of its consumers.
+const FIRST_GROUP: u64 = 1;
+
+fn number(id: StreamId) -> u128 {
+    u128::from(id.ms) << 64 | u128::from(id.seq)
+}
+
+fn id(number: u128) -> StreamId {
+    StreamId::new((number >> 64) as u64, number as u64)
+}
+
+/// Keys of a tree that stand together, where the next one stands, and whether they should be put anew.
+struct Stretch {
+    keys: Vec<StreamId>,
+    next: Option<u128>,
+    is_sparse: bool,
+}
+
+impl Stretch {
+    fn of<'a>(
+        mut keys: impl Iterator<Item = &'a StreamId>,
+        budget: usize,
+        mover: &mut Mover,
+    ) -> Stretch {
+        mover.begin();
+        let mut stretch = Stretch {
+            keys: Vec::with_capacity(budget),
+            next: None,
+            is_sparse: false,
+        };
+        for key in keys.by_ref().take(budget) {
+            mover.add(std::ptr::from_ref(key).addr());
+            stretch.keys.push(*key);
+        }
+        stretch.next = keys.next().copied().map(number);
+        mover.look();
+        let nodes = stretch.keys.len().div_ceil(KEYS_PER_NODE);
+        stretch.is_sparse = mover.must_move_all(SPARSE_PART, nodes as u64);
+        stretch
+    }
+}
+
+fn renew_map<V>(
+    map: &mut BTreeMap<StreamId, V>,
+    from: u128,
+    budget: usize,
+    mover: &mut Mover,
+) -> Option<u128> {
+    let stretch = Stretch::of(map.range(id(from)..).map(|(key, _)| key), budget, mover);
+    if stretch.is_sparse {
+        let taken: Vec<(StreamId, V)> = stretch
+            .keys
+            .iter()
+            .filter_map(|key| map.remove_entry(key))
+            .collect();
+        map.extend(taken);
+    }
+    stretch.next
+}
+
+fn renew_set(
+    set: &mut BTreeSet<StreamId>,
+    from: u128,
+    budget: usize,
+    mover: &mut Mover,
+) -> Option<u128> {
+    let stretch = Stretch::of(set.range(id(from)..), budget, mover);
+    if stretch.is_sparse {
+        for key in &stretch.keys {
+            set.remove(key);
+        }
+        set.extend(stretch.keys);
+    }
+    stretch.next
+}
+
+impl Stream {
+    /// See [`Body::renew_some`](crate::engine::value::Body::renew_some).
+    pub(super) fn renew_some(
+        &mut self,
+        from: Standing,
+        budget: usize,
+        mover: &mut Mover,
+    ) -> Standing {
+        let budget = budget.max(1);
+        let next = match from.part {
+            0 => {
+                self.renew_nodes(from.at, budget, mover);
+                renew_map(&mut self.nodes, from.at, budget, mover)
+            }
+            part => match self.part_mut(part - FIRST_GROUP) {
+                Some((group, None)) => group.renew_pending(from.at, budget, mover),
+                Some((group, Some(consumer))) => {
+                    group.renew_consumer(consumer, from.at, budget, mover)
+                }
+                None => return Standing::default(),
+            },
+        };
+        match next {
+            Some(at) => Standing { at, ..from },
+            None if from.part == 0 && self.groups.is_empty() => Standing::default(),
+            None => Standing {
+                part: from.part + 1,
+                at: 0,
+            },
+        }
+    }
+
+    /// The memory of the nodes, not the tree that they are found by.
+    fn renew_nodes(&mut self, from: u128, budget: usize, mover: &mut Mover) {
+        mover.begin();
+        for (_, node) in self.nodes.range(id(from)..).take(budget) {
+            mover.add(node.bytes().as_ptr().addr());
+        }
+        mover.look();
+        let nodes = self.nodes.range_mut(id(from)..).take(budget);
+        for (index, (_, node)) in nodes.enumerate() {
+            if mover.must_move(index) {
+                node.renew();
+            }
+        }
+    }
+
+    /// The group, or its consumer, that a part is.
+    fn part_mut(&mut self, part: u64) -> Option<(&mut Group, Option<usize>)> {
+        let mut left = usize::try_from(part).ok()?;
+        for group in self.groups.by_name.values_mut() {
+            let places = 1 + group.consumer_places();
+            if left < places {
+                return Some((group, left.checked_sub(1)));
+            }
+            left -= places;
+        }
+        None
+    }
+}
+
+impl Group {
+    fn renew_pending(&mut self, from: u128, budget: usize, mover: &mut Mover) -> Option<u128> {
+        renew_map(self.pending_mut(), from, budget, mover)
+    }
+
+    fn renew_consumer(
+        &mut self,
+        place: usize,
+        from: u128,
+        budget: usize,
+        mover: &mut Mover,
+    ) -> Option<u128> {
+        let consumer = self.consumer_at_mut(place)?;
+        renew_set(&mut consumer.pending, from, budget, mover)
+    }
+}
