@@ -71,12 +71,14 @@ impl Session {
                 _ => {}
             }
         }
-        let is_late = until_ms.is_some_and(|until_ms| until_ms <= now.unix_ms);
+        // Times are whole milliseconds, cut off: only the one after the last is never before the time that was asked for.
+        let end_ms = until_ms.map(|until_ms| until_ms.saturating_add(1));
+        let is_late = end_ms.is_some_and(|end_ms| end_ms <= now.unix_ms);
         let Some(unblocked) = self.connection.shared.unblocked(is_late) else {
             self.blocked = Some(blocked);
             return Going::Waits(match is_late {
                 true => now.unix_ms + SOON_MS,
-                false => until_ms.unwrap_or(u64::MAX),
+                false => end_ms.unwrap_or(u64::MAX),
             });
         };
         if let Blocked::On(waiter) = &blocked {
