@@ -7,7 +7,8 @@
 //!
 //! Speed: 50 connections, each with 16 requests under way, in rounds that go through the servers in turn, both pinned
 //! to one core; the median of the rounds. Requests are made before the clock starts, every sample has the same number of
-//! them, and each connection goes on as soon as it has its replies; the figure that counts is the server's own. Memory: what `used_memory` grew by, divided by the elements, payload
+//! them, what they take away is given back before the next, and each connection goes on as soon as it has its replies;
+//! the figure that counts is the server's own. Memory: what `used_memory` grew by, divided by the elements, payload
 //! included.
 
 use std::cell::Cell;
@@ -33,6 +34,8 @@ const PIPELINE: usize = 16;
 struct Scenario {
     name: &'static str,
     prepare: fn(&mut Client, usize),
+    /// Gives back, outside the clock, what so many requests have taken.
+    restore: fn(&mut Client, usize),
     request: fn(&mut Draw, &mut Vec<u8>),
 }
 
@@ -70,6 +73,7 @@ static SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "LPUSH",
         prepare: nothing,
+        restore: nothing,
         request: |draw, out| {
             let list = format!("list:{}", draw.below(LISTS));
             ask(out, &["LPUSH", &list, "element:00000001"]);
@@ -77,12 +81,9 @@ static SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "RPOP",
-        prepare: |client, scale| {
-            client.load(2_000_000 / scale, |index, out| {
-                let list = format!("pop:{}", index % LISTS);
-                ask(out, &["LPUSH", &list, "element:00000001"]);
-            });
-        },
+        // Which lists are popped is drawn, so each has some to spare: none is ever empty.
+        prepare: |client, scale| fill_lists(client, 2_000_000 / scale),
+        restore: fill_lists,
         request: |draw, out| {
             let list = format!("pop:{}", draw.below(LISTS));
             ask(out, &["RPOP", &list]);
@@ -96,6 +97,7 @@ static SCENARIOS: &[Scenario] = &[
                 ask(out, &["RPUSH", &list, "element:00000001"]);
             });
         },
+        restore: nothing,
         request: |draw, out| {
             let list = format!("range:{}", draw.below(LISTS));
             ask(out, &["LRANGE", &list, "0", "9"]);
@@ -104,6 +106,7 @@ static SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "HSET",
         prepare: |client, scale| fill_hashes(client, scale),
+        restore: nothing,
         request: |draw, out| {
             let (hash, field) = (draw.below(HASHES), draw.below(10));
             ask(
@@ -120,6 +123,7 @@ static SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "HSET of 1M fields",
         prepare: nothing,
+        restore: nothing,
         request: |draw, out| {
             let field = format!("field:{:010}", draw.below(MEMBERS));
             ask(out, &["HSET", "large-hash", &field, "value-02"]);
@@ -128,11 +132,13 @@ static SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "HGETALL of 10",
         prepare: nothing,
+        restore: nothing,
         request: |draw, out| ask(out, &["HGETALL", &format!("hash:{}", draw.below(HASHES))]),
     },
     Scenario {
         name: "SADD",
         prepare: nothing,
+        restore: nothing,
         request: |draw, out| {
             let member = format!("member:{:09}", draw.below(MEMBERS));
             ask(out, &["SADD", &format!("set:{}", draw.below(100)), &member]);
@@ -141,6 +147,7 @@ static SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "SISMEMBER",
         prepare: nothing,
+        restore: nothing,
         request: |draw, out| {
             let member = format!("member:{:09}", draw.below(MEMBERS));
             ask(
@@ -162,6 +169,7 @@ static SCENARIOS: &[Scenario] = &[
                 );
             });
         },
+        restore: nothing,
         request: |draw, out| {
             let (zset, score, member) = (draw.below(100), draw.below(MEMBERS), draw.below(1_000));
             add_scored(out, &format!("zset:{zset}"), score, member);
@@ -174,6 +182,7 @@ static SCENARIOS: &[Scenario] = &[
                 add_scored(out, "large-zset", index * 7_919 % 1_000_003, index);
             });
         },
+        restore: nothing,
         request: |draw, out| {
             let (score, member) = (draw.below(MEMBERS), draw.below(MEMBERS));
             add_scored(out, "large-zset", score, member);
@@ -182,6 +191,7 @@ static SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "ZRANGE of 10, of 1M",
         prepare: nothing,
+        restore: nothing,
         request: |draw, out| {
             let first = draw.below(MEMBERS - 10);
             ask(
@@ -198,6 +208,7 @@ static SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "ZRANK of 1M",
         prepare: nothing,
+        restore: nothing,
         request: |draw, out| {
             let member = format!("member:{:09}", draw.below(MEMBERS));
             ask(out, &["ZRANK", "large-zset", &member]);
@@ -206,6 +217,7 @@ static SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "XADD",
         prepare: nothing,
+        restore: nothing,
         request: |draw, out| {
             let stream = format!("stream:{}", draw.below(100));
             ask(
@@ -223,11 +235,9 @@ static SCENARIOS: &[Scenario] = &[
                 let stream = format!("group:{index}");
                 ask(out, &["XGROUP", "CREATE", &stream, "g", "0", "MKSTREAM"]);
             });
-            client.load(1_000_000 / scale, |index, out| {
-                let stream = format!("group:{}", index % 100);
-                ask(out, &["XADD", &stream, "*", "field", "value-02"]);
-            });
+            fill_streams(client, 1_000_000 / scale);
         },
+        restore: fill_streams,
         request: |draw, out| {
             let stream = format!("group:{}", draw.below(100));
             ask(
@@ -250,6 +260,7 @@ static SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "PFADD",
         prepare: nothing,
+        restore: nothing,
         request: |draw, out| {
             let element = draw.below(MEMBERS).to_string();
             ask(
@@ -276,6 +287,7 @@ static SCENARIOS: &[Scenario] = &[
                 );
             });
         },
+        restore: nothing,
         request: |draw, out| {
             let longitude = 1.0 + draw.below(8_000) as f64 / 1_000.0;
             let latitude = 41.0 + draw.below(8_000) as f64 / 1_000.0;
@@ -305,11 +317,26 @@ static SCENARIOS: &[Scenario] = &[
                 );
             });
         },
+        restore: nothing,
         request: |draw, out| {
             ask(out, &["SORT", &format!("sort:{}", draw.below(100))]);
         },
     },
 ];
+
+fn fill_lists(client: &mut Client, elements: usize) {
+    client.load(elements, |index, out| {
+        let list = format!("pop:{}", index % LISTS);
+        ask(out, &["LPUSH", &list, "element:00000001"]);
+    });
+}
+
+fn fill_streams(client: &mut Client, entries: usize) {
+    client.load(entries, |index, out| {
+        let stream = format!("group:{}", index % 100);
+        ask(out, &["XADD", &stream, "*", "field", "value-02"]);
+    });
+}
 
 fn fill_hashes(client: &mut Client, scale: usize) {
     client.load(HASHES * 10 / scale, |index, out| {
@@ -501,6 +528,9 @@ fn speed(
         // requests and their collections grow alike.
         let batches = loads[0].run(&runtime, &pool, Until::Time(Instant::now() + time));
         loads[1].run(&runtime, &pool, Until::Batches(batches));
+        let restore =
+            |server: &Process| (scenario.restore)(&mut server.client(), batches * PIPELINE);
+        servers.iter().for_each(restore);
         let mut samples = [Vec::new(), Vec::new()];
         for round in 0..rounds {
             let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
@@ -509,6 +539,7 @@ fn speed(
                 loads[index].run(&runtime, &pool, Until::Batches(batches));
                 let cpu_ns = process::cpu_ns(servers[index].pid()) - before;
                 samples[index].push(cpu_ns as f64 / 1_000.0 / (batches * PIPELINE) as f64);
+                restore(&servers[index]);
             }
         }
         let [redis, basalt] = samples.map(|mut values| {
