@@ -33,6 +33,7 @@ const PIPELINE: usize = 16;
 /// A command to measure: how a server is prepared for it, and its requests.
 struct Scenario {
     name: &'static str,
+    /// Makes what the requests meet, a part of it only if the scale is above one; each scenario can run alone.
     prepare: fn(&mut Client, usize),
     /// Gives back, outside the clock, what so many requests have taken.
     restore: fn(&mut Client, usize),
@@ -105,7 +106,7 @@ static SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "HSET",
-        prepare: |client, scale| fill_hashes(client, scale),
+        prepare: fill_hashes,
         restore: nothing,
         request: |draw, out| {
             let (hash, field) = (draw.below(HASHES), draw.below(10));
@@ -122,7 +123,7 @@ static SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "HSET of 1M fields",
-        prepare: nothing,
+        prepare: fill_large_hash,
         restore: nothing,
         request: |draw, out| {
             let field = format!("field:{:010}", draw.below(MEMBERS));
@@ -131,13 +132,13 @@ static SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "HGETALL of 10",
-        prepare: nothing,
+        prepare: fill_hashes,
         restore: nothing,
         request: |draw, out| ask(out, &["HGETALL", &format!("hash:{}", draw.below(HASHES))]),
     },
     Scenario {
         name: "SADD",
-        prepare: nothing,
+        prepare: fill_sets,
         restore: nothing,
         request: |draw, out| {
             let member = format!("member:{:09}", draw.below(MEMBERS));
@@ -146,7 +147,7 @@ static SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "SISMEMBER",
-        prepare: nothing,
+        prepare: fill_sets,
         restore: nothing,
         request: |draw, out| {
             let member = format!("member:{:09}", draw.below(MEMBERS));
@@ -177,11 +178,7 @@ static SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "ZADD of 1M",
-        prepare: |client, scale| {
-            client.load(MEMBERS / scale, |index, out| {
-                add_scored(out, "large-zset", index * 7_919 % 1_000_003, index);
-            });
-        },
+        prepare: fill_large_zset,
         restore: nothing,
         request: |draw, out| {
             let (score, member) = (draw.below(MEMBERS), draw.below(MEMBERS));
@@ -190,7 +187,7 @@ static SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "ZRANGE of 10, of 1M",
-        prepare: nothing,
+        prepare: fill_large_zset,
         restore: nothing,
         request: |draw, out| {
             let first = draw.below(MEMBERS - 10);
@@ -207,7 +204,7 @@ static SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "ZRANK of 1M",
-        prepare: nothing,
+        prepare: fill_large_zset,
         restore: nothing,
         request: |draw, out| {
             let member = format!("member:{:09}", draw.below(MEMBERS));
@@ -338,7 +335,14 @@ fn fill_streams(client: &mut Client, entries: usize) {
     });
 }
 
+fn exists(client: &mut Client, key: &str) -> bool {
+    client.ask(&["EXISTS", key]).contains('1')
+}
+
 fn fill_hashes(client: &mut Client, scale: usize) {
+    if exists(client, "hash:0") {
+        return;
+    }
     client.load(HASHES * 10 / scale, |index, out| {
         let (hash, field) = (index % HASHES, index / HASHES);
         ask(
@@ -350,6 +354,32 @@ fn fill_hashes(client: &mut Client, scale: usize) {
                 "value-01",
             ],
         );
+    });
+}
+
+fn fill_large_hash(client: &mut Client, scale: usize) {
+    client.load(MEMBERS / scale, |index, out| {
+        let field = format!("field:{index:010}");
+        ask(out, &["HSET", "large-hash", &field, "value-01"]);
+    });
+}
+
+fn fill_sets(client: &mut Client, scale: usize) {
+    if exists(client, "set:0") {
+        return;
+    }
+    client.load(MEMBERS / scale, |index, out| {
+        let member = format!("member:{index:09}");
+        ask(out, &["SADD", &format!("set:{}", index % 100), &member]);
+    });
+}
+
+fn fill_large_zset(client: &mut Client, scale: usize) {
+    if exists(client, "large-zset") {
+        return;
+    }
+    client.load(MEMBERS / scale, |index, out| {
+        add_scored(out, "large-zset", index * 7_919 % 1_000_003, index);
     });
 }
 
