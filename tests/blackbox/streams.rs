@@ -1,6 +1,7 @@
 //! Streams over the wire: readers that wait, groups that share work, and what ends a wait besides an entry.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -162,19 +163,25 @@ fn every_entry_of_a_group_reaches_one_consumer() {
         let keys: Vec<String> = (0..STREAMS).map(|stream| format!("s{stream}")).collect();
         let request = |worker: usize| {
             format!(
-                "XREADGROUP GROUP g w{worker} COUNT 7 BLOCK 300 STREAMS {} {}",
+                "XREADGROUP GROUP g w{worker} COUNT 7 BLOCK 50 STREAMS {} {}",
                 keys.join(" "),
                 [">"; STREAMS].join(" ")
             )
         };
-        let (keys, request) = (&keys, &request);
+        let still_produce = AtomicUsize::new(STREAMS);
+        let (keys, request, still_produce) = (&keys, &request, &still_produce);
         let work = &move |worker: usize| {
             let mut raw = server.raw();
             let mut got = Vec::new();
             loop {
+                // Looked at before: what is there then was all there is.
+                let is_last = still_produce.load(SeqCst) == 0;
                 let reply = raw.call(&request(worker));
                 if reply.is_nil() {
-                    return got;
+                    if is_last {
+                        return got;
+                    }
+                    continue;
                 }
                 for stream in reply.items() {
                     let key = stream.items()[0].text();
@@ -197,6 +204,7 @@ fn every_entry_of_a_group_reaches_one_consumer() {
                     for entry in 1..=ENTRIES {
                         raw.call(&format!("XADD {key} {entry}-1 n {entry}"));
                     }
+                    still_produce.fetch_sub(1, SeqCst);
                 });
             }
             let join = |worker: thread::ScopedJoinHandle<'_, Vec<String>>| {

@@ -6,17 +6,24 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::wire::Raw;
+use crate::wire::{Raw, Value};
 
-/// A debug build on a loaded machine starts in well under a second.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long anything may take that must come about. Not an assertion on speed: it only bounds how long a broken server
+/// can hold a test up, and lies far beyond what a loaded machine needs.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The ports that this process has handed out. The system may give a port a second time before its first receiver has
+/// bound it, and a test would then talk to the server of another.
+static HANDED_OUT: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 /// The shard counts that every family of black-box tests runs at.
 pub(crate) const SHARD_COUNTS: [usize; 3] = [1, 2, 64];
@@ -136,15 +143,20 @@ impl Server {
         let started = Instant::now();
         loop {
             if let Ok(mut client) = Raw::try_connect(self.port) {
-                // Closed by the server, so that this connection no longer counts when the test begins.
-                client.send_unchecked(b"PING\r\nQUIT\r\n");
-                if client.try_read().is_ok() {
-                    client.read_to_close();
-                    return Ok(());
+                // Closed by the server, so that this connection soon does not count any more.
+                client.send_unchecked(b"INFO server\r\nQUIT\r\n");
+                match client.try_read() {
+                    // Another process was faster at this port: ours will say that it is in use.
+                    Ok(Value::Bulk(text)) if !names_process(&text, self.pid()) => {}
+                    Ok(_) => {
+                        client.read_to_close();
+                        return Ok(());
+                    }
+                    Err(_) => {}
                 }
             }
             let exited = self.child.try_wait().expect("the state of a child");
-            if exited.is_some() || started.elapsed() > START_TIMEOUT {
+            if exited.is_some() || started.elapsed() > PATIENCE {
                 return Err(format!("{exited:?}\n{}", self.log()));
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -170,7 +182,7 @@ impl Server {
         let client = redis::Client::open(url).expect("a client");
         let connection = client.get_connection().expect("a connection");
         connection
-            .set_read_timeout(Some(Duration::from_secs(30)))
+            .set_read_timeout(Some(PATIENCE))
             .expect("a time-out");
         connection
     }
@@ -203,10 +215,10 @@ impl Server {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// Waits for the process to leave by itself; its exit code, or `None` after ten seconds.
+    /// Waits for the process to leave by itself; its exit code, or `None` if it stays.
     pub(crate) fn wait_for_exit(&mut self) -> Option<i32> {
         let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(10) {
+        while started.elapsed() < PATIENCE {
             if let Some(status) = self.child.try_wait().expect("the state of a child") {
                 return Some(status.code().unwrap_or(-1));
             }
@@ -282,10 +294,23 @@ pub(crate) fn at_each_shard_count(body: impl Fn(&Server)) {
     }
 }
 
-/// A port nobody listens on at the moment.
+/// Whether what INFO says of a server is about this process.
+fn names_process(info: &[u8], pid: u32) -> bool {
+    let line = format!("process_id:{pid}");
+    String::from_utf8_lossy(info)
+        .lines()
+        .any(|found| found == line)
+}
+
+/// A port nobody listens on at the moment, and that nobody else in this process is given.
 pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("its address").port()
+    loop {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let port = listener.local_addr().expect("its address").port();
+        if HANDED_OUT.lock().expect("ports").insert(port) {
+            return port;
+        }
+    }
 }
 
 /// True when something accepts connections there.
@@ -293,15 +318,11 @@ pub(crate) fn is_listening(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
-/// Polls until the condition holds; panics with `what` after ten seconds. Not an assertion on speed: it only bounds
-/// how long a broken server can hold a test up.
+/// Polls until the condition holds; panics with `what` if it never does.
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let started = Instant::now();
     while !condition() {
-        assert!(
-            started.elapsed() < Duration::from_secs(10),
-            "never happened: {what}"
-        );
+        assert!(started.elapsed() < PATIENCE, "never happened: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

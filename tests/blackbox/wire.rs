@@ -8,7 +8,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 /// No reply in a test may take longer; a stuck shard then fails the test instead of hanging it.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// One reply, RESP2 or RESP3, kept as near to its bytes as a comparison needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -25,7 +25,7 @@ impl Listener {
         let mut subscriber = Raw::connect(port);
         for raw in [&subscriber, &marker] {
             raw.stream()
-                .set_read_timeout(Some(Duration::from_secs(10)))
+                .set_read_timeout(Some(Duration::from_secs(60)))
                 .expect("a time-out");
         }
         subscriber.call("PSUBSCRIBE __keyspace@*");

@@ -281,7 +281,7 @@ impl Pair {
 fn fresh(port: u16) -> Raw {
     let mut raw = Raw::connect(port);
     raw.stream()
-        .set_read_timeout(Some(Duration::from_secs(10)))
+        .set_read_timeout(Some(Duration::from_secs(60)))
         .expect("a time-out");
     // Redis looks at the end of waits that often.
     raw.call("CONFIG SET hz 500");

@@ -148,7 +148,7 @@ fn line(draw: &mut Draw, at: usize) -> String {
                 "CLIENT TRACKINGINFO",
                 "CLIENT GETREDIR",
                 "STRLEN c",
-                "TTL a:1",
+                "TYPE a:1",
             ];
             lines[draw.below(lines.len())].to_owned()
         }

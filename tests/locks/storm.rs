@@ -92,7 +92,7 @@ impl Worker {
 pub(crate) fn connect(port: u16) -> redis::Connection {
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).expect("a client");
     let connection = client.get_connection().expect("a connection");
-    let patience = Some(Duration::from_secs(30));
+    let patience = Some(Duration::from_secs(90));
     connection.set_read_timeout(patience).expect("a time-out");
     connection
 }
