@@ -50,8 +50,8 @@ pub enum WaitState {
     Blocked,
     /// Somebody runs its request again, with a shard in hand.
     Serving,
-    /// It runs its request again itself.
-    Retrying,
+    /// Its request is on its way to all shards that it needs, to be run again there.
+    Called,
     /// The reply is there.
     Served,
     /// It ended without.
@@ -64,7 +64,7 @@ impl WaitState {
             WaitState::Running => 0,
             WaitState::Blocked => 1,
             WaitState::Serving => 2,
-            WaitState::Retrying => 3,
+            WaitState::Called => 3,
             WaitState::Served => 4,
             WaitState::Ended(Unblocked::TimedOut) => 5,
             WaitState::Ended(Unblocked::WithError) => 6,
@@ -76,7 +76,7 @@ impl WaitState {
             0 => WaitState::Running,
             1 => WaitState::Blocked,
             2 => WaitState::Serving,
-            3 => WaitState::Retrying,
+            3 => WaitState::Called,
             4 => WaitState::Served,
             5 => WaitState::Ended(Unblocked::TimedOut),
             _ => WaitState::Ended(Unblocked::WithError),
@@ -307,7 +307,7 @@ impl Shared {
     pub fn is_blocked(&self) -> bool {
         matches!(
             self.wait_state(),
-            WaitState::Blocked | WaitState::Serving | WaitState::Retrying
+            WaitState::Blocked | WaitState::Serving | WaitState::Called
         ) || self.sleeping.load(Relaxed)
     }
 
@@ -324,7 +324,7 @@ impl Shared {
         loop {
             let word = self.wait.load(Acquire);
             match WaitState::of(word) {
-                WaitState::Blocked => {
+                WaitState::Blocked | WaitState::Called => {
                     let to = word & !WAIT_STATE | WaitState::Ended(how).bits();
                     if self
                         .wait

@@ -24,6 +24,12 @@ pub trait Waiter: Send + Sync {
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
+/// Brings waiters to all shards that they need.
+pub trait Caller: Send + Sync {
+    /// For those who hold no shard.
+    fn call(&self, waiter: Arc<dyn Waiter>);
+}
+
 /// What makes a key worth a look for a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
@@ -50,6 +56,10 @@ pub type Place = (usize, Box<[u8]>);
 pub struct Waiters {
     queues: HashMap<Place, VecDeque<Waiting>>,
     ready: Vec<Place>,
+    /// Who brings waiters to further shards; it does so once this one is let go.
+    pub caller: Option<Arc<dyn Caller>>,
+    /// Somebody is to be brought.
+    calls: bool,
     board: Option<Arc<ShardBoard>>,
 }
 
@@ -144,6 +154,17 @@ impl Waiters {
                 self.ready.push(place.clone());
             }
         }
+    }
+
+    /// Somebody is to be brought to further shards once this one is let go, which should be soon.
+    pub fn note_call(&mut self) {
+        self.calls = true;
+    }
+
+    /// Whether that was noted since the last time.
+    #[inline]
+    pub fn take_call(&mut self) -> bool {
+        self.calls && std::mem::take(&mut self.calls)
     }
 
     /// Whether some key is to be looked at.

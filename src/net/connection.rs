@@ -515,7 +515,12 @@ async fn run_turn(
                 return Err(End::Shutdown);
             }
             Step::SleepUntil(until_ms) => {
-                flush(stream, session, batch, 0).await?;
+                // A client that does not read what it asked for before still waits no longer than it wanted to.
+                let left = Duration::from_millis(until_ms.saturating_sub(clock::unix_ms()));
+                let flushing = Box::pin(flush(stream, session, batch, 0));
+                if let Ok(flushed) = tokio::time::timeout(left, flushing).await {
+                    flushed?;
+                }
                 session.connection.shared.set_sleeping(true);
                 // In a box of its own, or every idle connection would have room for it.
                 Box::pin(sleep_until(stream, session, batch, until_ms)).await?;

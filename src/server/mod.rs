@@ -28,8 +28,8 @@ use crate::engine::expire::Rest;
 use crate::pubsub::PubSub;
 use crate::session::pause::Pause;
 use crate::session::service::Service;
-use crate::shard::Shards;
 use crate::shard::route::Router;
+use crate::shard::{Shards, blocking};
 use crate::telemetry::{Telemetry, clock, log, memory};
 use host::Host;
 use listening::Listening;
@@ -199,6 +199,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
     let pubsub = Arc::new(PubSub::default());
     pubsub.configure(&config);
     let rest = Arc::<Rest>::default();
+    let caller = Arc::<blocking::Caller>::default();
     let mut engines: Vec<Engine> = (0..shard_count)
         .map(|shard| {
             let mut engine = Engine::new(config.databases as usize, seed, rand::random());
@@ -206,6 +207,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
             engine.rest = Arc::clone(&rest);
             let follower = Arc::clone(&pubsub);
             engine.effects.set_follower(pubsub.interest(), follower);
+            engine.waiters.caller = Some(Arc::clone(&caller) as _);
             engine.effects.count_tracked(pubsub.tracked_count());
             engine.board().want_curve(config.miss_ratio_curve);
             engine.switch_curve(clock::now());
@@ -221,8 +223,10 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         engine.set_budget(Arc::clone(&budget));
     }
     telemetry.hot_keys.configure(config.hot_keys_sample);
+    let shards = Arc::new(Shards::new(engines));
+    caller.reach(&shards);
     Service {
-        shards: Arc::new(Shards::new(engines)),
+        shards,
         boards,
         budget,
         router: Router::new(seed, shard_count as u16),

@@ -65,10 +65,7 @@ impl Session {
     /// admitted once.
     #[inline]
     fn lacks_replicas(&self, command: &Command, config: &Config) -> bool {
-        command.is_write()
-            && config.lacks_replicas()
-            && self.blocked.is_none()
-            && self.retry.is_none()
+        command.is_write() && config.lacks_replicas() && self.blocked.is_none()
     }
 
     #[cold]

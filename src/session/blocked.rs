@@ -28,8 +28,6 @@ pub(super) enum Going {
     },
     /// Not before this Unix time in milliseconds, or a nudge.
     Waits(u64),
-    /// The request is to be run again.
-    Again,
 }
 
 /// How soon to look again at a wait that ended by its time while somebody was about to serve it.
@@ -45,30 +43,23 @@ impl Session {
         };
         let mark = batch.out.position();
         if let Blocked::On(waiter) = &blocked {
-            match waiter.state() {
-                WaitState::Retrying => {
-                    self.retry = Some(Arc::clone(waiter));
-                    return Going::Again;
-                }
-                WaitState::Served => {
-                    self.connection.shared.end();
-                    let mut failed = false;
-                    if let Some(mut served) = waiter.take_reply() {
-                        batch.out.append(&mut served.out);
-                        self.connection.stamp = self.connection.stamp.max(served.stamp);
-                        failed = served.failed;
-                        if failed {
-                            errors::note(batch.out.since(mark));
-                        }
+            if waiter.state() == WaitState::Served {
+                self.connection.shared.end();
+                let mut failed = false;
+                if let Some(mut served) = waiter.take_reply() {
+                    batch.out.append(&mut served.out);
+                    self.connection.stamp = self.connection.stamp.max(served.stamp);
+                    failed = served.failed;
+                    if failed {
+                        errors::note(batch.out.since(mark));
                     }
-                    // Whoever served it had some of its shards in hand only.
-                    if waiter.shards().len() > 1 {
-                        self.leave_queues(waiter, now);
-                    }
-                    self.apply_reply_mode(&mut batch.out, mark);
-                    return Going::Answered { failed };
                 }
-                _ => {}
+                // Whoever served it had some of its shards in hand only.
+                if waiter.shards().len() > 1 {
+                    self.leave_queues(waiter, now);
+                }
+                self.apply_reply_mode(&mut batch.out, mark);
+                return Going::Answered { failed };
             }
         }
         // Times are whole milliseconds, cut off: only the one after the last is never before the time that was asked for.
@@ -108,11 +99,7 @@ impl Session {
     pub fn end(&mut self, now: Now) {
         self.discard(now);
         self.service.pubsub.forget(&self.connection.shared);
-        let waiting = match self.blocked.take() {
-            Some(Blocked::On(waiter)) => Some(waiter),
-            _ => self.retry.take(),
-        };
-        if let Some(waiter) = waiting {
+        if let Some(Blocked::On(waiter)) = self.blocked.take() {
             self.connection.shared.unblock(Unblocked::TimedOut);
             self.connection.shared.end();
             self.leave_queues(&waiter, now);

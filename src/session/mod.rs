@@ -30,7 +30,6 @@ use crate::engine::{Engine, Now};
 use crate::resp::reply::Position;
 use crate::resp::request::Parser;
 use crate::shard::Shards;
-use crate::shard::blocking::Waiter;
 use crate::shard::execute::{self, Outcome, Scene};
 use crate::shard::message::{Message, Parts, Ticket};
 use crate::shard::ownership::Held;
@@ -105,8 +104,6 @@ pub struct Session {
     waited: Option<Box<Waited>>,
     /// What is watched and queued.
     pending: Option<Box<Pending>>,
-    /// The wait that the next request is another attempt of.
-    retry: Option<Arc<Waiter>>,
 }
 
 /// How one plan ended.
@@ -144,7 +141,6 @@ impl Session {
             must_close: false,
             blocked: None,
             waited: None,
-            retry: None,
             pending: None,
         }
     }
@@ -242,7 +238,6 @@ impl Session {
                         continue;
                     }
                     Going::Waits(until_ms) => return Step::SleepUntil(until_ms),
-                    Going::Again => {}
                 }
             }
             let mark = batch.out.position();
@@ -302,14 +297,10 @@ impl Session {
             let after = Ticks::now();
             let duration_ns = after.since_ns(before) + earlier_ns;
             before = after;
-            // What is queued counts when it is run; what waited and is run again has counted, but for its failure; what
-            // the wait is a part of counts when it is over.
+            // What is queued counts when it is run; what the wait is a part of counts when it is over.
             let is_queued = is_unusual && !failed && self.is_queueing(command);
             let counts_later = matches!(&ran, Ran::Then(After::Block(block)) if block.holds);
-            if self.waited.is_some() {
-                self.waited = None;
-                counters.command(command).failed.add(u64::from(failed));
-            } else if !is_queued && !counts_later {
+            if !is_queued && !counts_later {
                 counters.command(command).ran(duration_ns, failed);
             }
             // Its keys count when it is run.
@@ -437,10 +428,9 @@ impl Session {
             }
         }
         if let Some(waiter) = message.blocked.take() {
-            if self.waited.is_none() {
-                let counters = counters::local().command(waiter.command());
-                counters.ran(message.duration_ns, false);
-            }
+            counters::local()
+                .command(waiter.command())
+                .ran(message.duration_ns, false);
             self.begin_wait(message.duration_ns, false);
             self.blocked = Some(Blocked::On(waiter));
             return None;
@@ -476,11 +466,7 @@ impl Session {
             }
             let duration_ns = message.duration_ns;
             let counters = counters::local();
-            let command_counters = counters.command(command);
-            match self.waited.take() {
-                Some(_) => command_counters.failed.add(u64::from(message.failed)),
-                None => command_counters.ran(duration_ns, message.failed),
-            }
+            counters.command(command).ran(duration_ns, message.failed);
             self.service.telemetry.hot_keys.prepare(counters);
             if counters.takes_sample() {
                 self.note_chosen(batch, &plan, duration_ns, mark);
@@ -542,12 +528,15 @@ impl Session {
                 count: shards.len() as u16,
             },
             blocker: Some(&self.connection.shared),
-            retry: self.retry.as_ref(),
             may_leave: true,
         };
         let batch::Parts { args, out, .. } = batch.parts(plan);
         let outcome = execute::run(command, Engines::One(engine), &mut view, scene, &args, out);
         self.connection.stamp = view.stamp;
+        if engine.waiters.take_call() {
+            // They go before whatever the client asks for next.
+            release(held, batch);
+        }
         if let Outcome::Leaves = outcome {
             release(held, batch);
             return self.send_apart(batch, plan, command, &[shard], config, now);
@@ -599,7 +588,6 @@ impl Session {
                 config,
                 place,
                 blocker: Some(&self.connection.shared),
-                retry: self.retry.as_ref(),
                 may_leave: true,
             };
             let mut hands = all.hands();
@@ -620,7 +608,6 @@ impl Session {
             drop(all);
             deferred.settle();
             self.connection.stamp = view.stamp;
-            self.retry = None;
             if let Outcome::Leaves = outcome {
                 let wanted = wanted.to_vec();
                 return self.send_apart(batch, plan, command, &wanted, config, now);
@@ -657,7 +644,6 @@ impl Session {
             config,
             place: ShardPlace { index, count },
             blocker: None,
-            retry: None,
             may_leave: false,
         };
         let began = Ticks::now();

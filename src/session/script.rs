@@ -146,7 +146,6 @@ impl Session {
             out: Out::new(self.connection.protocol),
             gather: None,
             blocker: None,
-            retry: None,
             transaction: Some(Box::new(TransactionRun {
                 transaction,
                 connection: self.connection.clone(),

@@ -13,7 +13,6 @@ use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::Now;
 use crate::shard::Shards;
-use crate::shard::blocking::Waiter;
 use crate::shard::message::{Message, Parts, Ticket};
 use crate::shard::ownership::parcel::Parcel;
 
@@ -59,9 +58,7 @@ impl Session {
         let blocks = command.flags.has(Flags::BLOCKING);
         let blocker = blocks.then(|| Arc::clone(&self.connection.shared));
         let blocker = blocker.as_ref();
-        let retry = self.retry.take();
-        let (message, ticket) =
-            self.message(batch, plan, command, wanted, config, now, blocker, retry);
+        let (message, ticket) = self.message(batch, plan, command, wanted, config, now, blocker);
         shards.submit(message);
         Ran::Queued(ticket)
     }
@@ -80,7 +77,6 @@ impl Session {
         config: &Arc<Config>,
         now: Now,
         blocker: Option<&Arc<Shared>>,
-        retry: Option<Arc<Waiter>>,
     ) -> (Box<Parcel<Message>>, Arc<Ticket>) {
         let out = Out::new(self.connection.protocol);
         // Whoever waits keeps the arguments for longer than the message lasts.
@@ -99,7 +95,6 @@ impl Session {
                 count: self.service.shards.len() as u16,
             },
             blocker,
-            retry,
             ..Parts::new(command, &args, self.view(), now, config, out)
         });
         if let Some(lent) = lent {
@@ -120,7 +115,7 @@ impl Session {
         config: &Arc<Config>,
         now: Now,
     ) -> Ran {
-        let (message, _) = self.message(batch, plan, command, wanted, config, now, None, None);
+        let (message, _) = self.message(batch, plan, command, wanted, config, now, None);
         Ran::Queued(Message::send_apart(message, self.service.ground_apart()))
     }
 }

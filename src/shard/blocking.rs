@@ -3,19 +3,22 @@
 //! A handler that finds nothing asks to wait. While its shards are still in hand, the request is put in the queues of
 //! its keys. Whoever changes such a key serves the queue as soon as its own command is over, before it lets the shard
 //! go: it runs the waiting request again, with the keys whose shards it has, and hands the reply to the connection.
-//! A request that needs more shards than are at hand ([`Wait::needs_all`]) is run again by its own connection, and
-//! meanwhile holds its place: those behind it in the queue wait for it.
+//! A request that needs more shards than are at hand ([`Wait::needs_all`]) is sent to all of them as soon as these are
+//! let go ([`Caller`]), and meanwhile holds its place: those behind it in the queue wait for it.
 //!
 //! Serving, the end of the time, CLIENT UNBLOCK and a disconnect race on one word of the connection
 //! ([`Shared::change_wait`]), with one winner.
 
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
 
+use super::Shards;
 use super::execute::{self, Scene};
+use super::message::Message;
 use crate::client::registry::{Shared, WaitNumber, WaitState};
 use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, NOT_IN_HAND, ShardPlace, Wait};
@@ -26,6 +29,7 @@ use crate::engine::value::Kind;
 use crate::engine::waiting::{self, Interest, Place, Waiting};
 use crate::engine::{Engine, Key, Now};
 use crate::resp::request::Span;
+use crate::telemetry::clock;
 
 /// How many waiters there were so far.
 static WAITERS: AtomicU64 = AtomicU64::new(0);
@@ -63,8 +67,8 @@ enum Attempt {
     Over,
     /// There is nothing for it.
     NotYet,
-    /// Its connection tries itself; nobody behind it may be served before.
-    Elsewhere,
+    /// It is on its way to all its shards; nobody behind it may be served before.
+    Called,
 }
 
 impl waiting::Waiter for Waiter {
@@ -75,7 +79,7 @@ impl waiting::Waiter for Waiter {
     fn is_waiting(&self) -> bool {
         matches!(
             self.state(),
-            WaitState::Blocked | WaitState::Serving | WaitState::Retrying
+            WaitState::Blocked | WaitState::Serving | WaitState::Called
         )
     }
 
@@ -172,13 +176,19 @@ impl Waiter {
         }
     }
 
-    /// Its own connection ran it again, and there was nothing after all: it goes on waiting where it stands.
-    pub(super) fn wait_on(&self, engines: &mut Engines<'_>) {
-        self.connection
-            .change_wait(self.number, WaitState::Retrying, WaitState::Blocked);
-        // Those behind it were held up.
+    /// Serves it where it was called to, with all its shards in hand.
+    pub(super) fn answer_call(self: &Arc<Self>, engines: &mut [&mut Engine], now: Now) {
+        let engines = engines.iter_mut().map(|engine| &mut **engine).collect();
+        let mut engines = Engines::Many(engines);
+        if self.state() == WaitState::Called {
+            self.serve(&mut engines, now);
+        }
+        if !waiting::Waiter::is_waiting(&**self) {
+            return self.leave(&mut engines);
+        }
+        // There was nothing after all. It goes on waiting where it stands; those behind it were held up.
         for routed in &self.keys {
-            if let Some(engine) = engine_of(engines, routed.shard) {
+            if let Some(engine) = engine_of(&mut engines, routed.shard) {
                 engine.waiters.key_changed(self.client.db, self.key(routed));
             }
         }
@@ -212,26 +222,26 @@ impl Waiter {
 
     /// Runs the request again with the engines in hand.
     fn serve(self: &Arc<Self>, engines: &mut Engines<'_>, now: Now) -> Attempt {
-        if self.state() == WaitState::Retrying {
-            return Attempt::Elsewhere;
-        }
         let mut keys = self.keys.clone();
         for key in &mut keys {
             key.hand = hand_of(engines, key.shard);
         }
         let lacks_some = keys.iter().any(|key| key.hand == NOT_IN_HAND);
-        let is_mine = |to| {
-            self.connection
-                .change_wait(self.number, WaitState::Blocked, to)
-        };
+        let change = |from, to| self.connection.change_wait(self.number, from, to);
         if self.wait.needs_all && lacks_some {
-            if !is_mine(WaitState::Retrying) {
+            if self.state() == WaitState::Called {
+                return Attempt::Called;
+            }
+            if !change(WaitState::Blocked, WaitState::Called) {
                 return Attempt::Over;
             }
-            self.wake(engines);
-            return Attempt::Elsewhere;
+            self.call(engines);
+            return Attempt::Called;
         }
-        if !is_mine(WaitState::Serving) {
+        // Whoever has all its shards before those to whom it was called serves it as well.
+        if !change(WaitState::Blocked, WaitState::Serving)
+            && !change(WaitState::Called, WaitState::Serving)
+        {
             return Attempt::Over;
         }
         let args = Args::new(&self.data, &[], &self.spans, &keys);
@@ -242,7 +252,6 @@ impl Waiter {
             config: &self.config,
             place: self.place,
             blocker: None,
-            retry: None,
             may_leave: false,
         };
         let (failed, is_answered) = {
@@ -253,8 +262,7 @@ impl Waiter {
             (failed, cx.take_wait().is_none())
         };
         if !is_answered {
-            self.connection
-                .change_wait(self.number, WaitState::Serving, WaitState::Blocked);
+            change(WaitState::Serving, WaitState::Blocked);
             return Attempt::NotYet;
         }
         *self.reply.lock() = Some(Served {
@@ -262,20 +270,53 @@ impl Waiter {
             stamp: client.stamp,
             failed,
         });
-        self.connection
-            .change_wait(self.number, WaitState::Serving, WaitState::Served);
-        self.wake(engines);
+        change(WaitState::Serving, WaitState::Served);
+        if let Some(waker) = self.connection.nudge_later() {
+            engine_at(engines, 0).deferred.wakes.push(waker);
+        }
         Attempt::Over
     }
 
-    /// Wakes its connection, as soon as the shards are let go.
-    fn wake(&self, engines: &mut Engines<'_>) {
-        let first = match engines {
-            Engines::One(engine) => Some(&mut **engine),
-            Engines::Many(engines) => engines.first_mut().map(|engine| &mut **engine),
-        };
-        if let (Some(engine), Some(waker)) = (first, self.connection.nudge_later()) {
-            engine.deferred.wakes.push(waker);
+    /// Has it brought to all its shards, as soon as those in hand are let go.
+    fn call(self: &Arc<Self>, engines: &mut Engines<'_>) {
+        let engine = engine_at(engines, 0);
+        if let Some(caller) = engine.waiters.caller.clone() {
+            let waiter = Arc::clone(self);
+            let call = Arc::new(Call { waiter, caller });
+            engine.deferred.wakes.push(Waker::from(call));
+            engine.waiters.note_call();
+        }
+    }
+}
+
+/// A waiter to be brought to its shards by whoever has let go those that it is called from.
+struct Call {
+    waiter: Arc<Waiter>,
+    caller: Arc<dyn waiting::Caller>,
+}
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        self.caller.call(Arc::clone(&self.waiter) as _);
+    }
+}
+
+/// Has messages bring waiters to the shards of a server.
+#[derive(Default)]
+pub struct Caller(OnceLock<Weak<Shards>>);
+
+impl Caller {
+    /// These are the shards.
+    pub fn reach(&self, shards: &Arc<Shards>) {
+        self.0.get_or_init(|| Arc::downgrade(shards));
+    }
+}
+
+impl waiting::Caller for Caller {
+    fn call(&self, waiter: Arc<dyn waiting::Waiter>) {
+        let shards = self.0.get().and_then(Weak::upgrade);
+        if let (Some(shards), Ok(waiter)) = (shards, waiter.into_any().downcast::<Waiter>()) {
+            shards.submit(Message::call(&waiter, clock::now()));
         }
     }
 }
@@ -330,7 +371,7 @@ fn serve_key(engines: &mut Engines<'_>, hand: usize, place: &Place, now: Now) {
                     .remove(place.0, &place.1, id);
             }
             Attempt::NotYet => index += 1,
-            Attempt::Elsewhere => return,
+            Attempt::Called => return,
         }
     }
 }

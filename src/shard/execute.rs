@@ -23,8 +23,6 @@ pub struct Scene<'a> {
     pub place: ShardPlace,
     /// Who waits if the command has to; nobody, if it must not.
     pub blocker: Option<&'a Arc<Shared>>,
-    /// The same request waited already, and is run again by its own connection.
-    pub retry: Option<&'a Arc<Waiter>>,
     /// Whether it can be run again on a thread of its own.
     pub may_leave: bool,
 }
@@ -54,7 +52,7 @@ pub fn run(
     out: &mut Out,
 ) -> Outcome {
     let may_grow = command.flags.has(Flags::DENYOOM);
-    if may_grow && scene.retry.is_none() && !have_room(&mut engines, scene.now) {
+    if may_grow && !have_room(&mut engines, scene.now) {
         out.error(CommandError::OutOfMemory.text().as_bytes());
         return Outcome::Refused;
     }
@@ -118,25 +116,11 @@ fn run_blocking(
     let mut engines = cx.into_engines();
     let outcome = match (wait, scene.blocker) {
         (Some(wait), Some(blocker)) => {
-            let waiter = match scene.retry {
-                Some(waiter) => {
-                    waiter.wait_on(&mut engines);
-                    Arc::clone(waiter)
-                }
-                None => {
-                    let waiter = Waiter::new(blocker, command, args, client, scene, wait, out);
-                    waiter.register(&mut engines);
-                    waiter
-                }
-            };
+            let waiter = Waiter::new(blocker, command, args, client, scene, wait, out);
+            waiter.register(&mut engines);
             Outcome::Blocked(waiter)
         }
-        _ => {
-            if let Some(waiter) = scene.retry {
-                waiter.leave(&mut engines);
-            }
-            Outcome::Done { failed }
-        }
+        _ => Outcome::Done { failed },
     };
     if command.flags.has(Flags::DENYOOM) {
         pay(&mut engines, scene.now, args.keys().len());

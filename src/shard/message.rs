@@ -70,7 +70,6 @@ pub struct Message {
     now: Now,
     deferred: Deferred,
     blocker: Option<Arc<Shared>>,
-    retry: Option<Arc<Waiter>>,
     /// What is to be done instead of running a command.
     task: Option<Task>,
     /// The transaction that runs, when the command is EXEC.
@@ -100,6 +99,8 @@ pub struct Message {
 enum Task {
     /// Somebody waits no more.
     Forget(Arc<Waiter>),
+    /// Somebody who waits can be served here.
+    Serve(Arc<Waiter>),
     /// Somebody watches no more.
     Unwatch(Vec<Watched>),
     /// Keys move to another server.
@@ -202,8 +203,6 @@ pub struct Parts<'a> {
     pub gather: Option<Gather>,
     /// Who waits if the command has to.
     pub blocker: Option<&'a Arc<Shared>>,
-    /// The wait of which this is another attempt.
-    pub retry: Option<Arc<Waiter>>,
     /// The transaction, when the command is EXEC.
     pub transaction: Option<Box<TransactionRun>>,
 }
@@ -229,7 +228,6 @@ impl<'a> Parts<'a> {
             out,
             gather: None,
             blocker: None,
-            retry: None,
             transaction: None,
         }
     }
@@ -262,7 +260,6 @@ impl Message {
             now: parts.now,
             deferred: Deferred::default(),
             blocker: parts.blocker.map(Arc::clone),
-            retry: parts.retry,
             task: None,
             transaction: parts.transaction,
             blocked: None,
@@ -294,6 +291,12 @@ impl Message {
     pub fn leave(waiter: &Arc<Waiter>, shard: u16, now: Now) -> Box<Parcel<Message>> {
         let task = Task::Forget(Arc::clone(waiter));
         Message::of_task(task, vec![shard], now, &waiter.config)
+    }
+
+    /// Serves a waiter who needs all its shards; nobody awaits that.
+    pub(super) fn call(waiter: &Arc<Waiter>, now: Now) -> Box<Parcel<Message>> {
+        let task = Task::Serve(Arc::clone(waiter));
+        Message::of_task(task, waiter.shards(), now, &waiter.config)
     }
 
     /// Has one shard forget what was watched; nobody awaits that.
@@ -352,7 +355,6 @@ impl Message {
             now,
             deferred: Deferred::default(),
             blocker: None,
-            retry: None,
             task: Some(task),
             transaction: None,
             ticket: None,
@@ -477,7 +479,7 @@ impl Message {
     /// Answers that a script is busy, for whoever holds the shards for long; false if the message has to wait instead,
     /// as nobody awaits its reply.
     pub(super) fn turn_away(&mut self, text: &'static str) -> bool {
-        if self.ticket.is_none() || self.retry.is_some() {
+        if self.ticket.is_none() {
             return false;
         }
         if let Some(platform) = self.platform().and_then(Option::take) {
@@ -509,6 +511,10 @@ fn perform(task: &mut Task, engines: &mut [&mut Engine], now: Now) {
                 waiter.leave_shard(engine);
                 execute::serve_waiters(engine, now);
             }
+        }
+        Task::Serve(waiter) => {
+            waiter.answer_call(engines, now);
+            execute::serve_waiters_of_all(engines, now);
         }
         Task::Unwatch(watched) => {
             for engine in engines {
@@ -574,7 +580,6 @@ impl ownership::Message<Engine> for Message {
             config: &self.config,
             place: self.place,
             blocker: self.blocker.as_ref(),
-            retry: self.retry.as_ref(),
             may_leave: self.apart.is_none() && self.ticket.is_some(),
         };
         let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();

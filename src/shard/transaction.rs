@@ -661,7 +661,6 @@ fn run_on_shards(
             count: stage.shard_count,
         },
         blocker: None,
-        retry: None,
         may_leave: false,
     };
     let failed = match command.run {

@@ -257,6 +257,86 @@ fn a_waiting_move_takes_place_with_both_lists_in_hand() {
 }
 
 #[test]
+fn a_waiting_move_goes_before_what_the_pusher_asks_next() {
+    support::at_each_shard_count(|server| {
+        let mut other = server.raw();
+        for number in 0..50 {
+            let (from, to) = (format!("from:{number}"), format!("to:{number}"));
+            let mut raw = waiting(
+                server,
+                &mut other,
+                &format!("BLMOVE {from} {to} LEFT RIGHT 0"),
+            );
+            let look = [format!("LPOP {from}"), format!("DEL {from}")][number % 2].clone();
+            let requests = match number % 3 {
+                0 => vec![format!("RPUSH {from} x"), look, format!("LRANGE {to} 0 -1")],
+                1 => vec![
+                    "MULTI".to_owned(),
+                    format!("RPUSH {from} x"),
+                    "EXEC".to_owned(),
+                    look,
+                    format!("LRANGE {to} 0 -1"),
+                ],
+                _ => vec![
+                    format!("EVAL \"return redis.call('RPUSH', KEYS[1], 'x')\" 1 {from}"),
+                    look,
+                    format!("LRANGE {to} 0 -1"),
+                ],
+            };
+            let lines: Vec<&str> = requests.iter().map(String::as_str).collect();
+            let replies = other.pipeline(&lines);
+            let [.., looked, moved] = replies.as_slice() else {
+                unreachable!("each has several replies")
+            };
+            let nothing = ["(nil)", "(integer) 0"][number % 2];
+            assert_eq!(looked.show(), nothing, "{requests:?}");
+            assert_eq!(moved.show(), "1) \"x\"", "{requests:?}");
+            assert_eq!(raw.read().show(), "\"x\"");
+            // Nobody takes it for one who still waits.
+            let id = raw.call("CLIENT ID").integer();
+            let list = other.call(&format!("CLIENT LIST ID {id}")).body();
+            assert!(list.contains(" flags=N "), "{list}");
+            let clients = other.call("INFO clients").body();
+            assert!(clients.contains("blocked_clients:0"), "{clients}");
+        }
+    });
+}
+
+#[test]
+fn one_who_waits_and_does_not_read_holds_nobody_up() {
+    support::at_each_shard_count(|server| {
+        let mut other = server.raw();
+        other.command(&["SET", "big", &"x".repeat(1_000_000)]);
+        let mut lazy = server.raw();
+        let id = lazy.call("CLIENT ID").integer();
+        let is_blocked = |other: &mut Raw| {
+            let list = other.call(&format!("CLIENT LIST ID {id}")).body();
+            list.contains(" flags=b ")
+        };
+        // More than the sockets hold, and less than what keeps the connection from running on.
+        lazy.send("GET big\r\n".repeat(8).as_bytes());
+        lazy.send(b"BLMOVE k d LEFT LEFT 0\r\nBLMOVE k d LEFT LEFT 0.05\r\n");
+        eventually("blocked", || is_blocked(&mut other));
+        let mut next = waiting(server, &mut other, "BLPOP k 0");
+        check(&mut other, "RPUSH k 1 2", "(integer) 2");
+        assert_eq!(popped(&mut next), ("k".to_owned(), "2".to_owned()));
+        check(&mut other, "LRANGE d 0 -1", "1) \"1\"");
+        for _ in 0..8 {
+            assert_eq!(lazy.read().body().len(), 1_000_000);
+        }
+        assert_eq!(lazy.read().show(), "\"1\"");
+        assert_eq!(lazy.read().show(), "(nil array)");
+        // One whose time is over takes nothing, though it has yet to hear of that.
+        lazy.send("GET big\r\n".repeat(8).as_bytes());
+        lazy.send(b"BLPOP k 0.05\r\n");
+        eventually("blocked", || is_blocked(&mut other));
+        eventually("not blocked", || !is_blocked(&mut other));
+        check(&mut other, "RPUSH k 3", "(integer) 1");
+        check(&mut other, "LRANGE k 0 -1", "1) \"3\"");
+    });
+}
+
+#[test]
 fn moves_between_lists_on_several_shards_are_seen_whole_by_everybody() {
     const LISTS: usize = 8;
     const ELEMENTS: usize = 100;
