@@ -370,7 +370,7 @@ parameters! {
     latency_tracking_info_percentiles: special(Vec<f64>, values::PERCENTILES),
         "latency-tracking-info-percentiles", MUTABLE, "Percentiles that INFO latencystats shows.";
     notify_keyspace_events: special(EventClasses, values::EVENTS), "notify-keyspace-events",
-        MUTABLE.warned("events are not published yet"), "Classes of keyspace events that are published.";
+        MUTABLE, "Classes of keyspace events that are published.";
     hot_keys_sample: number(u32, 256, 0, 1_000_000), "hot-keys-sample", MUTABLE.since("basalt"),
         "One in so many commands is looked at to find hot keys; 0 for none.";
     miss_ratio_curve: flag(true), "miss-ratio-curve", MUTABLE.since("basalt"),

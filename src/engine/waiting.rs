@@ -39,6 +39,13 @@ pub struct Interest {
     pub when_gone: bool,
 }
 
+impl Interest {
+    /// Whether a key that holds this, or nothing, is worth a look.
+    pub fn is_met_by(self, held: Option<DataType>) -> bool {
+        held == Some(self.data_type) || self.when_gone
+    }
+}
+
 /// One place in a queue.
 #[derive(Clone)]
 pub struct Waiting {

@@ -42,25 +42,25 @@ impl Session {
             Blocked::On(waiter) => (waiter.wait().until_ms, waiter.wait().on_timeout),
         };
         let mark = batch.out.position();
-        if let Blocked::On(waiter) = &blocked {
-            if waiter.state() == WaitState::Served {
-                self.connection.shared.end();
-                let mut failed = false;
-                if let Some(mut served) = waiter.take_reply() {
-                    batch.out.append(&mut served.out);
-                    self.connection.stamp = self.connection.stamp.max(served.stamp);
-                    failed = served.failed;
-                    if failed {
-                        errors::note(batch.out.since(mark));
-                    }
+        if let Blocked::On(waiter) = &blocked
+            && waiter.state() == WaitState::Served
+        {
+            self.connection.shared.end();
+            let mut failed = false;
+            if let Some(mut served) = waiter.take_reply() {
+                batch.out.append(&mut served.out);
+                self.connection.stamp = self.connection.stamp.max(served.stamp);
+                failed = served.failed;
+                if failed {
+                    errors::note(batch.out.since(mark));
                 }
-                // Whoever served it had some of its shards in hand only.
-                if waiter.shards().len() > 1 {
-                    self.leave_queues(waiter, now);
-                }
-                self.apply_reply_mode(&mut batch.out, mark);
-                return Going::Answered { failed };
             }
+            // Whoever served it had some of its shards in hand only.
+            if waiter.shards().len() > 1 {
+                self.leave_queues(waiter, now);
+            }
+            self.apply_reply_mode(&mut batch.out, mark);
+            return Going::Answered { failed };
         }
         // Times are whole milliseconds, cut off: only the one after the last is never before the time that was asked for.
         let end_ms = until_ms.map(|until_ms| until_ms.saturating_add(1));

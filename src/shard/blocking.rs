@@ -25,7 +25,7 @@ use crate::command::context::{ClientView, Engines, NOT_IN_HAND, ShardPlace, Wait
 use crate::command::declaration::Command;
 use crate::command::{Args, Out};
 use crate::config::Config;
-use crate::engine::value::Kind;
+use crate::engine::value::{DataType, Kind};
 use crate::engine::waiting::{self, Interest, Place, Waiting};
 use crate::engine::{Engine, Key, Now};
 use crate::resp::request::Span;
@@ -346,6 +346,8 @@ pub(super) fn serve(engines: &mut Engines<'_>, now: Now) {
 
 fn serve_key(engines: &mut Engines<'_>, hand: usize, place: &Place, now: Now) {
     let mut index = 0;
+    // What the key holds, while nobody has been served who could change that.
+    let mut held = None;
     loop {
         let engine = engine_at(engines, hand);
         let Some(waiting) = engine.waiters.nth(place, index).cloned() else {
@@ -356,13 +358,15 @@ fn serve_key(engines: &mut Engines<'_>, hand: usize, place: &Place, now: Now) {
             engine.waiters.remove(place.0, &place.1, id);
             continue;
         }
-        if !is_worth_a_look(engine, place, waiting.interest, now) {
+        let held_now = *held.get_or_insert_with(|| data_type_of(engine, place, now));
+        if !waiting.interest.is_met_by(held_now) {
             index += 1;
             continue;
         }
         let Ok(waiter) = waiting.waiter.into_any().downcast::<Waiter>() else {
             unreachable!("only this module makes waiters")
         };
+        held = None;
         match waiter.serve(engines, now) {
             Attempt::Over => {
                 waiter.leave(engines);
@@ -376,17 +380,13 @@ fn serve_key(engines: &mut Engines<'_>, hand: usize, place: &Place, now: Now) {
     }
 }
 
-/// Whether a key holds what somebody waits for.
-fn is_worth_a_look(engine: &mut Engine, place: &Place, interest: Interest, now: Now) -> bool {
+/// What a key holds, if it is there.
+fn data_type_of(engine: &mut Engine, place: &Place, now: Now) -> Option<DataType> {
     let key = Key::new(&place.1, engine.seed());
     let mut keyspace = engine.keyspace(place.0, now).untouched();
-    match keyspace.find_write(&key) {
-        Some(found) => {
-            let kind: Kind = keyspace.kind(found);
-            kind.data_type() == interest.data_type || interest.when_gone
-        }
-        None => interest.when_gone,
-    }
+    let found = keyspace.find_write(&key)?;
+    let kind: Kind = keyspace.kind(found);
+    Some(kind.data_type())
 }
 
 fn engine_at<'e>(engines: &'e mut Engines<'_>, hand: usize) -> &'e mut Engine {

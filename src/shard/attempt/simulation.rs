@@ -297,7 +297,6 @@ impl World {
             out: Out::new(Protocol::Resp2),
             gather: None,
             blocker: None,
-            retry: None,
             transaction: Some(Box::new(TransactionRun {
                 transaction,
                 connection: self.connection.clone(),
