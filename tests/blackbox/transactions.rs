@@ -448,5 +448,21 @@ fn an_exec_that_is_refused_ends_its_transaction() {
         );
         check(&mut raw, "GET t", "(nil)");
         check(&mut raw, "EXEC", "(error) ERR EXEC without MULTI");
+        // Nor is anything watched behind one that had none.
+        check(&mut raw, "WATCH t", "OK");
+        check(
+            &mut raw,
+            "EXEC x",
+            "(error) EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command",
+        );
+        check(&mut server.raw(), "SET t 1", "OK");
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "EXEC", "(empty array)");
+        raw.call("SUBSCRIBE c");
+        let refused = raw.call("EXEC").text();
+        assert!(
+            refused.starts_with("EXECABORT Transaction discarded because of: Can't execute 'exec'"),
+            "{refused}"
+        );
     });
 }
