@@ -13,10 +13,11 @@
 //!             screen               functions of Lua's own behind a look at what they are called with
 //! ```
 //!
-//! Invariant: no error of Lua's passes a frame of ours, but for that of [`enter`] and that of a screened function, which have nothing to drop by then. Of the functions of Lua that are called here those that allocate
-//! can fail for want of memory only, and never do: the bound of the interpreter is lifted meanwhile ([`Lifted`]), and
-//! without a bound its allocator gives memory or ends the process. They may collect garbage, of which nothing has a
-//! finalizer that fails (scripts can make none). What is long, or many, goes the safe way.
+//! Invariant: no error of Lua's passes a frame of ours, but for that of [`enter`] and that of a screened function,
+//! which have nothing to drop by then. Of the functions of Lua that are called here those that allocate can fail for
+//! want of memory only, and never do: the bound of the interpreter is lifted meanwhile ([`Lifted`]), and without a
+//! bound its allocator gives memory or ends the process. They may collect garbage, of which nothing has a finalizer
+//! that fails (scripts can make none). What is long, or many, goes the safe way.
 
 #![expect(
     unsafe_code,
