@@ -14,7 +14,7 @@ use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
 use crate::config::Config;
 use crate::config::rewrite::Adding;
-use crate::engine::effect::Event;
+use crate::engine::effect::{Event, IsOut, Spoken, Told};
 use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::value::{DataType, Object};
 use crate::engine::{Engine, Key, Now};
@@ -454,23 +454,56 @@ pub struct Publication {
     pub is_sharded: bool,
     /// Where the number of receivers goes, unless a script was told it already.
     pub reply: Option<Mark>,
+    /// Stamp of the last effect before it.
+    pub stamp: u64,
 }
 
-/// Publishes what was kept, in order, and completes the replies.
-pub fn publish_kept(
-    publications: Vec<Publication>,
-    pubsub: &PubSub,
-    out: &mut super::Out,
-    wakes: &mut Vec<Waker>,
-) {
-    let mut sent: Vec<(Mark, usize)> = Vec::with_capacity(publications.len());
-    for kept in publications {
-        let receivers = match kept.is_sharded {
-            false => pubsub.publish(&kept.channel, &kept.payload, wakes),
-            true => pubsub.publish_sharded(&kept.channel, &kept.payload, wakes),
-        };
-        sent.extend(kept.reply.map(|mark| (mark, receivers)));
+/// Messages that a unit left to be published.
+#[derive(Debug, Default)]
+pub struct Publications {
+    /// In order.
+    pub kept: Vec<Publication>,
+    /// They go out between the events of the unit, whose turn may be yet to come.
+    pub is_out: Option<IsOut>,
+}
+
+impl Publications {
+    /// Gives them their places among what happened, if that is to be told.
+    pub fn go_with(&mut self, told: &mut Told) {
+        if !self.kept.is_empty() {
+            self.is_out = told.add(self.kept.iter().map(|kept| Spoken {
+                stamp: kept.stamp,
+                channel: kept.channel.clone(),
+                payload: kept.payload.clone(),
+                is_sharded: kept.is_sharded,
+            }));
+        }
     }
+
+    /// Publishes them, in order, and completes the replies. For those who hold no shard, and have told what happened:
+    /// nothing that the client publishes next may overtake what goes with that.
+    pub fn finish(self, pubsub: &PubSub, out: &mut super::Out, wakes: &mut Vec<Waker>) {
+        if self.kept.is_empty() {
+            return;
+        }
+        if let Some(is_out) = &self.is_out {
+            pubsub.await_turn(is_out);
+        }
+        let mut sent: Vec<(Mark, usize)> = Vec::with_capacity(self.kept.len());
+        for kept in self.kept {
+            let receivers = match (self.is_out.is_some(), kept.is_sharded) {
+                (true, is_sharded) => pubsub.receivers(&kept.channel, is_sharded),
+                (false, false) => pubsub.publish(&kept.channel, &kept.payload, wakes),
+                (false, true) => pubsub.publish_sharded(&kept.channel, &kept.payload, wakes),
+            };
+            sent.extend(kept.reply.map(|mark| (mark, receivers)));
+        }
+        complete(sent, out);
+    }
+}
+
+/// Writes numbers of receivers where they go.
+fn complete(sent: Vec<(Mark, usize)>, out: &mut super::Out) {
     // From the last on, as what stands behind a number moves when the number needs more room.
     for (mark, receivers) in sent.into_iter().rev() {
         out.close_integer(mark, receivers);
@@ -484,6 +517,8 @@ pub trait Server: Send + Sync {
     fn clients(&self) -> &crate::client::registry::Registry;
     /// Who is subscribed to what.
     fn pubsub(&self) -> &PubSub;
+    /// The configuration as it is now.
+    fn config(&self) -> Arc<Config>;
     /// Changes parameters; all or nothing.
     fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError>;
     /// Writes the configuration file again.

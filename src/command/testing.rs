@@ -632,6 +632,9 @@ impl Server for NoServer {
     fn pubsub(&self) -> &PubSub {
         &self.pubsub
     }
+    fn config(&self) -> Arc<Config> {
+        Arc::default()
+    }
     fn config_set(&self, _: &[(String, String)], _: bool) -> CommandResult {
         Ok(())
     }

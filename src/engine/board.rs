@@ -58,7 +58,7 @@ struct Account {
 }
 
 /// What a shard counted of commands that change nothing.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Reads([u64; 3]);
 
 /// See the module. What nearly every command reads or writes stands in the first cache line.

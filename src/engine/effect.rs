@@ -4,7 +4,7 @@
 //! streams of several shards can be merged in an order that respects what each client did in order.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use super::Key;
 use super::tracking::{Forgotten, Lapsed, Lapses, Tracked, TrackedCount, Written};
@@ -122,6 +122,22 @@ pub trait Follower: Send + Sync {
     fn follow(&self, batch: Batch);
 }
 
+/// A message that a transaction or a script published between its changes.
+#[derive(Clone, Debug)]
+pub struct Spoken {
+    /// Stamp of the last effect before it.
+    pub stamp: u64,
+    /// Where it is published.
+    pub channel: Box<[u8]>,
+    /// What.
+    pub payload: Box<[u8]>,
+    /// In a shard channel.
+    pub is_sharded: bool,
+}
+
+/// Becomes true when all messages of a batch are on their way to those who subscribed.
+pub type IsOut = Arc<AtomicBool>;
+
 /// What one command, or one slice of expiry, did to one or several shards.
 #[derive(Default)]
 pub struct Batch {
@@ -129,6 +145,10 @@ pub struct Batch {
     pub turns: Vec<(u16, u64)>,
     /// What happened, in order.
     pub effects: Vec<Effect>,
+    /// The messages between these, in order.
+    pub spoken: Vec<Spoken>,
+    /// Who published them waits for that.
+    pub is_out: Option<IsOut>,
     /// What is to be dropped by those who cache; that has no turns, as it may be told in any order.
     pub lapses: Lapses,
 }
@@ -406,6 +426,16 @@ pub struct Told {
 }
 
 impl Told {
+    /// Gives messages their places between the effects of the batch; none, if it has no effects, so that they have to go
+    /// by themselves.
+    pub fn add(&mut self, spoken: impl Iterator<Item = Spoken>) -> Option<IsOut> {
+        if self.batch.turns.is_empty() {
+            return None;
+        }
+        self.batch.spoken.extend(spoken);
+        Some(Arc::clone(self.batch.is_out.get_or_insert_default()))
+    }
+
     /// Tells it. For those who hold no shard.
     pub fn tell(self) {
         self.follower.follow(self.batch);

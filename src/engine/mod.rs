@@ -28,7 +28,7 @@ use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::structures::entry::EntryRef;
 use crate::structures::reuse::Reuse;
-use board::ShardBoard;
+use board::{Reads, ShardBoard};
 use db::Db;
 use effect::Effects;
 use evict::budget::Budget;
@@ -193,6 +193,8 @@ pub struct Engine {
     untraded_bytes: i64,
     /// What was tracked of flushed databases, freed in slices as well.
     doomed_tracked: Vec<tracking::Forgotten>,
+    /// What had been counted of reads when the command that runs began.
+    reads_before: Reads,
 }
 
 impl Engine {
@@ -218,7 +220,21 @@ impl Engine {
             order: None,
             untraded_bytes: 0,
             doomed_tracked: Vec::new(),
+            reads_before: Reads::default(),
         }
+    }
+
+    /// A command of a connection begins, see [`Effects::begin`].
+    #[inline]
+    pub fn begin_command(&mut self, client: u64, stamp: u64, only_reads: bool) {
+        self.effects.begin(client, stamp, only_reads);
+        self.reads_before = self.board.reads();
+    }
+
+    /// The command that runs did nothing, and will be run again: what it looked up is not counted twice.
+    #[cold]
+    pub fn forget_reads(&mut self) {
+        self.board.recount(self.reads_before);
     }
 
     /// What others may see of this shard without its token.

@@ -3,11 +3,14 @@
 //! Shards number what they hand out ([`Batch::turns`]), and whoever lets a shard go brings it here, so batches of one
 //! shard may come in any order. They are published in the shard's order: a batch whose turn has not come is put aside,
 //! for whoever publishes the one before it. A command over several shards is one batch, which waits for its turn in all
-//! of them.
+//! of them. What a transaction or a script publishes between its changes takes its place among them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU16, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::task::Waker;
 
 use parking_lot::Mutex;
@@ -15,7 +18,7 @@ use parking_lot::Mutex;
 use super::PubSub;
 use crate::client::mailbox::Topic;
 use crate::config::values::EventClasses;
-use crate::engine::effect::{Batch, Effect, Follower, Interest};
+use crate::engine::effect::{Batch, Effect, Follower, Interest, IsOut, Spoken};
 use crate::engine::tracking::Lapses;
 
 /// So many events may be put aside; whoever brings more waits until there are fewer.
@@ -149,9 +152,7 @@ impl Follower for PubSub {
         let mut wakes = Vec::new();
         let mut is_first = true;
         while let Some(batch) = due.pop() {
-            for effect in &batch.effects {
-                self.publish_event(effect, &mut wakes);
-            }
+            self.publish_batch(&batch, &mut wakes);
             if !std::mem::take(&mut is_first) {
                 events.aside.fetch_sub(batch.effects.len(), Relaxed);
             }
@@ -174,6 +175,36 @@ impl PubSub {
         for waker in wakes {
             waker.wake();
         }
+    }
+
+    /// Returns when the messages of a batch are out, for those who brought it here and hold no shard: whoever has the turn
+    /// before has let its shards go, and tells of what it did now.
+    pub fn await_turn(&self, is_out: &IsOut) {
+        while !is_out.load(Acquire) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Publishes what happened, with the messages between.
+    fn publish_batch(&self, batch: &Batch, wakes: &mut Vec<Waker>) {
+        let mut spoken = batch.spoken.iter().peekable();
+        for effect in &batch.effects {
+            while let Some(said) = spoken.next_if(|said| said.stamp < effect.stamp) {
+                self.publish_spoken(said, wakes);
+            }
+            self.publish_event(effect, wakes);
+        }
+        spoken.for_each(|said| self.publish_spoken(said, wakes));
+        if let Some(is_out) = &batch.is_out {
+            is_out.store(true, Release);
+        }
+    }
+
+    fn publish_spoken(&self, said: &Spoken, wakes: &mut Vec<Waker>) {
+        match said.is_sharded {
+            false => self.publish(&said.channel, &said.payload, wakes),
+            true => self.publish_sharded(&said.channel, &said.payload, wakes),
+        };
     }
 
     fn publish_event(&self, effect: &Effect, wakes: &mut Vec<Waker>) {

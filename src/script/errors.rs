@@ -59,6 +59,16 @@ pub(super) fn complain(lua: &Lua, text: impl AsRef<[u8]>) -> Error {
     Raised::Text(whole).into()
 }
 
+/// The same of a function that is called in place of one of Lua's own.
+pub(super) fn complain_in_place(lua: &Lua, text: &str) -> Error {
+    let mut whole = whereabouts(lua, 1);
+    if whole.is_empty() {
+        whole = whereabouts(lua, 2);
+    }
+    whole.extend_from_slice(text.as_bytes());
+    Raised::Text(whole).into()
+}
+
 /// The same about an argument. As in Lua's own libraries the function is called as its caller calls it, and `?` where
 /// nothing in a script calls it (`pcall`); what our prelude calls keeps its name.
 pub(super) fn bad_argument(lua: &Lua, number: usize, function: &str, why: &str) -> Error {

@@ -8,6 +8,7 @@
 //! stack       what the threads need that run scripts
 //! vm          one interpreter a thread; prelude.lua and api what scripts find in it; plain which scripts need no proxies
 //! calls       redis.call; convert replies and values; errors on their way
+//! screens     what stays of Lua's own functions; pattern what takes the place of some for long texts
 //! json msgpack packing bits random   cjson, cmsgpack, struct, bit, math.random
 //! ```
 //!
@@ -34,6 +35,7 @@ mod pattern;
 mod plain;
 mod random;
 pub mod running;
+mod screens;
 pub mod stack;
 mod vm;
 

@@ -2,7 +2,7 @@
 //! at whether the script may go on.
 //!
 //! Lua's own functions look at nothing while they search, and a pattern such as `.-.-.-b` can keep them busy for years.
-//! The prelude weighs each pattern ([`weight`]) and lets Lua search where it must be quick.
+//! Each pattern is weighed ([`is_light`]), and Lua searches where it must be quick.
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
@@ -21,12 +21,8 @@ const TICK_STEPS: u64 = 100_000;
 /// The longest text that is made.
 const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Adds `weigh` and the functions to `native`.
+/// Adds the functions to `native`.
 pub(super) fn install(lua: &Lua, native: &Table) -> mlua::Result<()> {
-    native.raw_set(
-        "weigh",
-        lua.create_function(|_, pattern: mlua::LuaString| Ok(weight(&pattern.as_bytes())))?,
-    )?;
     let slow = lua.create_table()?;
     slow.raw_set(
         "find",
@@ -52,6 +48,19 @@ fn weight(pattern: &[u8]) -> usize {
     pattern.iter().filter(is_repeat).count() + balanced
 }
 
+/// Bytes of the texts on which patterns may be used that weigh so much.
+const LIGHT_BYTES: [usize; 4] = [10_000, 300, 80, 30];
+
+/// Whether Lua's own functions are quick with a text and a pattern.
+pub(super) fn is_light(text: &[u8], pattern: &[u8]) -> bool {
+    match weight(pattern) {
+        0 => true,
+        weight => LIGHT_BYTES
+            .get(weight - 1)
+            .is_some_and(|bytes| text.len() <= *bytes),
+    }
+}
+
 /// Why there is no answer.
 enum Failure {
     Text(String),
@@ -70,7 +79,7 @@ fn fail<T>(text: &str) -> Result<T, Failure> {
 
 fn raise(lua: &Lua, failure: Failure) -> mlua::Error {
     match failure {
-        Failure::Text(text) => errors::complain(lua, text),
+        Failure::Text(text) => errors::complain_in_place(lua, &text),
         Failure::Raised(error) => error,
     }
 }

@@ -7,9 +7,8 @@ local native, G, libraries = ...
 local error, pcall, xpcall, type = G.error, G.pcall, G.xpcall, G.type
 local setmetatable, getmetatable, rawset, next = G.setmetatable, G.getmetatable, G.rawset, G.next
 local resume = G.coroutine.resume
-local insert, rep, byte = G.table.insert, G.string.rep, G.string.byte
-local loadstring, load, setfenv = G.loadstring, G.load, G.setfenv
-local collectgarbage = G.collectgarbage
+local insert, byte = G.table.insert, G.string.byte
+local load, setfenv = G.load, G.setfenv
 local caught, is_interruption = native.caught, native.is_interruption
 
 -- Nothing defined below looks up a global, and nothing leads back to the untouched ones.
@@ -82,71 +81,30 @@ function G.coroutine.resume(...)
   return after_catch(resume(...))
 end
 
-function G.setmetatable(table, metatable)
-  if inner_of[table] then error(READONLY, 2) end
-  return setmetatable(table, metatable)
+-- Functions of Lua's own that are Lua's own still, but for the calls that others answer.
+local function refuse_call()
+  error(READONLY, 0)
 end
-function G.rawset(table, key, value)
-  if inner_of[table] then error(READONLY, 2) end
-  return rawset(table, key, value)
-end
-function G.table.insert(table, ...)
-  if inner_of[table] then error(READONLY, 2) end
-  return insert(table, ...)
-end
+local screens = native.screens
+G.setmetatable = screens.tables(setmetatable, inner_of, refuse_call)
+G.rawset = screens.tables(rawset, inner_of, refuse_call)
+G.table.insert = screens.tables(insert, inner_of, refuse_call)
 G.rawget = native.rawget
 G.pairs = native.pairs
 
--- Repeating nothing would take as long as repeating something.
-function G.string.rep(text, count)
-  if text == "" then return "" end
-  return rep(text, count)
-end
+G.string.rep = screens.repeating(G.string.rep, function() return "" end)
 
 -- Searches that Lua's own functions could be kept busy with for long are done by ours, which can be interrupted.
--- A pattern of so many repeats may be used on texts of so many bytes.
-local weigh, patterns = native.weigh, native.patterns
-local LIGHT_BYTES = { 10000, 300, 80, 30 }
-local weight_of, weight_count = {}, 0
-local function is_light(text, pattern)
-  if type(text) ~= "string" or type(pattern) ~= "string" then return true end
-  local weight = weight_of[pattern]
-  if not weight then
-    if weight_count == 1000 then weight_of, weight_count = {}, 0 end
-    weight = weigh(pattern)
-    weight_of[pattern], weight_count = weight, weight_count + 1
-  end
-  return weight == 0 or #text <= (LIGHT_BYTES[weight] or 0)
-end
-do
-  -- Errors call these functions as they are called here.
-  local find, match, gmatch, gsub = G.string.find, G.string.match, G.string.gmatch, G.string.gsub
-  function G.string.find(text, pattern, ...)
-    if is_light(text, pattern) then return find(text, pattern, ...) end
-    return patterns.find(text, pattern, ...)
-  end
-  function G.string.match(text, pattern, ...)
-    if is_light(text, pattern) then return match(text, pattern, ...) end
-    return patterns.match(text, pattern, ...)
-  end
-  function G.string.gmatch(text, pattern)
-    if is_light(text, pattern) then return gmatch(text, pattern) end
-    return patterns.gmatch(text, pattern)
-  end
-  function G.string.gsub(text, pattern, ...)
-    if is_light(text, pattern) then return gsub(text, pattern, ...) end
-    return patterns.gsub(text, pattern, ...)
-  end
+for _, name in next, { "find", "match", "gmatch", "gsub" } do
+  G.string[name] = screens.searching(G.string[name], native.patterns[name])
 end
 G.string.gfind = nil
 
 -- Scripts are text: compiled code could do anything.
 local BINARY = "bytecode is not accepted"
-function G.loadstring(text, name)
-  if type(text) == "string" and byte(text) == 27 then return nil, BINARY end
-  return loadstring(text, name)
-end
+G.loadstring = screens.compiling(G.loadstring, function() return nil, BINARY end)
 function G.load(reader, name)
+  if type(reader) ~= "function" then return load(reader, name) end
   local is_begun, is_binary = false, false
   local run, why = load(function()
     local piece = reader()
@@ -163,10 +121,7 @@ end
 -- Redis has neither: a script's environment, which all its runs share, is nobody's to change.
 G.getfenv, G.setfenv = nil, nil
 -- Scripts may look at the collector, and make it run, but not stop it.
-function G.collectgarbage(option, argument)
-  if option == "stop" or option == "restart" or option == "setpause" or option == "setstepmul" then return 0 end
-  return collectgarbage(option, argument)
-end
+G.collectgarbage = screens.collecting(G.collectgarbage, function() return 0 end)
 
 -- newproxy gives values a finalizer: code of one script that would run, and fail, in the middle of another one.
 G.newproxy = nil

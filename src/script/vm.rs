@@ -20,7 +20,7 @@ use super::host::{Hosts, Interrupted};
 use super::library::{Library, Script, Sha};
 use super::plain::Manner;
 use super::random::Rand48;
-use super::{api, bits, json, msgpack, packing, pattern, plain};
+use super::{api, bits, json, msgpack, packing, pattern, plain, screens};
 use crate::base::hash::Seed;
 use crate::command::Out;
 use crate::command::error::CommandError;
@@ -259,6 +259,7 @@ impl Vm {
         let added = lua.create_table()?;
         api::install(&lua, &native, &added)?;
         pattern::install(&lua, &native)?;
+        screens::install(&lua, &native)?;
         bits::install(&lua, &added)?;
         json::install(&lua, &added)?;
         msgpack::install(&lua, &added)?;

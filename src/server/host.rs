@@ -174,6 +174,10 @@ impl Server for Host {
         &self.service.pubsub
     }
 
+    fn config(&self) -> Arc<Config> {
+        self.service.config.load_full()
+    }
+
     fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError> {
         let _one_at_a_time = self.changing.lock();
         let mut config = (**self.service.config.load()).clone();

@@ -144,7 +144,8 @@ impl Session {
         let is_exec = plan
             .command
             .is_some_and(|command| matches!(command.run, Run::Transaction(TransactionVerb::Exec)));
-        let text = if is_exec && self.is_open() {
+        // Also where no transaction is open: what is watched is watched no more.
+        let text = if is_exec {
             self.discard(now);
             let why = text.strip_prefix("ERR ").unwrap_or(&text);
             format!("EXECABORT Transaction discarded because of: {why}")

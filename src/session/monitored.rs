@@ -17,7 +17,8 @@ impl Session {
             return;
         }
         let mut wakes = std::mem::take(&mut batch.deferred.wakes);
-        self.show_one(command, &batch.args(plan), &mut wakes);
+        let db = self.connection.db;
+        self.show_one(command, &batch.args(plan), db, &mut wakes);
         batch.deferred.wakes.append(&mut wakes);
     }
 
@@ -29,8 +30,14 @@ impl Session {
         wakes: &mut Vec<std::task::Waker>,
     ) {
         if self.service.pubsub.is_monitored() {
+            let mut db = aftermath.db;
+            let mut selections = aftermath.selections.iter().peekable();
             for (step, (command, args)) in transaction.commands().enumerate() {
-                self.show_with_calls(command, &args, step, aftermath, wakes);
+                // A command that chooses a database is shown in the one that it chose.
+                if let Some((_, chosen)) = selections.next_if(|(by, _)| *by == step) {
+                    db = *chosen;
+                }
+                self.show_with_calls(command, &args, (step, db), aftermath, wakes);
             }
         }
     }
@@ -45,7 +52,8 @@ impl Session {
         aftermath: &Aftermath,
     ) {
         let mut wakes = std::mem::take(&mut batch.deferred.wakes);
-        self.show_with_calls(command, &batch.args(plan), 0, aftermath, &mut wakes);
+        let place = (0, self.connection.db);
+        self.show_with_calls(command, &batch.args(plan), place, aftermath, &mut wakes);
         batch.deferred.wakes.append(&mut wakes);
     }
 
@@ -53,11 +61,11 @@ impl Session {
         &self,
         command: &'static Command,
         args: &Args<'_>,
-        step: usize,
+        (step, db): (usize, usize),
         aftermath: &Aftermath,
         wakes: &mut Vec<std::task::Waker>,
     ) {
-        self.show_one(command, args, wakes);
+        self.show_one(command, args, db, wakes);
         let calls = &aftermath.script_calls;
         for call in calls.iter().filter(|call| call.step == step) {
             let shown = Shown {
@@ -74,6 +82,7 @@ impl Session {
         &self,
         command: &'static Command,
         args: &Args<'_>,
+        db: usize,
         wakes: &mut Vec<std::task::Waker>,
     ) {
         let is_hidden = command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR));
@@ -82,7 +91,7 @@ impl Session {
         }
         let shown = Shown {
             unix_us: clock::unix_us(),
-            db: self.connection.db,
+            db,
             client: Some(&self.connection.shared),
         };
         let arguments = args.from(0).enumerate().map(|(index, argument)| {

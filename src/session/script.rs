@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::batch::{self, Batch, Plan};
 use super::{Ran, SPINS_ALL, Session, TRIES_ALL};
 use crate::command::Out;
-use crate::command::context::{ShardPlace, publish_kept};
+use crate::command::context::ShardPlace;
 use crate::command::declaration::{Command, Run};
 use crate::config::Config;
 use crate::engine::{Engine, Now};
@@ -55,6 +55,7 @@ impl Session {
                 server: service.server(),
                 scripts: &service.scripts,
                 config,
+                renewed: None,
                 now,
                 shard_count: router.shard_count(),
             };
@@ -76,7 +77,7 @@ impl Session {
                 }
                 let publications = std::mem::take(&mut aftermath.publications);
                 let wakes = &mut batch.deferred.wakes;
-                publish_kept(publications, &service.pubsub, &mut batch.out, wakes);
+                publications.finish(&service.pubsub, &mut batch.out, wakes);
                 let failed = aftermath.failed;
                 Self::after_unit(aftermath);
                 return Ran::Yes { failed };
@@ -107,6 +108,7 @@ impl Session {
                 server: service.server(),
                 scripts: &service.scripts,
                 config,
+                renewed: None,
                 now,
                 shard_count: router.shard_count(),
             };

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::batch::{Batch, Plan};
 use super::{Ran, SPINS, SPINS_ALL, Session, TRIES_ALL};
 use crate::command::Out;
-use crate::command::context::{After, ShardPlace, publish_kept};
+use crate::command::context::{After, ShardPlace};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
 use crate::command::error::CommandError;
 use crate::config::Config;
@@ -244,6 +244,7 @@ impl Session {
             server,
             scripts: &self.service.scripts,
             config,
+            renewed: None,
             now,
             shard_count: count,
         });
@@ -324,9 +325,16 @@ impl Session {
         if aftermath.was_run {
             self.show_transaction(transaction, &aftermath, &mut deferred.wakes);
         }
-        self.note_steps(transaction, &aftermath, config, now);
+        let renewed = matches!(aftermath.after, After::Configured);
+        let renewed = renewed.then(|| self.service.config.load_full());
+        self.note_steps(
+            transaction,
+            &aftermath,
+            renewed.as_deref().unwrap_or(config),
+            now,
+        );
         let publications = std::mem::take(&mut aftermath.publications);
-        publish_kept(publications, &self.service.pubsub, out, &mut deferred.wakes);
+        publications.finish(&self.service.pubsub, out, &mut deferred.wakes);
         Self::after_unit(aftermath)
     }
 

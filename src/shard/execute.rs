@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::blocking::{self, Waiter};
 use crate::client::registry::Shared;
-use crate::command::context::{ClientView, Engines, Gather, ShardCx, ShardPlace};
+use crate::command::context::{ClientView, Engines, Gather, Publications, ShardCx, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Flags, Group, Run};
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
@@ -67,6 +67,9 @@ pub fn run(
     learn(&mut cx, client);
     let leaves = cx.leaves();
     let mut engines = cx.into_engines();
+    if leaves {
+        forget_reads(&mut engines);
+    }
     if may_grow {
         pay(&mut engines, scene.now, args.keys().len());
     }
@@ -92,6 +95,15 @@ fn pay(engines: &mut Engines<'_>, now: Now, keys: usize) {
     match engines {
         Engines::One(engine) => engine.pay(now, keys),
         Engines::Many(engines) => engines.iter_mut().for_each(|engine| engine.pay(now, keys)),
+    }
+}
+
+/// What a command looked up that did nothing is not counted.
+#[cold]
+fn forget_reads(engines: &mut Engines<'_>) {
+    match engines {
+        Engines::One(engine) => engine.forget_reads(),
+        Engines::Many(engines) => engines.iter_mut().for_each(|engine| engine.forget_reads()),
     }
 }
 
@@ -203,7 +215,7 @@ pub(super) fn context<'c>(
     let only_reads = command.flags.has(Flags::READONLY);
     match &mut engines {
         Engines::One(engine) => {
-            engine.effects.begin(client.id, client.stamp, only_reads);
+            engine.begin_command(client.id, client.stamp, only_reads);
             engine.board().commands.add(1);
         }
         Engines::Many(engines) => {
@@ -213,9 +225,7 @@ pub(super) fn context<'c>(
                 .max()
                 .unwrap_or(0);
             for engine in engines.iter_mut() {
-                engine
-                    .effects
-                    .begin(client.id, stamp.max(client.stamp), only_reads);
+                engine.begin_command(client.id, stamp.max(client.stamp), only_reads);
             }
             if let Some(engine) = engines.first() {
                 engine.board().commands.add(1);
@@ -271,22 +281,32 @@ fn hand_out(engines: &mut Engines<'_>) {
 
 #[cold]
 fn hand_out_all(engines: &mut [&mut Engine]) {
+    hand_out_with(engines, &mut Publications::default());
+}
+
+#[cold]
+fn hand_out_with(engines: &mut [&mut Engine], publications: &mut Publications) {
     let all = engines
         .iter_mut()
         .map(|engine| (engine.shard, &mut engine.effects));
-    if let (Some(told), Some(engine)) = (effect::merge(all), engines.first_mut()) {
+    if let (Some(mut told), Some(engine)) = (effect::merge(all), engines.first_mut()) {
+        publications.go_with(&mut told);
         engine.deferred.told.push(told);
     }
 }
 
-/// As after a command, for whoever ran several.
-pub(super) fn serve_waiters_of_all(engines: &mut [&mut Engine], now: Now) {
+/// As after a command, for whoever ran several, and published between them.
+pub(super) fn serve_waiters_of_all(
+    engines: &mut [&mut Engine],
+    now: Now,
+    publications: &mut Publications,
+) {
     if engines.iter().any(|engine| engine.waiters.has_ready()) {
         let engines = engines.iter_mut().map(|engine| &mut **engine).collect();
         blocking::serve(&mut Engines::Many(engines), now);
     }
     if engines.iter().any(|engine| engine.effects.has_news()) {
-        hand_out_all(engines);
+        hand_out_with(engines, publications);
     }
 }
 

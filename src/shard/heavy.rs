@@ -74,6 +74,14 @@ pub(super) const LARGE_BYTES_MIN: usize = 128 * 1024;
 /// Keys that are too many to be gone over there.
 pub(super) const KEYS_MANY: usize = 8 * 1024;
 
+/// The database that a command chooses for those behind it, if there is such a one.
+pub(super) fn chosen_db(command: &Command, args: &Args<'_>) -> Option<usize> {
+    if command.name != "select" || args.len() != 2 {
+        return None;
+    }
+    args.integer(1).ok().and_then(|db| usize::try_from(db).ok())
+}
+
 /// Keys of a database on these shards.
 pub(super) fn keys_in(engines: &[&mut Engine], db: usize) -> usize {
     let dbs = engines.iter().filter_map(|engine| engine.db(db));

@@ -23,7 +23,7 @@ use super::{Shards, ownership};
 use crate::client::connection::Connection;
 use crate::client::registry::Shared;
 use crate::command::args::{Prepared, RoutedKey};
-use crate::command::context::{ClientView, Engines, Gather, Server, ShardPlace};
+use crate::command::context::{ClientView, Engines, Gather, Publications, Server, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Run};
 use crate::command::{Args, Out};
 use crate::config::Config;
@@ -461,6 +461,7 @@ impl Message {
             server: run.server,
             scripts: run.scripts,
             config: &self.config,
+            renewed: None,
             now: self.now,
             shard_count: self.place.count,
         };
@@ -527,7 +528,7 @@ fn perform(task: &mut Task, engines: &mut [&mut Engine], now: Now) {
         }
         Task::Migrate(errand) => {
             errand.run(engines, now);
-            execute::serve_waiters_of_all(engines, now);
+            execute::serve_waiters_of_all(engines, now, &mut Publications::default());
         }
     }
 }
@@ -596,6 +597,7 @@ impl ownership::Message<Engine> for Message {
                 server: run.server,
                 scripts: run.scripts,
                 config: &self.config,
+                renewed: None,
                 now: self.now,
                 shard_count: self.place.count,
             };

@@ -130,6 +130,7 @@ impl Host for OnShards<'_, '_, '_, '_> {
             self.keys.clear();
         }
         let args = Args::new(call.data, &[], call.spans, &self.keys);
+        let shown = self.aftermath.script_calls.len();
         if self.is_monitored && !call.command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR)) {
             self.aftermath.script_calls.push(ScriptCall {
                 step: self.aftermath.step,
@@ -138,13 +139,13 @@ impl Host for OnShards<'_, '_, '_, '_> {
             });
         }
         let db = self.stage.connection.db;
-        let config = self.stage.config;
+        let config = self.stage.config();
         self.attempt.prepare(call.command, &args, db, config)?;
         if call.command.flags.has(Flags::DENYOOM) {
             self.growing_calls += self.keys.len();
         }
         let mark = out.position();
-        let published = self.aftermath.publications.len();
+        let published = self.aftermath.publications.kept.len();
         let (stage, aftermath) = (&mut *self.stage, &mut *self.aftermath);
         aftermath.may_leave = self.attempt.may_leave();
         let failed = self
@@ -153,8 +154,12 @@ impl Host for OnShards<'_, '_, '_, '_> {
         if aftermath.leaves {
             return Err(self.attempt.leave());
         }
+        // What chooses a database is shown in the one that it chose.
+        if let Some(shown) = self.aftermath.script_calls.get_mut(shown) {
+            shown.db = self.stage.connection.db;
+        }
         // A script wants to know now how many will get a message that goes out later.
-        for publication in &mut self.aftermath.publications[published..] {
+        for publication in &mut self.aftermath.publications.kept[published..] {
             if let Some(mark) = publication.reply.take() {
                 let pubsub = self.stage.server.pubsub();
                 let receivers = pubsub.receivers(&publication.channel, publication.is_sharded);
@@ -174,10 +179,11 @@ impl Host for OnShards<'_, '_, '_, '_> {
     }
 
     fn tick(&mut self) -> Result<(), Interrupted> {
-        self.attempt.tick(self.stage.config)
+        self.attempt.tick(self.stage.config())
     }
 
     fn has_room(&mut self) -> bool {
+        // As in Redis it counts what held when the transaction began.
         self.attempt.has_room(self.stage.now, self.stage.config)
     }
 
@@ -193,7 +199,7 @@ impl Host for OnShards<'_, '_, '_, '_> {
     }
 
     fn config(&self) -> &Config {
-        self.stage.config
+        self.stage.config()
     }
 
     fn db(&self) -> usize {

@@ -9,12 +9,12 @@ use std::time::Duration;
 use super::attempt::Attempt;
 use super::attempt::terms::Terms;
 use super::execute::{self, Scene};
-use super::heavy::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, keys_in, may_take_long};
+use super::heavy::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, chosen_db, keys_in, may_take_long};
 use super::script::{self, ScriptCall};
 use crate::client::connection::Connection;
 use crate::command::args::RoutedKey;
 use crate::command::context::{
-    After, ClientView, Engines, Gather, Outbox, Publication, Server, SessionCx, ShardPlace,
+    After, ClientView, Engines, Gather, Outbox, Publications, Server, SessionCx, ShardPlace,
 };
 use crate::command::declaration::{Command, CommandResult, Flags, Run, ScriptVerb};
 use crate::command::error::CommandError;
@@ -107,6 +107,8 @@ pub struct Stage<'a> {
     pub scripts: &'static Library,
     /// Limits and thresholds.
     pub config: &'a Arc<Config>,
+    /// Those that a step has set in place of them.
+    pub renewed: Option<Arc<Config>>,
     /// The moment.
     pub now: Now,
     /// How many shards the server has.
@@ -114,6 +116,11 @@ pub struct Stage<'a> {
 }
 
 impl Stage<'_> {
+    /// Limits and thresholds as the steps before have left them.
+    pub(super) fn config(&self) -> &Arc<Config> {
+        self.renewed.as_ref().unwrap_or(self.config)
+    }
+
     /// Lets CLIENT LIST see what steps made of the connection.
     fn publish(&self) {
         let Connection {
@@ -139,7 +146,7 @@ pub struct Aftermath {
     /// The error replies of steps, for the statistics.
     pub errors: Vec<Vec<u8>>,
     /// What is to be published when the shards are let go.
-    pub publications: Vec<Publication>,
+    pub publications: Publications,
     /// A script held its shards for too long. What it watched is watched still.
     pub was_turned_away: bool,
     /// The steps that took long for the slow log or the latency monitor, with the time that they took.
@@ -152,6 +159,10 @@ pub struct Aftermath {
     is_open: bool,
     /// What scripts called, while somebody looks on.
     pub script_calls: Vec<ScriptCall>,
+    /// The database that the first command ran in.
+    pub db: usize,
+    /// The commands that chose another database, and which: it is that of the following ones, too.
+    pub selections: Vec<(usize, usize)>,
     /// The command that is running.
     pub step: usize,
     /// The script that is no transaction's answered with an error.
@@ -231,8 +242,8 @@ impl Hold<'_, '_, '_, '_> {
             if matches!(command.run, Run::Session(_)) && !command.flags.has(Flags::REPEATABLE) {
                 attempt.settle();
             }
-            let (db, config) = (stage.connection.db, stage.config);
-            if attempt.prepare(command, args, db, config).is_err() {
+            let db = stage.connection.db;
+            if attempt.prepare(command, args, db, stage.config()).is_err() {
                 return false;
             }
         }
@@ -370,11 +381,18 @@ impl Transaction {
         if !self.steps.iter().any(|step| step.may_take_long) {
             return false;
         }
-        let steps = self.steps.iter().zip(self.commands());
-        let mut steps = steps.filter(|(step, _)| step.may_take_long);
-        steps.any(|(_, (command, args))| match command.run {
-            Run::EachShard(..) => keys_in(engines, db) > KEYS_MANY,
-            _ => bytes_in(engines, db, &args) > LARGE_BYTES_MIN,
+        let mut db = db;
+        let count = engines.first().map_or(0, |engine| engine.board().dbs.len());
+        let mut steps = self.steps.iter().zip(self.commands());
+        steps.any(|(step, (command, args))| {
+            if let Some(chosen) = chosen_db(command, &args).filter(|chosen| *chosen < count) {
+                db = chosen;
+            }
+            step.may_take_long
+                && match command.run {
+                    Run::EachShard(..) => keys_in(engines, db) > KEYS_MANY,
+                    _ => bytes_in(engines, db, &args) > LARGE_BYTES_MIN,
+                }
         })
     }
 
@@ -393,7 +411,7 @@ impl Transaction {
         counters::local().ran_unit(Kind::Transaction, extent);
         self.run_on(Hold::Given(engines), &mut stage, out, &mut aftermath);
         // Steps may have taken long: what they left may have expired by now.
-        execute::serve_waiters_of_all(engines, clock::now());
+        execute::serve_waiters_of_all(engines, clock::now(), &mut aftermath.publications);
         aftermath
     }
 
@@ -452,7 +470,8 @@ impl Transaction {
         }
         let runs = &stage.scripts.runs;
         attempt.read_clock_ns();
-        attempt.commit(Kind::Transaction, stage.now, terms, runs, deferred);
+        let rest = (&mut aftermath.publications, deferred);
+        attempt.commit(Kind::Transaction, stage.now, terms, runs, rest);
         aftermath.close();
         Some(aftermath)
     }
@@ -500,12 +519,18 @@ impl Transaction {
         aftermath: &mut Aftermath,
     ) {
         let mut before = Ticks::now();
+        let mut db = stage.connection.db;
+        aftermath.db = db;
         for (number, (command, args)) in self.commands().enumerate() {
             aftermath.step = number;
             let mark = out.position();
             let failed = hold.run(command, &args, stage, out, aftermath);
             if hold.is_stopped() {
                 return;
+            }
+            if stage.connection.db != db {
+                db = stage.connection.db;
+                aftermath.selections.push((number, db));
             }
             out.set_protocol(stage.connection.protocol);
             let after = Ticks::now();
@@ -515,7 +540,7 @@ impl Transaction {
                 duration_ns,
                 failed,
             };
-            aftermath.note(command, spent, stage.config);
+            aftermath.note(command, spent, stage.config());
             if self.chosen.binary_search(&number).is_ok() {
                 let reply_bytes = out.len_since(mark);
                 aftermath.chosen.push((number, duration_ns, reply_bytes));
@@ -568,6 +593,7 @@ pub fn run_lone(
     let mut aftermath = Aftermath {
         was_run: true,
         is_open: true,
+        db: stage.connection.db,
         ..Aftermath::default()
     };
     let what = (command, verb);
@@ -579,7 +605,8 @@ pub fn run_lone(
     }
     out.set_protocol(stage.connection.protocol);
     let library = stage.scripts;
-    attempt.commit(Kind::Script, stage.now, terms, &library.runs, deferred);
+    let rest = (&mut aftermath.publications, deferred);
+    attempt.commit(Kind::Script, stage.now, terms, &library.runs, rest);
     aftermath.close();
     let tag = terms.tag.unwrap_or_else(|| footprint::tag_of(args));
     library.footprints.note(tag, args, &terms.outcome);
@@ -597,19 +624,21 @@ pub(super) fn run_step(
 ) -> bool {
     let result = match command.run {
         Run::Session(handler) => {
+            let config = stage.renewed.as_ref().unwrap_or(stage.config);
             let mut cx = SessionCx {
                 client: stage.connection,
                 server: stage.server,
-                config: stage.config,
+                config,
                 now: stage.now,
                 command,
                 after: After::Nothing,
-                outbox: Outbox::Held(&mut aftermath.publications),
+                outbox: Outbox::Held(&mut aftermath.publications.kept),
             };
             let result = handler(&mut cx, args, out);
             match cx.after {
                 After::Nothing => {}
                 After::Configured => {
+                    stage.renewed = Some(stage.server.config());
                     if matches!(aftermath.after, After::Nothing) {
                         aftermath.after = After::Configured;
                     }
@@ -653,13 +682,12 @@ fn run_on_shards(
     aftermath: &mut Aftermath,
 ) -> bool {
     let mut view = ClientView::of(stage.connection);
+    let (now, count) = (stage.now, stage.shard_count);
+    let config = stage.renewed.as_ref().unwrap_or(stage.config);
     let scene = |index: u16| Scene {
-        now: stage.now,
-        config: stage.config,
-        place: ShardPlace {
-            index,
-            count: stage.shard_count,
-        },
+        now,
+        config,
+        place: ShardPlace { index, count },
         blocker: None,
         may_leave: false,
     };
@@ -673,7 +701,7 @@ fn run_on_shards(
             return true;
         }
         Run::EachShard(_, merge) | Run::Cursor(_, _, merge) => {
-            let result = visit_each(command, args, engines, &mut view, &scene, stage.shard_count);
+            let result = visit_each(command, args, engines, &mut view, &scene, count);
             match result.and_then(|gather| merge(args, gather, out)) {
                 Ok(()) => false,
                 Err(error) => {

@@ -10,17 +10,21 @@
 //! out of Lua  Taken                the arguments of a function, shown one after the other to a `Take`
 //! both        call_below           a function is called below a handler of errors
 //!             direct               a function of ours that Lua calls without anything in between, a `Direct`
+//!             screen               functions of Lua's own behind a look at what they are called with
 //! ```
 //!
-//! Invariant: no error of Lua's passes a frame of ours, but for that of [`enter`], which has nothing to drop by then. Of the functions of Lua that are called here those that allocate
-//! can fail for want of memory only, and never do: the bound of the interpreter is lifted meanwhile ([`Lifted`]), and
-//! without a bound its allocator gives memory or ends the process. They may collect garbage, of which nothing has a
-//! finalizer that fails (scripts can make none). What is long, or many, goes the safe way.
+//! Invariant: no error of Lua's passes a frame of ours, but for that of [`enter`] and that of a screened function,
+//! which have nothing to drop by then. Of the functions of Lua that are called here those that allocate can fail for
+//! want of memory only, and never do: the bound of the interpreter is lifted meanwhile ([`Lifted`]), and without a
+//! bound its allocator gives memory or ends the process. They may collect garbage, of which nothing has a finalizer
+//! that fails (scripts can make none). What is long, or many, goes the safe way.
 
 #![expect(
     unsafe_code,
     reason = "Lua's stack is reached by raw pointers; the safe interface costs more than the scripts"
 )]
+
+pub mod screen;
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;

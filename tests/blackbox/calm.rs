@@ -343,6 +343,50 @@ fn long_commands_in_transactions_and_scripts_run_apart_and_take_effect_once() {
     });
 }
 
+#[test]
+fn a_command_that_runs_apart_counts_once() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        load_set(&mut raw, "a", "member:", 20_000);
+        load_set(&mut raw, "b", "other:", 10_000);
+        check(&mut raw, "CONFIG RESETSTAT", "OK");
+        assert_eq!(raw.call("SMEMBERS a").items().len(), 20_000);
+        assert_eq!(raw.call("SUNION a nosuch b").items().len(), 30_000);
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "SMEMBERS b", "QUEUED");
+        assert_eq!(raw.call("EXEC").items()[0].items().len(), 10_000);
+        assert_eq!(field(&mut raw, "stats", "keyspace_hits"), 4.0);
+        assert_eq!(field(&mut raw, "stats", "keyspace_misses"), 1.0);
+        // RESETSTAT itself, SMEMBERS twice, SUNION, MULTI, EXEC, and both INFO before.
+        assert_eq!(field(&mut raw, "stats", "total_commands_processed"), 8.0);
+        let calls = raw.call("INFO commandstats").body();
+        for (name, count) in [("smembers", 2), ("sunion", 1)] {
+            let line = format!("cmdstat_{name}:calls={count},");
+            assert!(calls.contains(&line), "{calls}");
+        }
+    });
+}
+
+#[test]
+fn what_takes_long_in_another_database_of_a_transaction_runs_apart() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        check(&mut raw, "SELECT 3", "OK");
+        load_set(&mut raw, "a", "member:", 20_000);
+        check(&mut raw, "SELECT 0", "OK");
+        let before = field(&mut raw, "stats", "script_runs_apart");
+        for words in ["MULTI", "SELECT 99", "SMEMBERS a", "SELECT 3", "SMEMBERS a"] {
+            raw.call(words);
+        }
+        let reply = raw.call("EXEC");
+        assert!(reply.items()[0].is_error());
+        assert_eq!(reply.items()[1].items().len(), 0);
+        assert_eq!(reply.items()[3].items().len(), 20_000);
+        check(&mut raw, "EXISTS a", "(integer) 1");
+        assert!(field(&mut raw, "stats", "script_runs_apart") > before);
+    });
+}
+
 /// Six clients at once, eight rounds each, with their numbers.
 fn by_six_clients_eight_times(server: &Server, work: fn(&mut Raw, usize, i64)) {
     let port = server.port;

@@ -58,6 +58,43 @@ fn a_monitor_sees_what_all_connections_run_and_no_secrets() {
 }
 
 #[test]
+fn a_monitor_sees_each_command_of_a_transaction_in_its_database() {
+    support::at_each_shard_count(|server| {
+        let (mut monitor, mut client) = (server.raw(), server.raw());
+        check(&mut monitor, "MONITOR", "OK");
+        let script = "redis.call('select', 5) return redis.call('get', 'x')";
+        client.call("MULTI");
+        for words in [
+            &["SET", "a", "1"][..],
+            &["SELECT", "1"],
+            &["SET", "a", "1"],
+            &["EVAL", script, "0"],
+            &["SELECT", "99"],
+            &["SELECT", "2"],
+            &["GET", "b"],
+            &["EXEC"],
+        ] {
+            client.command(words);
+        }
+        for expected in [
+            "0 \"MULTI\"",
+            "0 \"SET\" \"a\" \"1\"",
+            "1 \"SELECT\" \"1\"",
+            "1 \"SET\" \"a\" \"1\"",
+            &format!("1 \"EVAL\" \"{script}\" \"0\""),
+            "5 \"select\" \"5\"",
+            "5 \"get\" \"x\"",
+            "1 \"SELECT\" \"99\"",
+            "2 \"SELECT\" \"2\"",
+            "2 \"GET\" \"b\"",
+            "2 \"EXEC\"",
+        ] {
+            assert_eq!(shown(&mut monitor), expected);
+        }
+    });
+}
+
+#[test]
 fn a_monitor_sees_each_connection_in_its_order() {
     support::at_each_shard_count(|server| {
         let mut monitor = server.raw();
@@ -139,6 +176,106 @@ fn events_come_in_the_order_of_the_commands_on_any_shards() {
         client.call("SET m 1");
         client.call("PUBLISH __keyspace@mark x");
         assert_eq!(event(&mut subscriber), "__keyspace@mark x");
+    });
+}
+
+#[test]
+fn messages_stand_between_the_events_of_what_was_done_before_and_behind() {
+    support::at_each_shard_count(|server| {
+        let (mut subscriber, mut client) = (server.raw(), server.raw());
+        check(&mut client, "CONFIG SET notify-keyspace-events EA", "OK");
+        subscriber.call("PSUBSCRIBE *");
+        let script = "redis.call('set', 'e', 1) redis.call('publish', 'c', 'four')
+            redis.call('set', 'f', 1) return redis.call('publish', 'c', 'five')";
+        let steps: [&[&str]; 8] = [
+            &["PUBLISH", "c", "one"],
+            &["SET", "a", "1"],
+            &["PUBLISH", "c", "two"],
+            &["MSET", "b", "1", "d", "1"],
+            &["PUBLISH", "c", "three"],
+            &["EVAL", script, "0"],
+            &["DEL", "a", "b"],
+            &["PUBLISH", "c", "six"],
+        ];
+        let heard = |subscriber: &mut Raw, expected: &[&str]| {
+            for expected in expected {
+                let event = event(subscriber);
+                assert_eq!(event.trim_start_matches("__keyevent@0__:"), *expected);
+            }
+        };
+        let ends = ["c four", "set f", "c five"];
+        // Without a script it runs otherwise.
+        for skipped in [5, 8] {
+            client.call("MULTI");
+            let steps = steps.iter().enumerate();
+            let steps: Vec<_> = steps.filter(|(at, _)| *at != skipped).collect();
+            for (_, words) in &steps {
+                assert_eq!(client.command(words).text(), "QUEUED");
+            }
+            let reply = client.call("EXEC");
+            for ((_, words), reply) in steps.iter().zip(reply.items()) {
+                if words[0] == "PUBLISH" {
+                    assert_eq!(reply.integer(), 1);
+                }
+            }
+            // Nothing that follows overtakes it.
+            client.call("PUBLISH c seven");
+            heard(
+                &mut subscriber,
+                &["c one", "set a", "c two", "set b", "set d", "c three"],
+            );
+            if skipped != 5 {
+                heard(&mut subscriber, &["set e"]);
+                heard(&mut subscriber, &ends);
+            }
+            heard(&mut subscriber, &["del a", "del b", "c six", "c seven"]);
+        }
+        assert_eq!(client.command(&["EVAL", script, "0"]).integer(), 1);
+        heard(&mut subscriber, &["set e"]);
+        heard(&mut subscriber, &ends);
+    });
+}
+
+/// Those who publish between changes on the same shards hear of nobody's messages out of their order.
+#[test]
+fn messages_of_racing_transactions_keep_the_order_of_each() {
+    support::at_each_shard_count(|server| {
+        let (mut subscriber, mut client) = (server.raw(), server.raw());
+        check(&mut client, "CONFIG SET notify-keyspace-events E$", "OK");
+        subscriber.call("PSUBSCRIBE *");
+        const ROUNDS: usize = 60;
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                scope.spawn(move || {
+                    let mut raw = server.raw();
+                    for round in 0..ROUNDS {
+                        let (first, second) = (2 * round, 2 * round + 1);
+                        raw.pipeline(&[
+                            "MULTI",
+                            &format!("SET w{writer} {round}"),
+                            &format!("PUBLISH from{writer} {first}"),
+                            "INCR shared",
+                            "EXEC",
+                            &format!("PUBLISH from{writer} {second}"),
+                            "INCR other",
+                        ]);
+                    }
+                });
+            }
+            let mut next = [0; 4];
+            let mut incremented = 0;
+            while incremented < 4 * 2 * ROUNDS || next.iter().sum::<usize>() < 4 * 2 * ROUNDS {
+                let event = event(&mut subscriber);
+                if event.starts_with("__keyevent@0__:incrby") {
+                    incremented += 1;
+                } else if let Some(message) = event.strip_prefix("from") {
+                    let (writer, number) = message.split_once(' ').expect("two words");
+                    let writer: usize = writer.parse().expect("a number");
+                    assert_eq!(number, next[writer].to_string());
+                    next[writer] += 1;
+                }
+            }
+        });
     });
 }
 

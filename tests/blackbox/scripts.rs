@@ -1,6 +1,6 @@
 //! Scripts and functions over the wire: what they answer, what others see of them, and what the server keeps of them.
 
-use crate::support::{self, Options, Server, check};
+use crate::support::{self, Options, Oracle, Server, check};
 
 #[test]
 fn scripts_are_run_cached_and_forgotten() {
@@ -117,5 +117,124 @@ fn functions_are_loaded_called_listed_and_restored() {
             "1) \"running_script\"\n2) (nil)\n3) \"engines\"\n4) 1) \"LUA\"\n   2) 1) \"libraries_count\"\n      \
              2) (integer) 0\n      3) \"functions_count\"\n      4) (integer) 0",
         );
+    });
+}
+
+/// Each fails in its own way, and says which line.
+const FAILING: &[&str] = &[
+    "return string.gsub('rep', '%w+', string)",
+    "local x = string.gsub('rep', '%w+', string) return x",
+    "return string.rep()",
+    "return string.rep({}, 2)",
+    "return ('x'):rep({})",
+    "return string.rep('')",
+    "return string.find('a', '[a')",
+    "return string.find('a', '(a')",
+    "return string.find('a', 'b', 'x')",
+    "return string.match('a', '%f')",
+    "return string.gmatch('a')",
+    "return string.gsub('a', 'a', '%2')",
+    "return string.gsub('abc', 'b', function(x) error('in') end)",
+    "return string.gsub('abc', 'b', function(x)\n return redis.call('nosuch') end)",
+    "local s = ('x'):rep(20000)\nreturn s:find('x*[x')",
+    "local s = ('x'):rep(20000)\nreturn string.gsub(s, 'x*', '%9')",
+    "local t = {g = string.gsub} return t.g('x')",
+    "return (function() return string.gsub end)()('x')",
+    "return table.insert({}, 1, 2, 3)",
+    "return table.insert(nil, 1)",
+    "return table.insert(redis, 1)",
+    "return table.concat({1, {}, 3})",
+    "return table.sort({3, 1, 'x'})",
+    "return rawset({}, nil, 1)",
+    "return rawset(string, 'x', 1)",
+    "return setmetatable(1, {})",
+    "return setmetatable(_G, {})",
+    "local x = setmetatable(_G, {})",
+    "return setmetatable(setmetatable({}, {__metatable = 1}), {})",
+    "return loadstring()",
+    "return loadstring('error(\"x\")')()",
+    "return collectgarbage('x')",
+    "local function f() return string.rep() end return f()",
+    "local function f()\n return string.rep()\nend\nlocal x = f()\nreturn x",
+    "local ok, e = pcall(string.rep) return {tostring(ok), tostring(e)}",
+    "local ok, e = pcall(function()\n\n return string.rep() end)\n\nreturn e",
+    "local ok, e = xpcall(function() return string.rep() end, function(m) return 'H' .. m end) return e",
+    "local co = coroutine.wrap(function() return string.rep() end) return co()",
+    "local t = setmetatable({}, {__index = function(t, k) return string.rep() end}) return t.foo",
+    "error('x', 2)",
+    "error({err = 'MY own'})",
+    "error(12.5)",
+    "return error('x')",
+    "assert(false)",
+    "return assert(nil, 'msg')",
+    "local function f() error('deep', 2) end\nf()",
+    "return redis.call('get', {})",
+    "return redis.call('get')",
+    "return redis.pcall('get')",
+    "local e = redis.pcall('get') error(e)",
+    "local ok, e = pcall(redis.call, 'get') error(e)",
+    "local ok, e = pcall(function() local ok2, e2 = pcall(redis.call, 'nosuch') error(e2) end) return e",
+    "redis.call('set', 'k', 'x')\nreturn redis.call('lpush', 'k', 'x')",
+    "return redis.error_reply({})",
+    "return redis.sha1hex()",
+    "return redis.log(1)",
+    "return cjson.decode('[1,2')",
+    "return cjson.encode(1/0)",
+    "return cmsgpack.unpack({})",
+    "return cmsgpack.unpack('\\217')",
+    "return struct.pack('i')",
+    "return struct.unpack('i', 'x')",
+    "return bit.band('x')",
+    "return math.random(2, 1)",
+    "return ARGV[1] + 1",
+    "return nosuch()",
+    "return nosuch",
+    "x = 1",
+    "local t = nil\nreturn t.x",
+    "return {} < {}",
+    "return 1 +",
+];
+
+#[test]
+fn what_scripts_fail_with_is_what_they_fail_with_on_redis_server() {
+    let Some(Oracle(oracle)) = Oracle::start() else {
+        return;
+    };
+    let server = Server::start(&Options::shards(4));
+    let (mut ours, mut theirs) = (server.raw(), oracle.raw());
+    for script in FAILING {
+        let words = ["EVAL", script, "0", "argument"];
+        assert_eq!(
+            ours.command(&words).show(),
+            theirs.command(&words).show(),
+            "{script}"
+        );
+    }
+}
+
+#[test]
+fn a_set_of_which_little_is_left_is_small_wherever_it_was_drawn_from() {
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let draw = "return redis.call('spop', KEYS[1], ARGV[1])";
+        let fails = "redis.call('spop', KEYS[1], ARGV[1]) return redis.call('nosuch')";
+        for (prefix, encoding) in [("", "intset"), ("m", "listpack")] {
+            for words in [
+                &["SPOP", "k", "590"][..],
+                &["EVAL", draw, "1", "k", "590"],
+                &["EVAL", fails, "1", "k", "590"],
+            ] {
+                raw.call("DEL k");
+                let members: Vec<String> = (0..600).map(|at| format!("{prefix}{at}")).collect();
+                raw.call(&format!("SADD k {}", members.join(" ")));
+                check(&mut raw, "OBJECT ENCODING k", "\"hashtable\"");
+                check(&mut raw, "EXPIRE k 1000", "(integer) 1");
+                raw.command(words);
+                let shown = format!("\"{encoding}\"");
+                check(&mut raw, "OBJECT ENCODING k", &shown);
+                check(&mut raw, "SCARD k", "(integer) 10");
+                assert!(raw.call("TTL k").integer() > 0, "it keeps its deadline");
+            }
+        }
     });
 }

@@ -112,6 +112,53 @@ fn exec_runs_nothing_if_a_watched_key_changed() {
     });
 }
 
+#[test]
+fn what_config_sets_is_seen_by_what_follows_in_the_transaction() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut subscriber) = (server.raw(), server.raw());
+        subscriber.call("PSUBSCRIBE __key*");
+        let script = "redis.call('hset', 'scripted', 'a', 1, 'b', 2, 'c', 3)
+            return redis.call('object', 'encoding', 'scripted')";
+        let steps: [&[&str]; 10] = [
+            &["CONFIG", "SET", "hash-max-listpack-entries", "2"],
+            &["HSET", "h", "a", "1", "b", "2", "c", "3"],
+            &["OBJECT", "ENCODING", "h"],
+            &["CONFIG", "GET", "hash-max-listpack-entries"],
+            &["EVAL", script, "0"],
+            &["CONFIG", "SET", "hash-max-listpack-entries", "9"],
+            &["CONFIG", "SET", "notify-keyspace-events", "Eh"],
+            &["HSET", "i", "a", "1", "b", "2", "c", "3"],
+            &["OBJECT", "ENCODING", "i"],
+            &["CONFIG", "SET", "nosuch", "1"],
+        ];
+        for skipped in [4, 10] {
+            raw.pipeline(&[
+                "CONFIG SET notify-keyspace-events \"\"",
+                "FLUSHALL",
+                "MULTI",
+            ]);
+            let steps = steps.iter().enumerate();
+            let steps = steps.filter(|(at, _)| *at != skipped);
+            for (_, words) in steps {
+                assert_eq!(raw.command(words).text(), "QUEUED");
+            }
+            let reply = raw.call("EXEC").show();
+            let encodings: Vec<&str> = ["hashtable", "listpack"]
+                .into_iter()
+                .filter(|name| reply.contains(name))
+                .collect();
+            assert_eq!(encodings, ["hashtable", "listpack"], "{reply}");
+            assert!(reply.contains("2) \"2\""), "{reply}");
+            check(&mut raw, "OBJECT ENCODING h", "\"hashtable\"");
+            check(&mut raw, "OBJECT ENCODING i", "\"listpack\"");
+            let push = subscriber.read();
+            assert_eq!(push.items()[2].text(), "__keyevent@0__:hset");
+            assert_eq!(push.items()[3].text(), "i");
+        }
+        check(&mut raw, "OBJECT ENCODING scripted", "\"hashtable\"");
+    });
+}
+
 /// Transfers between accounts keep their sum, whoever looks and whenever; optimistic increments lose nothing.
 #[test]
 fn nobody_sees_half_a_transaction() {
@@ -401,5 +448,21 @@ fn an_exec_that_is_refused_ends_its_transaction() {
         );
         check(&mut raw, "GET t", "(nil)");
         check(&mut raw, "EXEC", "(error) ERR EXEC without MULTI");
+        // Nor is anything watched behind one that had none.
+        check(&mut raw, "WATCH t", "OK");
+        check(
+            &mut raw,
+            "EXEC x",
+            "(error) EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command",
+        );
+        check(&mut server.raw(), "SET t 1", "OK");
+        check(&mut raw, "MULTI", "OK");
+        check(&mut raw, "EXEC", "(empty array)");
+        raw.call("SUBSCRIBE c");
+        let refused = raw.call("EXEC").text();
+        assert!(
+            refused.starts_with("EXECABORT Transaction discarded because of: Can't execute 'exec'"),
+            "{refused}"
+        );
     });
 }

@@ -86,6 +86,7 @@ fn publish(
             payload: payload.into(),
             is_sharded,
             reply: Some(out.later()),
+            stamp: cx.client.stamp,
         }),
     }
     Ok(())

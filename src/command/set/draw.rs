@@ -9,8 +9,10 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags
 use crate::command::error::CommandError;
 use crate::engine::effect::Event;
 use crate::engine::value::DataType;
+use crate::engine::value::object::detached;
 use crate::engine::value::set::{self, SetRef};
 use crate::structures::account;
+use crate::structures::pack::Element;
 
 const SPOP_EVENT: Event = event("spop");
 
@@ -83,12 +85,18 @@ fn spop_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         return Ok(());
     }
     out.set(count);
+    let is_new = set::leaves_few(set, count);
     let mut random = keyspace.engine().random.fork();
-    keyspace.edit(place, |entry| {
-        set::take_many(entry, count, &mut random, &limits, |member| {
-            account::apart(|| reply_member(member, out));
+    let take = |member: Element<'_>| account::apart(|| reply_member(member, out));
+    if is_new {
+        let left =
+            detached(|| set::left_of(keyspace.entry(place), count, &mut random, &limits, take));
+        keyspace.adopt(&key, Some(place), left);
+    } else {
+        keyspace.edit(place, |entry| {
+            set::take_many(entry, count, &mut random, take);
         });
-    });
+    }
     keyspace.wrote(key.bytes, SPOP_EVENT);
     Ok(())
 }

@@ -31,6 +31,7 @@ use super::execute;
 use super::message::Message;
 use super::ownership::reach::Reach;
 use super::route::Router;
+use crate::command::context::Publications;
 use crate::command::declaration::{Command, Flags, Group, KeyFlags, Run};
 use crate::command::{Args, keys};
 use crate::config::Config;
@@ -485,7 +486,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
         began: Now,
         terms: &mut Terms,
         runs: &Runs,
-        deferred: &mut Deferred,
+        (publications, deferred): (&mut Publications, &mut Deferred),
     ) {
         self.end_script();
         let now = self.now(began);
@@ -493,7 +494,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
             for engine in engines.iter_mut() {
                 engine.commit_attempt();
             }
-            execute::serve_waiters_of_all(engines, now);
+            execute::serve_waiters_of_all(engines, now, publications);
             for engine in engines.iter_mut() {
                 deferred.append(&mut engine.deferred);
             }

@@ -257,6 +257,7 @@ impl World {
             server: self.server,
             scripts: self.library,
             config: &self.config,
+            renewed: None,
             now: self.now,
             shard_count: SHARDS,
         };

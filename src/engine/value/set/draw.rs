@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::{INTSET, LISTPACK, Limits, Members, SetRef, add, members_mut};
+use super::{INTSET, LISTPACK, Limits, SetRef, add, empty_intset, members_mut};
 use crate::base::random::Random;
 use crate::engine::value::{Kind, Object};
-use crate::structures::entry::Entry;
+use crate::structures::entry::{Entry, EntryRef};
 use crate::structures::intset::{self, IntsetMut};
 use crate::structures::pack::{self, Element, PackMut};
 
@@ -96,16 +96,47 @@ pub fn sample(set: SetRef<'_>, count: usize, random: &mut Random, mut f: impl Fn
     });
 }
 
-/// Takes `count` members out, fewer than there are, and calls `f` with each. What is left may take a smaller encoding.
-pub fn take_many(
-    entry: &mut Entry<Object>,
+/// Whether taking `count` members leaves so few of a table that moving these is cheaper than drawing the others.
+pub fn leaves_few(set: SetRef<'_>, count: usize) -> bool {
+    /// Taken members for each one left.
+    const TAKEN_PER_LEFT_MAX: usize = 5;
+    let left = set.len().saturating_sub(count);
+    matches!(set, SetRef::Table(_)) && left.saturating_mul(TAKEN_PER_LEFT_MAX) <= count
+}
+
+/// A set of all but `count` members of another one, with its key and deadline, in the encoding of a new one. Calls `f`
+/// with each of the others.
+pub fn left_of(
+    entry: EntryRef<'_, Object>,
     count: usize,
     random: &mut Random,
     limits: &Limits,
     mut f: impl FnMut(Element<'_>),
+) -> Entry<Object> {
+    let set = SetRef::of(entry);
+    let mut choice = Choice {
+        unseen: set.len(),
+        wanted: count,
+    };
+    let mut left = empty_intset(entry.key());
+    set.for_each(|member| {
+        if choice.takes(random) {
+            f(member);
+        } else {
+            member.with_bytes(|member| add(&mut left, member, limits));
+        }
+    });
+    left.set_deadline(entry.deadline());
+    left
+}
+
+/// Takes `count` members out, fewer than there are, and calls `f` with each.
+pub fn take_many(
+    entry: &mut Entry<Object>,
+    count: usize,
+    random: &mut Random,
+    mut f: impl FnMut(Element<'_>),
 ) {
-    /// Beyond so many taken members for each one left, moving those is cheaper than drawing the others.
-    const TAKEN_PER_LEFT_MAX: usize = 5;
     let len = SetRef::of(entry.view()).len();
     debug_assert!(count < len);
     let mut choice = Choice {
@@ -131,37 +162,11 @@ pub fn take_many(
             });
             entry.set_bytes(&left);
         }
-        _ if (len - count).saturating_mul(TAKEN_PER_LEFT_MAX) > count => {
+        _ => {
             let members = members_mut(entry);
             for _ in 0..count {
                 members.take_random(random, |member| f(Element::Bytes(member)));
             }
-        }
-        _ if members_mut(entry).keeps_changes() => {
-            // The table stays: whoever wants to undo this puts members back into it.
-            let members = members_mut(entry);
-            let mut taken: Vec<Vec<u8>> = Vec::new();
-            members.for_each(|member| {
-                if choice.takes(random) {
-                    taken.push(member.to_vec());
-                }
-            });
-            for member in taken {
-                f(Element::Bytes(&member));
-                members.remove(&member);
-            }
-        }
-        _ => {
-            let members = std::mem::replace(members_mut(entry), Members::new(limits.seed));
-            entry.set_kind(INTSET.0);
-            entry.set_bytes(&intset::EMPTY);
-            members.for_each(|member| {
-                if choice.takes(random) {
-                    f(Element::Bytes(member));
-                } else {
-                    add(entry, member, limits);
-                }
-            });
         }
     }
 }

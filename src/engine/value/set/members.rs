@@ -111,11 +111,6 @@ impl Members {
     fn place(&self, random: &mut Random) -> Option<Place> {
         self.table.random(&mut || random.next_u64())
     }
-
-    /// Whether it writes down what undoes its changes.
-    pub(super) fn keeps_changes(&self) -> bool {
-        self.changes.is_some()
-    }
 }
 
 #[cold]

@@ -17,7 +17,7 @@ mod members;
 #[cfg(test)]
 mod tests;
 
-pub use draw::{random_many, random_member, sample, take_many};
+pub use draw::{leaves_few, left_of, random_many, random_member, sample, take_many};
 pub use members::Members;
 
 use super::{Collection, DataType, Encoding, Kind, Object};

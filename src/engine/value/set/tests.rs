@@ -80,9 +80,14 @@ proptest! {
                 }
                 Step::Take(count) => {
                     if count < model.len() {
-                        take_many(&mut entry, count, &mut random, &limits, |member| {
+                        let mut drop = |member: Element<'_>| {
                             assert!(model.remove(&member.to_vec()));
-                        });
+                        };
+                        if leaves_few(SetRef::of(entry.view()), count) {
+                            entry = left_of(entry.view(), count, &mut random, &limits, drop);
+                        } else {
+                            take_many(&mut entry, count, &mut random, &mut drop);
+                        }
                     }
                 }
             }
@@ -165,7 +170,7 @@ fn a_large_set_whose_changes_are_undone_has_its_members_again() {
                 4 | 5 => drop(remove(entry, member.as_bytes())),
                 6 if len > 1 => {
                     let count = random.index(len);
-                    take_many(entry, count, random, &limits, |_| {});
+                    take_many(entry, count, random, |_| {});
                 }
                 _ => members_mut(entry).take_random(random, |_| {}),
             }
