@@ -515,7 +515,7 @@ fn perform(task: &mut Task, engines: &mut [&mut Engine], now: Now) {
         }
         Task::Serve(waiter) => {
             waiter.answer_call(engines, now);
-            execute::serve_waiters_of_all(engines, now);
+            execute::serve_waiters_of_all(engines, now, &mut Publications::default());
         }
         Task::Unwatch(watched) => {
             for engine in engines {
