@@ -8,7 +8,7 @@
 //! into Lua    set_lists, list      texts as tables; Kept: the same table with other texts
 //!             answer               a text as what a function returns
 //! out of Lua  Taken                the arguments of a function, shown one after the other to a `Take`
-//! both        call_below           a function is called below a handler of errors
+//! both        call_below           a function is called below a handler of errors, which is Pinned
 //!             direct               a function of ours that Lua calls without anything in between, a `Direct`
 //! ```
 //!
@@ -23,11 +23,14 @@
 )]
 
 use std::cell::{Cell, UnsafeCell};
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 
 use mlua::state::RawLua;
-use mlua::{FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, MultiValue, Table, Value, ffi};
+use mlua::{
+    FromLuaMulti, Function, IntoLua, IntoLuaMulti, Lua, LuaString, MultiValue, RegistryKey, Table,
+    Value, ffi,
+};
 
 /// Bytes that are passed without a look at the bound of memory.
 const FREE_BYTES_MAX: usize = 64 * 1024;
@@ -130,9 +133,46 @@ const KEPT_TEXTS_MAX: usize = 16;
 /// Bytes of each of them.
 const KEPT_TEXT_BYTES_MAX: usize = 1024;
 
+/// A value of an interpreter that is pushed again and again.
+pub struct Pinned {
+    place: RegistryKey,
+    /// The interpreter of the value.
+    home: *const c_void,
+}
+
+impl Pinned {
+    /// Keeps a value.
+    pub fn new(lua: &Lua, value: impl IntoLua) -> mlua::Result<Pinned> {
+        Ok(Pinned {
+            place: lua.create_registry_value(value)?,
+            home: home_of(lua),
+        })
+    }
+
+    /// Pushes it.
+    ///
+    /// # Safety
+    ///
+    /// 1. The stack has room for one value.
+    /// 2. The state is one of `home`'s.
+    #[inline]
+    unsafe fn push(&self, state: *mut mlua::lua_State) {
+        // SAFETY: 1 and 2 of the contract; a table is read without asking metatables, which cannot fail.
+        unsafe { ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, self.place.id().into()) };
+    }
+}
+
+/// What tells interpreters apart.
+#[inline]
+fn home_of(lua: &Lua) -> *const c_void {
+    // SAFETY: every interpreter has its own registry, a table, as long as it lives; nothing is pushed.
+    lua.exec_raw_lua(|raw| unsafe { ffi::lua_topointer(raw.state(), ffi::LUA_REGISTRYINDEX) })
+}
+
 /// A table of a few short texts that is filled again and again.
 pub struct Kept {
     table: Table,
+    pinned: Pinned,
     /// How many places may be in use.
     used: Cell<usize>,
 }
@@ -140,8 +180,10 @@ pub struct Kept {
 impl Kept {
     /// An empty one.
     pub fn new(lua: &Lua) -> mlua::Result<Kept> {
+        let table = lua.create_table_with_capacity(KEPT_TEXTS_MAX, 0)?;
         Ok(Kept {
-            table: lua.create_table_with_capacity(KEPT_TEXTS_MAX, 0)?,
+            pinned: Pinned::new(lua, &table)?,
+            table,
             used: Cell::new(0),
         })
     }
@@ -157,35 +199,30 @@ impl Kept {
         texts.len() <= KEPT_TEXTS_MAX && texts.iter().all(|text| text.len() <= KEPT_TEXT_BYTES_MAX)
     }
 
-    /// Makes it hold these texts, which [fit](Kept::fits).
-    pub fn fill(&self, lua: &Lua, texts: &[&[u8]]) -> mlua::Result<()> {
-        let Some(_lifted) = Lifted::of(lua) else {
-            return Err(mlua::Error::MemoryControlNotAvailable);
-        };
+    /// Makes it hold these texts.
+    ///
+    /// # Safety
+    ///
+    /// 1. The stack has room for two values.
+    /// 2. The state is one of the interpreter's that the table is of.
+    /// 3. The bound of memory is lifted.
+    #[inline]
+    unsafe fn fill(&self, state: *mut mlua::lua_State, texts: &[&[u8]]) {
         let texts = &texts[..texts.len().min(KEPT_TEXTS_MAX)];
-        let used = self.used.get();
-        lua.exec_raw_lua(|raw| {
-            let state = raw.state();
-            // SAFETY: room for the table and a text is made; the bound is lifted. The table lies below what is put into it.
-            // What was pushed is popped again, also if the push of the table, a reference, should fail.
-            unsafe {
-                if ffi::lua_checkstack(state, 4) == 0 {
-                    return Err(mlua::Error::StackError);
-                }
-                raw.push(&self.table)?;
-                for (at, text) in texts.iter().enumerate() {
-                    push_text(state, text);
-                    ffi::lua_rawseti(state, -2, at as ffi::lua_Integer + 1);
-                }
-                for at in texts.len()..used {
-                    ffi::lua_pushnil(state);
-                    ffi::lua_rawseti(state, -2, at as ffi::lua_Integer + 1);
-                }
-                ffi::lua_pop(state, 1);
+        // SAFETY: the contract. The table lies below what is put into it, and is popped again.
+        unsafe {
+            self.pinned.push(state);
+            for (at, text) in texts.iter().enumerate() {
+                push_text(state, text);
+                ffi::lua_rawseti(state, -2, at as ffi::lua_Integer + 1);
             }
-            self.used.set(texts.len());
-            Ok(())
-        })
+            for at in texts.len()..self.used.get() {
+                ffi::lua_pushnil(state);
+                ffi::lua_rawseti(state, -2, at as ffi::lua_Integer + 1);
+            }
+            ffi::lua_pop(state, 1);
+        }
+        self.used.set(texts.len());
     }
 }
 
@@ -346,31 +383,43 @@ pub enum Called<R> {
     Failed(Value),
 }
 
-/// Calls a function below a handler that is called with what is raised.
+/// Fills lists with texts, which [fit](Kept::fits), then calls a function below a handler that is called with what is
+/// raised. Handler and lists are of this interpreter.
 pub fn call_below<R>(
     lua: &Lua,
-    handler: &Function,
+    handler: &Pinned,
     function: &Function,
+    filled: &[(&Kept, &[&[u8]])],
     arguments: &[Table],
     on_text: impl FnOnce(&[u8]) -> R,
 ) -> mlua::Result<Called<R>> {
-    let has_room = {
-        let _lifted = Lifted::of(lua);
-        let wanted = arguments.len().min(CALL_ARGUMENTS_MAX) as c_int + 8;
-        // SAFETY: without a bound no error can come of it.
-        lua.exec_raw_lua(|raw| unsafe { ffi::lua_checkstack(raw.state(), wanted) != 0 })
-    };
-    if !has_room || arguments.len() > CALL_ARGUMENTS_MAX {
+    let home = home_of(lua);
+    let are_here = handler.home == home && filled.iter().all(|(kept, _)| kept.pinned.home == home);
+    assert!(are_here, "a value of another interpreter");
+    if arguments.len() > CALL_ARGUMENTS_MAX {
         return Err(mlua::Error::StackError);
     }
+    let Some(lifted) = Lifted::of(lua) else {
+        return Err(mlua::Error::MemoryControlNotAvailable);
+    };
     lua.exec_raw_lua(|raw| {
         let state = raw.state();
-        // SAFETY: there is room for handler, function, arguments and result, and for what `pop_value` needs. Pushing what mlua
-        // refers to takes no memory. The call is protected, and gives one result in any case. A text is not converted by
-        // asking for its bytes, and stays where it is while it lies on the stack, which is until `on_text` is over.
+        // SAFETY: room is made for handler, function, arguments and result, for a list and a text before that, and for what
+        // `pop_value` needs; the bound is lifted until the function is called, which is when it holds again. Pushing what
+        // mlua refers to takes no memory. What is pinned is of this interpreter. The call is protected, and gives one
+        // result in any case. A text is not converted by asking for its bytes, and stays where it is while it lies on the
+        // stack, which is until `on_text` is over.
         unsafe {
+            if ffi::lua_checkstack(state, arguments.len() as c_int + 8) == 0 {
+                return Err(mlua::Error::StackError);
+            }
             let top = ffi::lua_gettop(state);
-            let mut pushed = raw.push(handler).and_then(|()| raw.push(function));
+            for (kept, texts) in filled {
+                kept.fill(state, texts);
+            }
+            drop(lifted);
+            handler.push(state);
+            let mut pushed = raw.push(function);
             for argument in arguments {
                 pushed = pushed.and_then(|()| raw.push(argument));
             }
@@ -647,10 +696,16 @@ mod tests {
         let lua = Lua::new();
         let kept = Kept::new(&lua).expect("room");
         lua.globals().raw_set("A", kept.table()).expect("room");
+        let nothing = lua.load("").into_function().expect("compiles");
+        let handler = Pinned::new(&lua, &nothing).expect("room");
+        let fill = |texts: &[&[u8]]| {
+            let called = call_below(&lua, &handler, &nothing, &[(&kept, texts)], &[], |_| ());
+            assert!(matches!(called, Ok(Called::Value(Value::Nil))));
+        };
         let texts: [&[u8]; KEPT_TEXTS_MAX] = std::array::from_fn(|at| &b"abcdefghijklmnop"[at..]);
         for count in (0..=KEPT_TEXTS_MAX).chain([3, 16, 0, 1]) {
             assert!(kept.fits(&texts[..count]));
-            kept.fill(&lua, &texts[..count]).expect("room");
+            fill(&texts[..count]);
             let got: (usize, usize, Option<String>) = lua
                 .load("local n = 0 for _ in pairs(A) do n = n + 1 end return #A, n, A[#A]")
                 .eval()
@@ -729,10 +784,10 @@ mod tests {
     fn a_call_below_a_handler_ends_with_a_text_a_value_or_what_the_handler_made() {
         let lua = with_obliging();
         let handler = lua.create_function(|_, value: Value| Ok((value.is_error(), true)));
-        let handler = handler.expect("room");
+        let handler = Pinned::new(&lua, handler.expect("room")).expect("room");
         let describe = |code: &str, arguments: &[Table]| {
             let function = lua.load(code).into_function().expect("compiles");
-            let called = call_below(&lua, &handler, &function, arguments, <[u8]>::to_vec);
+            let called = call_below(&lua, &handler, &function, &[], arguments, <[u8]>::to_vec);
             match called.expect("room") {
                 Called::Text(text) => format!("text {}", String::from_utf8_lossy(&text)),
                 Called::Value(value) => format!("value {value:?}"),
@@ -763,6 +818,6 @@ mod tests {
         assert_eq!(describe("return f(41)", &[]), "value Integer(42)");
         let too_many = vec![list; CALL_ARGUMENTS_MAX + 1];
         let function = lua.load("return 1").into_function().expect("compiles");
-        assert!(call_below(&lua, &handler, &function, &too_many, |_| ()).is_err());
+        assert!(call_below(&lua, &handler, &function, &[], &too_many, |_| ()).is_err());
     }
 }
