@@ -325,8 +325,10 @@ impl Session {
             self.show_transaction(transaction, &aftermath, &mut deferred.wakes);
         }
         self.note_steps(transaction, &aftermath, config, now);
-        let publications = std::mem::take(&mut aftermath.publications);
-        publish_kept(publications, &self.service.pubsub, out, &mut deferred.wakes);
+        if let Some(seldom) = aftermath.seldom.as_deref_mut() {
+            let publications = std::mem::take(&mut seldom.publications);
+            publish_kept(publications, &self.service.pubsub, out, &mut deferred.wakes);
+        }
         Self::after_unit(aftermath)
     }
 
@@ -335,8 +337,8 @@ impl Session {
         if aftermath.was_refused {
             return Ran::Refused;
         }
-        for text in &aftermath.errors {
-            errors::note(text);
+        if let Some(seldom) = &aftermath.seldom {
+            seldom.errors.iter().for_each(|text| errors::note(text));
         }
         Ran::Then(aftermath.after)
     }

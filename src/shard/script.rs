@@ -83,7 +83,7 @@ pub(super) fn run(
     stage.connection.db = db;
     stage.connection.is_in_script = false;
     if ended.failed && !ended.is_counted {
-        aftermath.errors.push(out.since(mark).to_vec());
+        aftermath.seldom().errors.push(out.since(mark).to_vec());
     }
     ended.failed
 }
@@ -131,8 +131,9 @@ impl Host for OnShards<'_, '_, '_, '_> {
         }
         let args = Args::new(call.data, &[], call.spans, &self.keys);
         if self.is_monitored && !call.command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR)) {
-            self.aftermath.script_calls.push(ScriptCall {
-                step: self.aftermath.step,
+            let step = self.aftermath.step;
+            self.aftermath.seldom().script_calls.push(ScriptCall {
+                step,
                 db: self.stage.connection.db,
                 arguments: args.to_vec(),
             });
@@ -144,7 +145,10 @@ impl Host for OnShards<'_, '_, '_, '_> {
             self.growing_calls += self.keys.len();
         }
         let mark = out.position();
-        let published = self.aftermath.publications.len();
+        let published = match &self.aftermath.seldom {
+            Some(seldom) => seldom.publications.len(),
+            None => 0,
+        };
         let (stage, aftermath) = (&mut *self.stage, &mut *self.aftermath);
         aftermath.may_leave = self.attempt.may_leave();
         let failed = self
@@ -153,16 +157,19 @@ impl Host for OnShards<'_, '_, '_, '_> {
         if aftermath.leaves {
             return Err(self.attempt.leave());
         }
-        // A script wants to know now how many will get a message that goes out later.
-        for publication in &mut self.aftermath.publications[published..] {
-            if let Some(mark) = publication.reply.take() {
-                let pubsub = self.stage.server.pubsub();
-                let receivers = pubsub.receivers(&publication.channel, publication.is_sharded);
-                out.close_integer(mark, receivers);
+        if let Some(seldom) = self.aftermath.seldom.as_deref_mut() {
+            // A script wants to know now how many will get a message that goes out later.
+            for publication in &mut seldom.publications[published..] {
+                if let Some(mark) = publication.reply.take() {
+                    let pubsub = self.stage.server.pubsub();
+                    let receivers = pubsub.receivers(&publication.channel, publication.is_sharded);
+                    out.close_integer(mark, receivers);
+                }
             }
         }
         if failed {
-            self.aftermath.errors.push(out.since(mark).to_vec());
+            let text = out.since(mark).to_vec();
+            self.aftermath.seldom().errors.push(text);
         }
         let duration_ns = self.attempt.read_clock_ns();
         let spent = Spent {
@@ -185,7 +192,7 @@ impl Host for OnShards<'_, '_, '_, '_> {
         if let Some(command) = command {
             self.aftermath.tally.rejected(command);
         }
-        self.aftermath.errors.push(text.to_vec());
+        self.aftermath.seldom().errors.push(text.to_vec());
     }
 
     fn server(&self) -> &dyn Server {
