@@ -149,6 +149,9 @@ impl Engine {
             return false;
         };
         let now_ms = now.unix_ms;
+        if let Some(attempt) = &mut self.attempt {
+            attempt.keep_lag(&self.board);
+        }
         if is_over(db.at(place), now_ms) {
             self.leaves(index, place);
         }

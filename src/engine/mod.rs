@@ -139,8 +139,16 @@ impl Deferred {
         self.trash.is_empty() && self.wakes.is_empty() && self.told.is_empty() && !self.others_owe
     }
 
-    /// Takes over what another one has.
+    /// Takes over what another one has, which is mostly nothing.
+    #[inline]
     pub fn append(&mut self, other: &mut Deferred) {
+        if !other.is_empty() {
+            self.take_over(other);
+        }
+    }
+
+    #[cold]
+    fn take_over(&mut self, other: &mut Deferred) {
         self.trash.append(&mut other.trash);
         self.wakes.append(&mut other.wakes);
         self.told.append(&mut other.told);
@@ -185,7 +193,7 @@ pub struct Engine {
     /// Huge values, freed in slices too.
     doomed_values: Vec<value::Trash>,
     /// What can be undone, if anything.
-    attempt: Option<Box<undo::Attempt>>,
+    attempt: Option<undo::Attempt>,
     budget: Arc<Budget>,
     /// By which rules keys are ordered, if they are.
     order: Option<evict::order::Rules>,

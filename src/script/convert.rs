@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A reply that Lua can be given at once: a short text, an integer, nothing.
+/// A reply that Lua can be given at once: a short text, an integer, a status, nothing.
 #[inline]
 pub(super) fn at_once(reply: &[u8]) -> Option<lua::Return> {
     let (kind, rest) = reply.split_first()?;
@@ -159,6 +159,10 @@ pub(super) fn at_once(reply: &[u8]) -> Option<lua::Return> {
         b':' => {
             let end = memchr::memchr(b'\r', rest)?;
             Some(lua::Return::number(number(end)? as f64))
+        }
+        b'+' => {
+            let end = memchr::memchr(b'\r', rest)?;
+            lua::Return::field("ok", &rest[..end])
         }
         _ => None,
     }

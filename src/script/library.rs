@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use dashmap::DashMap;
+use dashmap::{DashMap, Entry};
 use parking_lot::Mutex;
 use sha1::{Digest, Sha1};
 
@@ -124,11 +124,14 @@ impl Library {
     }
 
     /// Notes that EVAL uses a script. The usual case, a script that is known, touches nothing that others write but
-    /// its own line.
+    /// its own line. If another one with this text is known that one comes back, and is to be used from now on.
     #[inline]
-    pub fn note_evaluated(&self, script: &Arc<Script>) {
+    pub fn note_evaluated(&self, script: &Arc<Script>) -> Option<Arc<Script>> {
         match script.is_known() {
-            true => self.note_used(script),
+            true => {
+                self.note_used(script);
+                None
+            }
             false => self.keep_evaluated(script),
         }
     }
@@ -143,13 +146,13 @@ impl Library {
     }
 
     #[cold]
-    fn keep_evaluated(&self, script: &Arc<Script>) {
+    fn keep_evaluated(&self, script: &Arc<Script>) -> Option<Arc<Script>> {
         let mut evaluated = self.evaluated.lock();
-        script
-            .used
-            .store(self.uses.fetch_add(1, Relaxed) + 1, Relaxed);
-        if !self.insert(script) {
-            return;
+        let used = self.uses.fetch_add(1, Relaxed) + 1;
+        script.used.store(used, Relaxed);
+        if let Some(known) = self.insert(script) {
+            known.used.store(used, Relaxed);
+            return Some(known);
         }
         if evaluated.len() >= EVALUATED_MAX {
             let oldest = evaluated
@@ -166,36 +169,26 @@ impl Library {
             }
         }
         evaluated.push(Arc::clone(script));
+        None
     }
 
     /// Keeps a script until SCRIPT FLUSH.
     pub fn keep_loaded(&self, script: &Arc<Script>) {
-        let kept = match self.by_sha.get(&script.sha) {
-            Some(kept) => Arc::clone(&kept),
-            None => {
-                self.insert(script);
-                Arc::clone(script)
-            }
-        };
+        let known = self.insert(script);
+        let kept = known.as_ref().unwrap_or(script);
         kept.is_loaded.store(true, Relaxed);
     }
 
-    /// Whether it is new.
-    fn insert(&self, script: &Arc<Script>) -> bool {
-        let before = self.by_sha.insert(script.sha, Arc::clone(script));
-        script.is_known.store(true, Relaxed);
-        match before {
-            None => {
+    /// Makes it known, unless one with this text is: then that one.
+    fn insert(&self, script: &Arc<Script>) -> Option<Arc<Script>> {
+        match self.by_sha.entry(script.sha) {
+            Entry::Occupied(known) => Some(Arc::clone(known.get())),
+            Entry::Vacant(place) => {
+                // Before anybody can find it, and forget it again.
+                script.is_known.store(true, Relaxed);
                 self.bytes.fetch_add(cost(script), Relaxed);
-                true
-            }
-            Some(before) => {
-                if !Arc::ptr_eq(&before, script) {
-                    before.is_known.store(false, Relaxed);
-                    let stays = before.is_loaded.load(Relaxed);
-                    script.is_loaded.fetch_or(stays, Relaxed);
-                }
-                false
+                place.insert(Arc::clone(script));
+                None
             }
         }
     }
@@ -294,6 +287,25 @@ mod tests {
         library.flush();
         assert!(library.find(&digits).is_none());
         assert_eq!((library.len(), library.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn of_two_scripts_with_one_text_the_first_is_known() {
+        let library = Library::default();
+        let (first, second) = (script("return 1"), script("return 1"));
+        assert!(library.note_evaluated(&first).is_none());
+        for _ in 0..2 {
+            let known = library.note_evaluated(&second).expect("the first one");
+            assert!(Arc::ptr_eq(&known, &first));
+            assert!(library.note_evaluated(&first).is_none());
+        }
+        library.keep_loaded(&second);
+        assert!(first.is_known() && !second.is_known());
+        library.flush();
+        assert!(!first.is_known() && library.bytes() == 0);
+        assert!(library.note_evaluated(&second).is_none());
+        let known = library.note_evaluated(&first).expect("the second one");
+        assert!(Arc::ptr_eq(&known, &second));
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod screens;
 pub mod stack;
 mod vm;
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use mlua::{Function, Value};
 
@@ -52,8 +52,8 @@ use crate::resp::reply::Protocol;
 use crate::structures::lua::Called;
 use flags::ScriptFlags;
 use host::{Host, Interrupted};
-use library::{Library, Script};
-use vm::{Chunk, HOST, RUN, Vm};
+use library::Library;
+use vm::{Compiled, HOST, RUN, Vm};
 
 pub use vm::memory_figures;
 
@@ -73,7 +73,7 @@ const FEW: usize = 16;
 
 /// What is to be run.
 enum Program {
-    Script(Arc<Script>, Chunk),
+    Script(Rc<Compiled>),
     Function(functions::Found, Function),
 }
 
@@ -114,10 +114,9 @@ fn run_with(
     let (program, key_count, flags) = match verb {
         ScriptVerb::Eval | ScriptVerb::EvalRo => {
             let key_count = key_count(args, "ERR value is not an integer or out of range")?;
-            let (script, chunk) = vm.of_text(args.get(1))?;
-            library.note_evaluated(&script);
-            let flags = script.flags;
-            (Program::Script(script, chunk), key_count, flags)
+            let compiled = vm.of_evaluated(args.get(1), library)?;
+            let flags = compiled.script.flags;
+            (Program::Script(compiled), key_count, flags)
         }
         ScriptVerb::EvalSha | ScriptVerb::EvalShaRo => {
             if args.get(1).len() != 40 {
@@ -125,9 +124,9 @@ fn run_with(
             }
             let key_count = key_count(args, "ERR value is not an integer or out of range")?;
             let found = vm.of_digits(args.get(1), library)?;
-            let (script, chunk) = found.ok_or_else(no_script)?;
-            let flags = script.flags;
-            (Program::Script(script, chunk), key_count, flags)
+            let compiled = found.ok_or_else(no_script)?;
+            let flags = compiled.script.flags;
+            (Program::Script(compiled), key_count, flags)
         }
         ScriptVerb::Fcall | ScriptVerb::FcallRo => {
             let found = library
@@ -181,13 +180,13 @@ fn run_with(
             }
         };
         place.lend(host, || match &program {
-            Program::Script(_, chunk) => vm.run(chunk, keys, rest, on_text),
+            Program::Script(compiled) => vm.run(compiled, keys, rest, on_text),
             Program::Function(_, function) => vm.run_function(function, keys, rest, on_text),
         })
     });
     let (interrupted, protocol) = RUN.with(|run| (run.interrupted.take(), run.protocol.get()));
     let name = || match &program {
-        Program::Script(script, _) => std::str::from_utf8(&script.hex).unwrap_or_default(),
+        Program::Script(compiled) => std::str::from_utf8(&compiled.script.hex).unwrap_or_default(),
         Program::Function(found, _) => &found.name,
     };
     let mut ended = Ended {
@@ -288,9 +287,11 @@ fn key_count(args: &Args<'_>, not_a_number: &'static str) -> Result<usize, Comma
 /// What commands that manage scripts find here.
 impl commands::Scripts for Library {
     fn load(&self, body: &[u8]) -> Result<[u8; 40], CommandError> {
-        let (script, _) = vm::with(|vm| vm.of_text(body))?;
-        self.keep_loaded(&script);
-        Ok(script.hex)
+        vm::with(|vm| {
+            let script = &vm.of_text(body)?.script;
+            self.keep_loaded(script);
+            Ok(script.hex)
+        })
     }
 
     fn exists(&self, sha1: &[u8]) -> bool {

@@ -4,6 +4,7 @@
 //! the host ([`HOST`]), and what the run is like ([`RUN`]).
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -69,8 +70,6 @@ thread_local! {
     pub(super) static HOST: Lending<Hosts> = const { Lending::new() };
     /// What the script of this thread is like.
     pub(super) static RUN: Run = Run::default();
-    static MEMORY: Figure = const { Figure(Cell::new(0), &MEMORY_BYTES) };
-    static LIVE: Figure = const { Figure(Cell::new(0), &LIVE_BYTES) };
 }
 
 /// What all interpreters take together.
@@ -99,16 +98,25 @@ pub fn memory_figures() -> Memory {
     }
 }
 
-/// This thread's share of a sum.
-struct Figure(Cell<usize>, &'static AtomicUsize);
+/// One interpreter's share of a sum, which all threads add to: it follows in steps, so that no script has to.
+struct Figure(usize, &'static AtomicUsize);
 
 impl Figure {
-    fn set(&self, bytes: usize) {
-        let before = self.0.replace(bytes);
-        if before != bytes {
-            self.1.fetch_add(bytes, Relaxed);
-            self.1.fetch_sub(before, Relaxed);
+    /// What is not told yet at most.
+    const STEP_BYTES: usize = 16 * 1024;
+
+    #[inline]
+    fn follow(&mut self, bytes: usize) {
+        if self.0.abs_diff(bytes) >= Figure::STEP_BYTES {
+            self.set(bytes);
         }
+    }
+
+    #[cold]
+    fn set(&mut self, bytes: usize) {
+        let before = std::mem::replace(&mut self.0, bytes);
+        self.1.fetch_add(bytes, Relaxed);
+        self.1.fetch_sub(before, Relaxed);
     }
 }
 
@@ -145,25 +153,20 @@ pub(super) fn with_arguments<R>(work: impl FnOnce(&mut Arguments) -> R) -> R {
     ARGUMENTS.with_borrow_mut(work)
 }
 
-/// What a script was compiled to.
-#[derive(Clone)]
-pub(super) struct Chunk {
+/// A compiled script. Who runs it holds it by a count of this thread's own: the one of the script itself is written by
+/// all threads.
+pub(super) struct Compiled {
+    pub(super) script: Arc<Script>,
     run: Function,
     manner: Manner,
-}
-
-/// A compiled script.
-struct Compiled {
-    script: Arc<Script>,
-    chunk: Chunk,
-    used: u64,
+    used: Cell<u64>,
 }
 
 /// See the module.
 pub(super) struct Vm {
     pub(super) lua: Lua,
     /// The handler below every script.
-    handle: Function,
+    handle: lua::Pinned,
     pub(super) set_loading: Function,
     pub(super) library_globals: Table,
     /// What stands behind the globals that scripts see, and the names of lists in there.
@@ -178,18 +181,26 @@ pub(super) struct Vm {
     lists: [lua::Kept; 2],
     has_lists: Cell<bool>,
     /// By the hash of the text.
-    by_text: std::collections::HashMap<u64, Compiled, NoHash>,
+    by_text: std::collections::HashMap<u64, Rc<Compiled>, NoHash>,
     by_sha: std::collections::HashMap<Sha, u64, NoHash>,
     /// Those used last: of EVAL by [`footprint::tag`] of their text, of EVALSHA by some of their digits.
-    by_tag: [Option<(Arc<Script>, Chunk)>; RECENT],
-    by_digits: [Option<(Arc<Script>, Chunk)>; RECENT],
+    by_tag: [Option<Rc<Compiled>>; RECENT],
+    by_digits: [Option<Rc<Compiled>>; RECENT],
     /// Libraries of functions that were loaded here.
     pub(super) libraries: Libraries,
     uses: u64,
     seed: Seed,
-    /// How often it was used, and what it holds that is no garbage.
+    /// How often it was used.
     runs: u64,
-    live: usize,
+    /// What it holds, and what of that is no garbage.
+    memory: Figure,
+    live: Figure,
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        COUNT.fetch_sub(1, Relaxed);
+    }
 }
 
 /// For keys that are hashes already.
@@ -229,17 +240,12 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
         if vm.runs.is_multiple_of(RUNS_PER_LOOK) && used < MEMORY_BYTES_SMALL {
             // So small a heap is gone through in less time than two scripts take.
             let _ = vm.lua.gc_collect();
-            vm.live = vm.lua.used_memory();
+            let live = vm.lua.used_memory();
+            vm.live.set(live);
         }
-        let live = vm.live;
+        vm.memory.follow(used);
         if used > MEMORY_BYTES_KEPT {
             *place = None;
-            COUNT.fetch_sub(1, Relaxed);
-            MEMORY.with(|figure| figure.set(0));
-            LIVE.with(|figure| figure.set(0));
-        } else {
-            MEMORY.with(|figure| figure.set(used));
-            LIVE.with(|figure| figure.set(live));
         }
         result
     })
@@ -247,7 +253,6 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
 
 impl Vm {
     fn new() -> Vm {
-        COUNT.fetch_add(1, Relaxed);
         Vm::build().expect("an interpreter fits into memory")
     }
 
@@ -285,8 +290,12 @@ impl Vm {
         ));
         lua.gc_collect()?;
         lua.set_memory_limit(MEMORY_BYTES_MAX)?;
+        let (mut memory, mut live) = (Figure(0, &MEMORY_BYTES), Figure(0, &LIVE_BYTES));
+        memory.set(lua.used_memory());
+        live.set(lua.used_memory());
+        COUNT.fetch_add(1, Relaxed);
         Ok(Vm {
-            handle: native.raw_get("handle")?,
+            handle: lua::Pinned::new(&lua, native.raw_get::<Function>("handle")?)?,
             names: [lua.create_string("KEYS")?, lua.create_string("ARGV")?],
             set_loading: native.raw_get("set_loading")?,
             library_globals: native.raw_get("library_globals")?,
@@ -304,7 +313,8 @@ impl Vm {
             libraries: Libraries::default(),
             uses: 0,
             runs: 0,
-            live: lua.used_memory(),
+            memory,
+            live,
             seed: Seed {
                 k0: crate::base::random::Random::from_system().next_u64(),
                 k1: 7,
@@ -315,31 +325,54 @@ impl Vm {
 
     /// The script with this text, compiled: from here, or made now.
     #[inline]
-    pub(super) fn of_text(&mut self, text: &[u8]) -> Result<(Arc<Script>, Chunk), CommandError> {
-        let place = footprint::tag(text) as usize / 2 % RECENT;
-        if let Some((script, chunk)) = &self.by_tag[place]
-            && *script.body == *text
+    pub(super) fn of_text(&mut self, text: &[u8]) -> Result<Rc<Compiled>, CommandError> {
+        let place = Vm::place_of(text);
+        if let Some(compiled) = &self.by_tag[place]
+            && *compiled.script.body == *text
         {
-            return Ok((Arc::clone(script), chunk.clone()));
+            return Ok(Rc::clone(compiled));
         }
         let found = self.look_up_text(text)?;
-        self.by_tag[place] = Some(found.clone());
+        self.by_tag[place] = Some(Rc::clone(&found));
         Ok(found)
     }
 
-    fn look_up_text(&mut self, text: &[u8]) -> Result<(Arc<Script>, Chunk), CommandError> {
+    /// The script with this text, compiled, which the library knows from now on.
+    #[inline]
+    pub(super) fn of_evaluated(
+        &mut self,
+        text: &[u8],
+        library: &Library,
+    ) -> Result<Rc<Compiled>, CommandError> {
+        let compiled = self.of_text(text)?;
+        match library.note_evaluated(&compiled.script) {
+            None => Ok(compiled),
+            Some(script) => {
+                let hash = self.seed.hash(text);
+                let renamed = self.rename(hash, &compiled, script);
+                self.by_tag[Vm::place_of(text)] = Some(Rc::clone(&renamed));
+                Ok(renamed)
+            }
+        }
+    }
+
+    #[inline]
+    fn place_of(text: &[u8]) -> usize {
+        footprint::tag(text) as usize / 2 % RECENT
+    }
+
+    #[inline(never)]
+    fn look_up_text(&mut self, text: &[u8]) -> Result<Rc<Compiled>, CommandError> {
         self.uses += 1;
         let hash = self.seed.hash(text);
-        if let Some(compiled) = self.by_text.get_mut(&hash)
+        if let Some(compiled) = self.by_text.get(&hash)
             && *compiled.script.body == *text
         {
-            compiled.used = self.uses;
-            return Ok((Arc::clone(&compiled.script), compiled.chunk.clone()));
+            compiled.used.set(self.uses);
+            return Ok(Rc::clone(compiled));
         }
         let script = Arc::new(Library::parse(text)?);
-        let chunk = self.compile(&script)?;
-        self.keep(hash, &script, &chunk);
-        Ok((script, chunk))
+        self.compile(hash, script)
     }
 
     /// The script whose SHA-1 these digits are, compiled, if the library knows it.
@@ -348,42 +381,59 @@ impl Vm {
         &mut self,
         digits: &[u8],
         library: &Library,
-    ) -> Result<Option<(Arc<Script>, Chunk)>, CommandError> {
+    ) -> Result<Option<Rc<Compiled>>, CommandError> {
         let some = digits.first_chunk().copied().map_or(0, u64::from_le_bytes);
         // Digits differ in their lower half.
         let place = (some & 0x0f0f_0f0f_0f0f_0f0f) as usize % 31 % RECENT;
-        if let Some((script, chunk)) = &self.by_digits[place]
-            && script.hex == *digits
-            && script.is_known()
+        if let Some(compiled) = &self.by_digits[place]
+            && compiled.script.hex == *digits
+            && compiled.script.is_known()
         {
-            library.note_used(script);
-            return Ok(Some((Arc::clone(script), chunk.clone())));
+            library.note_used(&compiled.script);
+            return Ok(Some(Rc::clone(compiled)));
         }
         let Some(script) = library.find(digits) else {
             return Ok(None);
         };
-        let chunk = self.of_script(&script)?;
-        self.by_digits[place] = Some((Arc::clone(&script), chunk.clone()));
-        Ok(Some((script, chunk)))
+        let compiled = self.of_script(script)?;
+        self.by_digits[place] = Some(Rc::clone(&compiled));
+        Ok(Some(compiled))
     }
 
-    /// The function of a script, from here or made now.
-    fn of_script(&mut self, script: &Arc<Script>) -> Result<Chunk, CommandError> {
+    /// A script of the library, from here or compiled now.
+    #[inline(never)]
+    fn of_script(&mut self, script: Arc<Script>) -> Result<Rc<Compiled>, CommandError> {
         self.uses += 1;
-        if let Some(hash) = self.by_sha.get(&script.sha)
-            && let Some(compiled) = self.by_text.get_mut(hash)
+        let hash = match self.by_sha.get(&script.sha) {
+            Some(hash) => *hash,
+            None => self.seed.hash(&script.body),
+        };
+        if let Some(compiled) = self.by_text.get(&hash)
             && compiled.script.sha == script.sha
         {
-            compiled.used = self.uses;
-            return Ok(compiled.chunk.clone());
+            compiled.used.set(self.uses);
+            if Arc::ptr_eq(&compiled.script, &script) {
+                return Ok(Rc::clone(compiled));
+            }
+            let compiled = Rc::clone(compiled);
+            return Ok(self.rename(hash, &compiled, script));
         }
-        let chunk = self.compile(script)?;
-        let hash = self.seed.hash(&script.body);
-        self.keep(hash, script, &chunk);
-        Ok(chunk)
+        self.compile(hash, script)
     }
 
-    fn compile(&self, script: &Script) -> Result<Chunk, CommandError> {
+    /// From now on a compiled text is the script that the library knows with this text. Two threads that meet a text at
+    /// once make one each.
+    fn rename(&mut self, hash: u64, compiled: &Compiled, script: Arc<Script>) -> Rc<Compiled> {
+        let renamed = Compiled {
+            script,
+            run: compiled.run.clone(),
+            manner: compiled.manner,
+            used: Cell::new(self.uses),
+        };
+        self.keep(hash, renamed)
+    }
+
+    fn compile(&mut self, hash: u64, script: Arc<Script>) -> Result<Rc<Compiled>, CommandError> {
         let run = self
             .load(script.code(), "@user_script", &self.environment)
             .map_err(|text| format!("ERR Error compiling script (new function): {text}"))?;
@@ -399,7 +449,14 @@ impl Vm {
         {
             manner = Manner::Guarded;
         }
-        Ok(Chunk { run, manner })
+        let used = Cell::new(self.uses);
+        let compiled = Compiled {
+            script,
+            run,
+            manner,
+            used,
+        };
+        Ok(self.keep(hash, compiled))
     }
 
     /// Compiles a text in an environment.
@@ -421,21 +478,18 @@ impl Vm {
             })
     }
 
-    fn keep(&mut self, hash: u64, script: &Arc<Script>, chunk: &Chunk) {
+    fn keep(&mut self, hash: u64, compiled: Compiled) -> Rc<Compiled> {
         if self.by_text.len() >= COMPILED_MAX {
             self.forget_some();
         }
-        self.by_sha.insert(script.sha, hash);
-        let compiled = Compiled {
-            script: Arc::clone(script),
-            chunk: chunk.clone(),
-            used: self.uses,
-        };
-        if let Some(before) = self.by_text.insert(hash, compiled)
-            && before.script.sha != script.sha
+        let compiled = Rc::new(compiled);
+        self.by_sha.insert(compiled.script.sha, hash);
+        if let Some(before) = self.by_text.insert(hash, Rc::clone(&compiled))
+            && before.script.sha != compiled.script.sha
         {
             self.by_sha.remove(&before.script.sha);
         }
+        compiled
     }
 
     /// Drops the half that was not used for longest.
@@ -444,51 +498,71 @@ impl Vm {
         let mut used: Vec<u64> = self
             .by_text
             .values()
-            .map(|compiled| compiled.used)
+            .map(|compiled| compiled.used.get())
             .collect();
         let middle = used.len() / 2;
         let (_, limit, _) = used.select_nth_unstable(middle);
         let limit = *limit;
-        self.by_text.retain(|_, compiled| compiled.used >= limit);
+        self.by_text
+            .retain(|_, compiled| compiled.used.get() >= limit);
         let by_text = &self.by_text;
         self.by_sha.retain(|_, hash| by_text.contains_key(hash));
     }
 
     /// Runs a script of EVAL: what it answered, or the error that its handler made. An answer that is a text is shown to
     /// `on_text`.
+    #[inline]
     pub(super) fn run<R>(
         &self,
-        chunk: &Chunk,
+        compiled: &Compiled,
         keys: &[&[u8]],
         arguments: &[&[u8]],
         on_text: impl FnOnce(&[u8]) -> R,
     ) -> mlua::Result<Called<R>> {
-        self.give_lists(chunk.manner, keys, arguments)?;
-        lua::call_below(&self.lua, &self.handle, &chunk.run, &[], on_text)
+        let [its_keys, its_arguments] = &self.lists;
+        let fits = compiled.manner == Manner::Reading
+            && its_keys.fits(keys)
+            && its_arguments.fits(arguments);
+        let filled = [(its_keys, keys), (its_arguments, arguments)];
+        let filled = match fits {
+            true => {
+                self.show_lists()?;
+                &filled[..]
+            }
+            false => {
+                self.give_lists(compiled.manner, keys, arguments)?;
+                &[]
+            }
+        };
+        lua::call_below(&self.lua, &self.handle, &compiled.run, filled, &[], on_text)
     }
 
-    /// Makes a script's lists what it finds as KEYS and ARGV.
+    /// Makes the kept lists what scripts find that only read theirs.
+    #[inline]
+    fn show_lists(&self) -> mlua::Result<()> {
+        if !self.has_lists.get() {
+            let [keys_name, arguments_name] = &self.names;
+            let [its_keys, its_arguments] = &self.lists;
+            let globals = &self.reading_environment;
+            globals.raw_set(keys_name, its_keys.table())?;
+            globals.raw_set(arguments_name, its_arguments.table())?;
+            self.has_lists.set(true);
+        }
+        Ok(())
+    }
+
+    /// Makes lists of a script's own what it finds as KEYS and ARGV.
+    #[inline(never)]
     fn give_lists(&self, manner: Manner, keys: &[&[u8]], arguments: &[&[u8]]) -> mlua::Result<()> {
         let [keys_name, arguments_name] = &self.names;
         let globals = match manner {
             Manner::Guarded => &self.globals,
             Manner::Plain => &self.plain_environment,
-            Manner::Reading => &self.reading_environment,
-        };
-        if manner == Manner::Reading {
-            let [its_keys, its_arguments] = &self.lists;
-            if its_keys.fits(keys) && its_arguments.fits(arguments) {
-                its_keys.fill(&self.lua, keys)?;
-                its_arguments.fill(&self.lua, arguments)?;
-                if !self.has_lists.get() {
-                    globals.raw_set(keys_name, its_keys.table())?;
-                    globals.raw_set(arguments_name, its_arguments.table())?;
-                    self.has_lists.set(true);
-                }
-                return Ok(());
+            Manner::Reading => {
+                self.has_lists.set(false);
+                &self.reading_environment
             }
-            self.has_lists.set(false);
-        }
+        };
         let lists = [(keys_name, keys), (arguments_name, arguments)];
         lua::set_lists(&self.lua, globals, lists)
     }
@@ -505,12 +579,12 @@ impl Vm {
             lua::list(&self.lua, keys)?,
             lua::list(&self.lua, arguments)?,
         ];
-        lua::call_below(&self.lua, &self.handle, function, &lists, on_text)
+        lua::call_below(&self.lua, &self.handle, function, &[], &lists, on_text)
     }
 
     /// Runs a function without arguments, below the handler.
     pub(super) fn call_protected(&self, function: &Function) -> mlua::Result<Called<()>> {
-        lua::call_below(&self.lua, &self.handle, function, &[], |_| ())
+        lua::call_below(&self.lua, &self.handle, function, &[], &[], |_| ())
     }
 
     /// Puts the functions for patterns where scripts of tests find them.

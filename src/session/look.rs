@@ -32,16 +32,16 @@ pub fn look(batch: &Batch, service: &Service, db: usize) {
         leads_further |= plan
             .command
             .is_some_and(|command| command.ahead != Ahead::Nothing);
-        let Route::Shard(shard) = plan.route else {
+        if !matches!(plan.route, Route::Shard(_) | Route::Script) {
             continue;
-        };
+        }
         let [key] = batch.keys(plan) else { continue };
         // A run on one shard keeps its token when it is executed; its lines come along with the first.
         if previous == Some(key.hash) {
             continue;
         }
         previous = Some(key.hash);
-        if let Some(engine) = service.shards.try_take(shard)
+        if let Some(engine) = service.shards.try_take(key.shard)
             && let Some(db) = engine.db(db)
         {
             db.prefetch(key.hash);

@@ -66,8 +66,9 @@ impl Session {
         wakes: &mut Vec<std::task::Waker>,
     ) {
         self.show_one(command, args, db, wakes);
-        let calls = &aftermath.script_calls;
-        for call in calls.iter().filter(|call| call.step == step) {
+        let seldom = aftermath.seldom.iter();
+        let calls = seldom.flat_map(|seldom| &seldom.script_calls);
+        for call in calls.filter(|call| call.step == step) {
             let shown = Shown {
                 unix_us: clock::unix_us(),
                 db: call.db,

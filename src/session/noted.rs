@@ -90,8 +90,11 @@ impl Session {
         config: &Config,
         now: Now,
     ) {
-        let mut slow = aftermath.slow.iter().peekable();
-        let mut chosen = aftermath.chosen.iter().peekable();
+        let Some(seldom) = &aftermath.seldom else {
+            return;
+        };
+        let mut slow = seldom.slow.iter().peekable();
+        let mut chosen = seldom.chosen.iter().peekable();
         if slow.peek().is_none() && chosen.peek().is_none() {
             return;
         }

@@ -37,13 +37,13 @@ impl Session {
         let named = batch.args(plan).keys().iter().map(|key| key.shard);
         let tag = footprint::tag_of(&batch.args(plan));
         let mut terms = match service.scripts.footprints.advice(tag, &batch.args(plan)) {
-            None => Terms::with(named.collect()),
+            None => Terms::with_all(named),
             Some(advice) if advice.is_wide => {
                 Terms::with((0..router.shard_count()).collect()).apart_if(advice.is_slow)
             }
             Some(advice) => {
                 let foreseen = advice.keys.iter().map(|key| router.route(key).1);
-                Terms::with(named.chain(foreseen).collect()).apart_if(advice.is_slow)
+                Terms::with_all(named.chain(foreseen)).apart_if(advice.is_slow)
             }
         };
         terms.tag = Some(tag);
@@ -80,6 +80,7 @@ impl Session {
                 publications.finish(&service.pubsub, &mut batch.out, wakes);
                 let failed = aftermath.failed;
                 Self::after_unit(aftermath);
+                terms.end();
                 return Ran::Yes { failed };
             }
         }

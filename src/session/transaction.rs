@@ -343,8 +343,8 @@ impl Session {
         if aftermath.was_refused {
             return Ran::Refused;
         }
-        for text in &aftermath.errors {
-            errors::note(text);
+        if let Some(seldom) = &aftermath.seldom {
+            seldom.errors.iter().for_each(|text| errors::note(text));
         }
         Ran::Then(aftermath.after)
     }

@@ -83,7 +83,7 @@ pub(super) fn run(
     stage.connection.db = db;
     stage.connection.is_in_script = false;
     if ended.failed && !ended.is_counted {
-        aftermath.errors.push(out.since(mark).to_vec());
+        aftermath.seldom().errors.push(out.since(mark).to_vec());
     }
     ended.failed
 }
@@ -130,10 +130,14 @@ impl Host for OnShards<'_, '_, '_, '_> {
             self.keys.clear();
         }
         let args = Args::new(call.data, &[], call.spans, &self.keys);
-        let shown = self.aftermath.script_calls.len();
+        let shown = match &self.aftermath.seldom {
+            Some(seldom) => seldom.script_calls.len(),
+            None => 0,
+        };
         if self.is_monitored && !call.command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR)) {
-            self.aftermath.script_calls.push(ScriptCall {
-                step: self.aftermath.step,
+            let step = self.aftermath.step;
+            self.aftermath.seldom().script_calls.push(ScriptCall {
+                step,
                 db: self.stage.connection.db,
                 arguments: args.to_vec(),
             });
@@ -155,7 +159,9 @@ impl Host for OnShards<'_, '_, '_, '_> {
             return Err(self.attempt.leave());
         }
         // What chooses a database is shown in the one that it chose.
-        if let Some(shown) = self.aftermath.script_calls.get_mut(shown) {
+        if let Some(seldom) = self.aftermath.seldom.as_deref_mut()
+            && let Some(shown) = seldom.script_calls.get_mut(shown)
+        {
             shown.db = self.stage.connection.db;
         }
         // A script wants to know now how many will get a message that goes out later.
@@ -167,7 +173,8 @@ impl Host for OnShards<'_, '_, '_, '_> {
             }
         }
         if failed {
-            self.aftermath.errors.push(out.since(mark).to_vec());
+            let text = out.since(mark).to_vec();
+            self.aftermath.seldom().errors.push(text);
         }
         let duration_ns = self.attempt.read_clock_ns();
         let spent = Spent {
@@ -191,7 +198,7 @@ impl Host for OnShards<'_, '_, '_, '_> {
         if let Some(command) = command {
             self.aftermath.tally.rejected(command);
         }
-        self.aftermath.errors.push(text.to_vec());
+        self.aftermath.seldom().errors.push(text.to_vec());
     }
 
     fn server(&self) -> &dyn Server {

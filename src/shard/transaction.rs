@@ -134,6 +134,19 @@ impl Stage<'_> {
     }
 }
 
+/// What few units leave to be done.
+#[derive(Default)]
+pub struct Seldom {
+    /// The error replies of steps, for the statistics.
+    pub errors: Vec<Vec<u8>>,
+    /// The steps that took long for the slow log or the latency monitor, with the time that they took.
+    pub slow: Vec<(usize, u64)>,
+    /// The steps that are looked at for hot keys, with their time and the length of their replies.
+    pub chosen: Vec<(usize, u64, usize)>,
+    /// What scripts called, while somebody looks on.
+    pub script_calls: Vec<ScriptCall>,
+}
+
 /// What a run leaves to be done besides its reply.
 #[derive(Default)]
 pub struct Aftermath {
@@ -143,22 +156,14 @@ pub struct Aftermath {
     pub was_refused: bool,
     /// What a step wants the session to do.
     pub after: After,
-    /// The error replies of steps, for the statistics.
-    pub errors: Vec<Vec<u8>>,
     /// What is to be published when the shards are let go.
     pub publications: Publications,
     /// A script held its shards for too long. What it watched is watched still.
     pub was_turned_away: bool,
-    /// The steps that took long for the slow log or the latency monitor, with the time that they took.
-    pub slow: Vec<(usize, u64)>,
-    /// The steps that are looked at for hot keys, with their time and the length of their replies.
-    pub chosen: Vec<(usize, u64, usize)>,
     /// What is yet to be counted of a unit's commands, and of those that its scripts called.
     pub tally: Tally,
     /// It may be undone yet, so that nothing of it is counted.
     is_open: bool,
-    /// What scripts called, while somebody looks on.
-    pub script_calls: Vec<ScriptCall>,
     /// The database that the first command ran in.
     pub db: usize,
     /// The commands that chose another database, and which: it is that of the following ones, too.
@@ -171,9 +176,17 @@ pub struct Aftermath {
     pub may_leave: bool,
     /// That is so, and it did nothing.
     pub leaves: bool,
+    /// See there; most units have none of it.
+    pub seldom: Option<Box<Seldom>>,
 }
 
 impl Aftermath {
+    /// What is there of the seldom things, made if nothing is.
+    #[cold]
+    pub fn seldom(&mut self) -> &mut Seldom {
+        self.seldom.get_or_insert_default()
+    }
+
     /// There is no memory for what may be added: nothing runs.
     #[cold]
     fn refuse(&mut self, out: &mut Out) {
@@ -193,7 +206,8 @@ impl Aftermath {
                 .ran(duration_ns, spent.failed),
         }
         if slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns) {
-            self.slow.push((self.step, duration_ns));
+            let step = self.step;
+            self.seldom().slow.push((step, duration_ns));
         }
     }
 
@@ -260,7 +274,7 @@ impl Hold<'_, '_, '_, '_> {
             return false;
         }
         if failed {
-            aftermath.errors.push(out.since(mark).to_vec());
+            aftermath.seldom().errors.push(out.since(mark).to_vec());
         }
         failed
     }
@@ -543,7 +557,8 @@ impl Transaction {
             aftermath.note(command, spent, stage.config());
             if self.chosen.binary_search(&number).is_ok() {
                 let reply_bytes = out.len_since(mark);
-                aftermath.chosen.push((number, duration_ns, reply_bytes));
+                let what = (number, duration_ns, reply_bytes);
+                aftermath.seldom().chosen.push(what);
             }
         }
     }

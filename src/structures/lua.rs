@@ -8,7 +8,7 @@
 //! into Lua    set_lists, list      texts as tables; Kept: the same table with other texts
 //!             answer               a text as what a function returns
 //! out of Lua  Taken                the arguments of a function, shown one after the other to a `Take`
-//! both        call_below           a function is called below a handler of errors
+//! both        call_below           a function is called below a handler of errors, which is Pinned
 //!             direct               a function of ours that Lua calls without anything in between, a `Direct`
 //!             screen               functions of Lua's own behind a look at what they are called with
 //! ```
@@ -27,11 +27,14 @@
 pub mod screen;
 
 use std::cell::{Cell, UnsafeCell};
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 
 use mlua::state::RawLua;
-use mlua::{FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, MultiValue, Table, Value, ffi};
+use mlua::{
+    FromLuaMulti, Function, IntoLua, IntoLuaMulti, Lua, LuaString, MultiValue, RegistryKey, Table,
+    Value, ffi,
+};
 
 /// Bytes that are passed without a look at the bound of memory.
 const FREE_BYTES_MAX: usize = 64 * 1024;
@@ -134,9 +137,46 @@ const KEPT_TEXTS_MAX: usize = 16;
 /// Bytes of each of them.
 const KEPT_TEXT_BYTES_MAX: usize = 1024;
 
+/// A value of an interpreter that is pushed again and again.
+pub struct Pinned {
+    place: RegistryKey,
+    /// The interpreter of the value.
+    home: *const c_void,
+}
+
+impl Pinned {
+    /// Keeps a value.
+    pub fn new(lua: &Lua, value: impl IntoLua) -> mlua::Result<Pinned> {
+        Ok(Pinned {
+            place: lua.create_registry_value(value)?,
+            home: home_of(lua),
+        })
+    }
+
+    /// Pushes it.
+    ///
+    /// # Safety
+    ///
+    /// 1. The stack has room for one value.
+    /// 2. The state is one of `home`'s.
+    #[inline]
+    unsafe fn push(&self, state: *mut mlua::lua_State) {
+        // SAFETY: 1 and 2 of the contract; a table is read without asking metatables, which cannot fail.
+        unsafe { ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, self.place.id().into()) };
+    }
+}
+
+/// What tells interpreters apart.
+#[inline]
+fn home_of(lua: &Lua) -> *const c_void {
+    // SAFETY: every interpreter has its own registry, a table, as long as it lives; nothing is pushed.
+    lua.exec_raw_lua(|raw| unsafe { ffi::lua_topointer(raw.state(), ffi::LUA_REGISTRYINDEX) })
+}
+
 /// A table of a few short texts that is filled again and again.
 pub struct Kept {
     table: Table,
+    pinned: Pinned,
     /// How many places may be in use.
     used: Cell<usize>,
 }
@@ -144,8 +184,10 @@ pub struct Kept {
 impl Kept {
     /// An empty one.
     pub fn new(lua: &Lua) -> mlua::Result<Kept> {
+        let table = lua.create_table_with_capacity(KEPT_TEXTS_MAX, 0)?;
         Ok(Kept {
-            table: lua.create_table_with_capacity(KEPT_TEXTS_MAX, 0)?,
+            pinned: Pinned::new(lua, &table)?,
+            table,
             used: Cell::new(0),
         })
     }
@@ -161,35 +203,30 @@ impl Kept {
         texts.len() <= KEPT_TEXTS_MAX && texts.iter().all(|text| text.len() <= KEPT_TEXT_BYTES_MAX)
     }
 
-    /// Makes it hold these texts, which [fit](Kept::fits).
-    pub fn fill(&self, lua: &Lua, texts: &[&[u8]]) -> mlua::Result<()> {
-        let Some(_lifted) = Lifted::of(lua) else {
-            return Err(mlua::Error::MemoryControlNotAvailable);
-        };
+    /// Makes it hold these texts.
+    ///
+    /// # Safety
+    ///
+    /// 1. The stack has room for two values.
+    /// 2. The state is one of the interpreter's that the table is of.
+    /// 3. The bound of memory is lifted.
+    #[inline]
+    unsafe fn fill(&self, state: *mut mlua::lua_State, texts: &[&[u8]]) {
         let texts = &texts[..texts.len().min(KEPT_TEXTS_MAX)];
-        let used = self.used.get();
-        lua.exec_raw_lua(|raw| {
-            let state = raw.state();
-            // SAFETY: room for the table and a text is made; the bound is lifted. The table lies below what is put into it.
-            // What was pushed is popped again, also if the push of the table, a reference, should fail.
-            unsafe {
-                if ffi::lua_checkstack(state, 4) == 0 {
-                    return Err(mlua::Error::StackError);
-                }
-                raw.push(&self.table)?;
-                for (at, text) in texts.iter().enumerate() {
-                    push_text(state, text);
-                    ffi::lua_rawseti(state, -2, at as ffi::lua_Integer + 1);
-                }
-                for at in texts.len()..used {
-                    ffi::lua_pushnil(state);
-                    ffi::lua_rawseti(state, -2, at as ffi::lua_Integer + 1);
-                }
-                ffi::lua_pop(state, 1);
+        // SAFETY: the contract. The table lies below what is put into it, and is popped again.
+        unsafe {
+            self.pinned.push(state);
+            for (at, text) in texts.iter().enumerate() {
+                push_text(state, text);
+                ffi::lua_rawseti(state, -2, at as ffi::lua_Integer + 1);
             }
-            self.used.set(texts.len());
-            Ok(())
-        })
+            for at in texts.len()..self.used.get() {
+                ffi::lua_pushnil(state);
+                ffi::lua_rawseti(state, -2, at as ffi::lua_Integer + 1);
+            }
+            ffi::lua_pop(state, 1);
+        }
+        self.used.set(texts.len());
     }
 }
 
@@ -350,31 +387,43 @@ pub enum Called<R> {
     Failed(Value),
 }
 
-/// Calls a function below a handler that is called with what is raised.
+/// Fills lists with texts, which [fit](Kept::fits), then calls a function below a handler that is called with what is
+/// raised. Handler and lists are of this interpreter.
 pub fn call_below<R>(
     lua: &Lua,
-    handler: &Function,
+    handler: &Pinned,
     function: &Function,
+    filled: &[(&Kept, &[&[u8]])],
     arguments: &[Table],
     on_text: impl FnOnce(&[u8]) -> R,
 ) -> mlua::Result<Called<R>> {
-    let has_room = {
-        let _lifted = Lifted::of(lua);
-        let wanted = arguments.len().min(CALL_ARGUMENTS_MAX) as c_int + 8;
-        // SAFETY: without a bound no error can come of it.
-        lua.exec_raw_lua(|raw| unsafe { ffi::lua_checkstack(raw.state(), wanted) != 0 })
-    };
-    if !has_room || arguments.len() > CALL_ARGUMENTS_MAX {
+    let home = home_of(lua);
+    let are_here = handler.home == home && filled.iter().all(|(kept, _)| kept.pinned.home == home);
+    assert!(are_here, "a value of another interpreter");
+    if arguments.len() > CALL_ARGUMENTS_MAX {
         return Err(mlua::Error::StackError);
     }
+    let Some(lifted) = Lifted::of(lua) else {
+        return Err(mlua::Error::MemoryControlNotAvailable);
+    };
     lua.exec_raw_lua(|raw| {
         let state = raw.state();
-        // SAFETY: there is room for handler, function, arguments and result, and for what `pop_value` needs. Pushing what mlua
-        // refers to takes no memory. The call is protected, and gives one result in any case. A text is not converted by
-        // asking for its bytes, and stays where it is while it lies on the stack, which is until `on_text` is over.
+        // SAFETY: room is made for handler, function, arguments and result, for a list and a text before that, and for what
+        // `pop_value` needs; the bound is lifted until the function is called, which is when it holds again. Pushing what
+        // mlua refers to takes no memory. What is pinned is of this interpreter. The call is protected, and gives one
+        // result in any case. A text is not converted by asking for its bytes, and stays where it is while it lies on the
+        // stack, which is until `on_text` is over.
         unsafe {
+            if ffi::lua_checkstack(state, arguments.len() as c_int + 8) == 0 {
+                return Err(mlua::Error::StackError);
+            }
             let top = ffi::lua_gettop(state);
-            let mut pushed = raw.push(handler).and_then(|()| raw.push(function));
+            for (kept, texts) in filled {
+                kept.fill(state, texts);
+            }
+            drop(lifted);
+            handler.push(state);
+            let mut pushed = raw.push(function);
             for argument in arguments {
                 pushed = pushed.and_then(|()| raw.push(argument));
             }
@@ -424,6 +473,8 @@ pub struct Return(Returned);
 enum Returned {
     /// What was put into [`TEXT`].
     Text,
+    /// The same in a table, under this name.
+    Field(&'static str),
     Number(f64),
     Boolean(bool),
     Otherwise,
@@ -441,6 +492,17 @@ impl Return {
     /// A text, if it is no longer than [`RETURN_BYTES_MAX`]; it is to be returned at once.
     #[inline]
     pub fn text(text: &[u8]) -> Option<Return> {
+        Return::with_text(Returned::Text, text)
+    }
+
+    /// A table with nothing but such a text in it, under a name.
+    #[inline]
+    pub fn field(name: &'static str, text: &[u8]) -> Option<Return> {
+        Return::with_text(Returned::Field(name), text)
+    }
+
+    #[inline]
+    fn with_text(returned: Returned, text: &[u8]) -> Option<Return> {
         if text.len() > RETURN_BYTES_MAX {
             return None;
         }
@@ -450,7 +512,7 @@ impl Return {
             kept.clear();
             kept.extend_from_slice(text);
         });
-        Some(Return(Returned::Text))
+        Some(Return(returned))
     }
 
     /// A number.
@@ -521,16 +583,16 @@ unsafe extern "C-unwind" fn enter<D: Direct>(state: *mut mlua::lua_State) -> c_i
     let returned = D::call(&given).0;
     std::mem::forget(fatal);
     // SAFETY: Lua leaves a function room for some values besides its arguments. An error, for want of memory or of the
-    // other function, passes this frame by a jump: nothing is left in it that is to be dropped. The text is readable for
-    // its length, and Lua copies it before anybody can touch the place again, as nothing that it calls meanwhile is ours.
+    // other function, passes this frame by a jump: nothing is left in it that is to be dropped. The table lies below the
+    // name and the text when these are put into it.
     unsafe {
         match returned {
-            Returned::Text => {
-                let (start, len) = TEXT.with(|place| {
-                    let text = &*place.get();
-                    (text.as_ptr(), text.len())
-                });
-                ffi::lua_pushlstring(state, start.cast(), len);
+            Returned::Text => push_kept_text(state),
+            Returned::Field(name) => {
+                ffi::lua_createtable(state, 0, 1);
+                ffi::lua_pushlstring(state, name.as_ptr().cast(), name.len());
+                push_kept_text(state);
+                ffi::lua_rawset(state, -3);
             }
             Returned::Number(number) => ffi::lua_pushnumber(state, number),
             Returned::Boolean(value) => ffi::lua_pushboolean(state, c_int::from(value)),
@@ -541,6 +603,24 @@ unsafe extern "C-unwind" fn enter<D: Direct>(state: *mut mlua::lua_State) -> c_i
         }
     }
     1
+}
+
+/// Pushes what is in [`TEXT`].
+///
+/// # Safety
+///
+/// 1. The stack has room for one value.
+/// 2. An error, for want of memory, may pass the caller's frame.
+#[inline]
+unsafe fn push_kept_text(state: *mut mlua::lua_State) {
+    let (start, len) = TEXT.with(|place| {
+        // SAFETY: no reference to what is in there outlives a function of this file, and none is out now.
+        let text = unsafe { &*place.get() };
+        (text.as_ptr(), text.len())
+    });
+    // SAFETY: the contract. The text is readable for its length, and Lua copies it before anybody can touch the place
+    // again, as nothing that it calls meanwhile is ours. Nothing is left here that is to be dropped.
+    unsafe { ffi::lua_pushlstring(state, start.cast(), len) };
 }
 
 /// A value on the stack.
@@ -566,207 +646,4 @@ unsafe fn argument<'s>(state: *mut mlua::lua_State, index: c_int) -> Argument<'s
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
-
-    use super::*;
-
-    thread_local! {
-        static SEEN: RefCell<Vec<String>> = RefCell::default();
-    }
-
-    struct Seen;
-
-    impl Take for Seen {
-        fn take(argument: Argument<'_>) {
-            let text = match argument {
-                Argument::Text(text) => format!("{:?}", String::from_utf8_lossy(text)),
-                Argument::Number(number) => number.to_string(),
-                Argument::Other => "other".to_owned(),
-            };
-            SEEN.with_borrow_mut(|seen| seen.push(text));
-        }
-    }
-
-    #[test]
-    fn lists_arrive_as_tables_and_leave_the_stack_as_it_was() {
-        let lua = Lua::new();
-        lua.set_memory_limit(1 << 26).expect("bounded");
-        let names =
-            [lua.create_string("A"), lua.create_string("B")].map(|name| name.expect("room"));
-        let long = vec![b'x'; FREE_BYTES_MAX];
-        let many = vec![&b"y"[..]; TEXTS_MAX + 1];
-        for _ in 0..1000 {
-            let texts: [&[u8]; 3] = [b"one", b"", b"a\0b"];
-            let lists = [(&names[0], &texts[..]), (&names[1], &[][..])];
-            set_lists(&lua, &lua.globals(), lists).expect("room");
-        }
-        let check = "return #A, A[1], A[2], A[3] == 'a\\0b', #B";
-        let got: (usize, String, String, bool, usize) = lua.load(check).eval().expect("fine");
-        assert_eq!(got, (3, "one".to_owned(), String::new(), true, 0));
-        let texts = [&long[..], b"z"];
-        let lists = [(&names[0], &texts[..]), (&names[1], &many[..])];
-        set_lists(&lua, &lua.globals(), lists).expect("room");
-        let got: (usize, usize, String, usize) =
-            lua.load("return #A, #A[1], A[2], #B").eval().expect("fine");
-        assert_eq!(got, (2, FREE_BYTES_MAX, "z".to_owned(), TEXTS_MAX + 1));
-        assert_eq!(list(&lua, &texts[1..]).expect("room").raw_len(), 1);
-        assert_eq!(lua.set_memory_limit(0).expect("bounded"), 1 << 26);
-    }
-
-    #[test]
-    fn arguments_are_shown_in_order_and_a_text_comes_back() {
-        let lua = Lua::new();
-        let function = lua
-            .create_function(|lua, _: Taken<Seen>| {
-                let seen = SEEN.with_borrow_mut(std::mem::take);
-                match seen.len() {
-                    0 => Ok(Value::Nil.into()),
-                    _ => answer(lua, seen.join(" ").as_bytes()),
-                }
-            })
-            .expect("room");
-        lua.globals().raw_set("f", function).expect("room");
-        for (call, expected) in [
-            (
-                "f('a', 1, 2.5, {}, nil, 'b')",
-                "\"a\" 1 2.5 other other \"b\"",
-            ),
-            ("tostring(f())", "nil"),
-            ("f('x') .. f('y')", "\"x\"\"y\""),
-            ("coroutine.wrap(function() return f('in') end)()", "\"in\""),
-            ("#f(('x'):rep(100000))", "100002"),
-            ("select('#', f(1, 2, 3))", "1"),
-        ] {
-            let got: String = lua
-                .load(format!("return tostring({call})"))
-                .eval()
-                .expect(call);
-            assert_eq!(got, expected, "{call}");
-        }
-    }
-
-    #[test]
-    fn a_kept_table_holds_what_it_was_filled_with_last() {
-        let lua = Lua::new();
-        let kept = Kept::new(&lua).expect("room");
-        lua.globals().raw_set("A", kept.table()).expect("room");
-        let texts: [&[u8]; KEPT_TEXTS_MAX] = std::array::from_fn(|at| &b"abcdefghijklmnop"[at..]);
-        for count in (0..=KEPT_TEXTS_MAX).chain([3, 16, 0, 1]) {
-            assert!(kept.fits(&texts[..count]));
-            kept.fill(&lua, &texts[..count]).expect("room");
-            let got: (usize, usize, Option<String>) = lua
-                .load("local n = 0 for _ in pairs(A) do n = n + 1 end return #A, n, A[#A]")
-                .eval()
-                .expect("fine");
-            let last = texts[..count]
-                .last()
-                .map(|text| String::from_utf8_lossy(text).into());
-            assert_eq!(got, (count, count, last));
-        }
-        assert!(!kept.fits(&[&b"x"[..]; KEPT_TEXTS_MAX + 1]));
-        assert!(!kept.fits(&[&[b'x'; KEPT_TEXT_BYTES_MAX + 1]]));
-    }
-
-    #[test]
-    fn many_lists_and_texts_are_garbage_that_is_collected() {
-        let lua = Lua::new();
-        let name = lua.create_string("A").expect("room");
-        let other = lua.create_string("B").expect("room");
-        for number in 0..20_000 {
-            let text = number.to_string();
-            let texts = [text.as_bytes()];
-            let lists = [(&name, &texts[..]), (&other, &texts[..])];
-            set_lists(&lua, &lua.globals(), lists).expect("room");
-        }
-        assert!(lua.used_memory() < 4 << 20, "{}", lua.used_memory());
-    }
-
-    /// Answers as its first argument asks.
-    struct Obliging;
-
-    impl Direct for Obliging {
-        fn call(given: &Given<'_>) -> Return {
-            let mut arguments = given.iter();
-            match (arguments.next(), arguments.next()) {
-                (Some(Argument::Text(text)), None) => {
-                    Return::text(text).unwrap_or(Return::otherwise())
-                }
-                (Some(Argument::Number(number)), None) => Return::number(number + 1.0),
-                (None, None) => Return::boolean(true),
-                _ => Return::otherwise(),
-            }
-        }
-    }
-
-    fn with_obliging() -> Lua {
-        let lua = Lua::new();
-        lua.set_memory_limit(1 << 24).expect("bounded");
-        let other = lua.create_function(|_, ()| Err::<(), _>(mlua::Error::runtime("other")));
-        let function = direct::<Obliging>(&lua, &other.expect("room")).expect("room");
-        lua.globals().raw_set("f", function).expect("room");
-        lua
-    }
-
-    #[test]
-    fn a_direct_function_answers_itself_or_has_another_one_answer() {
-        let lua = with_obliging();
-        for (call, expected) in [
-            ("f('a\\0b') == 'a\\0b'", "true"),
-            ("f(1.5)", "2.5"),
-            ("f()", "true"),
-            ("#f(('x'):rep(1024))", "1024"),
-            ("coroutine.wrap(function() return f('in') end)()", "in"),
-            ("select('#', f('x'))", "1"),
-            ("pcall(f, {})", "false"),
-            ("pcall(f, 1, 2)", "false"),
-            ("pcall(f, ('x'):rep(1025))", "false"),
-            ("pcall(f, unpack({}, 1, 200))", "false"),
-        ] {
-            let run = lua.load(format!("return tostring(({call}))")).eval();
-            let got: String = run.expect(call);
-            assert_eq!(got, expected, "{call}");
-        }
-    }
-
-    #[test]
-    fn a_call_below_a_handler_ends_with_a_text_a_value_or_what_the_handler_made() {
-        let lua = with_obliging();
-        let handler = lua.create_function(|_, value: Value| Ok((value.is_error(), true)));
-        let handler = handler.expect("room");
-        let describe = |code: &str, arguments: &[Table]| {
-            let function = lua.load(code).into_function().expect("compiles");
-            let called = call_below(&lua, &handler, &function, arguments, <[u8]>::to_vec);
-            match called.expect("room") {
-                Called::Text(text) => format!("text {}", String::from_utf8_lossy(&text)),
-                Called::Value(value) => format!("value {value:?}"),
-                Called::Failed(Value::String(text)) => format!("failed {}", text.display()),
-                Called::Failed(value) => format!("failed {value:?}"),
-            }
-        };
-        let list = lua.create_sequence_from([1, 2, 3]).expect("room");
-        for _ in 0..100 {
-            for (code, expected) in [
-                ("return 'yes'", "text yes"),
-                ("return 7, 8", "value Integer(7)"),
-                ("", "value Nil"),
-                ("return #(...)", "value Integer(3)"),
-                ("error('no')", "failed Boolean(false)"),
-                ("return f({})", "failed Boolean(true)"),
-            ] {
-                assert_eq!(describe(code, std::slice::from_ref(&list)), expected);
-            }
-        }
-        assert_eq!(
-            describe("return ('x'):rep(1e8)", &[]),
-            "failed not enough memory"
-        );
-        let endless = "local all = {} while true do all[#all + 1] = f(tostring(#all)) end";
-        assert_eq!(describe(endless, &[]), "failed not enough memory");
-        lua.gc_collect().expect("room");
-        assert_eq!(describe("return f(41)", &[]), "value Integer(42)");
-        let too_many = vec![list; CALL_ARGUMENTS_MAX + 1];
-        let function = lua.load("return 1").into_function().expect("compiles");
-        assert!(call_below(&lua, &handler, &function, &too_many, |_| ()).is_err());
-    }
-}
+mod tests;

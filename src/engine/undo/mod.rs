@@ -21,6 +21,7 @@ use super::effect;
 use super::value::object::entry_bytes;
 use super::value::{Body, Part, Trash};
 use super::{Engine, Key};
+use crate::structures::account;
 use crate::structures::entry::Value;
 use log::Before;
 
@@ -50,13 +51,29 @@ pub(super) struct Attempt {
     changes: Vec<DbChange>,
     effects: effect::Mark,
     counts: [u64; 8],
-    lag: [u64; super::board::LAG_BOUNDS_MS.len() + 3],
+    /// How late keys were deleted, kept before the first one is.
+    lag: Option<Box<[u64; LAGS]>>,
 }
+
+/// Counters of how late keys were deleted.
+const LAGS: usize = super::board::LAG_BOUNDS_MS.len() + 3;
 
 impl Attempt {
     /// A whole database changed.
     pub(super) fn note(&mut self, change: DbChange) {
         self.changes.push(change);
+    }
+
+    /// Something that is due is about to be deleted.
+    #[cold]
+    pub(super) fn keep_lag(&mut self, board: &ShardBoard) {
+        self.lag.get_or_insert_with(|| {
+            let mut kept = account::apart(|| Box::new([0; LAGS]));
+            for (kept, counter) in kept.iter_mut().zip(lags(board)) {
+                *kept = counter.get();
+            }
+            kept
+        });
     }
 }
 
@@ -90,16 +107,12 @@ impl Engine {
     /// Begins an attempt: what changes from now on can be undone.
     pub fn begin_attempt(&mut self) {
         debug_assert!(self.attempt.is_none(), "attempts do not nest");
-        let mut lag = [0; super::board::LAG_BOUNDS_MS.len() + 3];
-        for (kept, counter) in lag.iter_mut().zip(lags(&self.board)) {
-            *kept = counter.get();
-        }
-        self.attempt = Some(Box::new(Attempt {
+        self.attempt = Some(Attempt {
             changes: Vec::new(),
             effects: self.effects.mark(),
             counts: counts(&self.board).map(|counter| counter.get()),
-            lag,
-        }));
+            lag: None,
+        });
         self.watches.begin_attempt();
         self.dbs
             .iter_mut()
@@ -184,7 +197,7 @@ impl Engine {
             effects,
             counts: kept_counts,
             lag,
-        } = *attempt;
+        } = attempt;
         for change in changes.into_iter().rev() {
             match change {
                 DbChange::Exchanged(first, second) => self.exchange(first, second),
@@ -217,7 +230,7 @@ impl Engine {
         for (counter, kept) in counts(&self.board).into_iter().zip(kept_counts) {
             counter.set(kept);
         }
-        for (counter, kept) in lags(&self.board).zip(lag) {
+        for (counter, kept) in lags(&self.board).zip(lag.into_iter().flat_map(|kept| *kept)) {
             counter.set(kept);
         }
     }

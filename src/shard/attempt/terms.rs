@@ -1,5 +1,7 @@
 //! On what terms a unit runs, and on which ones it runs again after it was undone.
 
+use std::cell::Cell;
+
 use crate::command::declaration::{Command, Run, ScriptVerb};
 use crate::command::script::Kind;
 use crate::script::footprint::Outcome;
@@ -37,8 +39,34 @@ pub struct Terms {
     pub tag: Option<u64>,
 }
 
+/// Shards of a unit for which room is kept.
+const SPARE_MAX: usize = 64;
+
+thread_local! {
+    /// Room for the shards of a unit.
+    static SPARE: Cell<Vec<u16>> = const { Cell::new(Vec::new()) };
+}
+
 impl Terms {
+    /// With these shards to begin with, in any order, in room that [`Terms::end`] leaves.
+    #[inline]
+    pub fn with_all(shards: impl Iterator<Item = u16>) -> Terms {
+        let mut room = SPARE.take();
+        room.clear();
+        room.extend(shards);
+        Terms::with(room)
+    }
+
+    /// The unit is done.
+    #[inline]
+    pub fn end(mut self) {
+        if self.shards.capacity() <= SPARE_MAX {
+            SPARE.set(std::mem::take(&mut self.shards));
+        }
+    }
+
     /// With these shards to begin with, in any order.
+    #[inline]
     pub fn with(mut shards: Vec<u16>) -> Terms {
         if shards.len() > 1 {
             shards.sort_unstable();

@@ -14,6 +14,7 @@
     reason = "a reach stands for tokens as other guards do, and takes parcels out of queues"
 )]
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
@@ -148,6 +149,14 @@ impl<'a, E: Send, M: Message<E>> Reach<'a, E, M> {
     }
 }
 
+/// Tokens for which room is kept.
+const SPARE_MAX: usize = 64;
+
+thread_local! {
+    /// Room for the tokens of a grip.
+    static SPARE: Cell<Vec<u16>> = const { Cell::new(Vec::new()) };
+}
+
 /// The tokens of some shards as [`super::HeldAll`] has them, which can become more.
 #[must_use = "dropping it lets go of the shards"]
 pub struct Grip<'s, E: Send, M: Message<E>> {
@@ -172,6 +181,10 @@ impl<E: Send, M: Message<E>> Drop for Grip<'_, E, M> {
         // SAFETY: our tokens, not used again.
         unsafe { self.shards.let_go_all(&self.tokens) };
         tenure::leave();
+        if self.tokens.capacity() <= SPARE_MAX {
+            self.tokens.clear();
+            SPARE.set(std::mem::take(&mut self.tokens));
+        }
     }
 }
 
@@ -204,7 +217,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         tenure::enter();
         let mut grip = Grip {
             shards: self,
-            tokens: Vec::with_capacity(shards.len()),
+            tokens: SPARE.take(),
             not_send: PhantomData,
         };
         for &shard in shards {
