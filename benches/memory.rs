@@ -3,11 +3,12 @@
 //!
 //! ```text
 //! cargo bench --bench memory -- [--quick] [--keys 1000000,5000000] [--values 8,32,100,1000] [--basalt PATH]
-//!     [--redis PATH] [--shards N] [--idle 10000] [--only-idle] [--out DIR]
+//!     [--redis PATH] [--shards N] [--at-limit] [--idle 10000] [--only-idle] [--out DIR]
 //! ```
 //!
 //! Each figure comes from a fresh server: its memory before and after loading keys of 16 bytes, less the bytes of keys
-//! and values, divided by the keys.
+//! and values, divided by the keys. With `--at-limit` the server then gets as its `maxmemory` what it takes, under
+//! `allkeys-lru`, and as many keys again, each of which evicts others; what is left is divided by the keys that are left.
 //!
 //! Idle connections are measured after each of them has sent a pipeline of 64 KiB and has read its replies; the kernel's
 //! memory for them is in neither figure.
@@ -57,6 +58,7 @@ fn main() {
         vec!["--shards".to_owned(), shards]
     };
 
+    let at_limit = arguments.has("--at-limit");
     let connections = arguments.number("--idle", if quick { "1000" } else { "10000" });
     let counts = match arguments.has("--only-idle") {
         true => Vec::new(),
@@ -77,8 +79,14 @@ fn main() {
                 continue;
             }
             for ttl in [false, true] {
-                let ours = cost(&basalt, &own, keys, size, ttl);
-                let theirs = cost(&redis, &[], keys, size, ttl);
+                let load = Load {
+                    keys,
+                    size,
+                    ttl,
+                    at_limit,
+                };
+                let ours = cost(&basalt, &own, load);
+                let theirs = cost(&redis, &[], load);
                 let row = format!(
                     "| {keys} | {size} | {} | {:.1} | {:.1} | {:.2} | {:.1} | {:.1} | {:.2} |",
                     if ttl { "yes" } else { "no" },
@@ -108,29 +116,48 @@ fn main() {
     std::fs::write(Path::new(&dir).join("memory.md"), out).expect("write the table");
 }
 
-fn cost(binary: &Path, arguments: &[String], keys: usize, size: usize, ttl: bool) -> Cost {
+/// What is loaded.
+#[derive(Clone, Copy)]
+struct Load {
+    keys: usize,
+    /// Bytes of a value.
+    size: usize,
+    ttl: bool,
+    /// Whether as many keys follow at the limit.
+    at_limit: bool,
+}
+
+fn cost(binary: &Path, arguments: &[String], load: Load) -> Cost {
     let all = format!("0-{}", process::core_count() - 1);
     let server = Process::start("server", binary, &all, arguments);
     let mut client = server.client();
     // The loading connection's buffers are there before and after.
     client.load(1000, |_, out| process::encode_into(out, &["PING"]));
     let before = reading(&server);
-    let value = "v".repeat(size);
-    client.load(keys, |index, out| {
+    let value = "v".repeat(load.size);
+    let set = |index: usize, out: &mut Vec<u8>| {
         let key = load::key(index);
-        if ttl {
+        if load.ttl {
             // All different, as times in earnest are.
             let seconds = (100_000 + index % 900_000).to_string();
             process::encode_into(out, &["SET", &key, &value, "EX", &seconds]);
         } else {
             process::encode_into(out, &["SET", &key, &value]);
         }
-    });
+    };
+    client.load(load.keys, set);
+    if load.at_limit {
+        let used = reading(&server).0;
+        client.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+        client.ask(&["CONFIG", "SET", "maxmemory", &format!("{used:.0}")]);
+        client.load(load.keys, |index, out| set(load.keys + index, out));
+    }
+    let keys: f64 = client.ask(&["DBSIZE"]).parse().expect("a number");
     let after = reading(&server);
-    let payload = (keys * (size + 16)) as f64;
+    let payload = keys * (load.size + 16) as f64;
     Cost {
-        used: (after.0 - before.0 - payload) / keys as f64,
-        resident: (after.1 - before.1 - payload) / keys as f64,
+        used: (after.0 - before.0 - payload) / keys,
+        resident: (after.1 - before.1 - payload) / keys,
     }
 }
 

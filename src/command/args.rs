@@ -31,20 +31,52 @@ pub struct Args<'a> {
     prepared: Option<&'a Prepared>,
 }
 
-/// A long argument in the form in which it will be stored: made before any shard was in hand, so that nobody waits for
-/// the copy.
+/// Long arguments in the form in which they will be stored: made before any shard was in hand, so that nobody waits for
+/// the copies.
 pub struct Prepared {
-    index: usize,
-    block: Cell<Option<Block>>,
+    /// With their positions, which ascend.
+    blocks: Vec<(usize, Cell<Option<Block>>)>,
 }
 
 impl Prepared {
-    /// A copy of the argument at a position.
-    pub fn new(index: usize, argument: &[u8]) -> Prepared {
+    /// Copies of the arguments at their positions, which ascend.
+    pub fn new<'a>(arguments: impl Iterator<Item = (usize, &'a [u8])>) -> Prepared {
+        let block = |(index, argument)| (index, Cell::new(Some(Block::new(argument))));
         Prepared {
-            index,
-            block: Cell::new(Some(Block::new(argument))),
+            blocks: arguments.map(block).collect(),
         }
+    }
+}
+
+/// Positions of the arguments that a command stores as strings.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored {
+    /// None if it is 0, where the command's name stands.
+    first: usize,
+    step: usize,
+}
+
+impl Stored {
+    /// No argument.
+    pub const NONE: Stored = Stored::one(0);
+
+    /// This one.
+    pub const fn one(argument: usize) -> Stored {
+        Stored {
+            first: argument,
+            step: usize::MAX,
+        }
+    }
+
+    /// This one, and every second behind it.
+    pub const fn every_second(first: usize) -> Stored {
+        Stored { first, step: 2 }
+    }
+
+    /// Those of a request with so many arguments.
+    pub fn positions(self, count: usize) -> impl Iterator<Item = usize> {
+        let count = if self.first == 0 { 0 } else { count };
+        (self.first..count).step_by(self.step)
     }
 }
 
@@ -65,7 +97,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// The same, of which one argument has been prepared.
+    /// The same, of which some arguments have been prepared.
     pub fn with_prepared(self, prepared: Option<&'a Prepared>) -> Args<'a> {
         Args { prepared, ..self }
     }
@@ -73,11 +105,9 @@ impl<'a> Args<'a> {
     /// Hands an argument out as it will be stored, if it was prepared; once.
     #[inline]
     pub fn take_prepared(&self, index: usize) -> Option<Block> {
-        let prepared = self.prepared?;
-        match prepared.index == index {
-            true => prepared.block.take(),
-            false => None,
-        }
+        let blocks = &self.prepared?.blocks;
+        let at = blocks.binary_search_by_key(&index, |(index, _)| *index);
+        blocks[at.ok()?].1.take()
     }
 
     /// How many arguments there are, the command's name included.

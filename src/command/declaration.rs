@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use super::args::Stored;
 use super::context::{Gather, SessionCx, ShardCx};
 use super::error::CommandError;
 use super::{Args, Out};
@@ -516,8 +517,8 @@ pub struct Command {
     /// Finds the word that `keys` only name.
     pub keyword_finder: Option<KeywordFinder>,
     needs_all_shards: Option<fn(&Args<'_>) -> bool>,
-    /// Which argument becomes a string as it is; 0 if none does.
-    pub stored_argument: usize,
+    /// Which arguments become strings as they are.
+    pub stored: Stored,
     /// What it reads of the collection under its key.
     pub ahead: Ahead,
     subcommands: &'static [&'static Command],
@@ -550,7 +551,7 @@ impl Command {
             key_finder: None,
             keyword_finder: None,
             needs_all_shards: None,
-            stored_argument: 0,
+            stored: Stored::NONE,
             ahead: Ahead::Nothing,
             subcommands: &[],
             id: AtomicU16::new(u16::MAX),
@@ -627,7 +628,13 @@ impl Command {
 
     /// Stores this argument as a string, and takes it prepared ([`Args::take_prepared`]) if it is long.
     pub const fn stores(mut self, argument: usize) -> Command {
-        self.stored_argument = argument;
+        self.stored = Stored::one(argument);
+        self
+    }
+
+    /// The same of this argument and every second one behind it.
+    pub const fn stores_every_second(mut self, first: usize) -> Command {
+        self.stored = Stored::every_second(first);
         self
     }
 

@@ -398,14 +398,15 @@ impl Message {
 
     /// Does, on a thread that serves nobody and before any shard is in hand, what of the work can be done there.
     pub(super) fn prepare(&mut self) {
-        let index = self.command.stored_argument;
-        let Some(span) = self.spans.get(index).filter(|_| index > 0) else {
+        if self.apart.is_none() {
             return;
-        };
-        let argument = span.bytes(&self.data[self.data_start..], &[]);
-        if self.apart.is_some() && argument.len() >= BLOCK_BYTES_MIN {
-            self.prepared = Some(Prepared::new(index, argument));
         }
+        let data = &self.data[self.data_start..];
+        let arguments = self.command.stored.positions(self.spans.len());
+        let long = arguments
+            .map(|index| (index, self.spans[index].bytes(data, &[])))
+            .filter(|(_, argument)| argument.len() >= BLOCK_BYTES_MIN);
+        self.prepared = Some(Prepared::new(long));
     }
 
     /// Where the thread waits that was made ready for it.

@@ -1,23 +1,17 @@
-//! A queue of words of forty bits that grows and shrinks by small chunks, so that no push ever copies what is in it.
+//! A queue of words of 32 bits that grows and shrinks by small chunks, so that no push ever copies what is in it.
 //!
-//! Invariants: a word takes five bytes; only the first and the last chunk are partly filled; an empty queue has one chunk at most, which it keeps
+//! Invariants: only the first and the last chunk are partly filled; an empty queue has one chunk at most, which it keeps
 //! for the next push.
 
 use std::collections::VecDeque;
 
-/// Bytes of a word.
-const WIDTH: usize = 5;
-
-/// The bits of a word that are kept.
-pub const WORD: u64 = (1 << (8 * WIDTH)) - 1;
-
-/// Words in a chunk: 510 bytes of 512. With a small limit, one for each shard takes a notable part of it.
-const CHUNK: usize = 102;
+/// Words in a chunk of 512 bytes. With a small limit, one for each shard takes a notable part of it.
+const CHUNK: usize = 128;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Fifo {
-    chunks: VecDeque<Box<[[u8; WIDTH]; CHUNK]>>,
+    chunks: VecDeque<Box<[u32; CHUNK]>>,
     /// Words taken out of the first chunk.
     taken: usize,
     len: usize,
@@ -38,29 +32,25 @@ impl Fifo {
         self.len == 0
     }
 
-    /// Adds the low forty bits of a word at the end.
-    pub fn push(&mut self, word: u64) {
+    /// Adds a word at the end.
+    pub fn push(&mut self, word: u32) {
         let at = self.taken + self.len;
         if at == self.chunks.len() * CHUNK {
-            self.chunks.push_back(Box::new([[0; WIDTH]; CHUNK]));
+            self.chunks.push_back(Box::new([0; CHUNK]));
         }
-        let [low @ .., _, _, _] = word.to_le_bytes();
-        self.chunks[at / CHUNK][at % CHUNK] = low;
+        self.chunks[at / CHUNK][at % CHUNK] = word;
         self.len += 1;
     }
 
     /// The word so many places from the front.
     #[must_use]
-    pub fn get(&self, index: usize) -> Option<u64> {
+    pub fn get(&self, index: usize) -> Option<u32> {
         let at = self.taken + index;
-        (index < self.len).then(|| {
-            let [a, b, c, d, e] = self.chunks[at / CHUNK][at % CHUNK];
-            u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
-        })
+        (index < self.len).then(|| self.chunks[at / CHUNK][at % CHUNK])
     }
 
     /// Takes the oldest word out.
-    pub fn pop(&mut self) -> Option<u64> {
+    pub fn pop(&mut self) -> Option<u32> {
         let word = self.get(0)?;
         self.taken += 1;
         self.len -= 1;
@@ -85,15 +75,14 @@ mod tests {
         let mut state = 1_u64;
         let mut fifo = Fifo::default();
         let mut model = VecDeque::new();
-        for round in 0..if cfg!(miri) { 2_000 } else { 100_000_u64 } {
+        for round in 0..if cfg!(miri) { 2_000 } else { 100_000_u32 } {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
             // Grows for a while, then shrinks.
             let pushes = (state >> 33) % 100 < if round / 3_000 % 2 == 0 { 60 } else { 40 };
             if pushes {
-                // What is above forty bits is not kept.
-                fifo.push(round | !WORD);
+                fifo.push(round);
                 model.push_back(round);
             } else {
                 assert_eq!(fifo.pop(), model.pop_front());

@@ -55,7 +55,7 @@ fn set(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 
 /// Stores an argument.
 #[inline]
-fn put(
+pub(super) fn put(
     keyspace: &mut Keyspace<'_>,
     key: &Key<'_>,
     found: Option<Place>,
@@ -164,6 +164,7 @@ fn set_with_options(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Com
 pub(super) static SETNX: Command = Command::new("setnx", Group::String, 3)
     .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::INSERT))])
     .flags(Flags::DENYOOM.or(Flags::FAST))
+    .stores(2)
     .deprecated("2.6.12", "`SET` with the `NX` argument")
     .doc(
         "1.0.0",
@@ -177,7 +178,7 @@ fn setnx(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_write(&key);
     if found.is_none() {
-        keyspace.put_text(&key, None, args.get(2), Deadline::Clear);
+        put(&mut keyspace, &key, None, (args, 2), Deadline::Clear);
         keyspace.wrote(key.bytes, SET_EVENT);
     }
     out.integer(i64::from(found.is_none()));
@@ -229,6 +230,7 @@ pub(super) static GETSET: Command = Command::new("getset", Group::String, 3)
         KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
     )])
     .flags(Flags::DENYOOM.or(Flags::FAST))
+    .stores(2)
     .deprecated("6.2.0", "`SET` with the `!GET` argument")
     .doc(
         "1.0.0",
@@ -245,7 +247,7 @@ fn getset(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         Some(place) => reply_text(keyspace.text(place)?, out),
         None => out.null(),
     }
-    keyspace.put_text(&key, found, args.get(2), Deadline::Clear);
+    put(&mut keyspace, &key, found, (args, 2), Deadline::Clear);
     keyspace.wrote(key.bytes, SET_EVENT);
     Ok(())
 }

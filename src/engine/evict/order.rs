@@ -18,9 +18,10 @@
 //! bits 0-1 uses, counted by the table | 2 stands in the small queue | 3 has a deadline | 4-5 size class
 //! ```
 //!
-//! and beside that 5 bytes for each key in the queue, a tenth or a fifth of all, and a byte for each of the ghosts, which are
-//! half as many as keys. The queue has those bits of a hash by which a table finds a key, unless it has more than 2^24
-//! segments, which is some billions of keys in one shard. The hand reads seven slots in a line and no entry but the one that goes.
+//! and beside that 4 bytes for each key in the queue, a tenth or a fifth of all, and a byte for each of the ghosts, which are
+//! half as many as keys. The queue has those bits of a hash by which a table finds a key; one of more than 2^16 segments,
+//! which is some twenty million keys in one shard, is asked at the few places that it may mean. The hand reads seven slots in
+//! a line and no entry but the one that goes.
 //!
 //! With the size rule, a key that is larger than twice, eight times, 32 times the average counts one, two, three uses
 //! less: more keys find room, at the cost of some bytes that would have been hit.
@@ -31,7 +32,7 @@
 use super::Policy;
 use crate::engine::board::ShardBoard;
 use crate::engine::db::Db;
-use crate::structures::fifo::{self, Fifo};
+use crate::structures::fifo::Fifo;
 use crate::structures::ghost::Ghost;
 use crate::structures::table::Place;
 
@@ -64,24 +65,31 @@ const GHOSTS_PERCENT: usize = 50;
 
 /// Bits of a hash that the queue keeps: the table looks at the highest, and at the lowest.
 const QUEUED: u64 = !0 << QUEUED_TOP | QUEUED_LOW;
-const QUEUED_TOP: u32 = 40;
+const QUEUED_TOP: u32 = 48;
 const QUEUED_LOW: u64 = 0xffff;
 const QUEUED_LOW_BITS: u32 = 16;
 
 /// A hash as it stands in the queue.
-fn pack(hash: u64) -> u64 {
-    hash >> QUEUED_TOP << QUEUED_LOW_BITS | hash & QUEUED_LOW
+fn pack(hash: u64) -> u32 {
+    (hash >> QUEUED_TOP << QUEUED_LOW_BITS | hash & QUEUED_LOW) as u32
 }
 
 /// The bits of the hash.
-fn unpack(word: u64) -> u64 {
+fn unpack(word: u32) -> u64 {
+    let word = u64::from(word);
     word >> QUEUED_LOW_BITS << QUEUED_TOP | word & QUEUED_LOW
 }
 
 const _: () = assert!(
-    fifo::WORD.count_ones() == QUEUED.count_ones(),
+    u32::BITS == QUEUED.count_ones(),
     "a word of the queue has the bits that are kept"
 );
+
+/// Hashes that share what is known, one for each place of a table which looks at `depth` of the highest bits.
+fn places(known: u64, depth: u32) -> impl Iterator<Item = u64> {
+    let missing = depth.saturating_sub(u64::BITS - QUEUED_TOP);
+    (0..1 << missing).map(move |rest: u64| known | rest << (QUEUED_TOP - missing))
+}
 
 /// What a policy asks of the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,11 +260,13 @@ impl Db {
         let seed = self.seed();
         for passed in 0.. {
             let (mut alike, mut hash) = (0, 0);
-            let place = self.table.find_by_hash(known, |entry| {
-                hash = seed.hash(entry.key());
-                let is_alike = hash & QUEUED == known;
-                alike += usize::from(is_alike);
-                is_alike && alike > passed
+            let place = places(known, self.table.depth()).find_map(|at| {
+                self.table.find_by_hash(at, |entry| {
+                    hash = seed.hash(entry.key());
+                    let is_alike = hash & QUEUED == known;
+                    alike += usize::from(is_alike);
+                    is_alike && alike > passed
+                })
             })?;
             let bits = self.table.bits(place);
             if bits & SMALL_BIT != 0 {
@@ -363,5 +373,29 @@ impl Db {
                 (bits - 1, false)
             });
         found.or(least.map(|(_, place)| place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queued_hash_is_looked_for_wherever_a_table_may_have_it() {
+        let hash = 0xabcd_1234_5678_9abc;
+        let known = unpack(pack(hash));
+        assert_eq!(known, 0xabcd_0000_0000_9abc);
+        for depth in [0, 1, 16, 17, 20, 26] {
+            let top = |hash: u64| hash.checked_shr(64 - depth).unwrap_or(0);
+            let places: Vec<u64> = places(known, depth).collect();
+            assert_eq!(places.len(), 1 << depth.saturating_sub(16));
+            assert!(places.iter().all(|at| at & QUEUED == known));
+            let right = places.iter().filter(|&&at| top(at) == top(hash));
+            assert_eq!(
+                right.count(),
+                1,
+                "one place of depth {depth} is the right one"
+            );
+        }
     }
 }

@@ -173,6 +173,13 @@ impl<T: Stored> Table<T> {
         self.seed.hash(key)
     }
 
+    /// How many of the highest bits of a hash say in which segment its entry lies.
+    #[inline]
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        self.directory.depth()
+    }
+
     /// What the table occupies, without its entries.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
