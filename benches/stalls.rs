@@ -18,8 +18,9 @@
 //! milliseconds. So a thread of the highest priority watches each core: when it is woken late, the core stood still, and
 //! nobody's program did it. PING and GET are shown without the time for which any core stood still, and the verdict is on
 //! that; PING as it was measured stands beside it, in the column `raw`. Who may not have such threads (`chrt` says so) has
-//! nothing taken off. Where other programs want the cores too, `nice -n -20` in front of all of it keeps them out: at the usual
-//! priority a compiler beside it has made gaps of 76 ms in which nobody's program was at fault but that one's.
+//! nothing taken off. Where other programs want the cores too, `nice -n -20` in front of all of it keeps them out, if the
+//! kernel groups processes by session (`/proc/sys/kernel/sched_autogroup_enabled`) with -20 in `/proc/self/autogroup` of
+//! a session of its own: at the usual priority a compiler beside it has made gaps of 76 ms, all its own.
 //!
 //! With `--freeze-trace MS` the kernel's tracer, which somebody has switched on, stops at the first PING gap of so many
 //! milliseconds: what it holds then (`/sys/kernel/tracing/trace`) says who ran meanwhile.
