@@ -5,6 +5,7 @@ pub mod counter;
 pub mod extended;
 mod float_text;
 pub mod glob;
+mod grisu;
 pub mod hash;
 pub mod number;
 pub mod random;

@@ -3,6 +3,7 @@
 //! Knows no command. Nothing here allocates.
 
 use super::float_text::{FloatText, FloatValue};
+use super::grisu::Digits;
 
 /// Reads a decimal `i64` as Redis does wherever it wants an integer: only the canonical form, no plus
 /// sign, no leading zeros, no blanks, no `-0`.
@@ -158,7 +159,7 @@ impl Default for F64Buffer {
 
 impl F64Buffer {
     /// Prints `value` as Redis 7.2 does for scores and other doubles: `inf`, `-inf`, `nan`, `-0`; integers
-    /// up to 2^62 as such; else the shortest digits that read back as the same number, written out
+    /// up to 2^62 as such; else [`Digits`] that read back as the same number, written out
     /// unless that takes many zeros (`1e+23`, `1.5e-7`).
     pub fn format(&mut self, value: f64) -> &[u8] {
         const INTEGER_MAX: f64 = (1_u64 << 62) as f64;
@@ -177,20 +178,20 @@ impl F64Buffer {
         if value.is_infinite() {
             return if value < 0.0 { b"-inf" } else { b"inf" };
         }
-        let len = self.lay_out(&Digits::of(value));
+        let len = self.lay_out(&Digits::of(value), value.is_sign_negative());
         &self.0[..len]
     }
 
     /// Writes a number that is no integer below 2^62; gives back the length.
-    fn lay_out(&mut self, number: &Digits) -> usize {
-        let digits = &number.digits[..number.count];
-        let count = number.count as i32;
+    fn lay_out(&mut self, number: &Digits, is_negative: bool) -> usize {
+        let digits = number.text();
+        let count = digits.len() as i32;
         let exponent = number.scale + count - 1; // of the first digit
         let mut text = Cursor {
             bytes: &mut self.0,
             len: 0,
         };
-        if number.negative {
+        if is_negative {
             text.put(b"-");
         }
         if number.scale >= 0 && exponent < count + 7 {
@@ -221,55 +222,6 @@ impl F64Buffer {
             );
         }
         text.len
-    }
-}
-
-/// The shortest digits of a number: `digits` as an integer, times ten to the power of `scale`.
-struct Digits {
-    negative: bool,
-    digits: [u8; 20],
-    count: usize,
-    scale: i32,
-}
-
-impl Digits {
-    /// Takes the digits out of what zmij prints: `123.0`, `0.00123`, `-1.23e-7`.
-    fn of(value: f64) -> Self {
-        let mut buffer = zmij::Buffer::new();
-        let text = buffer.format_finite(value).as_bytes();
-        let mut number = Self {
-            negative: value.is_sign_negative(),
-            digits: [0; 20],
-            count: 0,
-            scale: 0,
-        };
-        let mut behind_point = false;
-        let mut rest = text;
-        while let [byte, after @ ..] = rest {
-            rest = after;
-            match byte {
-                b'0'..=b'9' => {
-                    number.scale -= i32::from(behind_point);
-                    // Zeros before the first digit say nothing but where the point is.
-                    if number.count > 0 || *byte != b'0' {
-                        number.digits[number.count] = *byte;
-                        number.count += 1;
-                    }
-                }
-                b'.' => behind_point = true,
-                b'e' => {
-                    let digits = rest.strip_prefix(b"+").unwrap_or(rest);
-                    number.scale += parse_i64(digits).expect("zmij prints a number") as i32;
-                    break;
-                }
-                _ => {}
-            }
-        }
-        while number.count > 1 && number.digits[number.count - 1] == b'0' {
-            number.count -= 1;
-            number.scale += 1;
-        }
-        number
     }
 }
 
@@ -498,7 +450,8 @@ mod tests {
             (0.0012345678, "0.0012345678"),
             (1e-7, "1e-7"),
             (1.5e-7, "1.5e-7"),
-            (1e23, "1e+23"),
+            (1e23, "99999999999999990000000"),
+            (5_809_705.939_09, "5.8097059390900005e+6"),
             (1e100, "1e+100"),
             (f64::MAX, "1.7976931348623157e+308"),
             (f64::MIN_POSITIVE, "2.2250738585072014e-308"),
