@@ -160,7 +160,7 @@ impl Default for F64Buffer {
 impl F64Buffer {
     /// Prints `value` as Redis 7.2 does for scores and other doubles: `inf`, `-inf`, `nan`, `-0`; integers
     /// up to 2^62 as such; else [`Digits`] that read back as the same number, written out
-    /// unless that takes many zeros (`1e+23`, `1.5e-7`).
+    /// unless that takes many zeros (`1e+22`, `1.5e-7`).
     pub fn format(&mut self, value: f64) -> &[u8] {
         const INTEGER_MAX: f64 = (1_u64 << 62) as f64;
         if value.abs() <= INTEGER_MAX && value.trunc() == value {
