@@ -89,7 +89,8 @@ pub struct Wait {
     pub data_type: DataType,
     /// And when one of its keys went away or changed its type.
     pub when_gone: bool,
-    /// It needs the shards of all its keys; else it is run with those that are at hand, see [`ShardCx::holds`].
+    /// It waits for the first of its keys and needs the shards of all; else it waits for all and is run with those that are
+    /// at hand, see [`ShardCx::holds`].
     pub needs_all: bool,
     /// Until this Unix time in milliseconds; none: for ever.
     pub until_ms: Option<u64>,

@@ -93,6 +93,8 @@ G.rawget = native.rawget
 G.pairs = native.pairs
 
 G.string.rep = screens.repeating(G.string.rep, function() return "" end)
+-- The second level is the function in whose place this answers.
+G.unpack = screens.unpacking(G.unpack, function() error("too many results to unpack", 3) end)
 
 -- Searches that Lua's own functions could be kept busy with for long are done by ours, which can be interrupted.
 for _, name in next, { "find", "match", "gmatch", "gsub" } do

@@ -18,6 +18,7 @@ pub(super) fn install(lua: &Lua, native: &Table) -> mlua::Result<()> {
     screens.raw_set("tables", lua.create_function(tables)?)?;
     screens.raw_set("repeating", lua.create_function(by::<Repeating>)?)?;
     screens.raw_set("searching", lua.create_function(by::<Searching>)?)?;
+    screens.raw_set("unpacking", lua.create_function(by::<Unpacking>)?)?;
     screens.raw_set("compiling", lua.create_function(by::<Compiling>)?)?;
     screens.raw_set("collecting", lua.create_function(by::<Collecting>)?)?;
     native.raw_set("screens", screens)
@@ -57,6 +58,42 @@ impl Screen for Searching {
             }
             _ => true,
         }
+    }
+}
+
+/// What gives back elements of a table by their numbers. Lua counts them in an `int`, and where that overflows it writes
+/// beyond its stack (CVE-2025-46817); here are refused ranges that are too long for it anyway.
+struct Unpacking;
+
+impl Screen for Unpacking {
+    fn passes(given: &Given<'_>) -> bool {
+        /// Far more than its stack has room for.
+        const COUNT_MAX: i64 = 1_000_000;
+        /// Longer numbers are none that somebody counts by.
+        const TEXT_BYTES_MAX: usize = 9;
+        let number = |argument: Option<Argument<'_>>, default: f64| match argument {
+            Some(Argument::Number(number)) => Some(number),
+            Some(Argument::Text(text)) if text.len() <= TEXT_BYTES_MAX => {
+                // What else may be a number for Lua is written in other digits.
+                let text = std::str::from_utf8(text).ok()?.trim();
+                match text.parse() {
+                    Ok(number) => Some(number),
+                    Err(_) => (!text.bytes().any(|byte| byte.is_ascii_digit())).then_some(default),
+                }
+            }
+            Some(Argument::Text(_)) => None,
+            _ => Some(default),
+        };
+        let mut given = given.iter().skip(1);
+        let Some(first) = number(given.next(), 1.0) else {
+            return false;
+        };
+        // Without one it is the length, which is not known here.
+        let Some(last) = number(given.next(), first.max(0.0)) else {
+            return false;
+        };
+        let fits = |number: f64| (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number);
+        fits(first) && fits(last) && (last as i64).saturating_sub(first as i64) < COUNT_MAX
     }
 }
 

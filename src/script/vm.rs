@@ -466,6 +466,8 @@ impl Vm {
         name: &str,
         environment: &Table,
     ) -> Result<Function, String> {
+        // Lua's compiler holds the name by nothing for a moment in which memory may be collected (CVE-2025-49844).
+        let _held = self.lua.create_string(name);
         self.lua
             .load(code)
             .set_name(name)

@@ -155,17 +155,26 @@ impl Waiter {
         shards
     }
 
+    /// The keys in whose queues it stands.
+    fn awaited(&self) -> &[RoutedKey] {
+        debug_assert!(self.keys.is_sorted_by_key(|key| key.argument));
+        match self.wait.needs_all {
+            true => &self.keys[..1],
+            false => &self.keys,
+        }
+    }
+
     fn key(&self, routed: &RoutedKey) -> &[u8] {
         self.spans[routed.argument as usize].bytes(&self.data, &[])
     }
 
-    /// Stands in line for all its keys. All shards are in hand.
+    /// Stands in line for its keys. All shards are in hand.
     pub(super) fn register(self: &Arc<Self>, engines: &mut Engines<'_>) {
         let interest = Interest {
             data_type: self.wait.data_type,
             when_gone: self.wait.when_gone,
         };
-        for routed in &self.keys {
+        for routed in self.awaited() {
             if let Some(engine) = engine_of(engines, routed.shard) {
                 let waiter: Arc<dyn waiting::Waiter> = Arc::clone(self) as _;
                 let waiting = Waiting { waiter, interest };
@@ -187,7 +196,7 @@ impl Waiter {
             return self.leave(&mut engines);
         }
         // There was nothing after all. It goes on waiting where it stands; those behind it were held up.
-        for routed in &self.keys {
+        for routed in self.awaited() {
             if let Some(engine) = engine_of(&mut engines, routed.shard) {
                 engine.waiters.key_changed(self.client.db, self.key(routed));
             }
@@ -196,7 +205,7 @@ impl Waiter {
 
     /// Leaves the queues of those keys whose shards are in hand.
     pub(super) fn leave(&self, engines: &mut Engines<'_>) {
-        for routed in &self.keys {
+        for routed in self.awaited() {
             if let Some(engine) = engine_of(engines, routed.shard) {
                 self.leave_queue(engine, routed);
             }
@@ -205,7 +214,7 @@ impl Waiter {
 
     /// Leaves the queues of one shard.
     pub(super) fn leave_shard(&self, engine: &mut Engine) {
-        for routed in &self.keys {
+        for routed in self.awaited() {
             if routed.shard == engine.shard {
                 self.leave_queue(engine, routed);
             }

@@ -303,6 +303,34 @@ fn a_waiting_move_goes_before_what_the_pusher_asks_next() {
 }
 
 #[test]
+fn many_moves_into_one_list_wait_side_by_side() {
+    support::at_each_shard_count(|server| {
+        let mut other = server.raw();
+        let mut movers: Vec<Raw> = (0..12)
+            .map(|number| {
+                let line = match number % 2 {
+                    0 => format!("BLMOVE from:{number} to LEFT RIGHT 0"),
+                    _ => format!("BRPOPLPUSH from:{number} to 0"),
+                };
+                waiting(server, &mut other, &line)
+            })
+            .collect();
+        // What lies in the target is nothing that they wait for.
+        check(&mut other, "RPUSH to x", "(integer) 1");
+        for (number, mover) in movers.iter_mut().enumerate() {
+            check(
+                &mut other,
+                &format!("RPUSH from:{number} {number}"),
+                "(integer) 1",
+            );
+            assert_eq!(mover.read().show(), format!("\"{number}\""));
+        }
+        check(&mut other, "LLEN to", "(integer) 13");
+        check(&mut other, "DBSIZE", "(integer) 1");
+    });
+}
+
+#[test]
 fn one_who_waits_and_does_not_read_holds_nobody_up() {
     support::at_each_shard_count(|server| {
         let mut other = server.raw();
