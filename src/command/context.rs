@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::args::{Args, RoutedKey};
-use super::declaration::Command;
+use super::declaration::{Command, Flags};
 use super::error::CommandError;
 use super::generic::migrate::Migration;
 use super::script::Scripts;
@@ -202,6 +202,11 @@ impl<'a> ShardCx<'a> {
     /// What a handler asks before it does something that may take long.
     #[inline]
     pub fn scales(&self) -> Scales {
+        debug_assert!(
+            self.command.flags.has(Flags::TAKES_LONG),
+            "{} is not declared to take long",
+            self.command.full_name
+        );
         Scales {
             may_leave: self.may_leave,
         }

@@ -201,7 +201,7 @@ pub struct Engine {
     untraded_bytes: i64,
     /// What was tracked of flushed databases, freed in slices as well.
     doomed_tracked: Vec<tracking::Forgotten>,
-    /// What had been counted of reads when the command that runs began.
+    /// What had been counted of reads when the command that runs began, if it said that it may do nothing.
     reads_before: Reads,
 }
 
@@ -236,10 +236,16 @@ impl Engine {
     #[inline]
     pub fn begin_command(&mut self, client: u64, stamp: u64, only_reads: bool) {
         self.effects.begin(client, stamp, only_reads);
+    }
+
+    /// A command begins that may find that it has to run elsewhere, see [`Engine::forget_reads`].
+    #[inline]
+    pub fn keep_reads(&mut self) {
         self.reads_before = self.board.reads();
     }
 
-    /// The command that runs did nothing, and will be run again: what it looked up is not counted twice.
+    /// The command that began with [`Engine::keep_reads`] did nothing, and will be run again: what it looked up is not
+    /// counted twice.
     #[cold]
     pub fn forget_reads(&mut self) {
         self.board.recount(self.reads_before);

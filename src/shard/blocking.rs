@@ -22,7 +22,7 @@ use super::message::Message;
 use crate::client::registry::{Shared, WaitNumber, WaitState};
 use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, NOT_IN_HAND, ShardPlace, Wait};
-use crate::command::declaration::Command;
+use crate::command::declaration::{Command, Flags};
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::value::{DataType, Kind};
@@ -273,6 +273,9 @@ impl Waiter {
         if !is_answered {
             change(WaitState::Serving, WaitState::Blocked);
             return Attempt::NotYet;
+        }
+        if self.command.flags.has(Flags::DENYOOM) {
+            execute::pay(engines, now, keys.len());
         }
         *self.reply.lock() = Some(Served {
             out,

@@ -59,8 +59,12 @@ pub fn run(
     if command.flags.has(Flags::BLOCKING) {
         return run_blocking(command, engines, client, scene, args, out);
     }
+    let may_leave = scene.may_leave && command.flags.has(Flags::TAKES_LONG);
+    if may_leave {
+        keep_reads(&mut engines);
+    }
     let mut cx = context(command, engines, client, scene, args);
-    if scene.may_leave {
+    if may_leave {
         cx.allow_leaving();
     }
     let failed = answer(command, &mut cx, args, out);
@@ -91,10 +95,18 @@ fn have_room(engines: &mut Engines<'_>, now: Now) -> bool {
 
 /// Has the shards in hand pay for what a command put in that named so many keys.
 #[inline]
-fn pay(engines: &mut Engines<'_>, now: Now, keys: usize) {
+pub(super) fn pay(engines: &mut Engines<'_>, now: Now, keys: usize) {
     match engines {
         Engines::One(engine) => engine.pay(now, keys),
         Engines::Many(engines) => engines.iter_mut().for_each(|engine| engine.pay(now, keys)),
+    }
+}
+
+/// A command may find that it has to run elsewhere.
+fn keep_reads(engines: &mut Engines<'_>) {
+    match engines {
+        Engines::One(engine) => engine.keep_reads(),
+        Engines::Many(engines) => engines.iter_mut().for_each(|engine| engine.keep_reads()),
     }
 }
 

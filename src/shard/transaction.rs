@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::attempt::Attempt;
 use super::attempt::terms::Terms;
 use super::execute::{self, Scene};
-use super::heavy::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, chosen_db, keys_in, may_take_long};
+use super::heavy::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, chosen_db, keys_in};
 use super::script::{self, ScriptCall};
 use crate::client::connection::Connection;
 use crate::command::args::RoutedKey;
@@ -72,7 +72,6 @@ impl Watched {
 struct Step {
     command: &'static Command,
     needs_all_shards: bool,
-    may_take_long: bool,
     spans_end: u32,
     keys_end: u32,
 }
@@ -309,7 +308,6 @@ impl Transaction {
         self.steps.push(Step {
             command,
             needs_all_shards: command.needs_all_shards(args),
-            may_take_long: may_take_long(command),
             spans_end: self.spans.len() as u32,
             keys_end: self.keys.len() as u32,
         });
@@ -392,7 +390,8 @@ impl Transaction {
     /// Whether any of the queued commands may take too long for the thread of a connection, going by how large the values
     /// are before the first of them runs. The engines are those of [`Transaction::shards`].
     pub fn may_be_heavy(&self, engines: &[&mut Engine], db: usize) -> bool {
-        if !self.steps.iter().any(|step| step.may_take_long) {
+        let takes_long = |step: &Step| step.command.flags.has(Flags::TAKES_LONG);
+        if !self.steps.iter().any(takes_long) {
             return false;
         }
         let mut db = db;
@@ -402,7 +401,7 @@ impl Transaction {
             if let Some(chosen) = chosen_db(command, &args).filter(|chosen| *chosen < count) {
                 db = chosen;
             }
-            step.may_take_long
+            takes_long(step)
                 && match command.run {
                     Run::EachShard(..) => keys_in(engines, db) > KEYS_MANY,
                     _ => bytes_in(engines, db, &args) > LARGE_BYTES_MIN,
@@ -709,7 +708,7 @@ fn run_on_shards(
     let failed = match command.run {
         Run::EachShard(..)
             if aftermath.may_leave
-                && may_take_long(command)
+                && command.flags.has(Flags::TAKES_LONG)
                 && keys_in(engines, view.db) > KEYS_MANY =>
         {
             aftermath.leaves = true;

@@ -17,6 +17,7 @@ pub(super) static BITCOUNT: Command = Command::new("bitcount", Group::Bitmap, -2
     )
     .complexity("O(N)")
     .history(&[("7.0.0", "Knows `BYTE` and `BIT`.")])
+    .takes_long()
     .on_keys(bitcount);
 
 fn bitcount(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

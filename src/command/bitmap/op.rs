@@ -22,6 +22,7 @@ pub(super) static BITOP: Command = Command::new("bitop", Group::Bitmap, -4)
     )
     .complexity("O(N)")
     .history(&[("8.2.0", "Knows `DIFF`, `DIFF1`, `ANDOR` and `ONE`.")])
+    .takes_long()
     .on_keys(bitop);
 
 /// The operations over a first string X and others Y.

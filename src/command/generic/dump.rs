@@ -34,6 +34,7 @@ pub(super) static DUMP: Command = Command::new("dump", Group::Generic, 2)
     )
     .complexity("O(N) where N is the size of the value.")
     .tips(&["nondeterministic_output"])
+    .takes_long()
     .on_keys(dump);
 
 fn dump(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -68,6 +69,7 @@ pub(super) static RESTORE: Command = Command::new("restore", Group::Generic, -4)
         ("5.0.0", "Added the `ABSTTL` modifier."),
         ("5.0.0", "Added the `IDLETIME` and `FREQ` options."),
     ])
+    .takes_long()
     .on_keys(restore);
 
 /// `RESTORE-ASKING key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]`: RESTORE for slots

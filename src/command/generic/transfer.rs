@@ -96,6 +96,7 @@ pub(super) static COPY: Command = Command::new("copy", Group::Generic, -3)
         "Stores a copy of a key's value under another key.",
     )
     .complexity("O(N) for a collection of N elements, O(1) for strings.")
+    .takes_long()
     .on_keys(copy);
 
 fn copy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

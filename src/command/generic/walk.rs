@@ -30,6 +30,7 @@ pub(super) static KEYS: Command = Command::new("keys", Group::Generic, 2)
     )
     .complexity("O(N) for N keys in the database.")
     .tips(&["request_policy:all_shards", "nondeterministic_output_order"])
+    .takes_long()
     .on_each_shard(keys_part, keys_merge);
 
 /// Keys that one visit of a shard looks at: some 100 µs of work, after which others get at the shard.

@@ -19,6 +19,7 @@ pub(super) static HRANDFIELD: Command = Command::new("hrandfield", Group::Hash, 
     )
     .complexity("O(N), N being the count of fields answered.")
     .tips(&["nondeterministic_output"])
+    .takes_long()
     .on_keys(hrandfield);
 
 /// The shortest element takes so many bytes in a reply.

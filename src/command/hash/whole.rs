@@ -20,6 +20,7 @@ pub(super) static HGETALL: Command = Command::new("hgetall", Group::Hash, 2)
     )
     .complexity(COMPLEXITY)
     .tips(TIPS)
+    .takes_long()
     .on_keys(hgetall);
 
 fn hgetall(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -44,6 +45,7 @@ pub(super) static HKEYS: Command = Command::new("hkeys", Group::Hash, 2)
     .doc("2.0.0", "key", "Answers the names of all fields of a hash.")
     .complexity(COMPLEXITY)
     .tips(TIPS)
+    .takes_long()
     .on_keys(|cx, args, out| one_of_each(cx, args, out, true));
 
 /// `HVALS key`
@@ -56,6 +58,7 @@ pub(super) static HVALS: Command = Command::new("hvals", Group::Hash, 2)
     )
     .complexity(COMPLEXITY)
     .tips(TIPS)
+    .takes_long()
     .on_keys(|cx, args, out| one_of_each(cx, args, out, false));
 
 fn one_of_each(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, names: bool) -> CommandResult {

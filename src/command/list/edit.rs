@@ -93,6 +93,7 @@ pub(super) static LREM: Command = Command::new("lrem", Group::List, 4)
     )
     .complexity("O(N+M) for a list of N elements of which M are removed.")
     .reads_from(End::Front)
+    .takes_long()
     .on_keys(lrem);
 
 fn lrem(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -129,6 +130,7 @@ pub(super) static LTRIM: Command = Command::new("ltrim", Group::List, 4)
     )
     .complexity("O(N) for N elements removed.")
     .reads_from(End::Front)
+    .takes_long()
     .on_keys(ltrim);
 
 fn ltrim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

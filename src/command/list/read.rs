@@ -62,6 +62,7 @@ pub(super) static LRANGE: Command = Command::new("lrange", Group::List, 4)
     )
     .complexity("O(S+N) for N elements, S elements away from the nearer end.")
     .reads_from(End::Front)
+    .takes_long()
     .on_keys(lrange);
 
 fn lrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -91,6 +92,7 @@ pub(super) static LPOS: Command = Command::new("lpos", Group::List, -3)
     )
     .complexity("O(N) for the N elements looked at, of which MAXLEN sets the most.")
     .reads_from(End::Front)
+    .takes_long()
     .on_keys(lpos);
 
 /// Which matches are wanted.

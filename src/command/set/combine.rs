@@ -47,6 +47,7 @@ pub(super) static SINTER: Command = Command::new("sinter", Group::Set, -2)
     )
     .complexity(INTERSECTION_COST)
     .tips(UNORDERED)
+    .takes_long()
     .on_keys(|cx, args, out| reply(cx, args, out, Operation::Intersection));
 
 /// `SUNION key [key ...]`
@@ -59,6 +60,7 @@ pub(super) static SUNION: Command = Command::new("sunion", Group::Set, -2)
     )
     .complexity(SUM_COST)
     .tips(UNORDERED)
+    .takes_long()
     .on_keys(|cx, args, out| reply(cx, args, out, Operation::Union));
 
 /// `SDIFF key [key ...]`
@@ -71,6 +73,7 @@ pub(super) static SDIFF: Command = Command::new("sdiff", Group::Set, -2)
     )
     .complexity(SUM_COST)
     .tips(UNORDERED)
+    .takes_long()
     .on_keys(|cx, args, out| reply(cx, args, out, Operation::Difference));
 
 /// `SINTERSTORE destination key [key ...]`
@@ -86,6 +89,7 @@ pub(super) static SINTERSTORE: Command = Command::new("sinterstore", Group::Set,
         "Stores the members that all of several sets have.",
     )
     .complexity(INTERSECTION_COST)
+    .takes_long()
     .on_keys(|cx, args, out| store(cx, args, out, Operation::Intersection, event("sinterstore")));
 
 /// `SUNIONSTORE destination key [key ...]`
@@ -98,6 +102,7 @@ pub(super) static SUNIONSTORE: Command = Command::new("sunionstore", Group::Set,
         "Stores the members that any of several sets has.",
     )
     .complexity(SUM_COST)
+    .takes_long()
     .on_keys(|cx, args, out| store(cx, args, out, Operation::Union, event("sunionstore")));
 
 /// `SDIFFSTORE destination key [key ...]`
@@ -110,6 +115,7 @@ pub(super) static SDIFFSTORE: Command = Command::new("sdiffstore", Group::Set, -
         "Stores the members of a set that none of several others has.",
     )
     .complexity(SUM_COST)
+    .takes_long()
     .on_keys(|cx, args, out| store(cx, args, out, Operation::Difference, event("sdiffstore")));
 
 /// `SINTERCARD numkeys key [key ...] [LIMIT limit]`
@@ -122,6 +128,7 @@ pub(super) static SINTERCARD: Command = Command::new("sintercard", Group::Set, -
         "Counts the members that all of several sets have.",
     )
     .complexity(INTERSECTION_COST)
+    .takes_long()
     .on_keys(sintercard);
 
 fn reply(

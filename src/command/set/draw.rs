@@ -34,6 +34,7 @@ pub(super) static SPOP: Command = Command::new("spop", Group::Set, -2)
     .complexity("O(1), or O(N) for N members that are taken.")
     .history(&[("3.2.0", "Takes a count.")])
     .tips(&["nondeterministic_output"])
+    .takes_long()
     .on_keys(spop);
 
 fn spop(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -112,6 +113,7 @@ pub(super) static SRANDMEMBER: Command = Command::new("srandmember", Group::Set,
     .complexity("O(1), or O(N) for a count of N, whatever its sign.")
     .history(&[("2.6.0", "Takes a count.")])
     .tips(&["nondeterministic_output"])
+    .takes_long()
     .on_keys(srandmember);
 
 fn srandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -209,6 +209,7 @@ pub(super) static SMEMBERS: Command = Command::new("smembers", Group::Set, 2)
     .doc("1.0.0", "key", "Answers all members of a set.")
     .complexity("O(N), N being the count of members.")
     .tips(&["nondeterministic_output_order"])
+    .takes_long()
     .on_keys(smembers);
 
 fn smembers(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -395,6 +395,7 @@ pub(super) static ZUNION: Command = Command::new("zunion", Group::SortedSet, -3)
         "Answers the members that any of several sets has.",
     )
     .complexity(UNION_COST)
+    .takes_long()
     .on_keys(|cx, args, out| reply(cx, args, out, Operation::Union));
 
 /// `ZINTER numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]`
@@ -408,6 +409,7 @@ pub(super) static ZINTER: Command = Command::new("zinter", Group::SortedSet, -3)
         "Answers the members that all of several sets have.",
     )
     .complexity(INTERSECTION_COST)
+    .takes_long()
     .on_keys(|cx, args, out| reply(cx, args, out, Operation::Intersection));
 
 /// `ZDIFF numkeys key [key ...] [WITHSCORES]`
@@ -420,6 +422,7 @@ pub(super) static ZDIFF: Command = Command::new("zdiff", Group::SortedSet, -3)
         "Answers the members of a set that none of several others has.",
     )
     .complexity(DIFFERENCE_COST)
+    .takes_long()
     .on_keys(|cx, args, out| reply(cx, args, out, Operation::Difference));
 
 /// `ZUNIONSTORE destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]`
@@ -433,6 +436,7 @@ pub(super) static ZUNIONSTORE: Command = Command::new("zunionstore", Group::Sort
         "Stores the members that any of several sets has.",
     )
     .complexity(UNION_COST)
+    .takes_long()
     .on_keys(|cx, args, out| store_result(cx, args, out, Operation::Union, event("zunionstore")));
 
 /// `ZINTERSTORE destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]`
@@ -446,6 +450,7 @@ pub(super) static ZINTERSTORE: Command = Command::new("zinterstore", Group::Sort
         "Stores the members that all of several sets have.",
     )
     .complexity(INTERSECTION_COST)
+    .takes_long()
     .on_keys(|cx, args, out| {
         store_result(cx, args, out, Operation::Intersection, event("zinterstore"))
     });
@@ -460,6 +465,7 @@ pub(super) static ZDIFFSTORE: Command = Command::new("zdiffstore", Group::Sorted
         "Stores the members of a set that none of several others has.",
     )
     .complexity(DIFFERENCE_COST)
+    .takes_long()
     .on_keys(|cx, args, out| {
         store_result(cx, args, out, Operation::Difference, event("zdiffstore"))
     });
@@ -474,6 +480,7 @@ pub(super) static ZINTERCARD: Command = Command::new("zintercard", Group::Sorted
         "Counts the members that all of several sets have.",
     )
     .complexity("O(N*K) for K sets, the smallest with N members.")
+    .takes_long()
     .on_keys(zintercard);
 
 fn zintercard(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

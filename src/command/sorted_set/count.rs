@@ -45,6 +45,7 @@ pub(super) static ZCOUNT: Command = Command::new("zcount", Group::SortedSet, 4)
         "Counts the members with scores in a range.",
     )
     .complexity(COUNT_COST)
+    .takes_long()
     .on_keys(|cx, args, out| {
         let bounds = Bounds::scores(args.get(2), args.get(3))?;
         count(cx, args, out, bounds)
@@ -60,6 +61,7 @@ pub(super) static ZLEXCOUNT: Command = Command::new("zlexcount", Group::SortedSe
         "Counts a range of members of equal scores, by name.",
     )
     .complexity(COUNT_COST)
+    .takes_long()
     .on_keys(|cx, args, out| {
         let bounds = Bounds::members(args.get(2), args.get(3))?;
         count(cx, args, out, bounds)
@@ -102,6 +104,7 @@ pub(super) static ZREMRANGEBYRANK: Command = Command::new("zremrangebyrank", Gro
     .writes(WRITTEN)
     .doc("2.0.0", "key start stop", "Removes a range of ranks.")
     .complexity(REMOVE_COST)
+    .takes_long()
     .on_keys(|cx, args, out| {
         let bounds = Bounds::Rank(args.integer(2)?, args.integer(3)?);
         remove(cx, args, out, bounds, event("zremrangebyrank"))
@@ -116,6 +119,7 @@ pub(super) static ZREMRANGEBYSCORE: Command = Command::new("zremrangebyscore", G
         "Removes the members with scores in a range.",
     )
     .complexity(REMOVE_COST)
+    .takes_long()
     .on_keys(|cx, args, out| {
         let bounds = Bounds::scores(args.get(2), args.get(3))?;
         remove(cx, args, out, bounds, event("zremrangebyscore"))
@@ -130,6 +134,7 @@ pub(super) static ZREMRANGEBYLEX: Command = Command::new("zremrangebylex", Group
         "Removes a range of members of equal scores, by name.",
     )
     .complexity(REMOVE_COST)
+    .takes_long()
     .on_keys(|cx, args, out| {
         let bounds = Bounds::members(args.get(2), args.get(3))?;
         remove(cx, args, out, bounds, event("zremrangebylex"))

@@ -194,6 +194,7 @@ pub(super) static ZRANDMEMBER: Command = Command::new("zrandmember", Group::Sort
     )
     .complexity("O(N) for N members that are answered.")
     .tips(&["nondeterministic_output"])
+    .takes_long()
     .on_keys(zrandmember);
 
 fn zrandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -157,6 +157,7 @@ pub(super) static ZRANGE: Command = Command::new("zrange", Group::SortedSet, -4)
     )
     .complexity(COST)
     .history(&[("6.2.0", "Knows `REV`, `BYSCORE`, `BYLEX` and `LIMIT`.")])
+    .takes_long()
     .on_keys(|cx, args, out| {
         let given = Given {
             key_at: 1,
@@ -177,6 +178,7 @@ pub(super) static ZREVRANGE: Command = Command::new("zrevrange", Group::SortedSe
     )
     .complexity(COST)
     .deprecated("6.2.0", "`ZRANGE` with the `REV` argument")
+    .takes_long()
     .on_keys(|cx, args, out| reply(cx, args, out, Given::new(By::Rank, Direction::Descending)));
 
 /// `ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]`
@@ -190,6 +192,7 @@ pub(super) static ZRANGEBYSCORE: Command = Command::new("zrangebyscore", Group::
     .complexity(COST)
     .history(&[("2.0.0", "Knows `WITHSCORES`.")])
     .deprecated("6.2.0", "`ZRANGE` with the `BYSCORE` argument")
+    .takes_long()
     .on_keys(|cx, args, out| reply(cx, args, out, Given::new(By::Score, Direction::Ascending)));
 
 /// `ZREVRANGEBYSCORE key max min [WITHSCORES] [LIMIT offset count]`
@@ -204,6 +207,7 @@ pub(super) static ZREVRANGEBYSCORE: Command =
         .complexity(COST)
         .history(&[("2.1.6", "The bounds may be exclusive.")])
         .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments")
+        .takes_long()
         .on_keys(|cx, args, out| {
             reply(cx, args, out, Given::new(By::Score, Direction::Descending))
         });
@@ -218,6 +222,7 @@ pub(super) static ZRANGEBYLEX: Command = Command::new("zrangebylex", Group::Sort
     )
     .complexity(COST)
     .deprecated("6.2.0", "`ZRANGE` with the `BYLEX` argument")
+    .takes_long()
     .on_keys(|cx, args, out| reply(cx, args, out, Given::new(By::Lex, Direction::Ascending)));
 
 /// `ZREVRANGEBYLEX key max min [LIMIT offset count]`
@@ -230,6 +235,7 @@ pub(super) static ZREVRANGEBYLEX: Command = Command::new("zrevrangebylex", Group
     )
     .complexity(COST)
     .deprecated("6.2.0", "`ZRANGE` with the `REV` and `BYLEX` arguments")
+    .takes_long()
     .on_keys(|cx, args, out| reply(cx, args, out, Given::new(By::Lex, Direction::Descending)));
 
 /// `ZRANGESTORE dst src min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]`
@@ -245,6 +251,7 @@ pub(super) static ZRANGESTORE: Command = Command::new("zrangestore", Group::Sort
         "Stores a range of members as a sorted set of their own.",
     )
     .complexity("O(log(N)+M) in a set of N members, for M that are stored.")
+    .takes_long()
     .on_keys(zrangestore);
 
 fn zrangestore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -18,6 +18,7 @@ pub(super) static XRANGE: Command = Command::new("xrange", Group::Stream, -4)
     )
     .complexity(COMPLEXITY)
     .history(HISTORY)
+    .takes_long()
     .on_keys(xrange);
 
 fn xrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -34,6 +35,7 @@ pub(super) static XREVRANGE: Command = Command::new("xrevrange", Group::Stream, 
     )
     .complexity(COMPLEXITY)
     .history(HISTORY)
+    .takes_long()
     .on_keys(xrevrange);
 
 fn xrevrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -34,6 +34,7 @@ pub(super) static XREAD: Command = Command::new("xread", Group::Stream, -4)
     )
     .complexity(COMPLEXITY)
     .finds_keyword(streams_at)
+    .takes_long()
     .on_keys(xread);
 
 fn xread(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -21,6 +21,7 @@ pub(super) static LCS: Command = Command::new("lcs", Group::String, -3)
         "Answers the longest common subsequence of two strings, its length or its ranges.",
     )
     .complexity("O(N*M), N and M being the lengths of the strings.")
+    .takes_long()
     .on_keys(lcs);
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -87,6 +87,7 @@ pub(super) static SORT: Command = Command::new("sort", Group::Generic, -2)
         "Sorts the elements of a list, a set or a sorted set, and answers or stores them, or what they stand for.",
     )
     .complexity(COST)
+    .takes_long()
     .on_keys(|cx, args, out| sort(cx, args, out, Options::parse(args, Store::Allowed)?))
     .on_all_shards_if(names_derived_keys);
 
@@ -101,6 +102,7 @@ pub(super) static SORT_RO: Command = Command::new("sort_ro", Group::Generic, -2)
         "Sorts the elements of a list, a set or a sorted set, and answers them, or what they stand for.",
     )
     .complexity(COST)
+    .takes_long()
     .on_keys(|cx, args, out| sort(cx, args, out, Options::parse(args, Store::Refused)?))
     .on_all_shards_if(names_derived_keys);
 
