@@ -85,6 +85,7 @@ pub(super) static RESTORE_ASKING: Command = Command::new("restore-asking", Group
     )
     .complexity(RESTORE.complexity)
     .history(RESTORE.history)
+    .takes_long()
     .on_keys(restore);
 
 /// What RESTORE is told besides the value.
