@@ -1,53 +1,33 @@
-//! A counted B+tree: each inner node knows how many items lie below each child, so a rank costs one
-//! descent, and so does the item at a rank.
-//!
-//! ```text
-//! leaf   len | 31 items                                                512 bytes for items of 16
-//! inner  len | 27 least items | 27 counts | 27 children                768 bytes
-//! ```
-//!
-//! A full node splits in the middle, but at the right edge of the tree, where it keeps nine tenths, so
-//! that ascending insertions leave full nodes behind. A node below a quarter becomes one with its
-//! neighbour, or takes half of what that has. There are no links between leaves: a walk descends anew
-//! for each leaf, which costs less than keeping links would.
-//!
-//! Invariants: all leaves are equally deep; no node but the root is empty; an inner root has two
-//! children or more; `heads` are the least items below the children and `counts` how many lie there, of
-//! which there are less than 2^32; what lies in a node beyond its length means nothing.
+//! Leaves and inner nodes, and what both know to do.
 
 use std::array;
 use std::cmp::Ordering;
 
-use super::{Direction, Item, Movers, Ordered, count_before};
+use super::super::{Item, Movers, count_before};
 use crate::structures::prefetch;
 
-const LEAF_ITEMS: usize = 31;
+pub(super) const LEAF_ITEMS: usize = 31;
 const INNER_CHILDREN: usize = 27;
 
-/// See the head of this file.
-pub struct Tree<T> {
-    root: Root<T>,
-    len: usize,
-}
-
-enum Root<T> {
+/// What a tree begins with.
+pub(super) enum Root<T> {
     Empty,
     Leaf(Box<Leaf<T>>),
     Inner(Box<Inner<T>>),
 }
 
-struct Leaf<T> {
+pub(super) struct Leaf<T> {
     len: u32,
     items: [T; LEAF_ITEMS],
 }
 
 /// An inner node: over leaves, or over inner nodes.
-enum Inner<T> {
+pub(super) enum Inner<T> {
     Low(Fork<Leaf<T>, T>),
     High(Fork<Inner<T>, T>),
 }
 
-struct Fork<C, T> {
+pub(super) struct Fork<C, T> {
     len: u32,
     counts: [u32; INNER_CHILDREN],
     heads: [T; INNER_CHILDREN],
@@ -59,7 +39,7 @@ const _: () = assert!(size_of::<Inner<[u64; 2]>>() <= 768);
 
 /// What to take out.
 #[derive(Clone, Copy)]
-enum Wanted<T> {
+pub(super) enum Wanted<T> {
     /// This item.
     Item(T),
     /// From this rank on, at most so many.
@@ -70,7 +50,7 @@ enum Wanted<T> {
 }
 
 /// What leaves and inner nodes have in common.
-trait Node<T: Item>: Sized {
+pub(super) trait Node<T: Item>: Sized {
     /// How many items or children fit.
     const ROOM: usize;
 
@@ -143,7 +123,7 @@ fn shift_right<X>(
 }
 
 impl<T: Item> Leaf<T> {
-    fn new(item: T) -> Self {
+    pub(super) fn new(item: T) -> Self {
         Self {
             len: 1,
             items: [item; LEAF_ITEMS],
@@ -179,7 +159,7 @@ impl<T: Item> Leaf<T> {
 }
 
 /// A node, in another place in memory if that is wanted.
-fn renewed<C, T>(node: Box<C>, movers: &mut impl Movers<T>) -> Box<C> {
+pub(super) fn renewed<C, T>(node: Box<C>, movers: &mut impl Movers<T>) -> Box<C> {
     match movers.moves_node(std::ptr::from_ref::<C>(&node).addr()) {
         // The old place is given back when the new one is taken.
         true => Box::new(*node),
@@ -293,7 +273,7 @@ impl<T: Item> Node<T> for Leaf<T> {
 }
 
 impl<C: Node<T>, T: Item> Fork<C, T> {
-    fn of_two(left: Box<C>, right: Box<C>) -> Self {
+    pub(super) fn of_two(left: Box<C>, right: Box<C>) -> Self {
         let mut fork = Self {
             len: 0,
             counts: [0; INNER_CHILDREN],
@@ -553,7 +533,7 @@ macro_rules! either {
 
 impl<T: Item> Inner<T> {
     /// The only child, if there is but one.
-    fn only_child(&mut self) -> Option<Root<T>> {
+    pub(super) fn only_child(&mut self) -> Option<Root<T>> {
         match self {
             Self::Low(fork) if fork.len == 1 => fork.children[0].take().map(Root::Leaf),
             Self::High(fork) if fork.len == 1 => fork.children[0].take().map(Root::Inner),
@@ -637,241 +617,3 @@ impl<T: Item> Node<T> for Inner<T> {
         either!(self, fork => fork.check(is_root))
     }
 }
-
-impl<T: Item> Tree<T> {
-    /// An empty tree, which takes no memory.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            root: Root::Empty,
-            len: 0,
-        }
-    }
-
-    /// Fetches the leaf that the end of the items lies in which `before` is true for, so that the way there and the
-    /// leaf are at hand when they are needed.
-    pub fn prefetch(&self, before: impl Fn(&T) -> bool) {
-        match &self.root {
-            Root::Empty => {}
-            Root::Leaf(leaf) => leaf.prefetch(&before),
-            Root::Inner(inner) => inner.prefetch(&before),
-        }
-    }
-
-    fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)> {
-        match &self.root {
-            Root::Empty => None,
-            Root::Leaf(leaf) => leaf.leaf_at(rank),
-            Root::Inner(inner) => inner.leaf_at(rank),
-        }
-    }
-
-    fn take(&mut self, wanted: Wanted<T>, taken: &mut impl FnMut(&[T])) {
-        let mut count = 0;
-        let mut count_taken = |items: &[T]| {
-            count += items.len();
-            taken(items);
-        };
-        match &mut self.root {
-            Root::Empty => {}
-            Root::Leaf(leaf) => leaf.take(wanted, &mut count_taken),
-            Root::Inner(inner) => inner.take(wanted, &mut count_taken),
-        }
-        self.len -= count;
-        if self.len == 0 {
-            self.root = Root::Empty;
-        }
-        while let Root::Inner(inner) = &mut self.root
-            && let Some(child) = inner.only_child()
-        {
-            self.root = child;
-        }
-    }
-}
-
-impl<T: Item> Default for Tree<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<T: Item> Ordered<T> for Tree<T> {
-    type Items<'a>
-        = TreeItems<'a, T>
-    where
-        T: 'a;
-
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn insert(&mut self, item: T) {
-        self.len += 1;
-        match &mut self.root {
-            Root::Empty => self.root = Root::Leaf(Box::new(Leaf::new(item))),
-            Root::Leaf(leaf) => {
-                if let Some(right) = leaf.insert(item, true)
-                    && let Root::Leaf(left) = std::mem::replace(&mut self.root, Root::Empty)
-                {
-                    let fork = Fork::of_two(left, right);
-                    self.root = Root::Inner(Box::new(Inner::Low(fork)));
-                }
-            }
-            Root::Inner(inner) => {
-                if let Some(right) = inner.insert(item, true)
-                    && let Root::Inner(left) = std::mem::replace(&mut self.root, Root::Empty)
-                {
-                    let fork = Fork::of_two(left, right);
-                    self.root = Root::Inner(Box::new(Inner::High(fork)));
-                }
-            }
-        }
-    }
-
-    fn remove(&mut self, item: T) -> bool {
-        let before = self.len;
-        self.take(Wanted::Item(item), &mut |_| {});
-        self.len < before
-    }
-
-    fn replace(&mut self, old: T, new: T) {
-        let before = self.len;
-        self.take(Wanted::Replaced(old, new), &mut |_| {});
-        if self.len < before {
-            self.insert(new);
-        }
-    }
-
-    fn rank_by(&self, before: impl Fn(&T) -> bool) -> usize {
-        match &self.root {
-            Root::Empty => 0,
-            Root::Leaf(leaf) => leaf.rank_by(&before),
-            Root::Inner(inner) => inner.rank_by(&before),
-        }
-    }
-
-    fn get(&self, rank: usize) -> Option<T> {
-        let (leaf, at) = self.leaf_at(rank)?;
-        leaf.get(at).copied()
-    }
-
-    fn items(&self, from: usize, to: usize, direction: Direction) -> TreeItems<'_, T> {
-        let to = to.min(self.len);
-        TreeItems {
-            tree: self,
-            from: from.min(to),
-            to,
-            leaf: &[],
-            direction,
-        }
-    }
-
-    fn take_some(&mut self, rank: usize, limit: usize, taken: &mut Vec<T>) {
-        if rank < self.len && limit > 0 {
-            self.take(Wanted::Rank { rank, limit }, &mut |items| {
-                taken.extend_from_slice(items);
-            });
-        }
-    }
-
-    fn renew_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
-        if rank >= self.len {
-            return self.len;
-        }
-        if rank == 0 {
-            self.root = match std::mem::replace(&mut self.root, Root::Empty) {
-                Root::Empty => Root::Empty,
-                Root::Leaf(leaf) => Root::Leaf(renewed(leaf, movers)),
-                Root::Inner(inner) => Root::Inner(renewed(inner, movers)),
-            };
-        }
-        rank + match &mut self.root {
-            Root::Empty => 0,
-            Root::Leaf(leaf) => leaf.renew(rank, movers),
-            Root::Inner(inner) => inner.renew(rank, movers),
-        }
-    }
-
-    fn free_some(&mut self, budget: usize) -> bool {
-        let end = self.len.saturating_sub(budget.max(1));
-        while self.len > end {
-            let rank = end.max(self.len.saturating_sub(LEAF_ITEMS));
-            let limit = self.len - rank;
-            self.take(Wanted::Rank { rank, limit }, &mut |_| {});
-        }
-        self.len > 0
-    }
-
-    fn check_invariants(&self) {
-        match &self.root {
-            Root::Empty => assert_eq!(self.len, 0),
-            Root::Leaf(leaf) => {
-                leaf.check(true);
-                assert_eq!(self.len, leaf.count());
-            }
-            Root::Inner(inner) => {
-                inner.check(true);
-                assert_eq!(self.len, inner.count());
-            }
-        }
-        let mut last: Option<T> = None;
-        for item in self.items(0, self.len, Direction::Ascending) {
-            assert!(last.is_none_or(|last| last.order(&item) == Ordering::Less));
-            last = Some(item);
-        }
-    }
-}
-
-/// A walk over some ranks of a tree.
-pub struct TreeItems<'a, T: Item> {
-    tree: &'a Tree<T>,
-    /// Ranks not yet seen, some of which `leaf` holds at its front, or its end.
-    from: usize,
-    to: usize,
-    leaf: &'a [T],
-    direction: Direction,
-}
-
-impl<T: Item> Iterator for TreeItems<'_, T> {
-    type Item = T;
-
-    #[inline]
-    fn next(&mut self) -> Option<T> {
-        if self.from >= self.to {
-            return None;
-        }
-        if self.leaf.is_empty() {
-            self.leaf = match self.direction {
-                Direction::Ascending => {
-                    let (leaf, at) = self.tree.leaf_at(self.from)?;
-                    leaf.get(at..)?
-                }
-                Direction::Descending => {
-                    let (leaf, at) = self.tree.leaf_at(self.to - 1)?;
-                    leaf.get(..=at)?
-                }
-            };
-        }
-        match self.direction {
-            Direction::Ascending => {
-                let (first, rest) = self.leaf.split_first()?;
-                self.leaf = rest;
-                self.from += 1;
-                Some(*first)
-            }
-            Direction::Descending => {
-                let (last, rest) = self.leaf.split_last()?;
-                self.leaf = rest;
-                self.to -= 1;
-                Some(*last)
-            }
-        }
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.to.saturating_sub(self.from);
-        (left, Some(left))
-    }
-}
-
-impl<T: Item> ExactSizeIterator for TreeItems<'_, T> {}
