@@ -288,7 +288,11 @@ impl Engine {
         let stamp = self.effects.stamp();
         self.watches.key_changed(index, entry.key(), stamp);
         self.board.evicted.add(1);
-        let trash = db.charged(|db| db.delete(place));
+        let trash = db.charged(|db| {
+            // Where memory is scarce, the wheel is not to remember keys that are gone.
+            db.disarm(place);
+            db.delete(place)
+        });
         let is_empty = db.is_empty() && !db.keeps_images();
         self.discard(trash);
         if is_empty {
