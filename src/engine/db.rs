@@ -315,9 +315,14 @@ impl Db {
         &self.table
     }
 
-    /// Fetches into the cache what may be the entry of a key with this hash; reads nothing of it.
+    /// Fetches into the cache what may be the entry of a key with this hash, or what will be looked at if it comes now;
+    /// reads nothing of it.
     pub fn prefetch(&self, hash: u64) {
-        self.table.prefetch_matches(hash);
+        if !self.table.prefetch_matches(hash)
+            && let Some(order) = &self.order
+        {
+            order.prefetch_new(hash);
+        }
     }
 
     /// Fetches into the cache what will be read at one end of the list under a key.

@@ -92,7 +92,7 @@ const BYTES_PER_EVICTION: i64 = 1024;
 const EVICTIONS_PER_COMMAND_MAX: usize = 1024;
 
 /// Keys of which the lines are fetched before the first of them is looked at.
-const FETCHED_AHEAD: usize = 8;
+const FETCHED_AHEAD: usize = 12;
 
 /// Evictions in one slice of the background.
 const EVICTIONS_PER_SLICE: usize = 128;
