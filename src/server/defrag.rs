@@ -49,8 +49,10 @@ const LIMIT_EFFORT_PERCENT: (u32, u32) = (1, 30);
 /// Percent of a core for a walk that finds little.
 const PERCENT_MIN: u32 = 1;
 
-/// Of so many that are looked at, fewer than one that is moved is little.
-const LITTLE_PARTS: u64 = 50;
+/// A shard in which fewer than one in so many was to be moved has little; a walk that moved fewer did not help.
+const LITTLE_PARTS: u64 = 20;
+/// See above.
+const HELPED_PARTS: u64 = 50;
 
 /// When all that the allocator holds takes so many percent more than the limit, free pages are given back at once,
 const RESIDENT_PERCENT_HIGH: f64 = 10.0;
@@ -251,7 +253,7 @@ impl Defragging {
             return;
         };
         let (moved, left_alone) = (cycle.mover.moved, cycle.mover.left_alone);
-        let did_little = is_little(moved, left_alone);
+        let did_little = moved < left_alone / HELPED_PARTS;
         self.stop(service);
         let Some(waste) = Waste::now(config) else {
             return;
@@ -306,7 +308,8 @@ impl Cycle {
     fn judge_shard(&mut self) {
         let now = (self.mover.moved, self.mover.left_alone);
         let before = std::mem::replace(&mut self.shard_began, now);
-        self.finds_little = is_little(now.0 - before.0, now.1 - before.1);
+        let (moved, left_alone) = (now.0 - before.0, now.1 - before.1);
+        self.finds_little = moved < left_alone / LITTLE_PARTS;
     }
 
     /// The percent of a core that the walk takes now.
@@ -390,10 +393,6 @@ impl Cycle {
     }
 }
 
-fn is_little(moved: u64, left_alone: u64) -> bool {
-    moved < left_alone / LITTLE_PARTS
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -403,7 +402,7 @@ mod tests {
     fn a_walk_slows_down_where_there_is_little_and_speeds_up_again() {
         let mut cycle = Cycle::new(Mover::new(5).expect("jemalloc can be asked"), 20);
         for (moved, left_alone, percent) in
-            [(0, 0, 20), (3, 1_000, 1), (0, 5_000, 1), (500, 1_000, 20)]
+            [(0, 0, 20), (40, 1_000, 1), (0, 5_000, 1), (60, 1_000, 20)]
         {
             cycle.mover.moved += moved;
             cycle.mover.left_alone += left_alone;
