@@ -119,6 +119,7 @@ impl Engine {
     pub fn pay(&mut self, now: Now, keys: usize) {
         if self.board.debt_bytes() > 0 {
             self.pay_some(now, keys);
+            self.budget.spread(&self.board);
         }
     }
 
@@ -135,8 +136,9 @@ impl Engine {
             self.budget.draw(&self.board, self.board.debt_bytes() + 1);
             return self.board.debt_bytes() < 0;
         }
-        self.pay(now, 1);
-        self.board.debt_bytes() <= 0 || !self.budget.is_out_of_memory()
+        self.pay_some(now, 1);
+        // Who owes nothing may still not add anything, if what others owe can be paid by nobody.
+        self.board.debt_bytes() < 0 || !self.budget.is_out_of_memory()
     }
 
     /// Begins to remember in which order keys come, once that matters, or stops.
