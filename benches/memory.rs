@@ -180,8 +180,9 @@ fn idle(binary: &Path, count: usize) -> String {
         client.write_all(&pipeline).expect("send");
         client.read_exact(&mut received).expect("the replies");
     }
-    // Buffers of connections that were active of late are given back after two seconds.
-    std::thread::sleep(std::time::Duration::from_secs(6));
+    // Buffers of connections that were active of late are given back after two seconds, and the allocator keeps their
+    // pages for some ten more.
+    std::thread::sleep(std::time::Duration::from_secs(30));
     let after = reading(&server);
     let (cpu, started) = (process::cpu_ns(server.pid()), std::time::Instant::now());
     std::thread::sleep(std::time::Duration::from_secs(10));

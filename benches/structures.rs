@@ -116,7 +116,9 @@ fn lookups(criterion: &mut Criterion, count: usize) {
             let batch = &present[at..][..BATCH];
             let hashes: [u64; BATCH] = std::array::from_fn(|index| table.hash(&batch[index]));
             hashes.iter().for_each(|hash| table.prefetch(*hash));
-            hashes.iter().for_each(|hash| table.prefetch_matches(*hash));
+            hashes.iter().for_each(|hash| {
+                table.prefetch_matches(*hash);
+            });
             let found = hashes
                 .iter()
                 .zip(batch)

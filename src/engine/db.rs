@@ -59,8 +59,8 @@ pub(super) fn next_due(entry: EntryRef<'_, Object>) -> Option<u64> {
 
 /// A wheel under way that will replace one that is full of items whose keys are gone.
 ///
-/// The wheel cancels nothing: deleting a key leaves its item until it fires. A workload that sets keys with long
-/// deadlines and deletes them soon would pile items up, so the wheel is made anew from the keys when it holds
+/// Nothing is cancelled but what is evicted: deleting a key leaves its item until it fires. A workload that sets keys
+/// with long deadlines and deletes them soon would pile items up, so the wheel is made anew from the keys when it holds
 /// several times more items than there are deadlines, some keys at a time.
 struct Sweep {
     wheel: Wheel,
@@ -315,9 +315,14 @@ impl Db {
         &self.table
     }
 
-    /// Fetches into the cache what may be the entry of a key with this hash; reads nothing of it.
+    /// Fetches into the cache what may be the entry of a key with this hash, or what will be looked at if it comes now;
+    /// reads nothing of it.
     pub fn prefetch(&self, hash: u64) {
-        self.table.prefetch_matches(hash);
+        if !self.table.prefetch_matches(hash)
+            && let Some(order) = &self.order
+        {
+            order.prefetch_new(hash);
+        }
     }
 
     /// Fetches into the cache what will be read at one end of the list under a key.
@@ -595,6 +600,20 @@ impl Db {
         }
     }
 
+    /// Takes the item of a key out of the wheel, if it still stands where its deadline put it: the key at this place is
+    /// about to go, long before its time perhaps. An item that stands elsewhere fires in vain, or goes with a sweep.
+    pub(super) fn disarm(&mut self, place: Place) {
+        let entry = self.table.at(place);
+        let Some(deadline_ms) = entry.deadline() else {
+            return;
+        };
+        let (due_ms, hash) = (gone_at(deadline_ms), self.seed.hash(entry.key()));
+        self.wheel.cancel(due_ms, hash);
+        if let Some(sweep) = &mut self.sweep {
+            sweep.wheel.cancel(due_ms, hash);
+        }
+    }
+
     /// Keys that the wheel has an item for.
     fn deadline_count(&self) -> usize {
         self.volatile_count + self.field_volatile_count
@@ -602,7 +621,6 @@ impl Db {
 
     fn is_stale(&self) -> bool {
         let (ratio, items) = match self.board.is_limited() {
-            // Evicted keys leave their items behind.
             true => (STALE_ITEMS_RATIO_LIMITED, STALE_ITEMS_LIMITED),
             false => (STALE_ITEMS_RATIO_MAX, STALE_ITEMS_MAX),
         };

@@ -3,7 +3,9 @@
 //! Once a second the allocator is asked how much more memory it holds than is in use. Above the thresholds a walk over
 //! all shards begins, in slices under the token of one shard each, from the background thread. Its share of a core grows
 //! with the waste, from `active-defrag-cycle-min` to `active-defrag-cycle-max`. A walk that did not help enough is
-//! followed by another one; one that hardly moved anything is not, until the waste has grown or a minute has passed.
+//! followed by another one; one that hardly moved anything is not, until the waste has grown or a minute has passed. Keys
+//! lie in shards at random, so a shard in which there is hardly anything to move speaks for the next one: a walk that finds
+//! such shards goes on with the least effort, until one has more.
 //!
 //! A limit of memory is meant for what the process takes, not for what it can account for. So with `maxmemory-compact`,
 //! which is on by default, values are moved together as well when the allocator's pages take notably more than the limit;
@@ -44,6 +46,14 @@ const BEYOND_LIMIT_PERCENT_MAX: f64 = 15.0;
 /// Percent of a core that this takes at least, and at most.
 const LIMIT_EFFORT_PERCENT: (u32, u32) = (1, 30);
 
+/// Percent of a core for a walk that finds little.
+const PERCENT_MIN: u32 = 1;
+
+/// A shard in which fewer than one in so many was to be moved has little; a walk that moved fewer did not help.
+const LITTLE_PARTS: u64 = 20;
+/// See above.
+const HELPED_PARTS: u64 = 50;
+
 /// When all that the allocator holds takes so many percent more than the limit, free pages are given back at once,
 const RESIDENT_PERCENT_HIGH: f64 = 10.0;
 
@@ -72,6 +82,9 @@ struct Cycle {
     /// Scripts that are left, once the shards are done.
     scripts: Option<Vec<Sha>>,
     percent: u32,
+    /// What had been moved, and left alone, when the shard began; and whether there was little in the one before.
+    shard_began: (u64, u64),
+    finds_little: bool,
     /// Not before, so as not to take more than its share.
     due: Option<(Ticks, u64)>,
     began: Ticks,
@@ -230,17 +243,7 @@ impl Defragging {
             return;
         };
         tracing::debug!("Starting active defrag, using {percent}% of a core");
-        let cycle = self.cycle.insert(Cycle {
-            mover,
-            walk: Walk::default(),
-            shard: 0,
-            scripts: None,
-            percent,
-            due: None,
-            began: Ticks::now(),
-            arenas: slabs::busy_arenas(),
-            turn: 0,
-        });
+        let cycle = self.cycle.insert(Cycle::new(mover, percent));
         cycle.publish(service);
     }
 
@@ -250,7 +253,7 @@ impl Defragging {
             return;
         };
         let (moved, left_alone) = (cycle.mover.moved, cycle.mover.left_alone);
-        let did_little = moved < left_alone / 50;
+        let did_little = moved < left_alone / HELPED_PARTS;
         self.stop(service);
         let Some(waste) = Waste::now(config) else {
             return;
@@ -280,9 +283,41 @@ impl Defragging {
 }
 
 impl Cycle {
+    fn new(mover: Mover, percent: u32) -> Cycle {
+        Cycle {
+            mover,
+            walk: Walk::default(),
+            shard: 0,
+            scripts: None,
+            percent,
+            shard_began: (0, 0),
+            finds_little: false,
+            due: None,
+            began: Ticks::now(),
+            arenas: slabs::busy_arenas(),
+            turn: 0,
+        }
+    }
+
     fn may_go_on(&self, now: Ticks) -> bool {
         self.due
             .is_none_or(|(since, pause_ns)| now.since_ns(since) >= pause_ns)
+    }
+
+    /// After a shard: whether the next one is worth the effort.
+    fn judge_shard(&mut self) {
+        let now = (self.mover.moved, self.mover.left_alone);
+        let before = std::mem::replace(&mut self.shard_began, now);
+        let (moved, left_alone) = (now.0 - before.0, now.1 - before.1);
+        self.finds_little = moved < left_alone / LITTLE_PARTS;
+    }
+
+    /// The percent of a core that the walk takes now.
+    fn pace_percent(&self) -> u32 {
+        match self.finds_little {
+            true => PERCENT_MIN,
+            false => self.percent.clamp(PERCENT_MIN, 99),
+        }
     }
 
     fn next_arena(&mut self) -> Option<u32> {
@@ -293,14 +328,14 @@ impl Cycle {
 
     /// After so much work, rests so long that it takes its share.
     fn rest(&mut self, spent_ns: u64) {
-        let percent = u64::from(self.percent.clamp(1, 99));
+        let percent = u64::from(self.pace_percent());
         let pause_ns = spent_ns * (100 - percent) / percent;
         self.due = Some((Ticks::now(), pause_ns));
     }
 
     /// Runs slices for as long as its share of some ms; false at the end of the walk.
     fn work(&mut self, service: &Service, began: Ticks) -> bool {
-        let work_ns = WORK_NS_MAX * u64::from(self.percent.min(99)) / 100;
+        let work_ns = WORK_NS_MAX * u64::from(self.pace_percent()) / 100;
         loop {
             let Ok(shard) = u16::try_from(self.shard) else {
                 return false;
@@ -319,6 +354,7 @@ impl Cycle {
             drop(engine);
             if !more {
                 self.shard += 1;
+                self.judge_shard();
                 let figures = &service.telemetry.defrag;
                 let walk = std::mem::take(&mut self.walk);
                 figures.keys_moved.fetch_add(walk.keys_moved, Relaxed);
@@ -360,6 +396,20 @@ impl Cycle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(not(any(loom, asan, miri)))]
+    #[test]
+    fn a_walk_slows_down_where_there_is_little_and_speeds_up_again() {
+        let mut cycle = Cycle::new(Mover::new(5).expect("jemalloc can be asked"), 20);
+        for (moved, left_alone, percent) in
+            [(0, 0, 20), (40, 1_000, 1), (0, 5_000, 1), (60, 1_000, 20)]
+        {
+            cycle.mover.moved += moved;
+            cycle.mover.left_alone += left_alone;
+            cycle.judge_shard();
+            assert_eq!(cycle.pace_percent(), percent, "{moved} of {left_alone}");
+        }
+    }
 
     #[test]
     fn the_effort_grows_with_the_waste_and_a_little_waste_is_left_alone() {

@@ -167,6 +167,16 @@ impl Session {
         pause.holds(command, &batch.args(plan), queued, scripts, now.unix_ms)
     }
 
+    /// Whether a command that runs now may add to what shards take.
+    #[cold]
+    fn may_grow(&self, command: &Command) -> bool {
+        let is_exec = matches!(command.run, Run::Transaction(TransactionVerb::Exec));
+        let is_unit = is_exec || matches!(command.run, Run::Script(_));
+        (is_unit || command.flags.has(Flags::DENYOOM))
+            && self.blocked.is_none()
+            && !self.is_queueing(command)
+    }
+
     /// Runs the plans of a batch, in order, until all ran or one has to wait.
     pub fn run(&mut self, batch: &mut Batch, config: &Arc<Config>, now: Now) -> Step {
         let step = self.run_plans(batch, config, now);
@@ -227,6 +237,12 @@ impl Session {
             {
                 release(&mut held, batch);
                 return Step::SleepUntil(until_ms);
+            }
+            if service.budget.is_behind() && self.may_grow(command) {
+                release(&mut held, batch);
+                if service.pay_debts(now) {
+                    return Step::Yield;
+                }
             }
             if let Some(blocked) = self.blocked.take() {
                 release(&mut held, batch);

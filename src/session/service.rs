@@ -104,6 +104,9 @@ impl Service {
 /// Tracked keys that a shard forgets in one visit.
 const LAPSED_PER_VISIT: usize = 128;
 
+/// How long whoever is about to add to debts has shards pay before others of its thread go on.
+const DEBTS_NS_MAX: u64 = 250_000;
+
 impl Service {
     /// Has shards forget some keys that are tracked beyond `tracking-table-max-keys`; true if there are still more. No
     /// shard may be in hand.
@@ -144,6 +147,39 @@ impl Service {
                 }
             }
         }
+    }
+
+    /// Has shards pay for a moment, for somebody who is about to add to what they owe; whether it is still too much, and
+    /// can be paid. No shard may be in hand.
+    #[cold]
+    #[inline(never)]
+    pub fn pay_debts(&self, now: Now) -> bool {
+        /// A shard with nothing to give up asks others, who may have had their turn.
+        const ROUNDS: usize = 2;
+        let began = Ticks::now();
+        self.budget.assess();
+        let (first, count) = (self.budget.next_asked(), self.boards.len());
+        let mut has_paid = false;
+        for step in 0..ROUNDS * count {
+            let shard = first.wrapping_add(step) % count;
+            let board = &self.boards[shard];
+            if board.debt_bytes() > 0
+                && let Some(engine) = self.shards.try_take(shard as u16)
+            {
+                let before = board.used_bytes();
+                self.settle_debt(engine, now);
+                has_paid |= board.used_bytes() < before;
+            }
+            // That nobody can pay is known only when all were asked.
+            if has_paid && Ticks::now().since_ns(began) > DEBTS_NS_MAX {
+                break;
+            }
+        }
+        match has_paid {
+            true => self.budget.note_debts(),
+            false => self.budget.give_up_debts(),
+        }
+        self.budget.is_behind()
     }
 
     fn settle_debt(&self, mut engine: Held<'_, Engine, Message>, now: Now) {

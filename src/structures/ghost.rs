@@ -8,6 +8,8 @@
 //! One hash in thirty that was never noted is believed to have been. Buckets stand in hash order, so that the memory can
 //! be laid out anew for another number of hashes: a bucket then starts with what stood at its place before.
 
+use super::prefetch;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Ghost {
@@ -52,6 +54,14 @@ impl Ghost {
         let at = ((hash >> 32) * self.buckets.len() as u64) >> 32;
         let fingerprint = (hash & 0xffff_ffff) % 255 + 1;
         (!self.buckets.is_empty()).then_some((at as usize, fingerprint))
+    }
+
+    /// Fetches into the cache where a hash may have been noted.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        if let Some((at, _)) = self.place(hash) {
+            prefetch::line_of(&self.buckets[at]);
+        }
     }
 
     /// Notes a hash.

@@ -12,17 +12,19 @@
 //! 0) must be kept. They replace bits 16-33 of the item: an item is a hash that a table looks up by its
 //! top and its lowest bits, and what is left of it finds the same entries; see [`ITEM`].
 //!
-//! The wheel knows no clock and cancels nothing: who fires finds out whether an item still stands for
-//! anything.
+//! The wheel knows no clock. Nobody has to cancel anything, as who fires finds out whether an item still stands for
+//! anything; where memory is scarce, one that does not any more can be taken out, see [`Wheel::cancel`].
 //!
 //! Invariants: items never fire before their deadline, and at most one slot of level 0 after it if the
 //! wheel is advanced in time; a slot has its bit set if and only if it holds items; an empty wheel has
 //! no memory. `now_ms` must not go backwards for long: while it does, nothing fires.
 
+mod slot;
+
 use std::collections::BTreeMap;
-use std::mem;
 
 use crate::structures::account::size_class;
+use slot::Slot;
 
 /// The bits of an item that the wheel gives back; the others come back as zero.
 pub const ITEM: u64 = !(OFFSET_MASK << OFFSET_SHIFT);
@@ -47,14 +49,14 @@ pub struct Wheel {
     len: usize,
     levels: [Level; LEVELS],
     /// By number of slots of level 2 since time began.
-    beyond: BTreeMap<u64, Vec<u64>>,
+    beyond: BTreeMap<u64, Slot>,
 }
 
 /// 512 slots; the memory for 64 of them comes and goes with their items.
 #[derive(Default)]
 struct Level {
     used: [u64; 8],
-    pages: [Option<Box<[Vec<u64>; 64]>>; 8],
+    pages: [Option<Box<[Slot; 64]>>; 8],
 }
 
 impl Wheel {
@@ -131,39 +133,54 @@ impl Wheel {
         looks: usize,
         mut draw: impl FnMut(usize) -> usize,
     ) -> Option<u64> {
-        let mut best = |items: &[u64]| {
-            let at = |look: usize| match items.len() <= looks {
-                true => look,
-                false => draw(items.len()),
-            };
-            let mut at = (0..looks.min(items.len())).map(at);
-            let first = at.next()?;
-            Some(at.fold(first, |best, at| {
-                if offset(items[at]) < offset(items[best]) {
-                    at
-                } else {
-                    best
-                }
-            }))
-        };
         for (level, slots) in self.levels.iter_mut().enumerate() {
             let now = self.next >> (SLOT_BITS * level as u32);
             let Some(ahead) = slots.first_from(now % SLOTS) else {
                 continue;
             };
             let slot = (now + ahead) % SLOTS;
-            let item = slots.take_from(slot, &mut best)?;
+            let item = slots.change(slot, |slot| slot.take_soonest(looks, &mut draw, offset))??;
             self.len -= 1;
             return Some(item & ITEM);
         }
         let mut soonest = self.beyond.first_entry()?;
-        let items = soonest.get_mut();
-        let item = items.swap_remove(best(items)?);
-        if items.is_empty() {
+        let item = soonest.get_mut().take_soonest(looks, &mut draw, offset)?;
+        if soonest.get().is_empty() {
             soonest.remove();
         }
         self.len -= 1;
         Some(item & ITEM)
+    }
+
+    /// Takes out an item that was armed for a deadline; false if there is none, as it has fired or was armed for another
+    /// one.
+    pub fn cancel(&mut self, deadline_ms: u64, item: u64) -> bool {
+        let tick = deadline_ms.div_ceil(TICK_MS);
+        if tick < self.next {
+            return false;
+        }
+        let item = with_offset(item, tick);
+        // It may still lie higher than where it would be put today.
+        let is_found = self.levels.iter_mut().enumerate().any(|(level, slots)| {
+            let shift = SLOT_BITS * level as u32;
+            let is_within = (tick >> shift) - (self.next >> shift) < SLOTS;
+            let slot = (tick >> shift) % SLOTS;
+            is_within && slots.change(slot, |slot| slot.remove(item)) == Some(true)
+        }) || self.cancel_beyond(tick, item);
+        self.len -= usize::from(is_found);
+        is_found
+    }
+
+    fn cancel_beyond(&mut self, tick: u64, item: u64) -> bool {
+        let number = tick >> (2 * SLOT_BITS);
+        let Some(slot) = self.beyond.get_mut(&number) else {
+            return false;
+        };
+        let is_found = slot.remove(item);
+        if slot.is_empty() {
+            self.beyond.remove(&number);
+        }
+        is_found
     }
 
     /// Drops all items.
@@ -176,27 +193,28 @@ impl Wheel {
     /// What the wheel occupies beyond itself.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let slot_bytes = |slot: &Vec<u64>| match slot.capacity() {
-            0 => 0,
-            capacity => size_class(capacity * size_of::<u64>()),
-        };
         let pages = self
             .levels
             .iter()
             .flat_map(|level| level.pages.iter().flatten());
         let near: usize = pages
             .map(|page| {
-                size_class(size_of::<[Vec<u64>; 64]>()) + page.iter().map(slot_bytes).sum::<usize>()
+                size_class(size_of::<[Slot; 64]>())
+                    + page.iter().map(Slot::memory_bytes).sum::<usize>()
             })
             .sum();
         // A map's node holds eleven pairs and is two thirds full on the average.
-        let far: usize = self.beyond.values().map(|slot| slot_bytes(slot) + 50).sum();
+        let far: usize = self
+            .beyond
+            .values()
+            .map(|slot| slot.memory_bytes() + 50)
+            .sum();
         near + far
     }
 
     /// Puts an item where its tick belongs as seen from `next`.
     fn place(&mut self, tick: u64, item: u64) {
-        let item = item & ITEM | (tick & OFFSET_MASK) << OFFSET_SHIFT;
+        let item = with_offset(item, tick);
         // Each level holds what is fewer than 512 of its slots ahead.
         for (level, slots) in self.levels.iter_mut().enumerate() {
             let shift = SLOT_BITS * level as u32;
@@ -204,10 +222,8 @@ impl Wheel {
                 return slots.push((tick >> shift) % SLOTS, item);
             }
         }
-        push(
-            self.beyond.entry(tick >> (2 * SLOT_BITS)).or_default(),
-            item,
-        );
+        let slot = self.beyond.entry(tick >> (2 * SLOT_BITS));
+        slot.or_insert(Slot::EMPTY).push(item);
     }
 
     /// Deals the slots of higher levels that begin with tick `next` out to lower ones. Says whether
@@ -272,13 +288,9 @@ fn offset(item: u64) -> u64 {
     item >> OFFSET_SHIFT & OFFSET_MASK
 }
 
-/// Pushes with room for no more than the allocator gives anyway, as most slots stay short.
-fn push(slot: &mut Vec<u64>, item: u64) {
-    if slot.len() == slot.capacity() {
-        let capacity = size_class((slot.len() + 1) * size_of::<u64>()) / size_of::<u64>();
-        slot.reserve_exact(capacity - slot.len());
-    }
-    slot.push(item);
+/// An item as it lies in its slot.
+fn with_offset(item: u64, tick: u64) -> u64 {
+    item & ITEM | (tick & OFFSET_MASK) << OFFSET_SHIFT
 }
 
 impl Level {
@@ -288,33 +300,27 @@ impl Level {
 
     fn push(&mut self, slot: u64, item: u64) {
         let (page, slot) = (slot as usize / 64, slot as usize % 64);
-        let slots = self.pages[page].get_or_insert_with(|| Box::new([const { Vec::new() }; 64]));
-        push(&mut slots[slot], item);
+        let slots = self.pages[page].get_or_insert_with(|| Box::new([const { Slot::EMPTY }; 64]));
+        slots[slot].push(item);
         self.used[page] |= 1 << slot;
     }
 
     fn pop(&mut self, slot: u64) -> Option<u64> {
-        self.take_from(slot, |items| items.len().checked_sub(1))
+        self.change(slot, Slot::pop)?
     }
 
-    /// Takes the item out that `choose` picks.
-    fn take_from(
-        &mut self,
-        slot: u64,
-        choose: impl FnOnce(&[u64]) -> Option<usize>,
-    ) -> Option<u64> {
+    /// Has something taken out of a slot, if it has memory.
+    fn change<R>(&mut self, slot: u64, change: impl FnOnce(&mut Slot) -> R) -> Option<R> {
         let (page, slot) = (slot as usize / 64, slot as usize % 64);
         let slots = self.pages[page].as_mut()?;
-        let index = choose(&slots[slot])?;
-        let item = slots[slot].swap_remove(index);
+        let result = change(&mut slots[slot]);
         if slots[slot].is_empty() {
-            drop(mem::take(&mut slots[slot]));
             self.used[page] &= !(1 << slot);
             if self.used[page] == 0 {
                 self.pages[page] = None;
             }
         }
-        Some(item)
+        Some(result)
     }
 
     /// How many slots after `start` the first used one is, going round.
@@ -366,7 +372,7 @@ mod tests {
             }
         }
         assert!(wheel.beyond.values().all(|items| !items.is_empty()));
-        len += wheel.beyond.values().map(Vec::len).sum::<usize>();
+        len += wheel.beyond.values().map(Slot::len).sum::<usize>();
         assert_eq!(wheel.len, len);
     }
 
@@ -440,6 +446,45 @@ mod tests {
             assert!(model.is_empty() && wheel.is_empty());
             check(&wheel);
             assert_eq!(wheel.memory_bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_cancelled_never_fires_and_takes_no_memory() {
+        for seed in 1..=if cfg!(miri) { 3 } else { 30 } {
+            let mut draw = Draw(seed * 104_729);
+            let reach = [9_000, 600_000, 5_000_000, 3_000_000_000, 90_000_000_000];
+            let reach = reach[draw.below(5) as usize];
+            let mut now = draw.below(1 << 41);
+            let mut wheel = Wheel::new(now);
+            let mut model: BTreeMap<u64, u64> = BTreeMap::new();
+            for number in 0..if cfg!(miri) { 200 } else { 20_000 } {
+                // Many share a few moments, as those do that live equally long.
+                let deadline = now + 1 + draw.below(reach) / 64 * 64;
+                wheel.arm(deadline, item(number));
+                model.insert(number, deadline);
+                if draw.below(3) > 0 {
+                    let from = draw.below(number + 1);
+                    let (&number, &deadline) = model.range(from..).next().expect("the last one");
+                    assert!(wheel.cancel(deadline, item(number)));
+                    assert!(!wheel.cancel(deadline, item(number)), "it was there once");
+                    model.remove(&number);
+                }
+                if number % 50 == 0 {
+                    now += draw.below(reach / 100 + 1);
+                    while wheel.advance(now, 100, |item| {
+                        let deadline = model.remove(&(item >> 34));
+                        assert!(deadline.is_some_and(|deadline| deadline <= now));
+                    }) {}
+                    check(&wheel);
+                }
+                assert_eq!(wheel.len(), model.len());
+            }
+            for (number, deadline) in model {
+                assert!(wheel.cancel(deadline, item(number)));
+            }
+            check(&wheel);
+            assert_eq!((wheel.len(), wheel.memory_bytes()), (0, 0));
         }
     }
 

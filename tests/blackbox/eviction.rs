@@ -94,6 +94,51 @@ fn keys_go_when_memory_is_full_and_all_of_them_when_there_is_none() {
 }
 
 #[test]
+fn large_values_that_nothing_makes_room_for_do_not_add_up() {
+    const LIMIT: i64 = 8 << 20;
+    const CLIENTS: i64 = 8;
+    const ROUNDS: usize = 60;
+    /// What the allocator gives for a value of 60,000 bytes.
+    const VALUE_BYTES: i64 = 65_536;
+    let value = "v".repeat(60_000);
+    for threads in [1, 4, 16] {
+        let options = support::Options::shards(64).threads(threads);
+        let server = support::Server::start(&options);
+        let mut raw = server.raw();
+        check(&mut raw, "CONFIG SET maxmemory-policy volatile-lru", "OK");
+        check(&mut raw, &format!("CONFIG SET maxmemory {LIMIT}"), "OK");
+        let answers: Vec<String> = std::thread::scope(|scope| {
+            let write = |client| {
+                let (mut raw, value) = (server.raw(), &value);
+                move || {
+                    let set = |round| raw.call(&format!("SET {client}:{round} {value}"));
+                    let last = (0..ROUNDS).map(set).last();
+                    last.map(|answer| answer.show())
+                }
+            };
+            let writers: Vec<_> = (0..CLIENTS)
+                .map(|client| scope.spawn(write(client)))
+                .collect();
+            let ended = writers
+                .into_iter()
+                .map(|writer| writer.join().expect("it ran"));
+            ended.flatten().collect()
+        });
+        assert!(
+            answers.iter().all(|answer| answer == REFUSED),
+            "{answers:?}"
+        );
+        // A sixty-fourth may be owed by all shards, and as much by each alone; and each client may have been at it. What the
+        // server takes for its threads and clients comes on top: nothing can be evicted for it.
+        let bound = LIMIT + LIMIT / 32 + CLIENTS * VALUE_BYTES;
+        let used = number(&mut raw, "memory", "used_memory_dataset");
+        assert!(used <= bound, "{used} bytes of data");
+        assert!(used > LIMIT / 10 * 8, "{used} bytes of data");
+        assert_eq!(number(&mut raw, "stats", "evicted_keys"), 0);
+    }
+}
+
+#[test]
 fn a_share_of_the_machine_is_a_limit_in_bytes() {
     let server = support::Server::start(&support::Options::shards(4));
     let mut raw = server.raw();

@@ -16,6 +16,12 @@
 //! command is refused for lack of memory only if the data, with what the server takes without clients, is above the limit,
 //! so never because of somebody's buffers.
 //!
+//! A command may put in far more than a few evictions take out. What its shard owes then is spread over all shards by
+//! their size ([`Budget::spread`]), so that nobody else puts something into a part that he did not use yet; and while
+//! all debts together are more than a sixty-fourth of the limit, commands that may grow are held back, and pay
+//! ([`Budget::is_behind`]). So no more is ever taken than the limit, twice that sixty-fourth, and what the commands under way
+//! add, as long as anything can be evicted.
+//!
 //! With a limit of a few MiB the debts of 64 shards would be a notable part of it. There nothing is freed ahead of need,
 //! and who paid something says so ([`Budget::takes_settling`]): once it holds no shard any more, all of them pay what they
 //! owe, to the byte.
@@ -78,6 +84,9 @@ const PART_BYTES_MIN: i64 = 4 * 1024;
 /// A shard that owes this many trades is not asked for more.
 const DEBT_TRADES_MAX: i64 = 4;
 
+/// While all shards together owe more than one part in so many of the limit, whoever may add to it pays first.
+const BEHIND_PARTS: i64 = 64;
+
 /// Shards whose boards are read for an assessment, in each millisecond.
 const SHARDS_PER_MS: u64 = 64;
 
@@ -112,6 +121,8 @@ pub struct Budget {
     pending: AtomicI64,
     /// A limit so small that it is kept to the byte was reached: whoever has no shard in hand sees to all debts.
     is_unsettled: AtomicBool,
+    /// So much is owed that whoever may add to it pays first.
+    is_behind: AtomicBool,
     /// Whom the next shortage is asked of first.
     asked_first: AtomicU64,
     /// Bytes of huge values on the same way, on nobody's account.
@@ -155,6 +166,7 @@ impl Budget {
             self.free.0.store(0, Relaxed);
             self.elsewhere.store(0, Relaxed);
             self.exceeded_since_ms.store(0, Relaxed);
+            self.is_behind.store(false, Relaxed);
             return;
         }
         if before != 0 {
@@ -340,6 +352,40 @@ impl Budget {
         self.assess();
     }
 
+    /// Spreads what a shard owes over all shards, if it is more than the next few commands will pay: what others were
+    /// granted and do not use goes first, and what is left is asked of all of them by their size.
+    pub(super) fn spread(&self, board: &ShardBoard) {
+        let debt = board.debt_bytes();
+        if debt > DEBT_TRADES_MAX * self.trade_bytes() {
+            self.overdraw(board, debt);
+            self.note_debts();
+        }
+    }
+
+    /// Looks how much all shards owe.
+    pub fn note_debts(&self) {
+        let is_behind = self.is_limited() && self.debt_bytes() > self.limit_bytes() / BEHIND_PARTS;
+        if is_behind != self.is_behind.load(Relaxed) {
+            self.is_behind.store(is_behind, Relaxed);
+        }
+    }
+
+    /// Whether so much is owed that whoever may add to it pays first.
+    #[inline]
+    pub fn is_behind(&self) -> bool {
+        self.is_behind.load(Relaxed)
+    }
+
+    /// Nobody can pay now, so nobody is held back.
+    pub fn give_up_debts(&self) {
+        self.is_behind.store(false, Relaxed);
+    }
+
+    /// With which shard to begin where all are asked: a different one each time.
+    pub fn next_asked(&self) -> usize {
+        self.asked_first.fetch_add(1, Relaxed) as usize
+    }
+
     /// As [`Budget::assess`], unless somebody did so of late. Many shards are looked at less often.
     pub(super) fn assess_at(&self, now_ms: u64) {
         let pause_ms = match self.is_exact() {
@@ -364,12 +410,18 @@ impl Budget {
         let before = self.elsewhere.swap(elsewhere, Relaxed);
         self.free.0.fetch_add(before - elsewhere, Relaxed);
         if self.free_bytes() < limit / SCARCE_PARTS {
+            let mut owed = 0;
             for board in self.boards() {
                 let unused = -board.debt_bytes();
                 if unused > 0 {
                     board.granted().fetch_sub(unused, Relaxed);
                     self.free.0.fetch_add(unused, Relaxed);
+                } else {
+                    owed -= unused;
                 }
+            }
+            if owed > 0 && self.free_bytes() > 0 {
+                self.forgive();
             }
         }
         let short = -self.free_bytes();
@@ -379,7 +431,7 @@ impl Budget {
         // A small shortage is asked of a few shards, as whoever owes a byte gives up a key.
         let part_min = self.trade_bytes().max(PART_BYTES_MIN);
         let boards = self.boards();
-        let first = self.asked_first.fetch_add(1, Relaxed) as usize;
+        let first = self.next_asked();
         let mut returned = 0;
         for step in 0..boards.len() {
             let board = &*boards[first.wrapping_add(step) % boards.len()];
@@ -394,6 +446,18 @@ impl Budget {
             returned += part;
         }
         self.free.0.fetch_add(returned, Relaxed);
+    }
+
+    /// What is free goes to those who owe first. They may have nothing to give up: were it anybody's, then each buffer of a
+    /// client that comes and goes would leave room for as much again, without end.
+    fn forgive(&self) {
+        for board in self.boards() {
+            let part = board.debt_bytes().min(self.free_bytes());
+            if part > 0 {
+                self.free.0.fetch_sub(part, Relaxed);
+                board.granted().fetch_add(part, Relaxed);
+            }
+        }
     }
 
     /// Bytes of all debts, in which the shortage is that nobody could be asked to pay.
@@ -512,6 +576,31 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_becomes_free_goes_to_those_who_owe_first() {
+        let boards = (0..4).map(|_| Arc::new(ShardBoard::new(1)));
+        let budget = Budget::of(boards.collect());
+        budget.configure(1 << 20, Policy::VolatileLru, false);
+        for board in budget.boards() {
+            board.add_used(1 << 18);
+            budget.draw(board, board.debt_bytes());
+            budget.assess();
+        }
+        assert_eq!((budget.debt_bytes(), budget.free_bytes()), (0, 0));
+        budget.boards()[2].add_used(100_000);
+        for round in 1..=2 {
+            // A buffer that was there is gone.
+            budget.elsewhere.store(40_000, Relaxed);
+            budget.assess();
+            assert_eq!(budget.debt_bytes(), 100_000 - 40_000 * round);
+            assert_eq!(budget.free_bytes(), 0);
+            // All others are as they were: nobody can draw anything.
+            let debts = budget.boards().iter().map(|board| board.debt_bytes());
+            let debts: Vec<i64> = debts.collect();
+            assert_eq!(debts, [0, 0, budget.debt_bytes(), 0]);
+        }
+    }
 
     #[test]
     fn while_clients_are_told_what_is_taken_elsewhere_counts_once_it_has_lasted() {

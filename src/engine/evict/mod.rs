@@ -92,7 +92,7 @@ const BYTES_PER_EVICTION: i64 = 1024;
 const EVICTIONS_PER_COMMAND_MAX: usize = 1024;
 
 /// Keys of which the lines are fetched before the first of them is looked at.
-const FETCHED_AHEAD: usize = 8;
+const FETCHED_AHEAD: usize = 12;
 
 /// Evictions in one slice of the background.
 const EVICTIONS_PER_SLICE: usize = 128;
@@ -119,6 +119,7 @@ impl Engine {
     pub fn pay(&mut self, now: Now, keys: usize) {
         if self.board.debt_bytes() > 0 {
             self.pay_some(now, keys);
+            self.budget.spread(&self.board);
         }
     }
 
@@ -135,8 +136,9 @@ impl Engine {
             self.budget.draw(&self.board, self.board.debt_bytes() + 1);
             return self.board.debt_bytes() < 0;
         }
-        self.pay(now, 1);
-        self.board.debt_bytes() <= 0 || !self.budget.is_out_of_memory()
+        self.pay_some(now, 1);
+        // Who owes nothing may still not add anything, if what others owe can be paid by nobody.
+        self.board.debt_bytes() < 0 || !self.budget.is_out_of_memory()
     }
 
     /// Begins to remember in which order keys come, once that matters, or stops.
@@ -288,7 +290,11 @@ impl Engine {
         let stamp = self.effects.stamp();
         self.watches.key_changed(index, entry.key(), stamp);
         self.board.evicted.add(1);
-        let trash = db.charged(|db| db.delete(place));
+        let trash = db.charged(|db| {
+            // Where memory is scarce, the wheel is not to remember keys that are gone.
+            db.disarm(place);
+            db.delete(place)
+        });
         let is_empty = db.is_empty() && !db.keeps_images();
         self.discard(trash);
         if is_empty {

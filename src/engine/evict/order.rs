@@ -156,6 +156,11 @@ impl Order {
         bits | SMALL_BIT
     }
 
+    /// Fetches into the cache what [`Order::note_new`] will look at.
+    pub(in crate::engine) fn prefetch_new(&self, hash: u64) {
+        self.ghost.prefetch(hash);
+    }
+
     /// Keys that the queue may hold out of so many before some of them settle.
     fn queue_max(&self, keys: usize) -> usize {
         match self.rules {
@@ -315,7 +320,7 @@ impl Db {
             self.table.prefetch(hash);
         }
         for hash in front() {
-            self.table.prefetch_matches(hash);
+            self.table.prefetch_removal(hash);
         }
     }
 

@@ -122,6 +122,28 @@ impl Server {
     }
 }
 
+impl Server {
+    /// What sessions do before a command that may grow, while much is owed.
+    fn hold_back(&mut self) {
+        for _ in 0..100_000 {
+            if !self.budget.is_behind() {
+                return;
+            }
+            self.budget.assess();
+            let used = self.budget.used_bytes();
+            for engine in &mut self.engines {
+                engine.evict_slice(NOW);
+                engine.deferred.settle();
+            }
+            match self.budget.used_bytes() < used {
+                true => self.budget.note_debts(),
+                false => self.budget.give_up_debts(),
+            }
+        }
+        panic!("it is held back for ever");
+    }
+}
+
 const EVICTING: [Policy; 7] = [
     Policy::AllkeysLru,
     Policy::AllkeysLfu,
@@ -131,6 +153,74 @@ const EVICTING: [Policy; 7] = [
     Policy::VolatileRandom,
     Policy::VolatileTtl,
 ];
+
+#[test]
+fn large_values_in_many_shards_do_not_add_up_where_nothing_can_be_evicted() {
+    const LEN: usize = 100_000;
+    let volatile = EVICTING
+        .into_iter()
+        .filter(|policy| policy.is_volatile_only());
+    for policy in volatile.chain([Policy::NoEviction]) {
+        let limit = 8 << 20;
+        let mut server = Server::new(64, limit, policy);
+        // Parts that were granted and not used, in all shards.
+        for index in 0..6_400 {
+            assert!(server.set(index % 64, &format!("small{index}"), 500, Deadline::Clear));
+        }
+        for index in 0..400 {
+            server.set(
+                index * 7 % 64,
+                &format!("large{index}"),
+                LEN,
+                Deadline::Clear,
+            );
+            let over = server.budget.used_bytes() - limit as i64;
+            assert!(over < 2 * LEN as i64, "{policy:?}: {over} bytes over");
+        }
+        let used = server.budget.used_bytes();
+        assert!(
+            server.refused > 300,
+            "{policy:?}: {} refused",
+            server.refused
+        );
+        assert!(used > limit as i64 / 10 * 9, "{policy:?}: {used} used");
+        assert_eq!(server.evicted(), 0);
+        assert!(
+            !server.budget.is_behind() || {
+                server.hold_back();
+                !server.budget.is_behind()
+            }
+        );
+    }
+}
+
+#[test]
+fn large_values_over_small_ones_stay_within_the_bound() {
+    const LEN: usize = 1 << 20;
+    for policy in EVICTING {
+        let limit = 24 << 20;
+        let mut server = Server::new(64, limit, policy);
+        let soon = |index: u64| Deadline::At(NOW.unix_ms + 1_000_000 + index);
+        for index in 0..150_000 {
+            let shard = index as usize * 5 % 64;
+            server.set(shard, &format!("small{index}"), 100, soon(index));
+        }
+        let bound = limit as i64 / 32 + 2 * LEN as i64;
+        for index in 0..100 {
+            server.hold_back();
+            let shard = index as usize * 11 % 64;
+            assert!(server.set(shard, &format!("large{index}"), LEN, soon(index)));
+            let over = server.budget.used_bytes() - limit as i64;
+            assert!(over < bound, "{policy:?}: {over} bytes over");
+        }
+        server.rest();
+        let used = server.budget.used_bytes();
+        assert!(
+            used <= limit as i64 && used > limit as i64 / 2,
+            "{policy:?}: {used}"
+        );
+    }
+}
 
 #[test]
 fn a_flood_of_writes_stays_at_the_limit_and_uses_it() {

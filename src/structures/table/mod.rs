@@ -307,18 +307,34 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Prefetches the first two lines of every entry that may have this hash, without reading any.
+    /// Prefetches the first two lines of every entry that may have this hash, without reading any. If there is none, what
+    /// an insertion will look at is prefetched instead, and the answer is false.
     #[inline]
-    pub fn prefetch_matches(&self, hash: u64) {
+    pub fn prefetch_matches(&self, hash: u64) -> bool {
         let segment = self.directory.of(hash);
-        if !segment.is_none() {
-            // SAFETY: live; nothing is read through the address.
-            unsafe {
-                segment.find(hash, |raw| {
-                    prefetch_two_lines(raw);
-                    false
-                });
-            }
+        if segment.is_none() {
+            return false;
+        }
+        let mut is_any = false;
+        // SAFETY: live; nothing is read through the address.
+        unsafe {
+            segment.find(hash, |raw| {
+                prefetch_two_lines(raw);
+                is_any = true;
+                false
+            });
+        }
+        if !is_any {
+            segment.prefetch_header();
+        }
+        is_any
+    }
+
+    /// The same for what is to be taken out: the entries, and what is written in their segment when one goes.
+    #[inline]
+    pub fn prefetch_removal(&self, hash: u64) {
+        if self.prefetch_matches(hash) {
+            self.directory.of(hash).prefetch_header();
         }
     }
 

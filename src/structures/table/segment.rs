@@ -264,6 +264,12 @@ impl Segment {
         ptr::with_exposed_provenance_mut((self.0 & ADDRESS) as usize)
     }
 
+    /// Fetches the line into the cache in which entries are counted.
+    #[inline(always)]
+    pub(super) fn prefetch_header(self) {
+        prefetch(self.header().cast());
+    }
+
     #[inline(always)]
     fn bucket(self, bucket: usize) -> *mut Bucket {
         debug_assert!(bucket < self.buckets());
