@@ -106,6 +106,7 @@ fn run_with(
     library: &Library,
     out: &mut Out,
 ) -> Result<Ended, CommandError> {
+    vm.follow(library);
     let is_read_only = matches!(
         verb,
         ScriptVerb::EvalRo | ScriptVerb::EvalShaRo | ScriptVerb::FcallRo
@@ -300,6 +301,7 @@ impl commands::Scripts for Library {
 
     fn flush(&self) {
         Library::flush(self);
+        vm::follow_flush(self);
     }
 
     fn kill(&self, what: commands::Kind) -> Result<(), CommandError> {
