@@ -28,6 +28,14 @@ pub struct Labels {
     pub lib_ver: Vec<u8>,
 }
 
+/// What a connection said of itself, to go back to.
+#[derive(Clone, Debug)]
+pub struct Sayings {
+    labels: Labels,
+    no_evict: bool,
+    no_touch: bool,
+}
+
 /// How a blocked request ended without what it waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unblocked {
@@ -385,6 +393,22 @@ impl Shared {
         let mut new = labels.as_deref().cloned().unwrap_or_default();
         change(&mut new);
         *labels = (new != Labels::default()).then(|| Box::new(new));
+    }
+
+    /// What it says of itself.
+    pub fn sayings(&self) -> Sayings {
+        Sayings {
+            labels: self.labels(),
+            no_evict: self.no_evict.load(Relaxed),
+            no_touch: self.no_touch.load(Relaxed),
+        }
+    }
+
+    /// Makes it say what it said before.
+    pub fn say_again(&self, before: Sayings) {
+        self.set_labels(|labels| *labels = before.labels);
+        self.no_evict.store(before.no_evict, Relaxed);
+        self.no_touch.store(before.no_touch, Relaxed);
     }
 
     /// RESET: name, switches and database as in a fresh connection.

@@ -31,6 +31,7 @@ static AUTH: Command = Command::new("auth", Group::Connection, -2)
     .doc("1.0.0", "[username] password", "Says who the client is.")
     .complexity("O(N) for N passwords of the user.")
     .history(&[("6.0.0", "Takes a user's name too.")])
+    .repeatable()
     .on_session(auth);
 
 fn auth(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -98,6 +99,7 @@ static HELLO: Command = Command::new("hello", Group::Connection, -1)
         "6.2.0",
         "Without a version it changes nothing and only reports.",
     )])
+    .repeatable()
     .on_session(hello);
 
 fn hello(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -109,7 +109,7 @@ impl Db {
         self.keeps_images = false;
         self.log
             .take()
-            .map_or_else(Vec::new, |log| log.into_images())
+            .map_or_else(Vec::new, |mut log| log.drain().collect())
     }
 
     /// The same, as a log, if anything was kept.
@@ -120,8 +120,7 @@ impl Db {
     }
 
     fn log(&mut self) -> &mut Log {
-        self.log
-            .get_or_insert_with(|| account::apart(Box::<Log>::default))
+        self.log.get_or_insert_with(Log::in_kept_room)
     }
 
     /// The value at a place is about to change where it is.

@@ -382,6 +382,13 @@ impl Effects {
         self.log.truncate(mark.recorded);
     }
 
+    /// Forgets what look-ups did not find: the command that made them did nothing, and makes them again.
+    #[cold]
+    pub fn forget_misses(&mut self) {
+        self.log
+            .retain(|effect| effect.event.name != Event::MISS.name);
+    }
+
     /// Whether the follower is to be told something.
     #[inline]
     pub fn has_news(&self) -> bool {

@@ -156,7 +156,15 @@ impl Deferred {
     }
 
     /// Does it. For those who hold no token.
+    #[inline]
     pub fn settle(&mut self) {
+        if !(self.told.is_empty() && self.wakes.is_empty() && self.trash.is_empty()) {
+            self.settle_all();
+        }
+    }
+
+    #[cold]
+    fn settle_all(&mut self) {
         for told in self.told.drain(..) {
             told.tell();
         }
@@ -170,6 +178,8 @@ impl Deferred {
 /// All that one shard owns.
 pub struct Engine {
     dbs: Box<[Option<Box<Db>>]>,
+    /// No database from here on was ever written to: most clients use the first one alone.
+    dbs_end: usize,
     seed: Seed,
     board: Arc<ShardBoard>,
     /// What commands changed, for all who follow changes.
@@ -193,7 +203,7 @@ pub struct Engine {
     /// Huge values, freed in slices too.
     doomed_values: Vec<value::Trash>,
     /// What can be undone, if anything.
-    attempt: Option<undo::Attempt>,
+    attempt: Option<Box<undo::Attempt>>,
     budget: Arc<Budget>,
     /// By which rules keys are ordered, if they are.
     order: Option<evict::order::Rules>,
@@ -211,6 +221,7 @@ impl Engine {
         let board = Arc::new(ShardBoard::new(database_count));
         Engine {
             dbs: (0..database_count).map(|_| None).collect(),
+            dbs_end: 0,
             seed,
             effects: Effects::default(),
             random: Random::new(random_seed),
@@ -288,6 +299,7 @@ impl Engine {
             if let Some(db) = slot {
                 db.set_order(self.order);
             }
+            self.dbs_end = self.dbs_end.max(index + 1);
             self.board
                 .add_used(crate::structures::account::thread_bytes() - before);
             if let (Some(_), Some(db)) = (&self.attempt, slot.as_deref_mut()) {
@@ -333,6 +345,7 @@ impl Engine {
             }
         }
         self.dbs.swap(first, second);
+        self.dbs_end = self.dbs_end.max(first.max(second) + 1);
         for index in [first, second] {
             match self.dbs[index].as_deref_mut() {
                 Some(db) => db.move_to(index),

@@ -95,13 +95,20 @@ impl Watches {
     }
 
     /// From now on changes may be undone.
+    #[inline]
     pub fn begin_attempt(&mut self) {
-        self.replaced = Some(Vec::new());
+        // Nobody begins to watch while somebody else has the shard.
+        if !self.keys.is_empty() {
+            self.replaced = Some(Vec::new());
+        }
     }
 
     /// They were not.
+    #[inline]
     pub fn commit_attempt(&mut self) {
-        self.replaced = None;
+        if self.replaced.is_some() {
+            self.replaced = None;
+        }
     }
 
     /// They were: nothing has changed.

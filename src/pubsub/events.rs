@@ -13,7 +13,7 @@ use std::sync::atomic::{
 };
 use std::task::Waker;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::PubSub;
 use crate::client::mailbox::Topic;
@@ -40,6 +40,8 @@ pub(super) struct Events {
     listeners: Mutex<usize>,
     pub(super) interest: Arc<Interest>,
     turns: Mutex<Turns>,
+    /// A batch has been published for which somebody may wait.
+    published: Condvar,
     /// Events put aside.
     aside: AtomicUsize,
 }
@@ -113,6 +115,15 @@ impl Events {
         }
     }
 
+    /// Sleeps until something is so that whoever publishes brings about before it takes the lock of the turns.
+    #[cold]
+    fn wait_until(&self, is_so: impl Fn() -> bool) {
+        let mut turns = self.turns.lock();
+        while !is_so() {
+            self.published.wait(&mut turns);
+        }
+    }
+
     /// Shards record events only while they may reach somebody.
     fn publish_interest(&self, listeners: usize) {
         let classes = self.classes.load(Relaxed);
@@ -144,8 +155,8 @@ impl Follower for PubSub {
         }
         if due.is_empty() {
             // Whoever publishes will get to it. If that takes long, commands must not run ahead of it without end.
-            while events.aside.load(Relaxed) > ASIDE_MAX {
-                std::thread::yield_now();
+            if events.aside.load(Relaxed) > ASIDE_MAX {
+                events.wait_until(|| events.aside.load(Relaxed) <= ASIDE_MAX);
             }
             return;
         }
@@ -157,6 +168,7 @@ impl Follower for PubSub {
                 events.aside.fetch_sub(batch.effects.len(), Relaxed);
             }
             events.turns.lock().pass(&batch, &mut due);
+            events.published.notify_all();
         }
         for waker in wakes {
             waker.wake();
@@ -178,10 +190,10 @@ impl PubSub {
     }
 
     /// Returns when the messages of a batch are out, for those who brought it here and hold no shard: whoever has the turn
-    /// before has let its shards go, and tells of what it did now.
+    /// before has let its shards go, and tells of what it did now, so that this is over as soon as it has run.
     pub fn await_turn(&self, is_out: &IsOut) {
-        while !is_out.load(Acquire) {
-            std::thread::yield_now();
+        if !is_out.load(Acquire) {
+            self.events.wait_until(|| is_out.load(Acquire));
         }
     }
 
@@ -350,6 +362,30 @@ mod tests {
                 assert!(places.is_sorted() && places.iter().all(Option::is_some));
             }
             assert!(pubsub.events.turns.lock().by_turn.is_empty());
+        }
+    }
+
+    #[test]
+    fn who_awaits_a_turn_goes_on_when_the_one_before_is_out() {
+        use std::sync::atomic::AtomicBool;
+        for _ in 0..200 {
+            let (pubsub, client) = listening("AE", "*");
+            let is_out: IsOut = Arc::default();
+            let mut second = batch(&[(0, 1)], "second".into());
+            second.is_out = Some(Arc::clone(&is_out));
+            let is_there = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    pubsub.follow(second);
+                    is_there.store(true, Release);
+                    pubsub.await_turn(&is_out);
+                    assert_eq!(heard(&client).len(), 2);
+                });
+                while !is_there.load(Acquire) {
+                    std::thread::yield_now();
+                }
+                pubsub.follow(batch(&[(0, 0)], "first".into()));
+            });
         }
     }
 }

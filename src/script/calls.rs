@@ -8,7 +8,7 @@ use super::api::Cleared;
 use super::convert::{self, Arguments, Reader};
 use super::errors::{self, Raised};
 use super::host::{Call, Host, Interrupted};
-use super::vm::{HOST, RUN, freely, interrupt, with_arguments};
+use super::vm::{HOST, RUN, Run as Running, freely, interrupt, with_arguments};
 use crate::command::Out;
 use crate::command::declaration::{Command, Flags, Run};
 use crate::command::error::CommandError;
@@ -73,19 +73,11 @@ impl<const IS_RAISING: bool> Direct for Calling<IS_RAISING> {
 /// Runs a command.
 fn start(arguments: &Arguments, is_raising: bool) -> Return {
     RUN.with(|run| {
-        let leave = |unfinished: Unfinished| {
-            run.unfinished.set(unfinished);
-            Return::otherwise()
-        };
-        let fail = |text: &[u8], is_counted: bool| {
-            let text = errors::with_code(text);
-            leave(Unfinished::Failed { text, is_counted })
-        };
         if let Some(interrupted) = run.interrupted.get() {
-            return leave(Unfinished::Interrupted(interrupted));
+            return put_off(run, Unfinished::Interrupted(interrupted));
         }
         if let Err(text) = check_arguments(arguments) {
-            return fail(text.as_bytes(), false);
+            return tell_error(run, text.as_bytes(), false);
         }
         let mut out = run.out.borrow_mut();
         out.clear();
@@ -97,32 +89,48 @@ fn start(arguments: &Arguments, is_raising: bool) -> Return {
         let (data, spans) = (&arguments.data, &arguments.spans);
         let called =
             HOST.with(|place| place.borrow(|host| dispatch(host, data, spans, bounds, &mut out)));
-        match called {
-            None => fail(
-                b"redis.call can only be called inside a script invocation",
-                false,
-            ),
-            Some(Called::Interrupted(interrupted)) => leave(Unfinished::Interrupted(interrupted)),
-            Some(Called::Refused(text)) => fail(text.as_bytes(), true),
-            Some(Called::Answered { writes }) => {
-                if writes {
-                    run.is_free_to_grow.set(true);
+        let Some(Called::Answered { writes }) = called else {
+            return match called {
+                Some(Called::Interrupted(interrupted)) => {
+                    put_off(run, Unfinished::Interrupted(interrupted))
                 }
-                let reply = out.as_slice();
-                if let Some(answer) = reply.and_then(convert::at_once) {
-                    return answer;
+                Some(Called::Refused(text)) => tell_error(run, text.as_bytes(), true),
+                _ => {
+                    let text = b"redis.call can only be called inside a script invocation";
+                    tell_error(run, text, false)
                 }
-                if is_raising
-                    && let Some(reply) = reply
-                    && reply.first() == Some(&b'-')
-                {
-                    let end = reply.iter().position(|byte| *byte == b'\r');
-                    return fail(&reply[..end.unwrap_or(reply.len())], true);
-                }
-                leave(Unfinished::Reply)
-            }
+            };
+        };
+        if writes {
+            run.is_free_to_grow.set(true);
         }
+        let reply = out.as_slice();
+        if let Some(answer) = reply.and_then(convert::at_once) {
+            return answer;
+        }
+        if is_raising
+            && let Some(reply) = reply
+            && reply.first() == Some(&b'-')
+        {
+            let end = reply.iter().position(|byte| *byte == b'\r');
+            return tell_error(run, &reply[..end.unwrap_or(reply.len())], true);
+        }
+        put_off(run, Unfinished::Reply)
     })
+}
+
+/// Leaves the rest of a call to the function that can do it.
+#[cold]
+fn put_off(run: &Running, unfinished: Unfinished) -> Return {
+    run.unfinished.set(unfinished);
+    Return::otherwise()
+}
+
+/// The script hears of an error.
+#[cold]
+fn tell_error(run: &Running, text: &[u8], is_counted: bool) -> Return {
+    let text = errors::with_code(text);
+    put_off(run, Unfinished::Failed { text, is_counted })
 }
 
 /// Finishes a call.
@@ -177,18 +185,12 @@ fn dispatch(
     let argument = |at: usize| spans[at].bytes(data, &[]);
     let command = find(spans.len(), &argument);
     if let Some(text) = refusal(host, command, spans.len(), bounds) {
-        host.note_refused(command, &errors::with_code(text.as_bytes()));
-        return Called::Refused(text);
+        return refuse(host, command, text);
     }
     let Some(command) = command else {
         return Called::Answered { writes: false };
     };
-    if command.flags.has(Flags::BLOCKING)
-        && matches!(command.full_name, "xread" | "xreadgroup")
-        && (1..spans.len())
-            .map_while(|at| (!is_word(argument(at), "streams")).then(|| argument(at)))
-            .any(|word| is_word(word, "block"))
-    {
+    if command.flags.has(Flags::BLOCKING) && would_block(command, spans.len(), &argument) {
         let name = command.full_name;
         out.error(format!(
             "ERR {name} command is not allowed with BLOCK option from scripts"
@@ -206,6 +208,21 @@ fn dispatch(
         },
         Err(interrupted) => Called::Interrupted(interrupted),
     }
+}
+
+#[cold]
+fn refuse(host: &mut (dyn Host + '_), command: Option<&'static Command>, text: String) -> Called {
+    host.note_refused(command, &errors::with_code(text.as_bytes()));
+    Called::Refused(text)
+}
+
+/// Whether a command says by an option that it waits.
+#[cold]
+fn would_block<'a>(command: &Command, count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> bool {
+    matches!(command.full_name, "xread" | "xreadgroup")
+        && (1..count)
+            .map_while(|at| (!is_word(argument(at), "streams")).then(|| argument(at)))
+            .any(|word| is_word(word, "block"))
 }
 
 fn is_word(argument: &[u8], word: &str) -> bool {
@@ -231,28 +248,38 @@ fn refusal(
     bounds: Bounds,
 ) -> Option<String> {
     let Some(command) = command else {
-        return Some("Unknown Redis command called from script".to_owned());
+        return refused("Unknown Redis command called from script");
     };
     if !command.accepts(count) || matches!(command.run, Run::Container(_)) {
-        return Some("Wrong number of args calling Redis command from script".to_owned());
+        return refused("Wrong number of args calling Redis command from script");
     }
     let is_allowed = !command.flags.has(Flags::NOSCRIPT)
         || ALLOWED.contains(&command.full_name)
         || (host.server().allows_every_command_in_scripts()
             && !matches!(command.run, Run::Script(_) | Run::Transaction(_)));
     if !is_allowed {
-        return Some("This Redis command is not allowed from script".to_owned());
+        return refused("This Redis command is not allowed from script");
     }
     if bounds.is_read_only && command.flags.any(Flags::WRITE.or(Flags::MAY_REPLICATE)) {
-        return Some("Write commands are not allowed from read-only scripts.".to_owned());
+        return refused("Write commands are not allowed from read-only scripts.");
     }
     if command.is_write() && !bounds.is_free_to_grow && host.config().lacks_replicas() {
-        return Some(format!("-{}", CommandError::NoReplicas.text()));
+        return refused_with(&CommandError::NoReplicas);
     }
     if command.flags.has(Flags::DENYOOM) && !bounds.is_free_to_grow && !host.has_room() {
-        return Some(format!("-{}", CommandError::OutOfMemory.text()));
+        return refused_with(&CommandError::OutOfMemory);
     }
     None
+}
+
+#[cold]
+fn refused(why: &str) -> Option<String> {
+    Some(why.to_owned())
+}
+
+#[cold]
+fn refused_with(error: &CommandError) -> Option<String> {
+    Some(format!("-{}", error.text()))
 }
 
 /// `redis.acl_check_cmd`: there is one user, who may do everything that exists.

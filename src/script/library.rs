@@ -59,6 +59,7 @@ pub struct Library {
     evaluated: Mutex<Vec<Arc<Script>>>,
     bytes: AtomicUsize,
     uses: AtomicU64,
+    flushes: AtomicU64,
     evicted: AtomicU64,
     /// Libraries of functions.
     pub functions: super::functions::Functions,
@@ -210,6 +211,13 @@ impl Library {
             self.bytes.fetch_sub(cost(script), Relaxed);
             false
         });
+        self.flushes.fetch_add(1, Relaxed);
+    }
+
+    /// How often all scripts were forgotten.
+    #[inline]
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Relaxed)
     }
 
     /// How many scripts are known.

@@ -39,9 +39,7 @@ mod screens;
 pub mod stack;
 mod vm;
 
-use std::rc::Rc;
-
-use mlua::{Function, Value};
+use mlua::Value;
 
 use crate::base::number;
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
@@ -53,7 +51,7 @@ use crate::structures::lua::Called;
 use flags::ScriptFlags;
 use host::{Host, Interrupted};
 use library::Library;
-use vm::{Compiled, HOST, RUN, Vm};
+use vm::{HOST, RUN, Vm};
 
 pub use vm::memory_figures;
 
@@ -71,12 +69,6 @@ pub struct Ended {
 /// Keys and arguments together that need no list of their own on their way to Lua.
 const FEW: usize = 16;
 
-/// What is to be run.
-enum Program {
-    Script(Rc<Compiled>),
-    Function(functions::Found, Function),
-}
-
 /// Runs a script or function for a host and writes its reply.
 pub fn run(
     verb: ScriptVerb,
@@ -86,19 +78,34 @@ pub fn run(
     out: &mut Out,
 ) -> Ended {
     stack::check();
-    vm::with(|vm| match run_with(vm, verb, args, host, library, out) {
-        Ok(ended) => ended,
-        Err(error) => {
-            out.error(error.text().as_bytes());
-            Ended {
-                failed: true,
-                ..Ended::default()
+    vm::with(|vm| {
+        let result = match verb {
+            ScriptVerb::Fcall | ScriptVerb::FcallRo => {
+                run_function(vm, verb, args, host, library, out)
             }
-        }
+            _ => run_script(vm, verb, args, host, library, out),
+        };
+        result.unwrap_or_else(|error| refuse(&error, out))
     })
 }
 
-fn run_with(
+/// It does not run.
+#[cold]
+fn refuse(error: &CommandError, out: &mut Out) -> Ended {
+    out.error(error.text().as_bytes());
+    Ended {
+        failed: true,
+        ..Ended::default()
+    }
+}
+
+#[cold]
+fn no_script() -> CommandError {
+    "NOSCRIPT No matching script. Please use EVAL.".into()
+}
+
+#[inline]
+fn run_script(
     vm: &mut Vm,
     verb: ScriptVerb,
     args: &Args<'_>,
@@ -106,52 +113,74 @@ fn run_with(
     library: &Library,
     out: &mut Out,
 ) -> Result<Ended, CommandError> {
-    let is_read_only = matches!(
-        verb,
-        ScriptVerb::EvalRo | ScriptVerb::EvalShaRo | ScriptVerb::FcallRo
-    );
-    let no_script = || CommandError::from("NOSCRIPT No matching script. Please use EVAL.");
-    let (program, key_count, flags) = match verb {
+    const NO_NUMBER: &str = "ERR value is not an integer or out of range";
+    vm.follow(library);
+    let is_read_only = matches!(verb, ScriptVerb::EvalRo | ScriptVerb::EvalShaRo);
+    let (compiled, key_count) = match verb {
         ScriptVerb::Eval | ScriptVerb::EvalRo => {
-            let key_count = key_count(args, "ERR value is not an integer or out of range")?;
-            let compiled = vm.of_evaluated(args.get(1), library)?;
-            let flags = compiled.script.flags;
-            (Program::Script(compiled), key_count, flags)
+            let key_count = key_count(args, NO_NUMBER)?;
+            (vm.of_evaluated(args.get(1), library)?, key_count)
         }
-        ScriptVerb::EvalSha | ScriptVerb::EvalShaRo => {
+        _ => {
             if args.get(1).len() != 40 {
                 return Err(no_script());
             }
-            let key_count = key_count(args, "ERR value is not an integer or out of range")?;
+            let key_count = key_count(args, NO_NUMBER)?;
             let found = vm.of_digits(args.get(1), library)?;
-            let compiled = found.ok_or_else(no_script)?;
-            let flags = compiled.script.flags;
-            (Program::Script(compiled), key_count, flags)
-        }
-        ScriptVerb::Fcall | ScriptVerb::FcallRo => {
-            let found = library
-                .functions
-                .find(args.get(1))
-                .ok_or("ERR Function not found")?;
-            let key_count = key_count(args, "ERR Bad number of keys provided")?;
-            let function = vm.of_function(&found)?;
-            let flags = found.flags;
-            (Program::Function(found, function), key_count, flags)
+            (found.ok_or_else(no_script)?, key_count)
         }
     };
-    let is_silent = flags.any(ScriptFlags::SILENT);
-    if is_read_only && !is_silent && !flags.any(ScriptFlags::NO_WRITES) {
-        return Err("ERR Can not execute a script with write flag using *_ro command.".into());
-    }
-    let may_grow = is_silent || flags.any(ScriptFlags::ALLOW_OOM.or(ScriptFlags::NO_WRITES));
-    if !may_grow && !host.has_room() {
-        return Err(
-            "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
-                .into(),
-        );
-    }
-    if !is_silent && !flags.any(ScriptFlags::NO_WRITES) && host.config().lacks_replicas() {
-        return Err(CommandError::NoReplicas);
+    begin(compiled.script.flags, is_read_only, host)?;
+    let result = HOST.with(|place| {
+        let on_text = |text: &[u8]| answer_text(text, out);
+        place.lend(host, || {
+            with_texts(args, key_count, |keys, rest| {
+                vm.run(&compiled, keys, rest, on_text)
+            })
+        })
+    });
+    conclude(result, out, || {
+        std::str::from_utf8(&compiled.script.hex).unwrap_or_default()
+    })
+}
+
+#[inline(never)]
+fn run_function(
+    vm: &mut Vm,
+    verb: ScriptVerb,
+    args: &Args<'_>,
+    host: &mut (dyn Host + '_),
+    library: &Library,
+    out: &mut Out,
+) -> Result<Ended, CommandError> {
+    let found = library
+        .functions
+        .find(args.get(1))
+        .ok_or("ERR Function not found")?;
+    let key_count = key_count(args, "ERR Bad number of keys provided")?;
+    let function = vm.of_function(&found)?;
+    begin(found.flags, verb == ScriptVerb::FcallRo, host)?;
+    let result = HOST.with(|place| {
+        let on_text = |text: &[u8]| answer_text(text, out);
+        place.lend(host, || {
+            with_texts(args, key_count, |keys, rest| {
+                vm.run_function(&function, keys, rest, on_text)
+            })
+        })
+    });
+    conclude(result, out, || &found.name)
+}
+
+/// Makes everything ready for a run, if what is called may run now.
+#[inline]
+fn begin(
+    flags: ScriptFlags,
+    is_read_only: bool,
+    host: &mut (dyn Host + '_),
+) -> Result<(), CommandError> {
+    // Most scripts say nothing of themselves, and are asked nothing.
+    if !flags.any(ScriptFlags::SILENT) {
+        admit(flags, is_read_only, host)?;
     }
     RUN.with(|run| {
         run.protocol.set(Protocol::Resp2);
@@ -161,65 +190,125 @@ fn run_with(
         run.is_free_to_grow.set(flags.any(ScriptFlags::ALLOW_OOM));
         run.interrupted.set(None);
     });
+    Ok(())
+}
+
+/// Whether something may run that says what it is like.
+#[cold]
+fn admit(
+    flags: ScriptFlags,
+    is_read_only: bool,
+    host: &mut (dyn Host + '_),
+) -> Result<(), CommandError> {
+    let has_no_writes = flags.any(ScriptFlags::NO_WRITES);
+    if is_read_only && !has_no_writes {
+        return Err("ERR Can not execute a script with write flag using *_ro command.".into());
+    }
+    let may_grow = flags.any(ScriptFlags::ALLOW_OOM.or(ScriptFlags::NO_WRITES));
+    if !may_grow && !host.has_room() {
+        return Err(
+            "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
+                .into(),
+        );
+    }
+    if !has_no_writes && host.config().lacks_replicas() {
+        return Err(CommandError::NoReplicas);
+    }
+    Ok(())
+}
+
+/// Splits the arguments behind the name into keys and others.
+#[inline]
+fn with_texts<R>(
+    args: &Args<'_>,
+    key_count: usize,
+    run: impl FnOnce(&[&[u8]], &[&[u8]]) -> R,
+) -> R {
+    let count = args.len() - 3;
     let (mut few, many): ([&[u8]; FEW], Vec<&[u8]>);
-    let texts = if args.len() - 3 <= FEW {
+    let texts = if count <= FEW {
         few = [&[]; FEW];
         for (place, text) in few.iter_mut().zip(args.from(3)) {
             *place = text;
         }
-        &few[..args.len() - 3]
+        &few[..count]
     } else {
         many = args.from(3).collect();
         &many
     };
     let (keys, rest) = texts.split_at(key_count);
-    let result = HOST.with(|place| {
-        let on_text = |text: &[u8]| {
-            if RUN.with(|run| run.interrupted.get().is_none()) {
-                out.bulk(text);
-            }
-        };
-        place.lend(host, || match &program {
-            Program::Script(compiled) => vm.run(compiled, keys, rest, on_text),
-            Program::Function(_, function) => vm.run_function(function, keys, rest, on_text),
-        })
-    });
+    run(keys, rest)
+}
+
+/// A script answers with a text.
+#[inline]
+fn answer_text(text: &[u8], out: &mut Out) {
+    if RUN.with(|run| run.interrupted.get().is_none()) {
+        out.bulk(text);
+    }
+}
+
+/// Writes what came of a run that did not end with a text.
+#[inline]
+fn conclude<'n>(
+    result: mlua::Result<Called<()>>,
+    out: &mut Out,
+    name: impl Fn() -> &'n str,
+) -> Result<Ended, CommandError> {
     let (interrupted, protocol) = RUN.with(|run| (run.interrupted.take(), run.protocol.get()));
-    let name = || match &program {
-        Program::Script(compiled) => std::str::from_utf8(&compiled.script.hex).unwrap_or_default(),
-        Program::Function(found, _) => &found.name,
-    };
-    let mut ended = Ended {
-        interrupted,
-        ..Ended::default()
-    };
-    if interrupted.is_some() {
-        ended.failed = true;
-        // Redis says the same of functions.
-        out.error(format!(
-            "ERR Script killed by user with SCRIPT KILL... script: {}",
-            name()
-        ));
-        return Ok(ended);
+    if let Some(interrupted) = interrupted {
+        return Ok(end(interrupted, name(), out));
     }
     match result {
-        Ok(Called::Text(())) => {}
-        Ok(Called::Value(value)) => {
-            let written = convert::write(&value, protocol, out)
-                .map_err(|error| CommandError::from(format!("ERR {}", errors::plain(&error))))?;
-            (ended.failed, ended.is_counted) = (written.failed, written.is_counted);
-        }
-        Ok(Called::Failed(value)) => {
-            ended.failed = true;
-            ended.is_counted = write_failure(name(), &value, out);
-        }
-        Err(error) => {
-            ended.failed = true;
-            let why = errors::plain(&error);
-            out.error(format!("ERR Error running script {}, {why}", name()));
-        }
+        Ok(Called::Text(())) => Ok(Ended::default()),
+        Ok(Called::Value(value)) => match convert::write(&value, protocol, out) {
+            Ok(written) => Ok(Ended {
+                failed: written.failed,
+                is_counted: written.is_counted,
+                interrupted: None,
+            }),
+            Err(error) => Err(no_answer(&error)),
+        },
+        failed => Ok(fail(failed, name(), out)),
     }
-    Ok(ended)
+}
+
+#[cold]
+fn no_answer(error: &mlua::Error) -> CommandError {
+    CommandError::from(format!("ERR {}", errors::plain(error)))
+}
+
+/// The host ended it.
+#[cold]
+fn end(interrupted: Interrupted, name: &str, out: &mut Out) -> Ended {
+    // Redis says the same of functions.
+    out.error(format!(
+        "ERR Script killed by user with SCRIPT KILL... script: {name}"
+    ));
+    Ended {
+        failed: true,
+        interrupted: Some(interrupted),
+        ..Ended::default()
+    }
+}
+
+/// It raised something.
+#[cold]
+fn fail(result: mlua::Result<Called<()>>, name: &str, out: &mut Out) -> Ended {
+    let is_counted = match result {
+        Ok(Called::Failed(value)) => write_failure(name, &value, out),
+        Ok(_) => return Ended::default(),
+        Err(error) => {
+            let why = errors::plain(&error);
+            out.error(format!("ERR Error running script {name}, {why}"));
+            false
+        }
+    };
+    Ended {
+        failed: true,
+        is_counted,
+        interrupted: None,
+    }
 }
 
 /// The error of a script, with the place where it arose; whether the statistics know of it.
@@ -300,6 +389,7 @@ impl commands::Scripts for Library {
 
     fn flush(&self) {
         Library::flush(self);
+        vm::follow_flush(self);
     }
 
     fn kill(&self, what: commands::Kind) -> Result<(), CommandError> {

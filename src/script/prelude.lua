@@ -6,7 +6,7 @@ local native, G, libraries = ...
 
 local error, pcall, xpcall, type = G.error, G.pcall, G.xpcall, G.type
 local setmetatable, getmetatable, rawset, next = G.setmetatable, G.getmetatable, G.rawset, G.next
-local resume = G.coroutine.resume
+local rawget, tonumber, floor, ceil, count = G.rawget, G.tonumber, G.math.floor, G.math.ceil, G.select
 local insert, byte = G.table.insert, G.string.byte
 local load, setfenv = G.load, G.setfenv
 local caught, is_interruption = native.caught, native.is_interruption
@@ -52,7 +52,7 @@ local function protect_globals(inner)
   return protect(inner, protect({ __index = missing }))
 end
 
--- pcall: an error table becomes its text, as before Redis 7.
+-- pcall: an error table becomes its text, as before Redis 7. Without arguments Redis's calls what it finds.
 local function after_pcall(ok, ...)
   if ok then return ok, ... end
   local value = caught((...))
@@ -61,6 +61,7 @@ local function after_pcall(ok, ...)
   return false, value
 end
 function G.pcall(...)
+  if ... == nil and count("#", ...) == 0 then return false, "attempt to call a boolean value" end
   return after_pcall(pcall(...))
 end
 
@@ -70,15 +71,14 @@ local function after_catch(ok, ...)
   if is_interruption(value) then error(value, 0) end
   return false, value
 end
-function G.xpcall(run, handler)
+function G.xpcall(run, ...)
+  if ... == nil and count("#", ...) == 0 then return xpcall(run) end
+  local handler = ...
   return after_catch(xpcall(run, function(value)
     value = caught(value)
     if is_interruption(value) then return value end
     return handler(value)
   end))
-end
-function G.coroutine.resume(...)
-  return after_catch(resume(...))
 end
 
 -- Functions of Lua's own that are Lua's own still, but for the calls that others answer.
@@ -86,9 +86,29 @@ local function refuse_call()
   error(READONLY, 0)
 end
 local screens = native.screens
+G.coroutine.resume = screens.resuming(G.coroutine.resume, function(value)
+  value = caught(value)
+  if is_interruption(value) then error(value, 0) end
+  return value
+end)
 G.setmetatable = screens.tables(setmetatable, inner_of, refuse_call)
 G.rawset = screens.tables(rawset, inner_of, refuse_call)
-G.table.insert = screens.tables(insert, inner_of, refuse_call)
+-- A number as C's `int`.
+local function whole(value)
+  local number = tonumber(value)
+  if not number then error("bad argument #2 to 'insert' (number expected, got " .. type(value) .. ")", 4) end
+  number = (number < 0 and ceil(number) or floor(number)) % 2 ^ 32
+  if number ~= number then return 0 end
+  return number < 2 ^ 31 and number or number - 2 ^ 32
+end
+
+-- Where many elements are moved this moves them, as a script can be interrupted.
+G.table.insert = screens.inserting(insert, inner_of, function(list, place, value)
+  if inner_of[list] then refuse_call() end
+  place = whole(place)
+  for at = #list, place, -1 do rawset(list, at + 1, rawget(list, at)) end
+  rawset(list, place, value)
+end)
 G.rawget = native.rawget
 G.pairs = native.pairs
 
@@ -100,13 +120,12 @@ G.unpack = screens.unpacking(G.unpack, function() error("too many results to unp
 for _, name in next, { "find", "match", "gmatch", "gsub" } do
   G.string[name] = screens.searching(G.string[name], native.patterns[name])
 end
-G.string.gfind = nil
+G.string.gfind = G.string.gmatch
 
 -- Scripts are text: compiled code could do anything.
 local BINARY = "bytecode is not accepted"
 G.loadstring = screens.compiling(G.loadstring, function() return nil, BINARY end)
-function G.load(reader, name)
-  if type(reader) ~= "function" then return load(reader, name) end
+G.load = screens.loading(load, function(reader, ...)
   local is_begun, is_binary = false, false
   local run, why = load(function()
     local piece = reader()
@@ -115,10 +134,10 @@ function G.load(reader, name)
       if is_binary then return nil end
     end
     return piece
-  end, name)
+  end, ...)
   if is_binary then return nil, BINARY end
   return run, why
-end
+end)
 
 -- Redis has neither: a script's environment, which all its runs share, is nobody's to change.
 G.getfenv, G.setfenv = nil, nil

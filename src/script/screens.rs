@@ -4,7 +4,7 @@ use mlua::{Function, Lua, Table};
 
 use super::pattern;
 use crate::structures::lua::screen::{Open, Screen, screened};
-use crate::structures::lua::{Argument, Given};
+use crate::structures::lua::{Argument, Given, Sort};
 
 /// How compiled code begins.
 const COMPILED: u8 = 27;
@@ -16,6 +16,12 @@ pub(super) fn install(lua: &Lua, native: &Table) -> mlua::Result<()> {
         screened::<Open>(lua, &own, Some(&refused), &otherwise)
     };
     screens.raw_set("tables", lua.create_function(tables)?)?;
+    let inserting = |lua: &Lua, (own, refused, otherwise): (Function, Table, Function)| {
+        screened::<Inserting>(lua, &own, Some(&refused), &otherwise)
+    };
+    screens.raw_set("inserting", lua.create_function(inserting)?)?;
+    screens.raw_set("loading", lua.create_function(by::<Loading>)?)?;
+    screens.raw_set("resuming", lua.create_function(by::<Resuming>)?)?;
     screens.raw_set("repeating", lua.create_function(by::<Repeating>)?)?;
     screens.raw_set("searching", lua.create_function(by::<Searching>)?)?;
     screens.raw_set("unpacking", lua.create_function(by::<Unpacking>)?)?;
@@ -69,21 +75,6 @@ impl Screen for Unpacking {
     fn passes(given: &Given<'_>) -> bool {
         /// Far more than its stack has room for.
         const COUNT_MAX: i64 = 1_000_000;
-        /// Longer numbers are none that somebody counts by.
-        const TEXT_BYTES_MAX: usize = 9;
-        let number = |argument: Option<Argument<'_>>, default: f64| match argument {
-            Some(Argument::Number(number)) => Some(number),
-            Some(Argument::Text(text)) if text.len() <= TEXT_BYTES_MAX => {
-                // What else may be a number for Lua is written in other digits.
-                let text = std::str::from_utf8(text).ok()?.trim();
-                match text.parse() {
-                    Ok(number) => Some(number),
-                    Err(_) => (!text.bytes().any(|byte| byte.is_ascii_digit())).then_some(default),
-                }
-            }
-            Some(Argument::Text(_)) => None,
-            _ => Some(default),
-        };
         let mut given = given.iter().skip(1);
         let Some(first) = number(given.next(), 1.0) else {
             return false;
@@ -94,6 +85,64 @@ impl Screen for Unpacking {
         };
         let fits = |number: f64| (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number);
         fits(first) && fits(last) && (last as i64).saturating_sub(first as i64) < COUNT_MAX
+    }
+}
+
+/// The number that Lua makes of an argument, which may be a text; what is no number is this one. Nothing, if that is too
+/// odd to be sure of: nobody counts by such a text.
+fn number(argument: Option<Argument<'_>>, otherwise: f64) -> Option<f64> {
+    const TEXT_BYTES_MAX: usize = 9;
+    match argument {
+        Some(Argument::Number(number)) => Some(number),
+        Some(Argument::Text(text)) if text.len() <= TEXT_BYTES_MAX => {
+            // What else may be a number for Lua is written in other digits.
+            let text = std::str::from_utf8(text).ok()?.trim();
+            match text.parse() {
+                Ok(number) => Some(number),
+                Err(_) => (!text.bytes().any(|byte| byte.is_ascii_digit())).then_some(otherwise),
+            }
+        }
+        Some(Argument::Text(_)) => None,
+        _ => Some(otherwise),
+    }
+}
+
+/// What puts an element between others. Lua moves all behind it without a look at whether the script may go on, two
+/// thousand million of them if the place is as far below zero; many are for a function that can be interrupted.
+struct Inserting;
+
+impl Screen for Inserting {
+    fn passes(given: &Given<'_>) -> bool {
+        /// They are moved in some hundred microseconds.
+        const MOVED_MAX: i64 = 10_000;
+        let (3, Some(len)) = (given.count(), given.len_of(0)) else {
+            return true;
+        };
+        let Some(place) = number(given.iter().nth(1), len as f64) else {
+            return false;
+        };
+        // As Lua makes a C `int` of it.
+        (len as i64).saturating_sub(i64::from(place as i64 as i32)) <= MOVED_MAX
+    }
+}
+
+/// What compiles what a function gives; anything else it complains of.
+struct Loading;
+
+impl Screen for Loading {
+    fn passes(given: &Given<'_>) -> bool {
+        given.sort(0) != Sort::Function
+    }
+}
+
+/// What lets a coroutine go on, and answers what that raised.
+struct Resuming;
+
+impl Screen for Resuming {
+    const CATCHES: bool = true;
+
+    fn passes(_: &Given<'_>) -> bool {
+        true
     }
 }
 

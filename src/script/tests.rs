@@ -13,6 +13,8 @@ use crate::config::Config;
 use crate::resp::reply::Protocol;
 use crate::resp::request::Span;
 
+mod own;
+
 /// A server for one thread.
 struct Bench {
     library: Library,

@@ -189,6 +189,8 @@ pub(super) struct Vm {
     /// Libraries of functions that were loaded here.
     pub(super) libraries: Libraries,
     uses: u64,
+    /// How often the library had been emptied when this one last looked.
+    flushes: u64,
     seed: Seed,
     /// How often it was used.
     runs: u64,
@@ -251,7 +253,41 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
     })
 }
 
+/// SCRIPT FLUSH: has the interpreter of this thread drop what it compiled. Those of other threads do with their next script.
+pub(super) fn follow_flush(library: &Library) {
+    VM.with(|place| {
+        // Who flushes from within a script waits as the others do.
+        if let Ok(mut place) = place.try_borrow_mut()
+            && let Some(vm) = place.as_mut()
+        {
+            vm.follow(library);
+        }
+    });
+}
+
 impl Vm {
+    /// Drops what it compiled if the library was emptied since this was last called.
+    #[inline]
+    pub(super) fn follow(&mut self, library: &Library) {
+        let flushes = library.flushes();
+        if self.flushes != flushes {
+            self.flushes = flushes;
+            self.forget_all();
+        }
+    }
+
+    #[cold]
+    fn forget_all(&mut self) {
+        self.by_text = Default::default();
+        self.by_sha = Default::default();
+        self.by_tag = Default::default();
+        self.by_digits = Default::default();
+        let _ = self.lua.gc_collect();
+        let used = self.lua.used_memory();
+        self.memory.set(used);
+        self.live.set(used);
+    }
+
     fn new() -> Vm {
         Vm::build().expect("an interpreter fits into memory")
     }
@@ -312,6 +348,7 @@ impl Vm {
             by_digits: Default::default(),
             libraries: Libraries::default(),
             uses: 0,
+            flushes: 0,
             runs: 0,
             memory,
             live,

@@ -244,16 +244,11 @@ impl Session {
                     return Step::Yield;
                 }
             }
-            if let Some(blocked) = self.blocked.take() {
+            if self.blocked.is_some() {
                 release(&mut held, batch);
-                match self.go_on(batch, blocked, now) {
-                    Going::Answered { failed } => {
-                        self.note_waited(batch, &plan, command, config, now, failed);
-                        self.end_caching(command);
-                        batch.next += 1;
-                        continue;
-                    }
-                    Going::Waits(until_ms) => return Step::SleepUntil(until_ms),
+                match self.end_wait(batch, &plan, command, config, now) {
+                    Some(step) => return step,
+                    None => continue,
                 }
             }
             let mark = batch.out.position();
@@ -410,6 +405,28 @@ impl Session {
         Step::Done
     }
 
+    /// Goes on with the request that waits: nothing if it is answered, else what its connection does.
+    #[cold]
+    fn end_wait(
+        &mut self,
+        batch: &mut Batch,
+        plan: &Plan,
+        command: &'static Command,
+        config: &Arc<Config>,
+        now: Now,
+    ) -> Option<Step> {
+        let blocked = self.blocked.take()?;
+        match self.go_on(batch, blocked, now) {
+            Going::Answered { failed } => {
+                self.note_waited(batch, plan, command, config, now, failed);
+                self.end_caching(command);
+                batch.next += 1;
+                None
+            }
+            Going::Waits(until_ms) => Some(Step::SleepUntil(until_ms)),
+        }
+    }
+
     /// Takes the reply of a message that was waited for; [`Session::run`] goes on behind it, unless another step comes
     /// first.
     pub fn resume(
@@ -561,6 +578,7 @@ impl Session {
     }
 
     /// All shards of the command at once: tried a few times, then the command travels.
+    #[inline(never)]
     fn on_several(
         &mut self,
         batch: &mut Batch,
@@ -634,6 +652,7 @@ impl Session {
         self.queue(batch, plan, command, &wanted, shards, config, now)
     }
 
+    #[inline(never)]
     fn on_each_shard(
         &mut self,
         batch: &mut Batch,
@@ -724,6 +743,7 @@ impl Session {
         budget.is_limited() && budget.free_bytes() < 0
     }
 
+    #[inline(never)]
     fn on_session(
         &mut self,
         batch: &mut Batch,

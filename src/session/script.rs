@@ -10,17 +10,18 @@ use crate::command::context::ShardPlace;
 use crate::command::declaration::{Command, Run};
 use crate::config::Config;
 use crate::engine::{Engine, Now};
-use crate::script::footprint;
+use crate::script::footprint::{self, Advice};
 use crate::shard::Shards;
 use crate::shard::attempt::Attempt;
 use crate::shard::attempt::terms::Terms;
 use crate::shard::message::{Message, Parts, TransactionRun, UnitRun};
 use crate::shard::ownership::reach::Grip;
+use crate::shard::route::Router;
 use crate::shard::transaction::{Aftermath, Stage, Transaction, run_lone};
 
 impl Session {
     /// Runs a script.
-    #[cold]
+    #[inline(never)]
     pub(super) fn on_script(
         &mut self,
         batch: &mut Batch,
@@ -34,17 +35,17 @@ impl Session {
         let Run::Script(verb) = command.run else {
             unreachable!("routed as a script")
         };
-        let named = batch.args(plan).keys().iter().map(|key| key.shard);
-        let tag = footprint::tag_of(&batch.args(plan));
-        let mut terms = match service.scripts.footprints.advice(tag, &batch.args(plan)) {
+        let batch::Parts {
+            args,
+            out,
+            deferred,
+            ..
+        } = batch.parts(plan);
+        let named = args.keys().iter().map(|key| key.shard);
+        let tag = footprint::tag_of(&args);
+        let mut terms = match service.scripts.footprints.advice(tag, &args) {
             None => Terms::with_all(named),
-            Some(advice) if advice.is_wide => {
-                Terms::with((0..router.shard_count()).collect()).apart_if(advice.is_slow)
-            }
-            Some(advice) => {
-                let foreseen = advice.keys.iter().map(|key| router.route(key).1);
-                Terms::with_all(named.chain(foreseen)).apart_if(advice.is_slow)
-            }
+            Some(advice) => advised(&advice, named, router),
         };
         terms.tag = Some(tag);
         if !terms.is_apart
@@ -59,12 +60,6 @@ impl Session {
                 now,
                 shard_count: router.shard_count(),
             };
-            let batch::Parts {
-                args,
-                out,
-                deferred,
-                ..
-            } = batch.parts(plan);
             let mut reach = grip.reach();
             let attempt = Attempt::inline(&mut reach, router);
             let rest = (&mut terms, &mut *deferred);
@@ -75,15 +70,29 @@ impl Session {
                 if service.pubsub.is_monitored() {
                     self.show_script(batch, plan, command, &aftermath);
                 }
-                let publications = std::mem::take(&mut aftermath.publications);
-                let wakes = &mut batch.deferred.wakes;
-                publications.finish(&service.pubsub, &mut batch.out, wakes);
+                if !aftermath.publications.kept.is_empty() {
+                    let publications = std::mem::take(&mut aftermath.publications);
+                    let wakes = &mut batch.deferred.wakes;
+                    publications.finish(&service.pubsub, &mut batch.out, wakes);
+                }
                 let failed = aftermath.failed;
                 Self::after_unit(aftermath);
                 terms.end();
                 return Ran::Yes { failed };
             }
         }
+        self.queue_script(batch, plan, (command, terms), config, now)
+    }
+
+    #[cold]
+    fn queue_script(
+        &mut self,
+        batch: &mut Batch,
+        plan: &Plan,
+        (command, terms): (&'static Command, Terms),
+        config: &Arc<Config>,
+        now: Now,
+    ) -> Ran {
         let transaction = Transaction::lone(command, &batch.args(plan));
         self.queue_unit(batch, plan, (command, transaction, terms), config, now)
     }
@@ -176,6 +185,19 @@ impl Session {
         }
         running.busy_text()
     }
+}
+
+/// The terms of a script that is known to need more than the shards that it names.
+#[cold]
+fn advised(advice: &Advice, named: impl Iterator<Item = u16>, router: Router) -> Terms {
+    let terms = match advice.is_wide {
+        true => Terms::with((0..router.shard_count()).collect()),
+        false => {
+            let foreseen = advice.keys.iter().map(|key| router.route(key).1);
+            Terms::with_all(named.chain(foreseen))
+        }
+    };
+    terms.apart_if(advice.is_slow)
 }
 
 /// Takes the shards that a unit begins with, in a few tries.

@@ -110,12 +110,16 @@ fn keep_reads(engines: &mut Engines<'_>) {
     }
 }
 
-/// What a command looked up that did nothing is not counted.
+/// What a command looked up that did nothing is not counted, nor told.
 #[cold]
 fn forget_reads(engines: &mut Engines<'_>) {
+    let forget = |engine: &mut Engine| {
+        engine.forget_reads();
+        engine.effects.forget_misses();
+    };
     match engines {
-        Engines::One(engine) => engine.forget_reads(),
-        Engines::Many(engines) => engines.iter_mut().for_each(|engine| engine.forget_reads()),
+        Engines::One(engine) => forget(engine),
+        Engines::Many(engines) => engines.iter_mut().for_each(|engine| forget(engine)),
     }
 }
 

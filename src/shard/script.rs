@@ -88,7 +88,30 @@ pub(super) fn run(
     ended.failed
 }
 
+/// Keeps a call for those who look on.
+#[cold]
+fn show(aftermath: &mut Aftermath, db: usize, args: &Args<'_>) {
+    let step = aftermath.step;
+    aftermath.seldom().script_calls.push(ScriptCall {
+        step,
+        db,
+        arguments: args.to_vec(),
+    });
+}
+
 impl OnShards<'_, '_, '_, '_> {
+    /// A script wants to know now how many will get a message that goes out later.
+    #[cold]
+    fn tell_receivers(&mut self, published: usize, out: &mut Out) {
+        for publication in &mut self.aftermath.publications.kept[published..] {
+            if let Some(mark) = publication.reply.take() {
+                let pubsub = self.stage.server.pubsub();
+                let receivers = pubsub.receivers(&publication.channel, publication.is_sharded);
+                out.close_integer(mark, receivers);
+            }
+        }
+    }
+
     /// Finds the keys of a call, and for each the position of its shard among the shards of all of them.
     fn route(&mut self, call: &Call<'_>) {
         let (keys, router, given) = (&mut self.keys, self.attempt.router(), &self.given);
@@ -130,17 +153,10 @@ impl Host for OnShards<'_, '_, '_, '_> {
             self.keys.clear();
         }
         let args = Args::new(call.data, &[], call.spans, &self.keys);
-        let shown = match &self.aftermath.seldom {
-            Some(seldom) => seldom.script_calls.len(),
-            None => 0,
-        };
-        if self.is_monitored && !call.command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR)) {
-            let step = self.aftermath.step;
-            self.aftermath.seldom().script_calls.push(ScriptCall {
-                step,
-                db: self.stage.connection.db,
-                arguments: args.to_vec(),
-            });
+        let is_shown =
+            self.is_monitored && !call.command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR));
+        if is_shown {
+            show(self.aftermath, self.stage.connection.db, &args);
         }
         let db = self.stage.connection.db;
         let config = self.stage.config();
@@ -159,18 +175,11 @@ impl Host for OnShards<'_, '_, '_, '_> {
             return Err(self.attempt.leave());
         }
         // What chooses a database is shown in the one that it chose.
-        if let Some(seldom) = self.aftermath.seldom.as_deref_mut()
-            && let Some(shown) = seldom.script_calls.get_mut(shown)
-        {
+        if is_shown && let Some(shown) = self.aftermath.seldom().script_calls.last_mut() {
             shown.db = self.stage.connection.db;
         }
-        // A script wants to know now how many will get a message that goes out later.
-        for publication in &mut self.aftermath.publications.kept[published..] {
-            if let Some(mark) = publication.reply.take() {
-                let pubsub = self.stage.server.pubsub();
-                let receivers = pubsub.receivers(&publication.channel, publication.is_sharded);
-                out.close_integer(mark, receivers);
-            }
+        if self.aftermath.publications.kept.len() > published {
+            self.tell_receivers(published, out);
         }
         if failed {
             let text = out.since(mark).to_vec();

@@ -12,6 +12,7 @@ use super::execute::{self, Scene};
 use super::heavy::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, chosen_db, keys_in};
 use super::script::{self, ScriptCall};
 use crate::client::connection::Connection;
+use crate::client::registry::Sayings;
 use crate::command::args::RoutedKey;
 use crate::command::context::{
     After, ClientView, Engines, Gather, Outbox, Publications, Server, SessionCx, ShardPlace,
@@ -144,6 +145,8 @@ pub struct Seldom {
     pub chosen: Vec<(usize, u64, usize)>,
     /// What scripts called, while somebody looks on.
     pub script_calls: Vec<ScriptCall>,
+    /// What the connection said of itself before a step that may have changed it.
+    said: Option<Sayings>,
 }
 
 /// What a run leaves to be done besides its reply.
@@ -184,6 +187,13 @@ impl Aftermath {
     #[cold]
     pub fn seldom(&mut self) -> &mut Seldom {
         self.seldom.get_or_insert_default()
+    }
+
+    /// Something that is undone with the unit is about to happen to the connection.
+    #[cold]
+    fn keep_sayings(&mut self, connection: &Connection) {
+        let said = &mut self.seldom().said;
+        said.get_or_insert_with(|| connection.shared.sayings());
     }
 
     /// There is no memory for what may be added: nothing runs.
@@ -252,8 +262,11 @@ impl Hold<'_, '_, '_, '_> {
                 // Scripts note their errors themselves.
                 return script::run((command, verb), args, attempt, stage, out, aftermath);
             }
-            if matches!(command.run, Run::Session(_)) && !command.flags.has(Flags::REPEATABLE) {
-                attempt.settle();
+            if matches!(command.run, Run::Session(_)) {
+                match command.flags.has(Flags::REPEATABLE) {
+                    true => aftermath.keep_sayings(stage.connection),
+                    false => attempt.settle(),
+                }
             }
             let db = stage.connection.db;
             if attempt.prepare(command, args, db, stage.config()).is_err() {
@@ -478,6 +491,9 @@ impl Transaction {
             out.truncate(mark);
             out.set_protocol(before.protocol);
             *stage.connection = before;
+            if let Some(said) = aftermath.seldom.and_then(|seldom| seldom.said) {
+                stage.connection.shared.say_again(said);
+            }
             attempt.undo(terms, deferred);
             return None;
         }

@@ -465,6 +465,56 @@ impl<'s> Given<'s> {
     }
 }
 
+/// What sort of value an argument is that has no [`Argument`] of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// None was given, or nil.
+    Nothing,
+    /// A function.
+    Function,
+    /// Any other value.
+    Other,
+}
+
+impl Given<'_> {
+    /// How many arguments there are.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    /// What sort of value an argument is, counted from zero.
+    #[inline]
+    pub fn sort(&self, at: usize) -> Sort {
+        if at >= self.count() {
+            return Sort::Nothing;
+        }
+        // SAFETY: as in `iter`: so many values lie on the stack.
+        match unsafe { ffi::lua_type(self.state, at as c_int + 1) } {
+            ffi::LUA_TNIL => Sort::Nothing,
+            ffi::LUA_TFUNCTION => Sort::Function,
+            _ => Sort::Other,
+        }
+    }
+
+    /// The length of a table, or of a text, counted from zero; metatables are not asked.
+    #[inline]
+    pub fn len_of(&self, at: usize) -> Option<usize> {
+        if at >= self.count() {
+            return None;
+        }
+        // SAFETY: as in `iter`. Only of a number the length would be that of a text, which would have to be made.
+        unsafe {
+            match ffi::lua_type(self.state, at as c_int + 1) {
+                ffi::LUA_TTABLE | ffi::LUA_TSTRING => {
+                    Some(ffi::lua_rawlen(self.state, at as c_int + 1) as usize)
+                }
+                _ => None,
+            }
+        }
+    }
+}
+
 /// What a [`Direct`] function answers.
 #[derive(Clone, Copy)]
 pub struct Return(Returned);

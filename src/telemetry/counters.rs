@@ -147,6 +147,13 @@ impl Tally {
         if (1..=SPARE_MAX).contains(&self.runs.capacity()) {
             SPARE.set(std::mem::take(&mut self.runs));
         }
+        if self.sums.is_some() {
+            self.count_sums(counters);
+        }
+    }
+
+    #[cold]
+    fn count_sums(&mut self, counters: &ThreadCounters) {
         for (id, sum) in self.sums.take().into_iter().flatten() {
             counters.command_by_id(id).add(&sum);
         }

@@ -368,6 +368,19 @@ fn a_command_that_runs_apart_counts_once() {
 }
 
 #[test]
+fn a_command_that_runs_apart_tells_of_a_miss_once() {
+    at_each_shard_count(|server| {
+        let (mut raw, mut subscriber) = (server.raw(), server.raw());
+        load_set(&mut raw, "a", "member:", 20_000);
+        check(&mut raw, "CONFIG SET notify-keyspace-events Em", "OK");
+        subscriber.call("PSUBSCRIBE __keyevent@*");
+        assert_eq!(raw.call("SUNION a nosuch").items().len(), 20_000);
+        let heard = crate::events::heard(&mut subscriber, &mut raw);
+        assert_eq!(heard, ["keymiss nosuch"]);
+    });
+}
+
+#[test]
 fn what_takes_long_in_another_database_of_a_transaction_runs_apart() {
     at_each_shard_count(|server| {
         let mut raw = server.raw();

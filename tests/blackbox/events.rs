@@ -19,7 +19,7 @@ const CLASSES: &[(char, &str, &str, &str)] = &[
     ('m', "PING", "GET k", "keymiss k"),
 ];
 
-fn heard(subscriber: &mut Raw, client: &mut Raw) -> Vec<String> {
+pub(crate) fn heard(subscriber: &mut Raw, client: &mut Raw) -> Vec<String> {
     client.call("PUBLISH __keyevent@mark x");
     let mut heard = Vec::new();
     loop {

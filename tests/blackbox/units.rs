@@ -404,8 +404,13 @@ fn commands_of_the_connection_do_not_make_a_transaction_with_scripts_take_all_sh
             1,
             "several",
         ),
+        (
+            &["CLIENT SETNAME me", "CLIENT NO-TOUCH ON", "LATENCY HELP"][..],
+            3,
+            "one",
+        ),
         // What the first command does to the others could not be undone if the script needed more.
-        (&["CLIENT SETNAME me"][..], 1, "all"),
+        (&["CONFIG SET maxclients 9000"][..], 1, "all"),
         (&["DBSIZE"][..], 1, "all"),
     ] {
         assert_eq!(run(lines, script_at), expected, "{lines:?}");

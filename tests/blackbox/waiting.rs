@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{self, check, eventually};
+use crate::support::{self, Options, Server, check, eventually};
 use crate::wire::Raw;
 
 fn is_blocked(raw: &mut Raw, id: i64) -> bool {
@@ -154,4 +154,52 @@ fn no_writer_sleeps_through_the_end_of_a_pause() {
             check(&mut raw, "GET rounds", &format!("\"{}\"", round * 4));
         }
     });
+}
+
+#[test]
+fn waits_that_are_over_leave_no_memory_behind() {
+    const CLIENTS: usize = 20;
+    const WAITS: usize = 100;
+    let server = Server::start(&Options::shards(16));
+    let mut raw = server.raw();
+    let figure = |raw: &mut Raw, section: &str, name: &str| -> u64 {
+        let body = raw.call(&format!("INFO {section}")).body();
+        let lines = body.lines();
+        let value = lines.filter_map(|line| line.split_once(':'));
+        let found = value.clone().find(|(field, _)| *field == name);
+        found
+            .and_then(|(_, value)| value.trim().parse().ok())
+            .expect("a number")
+    };
+    // Waits that end by time, for keys of several shards, and some whose clients go.
+    let mut wait = |round: usize| {
+        let mut clients: Vec<Raw> = (0..CLIENTS).map(|_| server.raw()).collect();
+        for (number, client) in clients.iter_mut().enumerate() {
+            let lines: String = (0..WAITS)
+                .map(|at| format!("BLPOP a:{round}:{number}:{at} b:{number}:{at} 0.001\r\n"))
+                .collect();
+            client.send(lines.as_bytes());
+        }
+        for client in &mut clients {
+            for _ in 0..WAITS {
+                assert_eq!(client.read().show(), "(nil array)");
+            }
+            client.send(format!("BLPOP c:{round} d:{round} 0\r\n").as_bytes());
+        }
+        let blocked = |raw: &mut Raw| figure(raw, "clients", "blocked_clients");
+        eventually("all wait", || blocked(&mut raw) == CLIENTS as u64);
+        drop(clients);
+        eventually("all are gone", || {
+            blocked(&mut raw) == 0 && figure(&mut raw, "clients", "connected_clients") == 1
+        });
+        figure(&mut raw, "memory", "used_memory")
+    };
+    // Buffers and the like are made once.
+    let before = (0..3).map(&mut wait).max().expect("some rounds");
+    for round in 3..6 {
+        wait(round);
+    }
+    let least = (6..9).map(&mut wait).min().expect("some rounds");
+    // A word for each wait of the rounds between would be more.
+    assert!(least < before + 48 * 1024, "{least} bytes after {before}");
 }

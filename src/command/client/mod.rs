@@ -86,6 +86,7 @@ static SETNAME: Command = Command::sub("client|setname", "setname", GROUP, 3)
         "connection-name",
         "Gives the connection a name; an empty one takes it away.",
     )
+    .repeatable()
     .on_session(|cx, args, out| {
         check_name(args.get(2))?;
         set_name(cx, args.get(2));
@@ -120,6 +121,7 @@ static SETINFO: Command = Command::sub("client|setinfo", "setinfo", GROUP, 4)
         "Says which client library the connection belongs to.",
     )
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+    .repeatable()
     .on_session(set_info);
 
 fn set_info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -156,6 +158,7 @@ static REPLY: Command = Command::sub("client|reply", "reply", GROUP, 3)
         "<ON | OFF | SKIP>",
         "Says whether the connection's requests are answered.",
     )
+    .repeatable()
     .on_session(reply);
 
 /// The session silences what is not to be answered, this request's own reply included.
@@ -184,6 +187,7 @@ static NO_EVICT: Command = Command::sub("client|no-evict", "no-evict", GROUP, 3)
         "<ON | OFF>",
         "Keeps the connection when connections are closed to save memory.",
     )
+    .repeatable()
     .on_session(|cx, args, out| {
         let on = switch(args)?;
         cx.client.shared.no_evict.store(on, Relaxed);
@@ -199,6 +203,7 @@ static NO_TOUCH: Command = Command::sub("client|no-touch", "no-touch", GROUP, 3)
         "<ON | OFF>",
         "Lets the connection's commands use keys without marking them as used.",
     )
+    .repeatable()
     .on_session(|cx, args, out| {
         let on = switch(args)?;
         cx.client.no_touch = on;
@@ -218,6 +223,7 @@ fn switch(args: &Args<'_>) -> Result<bool, CommandError> {
 static HELP: Command = Command::sub("client|help", "help", GROUP, 2)
     .flags(Flags::LOADING.or(Flags::STALE))
     .doc("5.0.0", "", "Explains the subcommands.")
+    .repeatable()
     .on_session(|_, _, out| {
         reply_help("CLIENT", HELP_LINES, out);
         Ok(())

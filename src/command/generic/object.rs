@@ -141,6 +141,7 @@ fn reference_count(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Comm
 static HELP: Command = Command::sub("object|help", "help", Group::Generic, 2)
     .flags(Flags::LOADING.or(Flags::STALE))
     .doc("6.2.0", "", "Explains the subcommands.")
+    .repeatable()
     .on_session(|_, _, out| {
         let lines = [
             "ENCODING <key>",

@@ -98,6 +98,7 @@ pub(super) static PFSELFTEST: Command = Command::new("pfselftest", Group::HyperL
     .flags(Flags::ADMIN.or(Flags::SYSCMD))
     .doc("2.8.9", "", "Tests the implementation of HyperLogLog.")
     .complexity("O(1), with a constant of some million elements.")
+    .repeatable()
     .on_session(pfselftest);
 
 fn pfselftest(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -137,6 +137,7 @@ static HELP: Command = Command::sub("command|help", "help", GROUP, 2)
     .flags(FLAGS)
     .categories(Categories::CONNECTION)
     .doc("5.0.0", "", "Explains the subcommands of COMMAND.")
+    .repeatable()
     .on_session(|_, _, out| {
         let lines = [
             "(no subcommand)",

@@ -208,6 +208,7 @@ static NUMPAT: Command = Command::sub("pubsub|numpat", "numpat", GROUP, 2)
 static HELP: Command = Command::sub("pubsub|help", "help", GROUP, 2)
     .flags(Flags::LOADING.or(Flags::STALE))
     .doc("6.2.0", "", "Explains the subcommands.")
+    .repeatable()
     .on_session(|_, _, out| {
         reply_help("PUBSUB", HELP_LINES, out);
         Ok(())

@@ -79,6 +79,7 @@ fn syntax_error(args: &Args<'_>) -> super::CommandError {
 static HELP: Command = Command::sub("function|help", "help", GROUP, 2)
     .flags(Flags::LOADING.or(Flags::STALE))
     .doc("7.0.0", "", "Shows the subcommands of FUNCTION.")
+    .repeatable()
     .on_session(help);
 
 fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -113,6 +113,7 @@ fn resetstat(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResu
 static HELP: Command = Command::sub("config|help", "help", GROUP, 2)
     .flags(Flags::LOADING.or(Flags::STALE))
     .doc("5.0.0", "", "Explains the subcommands of CONFIG.")
+    .repeatable()
     .on_session(help);
 
 fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -160,6 +160,7 @@ static GET: Command = Command::sub("hotkeys|get", "get", GROUP, 2)
     .doc("8.6.0", "", "Answers what the search for hot keys found.")
     .complexity("O(K) where K is the number of hot keys.")
     .tips(&["nondeterministic_output"])
+    .repeatable()
     .on_session(get);
 
 fn get(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -215,6 +216,7 @@ static TOP: Command = Command::sub("hotkeys|top", "top", GROUP, -2)
     )
     .complexity("O(K) where K is the number of hot keys.")
     .tips(&["nondeterministic_output"])
+    .repeatable()
     .on_session(top);
 
 fn top(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -245,6 +247,7 @@ fn top(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
 static HELP: Command = Command::sub("hotkeys|help", "help", GROUP, 2)
     .flags(Flags::LOADING.or(Flags::STALE))
     .doc("8.6.0", "", "Explains the subcommands of HOTKEYS.")
+    .repeatable()
     .on_session(help);
 
 fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

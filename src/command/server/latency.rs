@@ -33,6 +33,7 @@ static DOCTOR: Command = Command::sub("latency|doctor", "doctor", GROUP, 2)
         "request_policy:all_nodes",
         "response_policy:special",
     ])
+    .repeatable()
     .on_session(doctor);
 
 fn doctor(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -49,6 +50,7 @@ static GRAPH: Command = Command::sub("latency|graph", "graph", GROUP, 3)
         "request_policy:all_nodes",
         "response_policy:special",
     ])
+    .repeatable()
     .on_session(graph);
 
 fn graph(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -187,6 +189,7 @@ fn reset(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 static HELP: Command = Command::sub("latency|help", "help", GROUP, 2)
     .flags(Flags::LOADING.or(Flags::STALE))
     .doc("2.8.13", "", "Explains the subcommands of LATENCY.")
+    .repeatable()
     .on_session(help);
 
 fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -319,6 +319,7 @@ static MALLOC_STATS: Command = Command::sub("memory|malloc-stats", "malloc-stats
         "request_policy:all_shards",
         "response_policy:special",
     ])
+    .repeatable()
     .on_session(malloc_stats);
 
 fn malloc_stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -334,6 +335,7 @@ static PURGE: Command = Command::sub("memory|purge", "purge", GROUP, 2)
         "Gives unused memory of the allocator back to the system.",
     )
     .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+    .repeatable()
     .on_session(purge);
 
 fn purge(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -346,6 +348,7 @@ fn purge(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 static HELP: Command = Command::sub("memory|help", "help", GROUP, 2)
     .flags(Flags::LOADING.or(Flags::STALE))
     .doc("4.0.0", "", "Explains the subcommands of MEMORY.")
+    .repeatable()
     .on_session(help);
 
 fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

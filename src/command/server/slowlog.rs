@@ -101,6 +101,7 @@ fn reset(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 static HELP: Command = Command::sub("slowlog|help", "help", GROUP, 2)
     .flags(Flags::LOADING.or(Flags::STALE))
     .doc("6.2.0", "", "Explains the subcommands of SLOWLOG.")
+    .repeatable()
     .on_session(help);
 
 fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

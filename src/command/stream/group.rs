@@ -281,6 +281,7 @@ fn delete_consumer(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Comm
 static HELP: Command = Command::sub("xgroup|help", "help", Group::Stream, 2)
     .flags(Flags::LOADING.or(Flags::STALE))
     .doc("5.0.0", "", "Lists the subcommands.")
+    .repeatable()
     .on_session(|_, _, out| {
         reply_help(
             "XGROUP",

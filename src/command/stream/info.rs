@@ -281,6 +281,7 @@ fn shown(count: usize, count_max: u64) -> usize {
 static HELP: Command = Command::sub("xinfo|help", "help", Group::Stream, 2)
     .flags(Flags::LOADING.or(Flags::STALE))
     .doc("5.0.0", "", "Lists the subcommands.")
+    .repeatable()
     .on_session(|_, _, out| {
         reply_help(
             "XINFO",

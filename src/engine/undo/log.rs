@@ -5,6 +5,7 @@
 //! itself, once it is deleted or overwritten. Invariants: the first full image of a key is kept, later ones change nothing;
 //! going through the images from the newest to the oldest leads back to the start.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use crate::engine::value::{Journal, Object};
@@ -48,6 +49,17 @@ impl Before {
     fn is_full(&self) -> bool {
         !matches!(self, Before::Deadline(..) | Before::Changed { .. })
     }
+}
+
+/// Drops the room that is kept on this thread, for whoever counts bytes.
+#[cfg(test)]
+pub(super) fn drop_room() {
+    SPARE.take();
+}
+
+thread_local! {
+    /// Room for a log: most units change a key or two.
+    static SPARE: Cell<Option<Box<Log>>> = const { Cell::new(None) };
 }
 
 /// One image.
@@ -143,8 +155,25 @@ impl Log {
     }
 
     /// The images, oldest first.
-    pub(in crate::engine) fn into_images(self) -> Vec<Image> {
-        self.images
+    pub(in crate::engine) fn drain(&mut self) -> impl Iterator<Item = Image> {
+        if !self.index.is_empty() {
+            self.index = HashMap::new();
+        }
+        self.images.drain(..)
+    }
+
+    /// An empty one, in room that another one left on this thread if there is any.
+    pub(in crate::engine) fn in_kept_room() -> Box<Log> {
+        SPARE
+            .take()
+            .unwrap_or_else(|| account::apart(Box::<Log>::default))
+    }
+
+    /// Leaves its room to the next one. It is empty.
+    pub(in crate::engine) fn keep_room(self: Box<Log>) {
+        if self.images.is_empty() && self.images.capacity() <= INDEX_FROM {
+            SPARE.set(Some(self));
+        }
     }
 }
 

@@ -15,6 +15,8 @@
 
 pub(super) mod log;
 
+use std::cell::Cell;
+
 use super::board::ShardBoard;
 use super::db::Db;
 use super::effect;
@@ -53,6 +55,18 @@ pub(super) struct Attempt {
     counts: [u64; 8],
     /// How late keys were deleted, kept before the first one is.
     lag: Option<Box<[u64; LAGS]>>,
+}
+
+thread_local! {
+    /// A place for the start of an attempt. In the engine it would be lines that move from core to core with each unit.
+    static SPARE: Cell<Option<Box<Attempt>>> = const { Cell::new(None) };
+}
+
+/// Drops the room that is kept on this thread, for whoever counts bytes.
+#[cfg(test)]
+pub(crate) fn drop_room() {
+    SPARE.take();
+    log::drop_room();
 }
 
 /// Counters of how late keys were deleted.
@@ -107,14 +121,21 @@ impl Engine {
     /// Begins an attempt: what changes from now on can be undone.
     pub fn begin_attempt(&mut self) {
         debug_assert!(self.attempt.is_none(), "attempts do not nest");
-        self.attempt = Some(Attempt {
+        let attempt = Attempt {
             changes: Vec::new(),
             effects: self.effects.mark(),
             counts: counts(&self.board).map(|counter| counter.get()),
             lag: None,
+        };
+        self.attempt = Some(match SPARE.take() {
+            Some(mut place) => {
+                *place = attempt;
+                place
+            }
+            None => Box::new(attempt),
         });
         self.watches.begin_attempt();
-        self.dbs
+        self.dbs[..self.dbs_end]
             .iter_mut()
             .flatten()
             .for_each(|db| db.keep_images());
@@ -153,20 +174,29 @@ impl Engine {
 
     /// What changed stays. Effects, waiters and memory are for the caller to look after, as after any command.
     pub fn commit_attempt(&mut self) {
-        let Some(attempt) = self.attempt.take() else {
+        let Some(mut attempt) = self.attempt.take() else {
             return;
         };
         self.watches.commit_attempt();
-        for index in 0..self.dbs.len() {
+        for index in 0..self.dbs_end {
             if let Some(db) = self.dbs[index].as_deref_mut()
-                && let Some(log) = db.take_log()
+                && let Some(mut log) = db.take_log()
             {
-                for image in log.into_images() {
+                for image in log.drain() {
                     self.forget(image.before);
                 }
+                log.keep_room();
             }
         }
-        for change in attempt.changes {
+        if !attempt.changes.is_empty() {
+            self.commit_changes(std::mem::take(&mut attempt.changes));
+        }
+        SPARE.set(Some(attempt));
+    }
+
+    #[cold]
+    fn commit_changes(&mut self, changes: Vec<DbChange>) {
+        for change in changes {
             if let DbChange::Emptied(_, mut db) = change {
                 for image in db.take_images() {
                     self.forget(image.before);
@@ -197,7 +227,7 @@ impl Engine {
             effects,
             counts: kept_counts,
             lag,
-        } = attempt;
+        } = *attempt;
         for change in changes.into_iter().rev() {
             match change {
                 DbChange::Exchanged(first, second) => self.exchange(first, second),
@@ -212,7 +242,7 @@ impl Engine {
                 }
             }
         }
-        for index in 0..self.dbs.len() {
+        for index in 0..self.dbs_end {
             let Some(db) = self.dbs[index].as_deref_mut() else {
                 continue;
             };

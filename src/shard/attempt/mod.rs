@@ -29,10 +29,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::execute;
 use super::message::Message;
+use super::ownership::hands::Hands;
 use super::ownership::reach::Reach;
 use super::route::Router;
 use crate::command::context::Publications;
-use crate::command::declaration::{Command, Flags, Group, KeyFlags, Run};
+use crate::command::declaration::{Command, Flags, Group, KeyFlags, KeySpec, Run};
 use crate::command::{Args, keys};
 use crate::config::Config;
 use crate::engine::board::Reads;
@@ -236,15 +237,24 @@ impl<'r, 'a> Attempt<'r, 'a> {
         }
         let now = Ticks::now();
         self.latest = now;
+        if let Place::Inline = self.place {
+            if now.since_ns(self.since) > INLINE_NS && !self.is_settled {
+                return Err(self.end(Stop::Slow));
+            }
+            return Ok(());
+        }
+        self.tick_apart(now, config)
+    }
+
+    /// The same on a thread of its own.
+    #[cold]
+    fn tick_apart(&mut self, now: Ticks, config: &Config) -> Result<(), Interrupted> {
         let Place::Apart {
             running,
             unit,
             tended,
         } = &mut self.place
         else {
-            if now.since_ns(self.since) > INLINE_NS && !self.is_settled {
-                return Err(self.end(Stop::Slow));
-            }
             return Ok(());
         };
         if now.since_ns(*tended) < TEND_NS {
@@ -302,6 +312,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
         self.end(Stop::Slow)
     }
 
+    #[cold]
     fn end(&mut self, stop: Stop) -> Interrupted {
         debug_assert!(!self.is_settled, "it had all its shards");
         self.stop.get_or_insert(stop);
@@ -339,10 +350,19 @@ impl<'r, 'a> Attempt<'r, 'a> {
             {
                 unit.note_write();
             }
-        } else if !self.is_bare {
+        } else if !self.is_bare && !self.has_reads(args, needs_all) {
             self.keep_reads(args, needs_all);
         }
         Ok(())
+    }
+
+    /// Whether all that is to be remembered of a command that reads is remembered already.
+    #[inline]
+    fn has_reads(&self, args: &Args<'_>, needs_all: bool) -> bool {
+        let Some((first, _)) = self.reads.first else {
+            return false;
+        };
+        !needs_all && args.keys().iter().all(|key| key.shard == first)
     }
 
     /// Remembers what the shards of a command that reads have counted so far.
@@ -365,7 +385,17 @@ impl<'r, 'a> Attempt<'r, 'a> {
         }
     }
 
+    #[inline]
     fn get_shards(&mut self, args: &Args<'_>) -> Result<(), Interrupted> {
+        let keys = args.keys();
+        match !keys.is_empty() && keys.iter().all(|key| self.reach.holds(key.shard)) {
+            true => Ok(()),
+            false => self.get_more_shards(args),
+        }
+    }
+
+    #[cold]
+    fn get_more_shards(&mut self, args: &Args<'_>) -> Result<(), Interrupted> {
         let keys = args.keys();
         let spins = match self.place {
             Place::Inline => SPINS,
@@ -414,6 +444,11 @@ impl<'r, 'a> Attempt<'r, 'a> {
                 {
                     engine.begin_attempt();
                 }
+            }
+            // Whatever only overwrites or deletes is done here.
+            let edits = |spec: &KeySpec| spec.flags.has(KeyFlags::RW);
+            if command.key_finder.is_none() && !command.keys.iter().any(edits) {
+                return Ok(());
             }
             let argument = |at: usize| args.get(at);
             let keys = args.keys();
@@ -471,11 +506,18 @@ impl<'r, 'a> Attempt<'r, 'a> {
     /// The engines in hand, ascending.
     pub fn with_engines<R>(&mut self, work: impl FnOnce(&mut [&mut Engine]) -> R) -> R {
         let mut hands = self.reach.hands();
-        if hands.len() == 1 {
-            return work(&mut [hands.first()]);
-        }
-        let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
-        work(&mut engines)
+        let (mut one, mut many);
+        let engines: &mut [&mut Engine] = match hands.len() {
+            1 => {
+                one = [hands.first()];
+                &mut one
+            }
+            _ => {
+                many = all_of(&mut hands);
+                &mut many
+            }
+        };
+        work(engines)
     }
 
     /// The unit, which began at this moment, is done: what it changed stays, and those are served who waited for it. What
@@ -548,4 +590,10 @@ impl<'r, 'a> Attempt<'r, 'a> {
         let count = self.router.shard_count();
         terms.after(stop, self.reach.shards(), &self.lacks, count);
     }
+}
+
+/// Several engines, or none.
+#[cold]
+fn all_of<'h>(hands: &'h mut Hands<'_, Engine>) -> Vec<&'h mut Engine> {
+    hands.iter().map(|(_, engine)| engine).collect()
 }

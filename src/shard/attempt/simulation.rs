@@ -6,6 +6,7 @@
 //! `BASALT_SIMULATION_SEED`.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
 use super::terms::{Stop, Terms};
@@ -463,7 +464,11 @@ fn only_what_cannot_be_undone_before_a_script_makes_a_unit_take_all_shards() {
             &[script, "CLIENT SETNAME me", "CONFIG SET maxclients 9"],
             false,
         ),
-        (&["CLIENT SETNAME me", script], true),
+        (
+            &["CLIENT SETNAME me", "HELLO 3", "CLIENT NO-TOUCH ON", script],
+            false,
+        ),
+        (&["CONFIG SET maxclients 9", script], true),
         (&[script, "SUBSCRIBE c", script], true),
     ] {
         let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
@@ -473,4 +478,37 @@ fn only_what_cannot_be_undone_before_a_script_makes_a_unit_take_all_shards() {
             assert_eq!(terms.shards, [own], "{lines:?}");
         }
     }
+}
+
+#[test]
+fn what_a_connection_says_of_itself_is_undone_with_the_unit() {
+    let mut world = World::new(1);
+    let lines = [
+        "CLIENT SETNAME me",
+        "CLIENT SETINFO lib-name mine",
+        "CLIENT NO-EVICT ON",
+        "CLIENT NO-TOUCH ON",
+        "SET key1 1",
+    ];
+    let transaction = world.transaction(&lines.map(str::to_owned));
+    let shards = world.ground.shards;
+    let shared = Arc::clone(&world.connection.shared);
+    shared.set_labels(|labels| labels.name = b"before".to_vec());
+    let said = || {
+        let labels = shared.labels();
+        let switches = (shared.no_evict.load(Relaxed), shared.no_touch.load(Relaxed));
+        (labels.name, labels.lib_name, switches)
+    };
+    let held = shards.try_take(world.ground.router.route(b"key1").1);
+    let mut terms = Terms::default();
+    let mut out = Out::new(Protocol::Resp2);
+    let mut grip = shards.try_grip(&[]).expect("nothing to take");
+    let done = world.run(&transaction, &mut grip.reach(), &mut terms, false, &mut out);
+    assert!(!done, "somebody has the shard");
+    assert_eq!(said(), (b"before".to_vec(), vec![], (false, false)));
+    drop((grip, held));
+    let mut grip = shards.try_grip(&terms.shards).expect("let go");
+    let done = world.run(&transaction, &mut grip.reach(), &mut terms, false, &mut out);
+    assert!(done, "nobody has it any more");
+    assert_eq!(said(), (b"me".to_vec(), b"mine".to_vec(), (true, true)));
 }

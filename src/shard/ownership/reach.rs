@@ -62,8 +62,12 @@ impl<'a, E: Send, M: Message<E>> Reach<'a, E, M> {
     }
 
     /// Whether a shard is in hand.
+    #[inline]
     pub fn holds(&self, shard: u16) -> bool {
-        self.tokens.binary_search(&shard).is_ok()
+        match self.tokens.as_slice() {
+            [only] => *only == shard,
+            many => many.binary_search(&shard).is_ok(),
+        }
     }
 
     /// Tries for one more shard, looking again up to `spins` times while it is held; never waits. True if it is in hand
