@@ -131,7 +131,12 @@ impl Scales {
         }
     }
 
-    /// The same for values of so many bytes.
+    /// Whether so many bytes of a value are too many where others wait.
+    pub fn is_heavy(self, bytes: usize) -> bool {
+        bytes / BYTES_PER_ELEMENT > ELEMENTS_HERE_MAX
+    }
+
+    /// As [`Scales::weigh`] for values of so many bytes.
     #[inline]
     pub fn weigh_bytes(self, bytes: usize) -> Result<(), CommandError> {
         self.weigh(bytes / BYTES_PER_ELEMENT)
