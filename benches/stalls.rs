@@ -222,14 +222,34 @@ static SCENARIOS: &[Scenario] = &[
     stall("setrange-large", nothing, |_, client, sizes| {
         client.ask(&["SETRANGE", "big", "1", &text(sizes)]);
     }),
+    stall("append-large-to-large", big_string, |_, client, sizes| {
+        client.ask(&["APPEND", "big", &text(sizes)]);
+    }),
+    stall("setrange-within-large", big_string, |_, client, sizes| {
+        client.ask(&["SETRANGE", "big", "0", &text(sizes)]);
+    }),
+    stall("setbit-far", nothing, |_, client, sizes| {
+        let offset = (sizes.string_mib() << 23) - 1;
+        client.ask(&["SETBIT", "big", &offset.to_string(), "1"]);
+    }),
     stall("mset-large", nothing, |_, client, sizes| {
         client.ask(&["MSET", "big", &text(sizes), "small", "x"]);
     }),
     stall("rpush-large", nothing, |_, client, sizes| {
         client.ask(&["RPUSH", "big", &text(sizes)]);
     }),
+    stall("lset-large", nothing, |_, client, sizes| {
+        ask(client, "RPUSH big a b c");
+        client.ask(&["LSET", "big", "1", &text(sizes)]);
+    }),
     stall("hset-large", nothing, |_, client, sizes| {
         client.ask(&["HSET", "big", "field", &text(sizes)]);
+    }),
+    stall("sadd-large", nothing, |_, client, sizes| {
+        client.ask(&["SADD", "big", &text(sizes)]);
+    }),
+    stall("zadd-large", nothing, |_, client, sizes| {
+        client.ask(&["ZADD", "big", "1", &text(sizes)]);
     }),
 ];
 

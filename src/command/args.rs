@@ -1,12 +1,11 @@
 //! The arguments of one request, in place in whatever buffer holds them, and its keys as routing prepared them.
 
-use std::cell::Cell;
-
 use super::error::CommandError;
+use super::renewal::Renewal;
 use crate::base::number;
 use crate::engine::Key;
+use crate::engine::value::ahead::Form;
 use crate::resp::request::Span;
-use crate::structures::block::Block;
 
 /// A key's position, hash and shard, computed once per request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,29 +27,14 @@ pub struct Args<'a> {
     arena: &'a [u8],
     spans: &'a [Span],
     keys: &'a [RoutedKey],
-    prepared: Option<&'a Prepared>,
+    renewal: Option<&'a Renewal>,
 }
 
-/// Long arguments in the form in which they will be stored: made before any shard was in hand, so that nobody waits for
-/// the copies.
-pub struct Prepared {
-    /// With their positions, which ascend.
-    blocks: Vec<(usize, Cell<Option<Block>>)>,
-}
-
-impl Prepared {
-    /// Copies of the arguments at their positions, which ascend.
-    pub fn new<'a>(arguments: impl Iterator<Item = (usize, &'a [u8])>) -> Prepared {
-        let block = |(index, argument)| (index, Cell::new(Some(Block::new(argument))));
-        Prepared {
-            blocks: arguments.map(block).collect(),
-        }
-    }
-}
-
-/// Positions of the arguments that a command stores as strings.
+/// The arguments that a command stores, if they may be long, and as what.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored {
+    /// What becomes of them.
+    pub form: Form,
     /// None if it is 0, where the command's name stands.
     first: usize,
     step: usize,
@@ -58,19 +42,16 @@ pub struct Stored {
 
 impl Stored {
     /// No argument.
-    pub const NONE: Stored = Stored::one(0);
+    pub const NONE: Stored = Stored::one(Form::Text, 0);
 
     /// This one.
-    pub const fn one(argument: usize) -> Stored {
-        Stored {
-            first: argument,
-            step: usize::MAX,
-        }
+    pub const fn one(form: Form, argument: usize) -> Stored {
+        Stored::every(form, argument, usize::MAX)
     }
 
-    /// This one, and every second behind it.
-    pub const fn every_second(first: usize) -> Stored {
-        Stored { first, step: 2 }
+    /// This one, and each so many behind it.
+    pub const fn every(form: Form, first: usize, step: usize) -> Stored {
+        Stored { form, first, step }
     }
 
     /// Those of a request with so many arguments.
@@ -93,21 +74,19 @@ impl<'a> Args<'a> {
             arena,
             spans,
             keys,
-            prepared: None,
+            renewal: None,
         }
     }
 
-    /// The same, of which some arguments have been prepared.
-    pub fn with_prepared(self, prepared: Option<&'a Prepared>) -> Args<'a> {
-        Args { prepared, ..self }
+    /// The same, with a string that may be made anew for it.
+    pub fn with_renewal(self, renewal: Option<&'a Renewal>) -> Args<'a> {
+        Args { renewal, ..self }
     }
 
-    /// Hands an argument out as it will be stored, if it was prepared; once.
+    /// The string that may be made anew for the command.
     #[inline]
-    pub fn take_prepared(&self, index: usize) -> Option<Block> {
-        let blocks = &self.prepared?.blocks;
-        let at = blocks.binary_search_by_key(&index, |(index, _)| *index);
-        blocks[at.ok()?].1.take()
+    pub fn renewal(&self) -> Option<&'a Renewal> {
+        self.renewal
     }
 
     /// How many arguments there are, the command's name included.

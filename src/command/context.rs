@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::args::{Args, RoutedKey};
-use super::declaration::{Command, Flags};
+use super::declaration::Command;
 use super::error::CommandError;
 use super::generic::migrate::Migration;
 use super::script::Scripts;
@@ -131,7 +131,12 @@ impl Scales {
         }
     }
 
-    /// The same for values of so many bytes.
+    /// Whether so many bytes of a value are too many where others wait.
+    pub fn is_heavy(self, bytes: usize) -> bool {
+        bytes / BYTES_PER_ELEMENT > ELEMENTS_HERE_MAX
+    }
+
+    /// As [`Scales::weigh`] for values of so many bytes.
     #[inline]
     pub fn weigh_bytes(self, bytes: usize) -> Result<(), CommandError> {
         self.weigh(bytes / BYTES_PER_ELEMENT)
@@ -203,7 +208,7 @@ impl<'a> ShardCx<'a> {
     #[inline]
     pub fn scales(&self) -> Scales {
         debug_assert!(
-            self.command.flags.has(Flags::TAKES_LONG),
+            self.command.may_leave(),
             "{} is not declared to take long",
             self.command.full_name
         );

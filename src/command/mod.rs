@@ -22,6 +22,7 @@ pub mod list;
 pub mod options;
 pub mod probabilistic;
 pub mod pubsub;
+pub mod renewal;
 pub mod scan;
 pub mod script;
 pub mod server;

@@ -19,6 +19,7 @@ use crate::script::stack;
 use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
 use crate::structures::burial::{self, Buried};
+use crate::structures::slabs;
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::latency::Pass;
 
@@ -86,6 +87,8 @@ pub(super) fn start(service: Arc<Service>, stopped: watch::Receiver<bool>) -> Jo
 async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
     burial::begin();
     let mut is_behind = false;
+    // More than what fits into one slice.
+    let mut has_freed = false;
     let mut freeing = Freeing::default();
     let mut expiry = Pass::default();
     let mut defragging = Defragging::default();
@@ -104,9 +107,11 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
         }
         let began = Ticks::now();
         expiry.rested(began.since_ns(rests).min(REST_NS_MAX));
+        let was_behind = is_behind;
         is_behind = slices(&service, &mut freeing, &mut expiry).await;
         is_behind |= service.limit_tracked();
         is_behind |= defragging.go_on(&service, clock::now());
+        has_freed |= was_behind && !is_behind;
         let now_ms = clock::unix_ms();
         if now_ms.abs_diff(ticked_ms) >= SAMPLE_MS {
             ticked_ms = now_ms;
@@ -114,6 +119,9 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
         }
         if now_ms.abs_diff(looked_ms) >= LOOK_MS {
             looked_ms = now_ms;
+            if std::mem::take(&mut has_freed) {
+                slabs::empty_caches();
+            }
             if service.budget.is_limited() {
                 measure_base(&service);
             }

@@ -165,6 +165,8 @@ impl Defragging {
         if self.cycle.is_none() && !config.activedefrag && !is_limited {
             // A limit that comes again begins with the allocator as it is told then.
             self.decay = Decay::Soon;
+            // And who turns this on again wants it tried.
+            self.rests_until_ms = 0;
             return false;
         }
         if now.unix_ms.abs_diff(self.looked_ms) >= LOOK_MS {
@@ -242,6 +244,8 @@ impl Defragging {
         let Some(mover) = Mover::new(waste.max(SLAB_WASTE_PERCENT_MIN) as usize) else {
             return;
         };
+        // What threads keep free is no reason to move anything.
+        slabs::empty_caches();
         tracing::debug!("Starting active defrag, using {percent}% of a core");
         let cycle = self.cycle.insert(Cycle::new(mover, percent));
         cycle.publish(service);

@@ -10,6 +10,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::config::values::Runtime as Choice;
 use crate::script::stack;
+use crate::structures::slabs;
 
 /// See the module.
 pub(super) struct Runtimes {
@@ -53,6 +54,7 @@ impl Runtimes {
                     .thread_name("basalt-worker")
                     .thread_stack_size(stack::BYTES_MIN)
                     .on_thread_start(stack::mark)
+                    .on_thread_park(slabs::empty_cache_if_told)
                     .enable_all()
                     .build()
                     .expect("the system has room for the worker threads");
@@ -110,6 +112,7 @@ impl Runtimes {
 /// A thread of its own with a single-threaded runtime.
 fn single(index: usize) -> Handle {
     let runtime = Builder::new_current_thread()
+        .on_thread_park(slabs::empty_cache_if_told)
         .enable_all()
         .build()
         .expect("the system has room for a runtime");

@@ -59,7 +59,7 @@ pub fn run(
     if command.flags.has(Flags::BLOCKING) {
         return run_blocking(command, engines, client, scene, args, out);
     }
-    let may_leave = scene.may_leave && command.flags.has(Flags::TAKES_LONG);
+    let may_leave = scene.may_leave && command.may_leave();
     if may_leave {
         keep_reads(&mut engines);
     }

@@ -22,14 +22,16 @@ use super::transaction::{Aftermath, Stage, Transaction, Watched};
 use super::{Shards, ownership};
 use crate::client::connection::Connection;
 use crate::client::registry::Shared;
-use crate::command::args::{Prepared, RoutedKey};
+use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, Gather, Publications, Server, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Run};
+use crate::command::renewal::Renewal;
 use crate::command::{Args, Out};
 use crate::config::Config;
-use crate::engine::value::text::BLOCK_BYTES_MIN;
+use crate::engine::value;
 use crate::engine::{Deferred, Engine, Now};
 use crate::resp::request::Span;
+use crate::structures::ahead::Ahead;
 use crate::telemetry::clock::{self, Ticks};
 
 /// Where a finished message is put for the connection that waits for it.
@@ -64,7 +66,10 @@ pub struct Message {
     /// Whether `data` is only lent.
     is_lent: bool,
     spans: Vec<Span>,
-    prepared: Option<Prepared>,
+    /// Copies of long arguments, made before any shard was in hand.
+    ahead: Ahead,
+    /// The same of the string that the command writes to.
+    renewal: Option<Renewal>,
     keys: Vec<RoutedKey>,
     config: Arc<Config>,
     now: Now,
@@ -146,6 +151,7 @@ pub struct Lent {
 
 /// A command on its way to a thread of its own, because it takes long.
 struct Apart {
+    ground: Ground,
     platform: Option<Arc<Platform>>,
 }
 
@@ -254,7 +260,8 @@ impl Message {
             data_start: 0,
             is_lent: false,
             spans,
-            prepared: None,
+            ahead: Ahead::default(),
+            renewal: None,
             keys: parts.args.keys().to_vec(),
             config: Arc::clone(parts.config),
             now: parts.now,
@@ -349,7 +356,8 @@ impl Message {
             data_start: 0,
             is_lent: false,
             spans: Vec::new(),
-            prepared: None,
+            ahead: Ahead::default(),
+            renewal: None,
             keys: Vec::new(),
             config: Arc::clone(config),
             now,
@@ -390,10 +398,17 @@ impl Message {
     pub fn send_apart(mut parcel: Box<Parcel<Message>>, ground: Ground) -> Arc<Ticket> {
         let ticket = Arc::new(Ticket::default());
         parcel.ticket = Some(Arc::clone(&ticket));
-        parcel.apart = Some(Apart { platform: None });
+        Message::run_where_nobody_waits(parcel, ground);
+        ticket
+    }
+
+    fn run_where_nobody_waits(mut parcel: Box<Parcel<Message>>, ground: Ground) {
+        parcel.apart = Some(Apart {
+            ground,
+            platform: None,
+        });
         parcel.leaves = false;
         ground.threads.run(parcel, ground.shards);
-        ticket
     }
 
     /// Does, on a thread that serves nobody and before any shard is in hand, what of the work can be done there.
@@ -402,11 +417,19 @@ impl Message {
             return;
         }
         let data = &self.data[self.data_start..];
-        let arguments = self.command.stored.positions(self.spans.len());
-        let long = arguments
-            .map(|index| (index, self.spans[index].bytes(data, &[])))
-            .filter(|(_, argument)| argument.len() >= BLOCK_BYTES_MIN);
-        self.prepared = Some(Prepared::new(long));
+        let stored = self.command.stored;
+        let argument = |index: usize| self.spans[index].bytes(data, &[]);
+        for index in stored.positions(self.spans.len()) {
+            value::ahead::copy(
+                stored.form,
+                argument(index - 1),
+                argument(index),
+                &mut self.ahead,
+            );
+        }
+        if self.command.renews {
+            self.renewal.get_or_insert_default().make(argument);
+        }
     }
 
     /// Where the thread waits that was made ready for it.
@@ -434,7 +457,11 @@ impl Message {
     pub(super) fn run_apart(&mut self, reach: &mut Reach<'_, Engine, Message>) {
         match self.apart {
             None => self.run_unit(reach),
-            Some(_) => ownership::Message::run(self, &mut reach.hands()),
+            Some(_) => {
+                let mut ahead = std::mem::take(&mut self.ahead);
+                ahead.lend(|| ownership::Message::run(self, &mut reach.hands()));
+                self.ahead = ahead;
+            }
         }
     }
 
@@ -569,20 +596,21 @@ impl ownership::Message<Engine> for Message {
             data,
             data_start,
             spans,
-            prepared,
+            renewal,
             keys,
             client,
             out,
             ..
         } = self;
         let args = Args::new(&data[*data_start..], &[], spans, keys);
-        let args = args.with_prepared(prepared.as_ref());
+        let args = args.with_renewal(renewal.as_ref());
+        let may_renew = renewal.as_ref().is_some_and(Renewal::may_ask);
         let scene = Scene {
             now: self.now,
             config: &self.config,
             place: self.place,
             blocker: self.blocker.as_ref(),
-            may_leave: self.apart.is_none() && self.ticket.is_some(),
+            may_leave: (self.apart.is_none() || may_renew) && self.ticket.is_some(),
         };
         let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
         if let Some(task) = &mut self.task {
@@ -632,6 +660,11 @@ impl ownership::Message<Engine> for Message {
         parcel.deferred.settle();
         if parcel.unit().is_some_and(|unit| unit.must_rerun) {
             return Message::send_unit(parcel);
+        }
+        if let (true, Some(Apart { ground, .. })) = (parcel.leaves, &parcel.apart) {
+            // It asked for something to be made first. Its client may be gone by now, and its command still counts.
+            let ground = *ground;
+            return Message::run_where_nobody_waits(parcel, ground);
         }
         if let Some(ticket) = parcel.ticket.take() {
             *ticket.done.lock() = Some(parcel);

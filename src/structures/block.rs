@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use bytes::Bytes;
 
 use crate::structures::account::size_class;
+use crate::structures::ahead::{self, Plan};
 
 /// From this size on, growth adds this much instead of doubling.
 const GROWTH_MAX: usize = 1 << 20;
@@ -45,9 +46,31 @@ impl Block {
     /// A block that holds a copy of `bytes`, with no room beyond the allocator's class.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
+        if let Some(memory) = ahead::take(bytes, Self::plan(bytes.len())) {
+            let (_, cap) = layout_for(bytes.len());
+            let head = memory.cast::<Head>();
+            // SAFETY: ours, allocated with the layout of this room; the bytes lie behind the header already.
+            unsafe {
+                head.write(Head {
+                    owners: AtomicU32::new(1),
+                    len: bytes.len(),
+                    cap,
+                })
+            };
+            return Self(head);
+        }
         let mut block = Self::with_capacity(bytes.len());
         block.fill(bytes);
         block
+    }
+
+    /// Where [`Block::new`] keeps so many bytes.
+    #[must_use]
+    pub fn plan(len: usize) -> Plan {
+        Plan {
+            layout: layout_for(len).0,
+            at: size_of::<Head>(),
+        }
     }
 
     /// An empty block with room for `cap` bytes.
@@ -67,6 +90,34 @@ impl Block {
             })
         };
         Self(head)
+    }
+
+    /// A block of the same bytes, but with others from `offset` on; between them and the end of the old ones are zeros. If
+    /// it is longer it has room for more, as one that grew has.
+    #[must_use]
+    pub fn overwritten(&self, offset: usize, bytes: &[u8]) -> Self {
+        let end = offset + bytes.len();
+        let room = match end > self.len() && !self.is_empty() {
+            true => end + end.min(GROWTH_MAX),
+            false => end.max(self.len()),
+        };
+        let mut block = Self::with_capacity(room);
+        block.fill(self);
+        block.resize(end.max(self.len()));
+        block.make_mut()[offset..end].copy_from_slice(bytes);
+        block
+    }
+
+    /// The number of bytes that it can hold where it lies.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.head().cap
+    }
+
+    /// Whether these are two handles of one block.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0 == other.0
     }
 
     /// The number of bytes held.
@@ -305,6 +356,23 @@ mod tests {
             assert_eq!(&block[..], &model[..]);
             assert!(others.iter().all(|(model, block)| block[..] == model[..]));
         }
+    }
+
+    #[test]
+    fn what_is_overwritten_may_lie_within_at_the_end_or_behind_it() {
+        let block = Block::new(b"abcdef");
+        assert_eq!(&block.overwritten(2, b"XY")[..], b"abXYef");
+        assert_eq!(&block.overwritten(4, b"XYZ")[..], b"abcdXYZ");
+        assert_eq!(&block.overwritten(8, b"X")[..], b"abcdef\0\0X");
+        assert_eq!(&block.overwritten(7, b"")[..], b"abcdef\0");
+        assert_eq!(&block.overwritten(3, b"")[..], b"abcdef");
+        assert_eq!(&block[..], b"abcdef");
+        let exact = Block::new(&[]).overwritten(0, &[7; 5000]);
+        assert_eq!(exact.memory_bytes(), size_class(5000 + 24));
+        assert_eq!(
+            exact.overwritten(5000, b"x").memory_bytes(),
+            size_class(10_002 + 24)
+        );
     }
 
     #[test]

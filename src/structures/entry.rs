@@ -17,6 +17,7 @@
 
 #![expect(unsafe_code, reason = "a packed layout behind a thin pointer")]
 
+mod copied;
 mod splice;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use std::ptr::{self, NonNull};
 use std::slice;
 
 use crate::structures::account::size_class;
+use crate::structures::ahead::BYTES_MIN;
 use crate::structures::block::Block;
 use crate::structures::table::Stored;
 
@@ -175,6 +177,11 @@ impl<O> Entry<O> {
     /// An entry with bytes for a value.
     #[must_use]
     pub fn bytes(kind: u8, key: &[u8], value: &[u8], deadline: Option<u64>) -> Self {
+        if key.len().max(value.len()) >= BYTES_MIN
+            && let Some(entry) = Self::taken_ahead(kind, key, value, deadline)
+        {
+            return entry;
+        }
         let (entry, at) = Self::build(kind, key, FORM_BYTES, value.len(), deadline);
         // SAFETY: the value's bytes are within fresh memory.
         unsafe { ptr::copy_nonoverlapping(value.as_ptr(), at, value.len()) };
@@ -220,6 +227,9 @@ impl<O> Entry<O> {
 
     /// Makes the value a copy of `value`, whatever it was.
     pub fn set_bytes(&mut self, value: &[u8]) {
+        if value.len() >= BYTES_MIN && self.set_bytes_ahead(value) {
+            return;
+        }
         let old = self.shape();
         let new = Shape {
             value_len: value.len(),

@@ -1,6 +1,7 @@
 //! Bytes and numbers: tables, entries, wheels. With shard/ownership the only home of unsafe code.
 
 pub mod account;
+pub mod ahead;
 pub mod block;
 pub mod burial;
 pub mod entry;

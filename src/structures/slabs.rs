@@ -8,6 +8,9 @@
 
 #![expect(unsafe_code, reason = "the allocator's controls take untyped pointers")]
 
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
 /// The most addresses that are looked at together: a segment of a table, and the segment itself.
 const TOGETHER_MAX: usize = 512;
 
@@ -166,12 +169,64 @@ pub fn without_cache<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Gives back the free places that the calling thread keeps for itself. They lie all over the slabs out of which it freed
+/// much, none of which goes back to the system before, and the allocator only takes them from threads that go on
+/// allocating.
+pub fn empty_cache() -> bool {
+    query::flush_thread_cache()
+}
+
+static EMPTYINGS: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    static EMPTIED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Has the calling thread empty its cache now, and others when they next ask.
+pub fn empty_caches() {
+    EMPTYINGS.fetch_add(1, Relaxed);
+    empty_cache_if_told();
+}
+
+/// Empties the calling thread's cache once after each call of [`empty_caches`]; for threads that are about to wait.
+#[inline]
+pub fn empty_cache_if_told() {
+    let emptyings = EMPTYINGS.load(Relaxed);
+    if EMPTIED.replace(emptyings) != emptyings {
+        empty_cache();
+    }
+}
+
+/// A number that the allocator knows by a name of jemalloc's.
+#[must_use]
+pub fn allocator_number(name: &str) -> Option<u64> {
+    query::number(&std::ffi::CString::new(name).ok()?)
+}
+
+/// A text that it knows by such a name.
+#[must_use]
+pub fn allocator_text(name: &str) -> Option<String> {
+    const TEXTS: [&str; 4] = [
+        "version",
+        "config.malloc_conf",
+        "opt.dss",
+        "opt.metadata_thp",
+    ];
+    TEXTS.contains(&name).then(|| query::text(name)).flatten()
+}
+
+/// Tells it to do what has such a name; false if that is unknown here.
+pub fn tell_allocator(name: &str) -> bool {
+    name == "thread.tcache.flush" && empty_cache()
+}
+
 #[cfg(not(any(loom, asan, miri)))]
 mod query {
+    use std::ffi::CStr;
     use std::ptr;
     use tikv_jemalloc_sys::{mallctl, mallctlbymib, mallctlnametomib};
 
-    const NAME: &std::ffi::CStr = c"experimental.utilization.batch_query";
+    const NAME: &CStr = c"experimental.utilization.batch_query";
     const NAME_PARTS: usize = 3;
 
     /// The control's name as numbers.
@@ -229,6 +284,50 @@ mod query {
         Some(before)
     }
 
+    /// Gives back what the calling thread's cache holds.
+    pub(super) fn flush_thread_cache() -> bool {
+        let nothing = ptr::null_mut();
+        // SAFETY: a name that ends with a zero, of a control that neither reads nor writes a value.
+        let error = unsafe {
+            mallctl(
+                c"thread.tcache.flush".as_ptr(),
+                nothing,
+                ptr::null_mut(),
+                nothing,
+                0,
+            )
+        };
+        error == 0
+    }
+
+    /// The value of a control that is a number or a switch.
+    pub(super) fn number(name: &CStr) -> Option<u64> {
+        [8, 4, 1].into_iter().find_map(|size| {
+            let mut bytes = [0_u8; 8];
+            let mut len: usize = size;
+            // SAFETY: a name that ends with a zero; a control writes as many bytes as it has and `len` allows at most,
+            // and says if these are not all. Nothing is written to it.
+            let error = unsafe {
+                mallctl(
+                    name.as_ptr(),
+                    bytes.as_mut_ptr().cast(),
+                    &mut len,
+                    ptr::null_mut(),
+                    0,
+                )
+            };
+            (error == 0 && len == size).then(|| u64::from_le_bytes(bytes))
+        })
+    }
+
+    /// The value of a control of which is known that it is a text.
+    pub(super) fn text(name: &str) -> Option<String> {
+        use tikv_jemalloc_ctl::{Access, AsName};
+        let name = format!("{name}\0");
+        let text: &'static [u8] = name.as_str().name().read().ok()?;
+        String::from_utf8(text.strip_suffix(b"\0").unwrap_or(text).to_vec()).ok()
+    }
+
     /// Turns the calling thread's cache of free places on or off; whether it was on.
     pub(super) fn set_thread_cache(on: bool) -> bool {
         let (mut before, mut new) = (false, on);
@@ -267,6 +366,18 @@ mod query {
     }
 
     pub(super) fn set_arena(_: u32) -> Option<u32> {
+        None
+    }
+
+    pub(super) fn flush_thread_cache() -> bool {
+        false
+    }
+
+    pub(super) fn number(_: &std::ffi::CStr) -> Option<u64> {
+        None
+    }
+
+    pub(super) fn text(_: &str) -> Option<String> {
         None
     }
 
@@ -321,6 +432,31 @@ mod tests {
         let _boxes: Vec<Box<[u8; 100]>> = (0..10_000).map(|_| Box::new([1; 100])).collect();
         let _ = tikv_jemalloc_ctl::epoch::advance();
         assert!(!busy_arenas().is_empty());
+    }
+
+    #[test]
+    fn a_thread_gives_its_free_places_back_once_it_is_told() {
+        // A part of the allocator for this thread alone.
+        let arena = query::number(c"arenas.create").expect("there may be more");
+        let own = query::set_arena(u32::try_from(arena).expect("a small number"));
+        let name = format!("stats.arenas.{arena}.tcache_bytes");
+        let name = std::ffi::CString::new(name).expect("no zeros");
+        let kept_bytes = || {
+            let _ = tikv_jemalloc_ctl::epoch::advance();
+            query::number(&name).expect("jemalloc counts")
+        };
+        let free_some = || {
+            let boxes = [(); 100].map(|()| Box::new([1_u8; 448]));
+            drop(std::hint::black_box(boxes));
+        };
+        empty_caches();
+        assert_eq!(kept_bytes(), 0);
+        free_some();
+        empty_cache_if_told();
+        assert!(kept_bytes() >= 448, "that was told once only");
+        empty_caches();
+        assert_eq!(kept_bytes(), 0);
+        assert!(own.and_then(query::set_arena).is_some());
     }
 
     #[test]

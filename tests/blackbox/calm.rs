@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::support::{self, Options, Server, at_each_shard_count, check};
-use crate::wire::{Raw, Value};
+use crate::wire::Raw;
 
 const DEBUG: (&str, &str) = ("enable-debug-command", "yes");
 
@@ -468,107 +468,5 @@ fn long_commands_of_many_clients_change_nothing_twice_and_lose_nothing() {
             }
         }
         check(&mut raw, "SCARD target", "(integer) 10000");
-    });
-}
-
-#[test]
-fn long_strings_are_stored_as_they_came_and_counted_once() {
-    at_each_shard_count(|server| {
-        let mut raw = server.raw();
-        let used = |raw: &mut Raw| field(raw, "memory", "used_memory_dataset");
-        let long = |letter: &str| letter.repeat(3 << 20);
-        check(&mut raw, "SET warm v", "OK");
-        let before = used(&mut raw);
-        for (round, letter) in ["a", "b", "c"].into_iter().enumerate() {
-            let value = long(letter);
-            raw.send(format!("SET first {round}\r\n").as_bytes());
-            raw.send(
-                format!(
-                    "*3\r\n$3\r\nSET\r\n$4\r\nlong\r\n${}\r\n{value}\r\n",
-                    value.len()
-                )
-                .as_bytes(),
-            );
-            raw.send(b"GET first\r\nGET long\r\n");
-            assert_eq!(raw.read().text(), "OK");
-            assert_eq!(raw.read().text(), "OK");
-            assert_eq!(raw.read().text(), round.to_string());
-            assert!(raw.read().text() == value);
-        }
-        let options = format!(
-            "*5\r\n$3\r\nSET\r\n$4\r\nlong\r\n${}\r\n{}\r\n$2\r\nEX\r\n$3\r\n100\r\n",
-            3 << 20,
-            long("d")
-        );
-        raw.send(options.as_bytes());
-        assert_eq!(raw.read().text(), "OK");
-        check(&mut raw, "TTL long", "(integer) 100");
-        check(&mut raw, "STRLEN long", &format!("(integer) {}", 3 << 20));
-        check(&mut raw, "DEL long first warm", "(integer) 3");
-        support::eventually("all is given back", || {
-            (used(&mut raw) - before).abs() < 1e6
-        });
-        // Where it is refused, nothing of it is left.
-        check(&mut raw, "LPUSH list x", "(integer) 1");
-        let refused = format!(
-            "*3\r\n$6\r\nAPPEND\r\n$4\r\nlist\r\n${}\r\n{}\r\n",
-            3 << 20,
-            long("e")
-        );
-        raw.send(refused.as_bytes());
-        assert!(raw.read().show().contains("WRONGTYPE"));
-        support::eventually("all is given back", || {
-            (used(&mut raw) - before).abs() < 1e6
-        });
-    });
-}
-
-#[test]
-fn commands_that_store_several_long_strings_store_each_under_its_key() {
-    at_each_shard_count(|server| {
-        let mut raw = server.raw();
-        let used = |raw: &mut Raw| field(raw, "memory", "used_memory_dataset");
-        let long = |letter: &str| letter.repeat(2 << 20);
-        let ask = |raw: &mut Raw, words: &[&str]| {
-            let mut bytes = format!("*{}\r\n", words.len());
-            for word in words {
-                bytes += &format!("${}\r\n{word}\r\n", word.len());
-            }
-            raw.send(bytes.as_bytes());
-            match raw.read() {
-                Value::Integer(number) => number.to_string(),
-                reply => reply.text(),
-            }
-        };
-        let before = used(&mut raw);
-        let (a, b, c) = (&*long("a"), &*long("b"), &*long("c"));
-        // Short ones between long ones, and a key that is named twice: the last value counts.
-        let first = [
-            "MSET", "one", a, "two", "short", "three", b, "one", c, "four", "",
-        ];
-        assert_eq!(ask(&mut raw, &first), "OK");
-        for (key, value) in [("one", c), ("two", "short"), ("three", b), ("four", "")] {
-            assert!(ask(&mut raw, &["GET", key]) == value, "{key}");
-        }
-        assert_eq!(ask(&mut raw, &["MSETNX", "five", a, "three", c]), "0");
-        assert_eq!(ask(&mut raw, &["EXISTS", "five"]), "0");
-        assert!(ask(&mut raw, &["GET", "three"]) == b);
-        assert_eq!(ask(&mut raw, &["MSETNX", "five", a, "six", c]), "1");
-        assert_eq!(
-            ask(&mut raw, &["MSETEX", "2", "two", b, "six", a, "EX", "100"]),
-            "1"
-        );
-        for (key, value) in [("five", a), ("two", b), ("six", a)] {
-            assert!(ask(&mut raw, &["GET", key]) == value, "{key}");
-        }
-        assert_eq!(ask(&mut raw, &["SETNX", "seven", c]), "1");
-        assert_eq!(ask(&mut raw, &["SETNX", "seven", a]), "0");
-        assert!(ask(&mut raw, &["GETSET", "seven", b]) == c);
-        assert!(ask(&mut raw, &["GET", "seven"]) == b);
-        let all = ["DEL", "one", "two", "three", "four", "five", "six", "seven"];
-        assert_eq!(ask(&mut raw, &all), "7");
-        support::eventually("all is given back", || {
-            (used(&mut raw) - before).abs() < 1e6
-        });
     });
 }

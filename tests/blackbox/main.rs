@@ -16,6 +16,7 @@ mod introspect;
 mod keys;
 mod limits;
 mod lists;
+mod long;
 mod migrate;
 mod monitor;
 mod protocol;

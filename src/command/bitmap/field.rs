@@ -23,6 +23,7 @@ pub(super) static BITFIELD: Command = Command::new("bitfield", Group::Bitmap, -2
     )
     .note("This command allows both access and modification of the key")])
     .flags(Flags::DENYOOM)
+    .renews()
     .doc(
         "3.2.0",
         "key [GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] \
@@ -279,6 +280,8 @@ fn bitfield(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         Some(place) => keyspace.text(place)?.len() < len_min,
         None => true,
     };
+    let found = super::grown_ahead(cx, args, &key, found, len_min)?;
+    let mut keyspace = cx.at(&key);
     out.array(summary.count);
     let mut operations = Operations::of(args, limit_bytes);
     let changed = keyspace.edit_text(&key, found, len_min, |bytes| {

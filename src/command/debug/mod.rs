@@ -5,6 +5,7 @@
 //! its replication ids, its resizable reply buffers) are taken and change nothing; what would need persistence or
 //! would crash the server is refused as unknown.
 
+mod allocator;
 mod digest;
 mod inspect;
 mod protocol;
@@ -101,6 +102,8 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             list::set_plain_bytes_min(u32::try_from(bytes).unwrap_or(u32::MAX));
             out.ok();
         }
+        (b"mallctl", 3 | 4) => allocator::number(args, out)?,
+        (b"mallctl-str", 3 | 4) => allocator::text(args, out)?,
         (b"stringmatch-test", 2) => {
             match_at_random(cx.now.unix_ms);
             out.simple("Apparently Redis did not crash: test passed");
@@ -177,6 +180,11 @@ fn help(out: &mut Out) {
         "    Say how large a packed value is.",
         "LOG <message>",
         "    Write a message to the log.",
+        "MALLCTL <name>",
+        "    A number that the allocator knows by this name of jemalloc's.",
+        "MALLCTL-STR <name> [VOID]",
+        "    A text that it knows; or tells it to give back what the thread keeps for itself, by",
+        "    the name thread.tcache.flush.",
         "OBJECT <key>",
         "    Say how a value is kept.",
         "PAUSE-CRON <0|1>",

@@ -15,6 +15,7 @@ use super::args::Stored;
 use super::context::{Gather, SessionCx, ShardCx};
 use super::error::CommandError;
 use super::{Args, Out};
+use crate::engine::value::ahead::Form;
 use crate::structures::quicklist::End;
 
 /// What a handler answers: its reply is already in the output, or an error is written for it.
@@ -193,6 +194,8 @@ pub struct Command {
     needs_all_shards: Option<fn(&Args<'_>) -> bool>,
     /// Which arguments become strings as they are.
     pub stored: Stored,
+    /// See [`Command::renews`].
+    pub renews: bool,
     /// What it reads of the collection under its key.
     pub ahead: Ahead,
     subcommands: &'static [&'static Command],
@@ -226,6 +229,7 @@ impl Command {
             keyword_finder: None,
             needs_all_shards: None,
             stored: Stored::NONE,
+            renews: false,
             ahead: Ahead::Nothing,
             subcommands: &[],
             id: AtomicU16::new(u16::MAX),
@@ -306,15 +310,21 @@ impl Command {
         self
     }
 
-    /// Stores this argument as a string, and takes it prepared ([`Args::take_prepared`]) if it is long.
-    pub const fn stores(mut self, argument: usize) -> Command {
-        self.stored = Stored::one(argument);
+    /// Stores this argument, which is copied before its shard is in hand if it is long.
+    pub const fn stores(mut self, form: Form, argument: usize) -> Command {
+        self.stored = Stored::one(form, argument);
         self
     }
 
-    /// The same of this argument and every second one behind it.
-    pub const fn stores_every_second(mut self, first: usize) -> Command {
-        self.stored = Stored::every_second(first);
+    /// The same of this argument and each so many behind it. Some of them may be something else, which is never long.
+    pub const fn stores_every(mut self, form: Form, first: usize, step: usize) -> Command {
+        self.stored = Stored::every(form, first, step);
+        self
+    }
+
+    /// Writes to a string, which is made anew before its shard is in hand where that would move much.
+    pub const fn renews(mut self) -> Command {
+        self.renews = true;
         self
     }
 
@@ -438,6 +448,12 @@ impl Command {
     pub fn needs_all_shards(&self, args: &Args<'_>) -> bool {
         matches!(self.run, Run::AllShards(_) | Run::Script(_))
             || self.needs_all_shards.is_some_and(|test| test(args))
+    }
+
+    /// Whether it may find, before it did anything, that it had better run where nobody waits for its thread.
+    #[inline]
+    pub fn may_leave(&self) -> bool {
+        self.flags.has(Flags::TAKES_LONG) || self.renews
     }
 
     /// Index in the registry: statistics are arrays over it.

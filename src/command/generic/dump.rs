@@ -19,8 +19,9 @@ use crate::command::{hash, set, sorted_set};
 use crate::engine::effect::Event;
 use crate::engine::serial::reader::Reader;
 use crate::engine::serial::writer::Writer;
-use crate::engine::serial::{self, Form, Limits, frame};
+use crate::engine::serial::{self, Limits, frame};
 use crate::engine::told::Use;
+use crate::engine::value::ahead::Form;
 use crate::engine::value::list;
 use crate::structures::entry::DEADLINE_MAX;
 
@@ -46,7 +47,7 @@ fn dump(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         return Ok(());
     };
     scales.weigh_bytes(keyspace.memory_bytes(place))?;
-    let mut writer = Writer::new(Form::Oldest, compresses);
+    let mut writer = Writer::new(serial::Form::Oldest, compresses);
     serial::write(keyspace.entry(place), now_ms, &mut writer);
     let (value, version) = writer.finish();
     out.bulk_shared(Bytes::from(frame::seal(value, version)));
@@ -57,6 +58,7 @@ fn dump(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 pub(super) static RESTORE: Command = Command::new("restore", Group::Generic, -4)
     .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM)
+    .stores(Form::Payload, 3)
     .categories(Categories::DANGEROUS)
     .doc(
         "2.6.0",
@@ -77,6 +79,7 @@ pub(super) static RESTORE: Command = Command::new("restore", Group::Generic, -4)
 pub(super) static RESTORE_ASKING: Command = Command::new("restore-asking", Group::Server, -4)
     .writes(RESTORE.keys)
     .flags(Flags::DENYOOM.or(Flags::ASKING).or(Flags::SYSCMD))
+    .stores(Form::Payload, 3)
     .categories(Categories::DANGEROUS.or(Categories::KEYSPACE))
     .doc(
         "3.0.0",

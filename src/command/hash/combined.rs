@@ -13,6 +13,7 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags
 use crate::command::error::CommandError;
 use crate::command::options::TimeForm;
 use crate::engine::value::DataType;
+use crate::engine::value::ahead::Form;
 use crate::engine::value::hash::{FieldDeadline, new_hash};
 
 const COMPLEXITY: &str = "O(N), N being the count of fields named.";
@@ -130,6 +131,7 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 pub(super) static HSETEX: Command = Command::new("hsetex", Group::Hash, -6)
     .writes(UPDATED)
     .flags(Flags::DENYOOM.or(Flags::FAST))
+    .stores_every(Form::Field, 5, 1)
     .doc(
         "8.0.0",
         "key [FNX | FXX] \

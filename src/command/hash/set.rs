@@ -7,6 +7,7 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
 use crate::engine::value::DataType;
+use crate::engine::value::ahead::Form;
 use crate::engine::value::hash::{FieldDeadline, HashRef, new_hash};
 
 const SET_FLAGS: Flags = Flags::DENYOOM.or(Flags::FAST);
@@ -15,6 +16,7 @@ const SET_FLAGS: Flags = Flags::DENYOOM.or(Flags::FAST);
 pub(super) static HSET: Command = Command::new("hset", Group::Hash, -4)
     .writes(UPDATED)
     .flags(SET_FLAGS)
+    .stores_every(Form::Field, 3, 2)
     .doc(
         "2.0.0",
         "key field value [field value ...]",
@@ -33,6 +35,7 @@ pub(super) static HSET: Command = Command::new("hset", Group::Hash, -4)
 pub(super) static HMSET: Command = Command::new("hmset", Group::Hash, -4)
     .writes(UPDATED)
     .flags(SET_FLAGS)
+    .stores_every(Form::Field, 3, 2)
     .doc(
         "2.0.0",
         "key field value [field value ...]",
@@ -80,6 +83,7 @@ fn set_pairs(
 pub(super) static HSETNX: Command = Command::new("hsetnx", Group::Hash, 4)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::INSERT))])
     .flags(SET_FLAGS)
+    .stores(Form::Field, 3)
     .doc(
         "2.0.0",
         "key field value",

@@ -8,6 +8,7 @@ use crate::command::{Args, Out};
 use crate::engine::effect::Event;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::DataType;
+use crate::engine::value::ahead::Form;
 use crate::engine::value::list::{self, ListRef};
 use crate::structures::quicklist::End;
 use crate::structures::table::Place;
@@ -23,6 +24,7 @@ pub(super) fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> ListRef<'k> {
 pub(super) static LINSERT: Command = Command::new("linsert", Group::List, 5)
     .writes(&[KeySpec::one(1, PUSHED)])
     .flags(Flags::DENYOOM)
+    .stores(Form::Element, 4)
     .doc(
         "2.2.0",
         "key <BEFORE | AFTER> pivot element",
@@ -61,6 +63,7 @@ fn linsert(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 pub(super) static LSET: Command = Command::new("lset", Group::List, 4)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM)
+    .stores(Form::Element, 3)
     .doc(
         "1.0.0",
         "key index element",

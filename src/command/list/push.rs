@@ -4,6 +4,7 @@ use super::{PUSHED, limits, pushed_event};
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
 use crate::command::{Args, Out};
+use crate::engine::value::ahead::Form;
 use crate::engine::value::{DataType, list};
 use crate::structures::quicklist::End;
 
@@ -17,6 +18,7 @@ const SEVERAL: &str = "Takes several elements at once.";
 pub(super) static LPUSH: Command = Command::new("lpush", Group::List, -3)
     .writes(ONE_PUSHED)
     .flags(FLAGS)
+    .stores_every(Form::Element, 2, 1)
     .doc(
         "1.0.0",
         SYNTAX,
@@ -30,6 +32,7 @@ pub(super) static LPUSH: Command = Command::new("lpush", Group::List, -3)
 pub(super) static RPUSH: Command = Command::new("rpush", Group::List, -3)
     .writes(ONE_PUSHED)
     .flags(FLAGS)
+    .stores_every(Form::Element, 2, 1)
     .doc(
         "1.0.0",
         SYNTAX,
@@ -43,6 +46,7 @@ pub(super) static RPUSH: Command = Command::new("rpush", Group::List, -3)
 pub(super) static LPUSHX: Command = Command::new("lpushx", Group::List, -3)
     .writes(ONE_PUSHED)
     .flags(FLAGS)
+    .stores_every(Form::Element, 2, 1)
     .doc(
         "2.2.0",
         SYNTAX,
@@ -56,6 +60,7 @@ pub(super) static LPUSHX: Command = Command::new("lpushx", Group::List, -3)
 pub(super) static RPUSHX: Command = Command::new("rpushx", Group::List, -3)
     .writes(ONE_PUSHED)
     .flags(FLAGS)
+    .stores_every(Form::Element, 2, 1)
     .doc(
         "2.2.0",
         SYNTAX,

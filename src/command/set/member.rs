@@ -7,6 +7,7 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::scan;
 use crate::engine::effect::Event;
+use crate::engine::value::ahead::Form;
 use crate::engine::value::set::{self, SetRef};
 use crate::engine::value::{DataType, Object};
 use crate::structures::entry::Entry;
@@ -21,6 +22,7 @@ const ACCESS: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))]
 pub(super) static SADD: Command = Command::new("sadd", Group::Set, -3)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::INSERT))])
     .flags(Flags::DENYOOM.or(Flags::FAST))
+    .stores_every(Form::Member, 2, 1)
     .doc(
         "1.0.0",
         "key member [member ...]",
@@ -103,6 +105,7 @@ pub(super) static SMOVE: Command = Command::new("smove", Group::Set, 4)
         KeySpec::one(2, KeyFlags::RW.or(KeyFlags::INSERT)),
     ])
     .flags(Flags::FAST)
+    .stores(Form::Member, 3)
     .doc(
         "1.0.0",
         "source destination member",

@@ -5,6 +5,7 @@ use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::renewal::{Write, renewed};
 use crate::engine::effect::Event;
 use crate::engine::keyspace::Deadline;
 
@@ -12,6 +13,7 @@ use crate::engine::keyspace::Deadline;
 pub(super) static APPEND: Command = Command::new("append", Group::String, 3)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::INSERT))])
     .flags(Flags::DENYOOM.or(Flags::FAST))
+    .renews()
     .doc(
         "2.0.0",
         "key value",
@@ -24,20 +26,29 @@ fn append(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let (key, addition) = (args.key(1), args.get(2));
     let limit = cx.config.proto_max_bulk_len;
     let mut keyspace = cx.at(&key);
-    let total = match keyspace.find_text(&key)? {
-        None => {
-            keyspace.put_text(&key, None, addition, Deadline::Clear);
-            addition.len()
-        }
-        Some(place) => {
-            let before = keyspace.text(place)?.len();
-            let total = grown_len(before, addition.len(), limit)?;
-            keyspace.edit_text(&key, Some(place), total, |bytes| {
-                bytes[before..].copy_from_slice(addition);
-            });
-            total
-        }
+    let found = keyspace.find_text(&key)?;
+    let before = match found {
+        Some(place) => keyspace.text(place)?.len(),
+        None => 0,
     };
+    let total = match found {
+        Some(_) => grown_len(before, addition.len(), limit)?,
+        None => addition.len(),
+    };
+    let write = Write {
+        offset: before,
+        len: addition.len(),
+        argument: Some(2),
+    };
+    let renewed = renewed(cx, args, &key, found, write)?;
+    let mut keyspace = cx.at(&key);
+    match (renewed, found) {
+        (Some(block), _) => keyspace.put_block(&key, found, block, Deadline::Keep),
+        (None, None) => keyspace.put_text(&key, None, addition, Deadline::Clear),
+        (None, Some(_)) => keyspace.edit_text(&key, found, total, |bytes| {
+            bytes[before..].copy_from_slice(addition);
+        }),
+    }
     keyspace.wrote(key.bytes, Event::string("append"));
     out.integer(total as i64);
     Ok(())
@@ -47,6 +58,7 @@ fn append(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 pub(super) static SETRANGE: Command = Command::new("setrange", Group::String, 4)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM)
+    .renews()
     .doc(
         "2.2.0",
         "key offset value",
@@ -72,11 +84,20 @@ fn setrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         return Ok(());
     }
     let end = grown_len(offset, value.len(), limit)?;
-    let len = keyspace.edit_text(&key, found, end, |bytes| {
-        bytes[offset..end].copy_from_slice(value);
-        bytes.len()
-    });
+    let write = Write {
+        offset,
+        len: value.len(),
+        argument: Some(3),
+    };
+    let renewed = renewed(cx, args, &key, found, write)?;
+    let mut keyspace = cx.at(&key);
+    match renewed {
+        Some(block) => keyspace.put_block(&key, found, block, Deadline::Keep),
+        None => keyspace.edit_text(&key, found, end, |bytes| {
+            bytes[offset..end].copy_from_slice(value);
+        }),
+    }
     keyspace.wrote(key.bytes, Event::string("setrange"));
-    out.integer(len as i64);
+    out.integer(before.max(end) as i64);
     Ok(())
 }

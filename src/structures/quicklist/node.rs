@@ -11,6 +11,7 @@
 //! last element came in, and [`Node::seal`] gives it back. It knows nothing of its neighbours.
 
 use crate::structures::account::size_class;
+use crate::structures::ahead;
 use crate::structures::lzf;
 use crate::structures::pack::{self, Element, Pack, PackMut};
 use crate::structures::prefetch;
@@ -77,7 +78,7 @@ impl Node {
     /// One large element.
     pub(super) fn plain(element: &[u8]) -> Node {
         Node {
-            memory: element.into(),
+            memory: ahead::boxed(element),
             start: 0,
             end: 0,
             count: 1,

@@ -3,6 +3,7 @@
 use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::engine::value::{Body, Journal, Part, Standing};
+use crate::structures::ahead::Plan;
 use crate::structures::entry::Entry;
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
@@ -33,6 +34,11 @@ impl Members {
             seed,
             changes: None,
         }
+    }
+
+    /// Where one is kept.
+    pub fn plan(member_len: usize) -> Plan {
+        Entry::<()>::plan(member_len, 0)
     }
 
     /// How many there are.

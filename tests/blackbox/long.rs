@@ -1,0 +1,308 @@
+//! Long arguments, which are copied to where they will be kept before any shard is in hand: stored as they came, wherever
+//! they go, and counted once.
+
+use crate::support::{self, Server, at_each_shard_count, check};
+use crate::wire::{Raw, Value};
+
+/// Bytes of all data, as INFO has them.
+fn used(raw: &mut Raw) -> f64 {
+    let text = raw.call("INFO memory").body();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("used_memory_dataset:"));
+    line.and_then(|value| value.trim().parse().ok())
+        .expect("a number in INFO")
+}
+
+/// Sends one command with arguments of any length.
+fn send(raw: &mut Raw, words: &[&str]) {
+    let mut bytes = format!("*{}\r\n", words.len());
+    for word in words {
+        bytes += &format!("${}\r\n{word}\r\n", word.len());
+    }
+    raw.send(bytes.as_bytes());
+}
+
+fn ask(raw: &mut Raw, words: &[&str]) -> String {
+    send(raw, words);
+    match raw.read() {
+        Value::Integer(number) => number.to_string(),
+        reply => reply.text(),
+    }
+}
+
+#[test]
+fn long_strings_are_stored_as_they_came_and_counted_once() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let long = |letter: &str| letter.repeat(3 << 20);
+        check(&mut raw, "SET warm v", "OK");
+        let before = used(&mut raw);
+        for (round, letter) in ["a", "b", "c"].into_iter().enumerate() {
+            let value = long(letter);
+            raw.send(format!("SET first {round}\r\n").as_bytes());
+            raw.send(
+                format!(
+                    "*3\r\n$3\r\nSET\r\n$4\r\nlong\r\n${}\r\n{value}\r\n",
+                    value.len()
+                )
+                .as_bytes(),
+            );
+            raw.send(b"GET first\r\nGET long\r\n");
+            assert_eq!(raw.read().text(), "OK");
+            assert_eq!(raw.read().text(), "OK");
+            assert_eq!(raw.read().text(), round.to_string());
+            assert!(raw.read().text() == value);
+        }
+        let options = format!(
+            "*5\r\n$3\r\nSET\r\n$4\r\nlong\r\n${}\r\n{}\r\n$2\r\nEX\r\n$3\r\n100\r\n",
+            3 << 20,
+            long("d")
+        );
+        raw.send(options.as_bytes());
+        assert_eq!(raw.read().text(), "OK");
+        check(&mut raw, "TTL long", "(integer) 100");
+        check(&mut raw, "STRLEN long", &format!("(integer) {}", 3 << 20));
+        check(&mut raw, "DEL long first warm", "(integer) 3");
+        support::eventually("all is given back", || {
+            (used(&mut raw) - before).abs() < 1e6
+        });
+        // Where it is refused, nothing of it is left.
+        check(&mut raw, "LPUSH list x", "(integer) 1");
+        let refused = format!(
+            "*3\r\n$6\r\nAPPEND\r\n$4\r\nlist\r\n${}\r\n{}\r\n",
+            3 << 20,
+            long("e")
+        );
+        raw.send(refused.as_bytes());
+        assert!(raw.read().show().contains("WRONGTYPE"));
+        support::eventually("all is given back", || {
+            (used(&mut raw) - before).abs() < 1e6
+        });
+    });
+}
+
+#[test]
+fn commands_that_store_several_long_strings_store_each_under_its_key() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let long = |letter: &str| letter.repeat(2 << 20);
+        let before = used(&mut raw);
+        let (a, b, c) = (&*long("a"), &*long("b"), &*long("c"));
+        // Short ones between long ones, and a key that is named twice: the last value counts.
+        let first = [
+            "MSET", "one", a, "two", "short", "three", b, "one", c, "four", "",
+        ];
+        assert_eq!(ask(&mut raw, &first), "OK");
+        for (key, value) in [("one", c), ("two", "short"), ("three", b), ("four", "")] {
+            assert!(ask(&mut raw, &["GET", key]) == value, "{key}");
+        }
+        assert_eq!(ask(&mut raw, &["MSETNX", "five", a, "three", c]), "0");
+        assert_eq!(ask(&mut raw, &["EXISTS", "five"]), "0");
+        assert!(ask(&mut raw, &["GET", "three"]) == b);
+        assert_eq!(ask(&mut raw, &["MSETNX", "five", a, "six", c]), "1");
+        assert_eq!(
+            ask(&mut raw, &["MSETEX", "2", "two", b, "six", a, "EX", "100"]),
+            "1"
+        );
+        for (key, value) in [("five", a), ("two", b), ("six", a)] {
+            assert!(ask(&mut raw, &["GET", key]) == value, "{key}");
+        }
+        assert_eq!(ask(&mut raw, &["SETNX", "seven", c]), "1");
+        assert_eq!(ask(&mut raw, &["SETNX", "seven", a]), "0");
+        assert!(ask(&mut raw, &["GETSET", "seven", b]) == c);
+        assert!(ask(&mut raw, &["GET", "seven"]) == b);
+        let all = ["DEL", "one", "two", "three", "four", "five", "six", "seven"];
+        assert_eq!(ask(&mut raw, &all), "7");
+        support::eventually("all is given back", || {
+            (used(&mut raw) - before).abs() < 1e6
+        });
+    });
+}
+
+/// Runs a test on servers with nothing in them, and sees that what it stored is given back with its keys.
+fn with_all_given_back(body: impl Fn(&mut Raw)) {
+    at_each_shard_count(|server: &Server| {
+        let mut raw = server.raw();
+        check(&mut raw, "SET warm v", "OK");
+        let before = used(&mut raw);
+        body(&mut raw);
+        let held = used(&mut raw);
+        assert!(held > before + 2e6, "it holds {held}, {before} before");
+        check(&mut raw, "FLUSHALL SYNC", "OK");
+        support::eventually("all is given back", || {
+            (used(&mut raw) - before).abs() < 1e6
+        });
+    });
+}
+
+#[test]
+fn long_elements_fields_and_members_are_stored_where_they_belong() {
+    with_all_given_back(|raw| {
+        let long = |letter: &str, bytes: usize| letter.repeat(bytes);
+        let (a, b) = (&*long("a", 2 << 20), &*long("b", 600 << 10));
+        let (c, d) = (&*long("c", 40_000), &*long("d", 3 << 20));
+        // Lists: at both ends, in the middle, over others; short ones between long ones.
+        assert_eq!(ask(raw, &["RPUSH", "list", a, "short", b, c]), "4");
+        assert_eq!(ask(raw, &["LPUSH", "list", b, "", d]), "7");
+        assert_eq!(ask(raw, &["RPUSHX", "list", d]), "8");
+        assert_eq!(ask(raw, &["LINSERT", "list", "BEFORE", "short", d]), "9");
+        assert_eq!(ask(raw, &["LSET", "list", "1", a]), "OK");
+        for (index, element) in [d, a, b, a, d, "short", b, c, d].into_iter().enumerate() {
+            let got = ask(raw, &["LINDEX", "list", &index.to_string()]);
+            assert!(got == element, "element {index}");
+        }
+        assert_eq!(ask(raw, &["RPUSHX", "nothing", d]), "0");
+        // Hashes: new fields, over short and long ones, twice the same, names that are long themselves.
+        assert_eq!(ask(raw, &["HSET", "hash", "f", "v"]), "1");
+        assert_eq!(ask(raw, &["HSET", "hash", "f", a, "g", b, "h", "v"]), "2");
+        assert_eq!(ask(raw, &["HSET", "hash", "g", d, "h", a, "h", b]), "0");
+        assert_eq!(ask(raw, &["HSETNX", "hash", "f", d]), "0");
+        assert_eq!(ask(raw, &["HSETNX", "hash", "i", d]), "1");
+        assert_eq!(ask(raw, &["HSET", "hash", a, "short", b, c]), "2");
+        let fields = [("f", a), ("g", d), ("h", b), ("i", d), (a, "short"), (b, c)];
+        for (name, value) in fields {
+            assert!(ask(raw, &["HGET", "hash", name]) == value);
+        }
+        // A deadline stays or goes with its field, whatever was planned for the value.
+        assert_eq!(
+            ask(raw, &["HSETEX", "hash", "EX", "100", "FIELDS", "1", "f", b]),
+            "1"
+        );
+        assert!(ask(raw, &["HGET", "hash", "f"]) == b);
+        assert_eq!(ask(raw, &["HSET", "hash", "f", d]), "0");
+        assert!(ask(raw, &["HGET", "hash", "f"]) == d);
+        // A payload that is not compressed: a string of 2 MiB that repeats nothing for long.
+        let text: String = (0..300_000).map(|n: u64| format!("{:x}", n * n)).collect();
+        assert_eq!(ask(raw, &["CONFIG", "SET", "rdbcompression", "no"]), "OK");
+        assert_eq!(ask(raw, &["SET", "dumped", &text]), "OK");
+        raw.send(b"DUMP dumped\r\n");
+        let payload = raw.read().bytes().to_vec();
+        assert!(payload.len() > text.len());
+        let mut request = b"*4\r\n$7\r\nRESTORE\r\n$8\r\nrestored\r\n$1\r\n0\r\n".to_vec();
+        request.extend(format!("${}\r\n", payload.len()).bytes());
+        request.extend(payload);
+        request.extend(b"\r\n");
+        raw.send(&request);
+        assert_eq!(raw.read().text(), "OK");
+        assert!(ask(raw, &["GET", "restored"]) == text);
+        // Sets and sorted sets.
+        assert_eq!(ask(raw, &["SADD", "set", a, "short", c, a, d]), "4");
+        assert_eq!(ask(raw, &["SADD", "set", a, b]), "1");
+        assert_eq!(ask(raw, &["SMOVE", "set", "{set}", d]), "1");
+        for (key, member, is_there) in [
+            ("set", a, "1"),
+            ("set", b, "1"),
+            ("set", c, "1"),
+            ("set", d, "0"),
+            ("{set}", d, "1"),
+        ] {
+            assert_eq!(ask(raw, &["SISMEMBER", key, member]), is_there);
+        }
+        assert_eq!(
+            ask(raw, &["ZADD", "zset", "1", a, "2", "short", "3", c]),
+            "3"
+        );
+        assert_eq!(ask(raw, &["ZADD", "zset", "NX", "CH", "5", a, "4", d]), "1");
+        assert_eq!(ask(raw, &["ZINCRBY", "zset", "7", a]), "8");
+        assert_eq!(ask(raw, &["ZINCRBY", "zset", "9", b]), "9");
+        for (member, score) in [(a, "8"), ("short", "2"), (c, "3"), (d, "4"), (b, "9")] {
+            assert_eq!(ask(raw, &["ZSCORE", "zset", member]), score);
+        }
+    });
+}
+
+#[test]
+fn strings_that_are_written_to_are_made_anew_with_what_they_held() {
+    with_all_given_back(|raw| {
+        let (a, b) = (&*"a".repeat(2 << 20), &*"b".repeat(3 << 20));
+        // Made of nothing, of a number, of a short and of a long string.
+        assert_eq!(ask(raw, &["APPEND", "none", a]), a.len().to_string());
+        check(raw, "SET number 12345", "OK");
+        check(raw, "EXPIRE number 100", "(integer) 1");
+        assert_eq!(
+            ask(raw, &["APPEND", "number", a]),
+            (5 + a.len()).to_string()
+        );
+        check(raw, "TTL number", "(integer) 100");
+        assert!(ask(raw, &["GET", "number"]) == format!("12345{a}"));
+        let both = (5 + a.len() + b.len()).to_string();
+        assert_eq!(ask(raw, &["APPEND", "number", b]), both);
+        assert!(ask(raw, &["GET", "number"]) == format!("12345{a}{b}"));
+        check(raw, "OBJECT ENCODING number", "\"raw\"");
+        // Within, over the end, and behind it.
+        let mut model = format!("12345{a}{b}").into_bytes();
+        let mut set_range = |raw: &mut Raw, offset: usize, value: &str| {
+            let end = offset + value.len();
+            model.resize(model.len().max(end), 0);
+            model[offset..end].copy_from_slice(value.as_bytes());
+            let len = ask(raw, &["SETRANGE", "number", &offset.to_string(), value]);
+            assert_eq!(len, model.len().to_string());
+            assert!(ask(raw, &["GET", "number"]).as_bytes() == model);
+        };
+        set_range(raw, 10, b);
+        set_range(raw, 4 << 20, b);
+        set_range(raw, 8 << 20, a);
+        set_range(raw, 12 << 20, "x");
+        set_range(raw, 3, "yz");
+        assert_eq!(
+            ask(raw, &["SETRANGE", "fresh", "5", a]),
+            (5 + a.len()).to_string()
+        );
+        assert!(ask(raw, &["GET", "fresh"]) == format!("\0\0\0\0\0{a}"));
+        // Bits far behind the end.
+        check(raw, "SETBIT bits 80000000 1", "(integer) 0");
+        check(raw, "SETBIT bits 80000000 1", "(integer) 1");
+        check(raw, "BITCOUNT bits", "(integer) 1");
+        check(raw, "STRLEN bits", "(integer) 10000001");
+        check(raw, "BITFIELD fields SET u8 #5000000 255", "1) (integer) 0");
+        check(raw, "BITCOUNT fields", "(integer) 8");
+        check(raw, "STRLEN fields", "(integer) 5000001");
+        // Refused, and then nothing has changed.
+        check(raw, "LPUSH list x", "(integer) 1");
+        assert!(ask(raw, &["SETRANGE", "list", "0", a]).starts_with("WRONGTYPE"));
+        check(raw, "LLEN list", "(integer) 1");
+    });
+}
+
+#[test]
+fn writers_of_one_long_string_all_find_their_bytes_in_it() {
+    at_each_shard_count(|server| {
+        const ROUNDS: usize = 8;
+        const PART: usize = 700 << 10;
+        std::thread::scope(|scope| {
+            for letter in ["a", "b", "c"] {
+                scope.spawn(move || {
+                    let mut raw = server.raw();
+                    let part = letter.repeat(PART);
+                    for round in 0..ROUNDS {
+                        match round % 2 {
+                            0 => drop(ask(&mut raw, &["APPEND", "long", &part])),
+                            _ => drop(ask(&mut raw, &["APPEND", "long", letter])),
+                        }
+                    }
+                });
+            }
+        });
+        let mut raw = server.raw();
+        let text = ask(&mut raw, &["GET", "long"]);
+        for letter in ["a", "b", "c"] {
+            let count = text.matches(letter).count();
+            assert_eq!(count, ROUNDS / 2 * (PART + 1), "of {letter}");
+        }
+    });
+}
+
+#[test]
+fn a_long_write_takes_effect_though_its_client_is_gone() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let part = "a".repeat(2 << 20);
+        for round in 1..=4 {
+            send(&mut server.raw(), &["APPEND", "long", &part]);
+            support::eventually("it is written", || {
+                raw.call("STRLEN long").integer() == (round * part.len()) as i64
+            });
+        }
+    });
+}
