@@ -167,6 +167,7 @@ impl Defragging {
             self.decay = Decay::Soon;
             // And who turns this on again wants it tried.
             self.rests_until_ms = 0;
+            service.telemetry.defrag.percent.store(0, Relaxed);
             return false;
         }
         if now.unix_ms.abs_diff(self.looked_ms) >= LOOK_MS {
@@ -209,6 +210,7 @@ impl Defragging {
             cycle.percent = effort.unwrap_or(config.active_defrag_cycle_min);
             return;
         }
+        service.telemetry.defrag.percent.store(0, Relaxed);
         let rests = now.unix_ms < self.rests_until_ms
             && waste.bytes < self.rested_waste_bytes + self.rested_waste_bytes / 10;
         if let Some(percent) = effort
@@ -264,7 +266,10 @@ impl Defragging {
         };
         match waste.effort(config) {
             Some(percent) if !did_little => self.begin(service, config, percent),
-            Some(_) => {
+            Some(percent) => {
+                // A walk may be over before anybody sees it: INFO tells of it until the next look.
+                let figures = &service.telemetry.defrag;
+                figures.percent.store(u64::from(percent.max(1)), Relaxed);
                 let rest_ms = match waste.effort_at_limit(config) {
                     Some(_) => LIMIT_REST_MS,
                     None => REST_MS,
