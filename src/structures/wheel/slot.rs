@@ -229,7 +229,10 @@ mod tests {
             }
             Slot::Parted(parted) => {
                 assert!(parted.len > PARTED_MIN);
-                assert_eq!(parted.len, parted.parts.iter().map(Slot::len).sum());
+                assert_eq!(
+                    parted.len,
+                    parted.parts.iter().map(Slot::len).sum::<usize>()
+                );
                 parted.parts.iter().for_each(|part| check(part, true));
             }
         }

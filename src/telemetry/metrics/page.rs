@@ -135,7 +135,7 @@ fn key(name: &'static str, labels: Vec<(&'static str, String)>) -> Key {
 }
 
 /// Labels in braces; nothing when there are none.
-fn braces(labels: &[(&str, &str)], bound: Option<&str>) -> String {
+pub(super) fn braces(labels: &[(&str, &str)], bound: Option<&str>) -> String {
     let mut text = String::new();
     for (label, value) in labels
         .iter()

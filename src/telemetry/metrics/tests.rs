@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use super::page::braces;
 use super::*;
 use crate::telemetry::{COUNTING, Telemetry, counters, errors};
 
