@@ -420,7 +420,7 @@ impl Budget {
                     owed -= unused;
                 }
             }
-            if owed > 0 && self.free_bytes() > 0 {
+            if owed > 0 && self.free_bytes() > 0 && !self.is_any_evictable() {
                 self.forgive();
             }
         }
@@ -448,8 +448,9 @@ impl Budget {
         self.free.0.fetch_add(returned, Relaxed);
     }
 
-    /// What is free goes to those who owe first. They may have nothing to give up: were it anybody's, then each buffer of a
-    /// client that comes and goes would leave room for as much again, without end.
+    /// What is free goes to those who owe first, where nobody has anything to give up: were it anybody's, then each buffer
+    /// of a client that comes and goes would leave room for as much again, without end. Where keys can go, it is left to
+    /// whoever is written to, or else some shards would grow at the cost of others.
     fn forgive(&self) {
         for board in self.boards() {
             let part = board.debt_bytes().min(self.free_bytes());
