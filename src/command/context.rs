@@ -482,10 +482,11 @@ impl Publications {
     /// Gives them their places among what happened, if that is to be told.
     pub fn go_with(&mut self, told: &mut Told) {
         if !self.kept.is_empty() {
-            self.is_out = told.add(self.kept.iter().map(|kept| Spoken {
+            // Of those that go, only the receivers are counted here.
+            self.is_out = told.add(self.kept.iter_mut().map(|kept| Spoken {
                 stamp: kept.stamp,
                 channel: kept.channel.clone(),
-                payload: kept.payload.clone(),
+                payload: std::mem::take(&mut kept.payload),
                 is_sharded: kept.is_sharded,
             }));
         }
@@ -502,22 +503,16 @@ impl Publications {
         }
         let mut sent: Vec<(Mark, usize)> = Vec::with_capacity(self.kept.len());
         for kept in self.kept {
-            let receivers = match (self.is_out.is_some(), kept.is_sharded) {
-                (true, is_sharded) => pubsub.receivers(&kept.channel, is_sharded),
-                (false, false) => pubsub.publish(&kept.channel, &kept.payload, wakes),
-                (false, true) => pubsub.publish_sharded(&kept.channel, &kept.payload, wakes),
+            let receivers = match self.is_out.is_some() {
+                true => pubsub.receivers(&kept.channel, kept.is_sharded),
+                false => pubsub.send(kept.is_sharded, &kept.channel, &kept.payload, wakes),
             };
             sent.extend(kept.reply.map(|mark| (mark, receivers)));
         }
-        complete(sent, out);
-    }
-}
-
-/// Writes numbers of receivers where they go.
-fn complete(sent: Vec<(Mark, usize)>, out: &mut super::Out) {
-    // From the last on, as what stands behind a number moves when the number needs more room.
-    for (mark, receivers) in sent.into_iter().rev() {
-        out.close_integer(mark, receivers);
+        // From the last on, as what stands behind a number moves when the number needs more room.
+        for (mark, receivers) in sent.into_iter().rev() {
+            out.close_integer(mark, receivers);
+        }
     }
 }
 

@@ -213,10 +213,7 @@ impl PubSub {
     }
 
     fn publish_spoken(&self, said: &Spoken, wakes: &mut Vec<Waker>) {
-        match said.is_sharded {
-            false => self.publish(&said.channel, &said.payload, wakes),
-            true => self.publish_sharded(&said.channel, &said.payload, wakes),
-        };
+        self.send(said.is_sharded, &said.channel, &said.payload, wakes);
     }
 
     fn publish_event(&self, effect: &Effect, wakes: &mut Vec<Waker>) {

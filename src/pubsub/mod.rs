@@ -178,6 +178,20 @@ impl PubSub {
         })
     }
 
+    /// Either of the two.
+    pub fn send(
+        &self,
+        is_sharded: bool,
+        channel: &[u8],
+        payload: &[u8],
+        wakes: &mut Vec<Waker>,
+    ) -> usize {
+        match is_sharded {
+            false => self.publish(channel, payload, wakes),
+            true => self.publish_sharded(channel, payload, wakes),
+        }
+    }
+
     /// The names of the channels, or shard channels, that match a pattern.
     pub fn names(&self, topic: Topic, pattern: Option<&[u8]>) -> Vec<Arc<[u8]>> {
         let is_wanted = |name: &[u8]| {

@@ -616,22 +616,38 @@ pub fn direct<D: Direct>(lua: &Lua, otherwise: &Function) -> mlua::Result<Functi
     })
 }
 
-/// What Lua calls for a [`Direct`] function.
+/// Shows the arguments of a call to somebody who may not panic; how many there are, and what that returns.
 ///
 /// # Safety
 ///
-/// For Lua only, as a closure with one value.
-unsafe extern "C-unwind" fn enter<D: Direct>(state: *mut mlua::lua_State) -> c_int {
+/// 1. A state that Lua gave to a function of its own, which has not touched the stack.
+/// 2. What `look` is shown is not used after it returned.
+#[inline(always)]
+unsafe fn with_given<R>(
+    state: *mut mlua::lua_State,
+    look: impl FnOnce(&Given<'_>) -> R,
+) -> (c_int, R) {
     let fatal = Fatal;
-    // SAFETY: Lua gives a state that can be used.
+    // SAFETY: (1).
     let count = unsafe { ffi::lua_gettop(state) };
     let given = Given {
         state,
         count,
         _stays: PhantomData,
     };
-    let returned = D::call(&given).0;
+    let result = look(&given);
     std::mem::forget(fatal);
+    (count, result)
+}
+
+/// What Lua calls for a [`Direct`] function.
+///
+/// # Safety
+///
+/// For Lua only, as a closure with one value.
+unsafe extern "C-unwind" fn enter<D: Direct>(state: *mut mlua::lua_State) -> c_int {
+    // SAFETY: Lua gives a state that can be used, and what is called returns before anybody changes its stack.
+    let (_, Return(returned)) = unsafe { with_given(state, D::call) };
     // SAFETY: Lua leaves a function room for some values besides its arguments. An error, for want of memory or of the
     // other function, passes this frame by a jump: nothing is left in it that is to be dropped. The table lies below the
     // name and the text when these are put into it.

@@ -349,10 +349,11 @@ mod tests {
     use super::*;
     use crate::structures::account;
 
-    struct Draw(u64);
+    /// Seeded numbers.
+    pub(super) struct Draw(pub(super) u64);
 
     impl Draw {
-        fn below(&mut self, bound: u64) -> u64 {
+        pub(super) fn below(&mut self, bound: u64) -> u64 {
             self.0 ^= self.0 << 13;
             self.0 ^= self.0 >> 7;
             self.0 ^= self.0 << 17;

@@ -75,10 +75,7 @@ fn publish(
     match &mut cx.outbox {
         Outbox::Open(wakes) => {
             let pubsub = cx.server.pubsub();
-            let receivers = match is_sharded {
-                false => pubsub.publish(channel, payload, wakes),
-                true => pubsub.publish_sharded(channel, payload, wakes),
-            };
+            let receivers = pubsub.send(is_sharded, channel, payload, wakes);
             out.integer(receivers as i64);
         }
         Outbox::Held(publications) => publications.push(Publication {

@@ -5,11 +5,10 @@
 //! its own function runs as if it had been called itself; unless another one is to answer.
 
 use std::ffi::c_int;
-use std::marker::PhantomData;
 
 use mlua::{Function, Lua, Table, ffi};
 
-use super::{Fatal, Given, Lifted};
+use super::{Given, Lifted, with_given};
 
 /// Who looks at what a function is called with. It has no access to the interpreter, and a panic in it ends the process.
 pub trait Screen: 'static {
@@ -70,16 +69,8 @@ pub fn screened<S: Screen>(
 ///
 /// For Lua only, as a closure with three values: a plain C function, another function, and a table or nothing.
 unsafe extern "C-unwind" fn enter_screened<S: Screen>(state: *mut mlua::lua_State) -> c_int {
-    let fatal = Fatal;
-    // SAFETY: Lua gives a state that can be used.
-    let count = unsafe { ffi::lua_gettop(state) };
-    let given = Given {
-        state,
-        count,
-        _stays: PhantomData,
-    };
-    let passes = S::passes(&given);
-    std::mem::forget(fatal);
+    // SAFETY: Lua gives a state that can be used, and what is called returns before anybody changes its stack.
+    let (count, passes) = unsafe { with_given(state, S::passes) };
     // SAFETY: Lua leaves a function room for some values besides its arguments. What the closure was made with is what
     // the contract says. Lua's function finds the frame as Lua would have given it, and its results are the closure's; where
     // the second of two is replaced that takes one more value, for which the room that Lua leaves is there, as nothing lies

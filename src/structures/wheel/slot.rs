@@ -206,20 +206,10 @@ fn room_for(items: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::Draw;
     use super::*;
     use crate::structures::account;
     use std::collections::BTreeSet;
-
-    struct Draw(u64);
-
-    impl Draw {
-        fn below(&mut self, bound: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0 % bound
-        }
-    }
 
     fn check(slot: &Slot, is_part: bool) {
         match slot {
