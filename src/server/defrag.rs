@@ -49,7 +49,8 @@ const LIMIT_EFFORT_PERCENT: (u32, u32) = (1, 30);
 /// Percent of a core for a walk that finds little.
 const PERCENT_MIN: u32 = 1;
 
-/// A shard in which fewer than one in so many was to be moved has little; a walk that moved fewer did not help.
+/// A shard in which fewer than one in so many was to be moved has little; a walk that moved fewer did not help, nor did one
+/// that left all but one part in so many of the waste.
 const LITTLE_PARTS: u64 = 20;
 /// See above.
 const HELPED_PARTS: u64 = 50;
@@ -85,6 +86,8 @@ struct Cycle {
     /// What had been moved, and left alone, when the shard began; and whether there was little in the one before.
     shard_began: (u64, u64),
     finds_little: bool,
+    /// Waste when it began.
+    began_waste_bytes: u64,
     /// Not before, so as not to take more than its share.
     due: Option<(Ticks, u64)>,
     began: Ticks,
@@ -216,7 +219,7 @@ impl Defragging {
         if let Some(percent) = effort
             && !rests
         {
-            self.begin(service, config, percent);
+            self.begin(service, config, percent, waste.bytes);
         }
     }
 
@@ -238,7 +241,7 @@ impl Defragging {
         }
     }
 
-    fn begin(&mut self, service: &Service, config: &Config, percent: u32) {
+    fn begin(&mut self, service: &Service, config: &Config, percent: u32, began_waste_bytes: u64) {
         let waste = match config.activedefrag {
             true => config.active_defrag_threshold_lower,
             false => SLAB_WASTE_PERCENT_MIN,
@@ -250,6 +253,7 @@ impl Defragging {
         slabs::empty_caches();
         tracing::debug!("Starting active defrag, using {percent}% of a core");
         let cycle = self.cycle.insert(Cycle::new(mover, percent));
+        cycle.began_waste_bytes = began_waste_bytes;
         cycle.publish(service);
     }
 
@@ -260,12 +264,15 @@ impl Defragging {
         };
         let (moved, left_alone) = (cycle.mover.moved, cycle.mover.left_alone);
         let did_little = moved < left_alone / HELPED_PARTS;
+        let waste_before = cycle.began_waste_bytes;
         self.stop(service);
         let Some(waste) = Waste::now(config) else {
             return;
         };
+        // Values of some sizes leave a part of their pages unused wherever they lie.
+        let helped = !did_little && waste.bytes < waste_before - waste_before / HELPED_PARTS;
         match waste.effort(config) {
-            Some(percent) if !did_little => self.begin(service, config, percent),
+            Some(percent) if helped => self.begin(service, config, percent, waste.bytes),
             Some(percent) => {
                 // A walk may be over before anybody sees it: INFO tells of it until the next look.
                 let figures = &service.telemetry.defrag;
@@ -301,6 +308,7 @@ impl Cycle {
             percent,
             shard_began: (0, 0),
             finds_little: false,
+            began_waste_bytes: 0,
             due: None,
             began: Ticks::now(),
             arenas: slabs::busy_arenas(),
