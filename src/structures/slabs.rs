@@ -200,7 +200,55 @@ pub fn empty_cache_if_told() {
 /// A number that the allocator knows by a name of jemalloc's.
 #[must_use]
 pub fn allocator_number(name: &str) -> Option<u64> {
-    query::number(&std::ffi::CString::new(name).ok()?)
+    match is_number(name) {
+        true => query::number(&std::ffi::CString::new(name).ok()?),
+        false => None,
+    }
+}
+
+/// Whether a control does nothing but tell a number: others take addresses, answer with some, or make things.
+fn is_number(name: &str) -> bool {
+    const ALONE: [&str; 24] = [
+        "arenas.dirty_decay_ms",
+        "arenas.muzzy_decay_ms",
+        "arenas.narenas",
+        "arenas.nbins",
+        "arenas.nhbins",
+        "arenas.nlextents",
+        "arenas.page",
+        "arenas.quantum",
+        "arenas.tcache_max",
+        "background_thread",
+        "epoch",
+        "max_background_threads",
+        "opt.abort",
+        "opt.background_thread",
+        "opt.dirty_decay_ms",
+        "opt.max_background_threads",
+        "opt.muzzy_decay_ms",
+        "opt.narenas",
+        "opt.oversize_threshold",
+        "opt.retain",
+        "opt.tcache",
+        "thread.allocated",
+        "thread.arena",
+        "thread.deallocated",
+    ];
+    /// All below these, but for what ends on one of those.
+    const BELOW: [&str; 4] = ["arenas.bin.", "arenas.lextent.", "config.", "stats."];
+    const BUT: [&str; 3] = [".dss", ".malloc_conf", ".reset"];
+    let is_below = BELOW.iter().any(|begin| name.starts_with(begin))
+        && !BUT.iter().any(|end| name.ends_with(end));
+    let words: Vec<&str> = name.split('.').collect();
+    let is_of_arena = matches!(
+        words[..],
+        [
+            "arena",
+            _,
+            "dirty_decay_ms" | "muzzy_decay_ms" | "initialized"
+        ]
+    );
+    ALONE.contains(&name) || is_below || is_of_arena
 }
 
 /// A text that it knows by such a name.
@@ -306,7 +354,8 @@ mod query {
             let mut bytes = [0_u8; 8];
             let mut len: usize = size;
             // SAFETY: a name that ends with a zero; a control writes as many bytes as it has and `len` allows at most,
-            // and says if these are not all. Nothing is written to it.
+            // and says if these are not all. Nothing is written to it, and the caller asks for none that reads what it is
+            // given.
             let error = unsafe {
                 mallctl(
                     name.as_ptr(),

@@ -56,6 +56,10 @@ mod tests {
             ("DEBUG MALLCTL config.stats", "(integer) 1"),
             ("DEBUG MALLCTL no.such.name", NO_NUMBER),
             ("DEBUG MALLCTL arena.0.reset", NO_NUMBER),
+            ("DEBUG MALLCTL arenas.lookup", NO_NUMBER),
+            ("DEBUG MALLCTL arenas.create", NO_NUMBER),
+            ("DEBUG MALLCTL stats.mutexes.reset", NO_NUMBER),
+            ("DEBUG MALLCTL version", NO_NUMBER),
             ("DEBUG MALLCTL arenas.page 1", NOT_SET),
             ("DEBUG MALLCTL-STR opt.dss", "\"secondary\""),
             (
