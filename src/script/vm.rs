@@ -237,13 +237,19 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
     VM.with_borrow_mut(|place| {
         let vm = place.get_or_insert_with(Vm::new);
         let result = work(vm);
-        let used = vm.lua.used_memory();
+        let mut used = vm.lua.used_memory();
         vm.runs += 1;
-        if vm.runs.is_multiple_of(RUNS_PER_LOOK) && used < MEMORY_BYTES_SMALL {
-            // So small a heap is gone through in less time than two scripts take.
+        // What little is live is gone through in less time than two scripts take; and long arguments are not to lie around
+        // until scripts have made as much garbage again.
+        let is_time = match used < MEMORY_BYTES_SMALL {
+            true => vm.runs.is_multiple_of(RUNS_PER_LOOK),
+            false => used > 2 * MEMORY_BYTES_SMALL && vm.live.0 < MEMORY_BYTES_SMALL,
+        };
+        if is_time {
+            vm.drop_lists();
             let _ = vm.lua.gc_collect();
-            let live = vm.lua.used_memory();
-            vm.live.set(live);
+            used = vm.lua.used_memory();
+            vm.live.set(used);
         }
         vm.memory.follow(used);
         if used > MEMORY_BYTES_KEPT {
@@ -574,6 +580,23 @@ impl Vm {
             }
         };
         lua::call_below(&self.lua, &self.handle, &compiled.run, filled, &[], on_text)
+    }
+
+    /// Takes what the last script was called with from where the next one finds its own.
+    #[cold]
+    fn drop_lists(&self) {
+        let environments = [
+            &self.globals,
+            &self.plain_environment,
+            &self.reading_environment,
+        ];
+        for environment in environments {
+            for name in &self.names {
+                // There is nothing to allocate for what is taken away.
+                let _ = environment.raw_set(name, mlua::Nil);
+            }
+        }
+        self.has_lists.set(false);
     }
 
     /// Makes the kept lists what scripts find that only read theirs.

@@ -3,6 +3,25 @@
 use crate::support::{self, Options, Oracle, Server, check};
 
 #[test]
+fn long_arguments_of_scripts_do_not_stay() {
+    let server = Server::start(&Options::shards(1).threads(1));
+    let mut raw = server.raw();
+    let long = "x".repeat(6 << 20);
+    for _ in 0..4 {
+        let reply = raw.command(&["EVAL", "return #ARGV[1]", "0", &long]);
+        assert_eq!(reply.integer(), 6 << 20);
+    }
+    let info = raw.call("INFO memory").text();
+    let bytes = info
+        .lines()
+        .find_map(|line| line.strip_prefix("used_memory_vm_eval:"));
+    let bytes: u64 = bytes
+        .and_then(|bytes| bytes.parse().ok())
+        .expect("it is told");
+    assert!((1..1 << 20).contains(&bytes), "{bytes} bytes");
+}
+
+#[test]
 fn scripts_are_run_cached_and_forgotten() {
     support::at_each_shard_count(|server| {
         let mut raw = server.raw();
