@@ -450,6 +450,8 @@ pub struct SessionCx<'a> {
 pub enum Outbox<'a> {
     /// No shard is in hand: it goes at once, and these tasks are woken when the batch is over.
     Open(&'a mut Vec<Waker>),
+    /// The same in a transaction that is never undone: what the client is sent itself comes behind the reply of EXEC.
+    Early(&'a mut Vec<Waker>),
     /// Some are: it is kept until they are let go.
     Held(&'a mut Vec<Publication>),
 }
@@ -476,6 +478,8 @@ pub struct Publications {
     pub kept: Vec<Publication>,
     /// They go out between the events of the unit, whose turn may be yet to come.
     pub is_out: Option<IsOut>,
+    /// Who is to be told of those that are published already.
+    pub wakes: Vec<Waker>,
 }
 
 impl Publications {
@@ -494,7 +498,8 @@ impl Publications {
 
     /// Publishes them, in order, and completes the replies. For those who hold no shard, and have told what happened:
     /// nothing that the client publishes next may overtake what goes with that.
-    pub fn finish(self, pubsub: &PubSub, out: &mut super::Out, wakes: &mut Vec<Waker>) {
+    pub fn finish(mut self, pubsub: &PubSub, out: &mut super::Out, wakes: &mut Vec<Waker>) {
+        wakes.append(&mut self.wakes);
         if self.kept.is_empty() {
             return;
         }

@@ -104,7 +104,7 @@ impl Interest {
 
     /// Whether anything is wanted at all.
     #[inline]
-    fn is_any(&self) -> bool {
+    pub fn is_any(&self) -> bool {
         self.0.load(Relaxed) != 0
     }
 

@@ -70,6 +70,11 @@ impl PubSub {
         Arc::clone(&self.events.interest)
     }
 
+    /// Whether events are recorded.
+    pub fn records_events(&self) -> bool {
+        self.events.interest.is_any()
+    }
+
     /// Subscribes a client; how many subscriptions it has then, as the confirmation counts them.
     pub fn subscribe(&self, client: &Arc<Shared>, topic: Topic, name: &[u8]) -> usize {
         let mailbox = client.mailbox_or_new();

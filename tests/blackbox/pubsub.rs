@@ -158,6 +158,45 @@ fn a_transaction_publishes_when_it_runs() {
 }
 
 #[test]
+fn a_transaction_publishes_to_those_who_have_subscribed_by_then() {
+    support::at_each_shard_count(|server| {
+        let (mut raw, mut other) = (server.raw3(), server.raw());
+        let run = |raw: &mut Raw, lines: &[&str]| {
+            raw.pipeline(lines);
+            raw.call("EXEC").items().to_vec()
+        };
+        let replies = run(
+            &mut raw,
+            &["MULTI", "PUBLISH x early", "SUBSCRIBE x", "PUBLISH x late"],
+        );
+        assert_eq!(
+            (replies[0].integer(), replies[2].integer()),
+            (0, 1),
+            "{replies:?}"
+        );
+        assert_eq!(message(&mut raw), "message x late");
+        let replies = run(
+            &mut raw,
+            &[
+                "MULTI",
+                "SET k v",
+                "PUBLISH x last",
+                "UNSUBSCRIBE x",
+                "PUBLISH x nobody",
+            ],
+        );
+        assert_eq!(
+            (replies[1].integer(), replies[3].integer()),
+            (1, 0),
+            "{replies:?}"
+        );
+        assert_eq!(message(&mut raw), "message x last");
+        check(&mut other, "PUBLISH x any", "(integer) 0");
+        check(&mut raw, "PING", "PONG");
+    });
+}
+
+#[test]
 fn no_message_follows_the_end_of_its_subscription() {
     support::at_each_shard_count(|server| {
         let mut subscriber = server.raw();

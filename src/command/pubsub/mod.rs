@@ -73,7 +73,7 @@ fn publish(
 ) -> CommandResult {
     let (channel, payload) = (args.get(1), args.get(2));
     match &mut cx.outbox {
-        Outbox::Open(wakes) => {
+        Outbox::Open(wakes) | Outbox::Early(wakes) => {
             let pubsub = cx.server.pubsub();
             let receivers = pubsub.send(is_sharded, channel, payload, wakes);
             out.integer(receivers as i64);
