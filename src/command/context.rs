@@ -456,6 +456,13 @@ pub enum Outbox<'a> {
     Held(&'a mut Vec<Publication>),
 }
 
+impl Outbox<'_> {
+    /// Whether the command is one of a transaction's, or of a script's.
+    pub fn is_of_transaction(&self) -> bool {
+        !matches!(self, Outbox::Open(_))
+    }
+}
+
 /// A message that waits until the shards are let go.
 #[derive(Debug)]
 pub struct Publication {

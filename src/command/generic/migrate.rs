@@ -3,7 +3,7 @@
 //! Here it is only read what is asked for. Sockets, and the order in which keys are dumped, sent and deleted, are the
 //! affair of whoever carries a [`Migration`] out; the connection waits for its end and for nothing else.
 
-use crate::command::context::{After, Outbox, SessionCx};
+use crate::command::context::{After, SessionCx};
 use crate::command::declaration::{
     Categories, Command, CommandResult, Flags, Group, KeyFlags, KeySpec,
 };
@@ -121,7 +121,7 @@ impl Migration {
 
 fn migrate(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
     let migration = Migration::read(args, cx.client.db)?;
-    if matches!(cx.outbox, Outbox::Held(_)) {
+    if cx.outbox.is_of_transaction() {
         // Nobody may wait for another server with shards in hand.
         return Err("ERR MIGRATE is not possible inside a transaction or a script".into());
     }

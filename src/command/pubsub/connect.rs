@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::GROUP;
 use crate::client::mailbox::Topic;
-use crate::command::context::{Outbox, SessionCx};
+use crate::command::context::SessionCx;
 use crate::command::declaration::{Command, CommandResult, Flags, KeyFlags, KeySpec};
 use crate::command::{Args, Out};
 
@@ -54,7 +54,7 @@ fn subscribe(
     word: &[u8],
 ) -> CommandResult {
     // In a transaction Redis lets these two through, for the sake of old clients.
-    if topic == Topic::ShardChannel && matches!(cx.outbox, Outbox::Held(_)) {
+    if topic == Topic::ShardChannel && cx.outbox.is_of_transaction() {
         return Err("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client".into());
     }
     for name in args.from(1) {
@@ -141,7 +141,7 @@ fn unsubscribe(
 /// Messages that came before a subscription ended stand before the confirmation: a client of RESP2 that has no
 /// subscription left takes whatever comes for a reply.
 pub(in crate::command) fn take_messages(cx: &SessionCx<'_>, out: &mut Out) {
-    if matches!(cx.outbox, Outbox::Open(_))
+    if !cx.outbox.is_of_transaction()
         && let Some(mut mail) = cx.client.shared.take_mail()
     {
         out.append(&mut mail);

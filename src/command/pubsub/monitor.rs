@@ -1,6 +1,5 @@
 //! MONITOR.
 
-use crate::command::context::Outbox;
 use crate::command::declaration::{Command, Flags, Group};
 
 /// `MONITOR`
@@ -17,7 +16,7 @@ pub(super) static MONITOR: Command = Command::new("monitor", Group::Server, 1)
         "Shows the connection every command that anybody runs from now on.",
     )
     .on_session(|cx, _, out| {
-        if matches!(cx.outbox, Outbox::Held(_)) {
+        if cx.outbox.is_of_transaction() {
             return Err("ERR MONITOR isn't allowed for DENY BLOCKING client".into());
         }
         cx.server.pubsub().add_monitor(&cx.client.shared);
