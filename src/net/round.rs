@@ -4,14 +4,18 @@
 //! Clients are woken by sends, and a wake of a sleeping process is the dearest part of one (about 7 us here). Sent back
 //! to back, the replies find the client's side awake from the first of them on, and whoever asks from one event loop is
 //! woken once for many. It knows nothing of what is sent. The wait is one lap of the thread's run queue, never a
-//! timer; a thread with one connection pays the cost of queueing a task.
+//! timer; who is ready alone does not wait at all, as to queue a task would wake another thread, which finds that one task or
+//! nothing (with one connection that is the greater part of what a command costs).
 //!
 //! Bound: so many connections hold a buffer of replies at a time. More would spread over more cache than the sends save
 //! (with 400 connections all held, a GET cost 5 % more instead of less).
 
+use std::cell::OnceCell;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Poll;
+
+use tokio::runtime::{Handle, RuntimeMetrics};
 
 /// Connections of a thread that wait at a time.
 const WAITING_MAX: usize = 64;
@@ -19,6 +23,52 @@ const WAITING_MAX: usize = 64;
 thread_local! {
     /// Lives as long as the process, as who waits may go on on another thread than it began on.
     static WAITING: &'static AtomicUsize = Box::leak(Box::default());
+
+    static RUN_QUEUE: OnceCell<Option<RunQueue>> = const { OnceCell::new() };
+}
+
+/// The tasks that are ready on this thread, as its runtime counts them.
+struct RunQueue {
+    metrics: RuntimeMetrics,
+    worker: usize,
+}
+
+impl RunQueue {
+    /// Nothing on a thread that is none of a runtime's workers, or if the runtime does not tell.
+    fn of_this_thread() -> Option<RunQueue> {
+        let metrics = Handle::try_current().ok()?.metrics();
+        let worker = (0..metrics.num_workers()).find(|worker| is_this_thread(&metrics, *worker))?;
+        Some(RunQueue { metrics, worker })
+    }
+
+    #[cfg(tokio_unstable)]
+    fn is_empty(&self) -> bool {
+        self.metrics.worker_local_queue_depth(self.worker) == 0
+    }
+
+    #[cfg(not(tokio_unstable))]
+    fn is_empty(&self) -> bool {
+        let _ = (&self.metrics, self.worker);
+        false
+    }
+}
+
+#[cfg(tokio_unstable)]
+fn is_this_thread(metrics: &RuntimeMetrics, worker: usize) -> bool {
+    metrics.worker_thread_id(worker) == Some(std::thread::current().id())
+}
+
+#[cfg(not(tokio_unstable))]
+fn is_this_thread(_: &RuntimeMetrics, _: usize) -> bool {
+    false
+}
+
+/// Whether no other task is ready on this thread.
+fn is_alone() -> bool {
+    RUN_QUEUE.with(|queue| {
+        let queue = queue.get_or_init(RunQueue::of_this_thread);
+        queue.as_ref().is_some_and(RunQueue::is_empty)
+    })
 }
 
 /// Counts a connection that waits, for as long as it exists: a task may be dropped while it waits.
@@ -41,8 +91,11 @@ impl Drop for Waiting {
     }
 }
 
-/// Waits until the tasks that are ready now have had their turn, unless too many wait already.
+/// Waits until the tasks that are ready now have had their turn, unless there are none or too many wait already.
 pub(super) async fn others_first() {
+    if is_alone() {
+        return;
+    }
     let Some(_waiting) = Waiting::begin() else {
         return;
     };
@@ -61,8 +114,9 @@ pub(super) async fn others_first() {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-    use std::rc::Rc;
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -75,21 +129,23 @@ mod tests {
         assert_eq!(WAITING.with(|waiting| waiting.load(Relaxed)), 0);
     }
 
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime")
+    }
+
     #[test]
     fn those_who_are_ready_run_before_the_first_goes_on_but_no_more_than_the_bound_wait() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .expect("a runtime");
-        let local = tokio::task::LocalSet::new();
-        let log = Rc::new(RefCell::new(Vec::new()));
-        local.block_on(&runtime, async {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        runtime().block_on(async {
             let tasks: Vec<_> = (0..WAITING_MAX + 1)
                 .map(|number| {
-                    let log = Rc::clone(&log);
-                    tokio::task::spawn_local(async move {
-                        log.borrow_mut().push(("ran", number));
+                    let log = Arc::clone(&log);
+                    tokio::spawn(async move {
+                        log.lock().push(("ran", number));
                         others_first().await;
-                        log.borrow_mut().push(("sent", number));
+                        log.lock().push(("sent", number));
                     })
                 })
                 .collect();
@@ -97,25 +153,39 @@ mod tests {
                 task.await.expect("it ends");
             }
         });
-        let log = log.borrow();
+        let log = log.lock();
         let ran = (0..WAITING_MAX + 1).map(|number| ("ran", number));
         let last = std::iter::once(("sent", WAITING_MAX));
         let sent = (0..WAITING_MAX).map(|number| ("sent", number));
         assert_eq!(*log, ran.chain(last).chain(sent).collect::<Vec<_>>());
     }
 
+    #[cfg(tokio_unstable)]
+    #[test]
+    fn who_is_ready_alone_goes_on_at_once() {
+        runtime().block_on(async {
+            let alone = tokio::spawn(async { poll_once(&mut Box::pin(others_first())).await });
+            assert!(alone.await.expect("it ends").is_ready());
+            let two = [(); 2]
+                .map(|()| tokio::spawn(async { poll_once(&mut Box::pin(others_first())).await }));
+            let [first, second] = two;
+            assert!(first.await.expect("it ends").is_pending());
+            assert!(second.await.expect("it ends").is_ready());
+        });
+    }
+
     #[test]
     fn a_task_that_is_dropped_while_it_waits_is_not_counted_any_more() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(async {
+        runtime().block_on(async {
+            // Somebody else is ready.
+            let other = tokio::spawn(async {});
             let mut waiting = Box::pin(others_first());
             let first = poll_once(&mut waiting).await;
             assert!(first.is_pending());
             assert_eq!(WAITING.with(|waiting| waiting.load(Relaxed)), 1);
             drop(waiting);
             assert_eq!(WAITING.with(|waiting| waiting.load(Relaxed)), 0);
+            other.await.expect("it ends");
         });
     }
 
