@@ -125,7 +125,7 @@ impl Scales {
     /// error that has the command run again, from its start, on a thread where nobody else waits for it.
     #[inline]
     pub fn weigh(self, elements: usize) -> Result<(), CommandError> {
-        match elements > ELEMENTS_HERE_MAX && self.may_leave {
+        match are_many(elements) && self.may_leave {
             true => Err(CommandError::TooLongHere),
             false => Ok(()),
         }
@@ -133,7 +133,7 @@ impl Scales {
 
     /// Whether so many bytes of a value are too many where others wait.
     pub fn is_heavy(self, bytes: usize) -> bool {
-        bytes / BYTES_PER_ELEMENT > ELEMENTS_HERE_MAX
+        are_many(bytes / BYTES_PER_ELEMENT)
     }
 
     /// As [`Scales::weigh`] for values of so many bytes.
@@ -149,6 +149,10 @@ const ELEMENTS_HERE_MAX: usize = 8 * 1024;
 
 /// Bytes of a value that take about as long as an element.
 const BYTES_PER_ELEMENT: usize = 64;
+
+const fn are_many(elements: usize) -> bool {
+    elements > ELEMENTS_HERE_MAX
+}
 
 /// The hand of a routed key whose shard is not in hand.
 pub const NOT_IN_HAND: u16 = u16::MAX;

@@ -131,13 +131,8 @@ fn run_script(
         }
     };
     begin(compiled.script.flags, is_read_only, host)?;
-    let result = HOST.with(|place| {
-        let on_text = |text: &[u8]| answer_text(text, out);
-        place.lend(host, || {
-            with_texts(args, key_count, |keys, rest| {
-                vm.run(&compiled, keys, rest, on_text)
-            })
-        })
+    let result = lend(host, args, key_count, |keys, rest| {
+        vm.run(&compiled, keys, rest, |text| answer_text(text, out))
     });
     conclude(result, out, || {
         std::str::from_utf8(&compiled.script.hex).unwrap_or_default()
@@ -160,15 +155,21 @@ fn run_function(
     let key_count = key_count(args, "ERR Bad number of keys provided")?;
     let function = vm.of_function(&found)?;
     begin(found.flags, verb == ScriptVerb::FcallRo, host)?;
-    let result = HOST.with(|place| {
-        let on_text = |text: &[u8]| answer_text(text, out);
-        place.lend(host, || {
-            with_texts(args, key_count, |keys, rest| {
-                vm.run_function(&function, keys, rest, on_text)
-            })
-        })
+    let result = lend(host, args, key_count, |keys, rest| {
+        vm.run_function(&function, keys, rest, |text| answer_text(text, out))
     });
     conclude(result, out, || &found.name)
+}
+
+/// Runs something with the host within reach of what it calls, and the keys and the other arguments apart.
+#[inline]
+fn lend<R>(
+    host: &mut (dyn Host + '_),
+    args: &Args<'_>,
+    key_count: usize,
+    run: impl FnOnce(&[&[u8]], &[&[u8]]) -> R,
+) -> R {
+    HOST.with(|place| place.lend(host, || with_texts(args, key_count, run)))
 }
 
 /// Makes everything ready for a run, if what is called may run now.

@@ -246,10 +246,7 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
             false => used > 2 * MEMORY_BYTES_SMALL && vm.live.0 < MEMORY_BYTES_SMALL,
         };
         if is_time {
-            vm.drop_lists();
-            let _ = vm.lua.gc_collect();
-            used = vm.lua.used_memory();
-            vm.live.set(used);
+            used = vm.collect();
         }
         vm.memory.follow(used);
         if used > MEMORY_BYTES_KEPT {
@@ -288,10 +285,17 @@ impl Vm {
         self.by_sha = Default::default();
         self.by_tag = Default::default();
         self.by_digits = Default::default();
-        let _ = self.lua.gc_collect();
-        let used = self.lua.used_memory();
+        let used = self.collect();
         self.memory.set(used);
-        self.live.set(used);
+    }
+
+    /// Frees what nothing refers to; the bytes that are live.
+    fn collect(&mut self) -> usize {
+        self.drop_lists();
+        let _ = self.lua.gc_collect();
+        let live = self.lua.used_memory();
+        self.live.set(live);
+        live
     }
 
     fn new() -> Vm {

@@ -252,8 +252,8 @@ impl Defragging {
         // What threads keep free is no reason to move anything.
         slabs::empty_caches();
         tracing::debug!("Starting active defrag, using {percent}% of a core");
-        let cycle = self.cycle.insert(Cycle::new(mover, percent));
-        cycle.began_waste_bytes = began_waste_bytes;
+        let cycle = Cycle::new(mover, percent, began_waste_bytes);
+        let cycle = self.cycle.insert(cycle);
         cycle.publish(service);
     }
 
@@ -299,7 +299,7 @@ impl Defragging {
 }
 
 impl Cycle {
-    fn new(mover: Mover, percent: u32) -> Cycle {
+    fn new(mover: Mover, percent: u32, began_waste_bytes: u64) -> Cycle {
         Cycle {
             mover,
             walk: Walk::default(),
@@ -308,7 +308,7 @@ impl Cycle {
             percent,
             shard_began: (0, 0),
             finds_little: false,
-            began_waste_bytes: 0,
+            began_waste_bytes,
             due: None,
             began: Ticks::now(),
             arenas: slabs::busy_arenas(),
@@ -417,7 +417,7 @@ mod tests {
     #[cfg(not(any(loom, asan, miri)))]
     #[test]
     fn a_walk_slows_down_where_there_is_little_and_speeds_up_again() {
-        let mut cycle = Cycle::new(Mover::new(5).expect("jemalloc can be asked"), 20);
+        let mut cycle = Cycle::new(Mover::new(5).expect("jemalloc can be asked"), 20, 0);
         for (moved, left_alone, percent) in
             [(0, 0, 20), (40, 1_000, 1), (0, 5_000, 1), (60, 1_000, 20)]
         {

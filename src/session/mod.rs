@@ -1,8 +1,8 @@
 //! A connection's state machine without I/O: requests in, replies and waits out.
 //!
 //! [`batch`] plans the requests of one turn, [`admit`] decides whether a command may run, this file runs them strictly
-//! in the order sent, [`places`] each where it belongs. A command whose shard is held is handed to that shard's queue, and the rest of the batch waits
-//! for it, so that nobody ever sees a connection's writes, or its own reads, out of order.
+//! in the order sent, [`places`] each where it belongs. A command whose shard is held is handed to that shard's queue, and
+//! the rest of the batch waits for it, so that nobody ever sees a connection's writes, or its own reads, out of order.
 
 pub mod admit;
 pub mod batch;

@@ -233,7 +233,7 @@ impl Session {
 
     /// Whether nothing may be added that belongs to no shard (FUNCTION LOAD).
     #[cold]
-    pub(super) fn is_out_of_memory(&self) -> bool {
+    fn is_out_of_memory(&self) -> bool {
         let budget = &self.service.budget;
         budget.assess();
         budget.is_limited() && budget.free_bytes() < 0
