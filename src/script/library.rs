@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use arc_swap::ArcSwap;
 use dashmap::{DashMap, Entry};
 use parking_lot::Mutex;
 use sha1::{Digest, Sha1};
@@ -27,10 +28,10 @@ pub struct Script {
     pub sha: Sha,
     /// The same in hexadecimal digits.
     pub hex: [u8; 40],
-    /// Its text.
-    pub body: Box<[u8]>,
+    /// Its text. It may be moved while interpreters look at it.
+    body: ArcSwap<Box<[u8]>>,
     /// Where the code begins behind `#!lua …`.
-    pub code_start: usize,
+    code_start: usize,
     /// What it says of itself.
     pub flags: ScriptFlags,
     /// EVALSHA finds it.
@@ -41,9 +42,31 @@ pub struct Script {
 }
 
 impl Script {
-    /// Its code, without the line that is for us. The line end stays, so that Lua counts lines as the user does.
-    pub fn code(&self) -> &[u8] {
-        &self.body[self.code_start..]
+    /// Whether this is its text.
+    #[inline]
+    pub fn is_text(&self, text: &[u8]) -> bool {
+        ***self.body.load() == *text
+    }
+
+    /// Its text, for a look.
+    pub fn with_body<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {
+        look(&self.body.load())
+    }
+
+    /// Its code, without the line that is for us, for a look. The line end stays, so that Lua counts lines as the user does.
+    pub fn with_code<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {
+        self.with_body(|body| look(&body[self.code_start..]))
+    }
+
+    /// Moves its text out of a sparse slab of the allocator.
+    fn renew(&self, mover: &mut Mover) {
+        let body = self.body.load_full();
+        mover.begin();
+        mover.add(body.as_ptr().addr());
+        mover.look();
+        if mover.must_move(0) {
+            self.body.store(Arc::new(Box::clone(&body)));
+        }
     }
 
     /// Whether EVALSHA finds it, and no other one in its place.
@@ -79,7 +102,7 @@ impl Library {
         Ok(Script {
             sha,
             hex: hex(&sha),
-            body: body.into(),
+            body: ArcSwap::from_pointee(body.into()),
             code_start,
             flags,
             is_known: AtomicBool::new(false),
@@ -106,20 +129,11 @@ impl Library {
         self.by_sha.iter().map(|script| *script.key()).collect()
     }
 
-    /// Moves the texts of some scripts out of sparse slabs of the allocator, but for those that somebody uses.
+    /// Moves the texts of some scripts out of sparse slabs of the allocator.
     pub fn renew(&self, names: &[Sha], mover: &mut Mover) {
         for name in names {
-            let Some(mut script) = self.by_sha.get_mut(name) else {
-                continue;
-            };
-            let Some(script) = Arc::get_mut(&mut script) else {
-                continue;
-            };
-            mover.begin();
-            mover.add(script.body.as_ptr().addr());
-            mover.look();
-            if mover.must_move(0) {
-                script.body = script.body.clone();
+            if let Some(script) = self.by_sha.get(name) {
+                script.renew(mover);
             }
         }
     }
@@ -242,7 +256,10 @@ impl Library {
 }
 
 fn cost(script: &Script) -> usize {
-    script.body.len() + size_of::<Script>() + size_of::<(Sha, Arc<Script>)>()
+    /// The text's place, and how many look at it.
+    const OF_BODY: usize = size_of::<Box<[u8]>>() + 2 * size_of::<usize>();
+    let body = script.with_body(<[u8]>::len) + OF_BODY;
+    body + size_of::<Script>() + size_of::<(Sha, Arc<Script>)>()
 }
 
 /// The SHA-1 of a text.
@@ -336,23 +353,28 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_is_found_as_before_and_what_somebody_uses_stays() {
+    fn what_moves_is_found_as_before_and_looked_at_meanwhile() {
         let library = Library::default();
         for number in 0..100 {
             library.keep_loaded(&script(&format!("return {number}")));
         }
+        let bytes = library.bytes();
         let used = library
             .find(&script("return 7").hex)
             .expect("it was loaded");
-        let place = used.body.as_ptr();
+        let place = used.with_body(<[u8]>::as_ptr);
         let mut mover = Mover::of_everything();
-        library.renew(&library.names(), &mut mover);
-        assert_eq!(mover.moved, 99);
-        assert_eq!(used.body.as_ptr(), place);
+        used.with_body(|body| {
+            library.renew(&library.names(), &mut mover);
+            assert_eq!(body, b"return 7", "who looks at it still has it");
+        });
+        assert_eq!(mover.moved, 100);
+        assert_ne!(used.with_body(<[u8]>::as_ptr), place);
+        assert_eq!(library.bytes(), bytes);
         for number in 0..100 {
             let text = format!("return {number}");
             let found = library.find(&script(&text).hex).expect("it was loaded");
-            assert_eq!(&*found.body, text.as_bytes());
+            assert!(found.is_text(text.as_bytes()));
         }
     }
 }

@@ -375,7 +375,7 @@ impl Vm {
     pub(super) fn of_text(&mut self, text: &[u8]) -> Result<Rc<Compiled>, CommandError> {
         let place = Vm::place_of(text);
         if let Some(compiled) = &self.by_tag[place]
-            && *compiled.script.body == *text
+            && compiled.script.is_text(text)
         {
             return Ok(Rc::clone(compiled));
         }
@@ -413,7 +413,7 @@ impl Vm {
         self.uses += 1;
         let hash = self.seed.hash(text);
         if let Some(compiled) = self.by_text.get(&hash)
-            && *compiled.script.body == *text
+            && compiled.script.is_text(text)
         {
             compiled.used.set(self.uses);
             return Ok(Rc::clone(compiled));
@@ -453,7 +453,7 @@ impl Vm {
         self.uses += 1;
         let hash = match self.by_sha.get(&script.sha) {
             Some(hash) => *hash,
-            None => self.seed.hash(&script.body),
+            None => script.with_body(|body| self.seed.hash(body)),
         };
         if let Some(compiled) = self.by_text.get(&hash)
             && compiled.script.sha == script.sha
@@ -481,8 +481,8 @@ impl Vm {
     }
 
     fn compile(&mut self, hash: u64, script: Arc<Script>) -> Result<Rc<Compiled>, CommandError> {
-        let run = self
-            .load(script.code(), "@user_script", &self.environment)
+        let run = script
+            .with_code(|code| self.load(code, "@user_script", &self.environment))
             .map_err(|text| format!("ERR Error compiling script (new function): {text}"))?;
         let is_shared = |name: &[u8]| self.shared_names.iter().any(|shared| shared == name);
         let mut manner = plain::manner_of(&run.dump(true), &is_shared);
