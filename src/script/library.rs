@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use dashmap::{DashMap, Entry};
 use parking_lot::Mutex;
 use sha1::{Digest, Sha1};
@@ -28,8 +28,10 @@ pub struct Script {
     pub sha: Sha,
     /// The same in hexadecimal digits.
     pub hex: [u8; 40],
-    /// Its text. It may be moved while interpreters look at it.
-    body: ArcSwap<Box<[u8]>>,
+    /// Its text. It may be moved while interpreters look at it, and goes as soon as nobody can ask for it any more, however
+    /// long interpreters that are idle keep the script.
+    body: ArcSwapOption<Box<[u8]>>,
+    body_len: usize,
     /// Where the code begins behind `#!lua …`.
     code_start: usize,
     /// What it says of itself.
@@ -45,28 +47,41 @@ impl Script {
     /// Whether this is its text.
     #[inline]
     pub fn is_text(&self, text: &[u8]) -> bool {
-        ***self.body.load() == *text
+        let body = self.body.load();
+        body.as_ref().is_some_and(|body| ***body == *text)
     }
 
-    /// Its text, for a look.
-    pub fn with_body<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {
-        look(&self.body.load())
+    /// Its text; none if it was forgotten.
+    pub fn body(&self) -> Option<Arc<Box<[u8]>>> {
+        self.body.load_full()
     }
 
-    /// Its code, without the line that is for us, for a look. The line end stays, so that Lua counts lines as the user does.
-    pub fn with_code<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {
-        self.with_body(|body| look(&body[self.code_start..]))
+    /// Of its text the code, without the line that is for us. The line end stays, so that Lua counts lines as the user does.
+    pub fn code_of<'a>(&self, body: &'a [u8]) -> &'a [u8] {
+        &body[self.code_start..]
     }
 
-    /// Moves its text out of a sparse slab of the allocator.
+    /// Moves its text out of sparse slabs of the allocator.
     fn renew(&self, mover: &mut Mover) {
-        let body = self.body.load_full();
+        let Some(body) = self.body() else {
+            return;
+        };
         mover.begin();
         mover.add(body.as_ptr().addr());
+        mover.add(Arc::as_ptr(&body).addr());
         mover.look();
-        if mover.must_move(0) {
-            self.body.store(Arc::new(Box::clone(&body)));
+        // Its place, too, is worth a move.
+        if mover.must_move_all(2, 1) {
+            let moved = Some(Arc::new(Box::clone(&body)));
+            // Unless it was forgotten meanwhile.
+            self.body.compare_and_swap(&body, moved);
         }
+    }
+
+    fn forget(&self) {
+        self.is_known.store(false, Relaxed);
+        self.is_loaded.store(false, Relaxed);
+        self.body.store(None);
     }
 
     /// Whether EVALSHA finds it, and no other one in its place.
@@ -102,7 +117,8 @@ impl Library {
         Ok(Script {
             sha,
             hex: hex(&sha),
-            body: ArcSwap::from_pointee(body.into()),
+            body: ArcSwapOption::from_pointee(Box::from(body)),
+            body_len: body.len(),
             code_start,
             flags,
             is_known: AtomicBool::new(false),
@@ -116,6 +132,12 @@ impl Library {
         let sha = parse_hex(digits)?;
         let script = self.by_sha.get(&sha)?;
         self.note_used(&script);
+        Some(Arc::clone(&script))
+    }
+
+    /// The script with this text.
+    pub fn known(&self, text: &[u8]) -> Option<Arc<Script>> {
+        let script = self.by_sha.get(&sha1(text))?;
         Some(Arc::clone(&script))
     }
 
@@ -141,13 +163,13 @@ impl Library {
     /// Notes that EVAL uses a script. The usual case, a script that is known, touches nothing that others write but
     /// its own line. If another one with this text is known that one comes back, and is to be used from now on.
     #[inline]
-    pub fn note_evaluated(&self, script: &Arc<Script>) -> Option<Arc<Script>> {
+    pub fn note_evaluated(&self, script: &Arc<Script>, text: &[u8]) -> Option<Arc<Script>> {
         match script.is_known() {
             true => {
                 self.note_used(script);
                 None
             }
-            false => self.keep_evaluated(script),
+            false => self.keep_evaluated(script, text),
         }
     }
 
@@ -161,11 +183,11 @@ impl Library {
     }
 
     #[cold]
-    fn keep_evaluated(&self, script: &Arc<Script>) -> Option<Arc<Script>> {
+    fn keep_evaluated(&self, script: &Arc<Script>, text: &[u8]) -> Option<Arc<Script>> {
         let mut evaluated = self.evaluated.lock();
         let used = self.uses.fetch_add(1, Relaxed) + 1;
         script.used.store(used, Relaxed);
-        if let Some(known) = self.insert(script) {
+        if let Some(known) = self.insert(script, text) {
             known.used.store(used, Relaxed);
             return Some(known);
         }
@@ -188,17 +210,23 @@ impl Library {
     }
 
     /// Keeps a script until SCRIPT FLUSH.
-    pub fn keep_loaded(&self, script: &Arc<Script>) {
-        let known = self.insert(script);
+    pub fn keep_loaded(&self, script: &Arc<Script>, text: &[u8]) {
+        // Those that are known stay so meanwhile.
+        let _evaluated = self.evaluated.lock();
+        let known = self.insert(script, text);
         let kept = known.as_ref().unwrap_or(script);
         kept.is_loaded.store(true, Relaxed);
     }
 
     /// Makes it known, unless one with this text is: then that one.
-    fn insert(&self, script: &Arc<Script>) -> Option<Arc<Script>> {
+    fn insert(&self, script: &Arc<Script>, text: &[u8]) -> Option<Arc<Script>> {
         match self.by_sha.entry(script.sha) {
             Entry::Occupied(known) => Some(Arc::clone(known.get())),
             Entry::Vacant(place) => {
+                // It may have been forgotten since it was found.
+                if script.body.load().is_none() {
+                    script.body.store(Some(Arc::new(text.into())));
+                }
                 // Before anybody can find it, and forget it again.
                 script.is_known.store(true, Relaxed);
                 self.bytes.fetch_add(cost(script), Relaxed);
@@ -209,7 +237,7 @@ impl Library {
     }
 
     fn remove(&self, script: &Script) {
-        script.is_known.store(false, Relaxed);
+        script.forget();
         if self.by_sha.remove(&script.sha).is_some() {
             self.bytes.fetch_sub(cost(script), Relaxed);
         }
@@ -220,11 +248,11 @@ impl Library {
         let mut evaluated = self.evaluated.lock();
         evaluated.clear();
         self.by_sha.retain(|_, script| {
-            script.is_known.store(false, Relaxed);
-            script.is_loaded.store(false, Relaxed);
+            script.forget();
             self.bytes.fetch_sub(cost(script), Relaxed);
             false
         });
+        self.by_sha.shrink_to_fit();
         self.flushes.fetch_add(1, Relaxed);
     }
 
@@ -258,8 +286,7 @@ impl Library {
 fn cost(script: &Script) -> usize {
     /// The text's place, and how many look at it.
     const OF_BODY: usize = size_of::<Box<[u8]>>() + 2 * size_of::<usize>();
-    let body = script.with_body(<[u8]>::len) + OF_BODY;
-    body + size_of::<Script>() + size_of::<(Sha, Arc<Script>)>()
+    script.body_len + OF_BODY + size_of::<Script>() + size_of::<(Sha, Arc<Script>)>()
 }
 
 /// The SHA-1 of a text.
@@ -301,7 +328,7 @@ mod tests {
     fn a_script_is_found_by_its_sha_in_either_case() {
         let library = Library::default();
         let one = script("return 1");
-        library.keep_loaded(&one);
+        library.keep_loaded(&one, b"return 1");
         let digits = one.hex;
         assert_eq!(&digits, b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
         assert!(library.find(&digits).is_some());
@@ -318,18 +345,22 @@ mod tests {
     fn of_two_scripts_with_one_text_the_first_is_known() {
         let library = Library::default();
         let (first, second) = (script("return 1"), script("return 1"));
-        assert!(library.note_evaluated(&first).is_none());
+        assert!(library.note_evaluated(&first, b"return 1").is_none());
         for _ in 0..2 {
-            let known = library.note_evaluated(&second).expect("the first one");
+            let known = library
+                .note_evaluated(&second, b"return 1")
+                .expect("the first one");
             assert!(Arc::ptr_eq(&known, &first));
-            assert!(library.note_evaluated(&first).is_none());
+            assert!(library.note_evaluated(&first, b"return 1").is_none());
         }
-        library.keep_loaded(&second);
+        library.keep_loaded(&second, b"return 1");
         assert!(first.is_known() && !second.is_known());
         library.flush();
         assert!(!first.is_known() && library.bytes() == 0);
-        assert!(library.note_evaluated(&second).is_none());
-        let known = library.note_evaluated(&first).expect("the second one");
+        assert!(library.note_evaluated(&second, b"return 1").is_none());
+        let known = library
+            .note_evaluated(&first, b"return 1")
+            .expect("the second one");
         assert!(Arc::ptr_eq(&known, &second));
     }
 
@@ -337,11 +368,12 @@ mod tests {
     fn scripts_of_eval_give_way_to_newer_ones_and_loaded_ones_stay() {
         let library = Library::default();
         let (loaded, often) = (script("return 'loaded'"), script("return 'often'"));
-        library.keep_loaded(&loaded);
-        library.note_evaluated(&often);
+        library.keep_loaded(&loaded, b"return 'loaded'");
+        library.note_evaluated(&often, b"return 'often'");
         for number in 0..3 * EVALUATED_MAX {
-            library.note_evaluated(&script(&format!("return {number}")));
-            library.note_evaluated(&often);
+            let text = format!("return {number}");
+            library.note_evaluated(&script(&text), text.as_bytes());
+            library.note_evaluated(&often, b"return 'often'");
         }
         assert_eq!(library.len(), EVALUATED_MAX + 1);
         assert!(library.find(&loaded.hex).is_some());
@@ -356,25 +388,42 @@ mod tests {
     fn what_moves_is_found_as_before_and_looked_at_meanwhile() {
         let library = Library::default();
         for number in 0..100 {
-            library.keep_loaded(&script(&format!("return {number}")));
+            let text = format!("return {number}");
+            library.keep_loaded(&script(&text), text.as_bytes());
         }
         let bytes = library.bytes();
         let used = library
             .find(&script("return 7").hex)
             .expect("it was loaded");
-        let place = used.with_body(<[u8]>::as_ptr);
+        let body = used.body().expect("it is known");
         let mut mover = Mover::of_everything();
-        used.with_body(|body| {
-            library.renew(&library.names(), &mut mover);
-            assert_eq!(body, b"return 7", "who looks at it still has it");
-        });
+        library.renew(&library.names(), &mut mover);
+        assert_eq!(**body, *b"return 7", "who looks at it still has it");
         assert_eq!(mover.moved, 100);
-        assert_ne!(used.with_body(<[u8]>::as_ptr), place);
+        let moved = used.body().expect("it is known");
+        assert_ne!(moved.as_ptr(), body.as_ptr());
         assert_eq!(library.bytes(), bytes);
         for number in 0..100 {
             let text = format!("return {number}");
             let found = library.find(&script(&text).hex).expect("it was loaded");
             assert!(found.is_text(text.as_bytes()));
         }
+    }
+
+    #[test]
+    fn a_script_that_is_forgotten_gives_its_text_back_and_may_come_again() {
+        let library = Library::default();
+        let (evaluated, loaded) = (script("return 1"), script("return 2"));
+        library.note_evaluated(&evaluated, b"return 1");
+        library.keep_loaded(&loaded, b"return 2");
+        library.flush();
+        for forgotten in [&evaluated, &loaded] {
+            assert!(forgotten.body().is_none());
+            assert!(!forgotten.is_text(b"return 1") && !forgotten.is_text(b""));
+        }
+        assert_eq!(library.bytes(), 0);
+        // An interpreter had found it before.
+        assert!(library.note_evaluated(&evaluated, b"return 1").is_none());
+        assert!(evaluated.is_known() && evaluated.is_text(b"return 1"));
     }
 }

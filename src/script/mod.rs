@@ -377,11 +377,13 @@ fn key_count(args: &Args<'_>, not_a_number: &'static str) -> Result<usize, Comma
 /// What commands that manage scripts find here.
 impl commands::Scripts for Library {
     fn load(&self, body: &[u8]) -> Result<[u8; 40], CommandError> {
-        vm::with(|vm| {
-            let script = &vm.of_text(body)?.script;
-            self.keep_loaded(script);
-            Ok(script.hex)
-        })
+        if let Some(known) = self.known(body) {
+            self.keep_loaded(&known, body);
+            return Ok(known.hex);
+        }
+        let script = std::sync::Arc::new(vm::with(|vm| vm.check(body))?);
+        self.keep_loaded(&script, body);
+        Ok(script.hex)
     }
 
     fn exists(&self, sha1: &[u8]) -> bool {

@@ -392,7 +392,7 @@ impl Vm {
         library: &Library,
     ) -> Result<Rc<Compiled>, CommandError> {
         let compiled = self.of_text(text)?;
-        match library.note_evaluated(&compiled.script) {
+        match library.note_evaluated(&compiled.script, text) {
             None => Ok(compiled),
             Some(script) => {
                 let hash = self.seed.hash(text);
@@ -419,7 +419,14 @@ impl Vm {
             return Ok(Rc::clone(compiled));
         }
         let script = Arc::new(Library::parse(text)?);
-        self.compile(hash, script)
+        self.compile(hash, script, text)
+    }
+
+    /// Whether a text compiles, for SCRIPT LOAD: who runs it compiles it. Not kept, as many are loaded that few run.
+    pub(super) fn check(&self, text: &[u8]) -> Result<Script, CommandError> {
+        let script = Library::parse(text)?;
+        self.load_script(script.code_of(text))?;
+        Ok(script)
     }
 
     /// The script whose SHA-1 these digits are, compiled, if the library knows it.
@@ -443,29 +450,34 @@ impl Vm {
             return Ok(None);
         };
         let compiled = self.of_script(script)?;
-        self.by_digits[place] = Some(Rc::clone(&compiled));
-        Ok(Some(compiled))
+        if let Some(compiled) = &compiled {
+            self.by_digits[place] = Some(Rc::clone(compiled));
+        }
+        Ok(compiled)
     }
 
-    /// A script of the library, from here or compiled now.
+    /// A script of the library, from here or compiled now; none if it is forgotten just now.
     #[inline(never)]
-    fn of_script(&mut self, script: Arc<Script>) -> Result<Rc<Compiled>, CommandError> {
+    fn of_script(&mut self, script: Arc<Script>) -> Result<Option<Rc<Compiled>>, CommandError> {
         self.uses += 1;
+        let Some(body) = script.body() else {
+            return Ok(None);
+        };
         let hash = match self.by_sha.get(&script.sha) {
             Some(hash) => *hash,
-            None => script.with_body(|body| self.seed.hash(body)),
+            None => self.seed.hash(&body),
         };
         if let Some(compiled) = self.by_text.get(&hash)
             && compiled.script.sha == script.sha
         {
             compiled.used.set(self.uses);
             if Arc::ptr_eq(&compiled.script, &script) {
-                return Ok(Rc::clone(compiled));
+                return Ok(Some(Rc::clone(compiled)));
             }
             let compiled = Rc::clone(compiled);
-            return Ok(self.rename(hash, &compiled, script));
+            return Ok(Some(self.rename(hash, &compiled, script)));
         }
-        self.compile(hash, script)
+        self.compile(hash, script, &body).map(Some)
     }
 
     /// From now on a compiled text is the script that the library knows with this text. Two threads that meet a text at
@@ -480,10 +492,13 @@ impl Vm {
         self.keep(hash, renamed)
     }
 
-    fn compile(&mut self, hash: u64, script: Arc<Script>) -> Result<Rc<Compiled>, CommandError> {
-        let run = script
-            .with_code(|code| self.load(code, "@user_script", &self.environment))
-            .map_err(|text| format!("ERR Error compiling script (new function): {text}"))?;
+    fn compile(
+        &mut self,
+        hash: u64,
+        script: Arc<Script>,
+        body: &[u8],
+    ) -> Result<Rc<Compiled>, CommandError> {
+        let run = self.load_script(script.code_of(body))?;
         let is_shared = |name: &[u8]| self.shared_names.iter().any(|shared| shared == name);
         let mut manner = plain::manner_of(&run.dump(true), &is_shared);
         let environment = match manner {
@@ -504,6 +519,11 @@ impl Vm {
             used,
         };
         Ok(self.keep(hash, compiled))
+    }
+
+    fn load_script(&self, code: &[u8]) -> Result<Function, CommandError> {
+        let loaded = self.load(code, "@user_script", &self.environment);
+        Ok(loaded.map_err(|text| format!("ERR Error compiling script (new function): {text}"))?)
     }
 
     /// Compiles a text in an environment.
