@@ -169,7 +169,15 @@ fn lend<R>(
     key_count: usize,
     run: impl FnOnce(&[&[u8]], &[&[u8]]) -> R,
 ) -> R {
-    HOST.with(|place| place.lend(host, || with_texts(args, key_count, run)))
+    let result = HOST.with(|place| place.lend(host, || with_texts(args, key_count, run)));
+    // The last reply may have been long.
+    RUN.with(|run| run.out.borrow_mut().clear());
+    result
+}
+
+/// What a thread that ran scripts does before it waits.
+pub fn rest() {
+    vm::rest();
 }
 
 /// Makes everything ready for a run, if what is called may run now.

@@ -49,6 +49,12 @@ const RUNS_PER_LOOK: u64 = 16 * 1024;
 /// One that holds no more than this is small.
 const MEMORY_BYTES_SMALL: usize = 1024 * 1024;
 
+/// One that holds more than this has mostly garbage, but for what its last script worked on.
+const MEMORY_BYTES_LARGE: usize = 2 * MEMORY_BYTES_SMALL;
+
+/// Every so many uses a large one looks again, if it was not garbage when it last did.
+const RUNS_PER_LOOK_LARGE: u64 = 64;
+
 /// Instructions between two looks at whether the script may go on.
 const TICK_INSTRUCTIONS: u32 = 10_000;
 
@@ -192,8 +198,9 @@ pub(super) struct Vm {
     /// How often the library had been emptied when this one last looked.
     flushes: u64,
     seed: Seed,
-    /// How often it was used.
+    /// How often it was used, and how often before its thread last rested.
     runs: u64,
+    rested: u64,
     /// What it holds, and what of that is no garbage.
     memory: Figure,
     live: Figure,
@@ -243,7 +250,7 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
         // until scripts have made as much garbage again.
         let is_time = match used < MEMORY_BYTES_SMALL {
             true => vm.runs.is_multiple_of(RUNS_PER_LOOK),
-            false => used > 2 * MEMORY_BYTES_SMALL && vm.live.0 < MEMORY_BYTES_SMALL,
+            false => used > MEMORY_BYTES_LARGE && vm.is_due(),
         };
         if is_time {
             used = vm.collect();
@@ -254,6 +261,20 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
         }
         result
     })
+}
+
+/// Collects what the scripts of this thread left, if that is much; for threads that are about to wait, as the next script
+/// may be far away.
+pub(super) fn rest() {
+    VM.with_borrow_mut(|place| {
+        if let Some(vm) = place
+            && std::mem::replace(&mut vm.rested, vm.runs) != vm.runs
+            && vm.lua.used_memory() > MEMORY_BYTES_LARGE
+        {
+            let used = vm.collect();
+            vm.memory.set(used);
+        }
+    });
 }
 
 /// SCRIPT FLUSH: has the interpreter of this thread drop what it compiled. Those of other threads do with their next script.
@@ -287,6 +308,11 @@ impl Vm {
         self.by_digits = Default::default();
         let used = self.collect();
         self.memory.set(used);
+    }
+
+    /// Whether a large one is to be collected now.
+    fn is_due(&self) -> bool {
+        self.live.0 < MEMORY_BYTES_SMALL || self.runs.is_multiple_of(RUNS_PER_LOOK_LARGE)
     }
 
     /// Frees what nothing refers to; the bytes that are live.
@@ -360,6 +386,7 @@ impl Vm {
             uses: 0,
             flushes: 0,
             runs: 0,
+            rested: 0,
             memory,
             live,
             seed: Seed {

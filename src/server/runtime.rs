@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::config::values::Runtime as Choice;
-use crate::script::stack;
+use crate::script::{self, stack};
 use crate::structures::slabs;
 
 /// See the module.
@@ -54,7 +54,7 @@ impl Runtimes {
                     .thread_name("basalt-worker")
                     .thread_stack_size(stack::BYTES_MIN)
                     .on_thread_start(stack::mark)
-                    .on_thread_park(slabs::empty_cache_if_told)
+                    .on_thread_park(rest)
                     .enable_all()
                     .build()
                     .expect("the system has room for the worker threads");
@@ -109,10 +109,16 @@ impl Runtimes {
     }
 }
 
+/// What a thread does before it waits.
+fn rest() {
+    script::rest();
+    slabs::empty_cache_if_told();
+}
+
 /// A thread of its own with a single-threaded runtime.
 fn single(index: usize) -> Handle {
     let runtime = Builder::new_current_thread()
-        .on_thread_park(slabs::empty_cache_if_told)
+        .on_thread_park(rest)
         .enable_all()
         .build()
         .expect("the system has room for a runtime");

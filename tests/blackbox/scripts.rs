@@ -1,6 +1,7 @@
 //! Scripts and functions over the wire: what they answer, what others see of them, and what the server keeps of them.
 
 use crate::support::{self, Options, Oracle, Server, check};
+use crate::wire::Raw;
 
 #[test]
 fn long_arguments_of_scripts_do_not_stay() {
@@ -11,14 +12,45 @@ fn long_arguments_of_scripts_do_not_stay() {
         let reply = raw.command(&["EVAL", "return #ARGV[1]", "0", &long]);
         assert_eq!(reply.integer(), 6 << 20);
     }
+    let bytes = memory(&mut raw, "used_memory_vm_eval");
+    assert!((1..1 << 20).contains(&bytes), "{bytes} bytes");
+    check(&mut raw, "MULTI", "OK");
+    for _ in 0..2 {
+        let reply = raw.command(&["EVAL", "return #ARGV[1]", "0", &long]);
+        assert_eq!(reply.text(), "QUEUED");
+    }
+    assert_eq!(raw.call("EXEC").items().len(), 2);
+    support::eventually("scripts leave nothing long", || {
+        memory(&mut raw, "used_memory_vm_eval") < 1 << 20
+    });
+}
+
+#[test]
+fn a_long_reply_within_a_script_does_not_stay() {
+    let server = Server::start(&Options::shards(1).threads(1));
+    let mut raw = server.raw();
+    check(&mut raw, "EVAL 'return 1' 0", "(integer) 1");
+    let before = memory(&mut raw, "used_memory");
+    let long = "x".repeat(6 << 20);
+    for _ in 0..2 {
+        assert_eq!(raw.command(&["SET", "k", &long]).text(), "OK");
+        let reply = raw.command(&["EVAL", "return #redis.call('get', KEYS[1])", "1", "k"]);
+        assert_eq!(reply.integer(), 6 << 20);
+        check(&mut raw, "DEL k", "(integer) 1");
+        support::eventually("what was read is given back", || {
+            memory(&mut raw, "used_memory") < before + (2 << 20)
+        });
+    }
+}
+
+fn memory(raw: &mut Raw, field: &str) -> u64 {
     let info = raw.call("INFO memory").text();
     let bytes = info
         .lines()
-        .find_map(|line| line.strip_prefix("used_memory_vm_eval:"));
-    let bytes: u64 = bytes
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    bytes
         .and_then(|bytes| bytes.parse().ok())
-        .expect("it is told");
-    assert!((1..1 << 20).contains(&bytes), "{bytes} bytes");
+        .expect("it is told")
 }
 
 #[test]
