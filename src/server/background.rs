@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 
 use super::defrag::Defragging;
 use super::host::measure_base;
-use super::runtime::Runtimes;
+use super::runtime::{Runtimes, Spawner};
 use crate::client::mailbox::{Mailbox, OutputBound};
 use crate::engine::{Doomed, Engine};
 use crate::net::retained;
@@ -19,7 +19,6 @@ use crate::script::stack;
 use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
 use crate::structures::burial::{self, Buried};
-use crate::structures::slabs;
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::latency::Pass;
 
@@ -72,19 +71,23 @@ pub(super) fn start_workers(service: &Arc<Service>, runtimes: &Runtimes) {
 }
 
 /// Starts the background thread; it ends when the server stops.
-pub(super) fn start(service: Arc<Service>, stopped: watch::Receiver<bool>) -> JoinHandle<()> {
+pub(super) fn start(
+    service: Arc<Service>,
+    spawner: Spawner,
+    stopped: watch::Receiver<bool>,
+) -> JoinHandle<()> {
     // It takes shards, and so it may come to run a script that was queued for one.
     stack::spawn("basalt-background".to_owned(), move || {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .expect("the system has room for a runtime")
-            .block_on(run(service, stopped));
+            .block_on(run(service, spawner, stopped));
     })
     .expect("the system has room for the background thread")
 }
 
-async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
+async fn run(service: Arc<Service>, spawner: Spawner, mut stopped: watch::Receiver<bool>) {
     burial::begin();
     let mut is_behind = false;
     // More than what fits into one slice.
@@ -110,7 +113,7 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
         let was_behind = is_behind;
         is_behind = slices(&service, &mut freeing, &mut expiry).await;
         is_behind |= service.limit_tracked();
-        is_behind |= defragging.go_on(&service, clock::now());
+        is_behind |= defragging.go_on(&service, &spawner, clock::now());
         has_freed |= was_behind && !is_behind;
         let now_ms = clock::unix_ms();
         if now_ms.abs_diff(ticked_ms) >= SAMPLE_MS {
@@ -120,7 +123,7 @@ async fn run(service: Arc<Service>, mut stopped: watch::Receiver<bool>) {
         if now_ms.abs_diff(looked_ms) >= LOOK_MS {
             looked_ms = now_ms;
             if std::mem::take(&mut has_freed) {
-                slabs::empty_caches();
+                spawner.empty_caches();
             }
             if service.budget.is_limited() {
                 measure_base(&service);

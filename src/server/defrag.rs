@@ -13,6 +13,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::runtime::Spawner;
 use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::defrag::Walk;
@@ -87,7 +88,7 @@ struct Cycle {
     shard_began: (u64, u64),
     finds_little: bool,
     /// Waste when it began.
-    began_waste_bytes: u64,
+    began_waste: Waste,
     /// Not before, so as not to take more than its share.
     due: Option<(Ticks, u64)>,
     began: Ticks,
@@ -100,6 +101,8 @@ struct Cycle {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Waste {
     bytes: u64,
+    /// What is in use.
+    used_bytes: u64,
     percent: f64,
     /// What its pages take, and all that it holds, beyond the limit of memory in percent of that.
     active_beyond_percent: f64,
@@ -120,10 +123,19 @@ impl Waste {
         };
         Waste {
             bytes,
+            used_bytes: figures.allocated,
             percent: bytes as f64 * 100.0 / figures.allocated.max(1) as f64,
             active_beyond_percent: beyond(figures.active),
             resident_beyond_percent: beyond(figures.resident),
         }
+    }
+
+    /// Whether another walk may help after one that ends now: there is less waste than when it began, unless it did little
+    /// for that, or what was in use became less meanwhile, which leaves waste where it had been.
+    fn may_be_mended(self, before: Waste, did_little: bool) -> bool {
+        let is_less = |now: u64, before: u64| now < before - before / HELPED_PARTS;
+        let helped = !did_little && is_less(self.bytes, before.bytes);
+        helped || is_less(self.used_bytes, before.used_bytes)
     }
 
     /// The percent of a core that it is worth to mend this; none, if it is to be left as it is.
@@ -162,7 +174,7 @@ impl Waste {
 
 impl Defragging {
     /// Does what is due; true while a walk is under way.
-    pub(super) fn go_on(&mut self, service: &Service, now: Now) -> bool {
+    pub(super) fn go_on(&mut self, service: &Service, spawner: &Spawner, now: Now) -> bool {
         let config = service.config.load();
         let is_limited = config.maxmemory > 0 && config.maxmemory_compact;
         if self.cycle.is_none() && !config.activedefrag && !is_limited {
@@ -175,7 +187,7 @@ impl Defragging {
         }
         if now.unix_ms.abs_diff(self.looked_ms) >= LOOK_MS {
             self.looked_ms = now.unix_ms;
-            self.decide(service, &config, now);
+            self.decide(service, spawner, &config, now);
         }
         let Some(cycle) = &mut self.cycle else {
             return false;
@@ -196,13 +208,13 @@ impl Defragging {
                 .note_defrag(&config, now.unix_ms, spent_ns);
             cycle.publish(service);
             if !more {
-                self.finish(service, &config, now);
+                self.finish(service, spawner, &config, now);
             }
         }
         self.cycle.is_some()
     }
 
-    fn decide(&mut self, service: &Service, config: &Config, now: Now) {
+    fn decide(&mut self, service: &Service, spawner: &Spawner, config: &Config, now: Now) {
         let Some(waste) = Waste::now(config) else {
             return;
         };
@@ -219,7 +231,7 @@ impl Defragging {
         if let Some(percent) = effort
             && !rests
         {
-            self.begin(service, config, percent, waste.bytes);
+            self.begin(service, spawner, config, percent, waste);
         }
     }
 
@@ -241,7 +253,14 @@ impl Defragging {
         }
     }
 
-    fn begin(&mut self, service: &Service, config: &Config, percent: u32, began_waste_bytes: u64) {
+    fn begin(
+        &mut self,
+        service: &Service,
+        spawner: &Spawner,
+        config: &Config,
+        percent: u32,
+        began_waste: Waste,
+    ) {
         let waste = match config.activedefrag {
             true => config.active_defrag_threshold_lower,
             false => SLAB_WASTE_PERCENT_MIN,
@@ -250,33 +269,34 @@ impl Defragging {
             return;
         };
         // What threads keep free is no reason to move anything.
-        slabs::empty_caches();
+        spawner.empty_caches();
         tracing::debug!("Starting active defrag, using {percent}% of a core");
-        let cycle = Cycle::new(mover, percent, began_waste_bytes);
+        let cycle = Cycle::new(mover, percent, began_waste);
         let cycle = self.cycle.insert(cycle);
         cycle.publish(service);
     }
 
     /// A walk is at its end: another one, if it helped and there is more to mend.
-    fn finish(&mut self, service: &Service, config: &Config, now: Now) {
+    fn finish(&mut self, service: &Service, spawner: &Spawner, config: &Config, now: Now) {
         let Some(cycle) = self.cycle.take() else {
             return;
         };
         let (moved, left_alone) = (cycle.mover.moved, cycle.mover.left_alone);
         let did_little = moved < left_alone / HELPED_PARTS;
-        let waste_before = cycle.began_waste_bytes;
         self.stop(service);
         let Some(waste) = Waste::now(config) else {
             return;
         };
+        // A walk may be over before anybody sees it: INFO tells of it until the next look.
+        let figures = &service.telemetry.defrag;
+        figures
+            .percent
+            .store(u64::from(cycle.percent.max(1)), Relaxed);
         // Values of some sizes leave a part of their pages unused wherever they lie.
-        let helped = !did_little && waste.bytes < waste_before - waste_before / HELPED_PARTS;
+        let helped = waste.may_be_mended(cycle.began_waste, did_little);
         match waste.effort(config) {
-            Some(percent) if helped => self.begin(service, config, percent, waste.bytes),
-            Some(percent) => {
-                // A walk may be over before anybody sees it: INFO tells of it until the next look.
-                let figures = &service.telemetry.defrag;
-                figures.percent.store(u64::from(percent.max(1)), Relaxed);
+            Some(percent) if helped => self.begin(service, spawner, config, percent, waste),
+            Some(_) => {
                 let rest_ms = match waste.effort_at_limit(config) {
                     Some(_) => LIMIT_REST_MS,
                     None => REST_MS,
@@ -299,7 +319,7 @@ impl Defragging {
 }
 
 impl Cycle {
-    fn new(mover: Mover, percent: u32, began_waste_bytes: u64) -> Cycle {
+    fn new(mover: Mover, percent: u32, began_waste: Waste) -> Cycle {
         Cycle {
             mover,
             walk: Walk::default(),
@@ -308,7 +328,7 @@ impl Cycle {
             percent,
             shard_began: (0, 0),
             finds_little: false,
-            began_waste_bytes,
+            began_waste,
             due: None,
             began: Ticks::now(),
             arenas: slabs::busy_arenas(),
@@ -417,7 +437,11 @@ mod tests {
     #[cfg(not(any(loom, asan, miri)))]
     #[test]
     fn a_walk_slows_down_where_there_is_little_and_speeds_up_again() {
-        let mut cycle = Cycle::new(Mover::new(5).expect("jemalloc can be asked"), 20, 0);
+        let mut cycle = Cycle::new(
+            Mover::new(5).expect("jemalloc can be asked"),
+            20,
+            Waste::of(AllocatorFigures::default(), 0),
+        );
         for (moved, left_alone, percent) in
             [(0, 0, 20), (40, 1_000, 1), (0, 5_000, 1), (60, 1_000, 20)]
         {
@@ -425,6 +449,26 @@ mod tests {
             cycle.mover.left_alone += left_alone;
             cycle.judge_shard();
             assert_eq!(cycle.pace_percent(), percent, "{moved} of {left_alone}");
+        }
+    }
+
+    #[test]
+    fn another_walk_may_help_if_there_is_less_waste_or_less_is_in_use() {
+        let waste = |allocated, active| {
+            let figures = AllocatorFigures {
+                allocated,
+                active,
+                resident: active,
+            };
+            Waste::of(figures, 0)
+        };
+        let before = waste(10_000, 15_000);
+        assert!(waste(10_000, 14_000).may_be_mended(before, false));
+        assert!(!waste(10_000, 14_000).may_be_mended(before, true));
+        assert!(!waste(10_000, 14_950).may_be_mended(before, false));
+        assert!(!waste(12_000, 17_000).may_be_mended(before, false));
+        for did_little in [false, true] {
+            assert!(waste(9_000, 14_900).may_be_mended(before, did_little));
         }
     }
 

@@ -91,7 +91,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
         "the migrator is set once"
     );
     background::start_workers(&service, &runtimes);
-    let background = background::start(Arc::clone(&service), stopped.clone());
+    let background = background::start(Arc::clone(&service), runtimes.spawner(), stopped.clone());
     let metrics = {
         let _registers_here = runtimes.main().enter();
         accept::metrics(&config, &service)

@@ -32,6 +32,18 @@ impl Spawner {
         self.handles[at].spawn(task);
     }
 
+    /// Has all threads that serve connections give back the free places that they keep for themselves: those at work when
+    /// they next rest, and those that rest now, as an idle one may hold many slabs for hours.
+    pub(super) fn empty_caches(&self) {
+        slabs::empty_caches();
+        for handle in &*self.handles {
+            // A thread that finds work wakes the next one to look for more.
+            for _ in 0..2 * handle.metrics().num_workers() {
+                handle.spawn(async {});
+            }
+        }
+    }
+
     /// Enters the runtime that the next connection belongs to, so that its socket is registered there.
     pub(super) fn handle(&self) -> &Handle {
         &self.handles[self.next.fetch_add(1, Relaxed) % self.handles.len()]
