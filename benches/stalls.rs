@@ -251,6 +251,20 @@ static SCENARIOS: &[Scenario] = &[
     stall("zadd-large", nothing, |_, client, sizes| {
         client.ask(&["ZADD", "big", "1", &text(sizes)]);
     }),
+    stall("hset-large-field", nothing, |_, client, sizes| {
+        client.ask(&["HSET", "big", &text(sizes), "value"]);
+    }),
+    stall("sismember-large", big_set, |_, client, sizes| {
+        client.ask(&["SISMEMBER", "big", &text(sizes)]);
+    }),
+    stall("set-large-key", nothing, |_, client, sizes| {
+        client.ask(&["SET", &text(sizes), "value"]);
+    }),
+    stall("exec-large", nothing, |_, client, sizes| {
+        ask(client, "MULTI");
+        client.ask(&["RPUSH", "big", &text(sizes)]);
+        ask(client, "EXEC");
+    }),
 ];
 
 fn ask(client: &mut Client, line: &str) {

@@ -22,13 +22,13 @@ use super::transaction::{Aftermath, Stage, Transaction, Watched};
 use super::{Shards, ownership};
 use crate::client::connection::Connection;
 use crate::client::registry::Shared;
+use crate::command::ahead;
 use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, Gather, Publications, Server, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Run};
 use crate::command::renewal::Renewal;
 use crate::command::{Args, Out};
 use crate::config::Config;
-use crate::engine::value;
 use crate::engine::{Deferred, Engine, Now};
 use crate::resp::request::Span;
 use crate::structures::ahead::Ahead;
@@ -413,22 +413,26 @@ impl Message {
 
     /// Does, on a thread that serves nobody and before any shard is in hand, what of the work can be done there.
     pub(super) fn prepare(&mut self) {
-        if self.apart.is_none() {
+        // What a run before this one has left of it.
+        self.ahead = Ahead::default();
+        if let Some(run) = &self.transaction
+            && let Some(unit) = &run.unit
+        {
+            let seed = unit.ground.router.seed();
+            for (command, args) in run.transaction.commands() {
+                ahead::prepare(command, &args, seed, &mut self.ahead);
+            }
             return;
         }
-        let data = &self.data[self.data_start..];
-        let stored = self.command.stored;
-        let argument = |index: usize| self.spans[index].bytes(data, &[]);
-        for index in stored.positions(self.spans.len()) {
-            value::ahead::copy(
-                stored.form,
-                argument(index - 1),
-                argument(index),
-                &mut self.ahead,
-            );
-        }
+        let Some(apart) = &self.apart else {
+            return;
+        };
+        let args = Args::new(&self.data[self.data_start..], &[], &self.spans, &self.keys);
+        let seed = apart.ground.router.seed();
+        ahead::prepare(self.command, &args, seed, &mut self.ahead);
         if self.command.renews {
-            self.renewal.get_or_insert_default().make(argument);
+            let renewal = self.renewal.get_or_insert_default();
+            renewal.make(|at| args.get(at));
         }
     }
 
@@ -455,14 +459,12 @@ impl Message {
 
     /// Runs on the thread that was made ready for it.
     pub(super) fn run_apart(&mut self, reach: &mut Reach<'_, Engine, Message>) {
-        match self.apart {
+        let mut ahead = std::mem::take(&mut self.ahead);
+        ahead.lend(|| match self.apart {
             None => self.run_unit(reach),
-            Some(_) => {
-                let mut ahead = std::mem::take(&mut self.ahead);
-                ahead.lend(|| ownership::Message::run(self, &mut reach.hands()));
-                self.ahead = ahead;
-            }
-        }
+            Some(_) => ownership::Message::run(self, &mut reach.hands()),
+        });
+        self.ahead = ahead;
     }
 
     /// Runs a unit with its shards in hand.

@@ -403,15 +403,21 @@ impl<O> Entry<O> {
         deadline: Option<u64>,
     ) -> (Self, *mut u8) {
         let shape = Shape::new(form, key.len(), value_len, deadline.is_some());
+        let ahead = match key.len() >= BYTES_MIN {
+            true => copied::key_ahead(key, shape),
+            false => None,
+        };
         let mut entry = Self {
-            address: allocate(shape),
+            address: ahead.unwrap_or_else(|| allocate(shape)),
             _owns: PhantomData,
         };
-        // SAFETY: all within fresh memory of the shape's size.
+        // SAFETY: all within memory of the shape's size, which is ours. What was made ahead has the key.
         let at = unsafe {
             entry.write_header(kind, 0, shape);
-            let key_at = entry.address.add(shape.key_at()).as_ptr();
-            ptr::copy_nonoverlapping(key.as_ptr(), key_at, key.len());
+            if ahead.is_none() {
+                let key_at = entry.address.add(shape.key_at()).as_ptr();
+                ptr::copy_nonoverlapping(key.as_ptr(), key_at, key.len());
+            }
             entry.address.add(shape.value_at()).as_ptr()
         };
         if deadline.is_some() {

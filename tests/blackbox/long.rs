@@ -212,6 +212,230 @@ fn long_elements_fields_and_members_are_stored_where_they_belong() {
     });
 }
 
+/// Sends one command, and compares all of its reply.
+fn expect(raw: &mut Raw, words: &[&str], reply: &str) {
+    send(raw, words);
+    let got = raw.read().show();
+    let shown = |text: &str| text.chars().take(60).collect::<String>();
+    let what: Vec<String> = words.iter().map(|word| shown(word)).collect();
+    assert!(got == reply, "{what:?} answered {}", shown(&got));
+}
+
+#[test]
+fn elements_are_found_by_long_names() {
+    with_all_given_back(|raw| {
+        // Two names that differ in their last byte only, and one that is nowhere.
+        let name = |last: &str| format!("{}{last}", "n".repeat(2 << 20));
+        let (a, b, none) = (&*name("a"), &*name("b"), &*name("c"));
+        expect(raw, &["SADD", "set", a, a, "short", b, a], "(integer) 3");
+        expect(raw, &["SISMEMBER", "set", a], "(integer) 1");
+        expect(raw, &["SISMEMBER", "set", none], "(integer) 0");
+        expect(
+            raw,
+            &["SMISMEMBER", "set", none, b, "short", a],
+            "1) (integer) 0\n2) (integer) 1\n3) (integer) 1\n4) (integer) 1",
+        );
+        expect(raw, &["SREM", "set", a, none, a, b], "(integer) 2");
+        expect(raw, &["SADD", "set", b, a], "(integer) 2");
+        expect(raw, &["SMOVE", "set", "{set}", a], "(integer) 1");
+        expect(raw, &["SMOVE", "set", "{set}", none], "(integer) 0");
+        expect(raw, &["SISMEMBER", "{set}", a], "(integer) 1");
+
+        expect(
+            raw,
+            &["HSET", "hash", a, "1", b, "2", a, "3"],
+            "(integer) 2",
+        );
+        expect(raw, &["HINCRBY", "hash", a, "4"], "(integer) 7");
+        expect(raw, &["HINCRBY", "hash", none, "4"], "(integer) 4");
+        expect(raw, &["HDEL", "hash", none, none], "(integer) 1");
+        expect(raw, &["HGET", "hash", none], "(nil)");
+        expect(raw, &["HEXISTS", "hash", b], "(integer) 1");
+        expect(raw, &["HSETNX", "hash", b, "5"], "(integer) 0");
+        expect(raw, &["HSETNX", "hash", none, "5"], "(integer) 1");
+        expect(
+            raw,
+            &["HMGET", "hash", a, "short", b, none],
+            "1) \"7\"\n2) (nil)\n3) \"2\"\n4) \"5\"",
+        );
+        expect(raw, &["HINCRBYFLOAT", "hash", none, "0.5"], "\"5.5\"");
+        expect(raw, &["HSTRLEN", "hash", none], "(integer) 3");
+
+        expect(
+            raw,
+            &["ZADD", "zset", "1", a, "2", b, "3", a],
+            "(integer) 2",
+        );
+        expect(raw, &["ZSCORE", "zset", a], "\"3\"");
+        expect(raw, &["ZRANK", "zset", b], "(integer) 0");
+        expect(raw, &["ZRANK", "zset", none], "(nil)");
+        expect(raw, &["ZINCRBY", "zset", "-5", a], "\"-2\"");
+        expect(
+            raw,
+            &["ZMSCORE", "zset", none, b, a],
+            "1) (nil)\n2) \"2\"\n3) \"-2\"",
+        );
+        expect(raw, &["ZREM", "zset", none, a, a], "(integer) 1");
+        expect(
+            raw,
+            &["GEOADD", "geo", "1", "2", a, "1", "2", b],
+            "(integer) 2",
+        );
+        expect(raw, &["GEODIST", "geo", b, a], "\"0.0000\"");
+        expect(raw, &["GEODIST", "geo", b, none], "(nil)");
+
+        expect(raw, &["RPUSH", "list", "x"], "(integer) 1");
+        for words in [
+            ["SISMEMBER", "list", a],
+            ["ZSCORE", "list", a],
+            ["HGET", "list", a],
+        ] {
+            send(raw, &words);
+            assert!(raw.read().show().contains("WRONGTYPE"));
+        }
+    });
+}
+
+#[test]
+fn keys_may_be_long() {
+    with_all_given_back(|raw| {
+        let name = |last: &str| format!("{}{last}", "{tag}".repeat(400_000));
+        let (a, b, none) = (&*name("a"), &*name("b"), &*name("c"));
+        let value = &*"v".repeat(1 << 20);
+        expect(raw, &["SET", a, "short", "EX", "100"], "OK");
+        expect(raw, &["TTL", a], "(integer) 100");
+        expect(raw, &["SET", a, value, "KEEPTTL"], "OK");
+        expect(raw, &["TTL", a], "(integer) 100");
+        assert!(ask(raw, &["GET", a]) == value);
+        expect(raw, &["GET", none], "(nil)");
+        expect(raw, &["INCR", b], "(integer) 1");
+        expect(raw, &["APPEND", b, "23"], "(integer) 3");
+        expect(raw, &["INCR", b], "(integer) 124");
+        expect(raw, &["MSET", a, "x", none, "y", a, "z"], "OK");
+        expect(raw, &["MGET", a, none], "1) \"z\"\n2) \"y\"");
+        expect(raw, &["RENAME", none, b], "OK");
+        expect(raw, &["GET", b], "\"y\"");
+        expect(raw, &["RENAMENX", b, a], "(integer) 0");
+        expect(raw, &["COPY", b, none], "(integer) 1");
+        expect(raw, &["EXPIRE", none, "100"], "(integer) 1");
+        expect(raw, &["DEL", a, b, b], "(integer) 2");
+        expect(
+            raw,
+            &["LPUSH", none, "x"],
+            "(error) WRONGTYPE Operation against a key holding the wrong kind of value",
+        );
+        expect(raw, &["LPUSH", a, value, "x"], "(integer) 2");
+        expect(raw, &["HSET", b, "f", value, "g", "v"], "(integer) 2");
+        expect(raw, &["HGET", b, "g"], "\"v\"");
+        expect(raw, &["RPOP", a], &format!("\"{value}\""));
+        expect(raw, &["EXISTS", a, b, none], "(integer) 3");
+    });
+}
+
+#[test]
+fn transactions_store_long_arguments() {
+    with_all_given_back(|raw| {
+        let long = |letter: &str, bytes: usize| letter.repeat(bytes);
+        let (a, b, c) = (
+            &*long("a", 2 << 20),
+            &*long("b", 600 << 10),
+            &*long("c", 40_000),
+        );
+        let queue = |raw: &mut Raw, all: &[&[&str]]| {
+            expect(raw, &["MULTI"], "OK");
+            for words in all {
+                expect(raw, words, "QUEUED");
+            }
+        };
+        let steps: [&[&str]; 12] = [
+            &["SET", "text", a],
+            &["SET", "text", b],
+            &["APPEND", "text", c],
+            &["RPUSH", "list", a, b, a, "short"],
+            &["HSET", "hash", "f", a, b, c, "f", b],
+            &["SADD", "set", a, b, a],
+            &["SADD", "text", a],
+            &["ZADD", "zset", "1", a, "2", a],
+            &["SISMEMBER", "set", b],
+            &["LSET", "list", "3", a],
+            &["SREM", "set", b],
+            &["GETSET", "text", a],
+        ];
+        queue(raw, &steps);
+        send(raw, &["EXEC"]);
+        let Value::Array(replies) = raw.read() else {
+            panic!("a reply for each step");
+        };
+        let shown: Vec<String> = replies[..11].iter().map(Value::show).collect();
+        let numbers = [&shown[2..6], &shown[7..9], &shown[10..]]
+            .concat()
+            .join(" ");
+        let wanted =
+            [b.len() + c.len(), 4, 2, 2, 1, 1, 1].map(|number| format!("(integer) {number}"));
+        assert_eq!(numbers, wanted.join(" "));
+        assert!(shown[6].contains("WRONGTYPE"), "{}", shown[6]);
+        assert!(replies[11].text() == format!("{b}{c}"));
+        assert!(ask(raw, &["GET", "text"]) == a);
+        for (index, element) in [a, b, a, a].into_iter().enumerate() {
+            assert!(ask(raw, &["LINDEX", "list", &index.to_string()]) == element);
+        }
+        assert!(ask(raw, &["HGET", "hash", "f"]) == b);
+        assert!(ask(raw, &["HGET", "hash", b]) == c);
+        expect(raw, &["ZSCORE", "zset", a], "\"2\"");
+        expect(raw, &["SCARD", "set"], "(integer) 1");
+        // Where nothing runs, nothing is stored.
+        expect(raw, &["WATCH", "text"], "OK");
+        expect(
+            raw,
+            &["SETRANGE", "text", "0", "x"],
+            &format!("(integer) {}", a.len()),
+        );
+        queue(raw, &[&["RPUSH", "list", a], &["SET", "other", a]]);
+        expect(raw, &["EXEC"], "(nil array)");
+        queue(raw, &[&["SET", "other", a]]);
+        expect(raw, &["DISCARD"], "OK");
+        expect(raw, &["EXISTS", "other"], "(integer) 0");
+        // A script among the steps finds what they have stored.
+        let script = "return {redis.call('LLEN', KEYS[1]), redis.call('LINDEX', KEYS[1], -1)}";
+        queue(
+            raw,
+            &[&["RPUSH", "list", b], &["EVAL", script, "1", "list"]],
+        );
+        send(raw, &["EXEC"]);
+        let reply = raw.read().show();
+        assert!(reply == format!("1) (integer) 5\n2) 1) (integer) 5\n   2) \"{b}\""));
+    });
+}
+
+#[test]
+fn long_arguments_are_given_back_where_there_is_no_room_for_them() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let a = &*"a".repeat(2 << 20);
+        expect(&mut raw, &["SADD", "set", a], "(integer) 1");
+        expect(&mut raw, &["CONFIG", "SET", "maxmemory", "1mb"], "OK");
+        let before = used(&mut raw);
+        let oom = "(error) OOM command not allowed when used memory > 'maxmemory'.";
+        for _ in 0..4 {
+            for words in [
+                &["SADD", "set", a][..],
+                &["RPUSH", "list", a],
+                &["SET", a, a],
+                &["ZADD", "zset", "1", a],
+                &["HSET", "hash", a, a],
+            ] {
+                expect(&mut raw, words, oom);
+            }
+        }
+        expect(&mut raw, &["CONFIG", "SET", "maxmemory", "0"], "OK");
+        expect(&mut raw, &["SISMEMBER", "set", a], "(integer) 1");
+        expect(&mut raw, &["DBSIZE"], "(integer) 1");
+        support::eventually("all is given back", || {
+            (used(&mut raw) - before).abs() < 1e6
+        });
+    });
+}
+
 #[test]
 fn strings_that_are_written_to_are_made_anew_with_what_they_held() {
     with_all_given_back(|raw| {

@@ -10,6 +10,7 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group};
 use crate::command::error::CommandError;
 use crate::engine::effect::Event;
 use crate::engine::value::DataType;
+use crate::engine::value::ahead::Form;
 use crate::engine::value::hash::{FieldDeadline, new_hash};
 use crate::structures::pack::Element;
 
@@ -19,6 +20,7 @@ const FLAGS: Flags = Flags::DENYOOM.or(Flags::FAST);
 pub(super) static HINCRBY: Command = Command::new("hincrby", Group::Hash, 4)
     .writes(ACCESSED_AND_UPDATED)
     .flags(FLAGS)
+    .stores(Form::Field, 3)
     .doc(
         "2.0.0",
         "key field increment",
@@ -52,6 +54,7 @@ fn hincrby(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 pub(super) static HINCRBYFLOAT: Command = Command::new("hincrbyfloat", Group::Hash, 4)
     .writes(ACCESSED_AND_UPDATED)
     .flags(FLAGS)
+    .stores(Form::Field, 3)
     .doc(
         "2.6.0",
         "key field increment:double",

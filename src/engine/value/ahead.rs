@@ -1,5 +1,6 @@
 //! In which form each type keeps a long argument, so that it can be copied before the shard is in hand.
 
+use super::object::Object;
 use super::set::Members;
 use crate::engine::serial;
 use crate::structures::ahead::{Ahead, Plan};
@@ -10,6 +11,8 @@ use crate::structures::ordered::ranking::Ranking;
 /// What becomes of an argument that is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
+    /// A key.
+    Key,
     /// A string.
     Text,
     /// An element of a list.
@@ -27,6 +30,7 @@ pub enum Form {
 /// Copies a long argument to where it will be kept; `before` is the argument in front of it.
 pub fn copy(form: Form, before: &[u8], argument: &[u8], ahead: &mut Ahead) {
     match form {
+        Form::Key => ahead.add(argument, Entry::<Object>::plan_key(argument.len())),
         Form::Text => ahead.add(argument, Block::plan(argument.len())),
         Form::Element => ahead.add(argument, Plan::boxed(argument.len())),
         Form::Payload => {

@@ -1,10 +1,13 @@
 //! Entries of which the long part was copied ahead.
 
 use std::marker::PhantomData;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use crate::structures::ahead::{self, Plan};
-use crate::structures::entry::{CALLER_FLAGS, Entry, FORM_BYTES, Shape};
+use crate::structures::entry::{CALLER_FLAGS, Entry, FORM_BYTES, FORM_OBJECT, Shape};
+
+/// Of a handle.
+const HANDLE_BYTES: usize = 8;
 
 impl<O> Entry<O> {
     /// Where [`Entry::bytes`] keeps the longer one of a key and a value, without a deadline.
@@ -15,6 +18,14 @@ impl<O> Entry<O> {
             true => shape.plan(shape.key_at()),
             false => shape.plan(shape.value_at()),
         }
+    }
+
+    /// Where an entry keeps a long key, whatever its value is: what else is in an entry seldom makes a difference to the
+    /// size class.
+    #[must_use]
+    pub fn plan_key(key_len: usize) -> Plan {
+        let shape = Shape::new(FORM_OBJECT, key_len, HANDLE_BYTES, false);
+        shape.plan(shape.key_at())
     }
 
     /// An entry with bytes for a value, if a copy of the longer part was made ahead.
@@ -60,6 +71,13 @@ impl<O> Entry<O> {
         *self = entry;
         true
     }
+}
+
+/// Memory for an entry of this shape in which the key lies already, if it was copied ahead.
+#[cold]
+#[inline(never)]
+pub(super) fn key_ahead(key: &[u8], shape: Shape) -> Option<NonNull<u8>> {
+    ahead::take(key, shape.plan(shape.key_at()))
 }
 
 impl Shape {
