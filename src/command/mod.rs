@@ -12,6 +12,7 @@ pub mod context;
 pub mod database;
 pub mod debug;
 pub mod declaration;
+pub mod element;
 pub mod error;
 pub mod generic;
 pub mod geo;

@@ -129,29 +129,6 @@ impl Drop for Ahead {
     }
 }
 
-/// A copy of bytes in memory of their own.
-pub(super) fn boxed(bytes: &[u8]) -> Box<[u8]> {
-    match take(bytes, Plan::boxed(bytes.len())) {
-        None => bytes.into(),
-        Some(memory) => {
-            let slice = NonNull::slice_from_raw_parts(memory, bytes.len());
-            // SAFETY: ours, allocated with the layout of such a box; all bytes of it are the copy.
-            unsafe { Box::from_raw(slice.as_ptr()) }
-        }
-    }
-}
-
-impl Plan {
-    /// Of so many bytes by themselves.
-    #[must_use]
-    pub fn boxed(len: usize) -> Plan {
-        Plan {
-            layout: Layout::array::<u8>(len).expect("bytes that there are"),
-            at: 0,
-        }
-    }
-}
-
 /// Memory of a plan's layout in which a copy of `bytes` lies at the plan's place, if it was made ahead. The rest of it
 /// holds anything. The caller owns it.
 #[inline]

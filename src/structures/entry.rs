@@ -177,11 +177,6 @@ impl<O> Entry<O> {
     /// An entry with bytes for a value.
     #[must_use]
     pub fn bytes(kind: u8, key: &[u8], value: &[u8], deadline: Option<u64>) -> Self {
-        if key.len().max(value.len()) >= BYTES_MIN
-            && let Some(entry) = Self::taken_ahead(kind, key, value, deadline)
-        {
-            return entry;
-        }
         let (entry, at) = Self::build(kind, key, FORM_BYTES, value.len(), deadline);
         // SAFETY: the value's bytes are within fresh memory.
         unsafe { ptr::copy_nonoverlapping(value.as_ptr(), at, value.len()) };
@@ -227,9 +222,6 @@ impl<O> Entry<O> {
 
     /// Makes the value a copy of `value`, whatever it was.
     pub fn set_bytes(&mut self, value: &[u8]) {
-        if value.len() >= BYTES_MIN && self.set_bytes_ahead(value) {
-            return;
-        }
         let old = self.shape();
         let new = Shape {
             value_len: value.len(),

@@ -332,6 +332,61 @@ fn keys_may_be_long() {
     });
 }
 
+/// Replies that nobody reads yet hold what is deleted and overwritten meanwhile.
+#[test]
+fn long_elements_and_values_are_shared_with_replies_under_way() {
+    at_each_shard_count(|server: &Server| {
+        let mut raw = server.raw();
+        let long = |letter: &str| letter.repeat(2 << 20);
+        let (a, b, c) = (&*long("a"), &*long("b"), &*long("c"));
+        let waits = server.raw();
+        expect(&mut raw, &["SET", "warm", "v"], "OK");
+        let before = used(&mut raw);
+        let mut waits = waits;
+        for _ in 0..8 {
+            expect(&mut raw, &["RPUSH", "list", a, b, c], "(integer) 3");
+            expect(&mut raw, &["HSET", "hash", "f", a, "g", b], "(integer) 2");
+            let requests: [&[&str]; 9] = [
+                &["LRANGE", "list", "0", "-1"],
+                &["HGET", "hash", "f"],
+                &["HSET", "hash", "f", "over"],
+                &["LMOVE", "list", "{list}", "LEFT", "LEFT"],
+                &["BLPOP", "{list}", "0"],
+                &["HGETDEL", "hash", "FIELDS", "1", "g"],
+                &["LPOP", "list", "2"],
+                &["HGETALL", "hash"],
+                &["DEL", "hash"],
+            ];
+            for words in requests {
+                send(&mut waits, words);
+            }
+            support::eventually("all have run", || {
+                raw.call("EXISTS list {list} hash").integer() == 0
+            });
+            let quoted = |text: &str| format!("\"{text}\"");
+            let [a, b, c] = [a, b, c].map(quoted);
+            let replies = [
+                format!("1) {a}\n2) {b}\n3) {c}"),
+                a.clone(),
+                String::from("(integer) 0"),
+                a.clone(),
+                format!("1) \"{{list}}\"\n2) {a}"),
+                format!("1) {b}"),
+                format!("1) {b}\n2) {c}"),
+                String::from("1) \"f\"\n2) \"over\""),
+                String::from("(integer) 1"),
+            ];
+            for (number, reply) in replies.iter().enumerate() {
+                assert!(waits.read().show() == *reply, "reply {number}");
+            }
+        }
+        // What clients' buffers take does not count there.
+        support::eventually("all is given back", || {
+            (used(&mut raw) - before).abs() < 1e6
+        });
+    });
+}
+
 #[test]
 fn transactions_store_long_arguments() {
     with_all_given_back(|raw| {

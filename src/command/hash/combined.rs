@@ -3,13 +3,14 @@
 use super::expire::{Tally, field_deadline};
 use super::{
     ACCESSED_AND_UPDATED, BAD_COUNT, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, HSET_EVENT,
-    UPDATED, at, delete_if_empty, edit, field_at, named_fields, reply_element, rules,
+    UPDATED, at, delete_if_empty, edit, field_at, named_fields, rules,
 };
 use crate::base::number::parse_i64;
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::element::reply_element;
 use crate::command::error::CommandError;
 use crate::command::options::TimeForm;
 use crate::engine::value::DataType;

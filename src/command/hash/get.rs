@@ -1,10 +1,11 @@
 //! Asking a hash for some of its fields.
 
-use super::{LOOKED_AT, READ, read, reply_element};
+use super::{LOOKED_AT, READ, read};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group};
+use crate::command::element::reply_element;
 
 /// `HGET key field`
 pub(super) static HGET: Command = Command::new("hget", Group::Hash, 3)

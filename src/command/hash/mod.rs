@@ -24,7 +24,6 @@ mod tests;
 mod whole;
 
 use super::Args;
-use super::Out;
 use super::context::ShardCx;
 use super::declaration::{Command, KeyFlags, KeySpec};
 use super::error::CommandError;
@@ -34,7 +33,6 @@ use crate::engine::effect::Event;
 use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::value::DataType;
 use crate::engine::value::hash::{Field, HashMut, HashRef, HashRules};
-use crate::structures::pack::Element;
 use crate::structures::table::Place;
 
 pub(super) static TABLE: &[&Command] = &[
@@ -134,15 +132,6 @@ fn delete_if_empty(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place) {
     if at(keyspace, place).is_none_or(HashRef::is_empty) {
         keyspace.delete(place);
         keyspace.wrote(key.bytes, Event::DEL);
-    }
-}
-
-/// Writes a field's name or value.
-#[inline]
-fn reply_element(element: Element<'_>, out: &mut Out) {
-    match element {
-        Element::Integer(number) => out.bulk_integer(number),
-        Element::Bytes(bytes) => out.bulk(bytes),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::{ACCESSED_AND_UPDATED, at, edit, rules};
 use crate::base::extended::Extended;
-use crate::base::number::parse_i64;
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
@@ -35,10 +34,7 @@ fn hincrby(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     let mut after = 0;
     change(cx, args, Event::new(b'h', "hincrby"), |before| {
         let before = match before {
-            Some(Element::Integer(number)) => number,
-            Some(Element::Bytes(text)) => {
-                parse_i64(text).ok_or("ERR hash value is not an integer")?
-            }
+            Some(value) => value.integer().ok_or("ERR hash value is not an integer")?,
             None => 0,
         };
         after = before

@@ -1,10 +1,11 @@
 //! HRANDFIELD: fields drawn at random.
 
-use super::{READ, at, read, reply_element};
+use super::{READ, at, read};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Group};
+use crate::command::element::reply_element;
 use crate::command::error::CommandError;
 use crate::engine::value::DataType;
 use crate::engine::value::hash::Field;

@@ -1,10 +1,11 @@
 //! All fields of a hash, at once or some at a time.
 
-use super::{READ, read, reply_element};
+use super::{READ, read};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Group};
+use crate::command::element::reply_element;
 use crate::command::scan;
 
 const COMPLEXITY: &str = "O(N), N being the count of fields.";

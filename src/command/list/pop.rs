@@ -1,10 +1,11 @@
 //! Taking from either end: LPOP RPOP LMPOP, and BLPOP BRPOP BLMPOP, which wait for an element.
 
 use super::edit::at;
-use super::{POPPED, end_named, limits, popped_event, reply_element, took};
+use super::{POPPED, end_named, limits, popped_event, took};
 use crate::base::number;
 use crate::command::context::{ShardCx, Wait};
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
+use crate::command::element::reply_element;
 use crate::command::error::CommandError;
 use crate::command::options::blocking_timeout;
 use crate::command::{Args, Out};

@@ -3,10 +3,11 @@
 use std::ops::ControlFlow;
 
 use super::edit::at;
-use super::{ONE_READ, index_within, range_within, reply_element};
+use super::{ONE_READ, index_within, range_within};
 use crate::base::number;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::element::reply_element;
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::engine::value::DataType;

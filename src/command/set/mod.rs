@@ -13,7 +13,6 @@ mod member;
 #[cfg(test)]
 mod tests;
 
-use super::Out;
 use super::context::ShardCx;
 use super::declaration::Command;
 use crate::engine::Key;
@@ -21,7 +20,6 @@ use crate::engine::effect::Event;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::set::{Limits, SetRef};
 use crate::structures::intset;
-use crate::structures::pack::Element;
 use crate::structures::table::Place;
 
 pub(super) static TABLE: &[&Command] = &[
@@ -58,13 +56,6 @@ pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
         listpack_entries: count(cx.config.set_max_listpack_entries),
         listpack_value: count(cx.config.set_max_listpack_value),
         seed: cx.seed(),
-    }
-}
-
-fn reply_member(member: Element<'_>, out: &mut Out) {
-    match member {
-        Element::Integer(number) => out.bulk_integer(number),
-        Element::Bytes(bytes) => out.bulk(bytes),
     }
 }
 

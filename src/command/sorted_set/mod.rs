@@ -24,6 +24,7 @@ mod tests;
 use super::Out;
 use super::context::ShardCx;
 use super::declaration::Command;
+use super::element::reply_element;
 use super::error::CommandError;
 use crate::base::number;
 use crate::config::values::ZsetIndex;
@@ -101,14 +102,6 @@ pub(super) fn score(text: &[u8]) -> Result<f64, CommandError> {
     }
 }
 
-/// Writes a member.
-pub(super) fn reply_member(member: Element<'_>, out: &mut Out) {
-    match member {
-        Element::Integer(number) => out.bulk_integer(number),
-        Element::Bytes(bytes) => out.bulk(bytes),
-    }
-}
-
 /// Begins an array of members, with their scores or without. RESP3 sees pairs, RESP2 all of them in one array.
 fn begin_members(count: usize, with_scores: bool, out: &mut Out) {
     let is_flat = with_scores && !out.is_resp3();
@@ -120,7 +113,7 @@ fn reply_scored(member: Element<'_>, score: f64, with_scores: bool, out: &mut Ou
     if with_scores && out.is_resp3() {
         out.array(2);
     }
-    reply_member(member, out);
+    reply_element(member, out);
     if with_scores {
         out.double(score);
     }

@@ -127,6 +127,7 @@ impl Writer {
         match element {
             Element::Integer(number) => self.integer(number),
             Element::Bytes(bytes) => self.string(bytes),
+            Element::Block(block) => self.string(block),
         }
     }
 

@@ -1,9 +1,10 @@
 //! In which form each type keeps a long argument, so that it can be copied before the shard is in hand.
 
+use super::hash::HashTable;
 use super::object::Object;
 use super::set::Members;
 use crate::engine::serial;
-use crate::structures::ahead::{Ahead, Plan};
+use crate::structures::ahead::Ahead;
 use crate::structures::block::Block;
 use crate::structures::entry::Entry;
 use crate::structures::ordered::ranking::Ranking;
@@ -31,8 +32,7 @@ pub enum Form {
 pub fn copy(form: Form, before: &[u8], argument: &[u8], ahead: &mut Ahead) {
     match form {
         Form::Key => ahead.add(argument, Entry::<Object>::plan_key(argument.len())),
-        Form::Text => ahead.add(argument, Block::plan(argument.len())),
-        Form::Element => ahead.add(argument, Plan::boxed(argument.len())),
+        Form::Text | Form::Element => ahead.add(argument, Block::plan(argument.len())),
         Form::Payload => {
             if let Some(text) = serial::plain_text(argument) {
                 ahead.add(text, Block::plan(text.len()));
@@ -41,11 +41,8 @@ pub fn copy(form: Form, before: &[u8], argument: &[u8], ahead: &mut Ahead) {
         Form::Member => ahead.add(argument, Members::plan(argument.len())),
         Form::Ranked => ahead.add(argument, Ranking::plan(argument.len())),
         Form::Field => {
-            let longer = match before.len() > argument.len() {
-                true => before,
-                false => argument,
-            };
-            ahead.add(longer, Entry::<()>::plan(before.len(), argument.len()));
+            ahead.add(before, HashTable::plan(before.len()));
+            ahead.add(argument, Block::plan(argument.len()));
         }
     }
 }

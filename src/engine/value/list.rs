@@ -220,6 +220,7 @@ fn equals(candidate: Element<'_>, bytes: &[u8], integer: Option<i64>) -> bool {
     match candidate {
         Element::Integer(number) => integer == Some(number),
         Element::Bytes(candidate) => candidate == bytes,
+        Element::Block(candidate) => candidate[..] == *bytes,
     }
 }
 
@@ -331,6 +332,19 @@ pub fn push<'v, I: Iterator<Item = &'v [u8]>>(
         }
     }
     pack.as_pack().len()
+}
+
+/// Adds an element at an end that was taken out of another list: a long one as it is.
+pub fn push_element(entry: &mut Entry<Object>, end: End, element: Element<'_>, limits: &Limits) {
+    if let Element::Block(block) = element {
+        make_room(entry, block.len(), 1, limits);
+        if let Some(list) = nodes_mut(entry)
+            && list.push_block(end, block)
+        {
+            return;
+        }
+    }
+    element.with_bytes(|element| push(entry, end, || std::iter::once(element), limits));
 }
 
 /// Takes the element at an end out; the length that is left.

@@ -88,6 +88,7 @@ impl<'e> Encoded<'e> {
         match element {
             Element::Integer(value) => Self::integer(value),
             Element::Bytes(bytes) => Self::text(bytes),
+            Element::Block(block) => Self::text(block),
         }
     }
 

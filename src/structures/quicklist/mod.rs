@@ -129,6 +129,7 @@ impl<'a> Wanted<'a> {
         match element {
             Element::Integer(number) => self.integer == Some(number),
             Element::Bytes(bytes) => bytes == self.bytes,
+            Element::Block(block) => block[..] == *self.bytes,
         }
     }
 }
@@ -138,7 +139,7 @@ pub enum NodeView<'a> {
     /// A pack.
     Packed(Cow<'a, [u8]>),
     /// One element.
-    Plain(&'a [u8]),
+    Plain(Element<'a>),
 }
 
 /// See the module.
@@ -234,7 +235,7 @@ impl Quicklist {
         let (at, offset) = self.locate(index)?;
         let node = &self.nodes[at];
         if let Some(element) = node.as_plain() {
-            return Some(read(Element::Bytes(element)));
+            return Some(read(element));
         }
         node.with_pack(|pack| pack.nth(offset as isize).map(|at| read(pack.get(at))))
     }
@@ -352,7 +353,7 @@ fn visit_node<B>(
     visit: &mut impl FnMut(Element<'_>) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     if let Some(element) = node.as_plain() {
-        return visit(Element::Bytes(element));
+        return visit(element);
     }
     node.with_pack(|pack| match from {
         End::Front => pack.iter().skip(skipped).try_for_each(&mut *visit),

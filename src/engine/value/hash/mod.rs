@@ -25,7 +25,7 @@ use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::pack::{At, EMPTY, Element, Pack, PackMut, encoded_len};
-use large::record_value;
+use large::{RecordRef, record_value};
 use small::Form;
 
 /// A small hash without deadlines.
@@ -69,10 +69,10 @@ pub struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    fn of_record(record: EntryRef<'a, ()>) -> Field<'a> {
+    fn of_record(record: RecordRef<'a>) -> Field<'a> {
         Field {
             name: Element::Bytes(record.key()),
-            value: Element::Bytes(record_value(record)),
+            value: record_value(record),
             deadline: record.deadline(),
         }
     }
@@ -319,7 +319,7 @@ impl<'a> HashRef<'a> {
     }
 
     /// Draws until one is found that is not due.
-    fn draw_record(self, table: &'a HashTable, random: &mut Random) -> Option<EntryRef<'a, ()>> {
+    fn draw_record(self, table: &'a HashTable, random: &mut Random) -> Option<RecordRef<'a>> {
         const TRIES_MAX: usize = 1000;
         for _ in 0..TRIES_MAX {
             let record = table.random(&mut || random.next_u64())?;
