@@ -1,6 +1,7 @@
 //! An element of a collection as a reply.
 
 use super::Out;
+use crate::structures::block::Block;
 use crate::structures::pack::Element;
 
 /// Writes an element; a long one is shared with its collection.
@@ -9,6 +10,12 @@ pub fn reply_element(element: Element<'_>, out: &mut Out) {
     match element {
         Element::Integer(number) => out.bulk_integer(number),
         Element::Bytes(bytes) => out.bulk(bytes),
-        Element::Block(block) => out.bulk_shared(block.clone().into_bytes()),
+        Element::Block(block) => reply_block(block, out),
     }
+}
+
+#[cold]
+#[inline(never)]
+fn reply_block(block: &Block, out: &mut Out) {
+    out.bulk_shared(block.clone().into_bytes());
 }

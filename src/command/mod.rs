@@ -21,6 +21,7 @@ pub mod hyperloglog;
 pub mod introspect;
 pub mod keys;
 pub mod list;
+pub mod made;
 pub mod options;
 pub mod probabilistic;
 pub mod pubsub;

@@ -26,7 +26,7 @@ use crate::command::ahead;
 use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, Gather, Publications, Server, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Run};
-use crate::command::renewal::Renewal;
+use crate::command::made::Made;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::{Deferred, Engine, Now};
@@ -68,8 +68,8 @@ pub struct Message {
     spans: Vec<Span>,
     /// Copies of long arguments, made before any shard was in hand.
     ahead: Ahead,
-    /// The same of the string that the command writes to.
-    renewal: Option<Renewal>,
+    /// What else was made for the command then.
+    made: Option<Made>,
     keys: Vec<RoutedKey>,
     config: Arc<Config>,
     now: Now,
@@ -261,7 +261,7 @@ impl Message {
             is_lent: false,
             spans,
             ahead: Ahead::default(),
-            renewal: None,
+            made: None,
             keys: parts.args.keys().to_vec(),
             config: Arc::clone(parts.config),
             now: parts.now,
@@ -357,7 +357,7 @@ impl Message {
             is_lent: false,
             spans: Vec::new(),
             ahead: Ahead::default(),
-            renewal: None,
+            made: None,
             keys: Vec::new(),
             config: Arc::clone(config),
             now,
@@ -431,8 +431,12 @@ impl Message {
         let seed = apart.ground.router.seed();
         ahead::prepare(self.command, &args, seed, &mut self.ahead);
         if self.command.renews {
-            let renewal = self.renewal.get_or_insert_default();
-            renewal.make(|at| args.get(at));
+            let made = self.made.get_or_insert_default();
+            made.renewal.make(|at| args.get(at));
+        }
+        if let Some(build) = self.command.builds {
+            let built = build(&args, &self.config, seed, self.now);
+            self.made.get_or_insert_default().set_built(built);
         }
     }
 
@@ -598,15 +602,16 @@ impl ownership::Message<Engine> for Message {
             data,
             data_start,
             spans,
-            renewal,
+            made,
             keys,
             client,
             out,
             ..
         } = self;
         let args = Args::new(&data[*data_start..], &[], spans, keys);
-        let args = args.with_renewal(renewal.as_ref());
-        let may_renew = renewal.as_ref().is_some_and(Renewal::may_ask);
+        let args = args.with_made(made.as_ref());
+        let may_renew =
+            self.command.renews && made.as_ref().is_some_and(|made| made.renewal.may_ask());
         let scene = Scene {
             now: self.now,
             config: &self.config,

@@ -387,6 +387,94 @@ fn long_elements_and_values_are_shared_with_replies_under_way() {
     });
 }
 
+/// One command as bytes, for arguments that are no text.
+fn request(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n", word.len()).bytes());
+        bytes.extend(*word);
+        bytes.extend(b"\r\n");
+    }
+    bytes
+}
+
+#[test]
+fn long_payloads_are_restored_as_they_were_dumped() {
+    with_all_given_back(|raw| {
+        expect(raw, &["CONFIG", "SET", "rdbcompression", "no"], "OK");
+        let a = &*"a".repeat(2 << 20);
+        let elements: Vec<String> = (0..3000)
+            .map(|number| format!("{number:05}").repeat(60))
+            .collect();
+        let fill = |raw: &mut Raw, command: &str, scored: bool| {
+            let mut words = vec![command, "key"];
+            for element in &elements {
+                if scored {
+                    words.push("1");
+                }
+                words.push(element);
+            }
+            send(raw, &words);
+            assert!(raw.read().show().starts_with("(integer)"));
+        };
+        for what in ["text", "list", "set", "hash", "zset", "stream"] {
+            match what {
+                "text" => expect(raw, &["SET", "key", a], "OK"),
+                "list" => fill(raw, "RPUSH", false),
+                "set" => fill(raw, "SADD", false),
+                "hash" => fill(raw, "HSET", false),
+                "zset" => fill(raw, "ZADD", true),
+                _ => expect(raw, &["XADD", "key", "1-1", "f", a], "\"1-1\""),
+            }
+            // Long elements among them, and fields that expire.
+            match what {
+                "list" => expect(raw, &["LPUSH", "key", a], "(integer) 3001"),
+                "set" => expect(raw, &["SADD", "key", a], "(integer) 1"),
+                "hash" => {
+                    expect(raw, &["HSET", "key", "f", a], "(integer) 1");
+                    let expire = ["HEXPIRE", "key", "100", "FIELDS", "1", "f"];
+                    expect(raw, &expire, "1) (integer) 1");
+                }
+                "zset" => expect(raw, &["ZADD", "key", "2", a], "(integer) 1"),
+                _ => {}
+            }
+            let digest = |raw: &mut Raw, key: &str| {
+                send(raw, &["DEBUG", "DIGEST-VALUE", key]);
+                raw.read().show()
+            };
+            let before = digest(raw, "key");
+            raw.send(b"DUMP key\r\n");
+            let payload = raw.read().bytes().to_vec();
+            assert!(payload.len() > 512 << 10, "{what}: {}", payload.len());
+            let mut restore = |key: &str, ttl: &str, more: &[&[u8]], payload: &[u8]| {
+                let words = [b"RESTORE", key.as_bytes(), ttl.as_bytes(), payload];
+                raw.send(&request(&[&words[..], more].concat()));
+                raw.read().show()
+            };
+            assert_eq!(restore("new", "0", &[], &payload), "OK", "{what}");
+            let busy = "(error) BUSYKEY Target key name already exists.";
+            assert_eq!(restore("key", "0", &[], &payload), busy);
+            assert_eq!(restore("key", "100000", &[b"REPLACE"], &payload), "OK");
+            let mut broken = payload.clone();
+            broken[payload.len() / 2] ^= 1;
+            let wrong = "(error) ERR DUMP payload version or checksum are wrong";
+            assert_eq!(restore("broken", "0", &[], &broken), wrong);
+            let negative = "(error) ERR Invalid TTL value, must be >= 0";
+            assert_eq!(restore("broken", "-1", &[], &broken), negative);
+            assert_eq!(restore("gone", "1", &[b"ABSTTL"], &payload), "OK");
+            assert!(raw.call("PTTL key").integer() > 90_000);
+            expect(raw, &["PERSIST", "key"], "(integer) 1");
+            assert_eq!(digest(raw, "new"), before, "{what}");
+            assert_eq!(digest(raw, "key"), before, "{what}");
+            expect(raw, &["EXISTS", "broken", "gone"], "(integer) 0");
+            expect(raw, &["TTL", "new"], "(integer) -1");
+            if what != "stream" {
+                expect(raw, &["DEL", "key", "new"], "(integer) 2");
+            }
+        }
+    });
+}
+
 #[test]
 fn transactions_store_long_arguments() {
     with_all_given_back(|raw| {

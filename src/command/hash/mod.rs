@@ -27,8 +27,11 @@ use super::Args;
 use super::context::ShardCx;
 use super::declaration::{Command, KeyFlags, KeySpec};
 use super::error::CommandError;
+use crate::base::hash::Seed;
 use crate::base::number::parse_i64;
+use crate::config::Config;
 use crate::engine::Key;
+use crate::engine::Now;
 use crate::engine::effect::Event;
 use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::value::DataType;
@@ -81,12 +84,17 @@ const HPERSIST_EVENT: Event = Event::new(b'h', "hpersist");
 
 /// What a change of a hash goes by.
 pub(in crate::command) fn rules(cx: &mut ShardCx<'_>) -> HashRules {
+    rules_of(cx.config, cx.seed(), cx.now)
+}
+
+/// The same of a configuration, at a moment.
+pub(in crate::command) fn rules_of(config: &Config, seed: Seed, now: Now) -> HashRules {
     let limit = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     HashRules {
-        fields_max: limit(cx.config.hash_max_listpack_entries),
-        element_bytes_max: limit(cx.config.hash_max_listpack_value),
-        seed: cx.engine(0).seed(),
-        now_ms: cx.now.unix_ms,
+        fields_max: limit(config.hash_max_listpack_entries),
+        element_bytes_max: limit(config.hash_max_listpack_value),
+        seed,
+        now_ms: now.unix_ms,
     }
 }
 

@@ -26,7 +26,9 @@ use super::context::ShardCx;
 use super::declaration::Command;
 use super::element::reply_element;
 use super::error::CommandError;
+use crate::base::hash::Seed;
 use crate::base::number;
+use crate::config::Config;
 use crate::config::values::ZsetIndex;
 use crate::engine::Key;
 use crate::engine::effect::Event;
@@ -82,15 +84,20 @@ pub(super) const fn event(name: &'static str) -> Event {
 
 /// The limits of small sets, as they are configured now.
 pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
+    limits_of(cx.config, cx.seed())
+}
+
+/// The same of a configuration.
+pub(in crate::command) fn limits_of(config: &Config, seed: Seed) -> Limits {
     let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
     Limits {
-        members: count(cx.config.zset_max_listpack_entries),
-        member_bytes: count(cx.config.zset_max_listpack_value),
-        form: match cx.config.zset_index {
+        members: count(config.zset_max_listpack_entries),
+        member_bytes: count(config.zset_max_listpack_value),
+        form: match config.zset_index {
             ZsetIndex::Btree => Form::Tree,
             ZsetIndex::Skiplist => Form::Skip,
         },
-        seed: cx.seed(),
+        seed,
     }
 }
 

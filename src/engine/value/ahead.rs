@@ -3,7 +3,6 @@
 use super::hash::HashTable;
 use super::object::Object;
 use super::set::Members;
-use crate::engine::serial;
 use crate::structures::ahead::Ahead;
 use crate::structures::block::Block;
 use crate::structures::entry::Entry;
@@ -24,8 +23,6 @@ pub enum Form {
     Field,
     /// A member of a sorted set.
     Ranked,
-    /// A value as DUMP writes it; only strings are copied.
-    Payload,
 }
 
 /// Copies a long argument to where it will be kept; `before` is the argument in front of it.
@@ -33,11 +30,6 @@ pub fn copy(form: Form, before: &[u8], argument: &[u8], ahead: &mut Ahead) {
     match form {
         Form::Key => ahead.add(argument, Entry::<Object>::plan_key(argument.len())),
         Form::Text | Form::Element => ahead.add(argument, Block::plan(argument.len())),
-        Form::Payload => {
-            if let Some(text) = serial::plain_text(argument) {
-                ahead.add(text, Block::plan(text.len()));
-            }
-        }
         Form::Member => ahead.add(argument, Members::plan(argument.len())),
         Form::Ranked => ahead.add(argument, Ranking::plan(argument.len())),
         Form::Field => {
