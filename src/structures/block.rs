@@ -14,7 +14,6 @@
 
 use std::alloc::{self, Layout};
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
@@ -276,12 +275,6 @@ impl PartialEq for Block {
 }
 
 impl Eq for Block {}
-
-impl Hash for Block {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self[..].hash(state);
-    }
-}
 
 impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

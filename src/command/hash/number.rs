@@ -11,7 +11,7 @@ use crate::engine::effect::Event;
 use crate::engine::value::DataType;
 use crate::engine::value::ahead::Form;
 use crate::engine::value::hash::{FieldDeadline, new_hash};
-use crate::structures::pack::Element;
+use crate::structures::item::Item;
 
 const FLAGS: Flags = Flags::DENYOOM.or(Flags::FAST);
 
@@ -86,7 +86,7 @@ fn change<'t>(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     event: Event,
-    compute: impl FnOnce(Option<Element<'_>>) -> Result<&'t [u8], CommandError>,
+    compute: impl FnOnce(Option<Item<'_>>) -> Result<&'t [u8], CommandError>,
 ) -> CommandResult {
     let rules = rules(cx);
     let key = args.key(1);

@@ -5,7 +5,7 @@ use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Group};
-use crate::command::element::reply_element;
+use crate::command::element::{reply_element, reply_item};
 use crate::command::scan;
 
 const COMPLEXITY: &str = "O(N), N being the count of fields.";
@@ -35,7 +35,7 @@ fn hgetall(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     out.map(hash.len());
     hash.for_each(|field| {
         reply_element(field.name, out);
-        reply_element(field.value, out);
+        reply_item(field.value, out);
     });
     Ok(())
 }
@@ -71,7 +71,10 @@ fn one_of_each(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, names: bool
     };
     scales.weigh(hash.len())?;
     out.array(hash.len());
-    hash.for_each(|field| reply_element(if names { field.name } else { field.value }, out));
+    hash.for_each(|field| match names {
+        true => reply_element(field.name, out),
+        false => reply_item(field.value, out),
+    });
     Ok(())
 }
 
@@ -107,7 +110,7 @@ fn hscan(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         reply_element(field.name, &mut fields);
         if !options.no_values {
             count += 1;
-            reply_element(field.value, &mut fields);
+            reply_item(field.value, &mut fields);
         }
     });
     scan::reply(next, count, &mut fields, out);

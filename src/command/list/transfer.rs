@@ -6,7 +6,7 @@
 use super::{POPPED, PUSHED, end_named, limits, popped_event, pushed_event, took};
 use crate::command::context::{ShardCx, Wait};
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
-use crate::command::element::reply_element;
+use crate::command::element::reply_item;
 use crate::command::error::CommandError;
 use crate::command::options::blocking_timeout;
 use crate::command::{Args, Out};
@@ -14,7 +14,7 @@ use crate::engine::Key;
 use crate::engine::value::{DataType, list};
 use crate::structures::account;
 use crate::structures::block::Block;
-use crate::structures::pack::Element;
+use crate::structures::item::Item;
 use crate::structures::quicklist::End;
 
 const SOURCE_AND_TARGET: &[KeySpec] = &[KeySpec::one(1, POPPED), KeySpec::one(2, PUSHED)];
@@ -90,7 +90,7 @@ fn move_element(
     });
     let (element, left) = popped.expect("a list is never empty");
     let is_same = source.bytes == target.bytes;
-    push(cx, &target, to, element.as_element());
+    push(cx, &target, to, element.as_item());
     let mut keyspace = cx.at(&source);
     if is_same {
         keyspace.wrote(source.bytes, popped_event(from));
@@ -100,7 +100,7 @@ fn move_element(
             .expect("emptied, but not deleted yet");
         took(&mut keyspace, &source, place, popped_event(from), left);
     }
-    reply_element(element.as_element(), out);
+    reply_item(element.as_item(), out);
     Ok(true)
 }
 
@@ -111,22 +111,22 @@ enum Moved {
 }
 
 impl Moved {
-    fn of(element: Element<'_>) -> Moved {
-        match element {
-            Element::Block(block) => Moved::Block(block.clone()),
-            element => Moved::Bytes(element.to_vec()),
+    fn of(item: Item<'_>) -> Moved {
+        match item {
+            Item::Block(block) => Moved::Block(block.clone()),
+            item => Moved::Bytes(item.to_vec()),
         }
     }
 
-    fn as_element(&self) -> Element<'_> {
+    fn as_item(&self) -> Item<'_> {
         match self {
-            Moved::Bytes(bytes) => Element::Bytes(bytes),
-            Moved::Block(block) => Element::Block(block),
+            Moved::Bytes(bytes) => Item::bytes(bytes),
+            Moved::Block(block) => Item::Block(block),
         }
     }
 }
 
-fn push(cx: &mut ShardCx<'_>, key: &Key<'_>, end: End, element: Element<'_>) {
+fn push(cx: &mut ShardCx<'_>, key: &Key<'_>, end: End, element: Item<'_>) {
     let limits = limits(cx);
     let mut keyspace = cx.at(key);
     let place = keyspace

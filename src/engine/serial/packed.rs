@@ -101,8 +101,8 @@ pub(super) fn distinct(pack: Pack<'_>, step: usize) -> Result<Cow<'_, [u8]>, Mal
 pub(super) fn score(element: Element<'_>) -> Result<f64, Malformed> {
     match element {
         Element::Integer(number) => Ok(number as f64),
-        text => text
-            .with_bytes(number::parse_f64)
-            .ok_or(Malformed("a score that is no number")),
+        Element::Bytes(text) => {
+            number::parse_f64(text).ok_or(Malformed("a score that is no number"))
+        }
     }
 }

@@ -88,7 +88,6 @@ impl<'e> Encoded<'e> {
         match element {
             Element::Integer(value) => Self::integer(value),
             Element::Bytes(bytes) => Self::text(bytes),
-            Element::Block(block) => Self::text(block),
         }
     }
 

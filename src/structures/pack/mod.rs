@@ -28,7 +28,6 @@ pub use edit::PackMut;
 use std::iter::FusedIterator;
 
 use crate::base::number;
-use crate::structures::block::Block;
 use encoding::{END, Encoded};
 
 /// A pack without elements.
@@ -47,8 +46,6 @@ pub enum Element<'a> {
     Integer(i64),
     /// Any other bytes.
     Bytes(&'a [u8]),
-    /// Long ones, of what keeps them outside of any pack.
-    Block(&'a Block),
 }
 
 /// Where an element begins. Good until the pack changes at or before it.
@@ -81,7 +78,6 @@ impl<'a> Element<'a> {
         match self {
             Element::Integer(value) => integer_text_len(value),
             Element::Bytes(bytes) => bytes.len(),
-            Element::Block(block) => block.len(),
         }
     }
 
@@ -97,7 +93,6 @@ impl<'a> Element<'a> {
         match self {
             Element::Integer(value) => show(itoa::Buffer::new().format(value).as_bytes()),
             Element::Bytes(bytes) => show(bytes),
-            Element::Block(block) => show(block),
         }
     }
 
@@ -114,7 +109,6 @@ impl<'a> Element<'a> {
         match self {
             Element::Integer(value) => number::parse_i64(text) == Some(value),
             Element::Bytes(bytes) => bytes == text,
-            Element::Block(block) => &block[..] == text,
         }
     }
 
@@ -126,7 +120,6 @@ impl<'a> Element<'a> {
             Element::Integer(value) => Some(value),
             // Not of our own making: others may have kept a number as text.
             Element::Bytes(bytes) => number::parse_i64(bytes),
-            Element::Block(block) => number::parse_i64(block),
         }
     }
 
@@ -297,7 +290,6 @@ impl<'a> Pack<'a> {
             let (element, size) = self.read(offset);
             let same = match element {
                 Element::Bytes(bytes) => bytes == wanted,
-                Element::Block(block) => block[..] == *wanted,
                 Element::Integer(value) => {
                     *number.get_or_insert_with(|| number::parse_i64(wanted)) == Some(value)
                 }

@@ -9,7 +9,8 @@ use super::node::Node;
 use super::undo::{keep_pop, keep_push};
 use super::{ELEMENT_BYTES_MORE, End, Quicklist, Wanted};
 use crate::structures::block::{Block, LONG_BYTES_MIN};
-use crate::structures::pack::{Element, Pack, encoded_len};
+use crate::structures::item::Item;
+use crate::structures::pack::{Pack, encoded_len};
 
 /// Room of a new node at an end, as a share of the one before it: half of that again at each step would be slow, all
 /// of it at once would be much for short lists.
@@ -106,7 +107,7 @@ impl Quicklist {
 
     /// Takes the element at an end out.
     #[inline]
-    pub fn pop<R>(&mut self, end: End, take: impl FnOnce(Element<'_>) -> R) -> Option<R> {
+    pub fn pop<R>(&mut self, end: End, take: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         if self.changes.is_some() {
             self.keep_end(end);
         }
@@ -475,7 +476,7 @@ fn find_in(node: &Node, wanted: &Wanted<'_>, found: &mut Vec<usize>) {
         let matching = pack
             .iter()
             .enumerate()
-            .filter(|(_, element)| wanted.is(*element));
+            .filter(|(_, element)| wanted.is((*element).into()));
         found.extend(matching.map(|(index, _)| index));
     });
 }

@@ -14,8 +14,9 @@ use crate::structures::account::size_class;
 use std::ops::{Deref, DerefMut};
 
 use crate::structures::block::{Block, Kept, LONG_BYTES_MIN};
+use crate::structures::item::Item;
 use crate::structures::lzf;
-use crate::structures::pack::{self, Element, Pack, PackMut};
+use crate::structures::pack::{self, Pack, PackMut};
 use crate::structures::prefetch;
 use crate::structures::splice::Splice;
 
@@ -224,10 +225,10 @@ impl Node {
     }
 
     /// The one element of a plain node.
-    pub(super) fn as_plain(&self) -> Option<Element<'_>> {
+    pub(super) fn as_plain(&self) -> Option<Item<'_>> {
         self.is_plain().then(|| match &self.memory {
-            Memory::Own(bytes) => Element::Bytes(bytes),
-            Memory::Long(block) => Element::Block(block),
+            Memory::Own(bytes) => Item::bytes(bytes),
+            Memory::Long(block) => Item::Block(block),
         })
     }
 
@@ -265,7 +266,7 @@ impl Node {
 
     /// Takes the element at an end out. A node that holds one only says so, and is to be dropped.
     #[inline]
-    pub(super) fn pop<R>(&mut self, end: End, take: impl FnOnce(Element<'_>) -> R) -> R {
+    pub(super) fn pop<R>(&mut self, end: End, take: impl FnOnce(Item<'_>) -> R) -> R {
         if let Some(element) = self.as_plain() {
             let result = take(element);
             self.count = 0;
@@ -277,7 +278,7 @@ impl Node {
             End::Back => pack.last(),
         };
         let at = at.expect("a node is never empty");
-        let result = take(pack.get(at));
+        let result = take(pack.get(at).into());
         if self.count > 1 {
             PackMut::new(self).remove(at);
         }

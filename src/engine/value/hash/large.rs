@@ -10,7 +10,7 @@ use crate::engine::value::object::{Body, Journal, Part, Standing};
 use crate::structures::ahead::Plan;
 use crate::structures::block::{Kept, LONG_BYTES_MIN};
 use crate::structures::entry::{Entry, EntryRef, Value};
-use crate::structures::pack::Element;
+use crate::structures::item::Item;
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
 use crate::structures::tape::Tape;
@@ -68,11 +68,11 @@ pub enum FieldDeadline {
 }
 
 /// The value of a record.
-pub(super) fn record_value(record: RecordRef<'_>) -> Element<'_> {
+pub(super) fn record_value(record: RecordRef<'_>) -> Item<'_> {
     match record.value() {
-        Value::Bytes(bytes) => Element::Bytes(bytes),
-        Value::Object(block) => Element::Block(block),
-        Value::Integer(_) | Value::Block(_) => Element::Bytes(&[]),
+        Value::Bytes(bytes) => Item::bytes(bytes),
+        Value::Object(block) => Item::Block(block),
+        Value::Integer(_) | Value::Block(_) => Item::bytes(&[]),
     }
 }
 

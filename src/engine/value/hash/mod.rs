@@ -24,6 +24,7 @@ use super::object::{Collection, Object};
 use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::item::Item;
 use crate::structures::pack::{At, EMPTY, Element, Pack, PackMut, encoded_len};
 use large::{RecordRef, record_value};
 use small::Form;
@@ -63,7 +64,7 @@ pub struct Field<'a> {
     /// Its name.
     pub name: Element<'a>,
     /// Its value.
-    pub value: Element<'a>,
+    pub value: Item<'a>,
     /// When it expires, in Unix milliseconds.
     pub deadline: Option<u64>,
 }
@@ -82,7 +83,7 @@ impl<'a> From<small::Packed<'a>> for Field<'a> {
     fn from(packed: small::Packed<'a>) -> Field<'a> {
         Field {
             name: packed.name,
-            value: packed.value,
+            value: packed.value.into(),
             deadline: packed.deadline,
         }
     }

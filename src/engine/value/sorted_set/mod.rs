@@ -289,7 +289,7 @@ impl ExactSizeIterator for Range<'_> {}
 fn score_of(element: Element<'_>) -> f64 {
     match element {
         Element::Integer(score) => score as f64,
-        text => text.with_bytes(number::parse_f64).unwrap_or(0.0),
+        Element::Bytes(text) => number::parse_f64(text).unwrap_or(0.0),
     }
 }
 
@@ -309,9 +309,7 @@ pub fn check_pack(bytes: &[u8]) -> bool {
     let mut scores = pack.iter().skip(1).step_by(2);
     let is_score = |element: Element<'_>| match element {
         Element::Integer(_) => true,
-        text => text
-            .with_bytes(number::parse_f64)
-            .is_some_and(|score| !score.is_nan()),
+        Element::Bytes(text) => number::parse_f64(text).is_some_and(|score| !score.is_nan()),
     };
     if !scores.all(is_score) {
         return false;
