@@ -258,6 +258,9 @@ static SCENARIOS: &[Scenario] = &[
     stall("sismember-large", big_set, |_, client, sizes| {
         client.ask(&["SISMEMBER", "big", &text(sizes)]);
     }),
+    stall("pfadd-large", nothing, |_, client, sizes| {
+        client.ask(&["PFADD", "big", &text(sizes)]);
+    }),
     stall("set-large-key", nothing, |_, client, sizes| {
         client.ask(&["SET", &text(sizes), "value"]);
     }),

@@ -17,7 +17,7 @@ use std::alloc::{self, Layout};
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-use super::account;
+use super::{account, murmur};
 use crate::base::hash::Seed;
 
 /// Shorter bytes are copied where they are needed: that takes a microsecond.
@@ -39,10 +39,29 @@ struct Piece {
     memory: NonNull<u8>,
 }
 
+/// A hash function.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Function {
+    /// That of tables.
+    Keyed(Seed),
+    /// That of sketches: MurmurHash64A under this seed.
+    Murmur(u64),
+}
+
+impl Function {
+    #[inline]
+    fn compute(self, bytes: &[u8]) -> u64 {
+        match self {
+            Function::Keyed(seed) => seed.hash(bytes),
+            Function::Murmur(seed) => murmur::compute(bytes, seed),
+        }
+    }
+}
+
 struct Hashed {
     /// Address and length of the bytes.
     source: (usize, usize),
-    seed: Seed,
+    function: Function,
     hash: u64,
 }
 
@@ -89,12 +108,12 @@ impl Ahead {
     }
 
     /// Hashes bytes, unless they are short. They must neither move nor change as long as this is lent.
-    pub fn hash(&mut self, bytes: &[u8], seed: Seed) {
+    pub fn hash(&mut self, bytes: &[u8], function: Function) {
         if bytes.len() >= BYTES_MIN {
             self.hashes.push(Hashed {
                 source: source(bytes),
-                seed,
-                hash: seed.hash(bytes),
+                function,
+                hash: function.compute(bytes),
             });
         }
     }
@@ -156,28 +175,28 @@ fn take_lent(bytes: &[u8], plan: Plan) -> Option<NonNull<u8>> {
 
 /// The hash of bytes, which may have been found ahead.
 #[inline]
-pub(super) fn hash(bytes: &[u8], seed: &Seed) -> u64 {
+pub(super) fn hash(bytes: &[u8], function: Function) -> u64 {
     match bytes.len() >= BYTES_MIN {
-        true => hash_long(bytes, seed),
-        false => seed.hash(bytes),
+        true => hash_long(bytes, function),
+        false => function.compute(bytes),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn hash_long(bytes: &[u8], seed: &Seed) -> u64 {
+fn hash_long(bytes: &[u8], function: Function) -> u64 {
     if IS_LENT.get() {
         let lent = LENT.take();
         let source = source(bytes);
         let mut hashes = lent.hashes.iter();
-        let found = hashes.find(|hashed| hashed.source == source && hashed.seed == *seed);
+        let found = hashes.find(|hashed| hashed.source == source && hashed.function == function);
         let known = found.map(|hashed| hashed.hash);
         LENT.set(lent);
         if let Some(hash) = known {
             return hash;
         }
     }
-    seed.hash(bytes)
+    function.compute(bytes)
 }
 
 fn source(bytes: &[u8]) -> (usize, usize) {
@@ -252,27 +271,31 @@ mod tests {
         let bytes = vec![7_u8; BYTES_MIN - 1];
         let mut ahead = Ahead::default();
         ahead.add(&bytes, plan(bytes.len(), 0));
-        ahead.hash(&bytes, Seed { k0: 1, k1: 2 });
+        ahead.hash(&bytes, Function::Murmur(1));
         assert!(ahead.is_empty());
     }
 
     #[test]
-    fn a_hash_is_of_these_bytes_where_they_lie_and_under_its_seed() {
-        let (one, two) = (Seed { k0: 1, k1: 2 }, Seed { k0: 1, k1: 3 });
+    fn a_hash_is_of_these_bytes_where_they_lie_and_of_its_function() {
+        let keyed = |k1| Function::Keyed(Seed { k0: 1, k1 });
+        let functions = [keyed(2), keyed(3), Function::Murmur(2), Function::Murmur(3)];
+        let [one, others @ ..] = functions;
         let bytes = vec![7_u8; BYTES_MIN + 1];
         let mut ahead = Ahead::default();
         ahead.hash(&bytes, one);
         // What was not found by looking at the bytes can be told from what was.
         ahead.hashes[0].hash ^= 1;
-        assert_eq!(hash(&bytes, &one), one.hash(&bytes), "not lent yet");
+        assert_eq!(hash(&bytes, one), one.compute(&bytes), "not lent yet");
         ahead.lend(|| {
             for _ in 0..2 {
-                assert_eq!(hash(&bytes, &one), one.hash(&bytes) ^ 1);
+                assert_eq!(hash(&bytes, one), one.compute(&bytes) ^ 1);
             }
-            assert_eq!(hash(&bytes, &two), two.hash(&bytes));
-            assert_eq!(hash(&bytes[1..], &one), one.hash(&bytes[1..]));
-            assert_eq!(hash(&bytes.clone(), &one), one.hash(&bytes));
+            for other in others {
+                assert_eq!(hash(&bytes, other), other.compute(&bytes));
+            }
+            assert_eq!(hash(&bytes[1..], one), one.compute(&bytes[1..]));
+            assert_eq!(hash(&bytes.clone(), one), one.compute(&bytes));
         });
-        assert_eq!(hash(&bytes, &one), one.hash(&bytes), "not lent any more");
+        assert_eq!(hash(&bytes, one), one.compute(&bytes), "not lent any more");
     }
 }

@@ -297,6 +297,44 @@ fn elements_are_found_by_long_names() {
 }
 
 #[test]
+fn sketches_count_long_elements_as_any_others() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let name = |last: &str| format!("{}{last}", "n".repeat(2 << 20));
+        let (a, b, none) = (&*name("a"), &*name("b"), &*name("c"));
+        // In scripts nothing is done ahead.
+        for (add, has) in [
+            ("PFADD", ""),
+            ("BF.ADD", "BF.EXISTS"),
+            ("CF.ADD", "CF.EXISTS"),
+        ] {
+            let script = format!("return redis.call('{add}', KEYS[1], ARGV[1])");
+            for element in [a, b] {
+                expect(&mut raw, &[add, "{k}", element], "(integer) 1");
+                expect(
+                    &mut raw,
+                    &["EVAL", &script, "1", "k", element],
+                    "(integer) 1",
+                );
+            }
+            let digest = |raw: &mut Raw, key: &str| {
+                send(raw, &["DEBUG", "DIGEST-VALUE", key]);
+                raw.read().show()
+            };
+            assert_eq!(digest(&mut raw, "k"), digest(&mut raw, "{k}"), "{add}");
+            if has.is_empty() {
+                expect(&mut raw, &["PFADD", "k", a, b, "short"], "(integer) 1");
+                expect(&mut raw, &["PFCOUNT", "k"], "(integer) 3");
+            } else {
+                expect(&mut raw, &[has, "k", b], "(integer) 1");
+                expect(&mut raw, &[has, "k", none], "(integer) 0");
+            }
+            expect(&mut raw, &["DEL", "k", "{k}"], "(integer) 2");
+        }
+    });
+}
+
+#[test]
 fn keys_may_be_long() {
     with_all_given_back(|raw| {
         let name = |last: &str| format!("{}{last}", "{tag}".repeat(400_000));
