@@ -36,6 +36,7 @@ use std::time::{Duration, Instant};
 
 mod support;
 
+use basalt::base::checksum::crc64;
 use support::arguments::Arguments;
 use support::process::{self, Client, Process};
 
@@ -251,6 +252,41 @@ static SCENARIOS: &[Scenario] = &[
     stall("zadd-large", nothing, |_, client, sizes| {
         client.ask(&["ZADD", "big", "1", &text(sizes)]);
     }),
+    stall("hset-large-field", nothing, |_, client, sizes| {
+        client.ask(&["HSET", "big", &text(sizes), "value"]);
+    }),
+    stall("sismember-large", big_set, |_, client, sizes| {
+        client.ask(&["SISMEMBER", "big", &text(sizes)]);
+    }),
+    stall("pfadd-large", nothing, |_, client, sizes| {
+        client.ask(&["PFADD", "big", &text(sizes)]);
+    }),
+    stall("set-large-key", nothing, |_, client, sizes| {
+        client.ask(&["SET", &text(sizes), "value"]);
+    }),
+    stall("lrange-large", large_list, |_, client, _| {
+        drain(client, &["LRANGE", "big", "0", "-1"])
+    }),
+    stall("lmove-large", large_list, |_, client, _| {
+        ask(client, "LMOVE big other LEFT LEFT")
+    }),
+    stall("hget-large", large_hash, |_, client, _| {
+        ask(client, "HGET big field")
+    }),
+    stall("restore-large", nothing, |_, client, sizes| {
+        let payload = payload(sizes);
+        let header = format!(
+            "*4\r\n$7\r\nRESTORE\r\n$3\r\nbig\r\n$1\r\n0\r\n${}\r\n",
+            payload.len()
+        );
+        client.send(&[header.as_bytes(), &payload, b"\r\n"].concat());
+        client.read();
+    }),
+    stall("exec-large", nothing, |_, client, sizes| {
+        ask(client, "MULTI");
+        client.ask(&["RPUSH", "big", &text(sizes)]);
+        ask(client, "EXEC");
+    }),
 ];
 
 fn ask(client: &mut Client, line: &str) {
@@ -271,6 +307,26 @@ fn nothing(_: &mut Client, _: Sizes) {}
 /// One large string.
 fn text(sizes: Sizes) -> String {
     "x".repeat(sizes.string_mib() << 20)
+}
+
+/// A list of one long element as DUMP writes it.
+fn payload(sizes: Sizes) -> Vec<u8> {
+    // A list of one node, which is one element, whose length stands in 32 bits; then the version.
+    let mut payload = vec![18, 1, 1, 0x80];
+    payload.extend(((sizes.string_mib() << 20) as u32).to_be_bytes());
+    payload.extend(text(sizes).bytes());
+    payload.extend(10_u16.to_le_bytes());
+    let checksum = crc64(&payload);
+    payload.extend(checksum.to_le_bytes());
+    payload
+}
+
+fn large_list(client: &mut Client, sizes: Sizes) {
+    client.ask(&["RPUSH", "big", &text(sizes)]);
+}
+
+fn large_hash(client: &mut Client, sizes: Sizes) {
+    client.ask(&["HSET", "big", "field", &text(sizes)]);
 }
 
 /// Loads `count` elements, a hundred a command, each by what `element` appends.

@@ -9,7 +9,7 @@ use siphasher::sip::SipHasher13;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The secret of a table's hash function. Two tables with equal seeds hash alike.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seed {
     /// First half of the key.
     pub k0: u64,

@@ -1,6 +1,7 @@
 //! The arguments of one request, in place in whatever buffer holds them, and its keys as routing prepared them.
 
 use super::error::CommandError;
+use super::made::Made;
 use super::renewal::Renewal;
 use crate::base::number;
 use crate::engine::Key;
@@ -27,7 +28,7 @@ pub struct Args<'a> {
     arena: &'a [u8],
     spans: &'a [Span],
     keys: &'a [RoutedKey],
-    renewal: Option<&'a Renewal>,
+    made: Option<&'a Made>,
 }
 
 /// The arguments that a command stores, if they may be long, and as what.
@@ -74,19 +75,25 @@ impl<'a> Args<'a> {
             arena,
             spans,
             keys,
-            renewal: None,
+            made: None,
         }
     }
 
-    /// The same, with a string that may be made anew for it.
-    pub fn with_renewal(self, renewal: Option<&'a Renewal>) -> Args<'a> {
-        Args { renewal, ..self }
+    /// The same, with what was made for the command.
+    pub fn with_made(self, made: Option<&'a Made>) -> Args<'a> {
+        Args { made, ..self }
+    }
+
+    /// What was made for the command.
+    #[inline]
+    pub fn made(&self) -> Option<&'a Made> {
+        self.made
     }
 
     /// The string that may be made anew for the command.
     #[inline]
     pub fn renewal(&self) -> Option<&'a Renewal> {
-        self.renewal
+        self.made.map(|made| &made.renewal)
     }
 
     /// How many arguments there are, the command's name included.

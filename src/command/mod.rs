@@ -2,6 +2,7 @@
 //!
 //! No sockets, no threads, no clock: handlers get what they need in a context and answer into an output.
 
+pub mod ahead;
 pub mod args;
 pub mod bitmap;
 pub mod client;
@@ -11,6 +12,7 @@ pub mod context;
 pub mod database;
 pub mod debug;
 pub mod declaration;
+pub mod element;
 pub mod error;
 pub mod generic;
 pub mod geo;
@@ -19,6 +21,7 @@ pub mod hyperloglog;
 pub mod introspect;
 pub mod keys;
 pub mod list;
+pub mod made;
 pub mod options;
 pub mod probabilistic;
 pub mod pubsub;

@@ -232,7 +232,7 @@ impl Session {
         }
         let hot_keys = &self.service.telemetry.hot_keys;
         transaction.look_at(hot_keys.choose(counters::local(), transaction.len()));
-        if transaction.has_scripts() {
+        if transaction.has_scripts() || transaction.is_long() {
             return self.exec_unit(batch, plan, (command, transaction), config, now);
         }
         let shards = &self.service.shards;

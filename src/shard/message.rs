@@ -22,13 +22,13 @@ use super::transaction::{Aftermath, Stage, Transaction, Watched};
 use super::{Shards, ownership};
 use crate::client::connection::Connection;
 use crate::client::registry::Shared;
+use crate::command::ahead;
 use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, Gather, Publications, Server, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Run};
-use crate::command::renewal::Renewal;
+use crate::command::made::Made;
 use crate::command::{Args, Out};
 use crate::config::Config;
-use crate::engine::value;
 use crate::engine::{Deferred, Engine, Now};
 use crate::resp::request::Span;
 use crate::structures::ahead::Ahead;
@@ -68,8 +68,8 @@ pub struct Message {
     spans: Vec<Span>,
     /// Copies of long arguments, made before any shard was in hand.
     ahead: Ahead,
-    /// The same of the string that the command writes to.
-    renewal: Option<Renewal>,
+    /// What else was made for the command then.
+    made: Option<Made>,
     keys: Vec<RoutedKey>,
     config: Arc<Config>,
     now: Now,
@@ -261,7 +261,7 @@ impl Message {
             is_lent: false,
             spans,
             ahead: Ahead::default(),
-            renewal: None,
+            made: None,
             keys: parts.args.keys().to_vec(),
             config: Arc::clone(parts.config),
             now: parts.now,
@@ -357,7 +357,7 @@ impl Message {
             is_lent: false,
             spans: Vec::new(),
             ahead: Ahead::default(),
-            renewal: None,
+            made: None,
             keys: Vec::new(),
             config: Arc::clone(config),
             now,
@@ -413,22 +413,30 @@ impl Message {
 
     /// Does, on a thread that serves nobody and before any shard is in hand, what of the work can be done there.
     pub(super) fn prepare(&mut self) {
-        if self.apart.is_none() {
+        // What a run before this one has left of it.
+        self.ahead = Ahead::default();
+        if let Some(run) = &self.transaction
+            && let Some(unit) = &run.unit
+        {
+            let seed = unit.ground.router.seed();
+            for (command, args) in run.transaction.commands() {
+                ahead::prepare(command, &args, seed, &mut self.ahead);
+            }
             return;
         }
-        let data = &self.data[self.data_start..];
-        let stored = self.command.stored;
-        let argument = |index: usize| self.spans[index].bytes(data, &[]);
-        for index in stored.positions(self.spans.len()) {
-            value::ahead::copy(
-                stored.form,
-                argument(index - 1),
-                argument(index),
-                &mut self.ahead,
-            );
-        }
+        let Some(apart) = &self.apart else {
+            return;
+        };
+        let args = Args::new(&self.data[self.data_start..], &[], &self.spans, &self.keys);
+        let seed = apart.ground.router.seed();
+        ahead::prepare(self.command, &args, seed, &mut self.ahead);
         if self.command.renews {
-            self.renewal.get_or_insert_default().make(argument);
+            let made = self.made.get_or_insert_default();
+            made.renewal.make(|at| args.get(at));
+        }
+        if let Some(build) = self.command.builds {
+            let built = build(&args, &self.config, seed, self.now);
+            self.made.get_or_insert_default().set_built(built);
         }
     }
 
@@ -455,14 +463,12 @@ impl Message {
 
     /// Runs on the thread that was made ready for it.
     pub(super) fn run_apart(&mut self, reach: &mut Reach<'_, Engine, Message>) {
-        match self.apart {
+        let mut ahead = std::mem::take(&mut self.ahead);
+        ahead.lend(|| match self.apart {
             None => self.run_unit(reach),
-            Some(_) => {
-                let mut ahead = std::mem::take(&mut self.ahead);
-                ahead.lend(|| ownership::Message::run(self, &mut reach.hands()));
-                self.ahead = ahead;
-            }
-        }
+            Some(_) => ownership::Message::run(self, &mut reach.hands()),
+        });
+        self.ahead = ahead;
     }
 
     /// Runs a unit with its shards in hand.
@@ -596,15 +602,16 @@ impl ownership::Message<Engine> for Message {
             data,
             data_start,
             spans,
-            renewal,
+            made,
             keys,
             client,
             out,
             ..
         } = self;
         let args = Args::new(&data[*data_start..], &[], spans, keys);
-        let args = args.with_renewal(renewal.as_ref());
-        let may_renew = renewal.as_ref().is_some_and(Renewal::may_ask);
+        let args = args.with_made(made.as_ref());
+        let may_renew =
+            self.command.renews && made.as_ref().is_some_and(|made| made.renewal.may_ask());
         let scene = Scene {
             now: self.now,
             config: &self.config,

@@ -422,6 +422,12 @@ impl Transaction {
         })
     }
 
+    /// Whether its arguments are so long that something is done with them before any shard is in hand.
+    pub fn is_long(&self) -> bool {
+        let mut spans = self.spans.iter();
+        self.data.len() > LARGE_BYTES_MIN && spans.any(|span| span.len as usize > LARGE_BYTES_MIN)
+    }
+
     /// Whether any of the queued commands may add data.
     fn may_grow(&self) -> bool {
         let mut steps = self.steps.iter();
@@ -460,7 +466,7 @@ impl Transaction {
                 _ => {}
             }
         }
-        Terms::with(self.shards(count))
+        Terms::with(self.shards(count)).apart_if(self.is_long())
     }
 
     /// As [`Transaction::run`], with scripts among the commands; nothing if it was undone, and is to run again on the

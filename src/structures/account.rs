@@ -109,6 +109,16 @@ pub fn total_bytes() -> i64 {
         .sum()
 }
 
+/// The account that is being kept no longer pays for a piece that somebody else frees.
+pub(super) fn hand_over(layout: Layout) {
+    APART.set(APART.get() + layout_class(layout));
+}
+
+/// The account that is being kept pays from now on for a piece that was handed over, or made apart from it.
+pub(super) fn take_in(layout: Layout) {
+    APART.set(APART.get() - layout_class(layout));
+}
+
 /// Has the calling thread answer for a piece that counted as freed, so that it can be freed.
 pub(super) fn take_over(layout: Layout) {
     count(layout_class(layout));

@@ -4,6 +4,9 @@
 //! word that several threads may touch at once, so a block is cloned into a slow connection's output
 //! or a snapshot and dropped there, on any thread.
 //!
+//! Structures that count their memory by what is allocated and freed while they change ([`account`]) hold a block as a
+//! [`Kept`]: whoever frees it in the end, they pay for it as long as they keep it, and no longer.
+//!
 //! Invariants: `len <= cap`; the bytes below `len` are initialised; nobody writes while the count is
 //! above one. Growth is that of Redis's strings: below 1 MiB the room doubles, above it 1 MiB is added.
 
@@ -11,6 +14,7 @@
 
 use std::alloc::{self, Layout};
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -18,11 +22,14 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use bytes::Bytes;
 
-use crate::structures::account::size_class;
+use crate::structures::account::{self, size_class};
 use crate::structures::ahead::{self, Plan};
 
 /// From this size on, growth adds this much instead of doubling.
 const GROWTH_MAX: usize = 1 << 20;
+
+/// From this length on elements of collections lie in blocks, so that replies hold them without copying.
+pub const LONG_BYTES_MIN: usize = 16 * 1024;
 
 /// A reference-counted buffer of bytes. Eight bytes wide, never null.
 pub struct Block(NonNull<Head>);
@@ -285,15 +292,67 @@ impl Clone for Block {
     }
 }
 
-impl Drop for Block {
+impl Block {
+    /// Gives this handle up; whether it was the last one, with which the block is freed.
+    ///
+    /// # Safety
+    /// The handle is never used again, nor dropped.
     #[inline]
-    fn drop(&mut self) {
-        if self.head().owners.fetch_sub(1, Ordering::Release) == 1 {
+    unsafe fn let_go(&mut self) -> bool {
+        let is_last = self.head().owners.fetch_sub(1, Ordering::Release) == 1;
+        if is_last {
             // What other owners did happens before the memory is freed.
             fence(Ordering::Acquire);
             let layout = layout_for(self.head().cap).0;
             // SAFETY: the last owner; allocated with this layout.
             unsafe { alloc::dealloc(self.0.as_ptr().cast(), layout) };
+        }
+        is_last
+    }
+}
+
+impl Drop for Block {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: dropped once, and nothing comes after.
+        unsafe { self.let_go() };
+    }
+}
+
+/// A block that belongs to a structure, which pays for it: see the module.
+pub struct Kept(ManuallyDrop<Block>);
+
+impl Kept {
+    /// Keeps a copy of `bytes`, made here and now or ahead.
+    #[must_use]
+    pub fn copy(bytes: &[u8]) -> Self {
+        Self(ManuallyDrop::new(Block::new(bytes)))
+    }
+
+    /// Keeps a block that nobody else pays for.
+    #[must_use]
+    pub fn adopt(block: Block) -> Self {
+        account::take_in(layout_for(block.head().cap).0);
+        Self(ManuallyDrop::new(block))
+    }
+}
+
+impl Deref for Kept {
+    type Target = Block;
+
+    #[inline]
+    fn deref(&self) -> &Block {
+        &self.0
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // Before it is let go: another thread may free it the moment after.
+        let layout = layout_for(self.0.head().cap).0;
+        // SAFETY: dropped once; the wrapper drops nothing itself.
+        if !unsafe { self.0.let_go() } {
+            account::hand_over(layout);
         }
     }
 }
@@ -310,6 +369,33 @@ mod tests {
         one.make_mut()[0] = b'x';
         assert_eq!((&one[..], &two[..]), (&b"xbc"[..], &b"abc"[..]));
         assert!(one.is_unique() && two.is_unique());
+    }
+
+    #[cfg(not(any(loom, asan)))]
+    #[test]
+    fn a_kept_block_is_paid_for_as_long_as_it_is_kept_whoever_frees_it() {
+        use crate::structures::account::{charged_bytes, thread_bytes};
+        let bytes = [7; 20_000];
+        let size = Block::new(&bytes).memory_bytes() as i64;
+        let (charged, own) = (charged_bytes(), thread_bytes());
+        let paid = || (charged_bytes() - charged, thread_bytes() - own);
+        // Freed with the structure.
+        let kept = Kept::copy(&bytes);
+        assert_eq!(paid(), (size, size));
+        drop(kept);
+        assert_eq!(paid(), (0, 0));
+        // A reply holds it for longer, and is freed elsewhere.
+        let kept = Kept::copy(&bytes);
+        let shared = kept.clone();
+        drop(kept);
+        assert_eq!(paid(), (0, size));
+        // Another structure gets it, and the reply is sent first.
+        let kept = Kept::adopt(shared.clone());
+        assert_eq!(paid(), (size, size));
+        drop(shared);
+        assert_eq!(paid(), (size, size));
+        drop(kept);
+        assert_eq!(paid(), (0, 0));
     }
 
     #[test]

@@ -177,11 +177,6 @@ impl<O> Entry<O> {
     /// An entry with bytes for a value.
     #[must_use]
     pub fn bytes(kind: u8, key: &[u8], value: &[u8], deadline: Option<u64>) -> Self {
-        if key.len().max(value.len()) >= BYTES_MIN
-            && let Some(entry) = Self::taken_ahead(kind, key, value, deadline)
-        {
-            return entry;
-        }
         let (entry, at) = Self::build(kind, key, FORM_BYTES, value.len(), deadline);
         // SAFETY: the value's bytes are within fresh memory.
         unsafe { ptr::copy_nonoverlapping(value.as_ptr(), at, value.len()) };
@@ -227,9 +222,6 @@ impl<O> Entry<O> {
 
     /// Makes the value a copy of `value`, whatever it was.
     pub fn set_bytes(&mut self, value: &[u8]) {
-        if value.len() >= BYTES_MIN && self.set_bytes_ahead(value) {
-            return;
-        }
         let old = self.shape();
         let new = Shape {
             value_len: value.len(),
@@ -403,15 +395,21 @@ impl<O> Entry<O> {
         deadline: Option<u64>,
     ) -> (Self, *mut u8) {
         let shape = Shape::new(form, key.len(), value_len, deadline.is_some());
+        let ahead = match key.len() >= BYTES_MIN {
+            true => copied::key_ahead(key, shape),
+            false => None,
+        };
         let mut entry = Self {
-            address: allocate(shape),
+            address: ahead.unwrap_or_else(|| allocate(shape)),
             _owns: PhantomData,
         };
-        // SAFETY: all within fresh memory of the shape's size.
+        // SAFETY: all within memory of the shape's size, which is ours. What was made ahead has the key.
         let at = unsafe {
             entry.write_header(kind, 0, shape);
-            let key_at = entry.address.add(shape.key_at()).as_ptr();
-            ptr::copy_nonoverlapping(key.as_ptr(), key_at, key.len());
+            if ahead.is_none() {
+                let key_at = entry.address.add(shape.key_at()).as_ptr();
+                ptr::copy_nonoverlapping(key.as_ptr(), key_at, key.len());
+            }
             entry.address.add(shape.value_at()).as_ptr()
         };
         if deadline.is_some() {

@@ -12,6 +12,7 @@ pub mod geohash;
 pub mod ghost;
 pub mod hyperloglog;
 pub mod intset;
+pub mod item;
 pub mod lending;
 #[cfg(not(miri))]
 pub mod lua;

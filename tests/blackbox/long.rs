@@ -212,6 +212,411 @@ fn long_elements_fields_and_members_are_stored_where_they_belong() {
     });
 }
 
+/// Sends one command, and compares all of its reply.
+fn expect(raw: &mut Raw, words: &[&str], reply: &str) {
+    send(raw, words);
+    let got = raw.read().show();
+    let shown = |text: &str| text.chars().take(60).collect::<String>();
+    let what: Vec<String> = words.iter().map(|word| shown(word)).collect();
+    assert!(got == reply, "{what:?} answered {}", shown(&got));
+}
+
+#[test]
+fn elements_are_found_by_long_names() {
+    with_all_given_back(|raw| {
+        // Two names that differ in their last byte only, and one that is nowhere.
+        let name = |last: &str| format!("{}{last}", "n".repeat(2 << 20));
+        let (a, b, none) = (&*name("a"), &*name("b"), &*name("c"));
+        expect(raw, &["SADD", "set", a, a, "short", b, a], "(integer) 3");
+        expect(raw, &["SISMEMBER", "set", a], "(integer) 1");
+        expect(raw, &["SISMEMBER", "set", none], "(integer) 0");
+        expect(
+            raw,
+            &["SMISMEMBER", "set", none, b, "short", a],
+            "1) (integer) 0\n2) (integer) 1\n3) (integer) 1\n4) (integer) 1",
+        );
+        expect(raw, &["SREM", "set", a, none, a, b], "(integer) 2");
+        expect(raw, &["SADD", "set", b, a], "(integer) 2");
+        expect(raw, &["SMOVE", "set", "{set}", a], "(integer) 1");
+        expect(raw, &["SMOVE", "set", "{set}", none], "(integer) 0");
+        expect(raw, &["SISMEMBER", "{set}", a], "(integer) 1");
+
+        expect(
+            raw,
+            &["HSET", "hash", a, "1", b, "2", a, "3"],
+            "(integer) 2",
+        );
+        expect(raw, &["HINCRBY", "hash", a, "4"], "(integer) 7");
+        expect(raw, &["HINCRBY", "hash", none, "4"], "(integer) 4");
+        expect(raw, &["HDEL", "hash", none, none], "(integer) 1");
+        expect(raw, &["HGET", "hash", none], "(nil)");
+        expect(raw, &["HEXISTS", "hash", b], "(integer) 1");
+        expect(raw, &["HSETNX", "hash", b, "5"], "(integer) 0");
+        expect(raw, &["HSETNX", "hash", none, "5"], "(integer) 1");
+        expect(
+            raw,
+            &["HMGET", "hash", a, "short", b, none],
+            "1) \"7\"\n2) (nil)\n3) \"2\"\n4) \"5\"",
+        );
+        expect(raw, &["HINCRBYFLOAT", "hash", none, "0.5"], "\"5.5\"");
+        expect(raw, &["HSTRLEN", "hash", none], "(integer) 3");
+
+        expect(
+            raw,
+            &["ZADD", "zset", "1", a, "2", b, "3", a],
+            "(integer) 2",
+        );
+        expect(raw, &["ZSCORE", "zset", a], "\"3\"");
+        expect(raw, &["ZRANK", "zset", b], "(integer) 0");
+        expect(raw, &["ZRANK", "zset", none], "(nil)");
+        expect(raw, &["ZINCRBY", "zset", "-5", a], "\"-2\"");
+        expect(
+            raw,
+            &["ZMSCORE", "zset", none, b, a],
+            "1) (nil)\n2) \"2\"\n3) \"-2\"",
+        );
+        expect(raw, &["ZREM", "zset", none, a, a], "(integer) 1");
+        expect(
+            raw,
+            &["GEOADD", "geo", "1", "2", a, "1", "2", b],
+            "(integer) 2",
+        );
+        expect(raw, &["GEODIST", "geo", b, a], "\"0.0000\"");
+        expect(raw, &["GEODIST", "geo", b, none], "(nil)");
+
+        expect(raw, &["RPUSH", "list", "x"], "(integer) 1");
+        for words in [
+            ["SISMEMBER", "list", a],
+            ["ZSCORE", "list", a],
+            ["HGET", "list", a],
+        ] {
+            send(raw, &words);
+            assert!(raw.read().show().contains("WRONGTYPE"));
+        }
+    });
+}
+
+#[test]
+fn sketches_count_long_elements_as_any_others() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let name = |last: &str| format!("{}{last}", "n".repeat(2 << 20));
+        let (a, b, none) = (&*name("a"), &*name("b"), &*name("c"));
+        // In scripts nothing is done ahead.
+        for (add, has) in [
+            ("PFADD", ""),
+            ("BF.ADD", "BF.EXISTS"),
+            ("CF.ADD", "CF.EXISTS"),
+        ] {
+            let script = format!("return redis.call('{add}', KEYS[1], ARGV[1])");
+            for element in [a, b] {
+                expect(&mut raw, &[add, "{k}", element], "(integer) 1");
+                expect(
+                    &mut raw,
+                    &["EVAL", &script, "1", "k", element],
+                    "(integer) 1",
+                );
+            }
+            let digest = |raw: &mut Raw, key: &str| {
+                send(raw, &["DEBUG", "DIGEST-VALUE", key]);
+                raw.read().show()
+            };
+            assert_eq!(digest(&mut raw, "k"), digest(&mut raw, "{k}"), "{add}");
+            if has.is_empty() {
+                expect(&mut raw, &["PFADD", "k", a, b, "short"], "(integer) 1");
+                expect(&mut raw, &["PFCOUNT", "k"], "(integer) 3");
+            } else {
+                expect(&mut raw, &[has, "k", b], "(integer) 1");
+                expect(&mut raw, &[has, "k", none], "(integer) 0");
+            }
+            expect(&mut raw, &["DEL", "k", "{k}"], "(integer) 2");
+        }
+    });
+}
+
+#[test]
+fn keys_may_be_long() {
+    with_all_given_back(|raw| {
+        let name = |last: &str| format!("{}{last}", "{tag}".repeat(400_000));
+        let (a, b, none) = (&*name("a"), &*name("b"), &*name("c"));
+        let value = &*"v".repeat(1 << 20);
+        expect(raw, &["SET", a, "short", "EX", "100"], "OK");
+        expect(raw, &["TTL", a], "(integer) 100");
+        expect(raw, &["SET", a, value, "KEEPTTL"], "OK");
+        expect(raw, &["TTL", a], "(integer) 100");
+        assert!(ask(raw, &["GET", a]) == value);
+        expect(raw, &["GET", none], "(nil)");
+        expect(raw, &["INCR", b], "(integer) 1");
+        expect(raw, &["APPEND", b, "23"], "(integer) 3");
+        expect(raw, &["INCR", b], "(integer) 124");
+        expect(raw, &["MSET", a, "x", none, "y", a, "z"], "OK");
+        expect(raw, &["MGET", a, none], "1) \"z\"\n2) \"y\"");
+        expect(raw, &["RENAME", none, b], "OK");
+        expect(raw, &["GET", b], "\"y\"");
+        expect(raw, &["RENAMENX", b, a], "(integer) 0");
+        expect(raw, &["COPY", b, none], "(integer) 1");
+        expect(raw, &["EXPIRE", none, "100"], "(integer) 1");
+        expect(raw, &["DEL", a, b, b], "(integer) 2");
+        expect(
+            raw,
+            &["LPUSH", none, "x"],
+            "(error) WRONGTYPE Operation against a key holding the wrong kind of value",
+        );
+        expect(raw, &["LPUSH", a, value, "x"], "(integer) 2");
+        expect(raw, &["HSET", b, "f", value, "g", "v"], "(integer) 2");
+        expect(raw, &["HGET", b, "g"], "\"v\"");
+        expect(raw, &["RPOP", a], &format!("\"{value}\""));
+        expect(raw, &["EXISTS", a, b, none], "(integer) 3");
+    });
+}
+
+/// Replies that nobody reads yet hold what is deleted and overwritten meanwhile.
+#[test]
+fn long_elements_and_values_are_shared_with_replies_under_way() {
+    at_each_shard_count(|server: &Server| {
+        let mut raw = server.raw();
+        let long = |letter: &str| letter.repeat(2 << 20);
+        let (a, b, c) = (&*long("a"), &*long("b"), &*long("c"));
+        let waits = server.raw();
+        expect(&mut raw, &["SET", "warm", "v"], "OK");
+        let before = used(&mut raw);
+        let mut waits = waits;
+        for _ in 0..8 {
+            expect(&mut raw, &["RPUSH", "list", a, b, c], "(integer) 3");
+            expect(&mut raw, &["HSET", "hash", "f", a, "g", b], "(integer) 2");
+            let requests: [&[&str]; 9] = [
+                &["LRANGE", "list", "0", "-1"],
+                &["HGET", "hash", "f"],
+                &["HSET", "hash", "f", "over"],
+                &["LMOVE", "list", "{list}", "LEFT", "LEFT"],
+                &["BLPOP", "{list}", "0"],
+                &["HGETDEL", "hash", "FIELDS", "1", "g"],
+                &["LPOP", "list", "2"],
+                &["HGETALL", "hash"],
+                &["DEL", "hash"],
+            ];
+            for words in requests {
+                send(&mut waits, words);
+            }
+            support::eventually("all have run", || {
+                raw.call("EXISTS list {list} hash").integer() == 0
+            });
+            let quoted = |text: &str| format!("\"{text}\"");
+            let [a, b, c] = [a, b, c].map(quoted);
+            let replies = [
+                format!("1) {a}\n2) {b}\n3) {c}"),
+                a.clone(),
+                String::from("(integer) 0"),
+                a.clone(),
+                format!("1) \"{{list}}\"\n2) {a}"),
+                format!("1) {b}"),
+                format!("1) {b}\n2) {c}"),
+                String::from("1) \"f\"\n2) \"over\""),
+                String::from("(integer) 1"),
+            ];
+            for (number, reply) in replies.iter().enumerate() {
+                assert!(waits.read().show() == *reply, "reply {number}");
+            }
+        }
+        // What clients' buffers take does not count there.
+        support::eventually("all is given back", || {
+            (used(&mut raw) - before).abs() < 1e6
+        });
+    });
+}
+
+/// One command as bytes, for arguments that are no text.
+fn request(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n", word.len()).bytes());
+        bytes.extend(*word);
+        bytes.extend(b"\r\n");
+    }
+    bytes
+}
+
+#[test]
+fn long_payloads_are_restored_as_they_were_dumped() {
+    with_all_given_back(|raw| {
+        expect(raw, &["CONFIG", "SET", "rdbcompression", "no"], "OK");
+        let a = &*"a".repeat(2 << 20);
+        let elements: Vec<String> = (0..3000)
+            .map(|number| format!("{number:05}").repeat(60))
+            .collect();
+        let fill = |raw: &mut Raw, command: &str, scored: bool| {
+            let mut words = vec![command, "key"];
+            for element in &elements {
+                if scored {
+                    words.push("1");
+                }
+                words.push(element);
+            }
+            send(raw, &words);
+            assert!(raw.read().show().starts_with("(integer)"));
+        };
+        for what in ["text", "list", "set", "hash", "zset", "stream"] {
+            match what {
+                "text" => expect(raw, &["SET", "key", a], "OK"),
+                "list" => fill(raw, "RPUSH", false),
+                "set" => fill(raw, "SADD", false),
+                "hash" => fill(raw, "HSET", false),
+                "zset" => fill(raw, "ZADD", true),
+                _ => expect(raw, &["XADD", "key", "1-1", "f", a], "\"1-1\""),
+            }
+            // Long elements among them, and fields that expire.
+            match what {
+                "list" => expect(raw, &["LPUSH", "key", a], "(integer) 3001"),
+                "set" => expect(raw, &["SADD", "key", a], "(integer) 1"),
+                "hash" => {
+                    expect(raw, &["HSET", "key", "f", a], "(integer) 1");
+                    let expire = ["HEXPIRE", "key", "100", "FIELDS", "1", "f"];
+                    expect(raw, &expire, "1) (integer) 1");
+                }
+                "zset" => expect(raw, &["ZADD", "key", "2", a], "(integer) 1"),
+                _ => {}
+            }
+            let digest = |raw: &mut Raw, key: &str| {
+                send(raw, &["DEBUG", "DIGEST-VALUE", key]);
+                raw.read().show()
+            };
+            let before = digest(raw, "key");
+            raw.send(b"DUMP key\r\n");
+            let payload = raw.read().bytes().to_vec();
+            assert!(payload.len() > 512 << 10, "{what}: {}", payload.len());
+            let mut restore = |key: &str, ttl: &str, more: &[&[u8]], payload: &[u8]| {
+                let words = [b"RESTORE", key.as_bytes(), ttl.as_bytes(), payload];
+                raw.send(&request(&[&words[..], more].concat()));
+                raw.read().show()
+            };
+            assert_eq!(restore("new", "0", &[], &payload), "OK", "{what}");
+            let busy = "(error) BUSYKEY Target key name already exists.";
+            assert_eq!(restore("key", "0", &[], &payload), busy);
+            assert_eq!(restore("key", "100000", &[b"REPLACE"], &payload), "OK");
+            let mut broken = payload.clone();
+            broken[payload.len() / 2] ^= 1;
+            let wrong = "(error) ERR DUMP payload version or checksum are wrong";
+            assert_eq!(restore("broken", "0", &[], &broken), wrong);
+            let negative = "(error) ERR Invalid TTL value, must be >= 0";
+            assert_eq!(restore("broken", "-1", &[], &broken), negative);
+            assert_eq!(restore("gone", "1", &[b"ABSTTL"], &payload), "OK");
+            assert!(raw.call("PTTL key").integer() > 90_000);
+            expect(raw, &["PERSIST", "key"], "(integer) 1");
+            assert_eq!(digest(raw, "new"), before, "{what}");
+            assert_eq!(digest(raw, "key"), before, "{what}");
+            expect(raw, &["EXISTS", "broken", "gone"], "(integer) 0");
+            expect(raw, &["TTL", "new"], "(integer) -1");
+            if what != "stream" {
+                expect(raw, &["DEL", "key", "new"], "(integer) 2");
+            }
+        }
+    });
+}
+
+#[test]
+fn transactions_store_long_arguments() {
+    with_all_given_back(|raw| {
+        let long = |letter: &str, bytes: usize| letter.repeat(bytes);
+        let (a, b, c) = (
+            &*long("a", 2 << 20),
+            &*long("b", 600 << 10),
+            &*long("c", 40_000),
+        );
+        let queue = |raw: &mut Raw, all: &[&[&str]]| {
+            expect(raw, &["MULTI"], "OK");
+            for words in all {
+                expect(raw, words, "QUEUED");
+            }
+        };
+        let steps: [&[&str]; 12] = [
+            &["SET", "text", a],
+            &["SET", "text", b],
+            &["APPEND", "text", c],
+            &["RPUSH", "list", a, b, a, "short"],
+            &["HSET", "hash", "f", a, b, c, "f", b],
+            &["SADD", "set", a, b, a],
+            &["SADD", "text", a],
+            &["ZADD", "zset", "1", a, "2", a],
+            &["SISMEMBER", "set", b],
+            &["LSET", "list", "3", a],
+            &["SREM", "set", b],
+            &["GETSET", "text", a],
+        ];
+        queue(raw, &steps);
+        send(raw, &["EXEC"]);
+        let Value::Array(replies) = raw.read() else {
+            panic!("a reply for each step");
+        };
+        let shown: Vec<String> = replies[..11].iter().map(Value::show).collect();
+        let numbers = [&shown[2..6], &shown[7..9], &shown[10..]]
+            .concat()
+            .join(" ");
+        let wanted =
+            [b.len() + c.len(), 4, 2, 2, 1, 1, 1].map(|number| format!("(integer) {number}"));
+        assert_eq!(numbers, wanted.join(" "));
+        assert!(shown[6].contains("WRONGTYPE"), "{}", shown[6]);
+        assert!(replies[11].text() == format!("{b}{c}"));
+        assert!(ask(raw, &["GET", "text"]) == a);
+        for (index, element) in [a, b, a, a].into_iter().enumerate() {
+            assert!(ask(raw, &["LINDEX", "list", &index.to_string()]) == element);
+        }
+        assert!(ask(raw, &["HGET", "hash", "f"]) == b);
+        assert!(ask(raw, &["HGET", "hash", b]) == c);
+        expect(raw, &["ZSCORE", "zset", a], "\"2\"");
+        expect(raw, &["SCARD", "set"], "(integer) 1");
+        // Where nothing runs, nothing is stored.
+        expect(raw, &["WATCH", "text"], "OK");
+        expect(
+            raw,
+            &["SETRANGE", "text", "0", "x"],
+            &format!("(integer) {}", a.len()),
+        );
+        queue(raw, &[&["RPUSH", "list", a], &["SET", "other", a]]);
+        expect(raw, &["EXEC"], "(nil array)");
+        queue(raw, &[&["SET", "other", a]]);
+        expect(raw, &["DISCARD"], "OK");
+        expect(raw, &["EXISTS", "other"], "(integer) 0");
+        // A script among the steps finds what they have stored.
+        let script = "return {redis.call('LLEN', KEYS[1]), redis.call('LINDEX', KEYS[1], -1)}";
+        queue(
+            raw,
+            &[&["RPUSH", "list", b], &["EVAL", script, "1", "list"]],
+        );
+        send(raw, &["EXEC"]);
+        let reply = raw.read().show();
+        assert!(reply == format!("1) (integer) 5\n2) 1) (integer) 5\n   2) \"{b}\""));
+    });
+}
+
+#[test]
+fn long_arguments_are_given_back_where_there_is_no_room_for_them() {
+    at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        let a = &*"a".repeat(2 << 20);
+        expect(&mut raw, &["SADD", "set", a], "(integer) 1");
+        expect(&mut raw, &["CONFIG", "SET", "maxmemory", "1mb"], "OK");
+        let before = used(&mut raw);
+        let oom = "(error) OOM command not allowed when used memory > 'maxmemory'.";
+        for _ in 0..4 {
+            for words in [
+                &["SADD", "set", a][..],
+                &["RPUSH", "list", a],
+                &["SET", a, a],
+                &["ZADD", "zset", "1", a],
+                &["HSET", "hash", a, a],
+            ] {
+                expect(&mut raw, words, oom);
+            }
+        }
+        expect(&mut raw, &["CONFIG", "SET", "maxmemory", "0"], "OK");
+        expect(&mut raw, &["SISMEMBER", "set", a], "(integer) 1");
+        expect(&mut raw, &["DBSIZE"], "(integer) 1");
+        support::eventually("all is given back", || {
+            (used(&mut raw) - before).abs() < 1e6
+        });
+    });
+}
+
 #[test]
 fn strings_that_are_written_to_are_made_anew_with_what_they_held() {
     with_all_given_back(|raw| {

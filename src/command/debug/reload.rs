@@ -50,7 +50,10 @@ fn reload(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 /// One database of one shard, without what is due; false if a value could not be read back.
 fn reload_db(cx: &mut ShardCx<'_>, hand: usize, db: usize) -> bool {
     const KEYS_A_STEP: usize = 1_000;
-    let (limits, compresses) = (limits(cx), cx.config.rdbcompression);
+    let (limits, compresses) = (
+        limits(cx.config, cx.seed(), cx.now),
+        cx.config.rdbcompression,
+    );
     let now_ms = cx.now.unix_ms;
     let seed = cx.engine(hand).seed();
     let mut keyspace = cx.keyspace(hand, db).untouched();

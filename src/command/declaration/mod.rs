@@ -14,6 +14,7 @@ pub use keys::{BeginSearch, FindKeys, KeySpec};
 use super::args::Stored;
 use super::context::{Gather, SessionCx, ShardCx};
 use super::error::CommandError;
+use super::made::Builder;
 use super::{Args, Out};
 use crate::engine::value::ahead::Form;
 use crate::structures::quicklist::End;
@@ -196,6 +197,8 @@ pub struct Command {
     pub stored: Stored,
     /// See [`Command::renews`].
     pub renews: bool,
+    /// See [`Command::builds`].
+    pub builds: Option<Builder>,
     /// What it reads of the collection under its key.
     pub ahead: Ahead,
     subcommands: &'static [&'static Command],
@@ -230,6 +233,7 @@ impl Command {
             needs_all_shards: None,
             stored: Stored::NONE,
             renews: false,
+            builds: None,
             ahead: Ahead::Nothing,
             subcommands: &[],
             id: AtomicU16::new(u16::MAX),
@@ -325,6 +329,12 @@ impl Command {
     /// Writes to a string, which is made anew before its shard is in hand where that would move much.
     pub const fn renews(mut self) -> Command {
         self.renews = true;
+        self
+    }
+
+    /// Stores a value that follows from its arguments alone, and is made before its shard is in hand where that takes long.
+    pub const fn builds(mut self, build: Builder) -> Command {
+        self.builds = Some(build);
         self
     }
 

@@ -9,19 +9,22 @@ mod tests;
 use bytes::Bytes;
 
 use super::object::is_lfu;
+use crate::base::hash::Seed;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{
     Categories, Command, CommandResult, Flags, Group, KeyFlags, KeySpec,
 };
 use crate::command::error::CommandError;
+use crate::command::made::{Built, Made};
 use crate::command::{Args, Out};
 use crate::command::{hash, set, sorted_set};
+use crate::config::Config;
+use crate::engine::Now;
 use crate::engine::effect::Event;
 use crate::engine::serial::reader::Reader;
 use crate::engine::serial::writer::Writer;
 use crate::engine::serial::{self, Limits, frame};
 use crate::engine::told::Use;
-use crate::engine::value::ahead::Form;
 use crate::engine::value::list;
 use crate::structures::entry::DEADLINE_MAX;
 
@@ -58,7 +61,7 @@ fn dump(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 pub(super) static RESTORE: Command = Command::new("restore", Group::Generic, -4)
     .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM)
-    .stores(Form::Payload, 3)
+    .builds(read)
     .categories(Categories::DANGEROUS)
     .doc(
         "2.6.0",
@@ -79,7 +82,7 @@ pub(super) static RESTORE: Command = Command::new("restore", Group::Generic, -4)
 pub(super) static RESTORE_ASKING: Command = Command::new("restore-asking", Group::Server, -4)
     .writes(RESTORE.keys)
     .flags(Flags::DENYOOM.or(Flags::ASKING).or(Flags::SYSCMD))
-    .stores(Form::Payload, 3)
+    .builds(read)
     .categories(Categories::DANGEROUS.or(Categories::KEYSPACE))
     .doc(
         "3.0.0",
@@ -141,7 +144,8 @@ impl Options {
 fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let options = Options::read(args)?;
     cx.scales().weigh_bytes(args.get(3).len())?;
-    let (key, now_ms, limits) = (args.key(1), cx.now.unix_ms, limits(cx));
+    let (key, now) = (args.key(1), cx.now);
+    let (config, seed, now_ms) = (cx.config, cx.seed(), now.unix_ms);
     let is_by_frequency = is_lfu(cx.config.maxmemory_policy);
     let mut keyspace = cx.at(&key);
     if !options.replaces && keyspace.find_write(&key).is_some() {
@@ -154,12 +158,9 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         _ => Some(now_ms.saturating_add(ttl)),
     };
     let at_ms = at_ms.map(|at_ms| at_ms.min(DEADLINE_MAX));
-    let value = frame::open(args.get(3)).ok_or("ERR DUMP payload version or checksum are wrong")?;
-    let mut reader = Reader::new(value, limits.string_bytes_max);
-    let entry = serial::read(key.bytes, at_ms, &mut reader, &limits)
-        .ok()
-        .filter(|_| reader.rest().is_empty())
-        .ok_or("ERR Bad data format")?;
+    let built = args.made().and_then(Made::take_built);
+    let mut entry = built.unwrap_or_else(|| read(args, config, seed, now))?;
+    entry.set_deadline(at_ms);
 
     let found = keyspace.find_write(&key);
     if at_ms.is_some_and(|at_ms| at_ms <= now_ms) {
@@ -178,15 +179,25 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     Ok(())
 }
 
+/// The value that a request brings, under its key.
+fn read(args: &Args<'_>, config: &Config, seed: Seed, now: Now) -> Built {
+    let limits = limits(config, seed, now);
+    let value = frame::open(args.get(3)).ok_or("ERR DUMP payload version or checksum are wrong")?;
+    let mut reader = Reader::new(value, limits.string_bytes_max);
+    serial::read(args.get(1), None, &mut reader, &limits)
+        .ok()
+        .filter(|_| reader.rest().is_empty())
+        .ok_or_else(|| "ERR Bad data format".into())
+}
+
 /// The thresholds of the configuration, by which values that are read choose their encodings.
-pub(in crate::command) fn limits(cx: &mut ShardCx<'_>) -> Limits {
-    let config = cx.config;
+pub(in crate::command) fn limits(config: &Config, seed: Seed, now: Now) -> Limits {
     Limits {
         string_bytes_max: usize::try_from(config.proto_max_bulk_len)
             .map_or(u32::MAX as usize, |bytes| bytes.min(u32::MAX as usize)),
         list: list::limits(config.list_max_listpack_size, config.list_compress_depth),
-        set: set::limits(cx),
-        sorted_set: sorted_set::limits(cx),
-        hash: hash::rules(cx),
+        set: set::limits_of(config, seed),
+        sorted_set: sorted_set::limits_of(config, seed),
+        hash: hash::rules_of(config, seed, now),
     }
 }

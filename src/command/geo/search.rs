@@ -12,8 +12,9 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{
     Command, CommandResult, FindKeys, Flags, Group, KeyFlags, KeySpec,
 };
+use crate::command::element::reply_element;
 use crate::command::error::CommandError;
-use crate::command::sorted_set::{event, reply_member, store};
+use crate::command::sorted_set::{event, store};
 use crate::engine::value::DataType;
 use crate::engine::value::sorted_set::SortedSet;
 use crate::structures::geohash::{Extent, Point, Shape};
@@ -266,7 +267,7 @@ impl Request {
             if more > 0 {
                 out.array(1 + more);
             }
-            reply_member(found.member, out);
+            reply_element(found.member, out);
             if self.with_distance {
                 reply_distance(found.distance_m / self.unit_m, out);
             }

@@ -3,13 +3,14 @@
 use super::expire::{Tally, field_deadline};
 use super::{
     ACCESSED_AND_UPDATED, BAD_COUNT, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, HSET_EVENT,
-    UPDATED, at, delete_if_empty, edit, field_at, named_fields, reply_element, rules,
+    UPDATED, at, delete_if_empty, edit, field_at, named_fields, rules,
 };
 use crate::base::number::parse_i64;
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::element::reply_item;
 use crate::command::error::CommandError;
 use crate::command::options::TimeForm;
 use crate::engine::value::DataType;
@@ -46,7 +47,7 @@ fn hgetdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             out.null();
             continue;
         };
-        reply_element(field.value, out);
+        reply_item(field.value, out);
         deleted |= edit(&mut keyspace, place, &rules, |hash| hash.remove(name));
     }
     if let Some(place) = found.filter(|_| deleted) {
@@ -99,7 +100,7 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
             out.null();
             continue;
         };
-        reply_element(field.value, out);
+        reply_item(field.value, out);
         match change {
             Change::Nothing => {}
             Change::Persist if field.deadline.is_none() => {}

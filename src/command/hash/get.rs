@@ -1,10 +1,11 @@
 //! Asking a hash for some of its fields.
 
-use super::{LOOKED_AT, READ, read, reply_element};
+use super::{LOOKED_AT, READ, read};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group};
+use crate::command::element::reply_item;
 
 /// `HGET key field`
 pub(super) static HGET: Command = Command::new("hget", Group::Hash, 3)
@@ -18,7 +19,7 @@ fn hget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     match read(&mut keyspace, &key)?.and_then(|hash| hash.get(args.get(2))) {
-        Some(field) => reply_element(field.value, out),
+        Some(field) => reply_item(field.value, out),
         None => out.null(),
     }
     Ok(())
@@ -43,7 +44,7 @@ fn hmget(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     out.array(args.len() - 2);
     for name in args.from(2) {
         match hash.and_then(|hash| hash.get(name)) {
-            Some(field) => reply_element(field.value, out),
+            Some(field) => reply_item(field.value, out),
             None => out.null(),
         }
     }

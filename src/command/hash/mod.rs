@@ -24,17 +24,18 @@ mod tests;
 mod whole;
 
 use super::Args;
-use super::Out;
 use super::context::ShardCx;
 use super::declaration::{Command, KeyFlags, KeySpec};
 use super::error::CommandError;
+use crate::base::hash::Seed;
 use crate::base::number::parse_i64;
+use crate::config::Config;
 use crate::engine::Key;
+use crate::engine::Now;
 use crate::engine::effect::Event;
 use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::value::DataType;
 use crate::engine::value::hash::{Field, HashMut, HashRef, HashRules};
-use crate::structures::pack::Element;
 use crate::structures::table::Place;
 
 pub(super) static TABLE: &[&Command] = &[
@@ -83,12 +84,17 @@ const HPERSIST_EVENT: Event = Event::new(b'h', "hpersist");
 
 /// What a change of a hash goes by.
 pub(in crate::command) fn rules(cx: &mut ShardCx<'_>) -> HashRules {
+    rules_of(cx.config, cx.seed(), cx.now)
+}
+
+/// The same of a configuration, at a moment.
+pub(in crate::command) fn rules_of(config: &Config, seed: Seed, now: Now) -> HashRules {
     let limit = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     HashRules {
-        fields_max: limit(cx.config.hash_max_listpack_entries),
-        element_bytes_max: limit(cx.config.hash_max_listpack_value),
-        seed: cx.engine(0).seed(),
-        now_ms: cx.now.unix_ms,
+        fields_max: limit(config.hash_max_listpack_entries),
+        element_bytes_max: limit(config.hash_max_listpack_value),
+        seed,
+        now_ms: now.unix_ms,
     }
 }
 
@@ -134,15 +140,6 @@ fn delete_if_empty(keyspace: &mut Keyspace<'_>, key: &Key<'_>, place: Place) {
     if at(keyspace, place).is_none_or(HashRef::is_empty) {
         keyspace.delete(place);
         keyspace.wrote(key.bytes, Event::DEL);
-    }
-}
-
-/// Writes a field's name or value.
-#[inline]
-fn reply_element(element: Element<'_>, out: &mut Out) {
-    match element {
-        Element::Integer(number) => out.bulk_integer(number),
-        Element::Bytes(bytes) => out.bulk(bytes),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::{ACCESSED_AND_UPDATED, at, edit, rules};
 use crate::base::extended::Extended;
-use crate::base::number::parse_i64;
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
@@ -10,8 +9,9 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group};
 use crate::command::error::CommandError;
 use crate::engine::effect::Event;
 use crate::engine::value::DataType;
+use crate::engine::value::ahead::Form;
 use crate::engine::value::hash::{FieldDeadline, new_hash};
-use crate::structures::pack::Element;
+use crate::structures::item::Item;
 
 const FLAGS: Flags = Flags::DENYOOM.or(Flags::FAST);
 
@@ -19,6 +19,7 @@ const FLAGS: Flags = Flags::DENYOOM.or(Flags::FAST);
 pub(super) static HINCRBY: Command = Command::new("hincrby", Group::Hash, 4)
     .writes(ACCESSED_AND_UPDATED)
     .flags(FLAGS)
+    .stores(Form::Field, 3)
     .doc(
         "2.0.0",
         "key field increment",
@@ -33,10 +34,7 @@ fn hincrby(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     let mut after = 0;
     change(cx, args, Event::new(b'h', "hincrby"), |before| {
         let before = match before {
-            Some(Element::Integer(number)) => number,
-            Some(Element::Bytes(text)) => {
-                parse_i64(text).ok_or("ERR hash value is not an integer")?
-            }
+            Some(value) => value.integer().ok_or("ERR hash value is not an integer")?,
             None => 0,
         };
         after = before
@@ -52,6 +50,7 @@ fn hincrby(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 pub(super) static HINCRBYFLOAT: Command = Command::new("hincrbyfloat", Group::Hash, 4)
     .writes(ACCESSED_AND_UPDATED)
     .flags(FLAGS)
+    .stores(Form::Field, 3)
     .doc(
         "2.6.0",
         "key field increment:double",
@@ -87,7 +86,7 @@ fn change<'t>(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     event: Event,
-    compute: impl FnOnce(Option<Element<'_>>) -> Result<&'t [u8], CommandError>,
+    compute: impl FnOnce(Option<Item<'_>>) -> Result<&'t [u8], CommandError>,
 ) -> CommandResult {
     let rules = rules(cx);
     let key = args.key(1);

@@ -1,10 +1,11 @@
 //! HRANDFIELD: fields drawn at random.
 
-use super::{READ, at, read, reply_element};
+use super::{READ, at, read};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Group};
+use crate::command::element::{reply_element, reply_item};
 use crate::command::error::CommandError;
 use crate::engine::value::DataType;
 use crate::engine::value::hash::Field;
@@ -117,7 +118,7 @@ fn many(
         if with_values {
             elements += usize::from(!nested);
             bytes += field.value.len() as u64 + ELEMENT_BYTES_MIN;
-            reply_element(field.value, out);
+            reply_item(field.value, out);
         }
         match cut_at {
             Some(limit) => out.len_bytes() as u64 <= limit,

@@ -625,3 +625,48 @@ fn a_reply_of_random_fields_is_bounded() {
         assert_eq!(strings(cli, &words("HRANDFIELD h -90")).len(), 90);
     });
 }
+
+#[test]
+fn long_values_are_paid_for_as_long_as_a_hash_has_them_to_the_byte() {
+    let mut cli = Terminal::new();
+    let (a, b) = (&*"a".repeat(100_000), &*"b".repeat(16 * 1024));
+    // What the table of keys takes once is known after the first round.
+    let mut before = None;
+    let reply = |value: &str| format!("\"{value}\"");
+    for _ in 0..3 {
+        cli.run_args(&["HSET", "h", "f", a, "g", "short"]);
+        cli.run_args(&["HDEL", "h", "g"]);
+        let with_one = cli.engines[0].used_bytes();
+        assert!(with_one > 100_000);
+        assert!(cli.run_args(&["HGET", "h", "f"]) == reply(a));
+        // Over long ones, short ones, and with a deadline, which moves the value within its record.
+        cli.run_args(&["HSET", "h", "f", b, "f", "short", "g", b, "f", a]);
+        assert!(
+            cli.run_args(&["HMGET", "h", "f", "g"]) == format!("1) {}\n2) {}", reply(a), reply(b))
+        );
+        assert!(cli.run_args(&["HGETALL", "h"]).contains(&reply(b)));
+        assert_eq!(cli.run_args(&["HSTRLEN", "h", "g"]), "(integer) 16384");
+        assert!(cli.run_args(&["HGETDEL", "h", "FIELDS", "1", "g"]) == format!("1) {}", reply(b)));
+        assert_eq!(cli.engines[0].used_bytes(), with_one);
+        let not_a_number = cli.run_args(&["HINCRBY", "h", "f", "1"]);
+        assert_eq!(not_a_number, "(error) ERR hash value is not an integer");
+        cli.run("COPY h i");
+        assert!(cli.run_args(&["HGET", "h", "f"]) == reply(a));
+        cli.run_args(&["HDEL", "i", "f"]);
+        cli.run_args(&["DEL", "h", "i"]);
+        let used = cli.engines[0].used_bytes();
+        assert_eq!(used, *before.get_or_insert(used));
+    }
+    // A deadline, for which records are laid out anew, changes nothing of that.
+    cli.run_args(&["HSET", "h", "f", a, "g", b]);
+    cli.run_args(&["HEXPIRE", "h", "100", "FIELDS", "1", "f"]);
+    assert!(cli.run_args(&["HGET", "h", "f"]) == reply(a));
+    cli.run_args(&["HSETEX", "h", "KEEPTTL", "FIELDS", "1", "f", b]);
+    assert!(cli.run_args(&["HGET", "h", "f"]) == reply(b));
+    cli.run_args(&["HPERSIST", "h", "FIELDS", "1", "f"]);
+    cli.run_args(&["HSETEX", "h", "PX", "10", "FIELDS", "1", "g", a]);
+    assert!(cli.run_args(&["HGETALL", "h"]).contains(&reply(a)));
+    cli.advance_ms(11);
+    assert_eq!(cli.run_args(&["HGET", "h", "g"]), "(nil)");
+    assert!(cli.run_args(&["HGET", "h", "f"]) == reply(b));
+}

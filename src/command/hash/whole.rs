@@ -1,10 +1,11 @@
 //! All fields of a hash, at once or some at a time.
 
-use super::{READ, read, reply_element};
+use super::{READ, read};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Group};
+use crate::command::element::{reply_element, reply_item};
 use crate::command::scan;
 
 const COMPLEXITY: &str = "O(N), N being the count of fields.";
@@ -34,7 +35,7 @@ fn hgetall(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     out.map(hash.len());
     hash.for_each(|field| {
         reply_element(field.name, out);
-        reply_element(field.value, out);
+        reply_item(field.value, out);
     });
     Ok(())
 }
@@ -70,7 +71,10 @@ fn one_of_each(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, names: bool
     };
     scales.weigh(hash.len())?;
     out.array(hash.len());
-    hash.for_each(|field| reply_element(if names { field.name } else { field.value }, out));
+    hash.for_each(|field| match names {
+        true => reply_element(field.name, out),
+        false => reply_item(field.value, out),
+    });
     Ok(())
 }
 
@@ -106,7 +110,7 @@ fn hscan(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         reply_element(field.name, &mut fields);
         if !options.no_values {
             count += 1;
-            reply_element(field.value, &mut fields);
+            reply_item(field.value, &mut fields);
         }
     });
     scan::reply(next, count, &mut fields, out);

@@ -19,15 +19,14 @@ mod read;
 mod tests;
 mod transfer;
 
+use super::Args;
 use super::context::ShardCx;
 use super::declaration::{Command, KeyFlags, KeySpec};
 use super::error::CommandError;
-use super::{Args, Out};
 use crate::engine::Key;
 use crate::engine::effect::Event;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::list;
-use crate::structures::pack::Element;
 use crate::structures::quicklist::{End, Limits};
 use crate::structures::table::Place;
 
@@ -92,13 +91,6 @@ fn popped_event(end: End) -> Event {
     match end {
         End::Front => Event::new(b'l', "lpop"),
         End::Back => Event::new(b'l', "rpop"),
-    }
-}
-
-fn reply_element(element: Element<'_>, out: &mut Out) {
-    match element {
-        Element::Integer(number) => out.bulk_integer(number),
-        Element::Bytes(bytes) => out.bulk(bytes),
     }
 }
 

@@ -1,10 +1,11 @@
 //! Taking from either end: LPOP RPOP LMPOP, and BLPOP BRPOP BLMPOP, which wait for an element.
 
 use super::edit::at;
-use super::{POPPED, end_named, limits, popped_event, reply_element, took};
+use super::{POPPED, end_named, limits, popped_event, took};
 use crate::base::number;
 use crate::command::context::{ShardCx, Wait};
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
+use crate::command::element::reply_item;
 use crate::command::error::CommandError;
 use crate::command::options::blocking_timeout;
 use crate::command::{Args, Out};
@@ -85,7 +86,7 @@ fn pop_one(
 ) {
     let popped = keyspace.edit(place, |entry| {
         list::pop(entry, end, limits, |element| {
-            account::apart(|| reply_element(element, out));
+            account::apart(|| reply_item(element, out));
         })
     });
     let ((), len) = popped.expect("a list is never empty");
@@ -106,7 +107,7 @@ fn pop_many(
     let len = list.len();
     let count = count.min(len);
     out.array(count);
-    list.visit(end, 0, count, |element| reply_element(element, out));
+    list.visit(end, 0, count, |element| reply_item(element, out));
     if count < len {
         let first = match end {
             End::Front => 0,

@@ -3,10 +3,11 @@
 use std::ops::ControlFlow;
 
 use super::edit::at;
-use super::{ONE_READ, index_within, range_within, reply_element};
+use super::{ONE_READ, index_within, range_within};
 use crate::base::number;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::element::reply_item;
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::engine::value::DataType;
@@ -45,7 +46,7 @@ fn lindex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     };
     let list = at(&keyspace, place);
     let index = index_within(args.integer(2)?, list.len());
-    let found = index.and_then(|index| list.get(index, |element| reply_element(element, out)));
+    let found = index.and_then(|index| list.get(index, |element| reply_item(element, out)));
     if found.is_none() {
         out.null();
     }
@@ -75,9 +76,7 @@ fn lrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     scales.weigh(range.map_or(0, |(_, count)| count))?;
     out.array(range.map_or(0, |(_, count)| count));
     if let (Some(list), Some((first, count))) = (list, range) {
-        list.visit(End::Front, first, count, |element| {
-            reply_element(element, out)
-        });
+        list.visit(End::Front, first, count, |element| reply_item(element, out));
     }
     Ok(())
 }

@@ -218,6 +218,58 @@ fn a_shard_pays_for_its_lists_to_the_byte() {
 }
 
 #[test]
+fn long_elements_are_paid_for_as_long_as_a_list_has_them_to_the_byte() {
+    let mut cli = Terminal::with(2, Protocol::Resp2);
+    let long = |letter: &str, len: usize| letter.repeat(len);
+    let (a, b, c) = (
+        &*long("a", 100_000),
+        &*long("b", 16 * 1024),
+        &*long("c", 16 * 1024 - 1),
+    );
+    let used = |cli: &Terminal| -> [i64; 2] { [0, 1].map(|shard| cli.engines[shard].used_bytes()) };
+    // What tables take once is known after the first round.
+    let mut before = None;
+    // Their shards are different ones.
+    let (source, target) = ("foo", "bar");
+    let reply = |element: &str| format!("\"{element}\"");
+    for _ in 0..3 {
+        cli.run_args(&["RPUSH", source, a, "short", b, c]);
+        let with_all = used(&cli);
+        assert!(with_all[0].max(with_all[1]) > 132_000);
+        for element in [a, "short", b, c] {
+            // It goes around in its own list, and replies hold it meanwhile.
+            assert!(
+                cli.run_args(&["LRANGE", source, "0", "0"]) == format!("1) {}", reply(element))
+            );
+            assert!(cli.run_args(&["LMOVE", source, source, "LEFT", "RIGHT"]) == reply(element));
+            assert!(cli.run_args(&["LINDEX", source, "-1"]) == reply(element));
+        }
+        assert_eq!(used(&cli), with_all);
+        for element in [a, "short", b, c] {
+            assert!(cli.run_args(&["LMOVE", source, target, "LEFT", "RIGHT"]) == reply(element));
+        }
+        // What was one shard's is the other's now.
+        assert_eq!(
+            used(&cli).map(|bytes| bytes > 132_000),
+            with_all.map(|bytes| bytes < 132_000)
+        );
+        assert!(
+            cli.run_args(&["RPOP", target, "2"]) == format!("1) {}\n2) {}", reply(c), reply(b))
+        );
+        assert_eq!(cli.run_args(&["COPY", target, source]), "(integer) 1");
+        assert!(cli.run_args(&["LMPOP", "1", source, "LEFT"]).contains(a));
+        assert!(cli.run_args(&["LPOP", target]) == reply(a));
+        cli.run_args(&["LSET", target, "0", b]);
+        cli.run_args(&["LINSERT", target, "AFTER", b, a]);
+        assert_eq!(cli.run_args(&["LREM", target, "0", b]), "(integer) 1");
+        assert!(cli.run_args(&["LRANGE", target, "0", "-1"]) == format!("1) {}", reply(a)));
+        cli.run_args(&["LTRIM", target, "1", "0"]);
+        cli.run_args(&["DEL", source]);
+        assert_eq!(used(&cli), *before.get_or_insert_with(|| used(&cli)));
+    }
+}
+
+#[test]
 fn elements_of_16_bytes_take_18_and_a_half_at_most() {
     const COUNT: usize = 100_000;
     for command in ["LPUSH", "RPUSH"] {

@@ -6,12 +6,15 @@
 use super::{POPPED, PUSHED, end_named, limits, popped_event, pushed_event, took};
 use crate::command::context::{ShardCx, Wait};
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
+use crate::command::element::reply_item;
 use crate::command::error::CommandError;
 use crate::command::options::blocking_timeout;
 use crate::command::{Args, Out};
 use crate::engine::Key;
 use crate::engine::value::{DataType, list};
 use crate::structures::account;
+use crate::structures::block::Block;
+use crate::structures::item::Item;
 use crate::structures::quicklist::End;
 
 const SOURCE_AND_TARGET: &[KeySpec] = &[KeySpec::one(1, POPPED), KeySpec::one(2, PUSHED)];
@@ -82,12 +85,12 @@ fn move_element(
         .expect("found above, at the same moment");
     let popped = keyspace.edit(place, |entry| {
         list::pop(entry, from, &limits, |element| {
-            account::apart(|| element.to_vec())
+            account::apart(|| Moved::of(element))
         })
     });
     let (element, left) = popped.expect("a list is never empty");
     let is_same = source.bytes == target.bytes;
-    push(cx, &target, to, &element);
+    push(cx, &target, to, element.as_item());
     let mut keyspace = cx.at(&source);
     if is_same {
         keyspace.wrote(source.bytes, popped_event(from));
@@ -97,18 +100,40 @@ fn move_element(
             .expect("emptied, but not deleted yet");
         took(&mut keyspace, &source, place, popped_event(from), left);
     }
-    out.bulk(&element);
+    reply_item(element.as_item(), out);
     Ok(true)
 }
 
-fn push(cx: &mut ShardCx<'_>, key: &Key<'_>, end: End, element: &[u8]) {
+/// An element between two lists.
+enum Moved {
+    Bytes(Vec<u8>),
+    Block(Block),
+}
+
+impl Moved {
+    fn of(item: Item<'_>) -> Moved {
+        match item {
+            Item::Block(block) => Moved::Block(block.clone()),
+            item => Moved::Bytes(item.to_vec()),
+        }
+    }
+
+    fn as_item(&self) -> Item<'_> {
+        match self {
+            Moved::Bytes(bytes) => Item::bytes(bytes),
+            Moved::Block(block) => Item::Block(block),
+        }
+    }
+}
+
+fn push(cx: &mut ShardCx<'_>, key: &Key<'_>, end: End, element: Item<'_>) {
     let limits = limits(cx);
     let mut keyspace = cx.at(key);
     let place = keyspace
         .find_write(key)
         .unwrap_or_else(|| keyspace.create(key, || list::empty_entry(key.bytes)));
     keyspace.edit(place, |entry| {
-        list::push(entry, end, || std::iter::once(element), &limits)
+        list::push_element(entry, end, element, &limits)
     });
     // The move counts once, where the element was taken.
     keyspace.followed(key.bytes, pushed_event(end));

@@ -4,12 +4,13 @@
 //! whatever the others hold; then they are read side by side, on however many shards they lie. The result goes into the
 //! reply as it is found, or into a new set that replaces the target in the end.
 
-use super::{event, limits, reply_member};
+use super::{event, limits};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::args::RoutedKey;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::element::reply_element;
 use crate::command::error::CommandError;
 use crate::engine::effect::Event;
 use crate::engine::value::DataType;
@@ -151,7 +152,7 @@ fn reply(
             .is_none_or(|seen| member.with_bytes(|member| seen.insert(member)));
         if is_new {
             count += 1;
-            reply_member(member, out);
+            reply_element(member, out);
         }
     });
     out.close_set(mark, count);

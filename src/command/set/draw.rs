@@ -1,11 +1,12 @@
 //! Members by chance, with and without taking them out.
 
-use super::{event, limits, reply_member, took_out};
+use super::{event, limits, took_out};
 use crate::base::number;
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::element::reply_element;
 use crate::command::error::CommandError;
 use crate::engine::effect::Event;
 use crate::engine::value::DataType;
@@ -79,7 +80,7 @@ fn spop_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     scales.weigh(count.min(set.len()))?;
     if count >= set.len() {
         out.set(set.len());
-        set.for_each(|member| reply_member(member, out));
+        set.for_each(|member| reply_element(member, out));
         keyspace.delete(place);
         keyspace.wrote(key.bytes, SPOP_EVENT);
         keyspace.wrote(key.bytes, Event::DEL);
@@ -88,7 +89,7 @@ fn spop_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
     out.set(count);
     let is_new = set::leaves_few(set, count);
     let mut random = keyspace.engine().random.fork();
-    let take = |member: Element<'_>| account::apart(|| reply_member(member, out));
+    let take = |member: Element<'_>| account::apart(|| reply_element(member, out));
     if is_new {
         let left =
             detached(|| set::left_of(keyspace.entry(place), count, &mut random, &limits, take));
@@ -130,7 +131,7 @@ fn srandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
     match (set, count) {
         (None, None) => out.null(),
         (Some(set), None) => match set::random_member(set, &mut random) {
-            Some(member) => reply_member(member, out),
+            Some(member) => reply_element(member, out),
             None => out.null(),
         },
         (None, Some(_)) | (_, Some(0)) => out.array(0),
@@ -138,7 +139,7 @@ fn srandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
             let count = usize::try_from(count).unwrap_or(usize::MAX).min(set.len());
             scales.weigh(count)?;
             out.array(count);
-            set::sample(set, count, &mut random, |member| reply_member(member, out));
+            set::sample(set, count, &mut random, |member| reply_element(member, out));
         }
         (Some(set), Some(count)) => {
             if count.unsigned_abs() > DRAWS_MAX {
@@ -147,7 +148,7 @@ fn srandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
             let count = count.unsigned_abs() as usize;
             scales.weigh(count)?;
             out.array(count);
-            set::random_many(set, count, &mut random, |member| reply_member(member, out));
+            set::random_many(set, count, &mut random, |member| reply_element(member, out));
         }
     }
     Ok(())

@@ -1,10 +1,11 @@
 //! Adding, removing, moving, asking for and listing members.
 
-use super::{event, limits, reply_member, took_out};
+use super::{event, limits, took_out};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::element::reply_element;
 use crate::command::scan;
 use crate::engine::effect::Event;
 use crate::engine::value::ahead::Form;
@@ -225,7 +226,7 @@ fn smembers(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     let set = SetRef::of(keyspace.entry(place));
     scales.weigh(set.len())?;
     out.set(set.len());
-    set.for_each(|member| reply_member(member, out));
+    set.for_each(|member| reply_element(member, out));
     Ok(())
 }
 
@@ -257,7 +258,7 @@ fn sscan(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let next = set.scan(cursor, options.count, |member| {
         if member.with_bytes(|member| options.fits(member)) {
             count += 1;
-            reply_member(member, &mut found);
+            reply_element(member, &mut found);
         }
     });
     scan::reply(next, count, &mut found, out);

@@ -13,15 +13,15 @@ mod member;
 #[cfg(test)]
 mod tests;
 
-use super::Out;
 use super::context::ShardCx;
 use super::declaration::Command;
+use crate::base::hash::Seed;
+use crate::config::Config;
 use crate::engine::Key;
 use crate::engine::effect::Event;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::set::{Limits, SetRef};
 use crate::structures::intset;
-use crate::structures::pack::Element;
 use crate::structures::table::Place;
 
 pub(super) static TABLE: &[&Command] = &[
@@ -51,20 +51,18 @@ const fn event(name: &'static str) -> Event {
 
 /// The limits of small sets, as they are configured now.
 pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
+    limits_of(cx.config, cx.seed())
+}
+
+/// The same of a configuration.
+pub(in crate::command) fn limits_of(config: &Config, seed: Seed) -> Limits {
     let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
     Limits {
         // No intset of gibibytes, whatever is configured.
-        intset_entries: count(cx.config.set_max_intset_entries).min(intset::MEMBERS_MAX - 1),
-        listpack_entries: count(cx.config.set_max_listpack_entries),
-        listpack_value: count(cx.config.set_max_listpack_value),
-        seed: cx.seed(),
-    }
-}
-
-fn reply_member(member: Element<'_>, out: &mut Out) {
-    match member {
-        Element::Integer(number) => out.bulk_integer(number),
-        Element::Bytes(bytes) => out.bulk(bytes),
+        intset_entries: count(config.set_max_intset_entries).min(intset::MEMBERS_MAX - 1),
+        listpack_entries: count(config.set_max_listpack_entries),
+        listpack_value: count(config.set_max_listpack_value),
+        seed,
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
-use super::{begin_members, event, limits, reply_member, reply_scored, took_out};
+use super::{begin_members, event, limits, reply_scored, took_out};
 use crate::base::number::{self, F64Buffer};
 use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::element::reply_element;
 use crate::command::error::CommandError;
 use crate::command::scan;
 use crate::engine::value::DataType;
@@ -217,7 +218,7 @@ fn zrandmember(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
     let len = set.len();
     let Some(count) = count else {
         match set.random(&mut random) {
-            Some((member, _)) => reply_member(member, out),
+            Some((member, _)) => reply_element(member, out),
             None => out.null(),
         }
         return Ok(());
@@ -320,7 +321,7 @@ fn zscan(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let mut count = 0;
     let next = set.scan(cursor, options.count, |member, score| {
         if options.pattern.is_none() || member.with_bytes(|member| options.fits(member)) {
-            reply_member(member, &mut elements);
+            reply_element(member, &mut elements);
             elements.bulk(F64Buffer::default().format(score));
             count += 2;
         }

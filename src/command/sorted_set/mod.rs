@@ -24,8 +24,11 @@ mod tests;
 use super::Out;
 use super::context::ShardCx;
 use super::declaration::Command;
+use super::element::reply_element;
 use super::error::CommandError;
+use crate::base::hash::Seed;
 use crate::base::number;
+use crate::config::Config;
 use crate::config::values::ZsetIndex;
 use crate::engine::Key;
 use crate::engine::effect::Event;
@@ -81,15 +84,20 @@ pub(super) const fn event(name: &'static str) -> Event {
 
 /// The limits of small sets, as they are configured now.
 pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
+    limits_of(cx.config, cx.seed())
+}
+
+/// The same of a configuration.
+pub(in crate::command) fn limits_of(config: &Config, seed: Seed) -> Limits {
     let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
     Limits {
-        members: count(cx.config.zset_max_listpack_entries),
-        member_bytes: count(cx.config.zset_max_listpack_value),
-        form: match cx.config.zset_index {
+        members: count(config.zset_max_listpack_entries),
+        member_bytes: count(config.zset_max_listpack_value),
+        form: match config.zset_index {
             ZsetIndex::Btree => Form::Tree,
             ZsetIndex::Skiplist => Form::Skip,
         },
-        seed: cx.seed(),
+        seed,
     }
 }
 
@@ -98,14 +106,6 @@ pub(super) fn score(text: &[u8]) -> Result<f64, CommandError> {
     match number::parse_i64(text) {
         Some(score) => Ok(score as f64),
         None => number::parse_f64(text).ok_or(CommandError::NotFloat),
-    }
-}
-
-/// Writes a member.
-pub(super) fn reply_member(member: Element<'_>, out: &mut Out) {
-    match member {
-        Element::Integer(number) => out.bulk_integer(number),
-        Element::Bytes(bytes) => out.bulk(bytes),
     }
 }
 
@@ -120,7 +120,7 @@ fn reply_scored(member: Element<'_>, score: f64, with_scores: bool, out: &mut Ou
     if with_scores && out.is_resp3() {
         out.array(2);
     }
-    reply_member(member, out);
+    reply_element(member, out);
     if with_scores {
         out.double(score);
     }

@@ -5,6 +5,7 @@ use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::{ShardCx, Wait};
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::element::reply_element;
 use crate::command::error::CommandError;
 use crate::command::options;
 use crate::engine::Key;
@@ -72,7 +73,7 @@ impl Pop {
         for (member, score) in set.range(from, from + count, direction) {
             match self.style {
                 Style::Flat | Style::KeyAndOne => {
-                    super::reply_member(member, out);
+                    reply_element(member, out);
                     out.double(score);
                 }
                 Style::Pairs | Style::KeyAndPairs => {

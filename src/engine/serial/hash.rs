@@ -21,6 +21,7 @@ use crate::engine::value::hash::{
 };
 use crate::engine::value::{Collection, Kind, Object};
 use crate::structures::entry::{DEADLINE_MAX, Entry, EntryRef, Value};
+use crate::structures::item::Item;
 use crate::structures::pack::{self, Element, Pack, PackMut};
 use crate::structures::zipmap::Zipmap;
 
@@ -60,7 +61,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Write
             writer.length(hash.len() as u64);
             hash.for_each(|field| {
                 writer.element(field.name);
-                writer.element(field.value);
+                writer.item(field.value);
             });
         }
         (None, Some(earliest)) => {
@@ -74,7 +75,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Write
                     .map(|at_ms| at_ms.saturating_sub(earliest) + 1);
                 writer.length(behind.unwrap_or(0));
                 writer.element(field.name);
-                writer.element(field.value);
+                writer.item(field.value);
             });
         }
     }
@@ -86,7 +87,10 @@ fn packed(hash: HashRef<'_>, has_deadlines: bool) -> Vec<u8> {
     let mut pack = PackMut::new(&mut bytes);
     hash.for_each(|field| {
         pack.push_back_element(field.name);
-        pack.push_back_element(field.value);
+        match field.value {
+            Item::Element(value) => pack.push_back_element(value),
+            Item::Block(value) => pack.push_back(value),
+        }
         if has_deadlines {
             let deadline = field.deadline.map_or(0, |at_ms| at_ms as i64);
             pack.push_back_element(Element::Integer(deadline));

@@ -40,7 +40,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
                     }
                     NodeView::Plain(element) => {
                         writer.length(NODE_PLAIN);
-                        writer.string(element);
+                        writer.item(element);
                     }
                 }
             }

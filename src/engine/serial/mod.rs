@@ -160,14 +160,6 @@ pub fn read(
     Ok(entry)
 }
 
-/// The bytes of the string that a payload begins with, if it is one and they lie there as they are.
-pub fn plain_text(payload: &[u8]) -> Option<&[u8]> {
-    let mut reader = Reader::new(payload, usize::MAX);
-    let is_string = reader.byte().ok()? == types::STRING;
-    let len = usize::try_from(reader.length().ok()?).ok()?;
-    reader.raw(len).ok().filter(|_| is_string)
-}
-
 fn read_value(
     key: &[u8],
     reader: &mut Reader<'_>,

@@ -2,6 +2,7 @@
 
 use super::{Form, V10, form};
 use crate::base::number;
+use crate::structures::item::Item;
 use crate::structures::lzf;
 use crate::structures::pack::Element;
 
@@ -127,6 +128,14 @@ impl Writer {
         match element {
             Element::Integer(number) => self.integer(number),
             Element::Bytes(bytes) => self.string(bytes),
+        }
+    }
+
+    /// A string that comes out of any collection.
+    pub(super) fn item(&mut self, item: Item<'_>) {
+        match item {
+            Item::Element(element) => self.element(element),
+            Item::Block(block) => self.string(block),
         }
     }
 

@@ -1,8 +1,9 @@
 //! In which form each type keeps a long argument, so that it can be copied before the shard is in hand.
 
+use super::hash::HashTable;
+use super::object::Object;
 use super::set::Members;
-use crate::engine::serial;
-use crate::structures::ahead::{Ahead, Plan};
+use crate::structures::ahead::Ahead;
 use crate::structures::block::Block;
 use crate::structures::entry::Entry;
 use crate::structures::ordered::ranking::Ranking;
@@ -10,6 +11,8 @@ use crate::structures::ordered::ranking::Ranking;
 /// What becomes of an argument that is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
+    /// A key.
+    Key,
     /// A string.
     Text,
     /// An element of a list.
@@ -20,28 +23,18 @@ pub enum Form {
     Field,
     /// A member of a sorted set.
     Ranked,
-    /// A value as DUMP writes it; only strings are copied.
-    Payload,
 }
 
 /// Copies a long argument to where it will be kept; `before` is the argument in front of it.
 pub fn copy(form: Form, before: &[u8], argument: &[u8], ahead: &mut Ahead) {
     match form {
-        Form::Text => ahead.add(argument, Block::plan(argument.len())),
-        Form::Element => ahead.add(argument, Plan::boxed(argument.len())),
-        Form::Payload => {
-            if let Some(text) = serial::plain_text(argument) {
-                ahead.add(text, Block::plan(text.len()));
-            }
-        }
+        Form::Key => ahead.add(argument, Entry::<Object>::plan_key(argument.len())),
+        Form::Text | Form::Element => ahead.add(argument, Block::plan(argument.len())),
         Form::Member => ahead.add(argument, Members::plan(argument.len())),
         Form::Ranked => ahead.add(argument, Ranking::plan(argument.len())),
         Form::Field => {
-            let longer = match before.len() > argument.len() {
-                true => before,
-                false => argument,
-            };
-            ahead.add(longer, Entry::<()>::plan(before.len(), argument.len()));
+            ahead.add(before, HashTable::plan(before.len()));
+            ahead.add(argument, Block::plan(argument.len()));
         }
     }
 }

@@ -11,6 +11,7 @@ use super::object::{Body, Collection, Journal, Object, Part, Standing};
 use super::{DataType, Encoding, Kind};
 use crate::base::number::parse_i64;
 use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::item::Item;
 use crate::structures::pack::{self, Element, Pack, PackMut};
 use crate::structures::quicklist::{End, Limits, Quicklist};
 use crate::structures::slabs::Mover;
@@ -127,11 +128,11 @@ impl<'a> ListRef<'a> {
     }
 
     /// The element with a number.
-    pub fn get<R>(self, index: usize, read: impl FnOnce(Element<'_>) -> R) -> Option<R> {
+    pub fn get<R>(self, index: usize, read: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         match self.0 {
             Form::Pack(pack) => {
                 let at = pack.nth(isize::try_from(index).ok()?)?;
-                Some(read(pack.get(at)))
+                Some(read(pack.get(at).into()))
             }
             Form::Nodes(list) => list.get(index, read),
         }
@@ -142,25 +143,22 @@ impl<'a> ListRef<'a> {
         self,
         from: End,
         skipped: usize,
-        mut visit: impl FnMut(Element<'_>) -> ControlFlow<B>,
+        mut visit: impl FnMut(Item<'_>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         match self.0 {
             Form::Pack(pack) => match from {
-                End::Front => pack.iter().skip(skipped).try_for_each(visit),
-                End::Back => pack.iter().rev().skip(skipped).try_for_each(visit),
+                End::Front => {
+                    { pack.iter().skip(skipped) }.try_for_each(|element| visit(element.into()))
+                }
+                End::Back => { pack.iter().rev().skip(skipped) }
+                    .try_for_each(|element| visit(element.into())),
             },
             Form::Nodes(list) => list.walk(from, skipped, &mut visit),
         }
     }
 
     /// Visits `count` elements, or as many as there are.
-    pub fn visit(
-        self,
-        from: End,
-        skipped: usize,
-        count: usize,
-        mut visit: impl FnMut(Element<'_>),
-    ) {
+    pub fn visit(self, from: End, skipped: usize, count: usize, mut visit: impl FnMut(Item<'_>)) {
         if count == 0 {
             return;
         }
@@ -216,11 +214,8 @@ impl<'a> ListRef<'a> {
 }
 
 #[inline]
-fn equals(candidate: Element<'_>, bytes: &[u8], integer: Option<i64>) -> bool {
-    match candidate {
-        Element::Integer(number) => integer == Some(number),
-        Element::Bytes(candidate) => candidate == bytes,
-    }
+fn equals(candidate: Item<'_>, bytes: &[u8], integer: Option<i64>) -> bool {
+    candidate.equals(bytes, integer)
 }
 
 /// A list without elements, which must not stay so.
@@ -333,12 +328,25 @@ pub fn push<'v, I: Iterator<Item = &'v [u8]>>(
     pack.as_pack().len()
 }
 
+/// Adds an element at an end that was taken out of another list: a long one as it is.
+pub fn push_element(entry: &mut Entry<Object>, end: End, element: Item<'_>, limits: &Limits) {
+    if let Item::Block(block) = element {
+        make_room(entry, block.len(), 1, limits);
+        if let Some(list) = nodes_mut(entry)
+            && list.push_block(end, block)
+        {
+            return;
+        }
+    }
+    element.with_bytes(|element| push(entry, end, || std::iter::once(element), limits));
+}
+
 /// Takes the element at an end out; the length that is left.
 pub fn pop<R>(
     entry: &mut Entry<Object>,
     end: End,
     limits: &Limits,
-    take: impl FnOnce(Element<'_>) -> R,
+    take: impl FnOnce(Item<'_>) -> R,
 ) -> Option<(R, usize)> {
     if let Some(list) = nodes_mut(entry) {
         let result = list.pop(end, take)?;
@@ -352,7 +360,7 @@ pub fn pop<R>(
         End::Front => pack.first(),
         End::Back => pack.last(),
     }?;
-    let (result, len) = (take(pack.get(at)), pack.len());
+    let (result, len) = (take(pack.get(at).into()), pack.len());
     mutable.remove(at);
     Some((result, len - 1))
 }
@@ -438,7 +446,8 @@ pub fn remove_equal(
     let mut found = Vec::new();
     {
         let pack = mutable.as_pack();
-        let matching = |(_, candidate): &(_, Element<'_>)| equals(*candidate, element, integer);
+        let matching =
+            |(_, candidate): &(_, Element<'_>)| equals((*candidate).into(), element, integer);
         match from {
             End::Front => found.extend(
                 pack.places()

@@ -8,7 +8,9 @@ use std::ops::Range;
 use super::node::Node;
 use super::undo::{keep_pop, keep_push};
 use super::{ELEMENT_BYTES_MORE, End, Quicklist, Wanted};
-use crate::structures::pack::{Element, Pack, encoded_len};
+use crate::structures::block::{Block, LONG_BYTES_MIN};
+use crate::structures::item::Item;
+use crate::structures::pack::{Pack, encoded_len};
 
 /// Room of a new node at an end, as a share of the one before it: half of that again at each step would be slow, all
 /// of it at once would be much for short lists.
@@ -36,6 +38,22 @@ impl Quicklist {
         }
     }
 
+    /// Adds an element at an end that others share, if it is to have a node for itself; else does nothing.
+    pub fn push_block(&mut self, end: End, element: &Block) -> bool {
+        let is_plain = element.len() >= LONG_BYTES_MIN && self.limits.is_plain(element.len());
+        if is_plain {
+            if let Some(node) = self.end_mut(end) {
+                node.seal();
+            }
+            self.push_at(end, Node::block(element.clone()));
+            self.count += 1;
+            if let Some(changes) = &mut self.changes {
+                keep_push(changes, end);
+            }
+        }
+        is_plain
+    }
+
     #[cold]
     #[inline(never)]
     fn push_node(&mut self, end: End, element: &[u8]) {
@@ -53,6 +71,10 @@ impl Quicklist {
             node.push(end, element);
             node
         };
+        self.push_at(end, node);
+    }
+
+    fn push_at(&mut self, end: End, node: Node) {
         match end {
             End::Front => self.nodes.push_front(node),
             End::Back => self.nodes.push_back(node),
@@ -85,7 +107,7 @@ impl Quicklist {
 
     /// Takes the element at an end out.
     #[inline]
-    pub fn pop<R>(&mut self, end: End, take: impl FnOnce(Element<'_>) -> R) -> Option<R> {
+    pub fn pop<R>(&mut self, end: End, take: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         if self.changes.is_some() {
             self.keep_end(end);
         }
@@ -445,7 +467,7 @@ fn around(nodes: Range<usize>) -> Range<usize> {
 
 fn find_in(node: &Node, wanted: &Wanted<'_>, found: &mut Vec<usize>) {
     if let Some(element) = node.as_plain() {
-        if wanted.is(Element::Bytes(element)) {
+        if wanted.is(element) {
             found.push(0);
         }
         return;
@@ -454,7 +476,7 @@ fn find_in(node: &Node, wanted: &Wanted<'_>, found: &mut Vec<usize>) {
         let matching = pack
             .iter()
             .enumerate()
-            .filter(|(_, element)| wanted.is(*element));
+            .filter(|(_, element)| wanted.is((*element).into()));
         found.extend(matching.map(|(index, _)| index));
     });
 }

@@ -25,7 +25,8 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use crate::base::number::parse_i64;
-use crate::structures::pack::{Element, Pack};
+use crate::structures::item::Item;
+use crate::structures::pack::Pack;
 use crate::structures::slabs::Mover;
 use crate::structures::tape::Tape;
 
@@ -125,11 +126,8 @@ impl<'a> Wanted<'a> {
     }
 
     #[inline]
-    fn is(&self, element: Element<'_>) -> bool {
-        match element {
-            Element::Integer(number) => self.integer == Some(number),
-            Element::Bytes(bytes) => bytes == self.bytes,
-        }
+    fn is(&self, item: Item<'_>) -> bool {
+        item.equals(self.bytes, self.integer)
     }
 }
 
@@ -138,7 +136,7 @@ pub enum NodeView<'a> {
     /// A pack.
     Packed(Cow<'a, [u8]>),
     /// One element.
-    Plain(&'a [u8]),
+    Plain(Item<'a>),
 }
 
 /// See the module.
@@ -230,13 +228,16 @@ impl Quicklist {
     }
 
     /// The element with a number.
-    pub fn get<R>(&self, index: usize, read: impl FnOnce(Element<'_>) -> R) -> Option<R> {
+    pub fn get<R>(&self, index: usize, read: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         let (at, offset) = self.locate(index)?;
         let node = &self.nodes[at];
         if let Some(element) = node.as_plain() {
-            return Some(read(Element::Bytes(element)));
+            return Some(read(element));
         }
-        node.with_pack(|pack| pack.nth(offset as isize).map(|at| read(pack.get(at))))
+        node.with_pack(|pack| {
+            pack.nth(offset as isize)
+                .map(|at| read(pack.get(at).into()))
+        })
     }
 
     /// Visits elements from an end towards the other, without the first `skipped`, until told to stop.
@@ -244,7 +245,7 @@ impl Quicklist {
         &self,
         from: End,
         skipped: usize,
-        mut visit: impl FnMut(Element<'_>) -> ControlFlow<B>,
+        mut visit: impl FnMut(Item<'_>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         if skipped >= self.count {
             return ControlFlow::Continue(());
@@ -349,13 +350,15 @@ fn visit_node<B>(
     node: &Node,
     from: End,
     skipped: usize,
-    visit: &mut impl FnMut(Element<'_>) -> ControlFlow<B>,
+    visit: &mut impl FnMut(Item<'_>) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     if let Some(element) = node.as_plain() {
-        return visit(Element::Bytes(element));
+        return visit(element);
     }
     node.with_pack(|pack| match from {
-        End::Front => pack.iter().skip(skipped).try_for_each(&mut *visit),
-        End::Back => pack.iter().rev().skip(skipped).try_for_each(&mut *visit),
+        End::Front => { pack.iter().skip(skipped) }.try_for_each(|element| visit(element.into())),
+        End::Back => {
+            { pack.iter().rev().skip(skipped) }.try_for_each(|element| visit(element.into()))
+        }
     })
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! packed      [room][pack][room]     start and end say where the pack lies
 //! compressed  [lzf]                  end is the length of the pack when it is not compressed
-//! plain       [element]
+//! plain       [element], which is a block of its own if it is long, so that replies share it
 //! ```
 //!
 //! A pack is one contiguous piece with a header in front, so adding at its front would move everything behind it. With
@@ -11,9 +11,12 @@
 //! last element came in, and [`Node::seal`] gives it back. It knows nothing of its neighbours.
 
 use crate::structures::account::size_class;
-use crate::structures::ahead;
+use std::ops::{Deref, DerefMut};
+
+use crate::structures::block::{Block, Kept, LONG_BYTES_MIN};
+use crate::structures::item::Item;
 use crate::structures::lzf;
-use crate::structures::pack::{self, Element, Pack, PackMut};
+use crate::structures::pack::{self, Pack, PackMut};
 use crate::structures::prefetch;
 use crate::structures::splice::Splice;
 
@@ -21,7 +24,7 @@ use super::End;
 
 /// See the module.
 pub(super) struct Node {
-    memory: Box<[u8]>,
+    memory: Memory,
     start: u32,
     end: u32,
     count: u32,
@@ -29,6 +32,45 @@ pub(super) struct Node {
 }
 
 const _: () = assert!(size_of::<Node>() == 32);
+
+/// Where the bytes of a node lie.
+enum Memory {
+    Own(Box<[u8]>),
+    /// Of a plain node only.
+    Long(Kept),
+}
+
+impl Memory {
+    /// A copy of one element.
+    fn plain(element: &[u8]) -> Memory {
+        match element.len() >= LONG_BYTES_MIN {
+            true => Memory::Long(Kept::copy(element)),
+            false => Memory::Own(element.into()),
+        }
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Memory::Own(bytes) => bytes,
+            Memory::Long(block) => block,
+        }
+    }
+}
+
+impl DerefMut for Memory {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Own(bytes) => bytes,
+            Memory::Long(_) => unreachable!("a plain node is replaced, never changed"),
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
@@ -78,7 +120,18 @@ impl Node {
     /// One large element.
     pub(super) fn plain(element: &[u8]) -> Node {
         Node {
-            memory: ahead::boxed(element),
+            memory: Memory::plain(element),
+            start: 0,
+            end: 0,
+            count: 1,
+            form: Form::Plain,
+        }
+    }
+
+    /// One large element that is shared.
+    pub(super) fn block(element: Block) -> Node {
+        Node {
+            memory: Memory::Long(Kept::adopt(element)),
             start: 0,
             end: 0,
             count: 1,
@@ -118,8 +171,14 @@ impl Node {
             1 => (Form::Compressed, bytes.len(), counts as u32),
             _ => (Form::Plain, bytes.len(), 0),
         };
-        let mut memory = zeros(room);
-        memory[..bytes.len()].copy_from_slice(bytes);
+        let memory = match form {
+            Form::Plain => Memory::plain(bytes),
+            _ => {
+                let mut memory = zeros(room);
+                memory[..bytes.len()].copy_from_slice(bytes);
+                memory
+            }
+        };
         Node {
             memory,
             start: 0,
@@ -131,7 +190,10 @@ impl Node {
 
     /// Moves into fresh memory.
     pub(super) fn renew(&mut self) {
-        self.memory = self.memory.clone();
+        // Long elements lie in no slab.
+        if let Memory::Own(bytes) = &mut self.memory {
+            *bytes = bytes.clone();
+        }
     }
 
     /// Elements.
@@ -163,8 +225,11 @@ impl Node {
     }
 
     /// The one element of a plain node.
-    pub(super) fn as_plain(&self) -> Option<&[u8]> {
-        self.is_plain().then_some(&*self.memory)
+    pub(super) fn as_plain(&self) -> Option<Item<'_>> {
+        self.is_plain().then(|| match &self.memory {
+            Memory::Own(bytes) => Item::bytes(bytes),
+            Memory::Long(block) => Item::Block(block),
+        })
     }
 
     /// The pack where it lies, if it is neither compressed nor plain.
@@ -201,10 +266,11 @@ impl Node {
 
     /// Takes the element at an end out. A node that holds one only says so, and is to be dropped.
     #[inline]
-    pub(super) fn pop<R>(&mut self, end: End, take: impl FnOnce(Element<'_>) -> R) -> R {
-        if self.is_plain() {
+    pub(super) fn pop<R>(&mut self, end: End, take: impl FnOnce(Item<'_>) -> R) -> R {
+        if let Some(element) = self.as_plain() {
+            let result = take(element);
             self.count = 0;
-            return take(Element::Bytes(&self.memory));
+            return result;
         }
         let pack = Pack::new(self.bytes());
         let at = match end {
@@ -212,7 +278,7 @@ impl Node {
             End::Back => pack.last(),
         };
         let at = at.expect("a node is never empty");
-        let result = take(pack.get(at));
+        let result = take(pack.get(at).into());
         if self.count > 1 {
             PackMut::new(self).remove(at);
         }
@@ -317,7 +383,7 @@ impl Node {
         match lzf::compress(bytes) {
             Some(small) if small.len() + COMPRESSION_SAVES_BYTES_MIN < bytes.len() => {
                 (self.start, self.end) = (0, bytes.len() as u32);
-                self.memory = small.into_boxed_slice();
+                self.memory = Memory::Own(small.into_boxed_slice());
                 self.form = Form::Compressed;
             }
             _ => self.seal(),
@@ -331,7 +397,7 @@ impl Node {
         }
         let bytes = self.unpacked();
         (self.start, self.end) = (0, bytes.len() as u32);
-        self.memory = bytes.into_boxed_slice();
+        self.memory = Memory::Own(bytes.into_boxed_slice());
         self.form = Form::Packed;
     }
 
@@ -339,8 +405,9 @@ impl Node {
     pub(super) fn duplicate(&self) -> Node {
         match self.form {
             Form::Packed => Node::packed(Pack::new(self.bytes())),
-            Form::Compressed | Form::Plain => Node {
-                memory: self.memory.clone(),
+            Form::Plain => Node::plain(&self.memory),
+            Form::Compressed => Node {
+                memory: Memory::Own((*self.memory).into()),
                 ..*self
             },
         }
@@ -349,7 +416,10 @@ impl Node {
     /// What the allocator gave for its elements.
     #[cfg(test)]
     pub(super) fn memory_bytes(&self) -> usize {
-        size_class(self.memory.len())
+        match &self.memory {
+            Memory::Own(bytes) => size_class(bytes.len()),
+            Memory::Long(block) => block.memory_bytes(),
+        }
     }
 
     /// Makes room at a side where there is none: by moving to the other side of the memory, or to more memory.
@@ -391,8 +461,8 @@ impl Node {
     }
 }
 
-fn zeros(len: usize) -> Box<[u8]> {
-    vec![0; len].into_boxed_slice()
+fn zeros(len: usize) -> Memory {
+    Memory::Own(vec![0; len].into_boxed_slice())
 }
 
 /// Of packed nodes only.

@@ -7,13 +7,19 @@
 use super::deadlines::{DEADLINE_MAX, Deadlines, Due};
 use crate::base::hash::Seed;
 use crate::engine::value::object::{Body, Journal, Part, Standing};
+use crate::structures::ahead::Plan;
+use crate::structures::block::{Kept, LONG_BYTES_MIN};
 use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::item::Item;
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
 use crate::structures::tape::Tape;
 
-/// A field: its name is the key of the record.
-type Record = Entry<()>;
+/// A field: its name is the key of the record. A long value is a block, which replies share.
+pub(super) type Record = Entry<Kept>;
+
+/// The same, borrowed.
+pub(super) type RecordRef<'a> = EntryRef<'a, Kept>;
 
 /// Records have no kinds.
 const KIND: u8 = 0;
@@ -46,8 +52,8 @@ fn keep_absence(changes: &mut Tape, field: &[u8]) {
 }
 
 #[cold]
-fn keep_record(changes: &mut Tape, record: EntryRef<'_, ()>) {
-    changes.keep(record_value(record), 0, PRESENT);
+fn keep_record(changes: &mut Tape, record: RecordRef<'_>) {
+    record_value(record).with_bytes(|value| changes.keep(value, 0, PRESENT));
     let deadline_ms = record.deadline().unwrap_or(NO_DEADLINE);
     changes.keep(record.key(), deadline_ms, PRESENT);
 }
@@ -61,21 +67,41 @@ pub enum FieldDeadline {
     Keep,
 }
 
-/// The bytes of a record's value.
-pub(super) fn record_value<'a>(record: EntryRef<'a, ()>) -> &'a [u8] {
+/// The value of a record.
+pub(super) fn record_value(record: RecordRef<'_>) -> Item<'_> {
     match record.value() {
-        Value::Bytes(bytes) => bytes,
-        _ => &[],
+        Value::Bytes(bytes) => Item::bytes(bytes),
+        Value::Object(block) => Item::Block(block),
+        Value::Integer(_) | Value::Block(_) => Item::bytes(&[]),
     }
 }
 
-fn is_live(record: EntryRef<'_, ()>, now_ms: u64) -> bool {
+fn new_record(field: &[u8], value: &[u8], deadline: Option<u64>) -> Record {
+    match value.len() >= LONG_BYTES_MIN {
+        true => Record::object(KIND, field, Box::new(Kept::copy(value)), deadline),
+        false => Record::bytes(KIND, field, value, deadline),
+    }
+}
+
+fn set_value(record: &mut Record, value: &[u8]) {
+    match value.len() >= LONG_BYTES_MIN {
+        true => record.set_object(Box::new(Kept::copy(value))),
+        false => record.set_bytes(value),
+    }
+}
+
+fn is_live(record: RecordRef<'_>, now_ms: u64) -> bool {
     record
         .deadline()
         .is_none_or(|deadline_ms| deadline_ms > now_ms)
 }
 
 impl HashTable {
+    /// Where the name of a field is kept.
+    pub fn plan(name_len: usize) -> Plan {
+        Record::plan_key(name_len)
+    }
+
     /// A hash without fields.
     pub fn new(seed: Seed) -> HashTable {
         HashTable {
@@ -126,7 +152,7 @@ impl HashTable {
 
     /// The record of a field that is not due.
     #[inline]
-    pub fn get(&self, field: &[u8], now_ms: u64) -> Option<EntryRef<'_, ()>> {
+    pub fn get(&self, field: &[u8], now_ms: u64) -> Option<RecordRef<'_>> {
         self.fields
             .get(self.fields.hash(field), field)
             .filter(|record| is_live(*record, now_ms))
@@ -146,8 +172,7 @@ impl HashTable {
             if let Some(changes) = &mut self.changes {
                 keep_absence(changes, field);
             }
-            self.fields
-                .insert_new(hash, Record::bytes(KIND, field, value, None));
+            self.fields.insert_new(hash, new_record(field, value, None));
             return true;
         };
         if let Some(changes) = &mut self.changes {
@@ -158,7 +183,7 @@ impl HashTable {
         if before.is_some() && (deadline == FieldDeadline::Clear || !was_live) {
             self.move_deadline(place, hash, before, None);
         }
-        self.fields.edit(place).set_bytes(value);
+        set_value(&mut self.fields.edit(place), value);
         !was_live
     }
 
@@ -170,7 +195,7 @@ impl HashTable {
             keep_absence(changes, field);
         }
         self.fields
-            .insert_new(hash, Record::bytes(KIND, field, value, deadline));
+            .insert_new(hash, new_record(field, value, deadline));
         if let Some(deadline_ms) = deadline {
             self.note(deadline_ms, hash);
         }
@@ -184,7 +209,7 @@ impl HashTable {
         };
         let before = self.fields.at(place).deadline();
         self.move_deadline(place, hash, before, deadline);
-        self.fields.edit(place).set_bytes(value);
+        set_value(&mut self.fields.edit(place), value);
     }
 
     /// Deletes a field; true if it was there and not due.
@@ -298,7 +323,7 @@ impl HashTable {
     }
 
     /// Shows every field that is not due.
-    pub fn for_each(&self, now_ms: u64, mut visit: impl FnMut(EntryRef<'_, ()>)) {
+    pub fn for_each(&self, now_ms: u64, mut visit: impl FnMut(RecordRef<'_>)) {
         self.fields.for_each(|record| {
             if is_live(record, now_ms) {
                 visit(record);
@@ -312,7 +337,7 @@ impl HashTable {
         cursor: u64,
         budget: usize,
         now_ms: u64,
-        mut visit: impl FnMut(EntryRef<'_, ()>),
+        mut visit: impl FnMut(RecordRef<'_>),
     ) -> u64 {
         self.fields.scan(cursor, budget, |record| {
             if is_live(record, now_ms) {
@@ -322,7 +347,7 @@ impl HashTable {
     }
 
     /// A field drawn at random; it may be due.
-    pub fn random(&self, draw: &mut dyn FnMut() -> u64) -> Option<EntryRef<'_, ()>> {
+    pub fn random(&self, draw: &mut dyn FnMut() -> u64) -> Option<RecordRef<'_>> {
         self.fields.random(draw).map(|place| self.fields.at(place))
     }
 
@@ -360,7 +385,8 @@ impl Body for HashTable {
         };
         self.fields.for_each(|record| {
             let name = record.key();
-            let twin = Record::bytes(KIND, name, record_value(record), record.deadline());
+            let deadline = record.deadline();
+            let twin = record_value(record).with_bytes(|value| new_record(name, value, deadline));
             copy.fields.insert_new(copy.fields.hash(name), twin);
         });
         copy

@@ -24,8 +24,9 @@ use super::object::{Collection, Object};
 use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::item::Item;
 use crate::structures::pack::{At, EMPTY, Element, Pack, PackMut, encoded_len};
-use large::record_value;
+use large::{RecordRef, record_value};
 use small::Form;
 
 /// A small hash without deadlines.
@@ -63,16 +64,16 @@ pub struct Field<'a> {
     /// Its name.
     pub name: Element<'a>,
     /// Its value.
-    pub value: Element<'a>,
+    pub value: Item<'a>,
     /// When it expires, in Unix milliseconds.
     pub deadline: Option<u64>,
 }
 
 impl<'a> Field<'a> {
-    fn of_record(record: EntryRef<'a, ()>) -> Field<'a> {
+    fn of_record(record: RecordRef<'a>) -> Field<'a> {
         Field {
             name: Element::Bytes(record.key()),
-            value: Element::Bytes(record_value(record)),
+            value: record_value(record),
             deadline: record.deadline(),
         }
     }
@@ -82,7 +83,7 @@ impl<'a> From<small::Packed<'a>> for Field<'a> {
     fn from(packed: small::Packed<'a>) -> Field<'a> {
         Field {
             name: packed.name,
-            value: packed.value,
+            value: packed.value.into(),
             deadline: packed.deadline,
         }
     }
@@ -319,7 +320,7 @@ impl<'a> HashRef<'a> {
     }
 
     /// Draws until one is found that is not due.
-    fn draw_record(self, table: &'a HashTable, random: &mut Random) -> Option<EntryRef<'a, ()>> {
+    fn draw_record(self, table: &'a HashTable, random: &mut Random) -> Option<RecordRef<'a>> {
         const TRIES_MAX: usize = 1000;
         for _ in 0..TRIES_MAX {
             let record = table.random(&mut || random.next_u64())?;

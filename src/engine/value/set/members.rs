@@ -38,7 +38,7 @@ impl Members {
 
     /// Where one is kept.
     pub fn plan(member_len: usize) -> Plan {
-        Entry::<()>::plan(member_len, 0)
+        Entry::<()>::plan_key(member_len)
     }
 
     /// How many there are.

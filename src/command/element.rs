@@ -1,0 +1,30 @@
+//! An element of a collection as a reply.
+
+use super::Out;
+use crate::structures::block::Block;
+use crate::structures::item::Item;
+use crate::structures::pack::Element;
+
+/// Writes an element; a long one is shared with its collection.
+#[inline]
+pub fn reply_item(item: Item<'_>, out: &mut Out) {
+    match item {
+        Item::Element(element) => reply_element(element, out),
+        Item::Block(block) => reply_block(block, out),
+    }
+}
+
+/// Writes an element of a pack.
+#[inline]
+pub fn reply_element(element: Element<'_>, out: &mut Out) {
+    match element {
+        Element::Integer(number) => out.bulk_integer(number),
+        Element::Bytes(bytes) => out.bulk(bytes),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn reply_block(block: &Block, out: &mut Out) {
+    out.bulk_shared(block.clone().into_bytes());
+}
