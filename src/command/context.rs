@@ -2,6 +2,7 @@
 //!
 //! Handlers never learn how many shards there are or which thread they run on.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -19,6 +20,7 @@ use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::value::{DataType, Object};
 use crate::engine::{Engine, Key, Now};
 use crate::pubsub::PubSub;
+use crate::pubsub::held::Held;
 use crate::resp::reply::{Bulks, Mark};
 use crate::structures::entry::EntryRef;
 
@@ -454,9 +456,7 @@ pub struct SessionCx<'a> {
 pub enum Outbox<'a> {
     /// No shard is in hand: it goes at once, and these tasks are woken when the batch is over.
     Open(&'a mut Vec<Waker>),
-    /// The same in a transaction that is never undone: what the client is sent itself comes behind the reply of EXEC.
-    Early(&'a mut Vec<Waker>),
-    /// Some are: it is kept until they are let go.
+    /// Some are: it is kept until they are let go. What the client is sent itself comes behind the reply of EXEC.
     Held(&'a mut Vec<Publication>),
 }
 
@@ -468,14 +468,9 @@ impl Outbox<'_> {
 }
 
 /// A message that waits until the shards are let go.
-#[derive(Debug)]
 pub struct Publication {
-    /// Where it is published.
-    pub channel: Box<[u8]>,
     /// What.
-    pub payload: Box<[u8]>,
-    /// In a shard channel.
-    pub is_sharded: bool,
+    pub message: Arc<Held>,
     /// Where the number of receivers goes, unless a script was told it already.
     pub reply: Option<Mark>,
     /// Stamp of the last effect before it.
@@ -483,34 +478,28 @@ pub struct Publication {
 }
 
 /// Messages that a unit left to be published.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Publications {
     /// In order.
     pub kept: Vec<Publication>,
     /// They go out between the events of the unit, whose turn may be yet to come.
     pub is_out: Option<IsOut>,
-    /// Who is to be told of those that are published already.
-    pub wakes: Vec<Waker>,
 }
 
 impl Publications {
     /// Gives them their places among what happened, if that is to be told.
     pub fn go_with(&mut self, told: &mut Told) {
         if !self.kept.is_empty() {
-            // Of those that go, only the receivers are counted here.
-            self.is_out = told.add(self.kept.iter_mut().map(|kept| Spoken {
+            self.is_out = Some(told.add(self.kept.iter().map(|kept| Spoken {
                 stamp: kept.stamp,
-                channel: kept.channel.clone(),
-                payload: std::mem::take(&mut kept.payload),
-                is_sharded: kept.is_sharded,
-            }));
+                message: Arc::clone(&kept.message) as Arc<dyn Any + Send + Sync>,
+            })));
         }
     }
 
     /// Publishes them, in order, and completes the replies. For those who hold no shard, and have told what happened:
     /// nothing that the client publishes next may overtake what goes with that.
-    pub fn finish(mut self, pubsub: &PubSub, out: &mut super::Out, wakes: &mut Vec<Waker>) {
-        wakes.append(&mut self.wakes);
+    pub fn finish(self, pubsub: &PubSub, out: &mut super::Out, wakes: &mut Vec<Waker>) {
         if self.kept.is_empty() {
             return;
         }
@@ -519,11 +508,10 @@ impl Publications {
         }
         let mut sent: Vec<(Mark, usize)> = Vec::with_capacity(self.kept.len());
         for kept in self.kept {
-            let receivers = match self.is_out.is_some() {
-                true => pubsub.receivers(&kept.channel, kept.is_sharded),
-                false => pubsub.send(kept.is_sharded, &kept.channel, &kept.payload, wakes),
-            };
-            sent.extend(kept.reply.map(|mark| (mark, receivers)));
+            if self.is_out.is_none() {
+                pubsub.send_held(&kept.message, wakes);
+            }
+            sent.extend(kept.reply.map(|mark| (mark, kept.message.receivers())));
         }
         // From the last on, as what stands behind a number moves when the number needs more room.
         for (mark, receivers) in sent.into_iter().rev() {

@@ -3,6 +3,7 @@
 //! Every effect carries a Lamport stamp: one more than the larger of the shard's and the connection's, so that
 //! streams of several shards can be merged in an order that respects what each client did in order.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
@@ -104,7 +105,7 @@ impl Interest {
 
     /// Whether anything is wanted at all.
     #[inline]
-    pub fn is_any(&self) -> bool {
+    fn is_any(&self) -> bool {
         self.0.load(Relaxed) != 0
     }
 
@@ -123,16 +124,11 @@ pub trait Follower: Send + Sync {
 }
 
 /// A message that a transaction or a script published between its changes.
-#[derive(Clone, Debug)]
 pub struct Spoken {
     /// Stamp of the last effect before it.
     pub stamp: u64,
-    /// Where it is published.
-    pub channel: Box<[u8]>,
-    /// What.
-    pub payload: Box<[u8]>,
-    /// In a shard channel.
-    pub is_sharded: bool,
+    /// What only the follower understands.
+    pub message: Arc<dyn Any + Send + Sync>,
 }
 
 /// Becomes true when all messages of a batch are on their way to those who subscribed.
@@ -149,7 +145,8 @@ pub struct Batch {
     pub spoken: Vec<Spoken>,
     /// Who published them waits for that.
     pub is_out: Option<IsOut>,
-    /// What is to be dropped by those who cache; that has no turns, as it may be told in any order.
+    /// What is to be dropped by those who cache; that has no turns, as it may be told in any order, but not behind a
+    /// message that was published later.
     pub lapses: Lapses,
 }
 
@@ -433,14 +430,10 @@ pub struct Told {
 }
 
 impl Told {
-    /// Gives messages their places between the effects of the batch; none, if it has no effects, so that they have to go
-    /// by themselves.
-    pub fn add(&mut self, spoken: impl Iterator<Item = Spoken>) -> Option<IsOut> {
-        if self.batch.turns.is_empty() {
-            return None;
-        }
+    /// Gives messages their places in what the batch tells.
+    pub fn add(&mut self, spoken: impl Iterator<Item = Spoken>) -> IsOut {
         self.batch.spoken.extend(spoken);
-        Some(Arc::clone(self.batch.is_out.get_or_insert_default()))
+        Arc::clone(self.batch.is_out.get_or_insert_default())
     }
 
     /// Tells it. For those who hold no shard.

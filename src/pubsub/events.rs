@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 use super::PubSub;
 use crate::client::mailbox::Topic;
 use crate::config::values::EventClasses;
-use crate::engine::effect::{Batch, Effect, Follower, Interest, IsOut, Spoken};
+use crate::engine::effect::{Batch, Effect, Follower, Interest, IsOut};
 use crate::engine::tracking::Lapses;
 
 /// So many events may be put aside; whoever brings more waits until there are fewer.
@@ -137,12 +137,17 @@ impl Events {
 }
 
 impl Follower for PubSub {
-    fn follow(&self, batch: Batch) {
-        self.follow_lapses(&batch.lapses);
+    fn follow(&self, mut batch: Batch) {
+        let mut wakes = Vec::new();
         if batch.turns.is_empty() {
-            return;
+            self.publish_batch(&batch, &mut wakes);
+            return wake_all(wakes);
         }
         let events = &self.events;
+        if !batch.lapses.is_empty() && !events.turns.lock().is_due(&batch) {
+            // Whoever caches does not wait for the turns of others, nor do messages go before.
+            self.tell_lapses(&std::mem::take(&mut batch.lapses), &mut wakes);
+        }
         let mut due = Vec::new();
         {
             let mut turns = events.turns.lock();
@@ -154,13 +159,13 @@ impl Follower for PubSub {
             }
         }
         if due.is_empty() {
+            wake_all(wakes);
             // Whoever publishes will get to it. If that takes long, commands must not run ahead of it without end.
             if events.aside.load(Relaxed) > ASIDE_MAX {
                 events.wait_until(|| events.aside.load(Relaxed) <= ASIDE_MAX);
             }
             return;
         }
-        let mut wakes = Vec::new();
         let mut is_first = true;
         while let Some(batch) = due.pop() {
             self.publish_batch(&batch, &mut wakes);
@@ -170,25 +175,15 @@ impl Follower for PubSub {
             events.turns.lock().pass(&batch, &mut due);
             events.published.notify_all();
         }
-        for waker in wakes {
-            waker.wake();
-        }
+        wake_all(wakes);
     }
 }
 
-impl PubSub {
-    #[inline]
-    fn follow_lapses(&self, lapses: &Lapses) {
-        if lapses.is_empty() {
-            return;
-        }
-        let mut wakes = Vec::new();
-        self.tell_lapses(lapses, &mut wakes);
-        for waker in wakes {
-            waker.wake();
-        }
-    }
+fn wake_all(wakes: Vec<Waker>) {
+    wakes.into_iter().for_each(Waker::wake);
+}
 
+impl PubSub {
     /// Returns when the messages of a batch are out, for those who brought it here and hold no shard: whoever has the turn
     /// before has let its shards go, and tells of what it did now, so that this is over as soon as it has run.
     pub fn await_turn(&self, is_out: &IsOut) {
@@ -197,23 +192,31 @@ impl PubSub {
         }
     }
 
-    /// Publishes what happened, with the messages between.
+    /// Publishes what happened and what is void by it, with the messages between.
     fn publish_batch(&self, batch: &Batch, wakes: &mut Vec<Waker>) {
-        let mut spoken = batch.spoken.iter().peekable();
-        for effect in &batch.effects {
-            while let Some(said) = spoken.next_if(|said| said.stamp < effect.stamp) {
-                self.publish_spoken(said, wakes);
+        let Lapses { keys, written, all } = &batch.lapses;
+        self.tell_wide(written, *all, wakes);
+        let (mut keys, mut effects) = (keys.as_slice(), batch.effects.as_slice());
+        for said in &batch.spoken {
+            let count = keys.partition_point(|lapsed| lapsed.stamp <= said.stamp);
+            self.tell_lapsed(keys.split_off(..count).unwrap_or_default(), wakes);
+            let count = effects.partition_point(|effect| effect.stamp <= said.stamp);
+            self.publish_events(effects.split_off(..count).unwrap_or_default(), wakes);
+            if let Some(message) = said.message.downcast_ref() {
+                self.send_held(message, wakes);
             }
-            self.publish_event(effect, wakes);
         }
-        spoken.for_each(|said| self.publish_spoken(said, wakes));
+        self.tell_lapsed(keys, wakes);
+        self.publish_events(effects, wakes);
         if let Some(is_out) = &batch.is_out {
             is_out.store(true, Release);
         }
     }
 
-    fn publish_spoken(&self, said: &Spoken, wakes: &mut Vec<Waker>) {
-        self.send(said.is_sharded, &said.channel, &said.payload, wakes);
+    fn publish_events(&self, effects: &[Effect], wakes: &mut Vec<Waker>) {
+        for effect in effects {
+            self.publish_event(effect, wakes);
+        }
     }
 
     fn publish_event(&self, effect: &Effect, wakes: &mut Vec<Waker>) {

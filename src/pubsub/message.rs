@@ -42,6 +42,11 @@ impl<'m> Message<'m> {
         }
     }
 
+    /// Where it is published.
+    pub(super) fn channel(&self) -> &[u8] {
+        self.channel
+    }
+
     /// Writes it for somebody who subscribed to the channel.
     pub(super) fn write(&self, out: &mut Out) {
         if let Some([_, rest @ ..]) = self.whole.as_slice() {

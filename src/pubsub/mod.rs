@@ -7,6 +7,7 @@
 
 mod channels;
 mod events;
+pub mod held;
 mod message;
 pub mod monitor;
 mod tracking;
@@ -21,6 +22,7 @@ use crate::client::registry::Shared;
 use crate::config::Config;
 use crate::config::values::OutputLimit;
 use crate::engine::effect::Interest;
+use crate::resp::reply::Out;
 use channels::{Channels, Patterns};
 use events::Events;
 use message::Message;
@@ -68,11 +70,6 @@ impl PubSub {
     /// Which events shards are to record.
     pub fn interest(&self) -> Arc<Interest> {
         Arc::clone(&self.events.interest)
-    }
-
-    /// Whether events are recorded.
-    pub fn records_events(&self) -> bool {
-        self.events.interest.is_any()
     }
 
     /// Subscribes a client; how many subscriptions it has then, as the confirmation counts them.
@@ -147,40 +144,61 @@ impl PubSub {
     /// Sends a message to all who subscribed to its channel; to how many subscriptions. The wakers are to be woken soon,
     /// when no lock and no shard is held.
     pub fn publish(&self, channel: &[u8], payload: &[u8], wakes: &mut Vec<Waker>) -> usize {
-        if self.channels.is_empty() && self.patterns.is_empty() {
+        if self.has_nobody(false) {
             return 0;
         }
-        let message = Message::new(channel, payload);
-        let bound = self.bounds.pubsub();
-        let mut receivers = self.channels.with(channel, |clients| {
-            for client in clients {
-                wakes.extend(client.post(bound, |out| message.write(out)));
-            }
-        });
-        self.patterns.with_each(|pattern, clients| {
-            if !glob::matches(pattern, channel, Case::Sensitive) {
-                return;
-            }
-            receivers += clients.len();
-            for client in clients {
-                wakes.extend(client.post(bound, |out| message.write_matched(pattern, out)));
-            }
-        });
-        receivers
+        self.post_to_all(&Message::new(channel, payload), false, None, wakes)
     }
 
     /// The same for a shard channel.
     pub fn publish_sharded(&self, channel: &[u8], payload: &[u8], wakes: &mut Vec<Waker>) -> usize {
-        if self.shard_channels.is_empty() {
+        if self.has_nobody(true) {
             return 0;
         }
-        let message = Message::sharded(channel, payload);
+        self.post_to_all(&Message::sharded(channel, payload), true, None, wakes)
+    }
+
+    /// Whether nobody is subscribed to anything of the kind.
+    fn has_nobody(&self, is_sharded: bool) -> bool {
+        match is_sharded {
+            true => self.shard_channels.is_empty(),
+            false => self.channels.is_empty() && self.patterns.is_empty(),
+        }
+    }
+
+    /// Writes a message for all its subscribers, but for one client; for how many subscriptions.
+    fn post_to_all(
+        &self,
+        message: &Message<'_>,
+        is_sharded: bool,
+        but: Option<u64>,
+        wakes: &mut Vec<Waker>,
+    ) -> usize {
         let bound = self.bounds.pubsub();
-        self.shard_channels.with(channel, |clients| {
+        let mut receivers = 0;
+        let mut post_to = |clients: &[Arc<Shared>], write: &dyn Fn(&mut Out)| {
             for client in clients {
-                wakes.extend(client.post(bound, |out| message.write(out)));
+                if but != Some(client.id) {
+                    receivers += 1;
+                    wakes.extend(client.post(bound, write));
+                }
             }
-        })
+        };
+        let channels = match is_sharded {
+            true => &self.shard_channels,
+            false => &self.channels,
+        };
+        channels.with(message.channel(), |clients| {
+            post_to(clients, &|out| message.write(out));
+        });
+        if !is_sharded {
+            self.patterns.with_each(|pattern, clients| {
+                if glob::matches(pattern, message.channel(), Case::Sensitive) {
+                    post_to(clients, &|out| message.write_matched(pattern, out));
+                }
+            });
+        }
+        receivers
     }
 
     /// Either of the two.
@@ -208,20 +226,6 @@ impl PubSub {
     /// How many clients subscribed to a channel, or shard channel.
     pub fn subscribers(&self, topic: Topic, name: &[u8]) -> usize {
         self.channels_of(topic).with(name, |_| {})
-    }
-
-    /// How many would get a message now.
-    pub fn receivers(&self, channel: &[u8], is_sharded: bool) -> usize {
-        if is_sharded {
-            return self.shard_channels.with(channel, |_| {});
-        }
-        let mut receivers = self.channels.with(channel, |_| {});
-        self.patterns.with_each(|pattern, clients| {
-            if glob::matches(pattern, channel, Case::Sensitive) {
-                receivers += clients.len();
-            }
-        });
-        receivers
     }
 
     fn channels_of(&self, topic: Topic) -> &Channels {

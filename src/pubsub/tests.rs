@@ -1,6 +1,9 @@
 //! The registry with clients that have no connection.
 
+use super::held::Held;
 use super::*;
+use crate::client::connection::Connection;
+use crate::resp::reply::Protocol;
 use std::sync::atomic::Ordering::Relaxed;
 
 fn client(id: u64, protocol: u8) -> Arc<Shared> {
@@ -35,6 +38,43 @@ fn a_message_reaches_channels_and_patterns_in_each_protocol() {
         "*3 $7 message $4 news $1 x *4 $8 pmessage $2 n* $4 news $1 x *3 $8 smessage $4 news $1 y "
     );
     assert_eq!(mail(&two), ">3 $7 message $4 news $1 x ");
+}
+
+#[test]
+fn a_held_message_goes_to_its_publisher_as_it_was_and_to_others_as_they_are() {
+    let pubsub = PubSub::default();
+    let (one, two, three) = (client(1, 3), client(2, 2), client(3, 2));
+    for client in [&one, &two] {
+        pubsub.subscribe(client, Topic::Channel, b"news");
+    }
+    pubsub.subscribe(&one, Topic::Pattern, b"n*");
+    pubsub.subscribe(&one, Topic::Pattern, b"x*");
+    let mut connection = Connection::new(Arc::clone(&one), true);
+    connection.protocol = Protocol::Resp3;
+    let held = Held::new(&connection, false, b"news", b"x");
+    assert_eq!(pubsub.receivers_of(&held), 3);
+    let nothing = Held::new(&connection, true, b"news", b"x");
+    assert_eq!(pubsub.receivers_of(&nothing), 0);
+    for (topic, name) in [(Topic::Channel, &b"news"[..]), (Topic::Pattern, b"n*")] {
+        pubsub.unsubscribe(&one, topic, name);
+    }
+    one.resp.store(2, Relaxed);
+    pubsub.subscribe(&one, Topic::ShardChannel, b"news");
+    pubsub.unsubscribe(&two, Topic::Channel, b"news");
+    pubsub.subscribe(&three, Topic::Pattern, b"news");
+    assert_eq!(pubsub.receivers_of(&held), 3);
+    let mut wakes = Vec::new();
+    pubsub.send_held(&held, &mut wakes);
+    pubsub.send_held(&nothing, &mut wakes);
+    assert_eq!((held.receivers(), nothing.receivers()), (3, 0));
+    assert_eq!(
+        mail(&one),
+        ">3 $7 message $4 news $1 x >4 $8 pmessage $2 n* $4 news $1 x "
+    );
+    assert_eq!(mail(&two), "");
+    assert_eq!(mail(&three), "*4 $8 pmessage $4 news $4 news $1 x ");
+    one.post(OutputBound::default(), |out| out.push(0));
+    assert_eq!(mail(&one), "*0 ", "what it speaks now");
 }
 
 #[test]

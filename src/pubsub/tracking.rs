@@ -16,7 +16,7 @@ use super::PubSub;
 use super::channels::{Subscribers, insert, take_out};
 use crate::client::registry::Shared;
 use crate::client::tracking::{Options, Tracking};
-use crate::engine::tracking::{Lapses, TrackedCount, Written};
+use crate::engine::tracking::{Lapsed, Lapses, TrackedCount, Written};
 use crate::resp::reply::{Out, Protocol};
 
 /// Where those hear of lapsed keys who cannot be pushed to, because they speak RESP2.
@@ -137,17 +137,33 @@ impl PubSub {
 
     /// Tells what lapsed to those whom it concerns.
     pub(super) fn tell_lapses(&self, lapses: &Lapses, wakes: &mut Vec<Waker>) {
+        self.tell_wide(&lapses.written, lapses.all, wakes);
+        self.tell_lapsed(&lapses.keys, wakes);
+    }
+
+    /// Tells what is not told key by key: what was written, to those who hear of prefixes, and that everything is void.
+    pub(super) fn tell_wide(&self, written: &[Written], all: bool, wakes: &mut Vec<Waker>) {
+        if all {
+            for client in self.caches.clients.read().values() {
+                self.tell(client, Void::Everything, wakes);
+            }
+        }
+        if !written.is_empty() {
+            self.tell_prefixes(written, wakes);
+        }
+    }
+
+    /// Tells which keys lapsed to those who read them.
+    pub(super) fn tell_lapsed(&self, lapsed: &[Lapsed], wakes: &mut Vec<Waker>) {
+        if lapsed.is_empty() {
+            return;
+        }
         let clients = self.caches.clients.read();
         if clients.is_empty() {
             return;
         }
-        if lapses.all {
-            for client in clients.values() {
-                self.tell(client, Void::Everything, wakes);
-            }
-        }
         let mut keys = Out::new(Protocol::Resp2);
-        for lapsed in &lapses.keys {
+        for lapsed in lapsed {
             keys.clear();
             write_keys(&mut keys, [lapsed.key()].into_iter());
             for reader in lapsed.readers() {
@@ -161,10 +177,6 @@ impl PubSub {
                     self.tell(client, Void::Keys(bytes(&keys)), wakes);
                 }
             }
-        }
-        drop(clients);
-        if !lapses.written.is_empty() {
-            self.tell_prefixes(&lapses.written, wakes);
         }
     }
 

@@ -106,7 +106,7 @@ impl OnShards<'_, '_, '_, '_> {
         for publication in &mut self.aftermath.publications.kept[published..] {
             if let Some(mark) = publication.reply.take() {
                 let pubsub = self.stage.server.pubsub();
-                let receivers = pubsub.receivers(&publication.channel, publication.is_sharded);
+                let receivers = pubsub.receivers_of(&publication.message);
                 out.close_integer(mark, receivers);
             }
         }

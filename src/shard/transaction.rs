@@ -661,16 +661,6 @@ pub(super) fn run_step(
     let result = match command.run {
         Run::Session(handler) => {
             let config = stage.renewed.as_ref().unwrap_or(stage.config);
-            // What cannot be undone, and has no events that come first, is published at once: a later step may change who
-            // subscribed.
-            let publications = &mut aftermath.publications;
-            let is_held = aftermath.is_open
-                || !publications.kept.is_empty()
-                || stage.server.pubsub().records_events();
-            let outbox = match is_held {
-                true => Outbox::Held(&mut publications.kept),
-                false => Outbox::Early(&mut publications.wakes),
-            };
             let mut cx = SessionCx {
                 client: stage.connection,
                 server: stage.server,
@@ -678,7 +668,7 @@ pub(super) fn run_step(
                 now: stage.now,
                 command,
                 after: After::Nothing,
-                outbox,
+                outbox: Outbox::Held(&mut aftermath.publications.kept),
             };
             let result = handler(&mut cx, args, out);
             match cx.after {

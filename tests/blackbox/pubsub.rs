@@ -157,42 +157,133 @@ fn a_transaction_publishes_when_it_runs() {
     });
 }
 
+/// Shows a connection that takes RESP3 each way on which a transaction's messages leave: alone, among events, and from a
+/// unit with scripts, which is undone and runs again when it takes long. What is given is to be queued with the rest.
+fn on_each_way_out(body: impl Fn(&mut Raw, &str)) {
+    let brief = "EVAL \"return 1\" 0";
+    let slow = "EVAL \"local n = 0 for i = 1, 5000000 do n = n + i end return 1\" 0";
+    support::at_each_shard_count(|server| {
+        let mut listener = server.raw();
+        for (events, line) in [
+            ("", "PING"),
+            ("KEA", "PING"),
+            ("", brief),
+            ("KEA", brief),
+            ("", slow),
+        ] {
+            let mut raw = server.raw3();
+            raw.call(&format!("CONFIG SET notify-keyspace-events \"{events}\""));
+            match events {
+                "" => subscribe(&mut listener, "PUNSUBSCRIBE __key*"),
+                _ => subscribe(&mut listener, "PSUBSCRIBE __key*"),
+            }
+            body(&mut raw, line);
+            // Nothing was sent that nobody expected.
+            check(&mut raw, "SET k v", "OK");
+            let info = raw.call("INFO stats").body();
+            let is_undone = !info.contains("script_reruns_for_time:0");
+            assert_eq!(is_undone, line == slow, "{line}: {info}");
+        }
+    });
+}
+
+/// Runs commands as a transaction; their replies.
+fn transact(raw: &mut Raw, lines: &[&str]) -> Vec<Value> {
+    raw.call("MULTI");
+    raw.pipeline(lines);
+    raw.call("EXEC").items().to_vec()
+}
+
 #[test]
 fn a_transaction_publishes_to_those_who_have_subscribed_by_then() {
-    support::at_each_shard_count(|server| {
-        let (mut raw, mut other) = (server.raw3(), server.raw());
-        let run = |raw: &mut Raw, lines: &[&str]| {
-            raw.pipeline(lines);
-            raw.call("EXEC").items().to_vec()
-        };
-        let replies = run(
-            &mut raw,
-            &["MULTI", "PUBLISH x early", "SUBSCRIBE x", "PUBLISH x late"],
+    on_each_way_out(|raw, line| {
+        let replies = transact(
+            raw,
+            &["PUBLISH x early", line, "SUBSCRIBE x", "PUBLISH x late"],
         );
-        assert_eq!(
-            (replies[0].integer(), replies[2].integer()),
-            (0, 1),
-            "{replies:?}"
+        assert_eq!((replies[0].integer(), replies[3].integer()), (0, 1));
+        assert_eq!(message(raw), "message x late");
+        subscribe(raw, "UNSUBSCRIBE x");
+        let replies = transact(
+            raw,
+            &["PUBLISH x early", "PSUBSCRIBE x*", "PUBLISH x late", line],
         );
-        assert_eq!(message(&mut raw), "message x late");
-        let replies = run(
-            &mut raw,
+        assert_eq!((replies[0].integer(), replies[2].integer()), (0, 1));
+        assert_eq!(message(raw), "pmessage x* x late");
+        subscribe(raw, "PUNSUBSCRIBE x*");
+        subscribe(raw, "SUBSCRIBE x");
+        subscribe(raw, "PSUBSCRIBE ?");
+        let replies = transact(
+            raw,
             &[
-                "MULTI",
                 "SET k v",
-                "PUBLISH x last",
+                "PUBLISH x both",
                 "UNSUBSCRIBE x",
+                "PUBLISH x one",
+                "PUNSUBSCRIBE ?",
+                line,
                 "PUBLISH x nobody",
             ],
         );
-        assert_eq!(
-            (replies[1].integer(), replies[3].integer()),
-            (1, 0),
-            "{replies:?}"
+        let receivers = [1, 3, 6].map(|at| replies[at].integer());
+        assert_eq!(receivers, [2, 1, 0], "{line}");
+        assert_eq!(message(raw), "message x both");
+        assert_eq!(message(raw), "pmessage ? x both");
+        assert_eq!(message(raw), "pmessage ? x one");
+        subscribe(raw, "SSUBSCRIBE x");
+        let replies = transact(
+            raw,
+            &[line, "SPUBLISH x s", "SUNSUBSCRIBE x", "SPUBLISH x t"],
         );
-        assert_eq!(message(&mut raw), "message x last");
-        check(&mut other, "PUBLISH x any", "(integer) 0");
-        check(&mut raw, "PING", "PONG");
+        assert_eq!((replies[1].integer(), replies[3].integer()), (1, 0));
+        assert_eq!(message(raw), "smessage x s");
+        check(raw, "PUBLISH x any", "(integer) 0");
+    });
+}
+
+#[test]
+fn what_a_script_of_a_transaction_publishes_reaches_those_who_have_subscribed_by_then() {
+    on_each_way_out(|raw, line| {
+        let publish = "EVAL \"return redis.call('publish', 'x', ARGV[1])\" 0";
+        let (early, late) = (format!("{publish} early"), format!("{publish} late"));
+        for lines in [
+            [&early, "SUBSCRIBE x", line, &late, "UNSUBSCRIBE x"],
+            [
+                &early,
+                line,
+                "SUBSCRIBE x",
+                "PUBLISH x late",
+                "UNSUBSCRIBE x",
+            ],
+        ] {
+            let replies = transact(raw, &lines);
+            assert_eq!((replies[0].integer(), replies[3].integer()), (0, 1));
+            assert_eq!(message(raw), "message x late");
+        }
+    });
+}
+
+#[test]
+fn a_transaction_is_sent_its_own_messages_in_the_protocol_that_it_spoke() {
+    on_each_way_out(|raw, line| {
+        subscribe(raw, "SUBSCRIBE x");
+        let replies = transact(
+            raw,
+            &[
+                "PUBLISH x three",
+                "HELLO 2",
+                line,
+                "PUBLISH x two",
+                "SET k v",
+            ],
+        );
+        assert_eq!((replies[0].integer(), replies[3].integer()), (1, 1));
+        for (is_push, text) in [(true, "three"), (false, "two")] {
+            let got = raw.read();
+            assert_eq!(matches!(got, Value::Push(_)), is_push, "{text}: {got:?}");
+            assert_eq!(got.items()[2].body(), text);
+        }
+        subscribe(raw, "UNSUBSCRIBE x");
     });
 }
 

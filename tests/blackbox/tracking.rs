@@ -245,6 +245,58 @@ fn a_served_request_gets_its_reply_before_the_change_that_came_of_it() {
 }
 
 #[test]
+fn no_message_of_a_transaction_overtakes_what_it_made_void() {
+    support::at_each_shard_count(|server| {
+        for (options, events) in [("", ""), ("BCAST PREFIX key", ""), ("", "KEA")] {
+            let (mut reader, mut writer) = (server.raw3(), server.raw());
+            writer.call(&format!("CONFIG SET notify-keyspace-events \"{events}\""));
+            check(&mut reader, &format!("CLIENT TRACKING ON {options}"), "OK");
+            reader.call("SUBSCRIBE news");
+            if !events.is_empty() {
+                reader.call("SUBSCRIBE __keyevent@0__:set");
+            }
+            for line in ["PING", "EVAL \"return redis.call('get', KEYS[1])\" 1 other"] {
+                reader.pipeline(&["GET key:1", "GET key:2"]);
+                writer.pipeline(&[
+                    "MULTI",
+                    "SET key:1 1",
+                    "PUBLISH news one",
+                    line,
+                    "SET key:2 2",
+                    "PUBLISH news two",
+                ]);
+                assert_eq!(writer.call("EXEC").items().len(), 5);
+                let expected: &[&str] = match (options, events) {
+                    ("", "") => &[
+                        "invalidate key:1",
+                        "message news one",
+                        "invalidate key:2",
+                        "message news two",
+                    ],
+                    // All of them in one push.
+                    (_, "") => &[
+                        "invalidate key:1 key:2",
+                        "message news one",
+                        "message news two",
+                    ],
+                    _ => &[
+                        "invalidate key:1",
+                        "message __keyevent@0__:set key:1",
+                        "message news one",
+                        "invalidate key:2",
+                        "message __keyevent@0__:set key:2",
+                        "message news two",
+                    ],
+                };
+                let told: Vec<String> = expected.iter().map(|_| push(&mut reader)).collect();
+                assert_eq!(told, expected, "{line}");
+            }
+            check(&mut reader, "PING", "PONG");
+        }
+    });
+}
+
+#[test]
 fn in_a_pipeline_a_push_stands_behind_the_reply_of_the_request_that_brought_it_about() {
     support::at_each_shard_count(|server| {
         let mut raw = server.raw3();

@@ -13,6 +13,8 @@ mod monitor;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 pub(super) use connect::take_messages;
 
 use super::context::{Outbox, Publication, SessionCx};
@@ -20,6 +22,7 @@ use super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec
 use super::server::reply_help;
 use super::{Args, Out};
 use crate::client::mailbox::Topic;
+use crate::pubsub::held::Held;
 
 pub(super) static TABLE: &[&Command] = &[
     &monitor::MONITOR,
@@ -73,15 +76,13 @@ fn publish(
 ) -> CommandResult {
     let (channel, payload) = (args.get(1), args.get(2));
     match &mut cx.outbox {
-        Outbox::Open(wakes) | Outbox::Early(wakes) => {
+        Outbox::Open(wakes) => {
             let pubsub = cx.server.pubsub();
             let receivers = pubsub.send(is_sharded, channel, payload, wakes);
             out.integer(receivers as i64);
         }
         Outbox::Held(publications) => publications.push(Publication {
-            channel: channel.into(),
-            payload: payload.into(),
-            is_sharded,
+            message: Arc::new(Held::new(cx.client, is_sharded, channel, payload)),
             reply: Some(out.later()),
             stamp: cx.client.stamp,
         }),
