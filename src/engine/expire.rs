@@ -6,7 +6,7 @@ use super::db::{gone_at, next_due};
 use super::effect::Event;
 use super::value::hash;
 use super::value::{Object, Trash};
-use super::{Engine, Now};
+use super::{Engine, Leaving, Now};
 use crate::structures::entry::EntryRef;
 use crate::structures::table::Place;
 use crate::structures::wheel;
@@ -218,7 +218,8 @@ impl Engine {
             self.doomed_values.push(trash);
             self.board.set_doomed(true);
         } else {
-            self.deferred.trash.push(trash);
+            let leaving = Leaving::new(trash, &self.budget);
+            self.deferred.trash.push(leaving);
         }
     }
 }

@@ -119,11 +119,37 @@ impl Doomed {
     }
 }
 
+/// A value that is freed when this is dropped. Until then it is on nobody's account: it would count as taken beside the
+/// shards, and as much again would be evicted for it.
+pub struct Leaving {
+    /// None once it is freed.
+    trash: Option<value::Trash>,
+    budget: Arc<Budget>,
+}
+
+impl Leaving {
+    fn new(trash: value::Trash, budget: &Arc<Budget>) -> Leaving {
+        budget.add_leaving(trash.bytes());
+        Leaving {
+            trash: Some(trash),
+            budget: Arc::clone(budget),
+        }
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        let bytes = self.trash.as_ref().map_or(0, value::Trash::bytes);
+        self.trash = None;
+        self.budget.add_leaving(-bytes);
+    }
+}
+
 /// What whoever holds a shard does after letting its token go, so that nobody waits for it meanwhile.
 #[derive(Default)]
 pub struct Deferred {
     /// Values too large to be freed under the token.
-    pub trash: Vec<value::Trash>,
+    pub trash: Vec<Leaving>,
     /// Tasks that can go on.
     pub wakes: Vec<Waker>,
     /// What happened, for whoever follows it.

@@ -175,7 +175,11 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
     loop {
         let now = clock::now();
         let (mut more, mut only_frees, mut more_expires) = (false, true, false);
-        for (shard, board) in service.boards.iter().enumerate() {
+        // Who pays first may leave nothing to pay for the others.
+        let first = budget.next_asked();
+        for step in 0..service.boards.len() {
+            let shard = first.wrapping_add(step) % service.boards.len();
+            let board = &service.boards[shard];
             let due = board.next_deadline_ms.get() <= now.unix_ms;
             let in_debt = budget.is_limited() && board.debt_bytes() > 0;
             let is_idle_order = !budget.is_limited() && board.is_ordered();

@@ -139,8 +139,11 @@ impl Service {
             if self.boards.iter().all(|board| board.debt_bytes() <= 0) {
                 return;
             }
-            for (shard, board) in self.boards.iter().enumerate() {
-                if board.debt_bytes() > 0
+            let (first, count) = (self.budget.next_asked(), self.boards.len());
+            for step in 0..count {
+                // Who pays first may leave nothing to pay for the others.
+                let shard = first.wrapping_add(step) % count;
+                if self.boards[shard].debt_bytes() > 0
                     && let Some(engine) = self.shards.try_take(shard as u16)
                 {
                     self.settle_debt(engine, now);

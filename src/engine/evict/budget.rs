@@ -16,11 +16,13 @@
 //! command is refused for lack of memory only if the data, with what the server takes without clients, is above the limit,
 //! so never because of somebody's buffers.
 //!
-//! A command may put in far more than a few evictions take out. What its shard owes then is spread over all shards by
-//! their size ([`Budget::spread`]), so that nobody else puts something into a part that he did not use yet; and while
-//! all debts together are more than a sixty-fourth of the limit, commands that may grow are held back, and pay
-//! ([`Budget::is_behind`]). So no more is ever taken than the limit, twice that sixty-fourth, and what the commands under way
-//! add, as long as anything can be evicted.
+//! A command may put in far more than a few evictions take out. What its shard owes then is spread over the shards by
+//! their size ([`Budget::spread`]), so that nobody else puts something into a part that he did not use yet. As whoever
+//! owes a byte gives up a key, nobody is asked for less than a key takes on average; and what one frees far beyond his
+//! debt goes back to what is free ([`Budget::give_back`]), where others who owe look first. While all debts together are
+//! more than a sixty-fourth of the limit, commands that may grow are held back, and pay ([`Budget::is_behind`]). So no
+//! more is ever taken than the limit, twice that sixty-fourth, and what the commands under way add, as long as anything
+//! can be evicted.
 //!
 //! With a limit of a few MiB the debts of 64 shards would be a notable part of it. There nothing is freed ahead of need,
 //! and who paid something says so ([`Budget::takes_settling`]): once it holds no shard any more, all of them pay what they
@@ -90,6 +92,14 @@ const BEHIND_PARTS: i64 = 64;
 /// Shards whose boards are read for an assessment, in each millisecond.
 const SHARDS_PER_MS: u64 = 64;
 
+/// The golden ratio as a part of 2^64: its multiples lie evenly, however many there are.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Whether so many bytes are more than trades are for.
+pub(super) fn is_beyond_trades(bytes: i64, trade: i64) -> bool {
+    bytes > DEBT_TRADES_MAX * trade
+}
+
 /// On a line of its own, because all shards write it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -125,7 +135,7 @@ pub struct Budget {
     is_behind: AtomicBool,
     /// Whom the next shortage is asked of first.
     asked_first: AtomicU64,
-    /// Bytes of huge values on the same way, on nobody's account.
+    /// Bytes of large values on the same way, on nobody's account.
     leaving: AtomicI64,
     assessed_ms: AtomicU64,
     /// When the limit was exceeded, in Unix milliseconds; 0: it is not.
@@ -245,7 +255,7 @@ impl Budget {
         }
     }
 
-    /// Notes that a huge value was given up, or freed at last (negative).
+    /// Notes that a large value was given up, or freed at last (negative).
     pub(in crate::engine) fn add_leaving(&self, bytes: i64) {
         self.leaving.fetch_add(bytes, Relaxed);
     }
@@ -353,13 +363,26 @@ impl Budget {
     }
 
     /// Spreads what a shard owes over all shards, if it is more than the next few commands will pay: what others were
-    /// granted and do not use goes first, and what is left is asked of all of them by their size.
+    /// granted and do not use goes first, and what is left is asked of them by their size.
     pub(super) fn spread(&self, board: &ShardBoard) {
         let debt = board.debt_bytes();
-        if debt > DEBT_TRADES_MAX * self.trade_bytes() {
+        if is_beyond_trades(debt, self.trade_bytes()) {
             self.overdraw(board, debt);
             self.note_debts();
         }
+    }
+
+    /// Takes back what a shard has freed far beyond what it owed: whoever owes something finds it before he evicts.
+    pub(super) fn give_back(&self, board: &ShardBoard, trade: i64) {
+        let unused = -board.debt_bytes();
+        if is_beyond_trades(unused, trade) {
+            self.take_back(board, unused);
+        }
+    }
+
+    fn take_back(&self, board: &ShardBoard, unused: i64) {
+        board.granted().fetch_sub(unused, Relaxed);
+        self.free.0.fetch_add(unused, Relaxed);
     }
 
     /// Looks how much all shards owe.
@@ -414,8 +437,7 @@ impl Budget {
             for board in self.boards() {
                 let unused = -board.debt_bytes();
                 if unused > 0 {
-                    board.granted().fetch_sub(unused, Relaxed);
-                    self.free.0.fetch_add(unused, Relaxed);
+                    self.take_back(board, unused);
                 } else {
                     owed -= unused;
                 }
@@ -428,13 +450,30 @@ impl Budget {
         if short <= 0 || used <= 0 || !self.policy().evicts() || self.is_freeing() {
             return;
         }
-        // A small shortage is asked of a few shards, as whoever owes a byte gives up a key.
-        let part_min = self.trade_bytes().max(PART_BYTES_MIN);
+        let returned = self.ask(short, used);
+        self.free.0.fetch_add(returned, Relaxed);
+    }
+
+    /// Asks shards by their size for what is short; for how much.
+    ///
+    /// As whoever owes a byte gives up a key, a small shortage is asked of a few shards: of each as much as a key takes.
+    /// With which to begin is drawn by size, so that all keys compete.
+    fn ask(&self, short: i64, used: i64) -> i64 {
         let boards = self.boards();
-        let first = self.next_asked();
+        let keys: u64 = boards.iter().map(|board| board.evictable(false)).sum();
+        let key_bytes = used / (keys as i64).max(1);
+        let part_min = self.trade_bytes().max(PART_BYTES_MIN).max(key_bytes);
+        let point = (self.next_asked() as u64).wrapping_mul(GOLDEN);
+        let mut before =
+            ((u128::from(point) * u128::from(used.unsigned_abs())) >> u64::BITS) as i64;
+        let first = boards.iter().position(|board| {
+            before -= board.used_bytes();
+            before < 0
+        });
+        let first = first.unwrap_or(0);
         let mut returned = 0;
         for step in 0..boards.len() {
-            let board = &*boards[first.wrapping_add(step) % boards.len()];
+            let board = &*boards[(first + step) % boards.len()];
             let taken = board.used_bytes();
             if taken <= 0 || returned >= short {
                 continue;
@@ -445,7 +484,7 @@ impl Budget {
             board.granted().fetch_sub(part, Relaxed);
             returned += part;
         }
-        self.free.0.fetch_add(returned, Relaxed);
+        returned
     }
 
     /// What is free goes to those who owe first, where nobody has anything to give up: were it anybody's, then each buffer
@@ -495,26 +534,25 @@ impl Budget {
     }
 
     /// What a shard that evicts frees ahead of its need.
-    pub(super) fn ahead_bytes(&self) -> i64 {
+    pub(super) fn ahead_bytes(&self, trade: i64) -> i64 {
         if self.is_exact() {
             return 0;
         }
-        (self.trade_bytes() / AHEAD_PARTS).min(AHEAD_BYTES_MAX)
+        (trade / AHEAD_PARTS).min(AHEAD_BYTES_MAX)
     }
 
     /// Moves a trade's worth from another shard, drawn as likely as it is large, to this one.
-    pub(super) fn trade(&self, board: &ShardBoard, mut draw: impl FnMut(u64) -> u64) {
+    pub(super) fn trade(&self, board: &ShardBoard, bytes: i64, mut draw: impl FnMut(u64) -> u64) {
         const TRIES: usize = 4;
         let boards = self.boards();
         if boards.len() < 2 {
             return;
         }
-        let bytes = self.trade_bytes();
         let even = (self.limit_bytes() / boards.len() as i64).max(1);
         for _ in 0..TRIES {
             let other = &*boards[draw(boards.len() as u64) as usize];
             let is_large = other.used_bytes() > draw(2 * even as u64) as i64;
-            let is_asked = is_large && other.debt_bytes() < DEBT_TRADES_MAX * bytes;
+            let is_asked = is_large && !is_beyond_trades(other.debt_bytes() + 1, bytes);
             if is_asked && !std::ptr::eq(other, board) {
                 other.granted().fetch_sub(bytes, Relaxed);
                 board.granted().fetch_add(bytes, Relaxed);

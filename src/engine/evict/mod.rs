@@ -119,7 +119,6 @@ impl Engine {
     pub fn pay(&mut self, now: Now, keys: usize) {
         if self.board.debt_bytes() > 0 {
             self.pay_some(now, keys);
-            self.budget.spread(&self.board);
         }
     }
 
@@ -136,7 +135,9 @@ impl Engine {
             self.budget.draw(&self.board, self.board.debt_bytes() + 1);
             return self.board.debt_bytes() < 0;
         }
-        self.pay_some(now, 1);
+        if self.must_evict(now) {
+            self.evict_some(now, 1);
+        }
         // Who owes nothing may still not add anything, if what others owe can be paid by nobody.
         self.board.debt_bytes() < 0 || !self.budget.is_out_of_memory()
     }
@@ -159,20 +160,38 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn pay_some(&mut self, now: Now, keys: usize) {
+        if self.must_evict(now) {
+            // First of all: whoever puts in something large would give up just that, if his shard has little else.
+            self.budget.spread(&self.board);
+            self.evict_some(now, keys);
+        }
+    }
+
+    /// Looks for room that nobody uses; whether the shard still owes something, for which keys can go.
+    fn must_evict(&mut self, now: Now) -> bool {
         self.budget.draw(&self.board, self.board.debt_bytes());
         self.keep_order();
         let debt = self.board.debt_bytes();
         if debt <= 0 {
-            return;
+            return false;
         }
         if !self.budget.policy().evicts() {
             self.budget.overdraw(&self.board, debt);
-            return;
+            return false;
         }
         self.budget.note_unsettled();
         self.budget.assess_at(now.unix_ms);
         // What other shards had too much may be free by now.
         self.budget.draw(&self.board, debt);
+        true
+    }
+
+    /// Pays as much as is fair for a command that named so many keys.
+    fn evict_some(&mut self, now: Now, keys: usize) {
+        let debt = self.board.debt_bytes();
+        if debt <= 0 {
+            return;
+        }
         let evictions = EVICTIONS_PER_KEY
             .saturating_mul(keys.max(1))
             .saturating_add((debt / BYTES_PER_EVICTION) as usize);
@@ -194,7 +213,8 @@ impl Engine {
     }
 
     /// Evicts keys until the shard takes no more than it was granted, so many at most; false if there are none. A few go
-    /// ahead of need, so that what they have to be fetched for is waited for once.
+    /// ahead of need, so that what they have to be fetched for is waited for once. If the last of them was so large that
+    /// far more is paid than was owed, others who owe have the rest.
     fn evict(&mut self, now: Now, evictions_max: usize) -> bool {
         if self.budget.is_freeing() {
             return false;
@@ -205,13 +225,16 @@ impl Engine {
             self.expire_slice(now);
         }
         let policy = self.budget.policy();
-        let ahead = self.budget.ahead_bytes();
+        let trade = self.budget.trade_bytes();
+        let ahead = self.budget.ahead_bytes(trade);
+        let mut freed = 0;
         for db in self.dbs.iter().flatten() {
             db.prefetch_front(FETCHED_AHEAD);
         }
         for _ in 0..evictions_max {
             let debt = self.board.debt_bytes();
-            if debt <= -ahead {
+            // Large ones are not worth to be gone ahead of need.
+            if debt <= -ahead || (debt <= 0 && freed > ahead) {
                 break;
             }
             let Some((index, place)) = self.choose(policy) else {
@@ -225,18 +248,25 @@ impl Engine {
             };
             let before = self.board.used_bytes();
             self.evict_at(index, place, now);
-            self.trade(before - self.board.used_bytes());
+            freed = before - self.board.used_bytes();
+            self.trade(freed, trade);
         }
+        self.budget.give_back(&self.board, trade);
         true
     }
 
-    /// Parts of the budget move to where keys are evicted.
-    fn trade(&mut self, evicted_bytes: i64) {
-        self.untraded_bytes += evicted_bytes;
-        if self.untraded_bytes >= self.budget.trade_bytes() {
+    /// Parts of the budget move to where keys are evicted, `trade` bytes for as many that went. Not for a key that is
+    /// larger than a few of those: the other shard would give up as large a one for a small part of it, and so on from
+    /// shard to shard. What is as large was asked of shards by their size.
+    fn trade(&mut self, freed: i64, trade: i64) {
+        self.untraded_bytes += freed;
+        if self.untraded_bytes >= trade {
             self.untraded_bytes = 0;
-            let random = &mut self.random;
-            self.budget.trade(&self.board, |bound| random.below(bound));
+            if !budget::is_beyond_trades(freed, trade) {
+                let random = &mut self.random;
+                self.budget
+                    .trade(&self.board, trade, |bound| random.below(bound));
+            }
         }
     }
 

@@ -82,6 +82,17 @@ impl Server {
         self.engines[shard].deferred.settle();
     }
 
+    /// What the background does once, beginning with this shard.
+    fn tick(&mut self, first: usize) {
+        self.budget.assess();
+        let shards = self.engines.len();
+        for step in 0..shards {
+            let engine = &mut self.engines[(first + step) % shards];
+            engine.evict_slice(NOW);
+            engine.deferred.settle();
+        }
+    }
+
     /// What the background does, until there is nothing left to do.
     fn rest(&mut self) {
         self.budget.assess();
@@ -219,6 +230,75 @@ fn large_values_over_small_ones_stay_within_the_bound() {
             used <= limit as i64 && used > limit as i64 / 2,
             "{policy:?}: {used}"
         );
+    }
+}
+
+#[test]
+fn a_large_value_for_which_there_is_room_evicts_nothing() {
+    for policy in EVICTING {
+        let limit = 100 << 20;
+        let mut server = Server::new(64, limit, policy);
+        let deadline = Deadline::At(NOW.unix_ms + 1_000_000);
+        for index in 0..40 {
+            let shard = index * 11 % 64;
+            assert!(server.set(shard, &format!("large{index}"), 1 << 20, deadline));
+        }
+        let mut number = 0;
+        while server.budget.free_bytes() >= 47 << 19 {
+            let shard = number % 64;
+            assert!(server.set(shard, &format!("small{number}"), 500, deadline));
+            number += 1;
+        }
+        // What is free does not suffice, but the shards have some that they do not use.
+        let room = limit as i64 - server.budget.used_bytes();
+        assert!(room > 49 << 19, "{policy:?}: {room}");
+        server.budget.assess_at(NOW.unix_ms);
+        assert!(server.set(5, "huge", (24 << 20) - 200, deadline));
+        server.rest();
+        assert_eq!(server.evicted(), 0, "{policy:?}");
+    }
+}
+
+/// The limit holds 25 or 100 values, and there are 64 shards.
+#[test]
+fn values_of_which_there_are_few_in_a_shard_leave_the_limit_in_use() {
+    for policy in EVICTING {
+        for values in [25, 100] {
+            let limit = values << 20;
+            let mut server = Server::new(64, limit, policy);
+            // With what belongs to it as much as the allocator hands out.
+            let len = (1 << 20) - 200;
+            let held = values as i64 - 1;
+            let mut fresh = 0;
+            for number in 0..600_u64 {
+                server.hold_back();
+                let deadline = Deadline::At(NOW.unix_ms + 1_000_000 + number);
+                let shard = SEED.hash(&number.to_le_bytes()) as usize % 64;
+                let name = format!("key:{number}");
+                assert!(server.set(shard, &name, len, deadline));
+                let over = server.budget.used_bytes() - limit as i64;
+                let bound = limit as i64 / 32 + (1 << 20);
+                assert!(over < bound, "{policy:?}: {over} bytes over");
+                server.tick(number as usize);
+                let used = server.budget.used_bytes();
+                if number >= 200 {
+                    assert!(
+                        used > limit as i64 / 10 * 9,
+                        "{policy:?}, {values} values: {used} at {number}"
+                    );
+                    fresh += usize::from(server.has(shard, &name));
+                }
+            }
+            server.rest();
+            assert!(server.budget.used_bytes() <= limit as i64, "{policy:?}");
+            // One value goes for each that comes, and it is seldom the one that came.
+            let evicted = server.evicted() as i64;
+            assert!(
+                (600 - held..600 - held + 20).contains(&evicted),
+                "{policy:?}: {evicted} of 600, {held} held"
+            );
+            assert!(fresh >= 320, "{policy:?}: {fresh} of 400 stay");
+        }
     }
 }
 
