@@ -526,9 +526,9 @@ impl<'e> Keyspace<'e> {
             entry
         } else {
             let board = std::sync::Arc::clone(&self.engine.board);
-            let before = crate::structures::account::thread_bytes();
+            let before = crate::structures::account::charged_bytes();
             let entry = entry.with_key(key.bytes);
-            board.add_used(crate::structures::account::thread_bytes() - before);
+            board.add_used(crate::structures::account::charged_bytes() - before);
             entry
         };
         self.put_entry(key, found, entry);

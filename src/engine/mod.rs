@@ -102,7 +102,7 @@ impl Doomed {
             }
             return !self.is_empty();
         }
-        let before = crate::structures::account::thread_bytes();
+        let before = crate::structures::account::charged_bytes();
         if let Some((db, keys)) = self.dbs.last_mut()
             && !db.drain_some(segments)
         {
@@ -114,7 +114,7 @@ impl Doomed {
         if !more {
             self.dbs = Vec::new();
         }
-        self.freed_bytes += before - crate::structures::account::thread_bytes();
+        self.freed_bytes += before - crate::structures::account::charged_bytes();
         more
     }
 }
@@ -315,7 +315,7 @@ impl Engine {
     fn db_or_create(&mut self, index: usize, now: Now) -> &mut Db {
         let slot = &mut self.dbs[index];
         if slot.is_none() {
-            let before = crate::structures::account::thread_bytes();
+            let before = crate::structures::account::charged_bytes();
             *slot = Some(Box::new(Db::new(
                 index,
                 self.seed,
@@ -327,7 +327,7 @@ impl Engine {
             }
             self.dbs_end = self.dbs_end.max(index + 1);
             self.board
-                .add_used(crate::structures::account::thread_bytes() - before);
+                .add_used(crate::structures::account::charged_bytes() - before);
             if let (Some(_), Some(db)) = (&self.attempt, slot.as_deref_mut()) {
                 db.keep_images();
             }
@@ -464,7 +464,7 @@ impl Engine {
     /// Gives a database up; its memory comes back in slices, but for the smallest.
     fn doom(&mut self, db: Box<Db>) {
         // The database leaves its box, which is freed at the end of the block, and the list of the doomed may grow.
-        let before = crate::structures::account::thread_bytes();
+        let before = crate::structures::account::charged_bytes();
         let is_small = self.board.used_bytes() <= FREED_AT_ONCE_BYTES;
         if is_small {
             drop(db);
@@ -476,7 +476,7 @@ impl Engine {
             self.doomed.push((*db, keys));
         }
         self.board
-            .add_used(crate::structures::account::thread_bytes() - before);
+            .add_used(crate::structures::account::charged_bytes() - before);
         if !is_small {
             self.board.set_doomed(true);
         }

@@ -81,18 +81,15 @@ thread_local! {
 /// What all interpreters take together.
 static MEMORY_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// The same without garbage.
+/// What one of them takes without garbage: the one that was collected last.
 static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
-
-/// How many there are.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// What interpreters take, as of their last scripts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// All of them, garbage included.
     pub total: usize,
-    /// One of them on average, as its last collection left it.
+    /// One of them, as the last collection of any left it.
     pub live_each: usize,
 }
 
@@ -100,7 +97,7 @@ pub struct Memory {
 pub fn memory_figures() -> Memory {
     Memory {
         total: MEMORY_BYTES.load(Relaxed),
-        live_each: LIVE_BYTES.load(Relaxed) / COUNT.load(Relaxed).max(1),
+        live_each: LIVE_BYTES.load(Relaxed),
     }
 }
 
@@ -203,13 +200,7 @@ pub(super) struct Vm {
     rested: u64,
     /// What it holds, and what of that is no garbage.
     memory: Figure,
-    live: Figure,
-}
-
-impl Drop for Vm {
-    fn drop(&mut self) {
-        COUNT.fetch_sub(1, Relaxed);
-    }
+    live: usize,
 }
 
 /// For keys that are hashes already.
@@ -312,16 +303,16 @@ impl Vm {
 
     /// Whether a large one is to be collected now.
     fn is_due(&self) -> bool {
-        self.live.0 < MEMORY_BYTES_SMALL || self.runs.is_multiple_of(RUNS_PER_LOOK_LARGE)
+        self.live < MEMORY_BYTES_SMALL || self.runs.is_multiple_of(RUNS_PER_LOOK_LARGE)
     }
 
     /// Frees what nothing refers to; the bytes that are live.
     fn collect(&mut self) -> usize {
         self.drop_lists();
         let _ = self.lua.gc_collect();
-        let live = self.lua.used_memory();
-        self.live.set(live);
-        live
+        self.live = self.lua.used_memory();
+        LIVE_BYTES.store(self.live, Relaxed);
+        self.live
     }
 
     fn new() -> Vm {
@@ -362,10 +353,10 @@ impl Vm {
         ));
         lua.gc_collect()?;
         lua.set_memory_limit(MEMORY_BYTES_MAX)?;
-        let (mut memory, mut live) = (Figure(0, &MEMORY_BYTES), Figure(0, &LIVE_BYTES));
+        let mut memory = Figure(0, &MEMORY_BYTES);
         memory.set(lua.used_memory());
-        live.set(lua.used_memory());
-        COUNT.fetch_add(1, Relaxed);
+        let live = lua.used_memory();
+        LIVE_BYTES.store(live, Relaxed);
         Ok(Vm {
             handle: lua::Pinned::new(&lua, native.raw_get::<Function>("handle")?)?,
             names: [lua.create_string("KEYS")?, lua.create_string("ARGV")?],

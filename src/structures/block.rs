@@ -311,6 +311,21 @@ impl Block {
     }
 }
 
+impl Block {
+    /// Gives up the handle of a structure that pays for the block, and no longer does, whoever frees it.
+    ///
+    /// # Safety
+    /// The handle is never used again, nor dropped.
+    pub(super) unsafe fn give_up(&mut self) {
+        // Before it is let go: another thread may free it the moment after.
+        let layout = layout_for(self.head().cap).0;
+        // SAFETY: promised by the caller.
+        if !unsafe { self.let_go() } {
+            account::hand_over(layout);
+        }
+    }
+}
+
 impl Drop for Block {
     #[inline]
     fn drop(&mut self) {
@@ -348,12 +363,8 @@ impl Deref for Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // Before it is let go: another thread may free it the moment after.
-        let layout = layout_for(self.0.head().cap).0;
         // SAFETY: dropped once; the wrapper drops nothing itself.
-        if !unsafe { self.0.let_go() } {
-            account::hand_over(layout);
-        }
+        unsafe { self.0.give_up() };
     }
 }
 

@@ -593,7 +593,7 @@ impl<O> Drop for Entry<O> {
         // SAFETY: the form says what is owned; nobody can look at the entry any more.
         unsafe {
             match shape.flags & FORM {
-                FORM_BLOCK => ptr::drop_in_place(self.value_ptr().cast::<Block>()),
+                FORM_BLOCK => (*self.value_ptr().cast::<Block>()).give_up(),
                 FORM_OBJECT => ptr::drop_in_place(self.value_ptr().cast::<Box<O>>()),
                 _ => {}
             }

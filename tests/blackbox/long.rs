@@ -1,8 +1,8 @@
 //! Long arguments, which are copied to where they will be kept before any shard is in hand: stored as they came, wherever
 //! they go, and counted once.
 
-use crate::support::{self, Server, at_each_shard_count, check};
-use crate::wire::{Raw, Value};
+use crate::support::{self, Options, Server, at_each_shard_count, check};
+use crate::wire::{self, Raw, Value};
 
 /// Bytes of all data, as INFO has them.
 fn used(raw: &mut Raw) -> f64 {
@@ -709,5 +709,51 @@ fn a_long_write_takes_effect_though_its_client_is_gone() {
                 raw.call("STRLEN long").integer() == (round * part.len()) as i64
             });
         }
+    });
+}
+
+/// A flush gives the shards back what replies under way still hold: else an empty server would be out of memory.
+#[test]
+fn a_flush_while_replies_hold_long_values_leaves_nothing_charged() {
+    let server = Server::start(&Options::shards(4).threads(2));
+    let mut raw = server.raw();
+    check(&mut raw, "CONFIG SET maxmemory 64mb", "OK");
+    let element = "x".repeat(1 << 20);
+    let mut push = vec!["RPUSH", "l"];
+    push.extend([element.as_str(); 16]);
+    let mut fields = vec!["HSET", "h", "a", "1"];
+    for name in [
+        "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n",
+    ] {
+        fields.extend([name, &element]);
+    }
+    let long = "y".repeat(14 << 20);
+    for (store, read, shown) in [
+        (push, "LRANGE l 0 -1", "cmd=lrange"),
+        (fields, "HVALS h", "cmd=hvals"),
+        (vec!["SET", "s", &long], "GET s", "cmd=get"),
+    ] {
+        for _ in 0..5 {
+            support::eventually("there is room for them", || !raw.command(&store).is_error());
+            let mut reader = server.raw();
+            reader.send(&wire::encode(&wire::split(read)));
+            support::eventually("they are on their way", || {
+                raw.call("CLIENT LIST").body().contains(shown)
+            });
+            check(&mut raw, "FLUSHALL", "OK");
+            drop(reader);
+        }
+        support::eventually("all is freed", || {
+            !raw.command(&["SET", "free", &"z".repeat(1 << 20)])
+                .is_error()
+        });
+        check(&mut raw, "FLUSHALL", "OK");
+    }
+    // There is room for what there was room for at first.
+    support::eventually("there is room", || {
+        let reply = raw.command(&["SET", "s", &"z".repeat(30 << 20)]);
+        let kept = !reply.is_error();
+        raw.call("FLUSHALL");
+        kept
     });
 }

@@ -336,11 +336,11 @@ impl Engine {
     /// shards.
     #[cold]
     fn drop_empty(&mut self, index: usize) {
-        let before = account::thread_bytes();
+        let before = account::charged_bytes();
         if let Some(mut db) = self.dbs[index].take() {
             db.hide();
         }
-        self.board.add_used(account::thread_bytes() - before);
+        self.board.add_used(account::charged_bytes() - before);
         self.board.clear_db(index);
     }
 }

@@ -6,13 +6,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::super::Shards;
 use super::super::message::Message;
 use super::super::ownership::parcel::Parcel;
 use super::super::ownership::reach::Departed;
-use crate::script::stack;
+use crate::script::{self, stack};
+use crate::structures::slabs;
 
 /// Most threads for units. Their units may all be endless; others wait in line then, without any shard.
 pub const THREADS_MAX: usize = 64;
@@ -54,6 +55,12 @@ struct State {
     queue: VecDeque<Box<Parcel<Message>>>,
     threads: usize,
     idle: usize,
+}
+
+/// What a thread does before it waits.
+fn rest() {
+    script::rest();
+    slabs::empty_cache_if_told();
 }
 
 /// See the module.
@@ -101,9 +108,15 @@ impl Threads {
     /// so that threads must not come and go.
     fn next(&self) -> Box<Parcel<Message>> {
         let mut state = self.state.lock();
+        let mut has_rested = false;
         loop {
             if let Some(parcel) = state.queue.pop_front() {
                 return parcel;
+            }
+            if !std::mem::replace(&mut has_rested, true) {
+                // Before it counts as idle: who comes meanwhile is not to wait for that.
+                MutexGuard::unlocked(&mut state, rest);
+                continue;
             }
             state.idle += 1;
             self.work.wait(&mut state);
