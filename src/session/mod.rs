@@ -240,7 +240,10 @@ impl Session {
             if service.budget.is_behind() && self.may_grow(command) {
                 release(&mut held, batch);
                 if service.pay_debts(now) {
-                    return Step::Yield;
+                    return match service.budget.is_freeing() {
+                        true => Step::SleepUntil(now.unix_ms + 1),
+                        false => Step::Yield,
+                    };
                 }
             }
             if self.blocked.is_some() {

@@ -178,7 +178,8 @@ impl Service {
                 break;
             }
         }
-        match has_paid {
+        // What was flushed is on its way out, and waited for.
+        match has_paid || self.budget.is_freeing() {
             true => self.budget.note_debts(),
             false => self.budget.give_up_debts(),
         }

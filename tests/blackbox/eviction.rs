@@ -154,3 +154,40 @@ fn a_share_of_the_machine_is_a_limit_in_bytes() {
         "(error) ERR CONFIG SET failed (possibly related to argument 'maxmemory') - argument must be a memory value",
     );
 }
+
+/// Nobody is refused for what is on its way out, nor is there room twice for what comes meanwhile.
+#[test]
+fn what_was_flushed_is_waited_for_by_those_who_need_its_room() {
+    const LIMIT_MIB: usize = 24;
+    support::at_each_shard_count(|server| {
+        let mut raw = server.raw();
+        check(&mut raw, "DEBUG POPULATE 150000 key 40", "OK");
+        check(
+            &mut raw,
+            &format!("CONFIG SET maxmemory {LIMIT_MIB}mb"),
+            "OK",
+        );
+        check(&mut raw, "FLUSHALL", "OK");
+        let value = "x".repeat(1 << 20);
+        let writers: Vec<_> = (0..4).map(|_| server.raw()).collect();
+        let kept: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = writers
+                .into_iter()
+                .enumerate()
+                .map(|(writer, mut raw)| {
+                    let value = &value;
+                    scope.spawn(move || {
+                        let names = (0..LIMIT_MIB).map(|number| format!("{writer}:{number}"));
+                        names
+                            .filter(|name| !raw.command(&["SET", name, value]).is_error())
+                            .count()
+                    })
+                })
+                .collect();
+            let counts = threads.into_iter().map(|thread| thread.join());
+            counts.map(|count| count.expect("it ends")).sum()
+        });
+        let most = LIMIT_MIB + 4;
+        assert!((LIMIT_MIB / 2..=most).contains(&kept), "{kept} values");
+    });
+}

@@ -127,7 +127,12 @@ impl Engine {
     fn find_room(&mut self, now: Now) -> bool {
         self.budget.draw(&self.board, self.board.debt_bytes() + 1);
         self.keep_order();
-        if self.board.debt_bytes() < 0 || self.budget.is_freeing() {
+        if self.board.debt_bytes() < 0 {
+            return true;
+        }
+        if self.budget.is_freeing() {
+            // Who comes after this one waits, if that is not enough.
+            self.budget.note_debts();
             return true;
         }
         if !self.budget.policy().evicts() {
