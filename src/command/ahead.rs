@@ -19,29 +19,20 @@ pub fn prepare(command: &Command, args: &Args<'_>, seed: Seed, ahead: &mut Ahead
     for at in stored.positions(args.len()) {
         ahead::copy(stored.form, args.get(at - 1), args.get(at), ahead);
     }
-    let prepare = |argument: &[u8], ahead: &mut Ahead| match command.group {
-        Group::HyperLogLog => hyperloglog::hash::prepare(argument, ahead),
-        Group::Bloom => bloom::prepare(argument, ahead),
-        Group::Cuckoo => cuckoo::prepare(argument, ahead),
-        _ => ahead.hash(argument, Function::Keyed(seed)),
+    let hash: &dyn Fn(&[u8], &mut Ahead) = match command.group {
+        Group::Hash | Group::Set | Group::SortedSet | Group::Geo => {
+            &|element, ahead| ahead.hash(element, Function::Keyed(seed))
+        }
+        Group::HyperLogLog => &hyperloglog::hash::prepare,
+        Group::Bloom => &bloom::prepare,
+        Group::Cuckoo => &cuckoo::prepare,
+        _ => return,
     };
-    if !matches!(
-        command.group,
-        Group::Hash
-            | Group::Set
-            | Group::SortedSet
-            | Group::Geo
-            | Group::HyperLogLog
-            | Group::Bloom
-            | Group::Cuckoo
-    ) {
-        return;
-    }
     for (at, argument) in args.from(0).enumerate().skip(1) {
         let is_value = || stored.form == Form::Field && stored.positions(at + 1).last() == Some(at);
         let is_key = || args.keys().iter().any(|key| key.argument as usize == at);
         if argument.len() >= BYTES_MIN && !is_key() && !is_value() {
-            prepare(argument, ahead);
+            hash(argument, ahead);
         }
     }
 }
