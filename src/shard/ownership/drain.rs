@@ -7,22 +7,28 @@
 //! Invariant: every token that comes to a drain leaves it: let go, with a message, or to the shard's worker.
 #![expect(unsafe_code, reason = "parcels change hands as raw links")]
 
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::gate::Entry;
 use super::parcel::{Link, Parcel};
 use super::reach::{Departed, Reach};
-use super::sync::Fault;
+use super::sync::{Fault, spin_loop, yield_now};
 use super::{Message, Shards, tenure};
+
+/// Looks at a held shard by a message that has waited without tokens and wants the rest of its shards now.
+const SPINS: u32 = 256;
+
+/// Times that such a message lets other threads run before it gives up: a holder may have lost its core.
+const YIELDS: u32 = if cfg!(loom) { 0 } else { 8 };
 
 /// To be closed, inside a tenure.
 pub(super) struct Drain<'s, E, M> {
     shards: &'s Shards<E, M>,
     messages: usize,
-    /// Parcels that have run and whose tokens are still to be let go, newest first.
-    ran: *mut Link,
+    /// Tokens that are still to be let go: of messages that have run, and of those that gave them up.
+    loose: Vec<u16>,
     /// Workers that were handed a token and are to be woken at the end.
     sleepers: Vec<u16>,
 }
@@ -32,14 +38,14 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         Drain {
             shards,
             messages: 0,
-            ran: ptr::null_mut(),
+            loose: Vec::new(),
             sleepers: Vec::new(),
         }
     }
 
     /// Wakes the workers, now that no token is left here. How many messages were run or carried on.
     pub(super) fn close(self) -> usize {
-        debug_assert!(self.ran.is_null());
+        debug_assert!(self.loose.is_empty());
         for shard in self.sleepers {
             self.shards.wake_worker(shard);
         }
@@ -49,7 +55,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
     /// Takes a parcel as far as it goes and lets go of what that leaves.
     ///
     /// # Safety
-    /// 1. The parcel is the caller's. 2. So is the token of `shard`, the next one on the parcel's route.
+    /// 1. The parcel is the caller's. 2. So is the token of `shard`, the first one on the parcel's route.
     pub(super) unsafe fn carry_and_settle(&mut self, link: NonNull<Link>, shard: u16) {
         // SAFETY: the caller's (1) and (2); `carry` says when the token is still ours.
         unsafe {
@@ -70,42 +76,32 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         self.settle_rest();
     }
 
-    /// Lets go of what a parcel that has run carries, and of whatever comes of it.
+    /// Finishes a parcel that has run, and lets go of what it carries and of whatever comes of it.
     ///
     /// # Safety
     /// The parcel is the caller's, with the tokens that it carries, and no longer afterwards.
     pub(super) unsafe fn settle_parcel(&mut self, link: NonNull<Link>) {
-        // SAFETY: ours, out of every list.
-        unsafe { Link::set_next(link, self.ran) };
-        self.ran = link.as_ptr();
+        // SAFETY: the caller's.
+        unsafe { self.ran(link) };
         self.settle_rest();
     }
 
-    /// Works off what `let_go` left.
+    /// Lets go of the loose tokens, and of those that this sets loose.
     pub(super) fn settle_rest(&mut self) {
-        while let Some(link) = NonNull::new(self.ran) {
-            // SAFETY: parcels in this list are ours; nothing below reaches this one but through `parcel`.
-            let parcel = unsafe {
-                self.ran = Link::next(link);
-                Parcel::<M>::borrow(link)
-            };
-            let mut tokens = std::mem::take(&mut parcel.tokens);
-            // First all that nobody waits for, so that no shard waits for another one's queue.
-            // SAFETY: the tokens came with the parcel, each is let go once.
-            tokens.retain(|&token| unsafe { !self.shards.gates[token as usize].try_release() });
-            for &token in &tokens {
+        while !self.loose.is_empty() {
+            let mut tokens = std::mem::take(&mut self.loose);
+            // First all that no message waits for, so that no shard waits for another one's queue.
+            // SAFETY: loose tokens are ours, each is let go once.
+            tokens.retain(|&token| unsafe { !self.shards.try_release(token) });
+            for token in tokens {
                 // SAFETY: still ours: it could not be let go above.
                 unsafe { self.let_go(token) };
             }
-            tokens.clear();
-            parcel.tokens = tokens;
-            // SAFETY: ours, out of every list.
-            unsafe { self.defer_finish(link) };
         }
     }
 
     /// Runs what is pending on `shard` and lets go. May end early: the token leaves with a message that travels, or a
-    /// message that has run keeps it in `ran`, or the bound is reached and the worker gets it.
+    /// message that has run leaves it loose, or the bound is reached and the worker gets it.
     ///
     /// # Safety
     /// The caller has the token of `shard`, and no longer afterwards. `settle_rest` is to follow.
@@ -113,7 +109,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         let gate = &self.shards.gates[shard as usize];
         loop {
             // SAFETY: our token; after `true` it is not used again.
-            if unsafe { gate.try_release() } {
+            if unsafe { self.shards.try_release(shard) } {
                 return;
             }
             if self.messages >= self.shards.drain_max {
@@ -130,11 +126,11 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         }
     }
 
-    /// Gives the parcel the token of `shard`, and runs it or brings it to its next shard, and so on.
+    /// Gives the parcel the token of `shard`, for which it came or queued, and runs it or brings it to its next shard.
     ///
     /// # Safety
-    /// 1. The parcel is the caller's. 2. So is the token of `shard`, the next one on the parcel's route.
-    unsafe fn carry(&mut self, link: NonNull<Link>, mut shard: u16) -> Token {
+    /// 1. The parcel is the caller's. 2. So is the token of `shard`.
+    unsafe fn carry(&mut self, link: NonNull<Link>, shard: u16) -> Token {
         // SAFETY: (1); the reference is not used after the parcel moves on.
         let parcel = unsafe { Parcel::<M>::borrow(link) };
         let is_simple = !parcel.message.reaches() && !parcel.message.departs();
@@ -146,8 +142,23 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
             unsafe { self.defer_finish(link) };
             return Token::Stays;
         }
+        // SAFETY: the caller's (1) and (2).
+        unsafe {
+            match std::mem::take(&mut parcel.is_bare) {
+                true => self.take_rest(link, shard),
+                false => self.travel(link, shard),
+            }
+        }
+        Token::Leaves
+    }
+
+    /// Brings a parcel from shard to shard, upward, until it runs or has to queue.
+    ///
+    /// # Safety
+    /// 1. The parcel is the caller's. 2. So is the token of `shard`, the next one on the parcel's route.
+    unsafe fn travel(&mut self, link: NonNull<Link>, mut shard: u16) {
         loop {
-            // SAFETY: as above; borrowed anew, for the parcel may have been published and not left.
+            // SAFETY: (1); borrowed anew, for the parcel may have been published and not left.
             let parcel = unsafe { Parcel::<M>::borrow(link) };
             parcel.tokens.push(shard);
             let Some(&next) = parcel.message.shards().get(parcel.tokens.len()) else {
@@ -163,16 +174,109 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
                 let _ = unsafe { self.shards.gates[shard as usize].try_release() };
             }
             self.shards.tally(shard).handed_over.fetch_add(1, Relaxed);
+            let heeds_long = !parcel.insists();
             // SAFETY: (1) live and in no queue; (2) we leave at once if it was queued.
-            match unsafe { self.shards.gates[next as usize].take_or_push(link) } {
+            match unsafe { self.shards.gates[next as usize].take_or_push(link, heeds_long) } {
                 Entry::Taken => shard = next,
                 Entry::Queued => {
                     self.shards.tally(next).queued.fetch_add(1, Relaxed);
-                    return Token::Leaves;
+                    return;
+                }
+                // SAFETY: (1).
+                Entry::HeldLong => return unsafe { self.wait_bare(link, next) },
+            }
+        }
+        // SAFETY: (1), with all its tokens.
+        unsafe { self.run(link) };
+    }
+
+    /// Queues a parcel at a shard that is held for long, without the tokens that it has.
+    ///
+    /// # Safety
+    /// The parcel is the caller's, with the tokens that it carries.
+    unsafe fn wait_bare(&mut self, link: NonNull<Link>, shard: u16) {
+        // SAFETY: the caller's.
+        let parcel = unsafe { Parcel::<M>::borrow(link) };
+        self.set_loose(&mut parcel.tokens);
+        parcel.is_bare = true;
+        // SAFETY: (1) live and in no queue; (2) not touched any more if it was queued.
+        match unsafe { self.shards.gates[shard as usize].take_or_push(link, false) } {
+            Entry::Queued => {
+                self.shards.tally(shard).queued.fetch_add(1, Relaxed);
+            }
+            Entry::Taken | Entry::HeldLong => {
+                // SAFETY: the parcel is ours still, and so is the token.
+                unsafe {
+                    Parcel::<M>::borrow(link).is_bare = false;
+                    self.take_rest(link, shard);
                 }
             }
         }
-        // SAFETY: (1) still ours.
+    }
+
+    /// The turn of a parcel that waited for `shard` without tokens: it runs if the rest of its shards can be had, else
+    /// starts over.
+    ///
+    /// # Safety
+    /// 1. The parcel is the caller's, and carries no tokens. 2. So is the token of `shard`, one on its route.
+    unsafe fn take_rest(&mut self, link: NonNull<Link>, shard: u16) {
+        // SAFETY: (1).
+        let parcel = unsafe { Parcel::<M>::borrow(link) };
+        for &other in parcel.message.shards() {
+            if other != shard && !self.take_patiently(other) {
+                if !parcel.tokens.contains(&shard) {
+                    parcel.tokens.push(shard);
+                }
+                self.set_loose(&mut parcel.tokens);
+                parcel.misses = parcel.misses.saturating_add(1);
+                let first = parcel.message.shards()[0];
+                // SAFETY: (1) live and in no queue; (2) we leave at once if it was queued.
+                return match unsafe {
+                    self.shards.gates[first as usize].take_or_push(link, false)
+                } {
+                    // SAFETY: the parcel is ours still, and so is the token.
+                    Entry::Taken => unsafe { self.travel(link, first) },
+                    Entry::Queued | Entry::HeldLong => {}
+                };
+            }
+            parcel.tokens.push(other);
+        }
+        // SAFETY: (1), with all its tokens.
+        unsafe { self.run(link) };
+    }
+
+    /// Takes a token if it becomes free soon: a bounded wait, with tokens of a shard in hand that was held for long
+    /// anyway.
+    fn take_patiently(&self, shard: u16) -> bool {
+        let gate = &self.shards.gates[shard as usize];
+        for round in 0..=YIELDS {
+            for _ in 0..if cfg!(loom) { 1 } else { SPINS } {
+                if gate.seems_free() && gate.try_take() {
+                    return true;
+                }
+                spin_loop();
+            }
+            if round < YIELDS {
+                yield_now();
+            }
+        }
+        false
+    }
+
+    fn set_loose(&mut self, tokens: &mut Vec<u16>) {
+        let forgets = |&token: &u16| self.shards.gates[token as usize].has(Fault::ForgetsLoose);
+        if !tokens.iter().any(forgets) {
+            self.loose.append(tokens);
+        }
+        tokens.clear();
+    }
+
+    /// Runs a parcel that has all its tokens, or sends it to where it runs.
+    ///
+    /// # Safety
+    /// The parcel is the caller's, with all its tokens.
+    unsafe fn run(&mut self, link: NonNull<Link>) {
+        // SAFETY: the caller's.
         let Parcel {
             tokens, message, ..
         } = unsafe { Parcel::<M>::borrow(link) };
@@ -183,24 +287,37 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
                 .fetch_add(1, Relaxed);
         }
         if message.departs() {
+            for &token in &*tokens {
+                // SAFETY: the tokens are ours with the parcel.
+                unsafe { self.shards.hold_long(token, &mut self.loose) };
+            }
             // SAFETY: (1) the parcel is ours, and the tokens leave with it; (2) a parcel of `M`; (3) as ever.
-            unsafe { tenure::defer(link, depart::<E, M>) };
-            return Token::Leaves;
+            return unsafe { tenure::defer(link, depart::<E, M>) };
         }
         if message.reaches() {
             // SAFETY: as below; what it adds to the tokens is let go with them.
             let mut reach = unsafe { Reach::new(self.shards, tokens) };
             tenure::while_running(|| message.run_reaching(&mut reach));
         } else {
-            // SAFETY: the parcel's tokens are ours with it, and used by nobody else while this runs; pushed ascending,
-            // and each was in range of the gates when it was taken.
+            // SAFETY: the parcel's tokens are ours with it, and used by nobody else while this runs; ascending, and each
+            // was in range of the gates when it was taken.
             let mut hands = unsafe { self.shards.hands(tokens) };
             tenure::while_running(|| message.run(&mut hands));
         }
+        // SAFETY: the caller's.
+        unsafe { self.ran(link) };
+    }
+
+    /// A parcel has run: it is owed its `finish`, before those that waited for its tokens.
+    ///
+    /// # Safety
+    /// The parcel is the caller's, with the tokens that it carries, and no longer afterwards.
+    unsafe fn ran(&mut self, link: NonNull<Link>) {
+        // SAFETY: the caller's.
+        let parcel = unsafe { Parcel::<M>::borrow(link) };
+        self.loose.append(&mut parcel.tokens);
         // SAFETY: ours, out of every list.
-        unsafe { Link::set_next(link, self.ran) };
-        self.ran = link.as_ptr();
-        Token::Leaves
+        unsafe { self.defer_finish(link) };
     }
 
     /// # Safety
@@ -210,7 +327,6 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         unsafe { tenure::defer(link, finish::<E, M>) };
     }
 }
-
 /// Where the token of a shard is after a parcel got it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Token {

@@ -19,8 +19,14 @@
 //! - **Travel**: a message for several shards visits them in ascending order. Where a shard is free, its carrier takes
 //!   the token for it; where it is held, the message joins the queue *with the tokens it has*, and whoever holds that
 //!   shard carries it on. Who gets the last token runs it, then lets go of all.
-//! - **Reach**: what runs may try for more shards, never wait for them; a message that takes long departs with its
-//!   tokens for a thread of its own ([`reach`]).
+//! - **Held for long**: a message that takes long departs with its tokens for a thread of its own ([`reach`]). Its shards
+//!   are marked so in their words, and no message waits there with tokens of other shards: it lets go of them and keeps its
+//!   place in that queue. At its turn it tries for the others without waiting; after some failures it travels with
+//!   tokens again and waits wherever it has to, so that it cannot starve.
+//! - **Reach**: what runs may try for more shards, never wait for them ([`reach`]).
+//! - **End of a hold**: each time before a token is let go, what its engine has left to be done moves to the thread
+//!   ([`Message::collect`]), and is done when the thread has no token at all ([`Message::settle`]). There is no other way
+//!   to let go.
 //!
 //! Example: A holds shard 2. B submits a message for 1 and 2: takes 1, finds 2 held, queues there, and goes away (shard 1
 //! is held by nobody's thread now, only by the message). C submits to 1: held, so it queues. A lets go of 2: finds the
@@ -31,14 +37,15 @@
 //! - *Exclusion*: a token is in one place, with a thread, a travelling message or a worker, and moves by release and
 //!   acquire on one of two words (the gate's word, the worker's `handed`).
 //! - *No deadlock*: threads never wait. Only messages wait with tokens in hand, and only for higher shards; a queue is
-//!   worked off in order by a holder who does not wait, so the message with the highest shard in hand always moves.
+//!   worked off in order by a holder who does not wait, so the message with the highest shard in hand always moves. One
+//!   that has a shard that was held for long tries for the others, and lets go of all if it does not get them.
 //! - *Serialisable*: a message runs with all its tokens at once, and they were taken two-phase.
 //! - *No recursion*: carrying and letting go are one loop over a worklist ([`drain`]), whatever triggers what.
 //! - *Quiet*: `finish` (which wakes and frees) runs when this thread has no token at all ([`tenure`]).
 //!
 //! Limits: exclusive tokens serialise reads too; a thread that is descheduled under the token keeps the shard for its
 //! slice (others queue meanwhile, they do not block); and a travelling message holds its earlier shards while it waits
-//! for a later one, which is why callers should try [`Shards::try_take_all`] a few times first.
+//! for a later one, which is why callers should try [`Shards::try_grip`] a few times first.
 #![expect(
     unsafe_code,
     reason = "the token stands in for a lock around each engine"
@@ -60,6 +67,7 @@ mod tests;
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::task::{Poll, Waker};
 
@@ -69,7 +77,7 @@ use self::counters::{Counters, Tally};
 use self::drain::Drain;
 use self::gate::{Entry, Gate};
 use self::hands::Hands;
-use self::parcel::Parcel;
+use self::parcel::{Link, Parcel};
 use self::reach::{Departed, Reach};
 use self::sync::{AtomicBool, AtomicWaker, Fault, spin_loop};
 
@@ -92,8 +100,18 @@ pub trait Message<E>: Send + Sized + 'static {
     fn run(&mut self, hands: &mut Hands<'_, E>);
 
     /// Called once after `run`, with no token on this thread: wakes whoever waits, frees or recycles. May submit; but a
-    /// message that was turned away (see [`Reach::tend`]) did not run, and may not submit.
+    /// message that was turned away (see [`Reach::turn_away`]) did not run, and may not submit.
     fn finish(parcel: Box<Parcel<Self>>);
+
+    /// Moves what an engine has left to be done to this thread; whether there is anything. Its token is in hand, and is
+    /// about to be let go.
+    fn collect(engine: &mut E) -> bool {
+        let _ = engine;
+        false
+    }
+
+    /// Does what was collected on this thread, which has no token. May submit.
+    fn settle() {}
 
     /// Whether it may come to need more shards, and runs by [`Message::run_reaching`] therefore. The same each time.
     fn reaches(&self) -> bool {
@@ -199,31 +217,6 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         None
     }
 
-    /// Takes all of `shards` (ascending, no duplicates) without waiting, or none of them.
-    pub fn try_take_all<'s>(&'s self, shards: &'s [u16]) -> Option<HeldAll<'s, E, M>> {
-        assert!(
-            is_route(shards, self.len()),
-            "ascending shards without duplicates"
-        );
-        tenure::enter();
-        let mut held = HeldAll {
-            shards: self,
-            taken: &shards[..0],
-            not_send: PhantomData,
-        };
-        for (index, &shard) in shards.iter().enumerate() {
-            if !self.gates[shard as usize].try_take() {
-                self.found_held(shard);
-                return None; // and `held` lets go of what it has
-            }
-            held.taken = &shards[..=index];
-        }
-        if shards.len() > 1 {
-            self.tally(shards[0]).multi_shard_runs.fetch_add(1, Relaxed);
-        }
-        Some(held)
-    }
-
     /// Runs the message: here and now if its shards are free, else by whoever holds them. Never waits.
     ///
     /// `finish` follows when this thread holds nothing, or on the thread that ran it. A message on its way when the set
@@ -247,8 +240,8 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         let tenure = tenure::Tenure::new();
         let link = parcel.into_link();
         // SAFETY: (1) just made from a box, hence live and in no queue; (2) used below only if it was not queued.
-        match unsafe { self.gates[first as usize].take_or_push(link) } {
-            Entry::Queued => {
+        match unsafe { self.gates[first as usize].take_or_push(link, false) } {
+            Entry::Queued | Entry::HeldLong => {
                 self.tally(first).queued.fetch_add(1, Relaxed);
             }
             Entry::Taken => {
@@ -323,6 +316,49 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         unsafe { Hands::new(&self.gates, shards) }
     }
 
+    /// Lets go of a token if no message waits for it; whether it did. What the engine left to be done comes to this
+    /// thread in any case. Every token is let go here.
+    ///
+    /// # Safety
+    /// The token is the caller's, and after `true` no longer.
+    #[inline]
+    unsafe fn try_release(&self, shard: u16) -> bool {
+        let gate = &self.gates[shard as usize];
+        // SAFETY: the caller's token, and no view of the engine lives any more.
+        if M::collect(unsafe { &mut *gate.engine() }) {
+            tenure::owe(M::settle);
+        }
+        // SAFETY: the caller's.
+        unsafe { gate.try_release() }
+    }
+
+    /// Says that a shard is held for long. Messages that wait there with tokens keep their places and lose their tokens,
+    /// which are added to `loose`.
+    ///
+    /// # Safety
+    /// The token is the caller's. So are those in `loose` afterwards.
+    unsafe fn hold_long(&self, shard: u16, loose: &mut Vec<u16>) {
+        let gate = &self.gates[shard as usize];
+        gate.set_long(true);
+        if !gate.has_new() {
+            return;
+        }
+        // SAFETY: the caller's token; what was in the queue is ours until it is put back.
+        unsafe {
+            let list = gate.take_queue();
+            let mut next = NonNull::new(list);
+            while let Some(link) = next {
+                let parcel = Parcel::<M>::borrow(link);
+                if !parcel.tokens.is_empty() && !parcel.insists() {
+                    loose.append(&mut parcel.tokens);
+                    parcel.is_bare = true;
+                }
+                next = NonNull::new(Link::next(link));
+            }
+            gate.put_queue_back(list);
+        }
+    }
+
     /// Gives a held token to the shard's worker, which is to be woken afterwards.
     fn hand_to_worker(&self, shard: u16) {
         self.tally(shard).worker_handovers.fetch_add(1, Relaxed);
@@ -345,7 +381,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     unsafe fn let_go_all(&self, tokens: &[u16]) {
         // All that nobody waits for go at once; the list of the rest is only allocated if there is a rest.
         // SAFETY: the caller's tokens, each let go once and not used again.
-        let let_go = |&shard: &u16| unsafe { self.gates[shard as usize].try_release() };
+        let let_go = |&shard: &u16| unsafe { self.try_release(shard) };
         let wanted: Vec<u16> = tokens
             .iter()
             .copied()
@@ -461,42 +497,9 @@ impl<E: Send, M: Message<E>> Drop for Held<'_, E, M> {
             return;
         }
         // SAFETY: our token; after `true` it is not used again.
-        if !unsafe { self.shards.gates[self.shard as usize].try_release() } {
+        if !unsafe { self.shards.try_release(self.shard) } {
             self.shards.let_go_slowly(self.shard);
         }
-        tenure::leave();
-    }
-}
-
-/// The tokens of several shards, with the same promises as [`Held`].
-#[must_use = "dropping it lets go of the shards"]
-pub struct HeldAll<'s, E: Send, M: Message<E>> {
-    shards: &'s Shards<E, M>,
-    taken: &'s [u16],
-    not_send: PhantomData<*mut E>,
-}
-
-impl<E: Send, M: Message<E>> HeldAll<'_, E, M> {
-    /// The shards in hand, ascending.
-    pub fn shards(&self) -> &[u16] {
-        self.taken
-    }
-
-    /// The engines in hand.
-    #[inline]
-    pub fn hands(&mut self) -> Hands<'_, E> {
-        // SAFETY: (1) our tokens, and `&mut self` for the view's life; (2) checked when they were taken.
-        unsafe { self.shards.hands(self.taken) }
-    }
-}
-
-impl<E: Send, M: Message<E>> Drop for HeldAll<'_, E, M> {
-    fn drop(&mut self) {
-        if tenure::unwinds() {
-            return;
-        }
-        // SAFETY: our tokens, not used again.
-        unsafe { self.shards.let_go_all(self.taken) };
         tenure::leave();
     }
 }

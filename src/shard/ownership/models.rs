@@ -165,9 +165,9 @@ impl Scene {
         };
         drop(waiting);
         self.shards.resume(departed, |job, reach| {
-            reach.tend(false, |_| false);
+            reach.turn_away(false, |_| false);
             mark_some(reach.hands(), &job.shards, job.mark);
-            reach.tend(true, |_| false);
+            reach.turn_away(true, |_| false);
         });
     }
 
@@ -191,7 +191,7 @@ impl Scene {
 
     /// The same over several shards.
     fn work_all(&self, shards: &[u16], mark: Mark) {
-        match self.shards.try_take_all(shards) {
+        match self.shards.try_grip(shards) {
             Some(mut held) => held.hands().iter().for_each(|(_, board)| board.put(mark)),
             None => self.submit(shards, mark),
         }
@@ -285,7 +285,7 @@ fn explore(model: Model) -> usize {
         let held = (!model.held.is_empty()).then(|| {
             scene
                 .shards
-                .try_take_all(model.held)
+                .try_grip(model.held)
                 .expect("nobody else is there")
         });
         let threads: Vec<_> = model
@@ -660,7 +660,55 @@ fn a_message_that_departs_with_two_shards_3() {
     });
 }
 
+/// A message departs, and one that wants its shard and others gives up the token that it has.
+const HELD_FOR_LONG: Model = Model {
+    expected: &[&[20, 30], &[10, 20]],
+    preemptions: Some(3),
+    threads: &[
+        |scene| scene.run_departed(),
+        |scene| scene.submit(&[0, 1], 20),
+    ],
+    main: |scene| {
+        scene.submit_departing(&[1], 10);
+        scene.work(0, 30);
+    },
+    ..MODEL
+};
+
+#[test]
+fn a_traveller_that_meets_a_shard_held_for_long_3() {
+    explore(HELD_FOR_LONG);
+}
+
+#[test]
+fn two_travellers_that_meet_a_shard_held_for_long_2() {
+    explore(Model {
+        preemptions: Some(2),
+        expected: &[&[20, 30], &[10, 20, 30]],
+        threads: &[
+            |scene| scene.run_departed(),
+            |scene| scene.submit(&[0, 1], 20),
+        ],
+        main: |scene| {
+            scene.submit_departing(&[1], 10);
+            scene.submit(&[0, 1], 30);
+        },
+        ..MODEL
+    });
+}
+
 // Negative controls.
+
+#[test]
+fn tokens_that_are_given_up_and_not_let_go_are_noticed() {
+    must_fail(
+        Model {
+            fault: Fault::ForgetsLoose,
+            ..HELD_FOR_LONG
+        },
+        "",
+    );
+}
 
 #[test]
 fn a_shard_taken_on_the_way_and_not_let_go_is_noticed() {

@@ -21,8 +21,8 @@ pub(super) struct Link {
     finish: UnsafeCell<Option<FinishFn>>,
 }
 
-// Bit 0 of a link's address is the gate's HELD bit.
-const _: () = assert!(align_of::<Link>() >= 2);
+// Bits 0 and 1 of a link's address are the gate's flags.
+const _: () = assert!(align_of::<Link>() >= 4);
 
 impl Link {
     /// # Safety
@@ -58,6 +58,9 @@ impl Link {
     }
 }
 
+/// Turns at which a message without tokens may fail to get its other shards before it insists.
+const MISSES_MAX: u8 = 4;
+
 /// A message in the form in which it can queue. Made once, recycled as often as `finish` likes.
 #[repr(C)] // the link comes first: a pointer to the parcel is a pointer to its link
 pub struct Parcel<M> {
@@ -66,6 +69,10 @@ pub struct Parcel<M> {
     /// after the run is read from here and never from the message, so a message that lies about its shards cannot
     /// release what it does not have.
     pub(super) tokens: Vec<u16>,
+    /// It waits in the queue of a shard that is, or was, held for long, and gave up the tokens of its other shards.
+    pub(super) is_bare: bool,
+    /// Turns in a queue at which it did not get the tokens of its other shards.
+    pub(super) misses: u8,
     /// The address of the shards that it was submitted to.
     pub(super) home: usize,
     /// What the caller put in.
@@ -85,9 +92,17 @@ impl<M> Parcel<M> {
                 finish: UnsafeCell::new(None),
             },
             tokens: Vec::new(),
+            is_bare: false,
+            misses: 0,
             home: 0,
             message,
         })
+    }
+
+    /// Whether it waits with tokens in hand even where a shard is held for long. Where that happens other shards wait
+    /// with it, so it is for messages that would starve otherwise.
+    pub(super) fn insists(&self) -> bool {
+        self.misses >= MISSES_MAX
     }
 
     /// Unwraps the message.

@@ -6,9 +6,8 @@
 //!
 //! A message may also take too long for the thread that happens to have its last token. Such a message *departs*: it
 //! leaves with all its tokens as a [`Departed`], and some other thread runs and settles it ([`Shards::resume`]).
-//! While it runs it looks after the queues of its shards now and then ([`Reach::tend`]): travelling messages give up the
-//! tokens that they brought, so that clients of other shards are never held up by it, and start over afterwards; others
-//! can be turned away.
+//! Its shards are marked as held for long, so that messages wait there without tokens of other shards; those that have
+//! waited for too long can be turned away ([`Reach::turn_away`]).
 #![expect(
     unsafe_code,
     reason = "a reach stands for tokens as other guards do, and takes parcels out of queues"
@@ -17,6 +16,7 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::drain::Drain;
 use super::hands::Hands;
@@ -29,8 +29,8 @@ pub struct Reach<'a, E, M> {
     shards: &'a Shards<E, M>,
     /// Ascending, all ours.
     tokens: &'a mut Vec<u16>,
-    /// What gave up its tokens and starts over later; only on a thread of its own.
-    aside: Option<&'a mut Vec<Box<Parcel<M>>>>,
+    /// The tokens are held for long, on a thread of their own.
+    holds_long: bool,
     not_send: PhantomData<*mut E>,
 }
 
@@ -45,7 +45,7 @@ impl<'a, E: Send, M: Message<E>> Reach<'a, E, M> {
         Reach {
             shards,
             tokens,
-            aside: None,
+            holds_long: false,
             not_send: PhantomData,
         }
     }
@@ -90,21 +90,27 @@ impl<'a, E: Send, M: Message<E>> Reach<'a, E, M> {
             spins_left -= 1;
             spin_loop();
         }
+        if self.holds_long {
+            let mut loose = Vec::new();
+            // SAFETY: our token since a moment ago.
+            unsafe { self.shards.hold_long(shard, &mut loose) };
+            self.shards.give_up(&mut loose);
+        }
         if !gate.has(Fault::ForgetsExtension) {
             self.tokens.insert(at, shard);
         }
         true
     }
 
-    /// Looks after the queues of the shards in hand, for whoever will hold them for long; `whole`: also those that were
-    /// seen before. `refuse` may turn a message away, with a reply, which finishes it at once. Of the others, those that
-    /// carry tokens of other shards lose these and start over when the shards in hand are let go.
+    /// Shows `refuse` the messages that wait for the shards in hand: those that were not seen before, or with `whole` all
+    /// of them. The ones that it turns away, with a reply, leave the queues and are finished. That wakes their tasks with
+    /// tokens in hand: a microsecond of shards that are held for seconds.
     ///
-    /// Does nothing but for a message that departed: others have no time to look after anybody.
-    pub fn tend(&mut self, whole: bool, mut refuse: impl FnMut(&mut M) -> bool) {
-        let Some(aside) = self.aside.as_deref_mut() else {
+    /// Does nothing but for a message that departed: others have no time to look after queues.
+    pub fn turn_away(&mut self, whole: bool, mut refuse: impl FnMut(&mut M) -> bool) {
+        if !self.holds_long {
             return;
-        };
+        }
         let mut refused = Vec::new();
         for &shard in self.tokens.iter() {
             let gate = &self.shards.gates[usize::from(shard)];
@@ -121,27 +127,21 @@ impl<'a, E: Send, M: Message<E>> Reach<'a, E, M> {
                     list = Link::next(link);
                     Parcel::<M>::borrow(link)
                 };
-                let is_refused = refuse(&mut parcel.message);
-                if !is_refused && parcel.tokens.is_empty() {
-                    // Stays in line.
-                    // SAFETY: all links of both lists are ours.
-                    unsafe {
-                        Link::set_next(link, ptr::null_mut());
-                        match newest {
-                            Some(newest) => Link::set_next(newest, link.as_ptr()),
-                            None => oldest = link.as_ptr(),
-                        }
-                    }
-                    newest = Some(link);
+                if refuse(&mut parcel.message) {
+                    self.shards.give_up(&mut parcel.tokens);
+                    // SAFETY: ours, and in no list any more.
+                    refused.push(unsafe { Parcel::<M>::from_link(link) });
                     continue;
                 }
-                self.shards.give_up(&mut parcel.tokens);
-                // SAFETY: ours, and in no list any more.
-                let parcel = unsafe { Parcel::<M>::from_link(link) };
-                match is_refused {
-                    true => refused.push(parcel),
-                    false => aside.push(parcel),
+                // SAFETY: all links of both lists are ours.
+                unsafe {
+                    Link::set_next(link, ptr::null_mut());
+                    match newest {
+                        Some(newest) => Link::set_next(newest, link.as_ptr()),
+                        None => oldest = link.as_ptr(),
+                    }
                 }
+                newest = Some(link);
             }
             if gate.has(Fault::DropsKept) {
                 oldest = ptr::null_mut();
@@ -161,7 +161,7 @@ thread_local! {
     static SPARE: Cell<Vec<u16>> = const { Cell::new(Vec::new()) };
 }
 
-/// The tokens of some shards as [`super::HeldAll`] has them, which can become more.
+/// The tokens of some shards, which can become more. Dropping it runs what came in meanwhile, as for [`super::Held`].
 #[must_use = "dropping it lets go of the shards"]
 pub struct Grip<'s, E: Send, M: Message<E>> {
     shards: &'s Shards<E, M>,
@@ -170,6 +170,18 @@ pub struct Grip<'s, E: Send, M: Message<E>> {
 }
 
 impl<E: Send, M: Message<E>> Grip<'_, E, M> {
+    /// The shards in hand, ascending.
+    pub fn shards(&self) -> &[u16] {
+        &self.tokens
+    }
+
+    /// The engines in hand.
+    #[inline]
+    pub fn hands(&mut self) -> Hands<'_, E> {
+        // SAFETY: (1) our tokens, and `&mut self` for the view's life; (2) checked when they were taken.
+        unsafe { self.shards.hands(&self.tokens) }
+    }
+
     /// The view through which work is done and more shards are tried for.
     pub fn reach(&mut self) -> Reach<'_, E, M> {
         // SAFETY: (1) our tokens, `&mut self` for the view's life; (2) checked when taken; (3) let go by `drop`.
@@ -231,10 +243,13 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
             }
             grip.tokens.push(shard);
         }
+        if shards.len() > 1 {
+            self.tally(shards[0]).multi_shard_runs.fetch_add(1, Relaxed);
+        }
         Some(grip)
     }
 
-    /// Runs a message that departed, on this thread, and lets go of its shards; what it set aside is submitted again.
+    /// Runs a message that departed, on this thread, and lets go of its shards.
     pub fn resume<R>(
         &self,
         departed: Departed<M>,
@@ -246,23 +261,22 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
             "a message comes back to the shards that it left"
         );
         let tenure = tenure::Tenure::new();
-        let mut aside = Vec::new();
         let Parcel {
             tokens, message, ..
         } = &mut *parcel;
         // SAFETY: (1) the tokens came with the parcel, which is ours; (2) they were pushed ascending and in range of
         // these very gates; (3) let go below.
         let mut reach = unsafe { Reach::new(self, tokens) };
-        reach.aside = Some(&mut aside);
+        reach.holds_long = true;
         let result = run(message, &mut reach);
+        for &token in &*tokens {
+            self.gates[usize::from(token)].set_long(false);
+        }
         let mut drain = Drain::new(self);
         // SAFETY: the parcel and its tokens are ours.
         unsafe { drain.settle_parcel(parcel.into_link()) };
         drain.close();
         drop(tenure);
-        for parcel in aside {
-            self.submit(parcel);
-        }
         result
     }
 
@@ -271,7 +285,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     fn give_up(&self, tokens: &mut Vec<u16>) {
         for shard in tokens.drain(..) {
             // SAFETY: the token came with the message and is not used after `true`.
-            if !unsafe { self.gates[usize::from(shard)].try_release() } {
+            if !unsafe { self.try_release(shard) } {
                 self.hand_to_worker(shard);
                 self.wake_worker(shard);
             }

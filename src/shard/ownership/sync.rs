@@ -12,6 +12,7 @@ pub(super) use self::watched::*;
 mod plain {
     pub(in super::super) use atomic_waker::AtomicWaker;
     pub(in super::super) use std::hint::spin_loop;
+    pub(in super::super) use std::thread::yield_now;
     pub(in super::super) use std::sync::atomic::{AtomicBool, AtomicPtr};
 
     /// std's cell, with the access by closure that loom needs to watch it.
@@ -51,6 +52,7 @@ mod plain {
 mod watched {
     pub(in super::super) use loom::cell::UnsafeCell;
     pub(in super::super) use loom::hint::spin_loop;
+    pub(in super::super) use loom::thread::yield_now;
     pub(in super::super) use loom::sync::atomic::{AtomicBool, AtomicPtr};
     use std::task::Waker;
 
@@ -117,4 +119,6 @@ pub(super) enum Fault {
     ForgetsExtension,
     /// Who looks after a queue loses what should stay in it.
     DropsKept,
+    /// A message that gives up its tokens forgets to let go of them.
+    ForgetsLoose,
 }

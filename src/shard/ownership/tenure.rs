@@ -17,6 +17,8 @@ struct Tenures {
     finishing: Cell<bool>,
     /// Only watched in debug builds: a message must not touch tokens while it runs.
     running: Cell<bool>,
+    /// Does what engines have left to be done.
+    settle: Cell<Option<fn()>>,
     oldest: Cell<*mut Link>,
     newest: Cell<*mut Link>,
 }
@@ -25,6 +27,7 @@ per_thread!(TENURES: Tenures = Tenures {
     depth: Cell::new(0),
     finishing: Cell::new(false),
     running: Cell::new(false),
+    settle: Cell::new(None),
     oldest: Cell::new(ptr::null_mut()),
     newest: Cell::new(ptr::null_mut()),
 });
@@ -41,17 +44,25 @@ pub(super) fn enter() {
     });
 }
 
-/// The tokens since the matching [`enter`] are gone; with the last of them, what ran is finished.
+/// The tokens since the matching [`enter`] are gone; with the last of them, what is due is done and what ran is finished.
 #[inline]
 pub(super) fn leave() {
     let owes = TENURES.with(|tenures| {
         let depth = tenures.depth.get() - 1;
         tenures.depth.set(depth);
-        depth == 0 && !tenures.oldest.get().is_null() && !tenures.finishing.get()
+        depth == 0
+            && (!tenures.oldest.get().is_null() || tenures.settle.get().is_some())
+            && !tenures.finishing.get()
     });
     if owes {
         finish_all();
     }
+}
+
+/// What engines have left to be done has come to this thread: `settle` does it when no token is left here.
+#[cold]
+pub(super) fn owe(settle: fn()) {
+    TENURES.with(|tenures| tenures.settle.set(Some(settle)));
 }
 
 /// Whether this thread has tokens.
@@ -134,7 +145,15 @@ fn finish_all() {
 
     TENURES.with(|tenures| tenures.finishing.set(true));
     let _finishing = Finishing;
-    while let Some(link) = TENURES.with(pop) {
+    loop {
+        // Followers hear of what a message did before its client has the reply.
+        if let Some(settle) = TENURES.with(|tenures| tenures.settle.take()) {
+            settle();
+            continue;
+        }
+        let Some(link) = TENURES.with(pop) else {
+            return;
+        };
         // SAFETY: parcels in this list are this thread's; `pop` has taken this one out.
         let finish = unsafe { Link::finish(link) };
         let finish = finish.expect("a deferred parcel knows how to finish");

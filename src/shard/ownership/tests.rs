@@ -10,6 +10,7 @@ use std::thread;
 
 use super::hands::Hands;
 use super::parcel::Parcel;
+use super::reach::Departed;
 use super::sync::Fault;
 use super::{DRAIN_MESSAGES_MAX, Message, Shards, tenure};
 
@@ -57,6 +58,8 @@ struct Job {
     shards: Vec<u16>,
     runs: Runs,
     finishes: Option<Finishes>,
+    /// Where it goes to run, if it takes long.
+    departs_to: Option<mpsc::Sender<Departed<Job>>>,
 }
 
 impl Message<Ledger> for Job {
@@ -75,6 +78,15 @@ impl Message<Ledger> for Job {
             finishes();
         }
     }
+
+    fn departs(&self) -> bool {
+        self.departs_to.is_some()
+    }
+
+    fn depart(mut departed: Departed<Self>) {
+        let to = departed.message().departs_to.clone();
+        let _ = to.expect("it departs").send(departed);
+    }
 }
 
 fn job(
@@ -85,6 +97,7 @@ fn job(
         shards: shards.to_vec(),
         runs: Box::new(runs),
         finishes: None,
+        departs_to: None,
     })
 }
 
@@ -310,10 +323,10 @@ fn many_travellers_that_set_each_other_free_do_not_grow_the_stack() {
 fn all_or_none_lets_go_of_everything_and_runs_what_came_in() {
     let shards = Arc::new(TestShards::new(ledgers(4)));
     let three = shards.try_take(3).expect("free");
-    assert!(shards.try_take_all(&[0, 1, 3]).is_none());
+    assert!(shards.try_grip(&[0, 1, 3]).is_none());
     assert!(shards.seems_free(0) && shards.seems_free(1));
     drop(three);
-    let mut all = shards.try_take_all(&[0, 1, 3]).expect("free");
+    let mut all = shards.try_grip(&[0, 1, 3]).expect("free");
     assert_eq!(all.shards(), [0, 1, 3]);
     let mut hands = all.hands();
     assert_eq!((hands.len(), hands.shards()), (3, &[0, 1, 3][..]));
@@ -338,16 +351,115 @@ fn all_or_none_lets_go_of_everything_and_runs_what_came_in() {
     assert_eq!((notes(&shards, 1), notes(&shards, 2)), (vec![5], vec![5]));
 }
 
+/// A message that holds these shards for long, with its tokens.
+fn departed(shards: &TestShards, route: &[u16]) -> Departed<Job> {
+    let (sender, arrived) = mpsc::channel();
+    let mut parcel = note(route, 0);
+    parcel.departs_to = Some(sender);
+    shards.submit(parcel);
+    arrived.recv().expect("its shards are free")
+}
+
+#[test]
+fn where_a_shard_is_held_for_long_messages_wait_in_turn_and_without_other_tokens() {
+    let shards = TestShards::new(ledgers(4));
+    let held = shards.try_take(2).expect("free");
+    shards.submit(note(&[1, 2, 3], 1)); // waits there with the token of 1
+    assert!(!shards.seems_free(1));
+    let (sender, arrived) = mpsc::channel();
+    let mut long = note(&[2], 0);
+    long.departs_to = Some(sender);
+    shards.submit(long);
+    shards.submit(note(&[1, 2], 2)); // waits for 1, with no token
+    drop(held); // 1 runs, then the long one departs, and 2 meets it
+    let long = arrived.recv().expect("its shard is free");
+    assert!((0..4).all(|shard| shards.seems_free(shard) == (shard != 2)));
+    for number in 3..6 {
+        shards.submit(note(&[0, 2, 3], number));
+        assert!((0..4).all(|shard| shards.seems_free(shard) == (shard != 2)));
+    }
+    shards.resume(long, |_, _| ());
+    assert_eq!(notes(&shards, 2), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_message_that_misses_its_other_shards_starts_over_and_insists_in_the_end() {
+    let shards = TestShards::new(ledgers(3));
+    let long = departed(&shards, &[2]);
+    shards.submit(note(&[0, 2], 1));
+    let low = shards.try_take(0).expect("it waits without tokens");
+    shards.resume(long, |_, _| ()); // its turn: shard 0 is held, so it queues there
+    assert!(shards.seems_free(2));
+    drop(low);
+    assert_eq!((notes(&shards, 0), notes(&shards, 2)), (vec![1], vec![1]));
+    shards.submit({
+        let mut parcel = note(&[0, 2], 2);
+        parcel.misses = u8::MAX;
+        parcel
+    });
+    let long = departed(&shards, &[2]);
+    let mut parcel = note(&[0, 2], 3);
+    parcel.misses = u8::MAX;
+    shards.submit(parcel);
+    assert!(!shards.seems_free(0), "it waits with its token");
+    shards.resume(long, |_, _| ());
+    assert_eq!((notes(&shards, 0), notes(&shards, 2)), (vec![1, 2, 3], vec![1, 2, 3]));
+}
+
+#[test]
+fn what_engines_leave_to_be_done_is_done_when_the_thread_has_no_token() {
+    thread_local!(static LOG: std::cell::RefCell<Vec<&'static str>> = Default::default());
+    struct Leaving(&'static [u16]);
+    impl Message<Vec<&'static str>> for Leaving {
+        fn shards(&self) -> &[u16] {
+            self.0
+        }
+        fn run(&mut self, hands: &mut Hands<'_, Vec<&'static str>>) {
+            hands.iter().for_each(|(_, engine)| engine.push("message"));
+        }
+        fn finish(_: Box<Parcel<Self>>) {
+            LOG.with_borrow_mut(|log| log.push("finish"));
+        }
+        fn collect(engine: &mut Vec<&'static str>) -> bool {
+            let has_some = !engine.is_empty();
+            LOG.with_borrow_mut(|log| log.append(engine));
+            has_some
+        }
+        fn settle() {
+            assert!(!tenure::is_open(), "settled with a token in hand");
+            LOG.with_borrow_mut(|log| log.push("settled"));
+        }
+    }
+    let shards = Shards::<Vec<&'static str>, Leaving>::new(vec![Vec::new(); 2]);
+    let mut one = shards.try_take(1).expect("free");
+    shards.submit(Parcel::new(Leaving(&[0, 1])));
+    one.push("guard");
+    drop(one);
+    LOG.with_borrow_mut(|log| {
+        let expected = ["guard", "message", "message", "settled", "finish"];
+        assert_eq!(std::mem::take(log), expected);
+    });
+    let mut all = shards.try_grip(&[0, 1]).expect("free");
+    all.hands().first().push("grip");
+    let other = shards.try_take(1);
+    assert!(other.is_none());
+    drop(all);
+    LOG.with_borrow_mut(|log| assert_eq!(std::mem::take(log), ["grip", "settled"]));
+}
+
 #[test]
 fn wrong_shards_are_refused_before_any_token_is_taken() {
     let shards = TestShards::new(ledgers(2));
     for wrong in [&[][..], &[1, 0], &[1, 1], &[0, 2]] {
         let submits = || shards.submit(note(wrong, 1));
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(submits)).is_err());
-        let takes = || drop(shards.try_take_all(wrong));
+        if wrong.is_empty() {
+            continue; // more may be tried for
+        }
+        let takes = || drop(shards.try_grip(wrong));
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(takes)).is_err());
     }
-    assert!(shards.try_take_all(&[0, 1]).is_some());
+    assert!(shards.try_grip(&[0, 1]).is_some());
 }
 
 #[test]
@@ -517,7 +629,7 @@ fn stress(threads: usize, shard_count: u64, drain_max: usize, operations: u64, s
                             added[one as usize] += 1;
                         }
                     } else if way == 2 {
-                        if let Some(mut held) = shards.try_take_all(&many) {
+                        if let Some(mut held) = shards.try_grip(&many) {
                             held.hands().iter().for_each(|(_, ledger)| ledger.work(1));
                             many.iter().for_each(|&shard| added[shard as usize] += 1);
                         }
