@@ -5,7 +5,6 @@
 //! they come and go meanwhile, and nothing may follow the confirmation that a subscription has ended.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Waker;
 
 use super::PubSub;
@@ -23,7 +22,6 @@ pub struct Held {
     is_sharded: bool,
     publisher: Arc<Shared>,
     own: Own,
-    receivers: AtomicUsize,
 }
 
 /// What the publisher is sent itself.
@@ -74,13 +72,7 @@ impl Held {
             is_sharded,
             publisher: Arc::clone(&client.shared),
             own: Own::of(client, is_sharded, channel),
-            receivers: AtomicUsize::new(0),
         }
-    }
-
-    /// To how many subscriptions it went, once it is out.
-    pub fn receivers(&self) -> usize {
-        self.receivers.load(Relaxed)
     }
 }
 
@@ -93,7 +85,6 @@ impl PubSub {
             is_sharded,
             publisher,
             own,
-            ..
         } = held;
         if own.count() == 0 && self.has_nobody(*is_sharded) {
             return;
@@ -115,8 +106,7 @@ impl PubSub {
                 message.write_matched(pattern, out);
             }));
         }
-        let others = self.post_to_all(&message, *is_sharded, Some(publisher.id), wakes);
-        held.receivers.store(own.count() + others, Relaxed);
+        self.post_to_all(&message, *is_sharded, Some(publisher.id), wakes);
     }
 
     /// How many would get a message if it went out now.

@@ -66,7 +66,6 @@ fn a_held_message_goes_to_its_publisher_as_it_was_and_to_others_as_they_are() {
     let mut wakes = Vec::new();
     pubsub.send_held(&held, &mut wakes);
     pubsub.send_held(&nothing, &mut wakes);
-    assert_eq!((held.receivers(), nothing.receivers()), (3, 0));
     assert_eq!(
         mail(&one),
         ">3 $7 message $4 news $1 x >4 $8 pmessage $2 n* $4 news $1 x "

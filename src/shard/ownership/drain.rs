@@ -231,9 +231,8 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
                 parcel.misses = parcel.misses.saturating_add(1);
                 let first = parcel.message.shards()[0];
                 // SAFETY: (1) live and in no queue; (2) we leave at once if it was queued.
-                return match unsafe {
-                    self.shards.gates[first as usize].take_or_push(link, false)
-                } {
+                return match unsafe { self.shards.gates[first as usize].take_or_push(link, false) }
+                {
                     // SAFETY: the parcel is ours still, and so is the token.
                     Entry::Taken => unsafe { self.travel(link, first) },
                     Entry::Queued | Entry::HeldLong => {}

@@ -403,7 +403,10 @@ fn a_message_that_misses_its_other_shards_starts_over_and_insists_in_the_end() {
     shards.submit(parcel);
     assert!(!shards.seems_free(0), "it waits with its token");
     shards.resume(long, |_, _| ());
-    assert_eq!((notes(&shards, 0), notes(&shards, 2)), (vec![1, 2, 3], vec![1, 2, 3]));
+    assert_eq!(
+        (notes(&shards, 0), notes(&shards, 2)),
+        (vec![1, 2, 3], vec![1, 2, 3])
+    );
 }
 
 #[test]

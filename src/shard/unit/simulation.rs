@@ -9,29 +9,30 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
-use super::terms::{Stop, Terms};
-use super::threads::Threads;
-use super::{Attempt, Reach};
+use super::Unit;
+use super::context::{UnitContext, UnitOutcome};
+use super::plan::UnitPlan;
+use super::transaction::Transaction;
 use crate::base::random::Random;
 use crate::client::connection::Connection;
 use crate::client::registry::Shared;
 use crate::command::args::RoutedKey;
-use crate::command::context::{Server, ShardPlace};
+use crate::command::context::Server;
 use crate::command::declaration::Command;
 use crate::command::keys;
 use crate::command::table::{registry, resolve};
 use crate::command::testing::{self, Terminal};
-use crate::command::transaction::UNWATCH_ROW;
 use crate::command::{Args, Out};
 use crate::config::Config;
-use crate::engine::{Deferred, Engine, Now};
+use crate::engine::{Engine, Now};
 use crate::resp::reply::Protocol;
 use crate::resp::request::Span;
 use crate::script::library::Library;
-use crate::shard::Shards;
-use crate::shard::message::{Ground, Message, Parts, TransactionRun, UnitRun};
+use crate::shard::job::unit::UnitJob;
+use crate::shard::job::{Executor, Job, Work};
+use crate::shard::offload::OffloadPool;
 use crate::shard::route::Router;
-use crate::shard::transaction::{Aftermath, Stage, Transaction};
+use crate::shard::{HeldShards, Shards};
 
 const SHARDS: u16 = 8;
 
@@ -111,7 +112,7 @@ const TEMPLATES: &[&str] = &[
 ];
 
 struct World {
-    ground: Ground,
+    executor: Executor,
     connection: Connection,
     config: Arc<Config>,
     server: &'static dyn Server,
@@ -144,9 +145,9 @@ impl World {
         let address = String::from("127.0.0.1:1");
         let shared = Shared::new(1, address.clone(), address, 8, false, model.now_ms);
         World {
-            ground: Ground {
+            executor: Executor {
                 shards: Box::leak(Box::new(shards)),
-                threads: Box::leak(Box::new(Threads::default())),
+                offload: Box::leak(Box::new(OffloadPool::default())),
                 router: Router::new(hash_seed, SHARDS),
             },
             connection: Connection::new(Arc::new(shared), true),
@@ -188,7 +189,7 @@ impl World {
     fn transaction(&self, lines: &[String]) -> Transaction {
         let mut transaction = Transaction::default();
         for line in lines {
-            with_args(line, self.ground.router, |command, args| {
+            with_args(line, self.executor.router, |command, args| {
                 transaction.push(command, args);
             });
         }
@@ -196,35 +197,29 @@ impl World {
     }
 
     /// Runs a unit here, as a session does, again and again until it is done.
-    fn at_once(&mut self, transaction: &Transaction, mut terms: Terms) -> Vec<u8> {
-        let shards = self.ground.shards;
+    fn at_once(&mut self, transaction: &Transaction, mut plan: UnitPlan) -> Vec<u8> {
+        let shards = self.executor.shards;
         for round in 0.. {
             assert!(round < 50, "the unit gets done");
-            let others: Vec<u16> = match terms.is_bare {
+            let others: Vec<u16> = match plan.is_irrevocable {
                 true => Vec::new(),
                 false => self
                     .some_shards(4)
                     .into_iter()
-                    .filter(|shard| !terms.shards.contains(shard))
+                    .filter(|shard| !plan.shards.contains(shard))
                     .collect(),
             };
-            let is_interrupted = !terms.is_bare && self.draw(5) == 0;
+            let is_interrupted = !plan.is_irrevocable && self.draw(5) == 0;
             let held: Vec<_> = others
                 .iter()
                 .filter_map(|&shard| shards.try_take(shard))
                 .collect();
             let mut grip = shards
-                .try_grip(&terms.shards)
+                .try_grip(&plan.shards)
                 .expect("the others have others");
             let mut reach = grip.reach();
             let mut out = Out::new(Protocol::Resp2);
-            let done = self.run(
-                transaction,
-                &mut reach,
-                &mut terms,
-                is_interrupted,
-                &mut out,
-            );
+            let done = self.run(transaction, &mut reach, &mut plan, is_interrupted, &mut out);
             drop(grip);
             drop(held);
             if done {
@@ -237,24 +232,24 @@ impl World {
     fn run(
         &mut self,
         transaction: &Transaction,
-        reach: &mut Reach<'_, Engine, Message>,
-        terms: &mut Terms,
+        held: &mut HeldShards<'_>,
+        plan: &mut UnitPlan,
         is_interrupted: bool,
         out: &mut Out,
     ) -> bool {
-        let router = self.ground.router;
-        let mut attempt = match terms.is_bare {
-            true => Attempt::apart(reach, router, terms, &self.library.running),
-            false => Attempt::inline(reach, router),
+        let router = self.executor.router;
+        let mut unit = match plan.is_irrevocable {
+            true => Unit::offloaded(held, router, plan, &self.library.running),
+            false => Unit::inline(held, router),
         };
         // The thread may be slow; only seeds decide here.
-        attempt.let_no_time_pass();
+        unit.let_no_time_pass();
         if is_interrupted {
-            attempt.stop_after(self.random.below(4));
+            unit.stop_after(self.random.below(4));
         }
-        let mut stage_connection = self.connection.clone();
-        let stage = Stage {
-            connection: &mut stage_connection,
+        let mut unit_connection = self.connection.clone();
+        let cx = UnitContext {
+            connection: &mut unit_connection,
             server: self.server,
             scripts: self.library,
             config: &self.config,
@@ -262,53 +257,40 @@ impl World {
             now: self.now,
             shard_count: SHARDS,
         };
-        let reruns_before = terms.reruns;
-        let mut deferred = Deferred::default();
-        let done = transaction.attempt(attempt, stage, out, terms, &mut deferred);
-        self.connection.stamp = self.connection.stamp.max(stage_connection.stamp);
-        self.counts.lacked += usize::from(terms.reruns > reruns_before);
+        let reruns_before = plan.reruns;
+        let done = transaction.run(unit, cx, out, plan);
+        self.connection.stamp = self.connection.stamp.max(unit_connection.stamp);
+        self.counts.lacked += usize::from(plan.reruns > reruns_before);
         self.counts.interrupted += usize::from(done.is_none() && is_interrupted);
-        self.counts.bare += usize::from(done.is_some() && terms.is_bare);
-        if !terms.is_bare {
+        self.counts.bare += usize::from(done.is_some() && plan.is_irrevocable);
+        if !plan.is_irrevocable {
             // There are no other threads here.
-            terms.is_apart = false;
+            plan.is_offloaded = false;
         }
         done.is_some()
     }
 
     /// Sends a unit as a message while others hold shards, which they let go one after the other.
-    fn by_message(&mut self, transaction: Transaction, terms: Terms) -> Vec<u8> {
-        let shards = self.ground.shards;
+    fn by_message(&mut self, transaction: Transaction, plan: UnitPlan) -> Vec<u8> {
+        let shards = self.executor.shards;
         let held_shards = self.some_shards(2);
         let mut held: Vec<_> = held_shards
             .iter()
             .filter_map(|&shard| shards.try_take(shard))
             .collect();
-        let args = Args::new(b"EXEC", &[], &[Span { start: 0, len: 4 }], &[]);
-        let (message, ticket) = Message::new(Parts {
-            shards: &[],
-            place: ShardPlace {
-                index: 0,
-                count: SHARDS,
-            },
-            command: UNWATCH_ROW,
-            args: &args,
-            client: crate::command::context::ClientView::of(&self.connection),
-            now: self.now,
-            config: &self.config,
+        let job = UnitJob {
+            transaction,
+            connection: self.connection.clone(),
+            server: self.server,
+            scripts: self.library,
+            config: Arc::clone(&self.config),
+            plan,
             out: Out::new(Protocol::Resp2),
-            gather: None,
-            blocker: None,
-            transaction: Some(Box::new(TransactionRun {
-                transaction,
-                connection: self.connection.clone(),
-                server: self.server,
-                scripts: self.library,
-                aftermath: Aftermath::default(),
-                unit: Some(UnitRun::new(self.ground, terms).at(self.now)),
-            })),
-        });
-        Message::send_unit(message);
+            outcome: UnitOutcome::default(),
+            duration_ns: 0,
+            now: Some(self.now),
+        };
+        let ticket = Job::send(Job::unit(job, self.executor));
         while !held.is_empty() {
             let at = self.draw(held.len() as u64) as usize;
             drop(held.swap_remove(at));
@@ -318,9 +300,13 @@ impl World {
             for shard in 0..SHARDS {
                 while shards.poll_worker(shard, Waker::noop()).is_ready() {}
             }
-            if let Poll::Ready(message) = ticket.poll(&mut cx) {
-                self.connection.stamp = self.connection.stamp.max(message.client.stamp);
-                return testing::wire(&message.out);
+            if let Poll::Ready(job) = ticket.poll(&mut cx) {
+                let Work::Unit(job) = &job.work else {
+                    unreachable!("it was a unit")
+                };
+                let stamp = &mut self.connection.stamp;
+                *stamp = job.connection.stamp.max(*stamp);
+                return testing::wire(&job.out);
             }
             // It may run on a thread of its own by now.
             std::thread::yield_now();
@@ -332,12 +318,12 @@ impl World {
             let count = self.draw(6) + 1;
             let lines: Vec<String> = (0..count).map(|_| self.line()).collect();
             let transaction = self.transaction(&lines);
-            let mut terms = Terms::with(self.some_shards(3));
-            let is_message = !terms.shards.is_empty() && self.draw(3) == 0;
-            terms.is_apart = false;
+            let mut plan = UnitPlan::with(self.some_shards(3));
+            let is_message = !plan.shards.is_empty() && self.draw(3) == 0;
+            plan.is_offloaded = false;
             let mine = match is_message {
-                true => self.by_message(transaction, terms),
-                false => self.at_once(&transaction, terms),
+                true => self.by_message(transaction, plan),
+                false => self.at_once(&transaction, plan),
             };
             self.counts.units += 1;
             self.counts.messages += usize::from(is_message);
@@ -354,7 +340,7 @@ impl World {
             );
         }
         let transaction = self.transaction(&["DEBUG DIGEST".to_owned()]);
-        let mine = self.at_once(&transaction, Terms::with((0..SHARDS).collect()));
+        let mine = self.at_once(&transaction, UnitPlan::with((0..SHARDS).collect()));
         let theirs = self.model.reply_bytes(&["DEBUG", "DIGEST"]);
         assert_eq!(mine[4..], theirs, "the data");
     }
@@ -423,25 +409,25 @@ fn units_that_are_undone_and_run_again_are_as_if_they_ran_once() {
 }
 
 #[test]
-fn a_unit_that_lacks_a_shard_says_which() {
+fn a_unit_that_misses_a_shard_says_which() {
     let mut world = World::new(1);
     let transaction = world.transaction(&["SET key1 1".to_owned(), "SET key2 2".to_owned()]);
     let (one, two) = (
-        world.ground.router.route(b"key1").1,
-        world.ground.router.route(b"key2").1,
+        world.executor.router.route(b"key1").1,
+        world.executor.router.route(b"key2").1,
     );
     assert_ne!(one, two, "on different shards");
-    let shards = world.ground.shards;
-    let mut terms = Terms::default();
+    let shards = world.executor.shards;
+    let mut plan = UnitPlan::default();
     let held = shards.try_take(two).expect("free");
     let mut grip = shards.try_grip(&[]).expect("nothing to take");
     let mut out = Out::new(Protocol::Resp2);
-    let done = world.run(&transaction, &mut grip.reach(), &mut terms, false, &mut out);
+    let done = world.run(&transaction, &mut grip.reach(), &mut plan, false, &mut out);
     drop((grip, held));
     let mut both = vec![one, two];
     both.sort_unstable();
     assert!(!done);
-    assert_eq!((terms.shards, terms.reruns), (both, 1));
+    assert_eq!((plan.shards, plan.reruns), (both, 1));
     assert_eq!(testing::wire(&out), b"");
     let mut held = shards.try_take(one).expect("let go");
     let key = crate::engine::Key::new(b"key1", held.seed());
@@ -449,15 +435,14 @@ fn a_unit_that_lacks_a_shard_says_which() {
         held.keyspace(0, world.now).find_write(&key).is_none(),
         "undone"
     );
-    let _ = Stop::Lacks;
 }
 
 #[test]
 fn only_what_cannot_be_undone_before_a_script_makes_a_unit_take_all_shards() {
     let world = World::new(1);
     let script = "EVAL return(1) 1 key1";
-    let own = world.ground.router.route(b"key1").1;
-    for (lines, is_bare) in [
+    let own = world.executor.router.route(b"key1").1;
+    for (lines, is_irrevocable) in [
         (&[script][..], false),
         (&["PING", "SELECT 1", script, "PUBLISH c m"], false),
         (
@@ -472,10 +457,10 @@ fn only_what_cannot_be_undone_before_a_script_makes_a_unit_take_all_shards() {
         (&[script, "SUBSCRIBE c", script], true),
     ] {
         let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
-        let terms = world.transaction(&lines).terms(SHARDS);
-        assert_eq!(terms.is_bare, is_bare, "{lines:?}");
-        if !is_bare {
-            assert_eq!(terms.shards, [own], "{lines:?}");
+        let plan = world.transaction(&lines).plan(SHARDS);
+        assert_eq!(plan.is_irrevocable, is_irrevocable, "{lines:?}");
+        if !is_irrevocable {
+            assert_eq!(plan.shards, [own], "{lines:?}");
         }
     }
 }
@@ -491,7 +476,7 @@ fn what_a_connection_says_of_itself_is_undone_with_the_unit() {
         "SET key1 1",
     ];
     let transaction = world.transaction(&lines.map(str::to_owned));
-    let shards = world.ground.shards;
+    let shards = world.executor.shards;
     let shared = Arc::clone(&world.connection.shared);
     shared.set_labels(|labels| labels.name = b"before".to_vec());
     let said = || {
@@ -499,16 +484,16 @@ fn what_a_connection_says_of_itself_is_undone_with_the_unit() {
         let switches = (shared.no_evict.load(Relaxed), shared.no_touch.load(Relaxed));
         (labels.name, labels.lib_name, switches)
     };
-    let held = shards.try_take(world.ground.router.route(b"key1").1);
-    let mut terms = Terms::default();
+    let held = shards.try_take(world.executor.router.route(b"key1").1);
+    let mut plan = UnitPlan::default();
     let mut out = Out::new(Protocol::Resp2);
     let mut grip = shards.try_grip(&[]).expect("nothing to take");
-    let done = world.run(&transaction, &mut grip.reach(), &mut terms, false, &mut out);
+    let done = world.run(&transaction, &mut grip.reach(), &mut plan, false, &mut out);
     assert!(!done, "somebody has the shard");
     assert_eq!(said(), (b"before".to_vec(), vec![], (false, false)));
     drop((grip, held));
-    let mut grip = shards.try_grip(&terms.shards).expect("let go");
-    let done = world.run(&transaction, &mut grip.reach(), &mut terms, false, &mut out);
+    let mut grip = shards.try_grip(&plan.shards).expect("let go");
+    let done = world.run(&transaction, &mut grip.reach(), &mut plan, false, &mut out);
     assert!(done, "nobody has it any more");
     assert_eq!(said(), (b"me".to_vec(), b"mine".to_vec(), (true, true)));
 }

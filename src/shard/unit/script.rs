@@ -1,11 +1,11 @@
-//! What scripts run on: the shards in hand, and the connection that asked.
+//! One script of a unit: it runs on the shards in hand and the connection that asked.
 //!
-//! Every command that a script calls gets the shards of its keys from the [`Attempt`] that runs the unit.
+//! Every command that a script calls gets the shards of its keys from the [`Unit`] that runs the unit.
 
 use std::cell::Cell;
 
-use super::attempt::Attempt;
-use super::transaction::{Aftermath, Stage, run_step};
+use super::context::{ScriptCall, UnitContext, UnitOutcome};
+use super::{Unit, step};
 use crate::command::args::RoutedKey;
 use crate::command::context::Server;
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
@@ -14,16 +14,6 @@ use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::script::host::{Call, Host, Interrupted};
 use crate::telemetry::counters::Spent;
-
-/// A command that a script called, for those who look on.
-pub struct ScriptCall {
-    /// Which command of the unit the script is.
-    pub step: usize,
-    /// The database.
-    pub db: usize,
-    /// What was called.
-    pub arguments: Vec<Vec<u8>>,
-}
 
 thread_local! {
     /// Room for the keys of a call.
@@ -34,10 +24,10 @@ thread_local! {
 const DECLARED_MAX: usize = 4;
 
 /// See the module.
-struct OnShards<'a, 'r, 'h, 's> {
-    attempt: &'a mut Attempt<'r, 'h>,
-    stage: &'a mut Stage<'s>,
-    aftermath: &'a mut Aftermath,
+struct UnitHost<'a, 'r, 'h, 's> {
+    unit: &'a mut Unit<'r, 'h>,
+    cx: &'a mut UnitContext<'s>,
+    outcome: &'a mut UnitOutcome,
     /// What the script was given: its keys are routed already.
     given: Args<'a>,
     keys: Vec<RoutedKey>,
@@ -50,71 +40,59 @@ struct OnShards<'a, 'r, 'h, 's> {
 pub(super) fn run(
     (command, verb): (&'static Command, ScriptVerb),
     args: &Args<'_>,
-    attempt: &mut Attempt<'_, '_>,
-    stage: &mut Stage<'_>,
+    unit: &mut Unit<'_, '_>,
+    cx: &mut UnitContext<'_>,
     out: &mut Out,
-    aftermath: &mut Aftermath,
+    outcome: &mut UnitOutcome,
 ) -> bool {
-    let (db, mark) = (stage.connection.db, out.position());
-    let scripts = stage.scripts;
-    let mut host = OnShards {
-        is_monitored: stage.server.pubsub().is_monitored(),
-        attempt,
-        stage,
-        aftermath,
+    let (db, mark) = (cx.connection.db, out.position());
+    let scripts = cx.scripts;
+    let mut host = UnitHost {
+        is_monitored: cx.server.pubsub().is_monitored(),
+        unit,
+        cx,
+        outcome,
         given: *args,
         keys: SPARE.take(),
         growing_calls: 0,
     };
-    host.stage.connection.is_in_script = true;
-    host.attempt.begin_script(command, args);
+    host.cx.connection.is_in_script = true;
+    host.unit.begin_script(command, args);
     let ended = crate::script::run(verb, args, &mut host, scripts, out);
-    host.attempt.end_script();
+    host.unit.end_script();
     SPARE.set(std::mem::take(&mut host.keys));
-    let (paid_keys, now) = (host.growing_calls, host.stage.now);
-    if paid_keys > 0 && !host.attempt.is_stopped() {
-        host.attempt.with_engines(|engines| {
+    let (paid_keys, now) = (host.growing_calls, host.cx.now);
+    if paid_keys > 0 && !host.unit.is_aborted() {
+        host.unit.with_engines(|engines| {
             engines
                 .iter_mut()
                 .for_each(|engine| engine.pay(now, paid_keys))
         });
     }
     // SELECT is the script's own affair.
-    stage.connection.db = db;
-    stage.connection.is_in_script = false;
+    cx.connection.db = db;
+    cx.connection.is_in_script = false;
     if ended.failed && !ended.is_counted {
-        aftermath.seldom().errors.push(out.since(mark).to_vec());
+        outcome.notes().errors.push(out.since(mark).to_vec());
     }
     ended.failed
 }
 
-/// Keeps a call for those who look on.
+/// Keeps a call for MONITOR.
 #[cold]
-fn show(aftermath: &mut Aftermath, db: usize, args: &Args<'_>) {
-    let step = aftermath.step;
-    aftermath.seldom().script_calls.push(ScriptCall {
+fn show(outcome: &mut UnitOutcome, db: usize, args: &Args<'_>) {
+    let step = outcome.step;
+    outcome.notes().script_calls.push(ScriptCall {
         step,
         db,
         arguments: args.to_vec(),
     });
 }
 
-impl OnShards<'_, '_, '_, '_> {
-    /// A script wants to know now how many will get a message that goes out later.
-    #[cold]
-    fn tell_receivers(&mut self, published: usize, out: &mut Out) {
-        for publication in &mut self.aftermath.publications.kept[published..] {
-            if let Some(mark) = publication.reply.take() {
-                let pubsub = self.stage.server.pubsub();
-                let receivers = pubsub.receivers_of(&publication.message);
-                out.close_integer(mark, receivers);
-            }
-        }
-    }
-
+impl UnitHost<'_, '_, '_, '_> {
     /// Finds the keys of a call, and for each the position of its shard among the shards of all of them.
     fn route(&mut self, call: &Call<'_>) {
-        let (keys, router, given) = (&mut self.keys, self.attempt.router(), &self.given);
+        let (keys, router, given) = (&mut self.keys, self.unit.router(), &self.given);
         keys.clear();
         let argument = |at: usize| call.spans[at].bytes(call.data, &[]);
         // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
@@ -145,7 +123,7 @@ impl OnShards<'_, '_, '_, '_> {
     }
 }
 
-impl Host for OnShards<'_, '_, '_, '_> {
+impl Host for UnitHost<'_, '_, '_, '_> {
     fn call(&mut self, call: &Call<'_>, out: &mut Out) -> Result<(), Interrupted> {
         if matches!(call.command.run, Run::Keys(_)) {
             self.route(call);
@@ -156,69 +134,65 @@ impl Host for OnShards<'_, '_, '_, '_> {
         let is_shown =
             self.is_monitored && !call.command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR));
         if is_shown {
-            show(self.aftermath, self.stage.connection.db, &args);
+            show(self.outcome, self.cx.connection.db, &args);
         }
-        let db = self.stage.connection.db;
-        let config = self.stage.config();
-        self.attempt.prepare(call.command, &args, db, config)?;
+        let db = self.cx.connection.db;
+        let config = self.cx.config();
+        self.unit.prepare(call.command, &args, db, config)?;
         if call.command.flags.has(Flags::DENYOOM) {
             self.growing_calls += self.keys.len();
         }
         let mark = out.position();
-        let published = self.aftermath.publications.kept.len();
-        let (stage, aftermath) = (&mut *self.stage, &mut *self.aftermath);
-        aftermath.may_leave = self.attempt.may_leave();
+        let (cx, outcome) = (&mut *self.cx, &mut *self.outcome);
+        outcome.may_offload = self.unit.may_offload();
         let failed = self
-            .attempt
-            .with_engines(|engines| run_step(call.command, &args, engines, stage, out, aftermath));
-        if aftermath.leaves {
-            return Err(self.attempt.leave());
+            .unit
+            .with_engines(|engines| step::run(call.command, &args, engines, cx, out, outcome));
+        if outcome.offloads {
+            return Err(self.unit.offload());
         }
         // What chooses a database is shown in the one that it chose.
-        if is_shown && let Some(shown) = self.aftermath.seldom().script_calls.last_mut() {
-            shown.db = self.stage.connection.db;
-        }
-        if self.aftermath.publications.kept.len() > published {
-            self.tell_receivers(published, out);
+        if is_shown && let Some(shown) = self.outcome.notes().script_calls.last_mut() {
+            shown.db = self.cx.connection.db;
         }
         if failed {
             let text = out.since(mark).to_vec();
-            self.aftermath.seldom().errors.push(text);
+            self.outcome.notes().errors.push(text);
         }
-        let duration_ns = self.attempt.read_clock_ns();
+        let duration_ns = self.unit.read_clock_ns();
         let spent = Spent {
             duration_ns,
             failed,
         };
-        self.aftermath.tally.ran(call.command, spent);
+        self.outcome.tally.ran(call.command, spent);
         Ok(())
     }
 
     fn tick(&mut self) -> Result<(), Interrupted> {
-        self.attempt.tick(self.stage.config())
+        self.unit.tick(self.cx.config())
     }
 
     fn has_room(&mut self) -> bool {
         // As in Redis it counts what held when the transaction began.
-        self.attempt.has_room(self.stage.now, self.stage.config)
+        self.unit.has_room(self.cx.now, self.cx.config)
     }
 
     fn note_refused(&mut self, command: Option<&'static Command>, text: &[u8]) {
         if let Some(command) = command {
-            self.aftermath.tally.rejected(command);
+            self.outcome.tally.rejected(command);
         }
-        self.aftermath.seldom().errors.push(text.to_vec());
+        self.outcome.notes().errors.push(text.to_vec());
     }
 
     fn server(&self) -> &dyn Server {
-        self.stage.server
+        self.cx.server
     }
 
     fn config(&self) -> &Config {
-        self.stage.config()
+        self.cx.config()
     }
 
     fn db(&self) -> usize {
-        self.stage.connection.db
+        self.cx.connection.db
     }
 }

@@ -1,4 +1,4 @@
-//! The look pass: before a batch runs, fetch into the cache what it will touch.
+//! The prefetch pass: before a batch runs, fetch into the cache what it will touch.
 //!
 //! First the bucket lines of all keys are prefetched without any token, from the directory that each table publishes.
 //! Then each free shard is taken for a moment, the slots that may hold the key are found by their tags, and the
@@ -14,8 +14,8 @@ use crate::structures::table::prefetch_line;
 /// Below so many requests the pass costs more than it saves.
 const REQUESTS_MIN: usize = 4;
 
-/// Looks at the plans of a batch from `batch.next` on.
-pub fn look(batch: &Batch, service: &Service, db: usize) {
+/// Fetches what the plans of a batch from `batch.next` on will touch.
+pub fn prefetch(batch: &Batch, service: &Service, db: usize) {
     let plans = &batch.plans[batch.next..];
     if plans.len() < REQUESTS_MIN {
         return;
@@ -48,7 +48,7 @@ pub fn look(batch: &Batch, service: &Service, db: usize) {
         }
     }
     if leads_further {
-        look_behind(batch, plans, service, db);
+        prefetch_further(batch, plans, service, db);
     }
 }
 
@@ -59,7 +59,7 @@ pub fn look(batch: &Batch, service: &Service, db: usize) {
 /// between is followed, as it is in some cache near by if the list is used at all. What a command that adds to a list
 /// touches is what the one before it has touched; one that reads or takes comes to elements that nobody has seen for
 /// long, and says so.
-fn look_behind(batch: &Batch, plans: &[Plan], service: &Service, db: usize) {
+fn prefetch_further(batch: &Batch, plans: &[Plan], service: &Service, db: usize) {
     let mut previous = None;
     for plan in plans {
         let (Some(command), Route::Shard(shard)) = (plan.command, plan.route) else {

@@ -1,43 +1,45 @@
 //! Showing what was run to those who look on (MONITOR), without the secrets in it.
 
 use super::Session;
-use super::batch::{Batch, Plan};
+use super::batch::Plan;
+use super::turn::Turn;
 use crate::command::Args;
 use crate::command::declaration::{Command, Flags, Run};
 use crate::pubsub::monitor::Shown;
-use crate::shard::transaction::{Aftermath, Transaction};
+use crate::shard::unit::context::UnitOutcome;
+use crate::shard::unit::transaction::Transaction;
 use crate::telemetry::clock;
 
 impl Session {
     /// Shows a command that was run. No shard may be in hand.
     #[cold]
-    pub(super) fn show(&self, batch: &mut Batch, plan: &Plan, command: &'static Command) {
+    pub(super) fn show(&self, turn: &mut Turn<'_>, plan: &Plan, command: &'static Command) {
         if matches!(command.run, Run::Script(_)) {
             // It was shown before what it called.
             return;
         }
-        let mut wakes = std::mem::take(&mut batch.deferred.wakes);
+        let mut wakes = std::mem::take(&mut turn.batch.wakes);
         let db = self.connection.db;
-        self.show_one(command, &batch.args(plan), db, &mut wakes);
-        batch.deferred.wakes.append(&mut wakes);
+        self.show_one(command, &turn.batch.args(plan), db, &mut wakes);
+        turn.batch.wakes = wakes;
     }
 
     /// Shows what a transaction ran.
     pub(super) fn show_transaction(
         &self,
         transaction: &Transaction,
-        aftermath: &Aftermath,
+        outcome: &UnitOutcome,
         wakes: &mut Vec<std::task::Waker>,
     ) {
         if self.service.pubsub.is_monitored() {
-            let mut db = aftermath.db;
-            let mut selections = aftermath.selections.iter().peekable();
+            let mut db = outcome.db;
+            let mut selections = outcome.selections.iter().peekable();
             for (step, (command, args)) in transaction.commands().enumerate() {
                 // A command that chooses a database is shown in the one that it chose.
                 if let Some((_, chosen)) = selections.next_if(|(by, _)| *by == step) {
                     db = *chosen;
                 }
-                self.show_with_calls(command, &args, (step, db), aftermath, wakes);
+                self.show_with_calls(command, &args, (step, db), outcome, wakes);
             }
         }
     }
@@ -46,15 +48,16 @@ impl Session {
     #[cold]
     pub(super) fn show_script(
         &self,
-        batch: &mut Batch,
+        turn: &mut Turn<'_>,
         plan: &Plan,
         command: &'static Command,
-        aftermath: &Aftermath,
+        outcome: &UnitOutcome,
     ) {
-        let mut wakes = std::mem::take(&mut batch.deferred.wakes);
+        let mut wakes = std::mem::take(&mut turn.batch.wakes);
         let place = (0, self.connection.db);
-        self.show_with_calls(command, &batch.args(plan), place, aftermath, &mut wakes);
-        batch.deferred.wakes.append(&mut wakes);
+        let args = turn.batch.args(plan);
+        self.show_with_calls(command, &args, place, outcome, &mut wakes);
+        turn.batch.wakes = wakes;
     }
 
     fn show_with_calls(
@@ -62,12 +65,12 @@ impl Session {
         command: &'static Command,
         args: &Args<'_>,
         (step, db): (usize, usize),
-        aftermath: &Aftermath,
+        outcome: &UnitOutcome,
         wakes: &mut Vec<std::task::Waker>,
     ) {
         self.show_one(command, args, db, wakes);
-        let seldom = aftermath.seldom.iter();
-        let calls = seldom.flat_map(|seldom| &seldom.script_calls);
+        let notes = outcome.notes.iter();
+        let calls = notes.flat_map(|notes| &notes.script_calls);
         for call in calls.filter(|call| call.step == step) {
             let shown = Shown {
                 unix_us: clock::unix_us(),
