@@ -92,10 +92,20 @@ static RULES: &[Rule] = &[
         at: Stage::QUEUED,
         refuses: |_, _| Some("ERR Command not allowed inside a transaction".into()),
     },
+    // maxmemory: what is queued takes memory, whatever it does later
+    Rule {
+        concerns: Concerns::Lacking(Flags::TRANSACTIONAL),
+        at: Stage::QUEUED,
+        refuses: |facts, _| {
+            facts
+                .is_out_of_memory()
+                .then_some(CommandError::OutOfMemory)
+        },
+    },
     // maxmemory
     Rule {
         concerns: Concerns::Having(Flags::DENYOOM),
-        at: Stage::QUEUED.or(Stage::SHARDLESS),
+        at: Stage::SHARDLESS,
         refuses: |facts, _| {
             facts
                 .is_out_of_memory()
@@ -265,7 +275,8 @@ mod tests {
             ..open()
         };
         assert_eq!(names_refused(&facts, request), [""; 0]);
-        assert_eq!(names_refused(&facts, queued), ["set"]);
+        let refused = names_refused(&facts, queued);
+        assert!(refused.contains(&"get") && !refused.contains(&"exec"));
         let facts = Some {
             is_busy: true,
             ..open()
