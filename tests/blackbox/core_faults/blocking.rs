@@ -91,7 +91,7 @@ fn who_waits_for_two_streams_hears_of_each() {
 /// Each entry goes to one consumer; no consumer waits while an entry is left.
 #[test]
 fn consumers_who_wait_for_two_streams_get_each_entry_once() {
-    const ROUNDS: usize = 60;
+    const ROUNDS: usize = 150;
     at_each_thread_count(&[4], |threads| {
         let server = Server::start(&Options::shards(SHARDS).threads(threads));
         let mut control = server.raw();

@@ -60,7 +60,7 @@ fn set_in_transactions(raw: &mut Raw, first: usize, is_over: &AtomicBool) {
 fn config_set_waits_for_nobody(shards: usize) {
     const CLIENTS: usize = 6;
     const SETTERS: usize = 2;
-    const SETS: usize = 400;
+    const SETS: usize = 1_500;
     let server = Server::start(&Options::shards(shards).threads(4));
     let mut raw = server.raw();
     for first in (0..KEYS).step_by(MGET_KEYS) {

@@ -66,7 +66,7 @@ fn run_under_kills(raw: &mut Raw, killer: &mut Raw, way: &Way, pause: Duration) 
 
 #[test]
 fn a_script_that_was_killed_has_written_nothing() {
-    const ROUNDS: usize = 120;
+    const ROUNDS: usize = 240;
     // redis-server hears of no kill before.
     let options = Options::shards(SHARDS).with("busy-reply-threshold", "1");
     let server = Server::start(&options.threads(2));
@@ -76,7 +76,7 @@ fn a_script_that_was_killed_has_written_nothing() {
         redis.register_function('writes_two', function(KEYS, ARGV) {WRITES_TWO} end)"
     );
     raw.command(&["FUNCTION", "LOAD", &library]);
-    let turns = turns_of_ms(&mut raw, 6);
+    let turns = turns_of_ms(&mut raw, 5);
     let (first, second) = (format!("{}first", tag(1)), format!("{}second", tag(2)));
     let mut draw = Draw::new(1);
     let (mut kills, mut ends, mut halves) = (0, 0, Vec::new());

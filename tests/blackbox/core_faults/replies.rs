@@ -3,7 +3,7 @@
 use super::{Hold, SHARDS, eval, must_reply, reply_while, tag, turns_of_ms};
 use std::time::Duration;
 
-use crate::support::{Options, Server, check, eventually};
+use crate::support::{Options, Server, check};
 use crate::wire::{Raw, Value, encode};
 
 /// Replies until the one to an ECHO of this mark, which is sent now.
@@ -116,31 +116,45 @@ fn a_transaction_that_was_undone_and_turned_away_has_one_reply_and_did_nothing()
     }
 }
 
-#[test]
-fn scripts_may_load_scripts_and_functions_where_that_is_allowed() {
-    let server = Server::start(&Options::shards(SHARDS).threads(2));
+/// A script that calls what scripts may call only where a test has allowed it.
+fn denied_by_default(server: &Server) -> Raw {
     let mut raw = server.raw();
     check(&mut raw, "DEBUG SET-DISABLE-DENY-SCRIPTS 1", "OK");
-    let load = "return redis.call('script', 'load', ARGV[1])";
-    let sha = eval(&mut raw, load, &["0", "return 'loaded'"]).text();
+    raw
+}
+
+const LOADS_SCRIPT: &str = "return redis.call('script', 'load', ARGV[1])";
+const LOADS_FUNCTION: &str = "return redis.call('function', 'load', ARGV[1])";
+
+#[test]
+fn a_script_that_loads_a_script_ends_no_server() {
+    let server = Server::start(&Options::shards(SHARDS).threads(2));
+    let mut raw = denied_by_default(&server);
+    let sha = eval(&mut raw, LOADS_SCRIPT, &["0", "return 'loaded'"]).text();
     check(&mut raw, &format!("EVALSHA {sha} 0"), "\"loaded\"");
-    let load = "return redis.call('function', 'load', ARGV[1])";
+    check(&mut server.raw(), "PING", "PONG");
+}
+
+#[test]
+fn a_script_that_loads_functions_ends_no_server() {
+    let server = Server::start(&Options::shards(SHARDS).threads(2));
+    let mut raw = denied_by_default(&server);
     let library = "#!lua name=inner
         redis.register_function('inner', function() return 'called' end)";
-    assert_eq!(eval(&mut raw, load, &["0", library]).show(), "\"inner\"");
+    let reply = eval(&mut raw, LOADS_FUNCTION, &["0", library]);
+    assert_eq!(reply.show(), "\"inner\"");
     check(&mut raw, "FCALL inner 0", "\"called\"");
-    // In a transaction, with other scripts beside it.
+    check(&mut server.raw(), "PING", "PONG");
+}
+
+#[test]
+fn scripts_in_a_transaction_may_load_where_that_is_allowed() {
+    let server = Server::start(&Options::shards(SHARDS).threads(2));
+    let mut raw = denied_by_default(&server);
     check(&mut raw, "MULTI", "OK");
     eval(&mut raw, "return 1", &["0"]);
-    eval(
-        &mut raw,
-        "return redis.call('script', 'load', ARGV[1])",
-        &["0", "return 'second'"],
-    );
+    eval(&mut raw, LOADS_SCRIPT, &["0", "return 'second'"]);
     let reply = raw.call("EXEC");
     let sha = reply.items()[1].text();
     check(&mut raw, &format!("EVALSHA {sha} 0"), "\"second\"");
-    eventually("the server answers others", || {
-        server.raw().call("PING").show() == "PONG"
-    });
 }
