@@ -9,7 +9,7 @@ use super::{DEADLINE, POLL, SHARDS, at_each_thread_count, figure, is_readable, m
 use crate::support::{Options, Server, eventually};
 use crate::wire::{Raw, Value, encode, encode_into, split};
 
-const WAITERS: usize = 12;
+const WAITERS: usize = 16;
 
 /// Sends the same request on each connection, and waits until all of them wait.
 fn all_wait(waiters: &mut [Raw], control: &mut Raw, line: impl Fn(usize) -> String) {
@@ -91,7 +91,7 @@ fn who_waits_for_two_streams_hears_of_each() {
 /// Each entry goes to one consumer; no consumer waits while an entry is left.
 #[test]
 fn consumers_who_wait_for_two_streams_get_each_entry_once() {
-    const ROUNDS: usize = 150;
+    const ROUNDS: usize = 80;
     at_each_thread_count(&[4], |threads| {
         let server = Server::start(&Options::shards(SHARDS).threads(threads));
         let mut control = server.raw();
@@ -115,14 +115,25 @@ fn consumers_who_wait_for_two_streams_get_each_entry_once() {
                     "XREADGROUP GROUP g c{number} COUNT 1 BLOCK 0 STREAMS {other} {one} > >"
                 ),
             });
-            // As many entries as consumers, half of them in each stream.
-            for ((_, bytes, replies), key) in writers.iter_mut().zip(&keys) {
+            for (_, bytes, replies) in &mut writers {
                 bytes.clear();
-                *replies = WAITERS / 2;
-                for number in 1..=*replies {
-                    let id = format!("{number}-0");
-                    encode_into(bytes, &["XADD", key, &id, "f", "v"]);
-                }
+                *replies = 0;
+            }
+            // The one stream gets entries that no consumer finds, so that all are tried in vain, over and over.
+            for _ in 0..WAITERS * 2 {
+                let (bytes, replies) = (&mut writers[0].1, &mut writers[0].2);
+                encode_into(bytes, &["MULTI"]);
+                encode_into(bytes, &["XADD", one, "*", "f", "v"]);
+                encode_into(bytes, &["XGROUP", "SETID", one, "g", "$"]);
+                encode_into(bytes, &["EXEC"]);
+                *replies += 4;
+            }
+            // The other gets as many as there are consumers, meanwhile.
+            for number in 1..=WAITERS {
+                let (bytes, replies) = (&mut writers[1].1, &mut writers[1].2);
+                let id = format!("{number}-0");
+                encode_into(bytes, &["XADD", other, &id, "f", "v"]);
+                *replies += 1;
             }
             at_once(&mut writers);
             take_each_entry_once(&mut waiters, &mut control, &keys, round);
