@@ -67,7 +67,8 @@ pub(super) fn run(
         growing_calls: 0,
     };
     host.stage.connection.is_in_script = true;
-    host.attempt.begin_script(command, args);
+    let client = host.stage.connection.id();
+    host.attempt.begin_script(command, args, client);
     let ended = crate::script::run(verb, args, &mut host, scripts, out);
     host.attempt.end_script();
     SPARE.set(std::mem::take(&mut host.keys));

@@ -492,6 +492,7 @@ impl Transaction {
             is_open: true,
             ..Aftermath::default()
         };
+        attempt.begin_transaction(stage.connection.id());
         self.run_on(Hold::Unit(&mut attempt), &mut stage, out, &mut aftermath);
         if attempt.is_stopped() {
             out.truncate(mark);

@@ -14,6 +14,7 @@ mod hashes;
 mod insight;
 mod introspect;
 mod keys;
+mod kills;
 mod limits;
 mod lists;
 mod long;

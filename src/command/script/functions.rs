@@ -93,7 +93,7 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
             "FLUSH [ASYNC|SYNC]",
             "    Delete all libraries.",
             "KILL",
-            "    End the function that runs, unless it has written already.",
+            "    End the functions that run and have not written yet.",
             "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
             "    Tell of all libraries, or of those whose names match, with their sources if wanted.",
             "LOAD [REPLACE] <FUNCTION CODE>",
@@ -112,7 +112,7 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 /// `FUNCTION KILL`
 static KILL: Command = Command::sub("function|kill", "kill", GROUP, 2)
     .flags(FLAGS.or(Flags::ALLOW_BUSY))
-    .doc("7.0.0", "", "Ends the function that runs.")
+    .doc("7.0.0", "", "Ends the functions that run.")
     .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
     .on_session(kill);
 
@@ -268,7 +268,7 @@ fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let (libraries, functions) = scripts.library_counts();
     out.map(2);
     out.bulk(b"running_script");
-    match scripts.running() {
+    match scripts.running_function() {
         None => out.null(),
         Some(running) => {
             out.map(3);

@@ -34,6 +34,7 @@ use super::ownership::reach::Reach;
 use super::route::Router;
 use crate::command::context::Publications;
 use crate::command::declaration::{Command, Flags, Group, KeyFlags, KeySpec, Run};
+use crate::command::transaction::EXEC_ROW;
 use crate::command::{Args, keys};
 use crate::config::Config;
 use crate::engine::board::Reads;
@@ -80,7 +81,10 @@ enum Place<'r> {
     /// On a thread of its own.
     Apart {
         running: &'r Running,
+        /// The script that runs.
         unit: Option<Arc<Unit>>,
+        /// The transaction around it, if there is one.
+        transaction: Option<Arc<Unit>>,
         tended: Ticks,
     },
 }
@@ -165,6 +169,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
         let place = Place::Apart {
             running,
             unit: None,
+            transaction: None,
             tended: since,
         };
         Attempt {
@@ -185,20 +190,48 @@ impl<'r, 'a> Attempt<'r, 'a> {
         self.stop.is_some()
     }
 
-    /// A script of the unit begins.
-    pub fn begin_script(&mut self, command: &'static Command, args: &Args<'_>) {
+    /// A script of the unit begins, for a client.
+    pub fn begin_script(&mut self, command: &'static Command, args: &Args<'_>, client: u64) {
         if let Place::Apart { running, unit, .. } = &mut self.place {
-            let kind = terms::kind(command);
-            *unit = Some(running.begin(kind, args.to_vec()));
+            let begun = running.begin(command, args.to_vec(), client);
+            begun.set_shards(self.reach.shards());
+            *unit = Some(begun);
         }
     }
 
-    /// It is over.
+    /// A script of the unit is over.
     pub fn end_script(&mut self) {
         if let Place::Apart { running, unit, .. } = &mut self.place
             && let Some(unit) = unit.take()
         {
             running.end(&unit);
+        }
+    }
+
+    /// The unit is a transaction, of a client.
+    pub fn begin_transaction(&mut self, client: u64) {
+        if let Place::Apart {
+            running,
+            transaction,
+            ..
+        } = &mut self.place
+        {
+            let begun = running.begin(EXEC_ROW, Vec::new(), client);
+            begun.set_shards(self.reach.shards());
+            *transaction = Some(begun);
+        }
+    }
+
+    /// The transaction is over.
+    fn end_transaction(&mut self) {
+        if let Place::Apart {
+            running,
+            transaction,
+            ..
+        } = &mut self.place
+            && let Some(transaction) = transaction.take()
+        {
+            running.end(&transaction);
         }
     }
 
@@ -252,6 +285,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
         let Place::Apart {
             running,
             unit,
+            transaction,
             tended,
         } = &mut self.place
         else {
@@ -261,7 +295,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
             return Ok(());
         }
         *tended = now;
-        let Some(unit) = unit else {
+        let Some(unit) = unit.as_ref().or(transaction.as_ref()) else {
             return Ok(());
         };
         if unit.is_killed() {
@@ -347,8 +381,9 @@ impl<'r, 'a> Attempt<'r, 'a> {
             if let Place::Apart {
                 unit: Some(unit), ..
             } = &self.place
+                && !unit.note_write()
             {
-                unit.note_write();
+                return Err(Interrupted::Killed);
             }
         } else if !self.is_bare && !self.has_reads(args, needs_all) {
             self.keep_reads(args, needs_all);
@@ -415,6 +450,13 @@ impl<'r, 'a> Attempt<'r, 'a> {
         // A command whose keys could not be found runs anywhere, to say so.
         if keys.is_empty() && self.reach.shards().is_empty() && !self.reach.try_extend(0, spins) {
             self.lacks.push(0);
+        }
+        if let Place::Apart {
+            unit, transaction, ..
+        } = &self.place
+        {
+            let units = unit.iter().chain(transaction);
+            units.for_each(|unit| unit.set_shards(self.reach.shards()));
         }
         match self.lacks.is_empty() {
             true => Ok(()),
@@ -531,6 +573,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
         (publications, deferred): (&mut Publications, &mut Deferred),
     ) {
         self.end_script();
+        self.end_transaction();
         let now = self.now(began);
         self.with_engines(|engines| {
             for engine in engines.iter_mut() {
@@ -575,6 +618,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
     /// The unit did nothing; on what terms it runs again is written into `terms`.
     pub fn undo(mut self, terms: &mut Terms, deferred: &mut Deferred) {
         self.end_script();
+        self.end_transaction();
         let reads = std::mem::take(&mut self.reads);
         self.with_engines(|engines| {
             for engine in engines {
