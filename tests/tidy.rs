@@ -343,6 +343,52 @@ fn unsafe_stays_at_home(file: &File) -> Vec<String> {
     wrong
 }
 
+/// What tells one command from another by its name.
+const COMPARISONS: &[&str] = &[
+    "==",
+    "!=",
+    "match ",
+    "matches!",
+    "contains(",
+    "starts_with(",
+    "ends_with(",
+    "eq_ignore",
+];
+
+/// A command says by flags and functions of its row what it is like; nobody asks which one it is.
+fn commands_are_known_by_their_rows(file: &File) -> Vec<String> {
+    let is_meant = file.path.starts_with("src/") && !file.path.starts_with("src/command/");
+    if !is_meant {
+        return Vec::new();
+    }
+    let mut wrong = Vec::new();
+    for (number, statement) in statements(file) {
+        let names = ["full_name", "command.name"];
+        let asks = names.iter().any(|name| has_word(&statement, name))
+            && COMPARISONS.iter().any(|word| statement.contains(word));
+        let looks_up = statement.contains("registry()") && statement.contains("(b\"");
+        if asks || looks_up {
+            wrong.push(format!(
+                "{}:{number}: asks which command it is; flags of its row say what it is like",
+                file.path
+            ));
+        }
+    }
+    wrong
+}
+
+/// Lines of code, each with those behind it that go on with a call of a method.
+fn statements(file: &File) -> Vec<(usize, String)> {
+    let mut all: Vec<(usize, String)> = Vec::new();
+    for (number, line) in file.code() {
+        match all.last_mut() {
+            Some((_, last)) if line.trim_start().starts_with('.') => last.push_str(line.trim()),
+            _ => all.push((number, line.to_owned())),
+        }
+    }
+    all
+}
+
 /// Each rule with a file that it must flag.
 fn rules() -> Vec<(&'static str, Rule, Vec<File>)> {
     vec![
@@ -393,6 +439,32 @@ fn rules() -> Vec<(&'static str, Rule, Vec<File>)> {
             "length",
             files_are_short,
             vec![File::of("src/net/mod.rs", &"//! x\n".repeat(LINES_MAX + 1))],
+        ),
+        (
+            "names",
+            commands_are_known_by_their_rows,
+            vec![
+                File::of(
+                    "src/session/mod.rs",
+                    "//! x\nfn f() { if command.full_name == \"get\" {} }\n",
+                ),
+                File::of(
+                    "src/session/mod.rs",
+                    "//! x\nfn f() { !command\n    .full_name\n    .starts_with(\"client|\") }\n",
+                ),
+                File::of(
+                    "src/shard/mod.rs",
+                    "//! x\nfn f() { NAMES.contains(&command.name) }\n",
+                ),
+                File::of(
+                    "src/script/mod.rs",
+                    "//! x\nfn f() { match call.command.full_name {} }\n",
+                ),
+                File::of(
+                    "src/net/mod.rs",
+                    "//! x\nfn f() { registry().find(b\"get\") }\n",
+                ),
+            ],
         ),
         (
             "unsafe",

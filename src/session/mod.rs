@@ -527,10 +527,8 @@ impl Session {
     /// CLIENT CACHING speaks of the next command, or of the next transaction.
     #[cold]
     fn end_caching(&mut self, command: &Command) {
-        if self.connection.is_caching
-            && !self.is_open()
-            && !command.full_name.starts_with("client|")
-        {
+        let keeps = command.flags.has(Flags::KEEPS_CACHING);
+        if self.connection.is_caching && !self.is_open() && !keeps {
             let tracking = self.connection.tracking;
             self.connection.set_tracking(tracking, false);
         }

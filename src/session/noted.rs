@@ -7,10 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Session;
 use super::batch::{Batch, Plan};
-use super::monitored::is_secret;
 use crate::command::Args;
 use crate::command::declaration::{Command, Flags};
-use crate::config::{Config, live};
+use crate::config::Config;
 use crate::engine::Now;
 use crate::shard::transaction::{Aftermath, Transaction};
 use crate::telemetry::clock::Ticks;
@@ -164,14 +163,10 @@ impl Session {
             now.unix_ms / 1_000,
             duration_us,
             args.from(0).enumerate().map(|(index, argument)| {
-                let is_secret = match command.full_name {
-                    // CONFIG SET name value name value …
-                    "config|set" => {
-                        index > 2 && index % 2 == 1 && live::is_sensitive(args.get(index - 1))
-                    }
-                    _ => is_secret(command, args, index),
-                };
-                if is_secret { b"(redacted)" } else { argument }
+                match command.is_secret(args, index) {
+                    true => b"(redacted)",
+                    false => argument,
+                }
             }),
             &shared.address,
             &shared.labels().name,

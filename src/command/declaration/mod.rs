@@ -193,6 +193,7 @@ pub struct Command {
     /// Finds the word that `keys` only name.
     pub keyword_finder: Option<KeywordFinder>,
     needs_all_shards: Option<fn(&Args<'_>) -> bool>,
+    secrets: Option<fn(&Args<'_>, usize) -> bool>,
     /// Which arguments become strings as they are.
     pub stored: Stored,
     /// See [`Command::renews`].
@@ -231,6 +232,7 @@ impl Command {
             key_finder: None,
             keyword_finder: None,
             needs_all_shards: None,
+            secrets: None,
             stored: Stored::NONE,
             renews: false,
             builds: None,
@@ -398,6 +400,12 @@ impl Command {
         self
     }
 
+    /// Carries secrets in the arguments for which the test is true; see [`Flags::SENSITIVE`] for all arguments.
+    pub const fn hides(mut self, test: fn(&Args<'_>, usize) -> bool) -> Command {
+        self.secrets = Some(test);
+        self
+    }
+
     /// All shards are in hand when `handler` runs.
     pub const fn on_all_shards(mut self, handler: ShardHandler) -> Command {
         self.run = Run::AllShards(handler);
@@ -464,6 +472,14 @@ impl Command {
     #[inline]
     pub fn may_leave(&self) -> bool {
         self.flags.has(Flags::TAKES_LONG) || self.renews
+    }
+
+    /// Whether an argument is a secret, which MONITOR and the slow log must not show.
+    pub fn is_secret(&self, args: &Args<'_>, argument: usize) -> bool {
+        match self.secrets {
+            Some(test) => test(args, argument),
+            None => self.flags.has(Flags::SENSITIVE) && argument > 0,
+        }
     }
 
     /// Index in the registry: statistics are arrays over it.

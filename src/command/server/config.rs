@@ -59,7 +59,13 @@ static SET: Command = Command::sub("config|set", "set", GROUP, -4)
     .complexity("O(N) when N is the number of configuration parameters provided")
     .history(&[("7.0.0", "Takes several parameters in one call.")])
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+    .hides(is_secret)
     .on_session(set);
+
+/// Whether an argument is the value of a parameter that holds a password.
+fn is_secret(args: &Args<'_>, index: usize) -> bool {
+    index > 2 && !index.is_multiple_of(2) && live::is_sensitive(args.get(index - 1))
+}
 
 fn set(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if !args.len().is_multiple_of(2) {

@@ -68,9 +68,6 @@ const SPINS_APART: u32 = 4_096;
 /// (Tests have small collections.)
 const IMAGE_BYTES_MAX: usize = if cfg!(test) { 1024 } else { 32 * 1024 };
 
-/// Commands on streams that leave the groups alone.
-const ENTRIES_ONLY: [&str; 4] = ["xadd", "xdel", "xtrim", "xsetid"];
-
 /// The same for strings, which are copied at once.
 const IMAGE_TEXT_BYTES_MAX: usize = 1024 * 1024;
 
@@ -496,9 +493,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
             let keys = args.keys();
             let change = match command.group {
                 Group::Generic => Change::Taken,
-                Group::Stream if ENTRIES_ONLY.contains(&command.name) => {
-                    Change::InPlace(Part::Entries)
-                }
+                _ if command.flags.has(Flags::ENTRIES_ONLY) => Change::InPlace(Part::Entries),
                 _ => Change::InPlace(Part::Any),
             };
             let _ = keys::positions(command, args.len(), argument, |at, flags| {
