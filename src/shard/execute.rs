@@ -113,13 +113,9 @@ fn keep_reads(engines: &mut Engines<'_>) {
 /// What a command looked up that did nothing is not counted, nor told.
 #[cold]
 fn forget_reads(engines: &mut Engines<'_>) {
-    let forget = |engine: &mut Engine| {
-        engine.forget_reads();
-        engine.effects.forget_misses();
-    };
     match engines {
-        Engines::One(engine) => forget(engine),
-        Engines::Many(engines) => engines.iter_mut().for_each(|engine| forget(engine)),
+        Engines::One(engine) => engine.forget_reads(),
+        Engines::Many(engines) => engines.iter_mut().for_each(|engine| engine.forget_reads()),
     }
 }
 

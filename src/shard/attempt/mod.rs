@@ -37,10 +37,9 @@ use crate::command::declaration::{Command, Flags, Group, KeyFlags, KeySpec, Run}
 use crate::command::transaction::EXEC_ROW;
 use crate::command::{Args, keys};
 use crate::config::Config;
-use crate::engine::board::Reads;
 use crate::engine::undo::Change;
 use crate::engine::value::Part;
-use crate::engine::{Deferred, Engine, Key, Now};
+use crate::engine::{Deferred, Engine, Key, Now, Reads};
 use crate::script::footprint::STRAYS_MAX;
 use crate::script::host::Interrupted;
 use crate::script::running::{Running, Runs, Unit};
@@ -403,7 +402,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
         let reads = &mut self.reads;
         let mut keep = |shard: u16, engine: &mut Engine| {
             if reads.of(shard).is_none() && !engine.is_in_attempt() {
-                reads.keep(shard, engine.board().reads());
+                reads.keep(shard, engine.reads());
             }
         };
         if needs_all {
@@ -619,7 +618,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
             for engine in engines {
                 engine.undo_attempt();
                 if let Some(reads) = reads.of(engine.shard) {
-                    engine.board().recount(reads);
+                    engine.forget_reads_since(reads);
                 }
                 deferred.append(&mut engine.deferred);
             }
