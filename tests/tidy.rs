@@ -343,6 +343,63 @@ fn unsafe_stays_at_home(file: &File) -> Vec<String> {
     wrong
 }
 
+/// Calls that take or let go shards, or that lead to such calls. Who lets a shard go runs what was queued for it, which may
+/// want any lock; who waits for a lock may have shards in hand.
+const SHARD_CALLS: &[&str] = &[
+    "try_take(",
+    "try_take_all(",
+    "take_spinning(",
+    "try_grip(",
+    ".submit(",
+    "send_unit(",
+    ".poll_worker(",
+    ".resume(",
+    ".settle()",
+    "settle_debts(",
+    "pay_debts(",
+    "limit_tracked(",
+    "follow_config(",
+];
+
+/// Ends of lines that bind the guard of a lock.
+const LOCK_ENDS: &[&str] = &[".lock();", ".write();", ".read();"];
+
+/// From the line that binds a guard to the end of its block, or to where it is dropped by name, no shard is taken or let go.
+fn no_shard_is_taken_under_a_lock(file: &File) -> Vec<String> {
+    if !file.path.starts_with("src/") {
+        return Vec::new();
+    }
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let lines: Vec<_> = file
+        .code()
+        .filter(|(_, line)| !line.trim().is_empty())
+        .collect();
+    let mut wrong = Vec::new();
+    for (at, (_, line)) in lines.iter().enumerate() {
+        let binding = line.trim_start().strip_prefix("let ");
+        let Some(binding) =
+            binding.filter(|_| LOCK_ENDS.iter().any(|end| line.trim_end().ends_with(end)))
+        else {
+            continue;
+        };
+        let name = binding.trim_start_matches("mut ");
+        let name = name.split([' ', ':']).next().unwrap_or("");
+        let dropped = format!("drop({name})");
+        let block = lines[at + 1..]
+            .iter()
+            .take_while(|(_, below)| indent(below) >= indent(line) && !below.contains(&dropped));
+        for (number, below) in block {
+            for call in SHARD_CALLS.iter().filter(|call| below.contains(*call)) {
+                wrong.push(format!(
+                    "{}:{number}: {call}) under the lock {name}",
+                    file.path
+                ));
+            }
+        }
+    }
+    wrong
+}
+
 /// What tells one command from another by its name.
 const COMPARISONS: &[&str] = &[
     "==",
@@ -441,6 +498,20 @@ fn rules() -> Vec<(&'static str, Rule, Vec<File>)> {
             vec![File::of("src/net/mod.rs", &"//! x\n".repeat(LINES_MAX + 1))],
         ),
         (
+            "locks",
+            no_shard_is_taken_under_a_lock,
+            vec![
+                File::of(
+                    "src/server/host.rs",
+                    "//! x\nfn f() {\n    let _one = self.changing.lock();\n    if x {\n        service.limit_tracked();\n    }\n}\n",
+                ),
+                File::of(
+                    "src/pubsub/mod.rs",
+                    "//! x\nfn f() {\n    {\n        let mut all = self.all.write();\n        deferred.settle();\n    }\n}\n",
+                ),
+            ],
+        ),
+        (
             "names",
             commands_are_known_by_their_rows,
             vec![
@@ -490,7 +561,8 @@ fn every_rule_flags_what_it_must() {
         }
         let clean = File::of(
             "src/shard/route.rs",
-            "//! Fine.\n\nuse crate::base::hash;\n// unsafe { todo }\n",
+            "//! Fine.\n\nuse crate::base::hash;\n// unsafe { todo }\nfn f() {\n    {\n        let a = b.lock();\n    }\n    \
+             let c = d.lock();\n    drop(c);\n    deferred.settle();\n}\n",
         );
         assert_eq!(
             rule(&clean),

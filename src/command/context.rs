@@ -21,7 +21,7 @@ use crate::engine::value::{DataType, Object};
 use crate::engine::{Engine, Key, Now};
 use crate::pubsub::PubSub;
 use crate::pubsub::held::Held;
-use crate::resp::reply::{Bulks, Mark};
+use crate::resp::reply::{Bulks, Filling, Mark};
 use crate::structures::entry::EntryRef;
 
 /// The engines that a command runs on, ascending by shard.
@@ -429,8 +429,8 @@ pub struct Block {
     pub until_ms: Option<u64>,
     /// The reply when the time is over.
     pub on_timeout: fn(&mut super::Out),
-    /// In a transaction, which waits for nothing, the time passes all the same, with all its shards in hand (DEBUG
-    /// SLEEP).
+    /// In a transaction, which waits for nothing, the time passes all the same (DEBUG SLEEP): the command is postponed, see
+    /// [`Command::is_postponed`]. In a script it passes with the script's shards in hand.
     pub holds: bool,
 }
 
@@ -499,24 +499,28 @@ impl Publications {
 
     /// Publishes them, in order, and completes the replies. For those who hold no shard, and have told what happened:
     /// nothing that the client publishes next may overtake what goes with that.
-    pub fn finish(self, pubsub: &PubSub, out: &mut super::Out, wakes: &mut Vec<Waker>) {
-        if self.kept.is_empty() {
+    /// `places` are what else is yet to be put into the replies.
+    pub fn finish(
+        self,
+        pubsub: &PubSub,
+        mut places: Vec<(Mark, Filling)>,
+        out: &mut super::Out,
+        wakes: &mut Vec<Waker>,
+    ) {
+        if self.kept.is_empty() && places.is_empty() {
             return;
         }
         if let Some(is_out) = &self.is_out {
             pubsub.await_turn(is_out);
         }
-        let mut sent: Vec<(Mark, usize)> = Vec::with_capacity(self.kept.len());
         for kept in self.kept {
             if self.is_out.is_none() {
                 pubsub.send_held(&kept.message, wakes);
             }
-            sent.extend(kept.reply.map(|mark| (mark, kept.message.receivers())));
+            let receivers = Filling::Integer(kept.message.receivers());
+            places.extend(kept.reply.map(|mark| (mark, receivers)));
         }
-        // From the last on, as what stands behind a number moves when the number needs more room.
-        for (mark, receivers) in sent.into_iter().rev() {
-            out.close_integer(mark, receivers);
-        }
+        out.fill(places);
     }
 }
 
@@ -529,8 +533,12 @@ pub trait Server: Send + Sync {
     fn pubsub(&self) -> &PubSub;
     /// The configuration as it is now.
     fn config(&self) -> Arc<Config>;
-    /// Changes parameters; all or nothing.
+    /// Changes parameters; all or nothing. What shards, connections and the allocator do because of it is left to
+    /// [`Server::follow_config`]; as a transaction may call this with shards in hand, so are those that ask the system for
+    /// something ([`Command::is_postponed`]).
     fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError>;
+    /// Makes the configuration felt, as it is now. No shard may be in hand; the background sees to what is not done here.
+    fn follow_config(&self);
     /// Writes the configuration file again.
     fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError>;
     /// Zeroes the statistics.

@@ -12,6 +12,7 @@ mod monitored;
 mod noted;
 pub mod pause;
 mod places;
+mod postponed;
 mod script;
 mod sending;
 pub mod service;

@@ -73,7 +73,7 @@ impl Session {
                 if !aftermath.publications.kept.is_empty() {
                     let publications = std::mem::take(&mut aftermath.publications);
                     let wakes = &mut batch.deferred.wakes;
-                    publications.finish(&service.pubsub, &mut batch.out, wakes);
+                    publications.finish(&service.pubsub, Vec::new(), &mut batch.out, wakes);
                 }
                 let failed = aftermath.failed;
                 Self::after_unit(aftermath);

@@ -315,7 +315,7 @@ impl Session {
 
     /// Does what a transaction left to be done besides its reply, which stands in `out`. No shard may be in hand.
     pub(super) fn after_exec(
-        &self,
+        &mut self,
         transaction: &Transaction,
         mut aftermath: Aftermath,
         (out, deferred): (&mut Out, &mut Deferred),
@@ -325,7 +325,11 @@ impl Session {
         if aftermath.was_run {
             self.show_transaction(transaction, &aftermath, &mut deferred.wakes);
         }
+        let places = self.run_postponed(transaction, &mut aftermath, deferred);
         let renewed = matches!(aftermath.after, After::Configured);
+        if renewed {
+            self.service.server().follow_config();
+        }
         let renewed = renewed.then(|| self.service.config.load_full());
         self.note_steps(
             transaction,
@@ -334,7 +338,7 @@ impl Session {
             now,
         );
         let publications = std::mem::take(&mut aftermath.publications);
-        publications.finish(&self.service.pubsub, out, &mut deferred.wakes);
+        publications.finish(&self.service.pubsub, places, out, &mut deferred.wakes);
         Self::after_unit(aftermath)
     }
 

@@ -22,6 +22,7 @@ use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::{Deferred, Engine, Key, Now};
+use crate::resp::reply::Mark;
 use crate::resp::request::Span;
 use crate::script::footprint;
 use crate::script::library::Library;
@@ -145,6 +146,8 @@ pub struct Seldom {
     pub chosen: Vec<(usize, u64, usize)>,
     /// What scripts called, while somebody looks on.
     pub script_calls: Vec<ScriptCall>,
+    /// Steps that run when the shards are let go, with the places of their replies.
+    pub postponed: Vec<(usize, Mark)>,
     /// What the connection said of itself before a step that may have changed it.
     said: Option<Sayings>,
 }
@@ -660,6 +663,11 @@ pub(super) fn run_step(
     aftermath: &mut Aftermath,
 ) -> bool {
     let result = match command.run {
+        Run::Session(_) if !stage.connection.is_in_script && command.is_postponed(args) => {
+            let place = (aftermath.step, out.later());
+            aftermath.seldom().postponed.push(place);
+            return false;
+        }
         Run::Session(handler) => {
             let config = stage.renewed.as_ref().unwrap_or(stage.config);
             let mut cx = SessionCx {

@@ -25,6 +25,7 @@ mod pubsub;
 mod scripts;
 mod serializable;
 mod server_commands;
+mod settings;
 mod sorted_sets;
 mod sorting;
 mod streams;

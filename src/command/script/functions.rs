@@ -1,7 +1,7 @@
 //! FUNCTION: libraries of functions are loaded, listed, dumped, deleted.
 
 use super::super::context::SessionCx;
-use super::super::declaration::{Command, CommandResult, Flags};
+use super::super::declaration::{Command, CommandResult, Flags, always};
 use super::super::server::reply_help;
 use super::super::{Args, Out};
 use super::{GROUP, Kind, LibraryView, Restore};
@@ -114,6 +114,7 @@ static KILL: Command = Command::sub("function|kill", "kill", GROUP, 2)
     .flags(FLAGS.or(Flags::ALLOW_BUSY))
     .doc("7.0.0", "", "Ends the functions that run.")
     .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
+    .postponed_if(always)
     .on_session(kill);
 
 fn kill(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

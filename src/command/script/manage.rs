@@ -1,7 +1,7 @@
 //! SCRIPT: what is done with scripts besides running them.
 
 use super::super::context::SessionCx;
-use super::super::declaration::{Command, CommandResult, Flags};
+use super::super::declaration::{Command, CommandResult, Flags, always};
 use super::super::error::CommandError;
 use super::super::server::reply_help;
 use super::super::{Args, Out};
@@ -187,6 +187,7 @@ static KILL: Command = Command::sub("script|kill", "kill", GROUP, 2)
     .flags(FLAGS.or(Flags::ALLOW_BUSY))
     .doc("2.6.0", "", "Ends the scripts that run.")
     .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
+    .postponed_if(always)
     .on_session(kill);
 
 fn kill(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -1,0 +1,67 @@
+//! Commands of a transaction that sleep, or ask the system for what may take time: they run in their order once the shards
+//! of the transaction are let go, and their replies stand where they stood among the commands.
+
+use std::time::Duration;
+
+use super::Session;
+use crate::command::Out;
+use crate::command::context::{After, Outbox, SessionCx};
+use crate::command::declaration::Run;
+use crate::engine::Deferred;
+use crate::resp::reply::{Filling, Mark};
+use crate::shard::transaction::{Aftermath, Transaction};
+use crate::telemetry::clock;
+
+impl Session {
+    /// Runs what a transaction postponed; what goes into the places kept for it. No shard may be in hand.
+    pub(super) fn run_postponed(
+        &mut self,
+        transaction: &Transaction,
+        aftermath: &mut Aftermath,
+        deferred: &mut Deferred,
+    ) -> Vec<(Mark, Filling)> {
+        let Some(seldom) = &mut aftermath.seldom else {
+            return Vec::new();
+        };
+        let mut postponed = std::mem::take(&mut seldom.postponed).into_iter().peekable();
+        let mut places = Vec::with_capacity(postponed.len());
+        for (step, (command, args)) in transaction.commands().enumerate() {
+            let Some((_, mark)) = postponed.next_if(|(at, _)| *at == step) else {
+                continue;
+            };
+            let Run::Session(handler) = command.run else {
+                unreachable!("only these are postponed")
+            };
+            let mut reply = Out::new(self.connection.protocol);
+            let mut cx = SessionCx {
+                client: &mut self.connection,
+                server: self.service.server(),
+                config: &self.service.config.load_full(),
+                now: clock::now(),
+                command,
+                after: After::Nothing,
+                outbox: Outbox::Open(&mut deferred.wakes),
+            };
+            let result = handler(&mut cx, &args, &mut reply);
+            match cx.after {
+                After::Nothing => {}
+                After::Block(block) => {
+                    if let (true, Some(until_ms)) = (block.holds, block.until_ms) {
+                        let left_ms = until_ms.saturating_sub(clock::unix_ms());
+                        std::thread::sleep(Duration::from_millis(left_ms));
+                    }
+                    (block.on_timeout)(&mut reply);
+                }
+                After::Configured if !matches!(aftermath.after, After::Nothing) => {}
+                after => aftermath.after = after,
+            }
+            if let Err(error) = result {
+                reply.error(error.text().as_bytes());
+                let text = reply.as_slice().unwrap_or_default().to_vec();
+                aftermath.seldom().errors.push(text);
+            }
+            places.push((mark, Filling::Reply(reply)));
+        }
+        places
+    }
+}
