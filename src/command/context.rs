@@ -468,8 +468,8 @@ pub struct Block {
     pub until_ms: Option<u64>,
     /// The reply when the time is over.
     pub on_timeout: fn(&mut super::Out),
-    /// In a transaction, which waits for nothing, the time passes all the same, with all its shards in hand (DEBUG
-    /// SLEEP).
+    /// In a transaction, which waits for nothing, the time passes all the same (DEBUG SLEEP): the command is postponed, see
+    /// [`Command::is_postponed`]. In a script it passes with the script's shards in hand.
     pub holds: bool,
 }
 
@@ -515,8 +515,12 @@ pub trait Server: Send + Sync {
     fn pubsub(&self) -> &PubSub;
     /// The configuration as it is now.
     fn config(&self) -> Arc<Config>;
-    /// Changes parameters; all or nothing.
+    /// Changes parameters; all or nothing. What shards, connections and the allocator do because of it is left to
+    /// [`Server::follow_config`]; as a transaction may call this with shards in hand, so are those that ask the system for
+    /// something ([`Command::is_postponed`]).
     fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError>;
+    /// Makes the configuration felt, as it is now. No shard may be in hand; the background sees to what is not done here.
+    fn follow_config(&self);
     /// Writes the configuration file again.
     fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError>;
     /// Zeroes the statistics.

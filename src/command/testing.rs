@@ -638,6 +638,7 @@ impl Server for NoServer {
     fn config_set(&self, _: &[(String, String)], _: bool) -> CommandResult {
         Ok(())
     }
+    fn follow_config(&self) {}
     fn config_rewrite(&self, _: Adding) -> CommandResult {
         Ok(())
     }

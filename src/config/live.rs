@@ -105,6 +105,12 @@ pub fn get<P: AsRef<[u8]>>(config: &Config, patterns: &[P]) -> Vec<(String, Stri
     found
 }
 
+/// Whether setting a parameter asks the system for something, which may take time and may fail.
+pub fn asks_system(name: &[u8]) -> bool {
+    let row = std::str::from_utf8(name).ok().and_then(find);
+    row.is_some_and(|parameter| parameter.traits.asks_system)
+}
+
 /// Whether a parameter's value is a secret, which no log may show.
 pub fn is_sensitive(name: &[u8]) -> bool {
     std::str::from_utf8(name).is_ok_and(|name| {

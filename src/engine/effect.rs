@@ -374,11 +374,28 @@ impl Effects {
         self.log.truncate(mark.recorded);
     }
 
-    /// Forgets what look-ups did not find: the command that made them did nothing, and makes them again.
+    /// How many effects are recorded that were not handed out yet.
+    #[inline]
+    pub fn recorded(&self) -> usize {
+        self.log.len()
+    }
+
+    /// Forgets what look-ups did not find behind the first so many effects: the commands that made them will make them
+    /// again.
+    #[inline]
+    pub fn forget_misses(&mut self, since: usize) {
+        if self.log.len() > since {
+            self.forget_recorded_misses(since);
+        }
+    }
+
     #[cold]
-    pub fn forget_misses(&mut self) {
-        self.log
-            .retain(|effect| effect.event.name != Event::MISS.name);
+    fn forget_recorded_misses(&mut self, since: usize) {
+        let mut at = 0;
+        self.log.retain(|effect| {
+            at += 1;
+            at <= since || effect.event.name != Event::MISS.name
+        });
     }
 
     /// Whether the follower is to be told something.

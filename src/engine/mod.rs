@@ -28,7 +28,7 @@ use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::structures::entry::EntryRef;
 use crate::structures::reuse::Reuse;
-use board::{Reads, ShardBoard};
+use board::{ReadCounts, ShardBoard};
 use db::Db;
 use effect::Effects;
 use evict::budget::Budget;
@@ -183,6 +183,14 @@ impl Deferred {
     }
 }
 
+/// Where commands stood that change nothing, see [`Engine::reads`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reads {
+    counts: ReadCounts,
+    /// Effects recorded by then.
+    recorded: usize,
+}
+
 /// All that one shard owns.
 pub struct Engine {
     dbs: Box<[Option<Box<Db>>]>,
@@ -257,17 +265,32 @@ impl Engine {
         self.effects.begin(client, stamp, only_reads);
     }
 
+    /// Where commands stand that change nothing, for [`Engine::forget_reads_since`].
+    #[inline]
+    pub fn reads(&self) -> Reads {
+        Reads {
+            counts: self.board.reads(),
+            recorded: self.effects.recorded(),
+        }
+    }
+
+    /// Commands that looked keys up since then will be run again: what they looked up is not counted twice, and what they
+    /// missed is not told twice. What was deleted meanwhile, because its time had come, stays so.
+    pub fn forget_reads_since(&mut self, then: Reads) {
+        self.board.recount(then.counts);
+        self.effects.forget_misses(then.recorded);
+    }
+
     /// A command begins that may find that it has to run elsewhere, see [`Engine::forget_reads`].
     #[inline]
     pub fn keep_reads(&mut self) {
-        self.reads_before = self.board.reads();
+        self.reads_before = self.reads();
     }
 
-    /// The command that began with [`Engine::keep_reads`] did nothing, and will be run again: what it looked up is not
-    /// counted twice.
+    /// The command that began with [`Engine::keep_reads`] did nothing, and will be run again.
     #[cold]
     pub fn forget_reads(&mut self) {
-        self.board.recount(self.reads_before);
+        self.forget_reads_since(self.reads_before);
     }
 
     /// What others may see of this shard without its token.

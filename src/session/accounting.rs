@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::Plan;
-use super::monitor::is_secret;
 use super::turn::Turn;
 use super::waiting::Blocked;
 use super::{Flow, Ran, Session, Step};
@@ -18,7 +17,7 @@ use crate::command::context::After;
 use crate::command::declaration::{Command, Flags, Run};
 use crate::command::transaction::is_watch;
 use crate::command::{Args, Out};
-use crate::config::{Config, live};
+use crate::config::Config;
 use crate::engine::Now;
 use crate::resp::reply::Position;
 use crate::shard::unit::context::UnitOutcome;
@@ -257,7 +256,7 @@ impl Session {
     /// CLIENT CACHING speaks of the next command, or of the next transaction.
     #[cold]
     fn end_caching(&mut self, command: &Command) {
-        if !self.is_open() && !command.full_name.starts_with("client|") {
+        if !self.is_open() && !command.flags.has(Flags::KEEPS_CACHING) {
             let tracking = self.connection.tracking;
             self.connection.set_tracking(tracking, false);
         }
@@ -410,14 +409,10 @@ impl Session {
             now.unix_ms / 1_000,
             duration_us,
             args.from(0).enumerate().map(|(index, argument)| {
-                let is_secret = match command.full_name {
-                    // CONFIG SET name value name value …
-                    "config|set" => {
-                        index > 2 && index % 2 == 1 && live::is_sensitive(args.get(index - 1))
-                    }
-                    _ => is_secret(command, args, index),
-                };
-                if is_secret { b"(redacted)" } else { argument }
+                match command.is_secret(args, index) {
+                    true => b"(redacted)",
+                    false => argument,
+                }
             }),
             &shared.address,
             &shared.labels().name,

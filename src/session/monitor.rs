@@ -99,30 +99,11 @@ impl Session {
             client: Some(&self.connection.shared),
         };
         let arguments = args.from(0).enumerate().map(|(index, argument)| {
-            match is_secret(command, args, index) {
+            match command.is_secret(args, index) {
                 true => &b"(redacted)"[..],
                 false => argument,
             }
         });
         self.service.pubsub.show(&shown, arguments, wakes);
     }
-}
-
-/// Whether nobody but the client is to see an argument.
-pub(super) fn is_secret(command: &Command, args: &Args<'_>, index: usize) -> bool {
-    if !command.flags.has(Flags::SENSITIVE) || index == 0 {
-        return false;
-    }
-    match command.full_name {
-        // HELLO version AUTH user password …
-        "hello" => (1..=2).any(|back| index > back + 1 && args.is(index - back, "auth")),
-        "migrate" => is_credential(args, index),
-        _ => true,
-    }
-}
-
-/// Whether an argument of MIGRATE belongs to AUTH or AUTH2.
-fn is_credential(args: &Args<'_>, index: usize) -> bool {
-    let is_after = |back: usize, word| index > back + 5 && args.is(index - back, word);
-    is_after(1, "auth") || is_after(1, "auth2") || is_after(2, "auth2")
 }

@@ -109,7 +109,7 @@ impl Session {
             let done = transaction.run(unit, cx, &mut turn.batch.out, &mut plan);
             drop(guard);
             if let Some(outcome) = done {
-                return self.end_transaction(turn, &transaction, outcome);
+                return self.end_transaction(turn, &transaction, outcome, None);
             }
         }
         self.queue_unit(turn, transaction, plan)
@@ -117,15 +117,23 @@ impl Session {
 
     /// Does what a transaction left to be done besides its reply. No shard is in hand.
     fn end_transaction(
-        &self,
+        &mut self,
         turn: &mut Turn<'_>,
         transaction: &Transaction,
-        outcome: UnitOutcome,
+        mut outcome: UnitOutcome,
+        out: Option<&mut Out>,
     ) -> Ran {
         if outcome.was_run {
             self.show_transaction(transaction, &outcome, &mut turn.batch.wakes);
         }
+        let places = self.run_postponed(transaction, &mut outcome, &mut turn.batch.wakes);
+        if !places.is_empty() {
+            out.unwrap_or(&mut turn.batch.out).fill(places);
+        }
         let renewed = matches!(outcome.after, After::Configured);
+        if renewed {
+            self.service.server().follow_config();
+        }
         let renewed = renewed.then(|| self.service.config.load_full());
         let config = renewed.as_ref().unwrap_or(turn.config);
         self.tell_steps(transaction, &outcome, config, turn.now);
@@ -169,17 +177,17 @@ impl Session {
         if outcome.was_turned_away {
             self.unwatch(job.transaction.watched.clone());
         }
-        let (mark, failed, is_refused) = (
-            turn.batch.out.position(),
-            outcome.failed,
-            outcome.was_refused,
-        );
-        turn.batch.out.append(&mut job.out);
-        turn.batch.out.set_protocol(self.connection.protocol);
-        let ran = match job.transaction.is_lone() {
+        let mark = turn.batch.out.position();
+        let (failed, is_refused) = (outcome.failed, outcome.was_refused);
+        let UnitJob {
+            transaction, out, ..
+        } = job;
+        let ran = match transaction.is_lone() {
             true => self.end_script(turn, plan, command, &outcome),
-            false => self.end_transaction(turn, &job.transaction, outcome),
+            false => self.end_transaction(turn, transaction, outcome, Some(out)),
         };
+        turn.batch.out.append(out);
+        turn.batch.out.set_protocol(self.connection.protocol);
         if is_refused {
             self.note_refused(turn, mark, command);
             return Continue(());

@@ -88,10 +88,7 @@ pub fn run(
 /// What a command looked up that did nothing is not counted, nor told.
 #[cold]
 fn forget_reads(engines: &mut Engines<'_>) {
-    engines.each(|engine| {
-        engine.forget_reads();
-        engine.effects.forget_misses();
-    });
+    engines.each(|engine| engine.forget_reads());
 }
 
 /// Runs a command that may have to wait.

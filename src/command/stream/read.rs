@@ -124,6 +124,9 @@ impl<'a> Options<'a> {
         while at < args.len() && streams.is_none() {
             let more = args.len() - at - 1;
             if args.is(at, "block") && more >= 1 {
+                if cx.client.is_in_script {
+                    return Err(never_waits(args.get(0)));
+                }
                 at += 1;
                 until_ms = Some(blocking_timeout_ms(args, at, cx.now)?);
             } else if args.is(at, "count") && more >= 1 {
@@ -175,6 +178,13 @@ impl<'a> Options<'a> {
             stream_count,
         })
     }
+}
+
+/// Of a script, under the name that it used.
+#[cold]
+fn never_waits(name: &[u8]) -> CommandError {
+    let name = String::from_utf8_lossy(name);
+    format!("ERR {name} command is not allowed with BLOCK option from scripts").into()
 }
 
 #[cold]

@@ -85,10 +85,17 @@ impl Functions {
 
     /// Creates a library; its name.
     pub(super) fn load(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError> {
-        let _one_at_a_time = self.changing.lock();
-        let mut next = (**self.now.load()).clone();
-        let name = next.add(code, may_replace)?;
-        self.now.store(Arc::new(next));
+        let (name, code_start) = head(code)?;
+        // Said before the code is run, as in Redis, and again when it is known how things stand then.
+        self.now.load().check(&name, may_replace)?;
+        let made = Made::new(&name, code, code_start)?;
+        {
+            let _one_at_a_time = self.changing.lock();
+            let mut next = (**self.now.load()).clone();
+            next.add(&made.source, may_replace)?;
+            self.now.store(Arc::new(next));
+        }
+        made.keep();
         Ok(name)
     }
 
@@ -151,12 +158,15 @@ impl Functions {
 
     /// Creates the libraries of a payload, all or none.
     pub(super) fn restore(&self, bytes: &[u8], policy: Restore) -> Result<(), CommandError> {
-        let codes = payload::read(bytes)?;
-        let _one_at_a_time = self.changing.lock();
         let mut added = Snapshot::default();
-        for code in codes {
-            added.add(&code, false)?;
+        for code in payload::read(bytes)? {
+            let (name, code_start) = head(&code)?;
+            added.check(&name, false)?;
+            let made = Made::new(&name, &code, code_start)?;
+            added.add(&made.source, false)?;
+            made.keep();
         }
+        let _one_at_a_time = self.changing.lock();
         if policy == Restore::Flush {
             self.now.store(Arc::new(added));
             return Ok(());
@@ -186,15 +196,18 @@ fn view_of(declared: &Declared) -> FunctionView {
     }
 }
 
-impl Snapshot {
-    fn add(&mut self, code: &[u8], may_replace: bool) -> Result<String, CommandError> {
-        let (name, code_start) = head(code)?;
-        if self.libraries.contains_key(&name) && !may_replace {
-            return Err(format!("ERR Library '{name}' already exists").into());
-        }
+/// A library whose code was run, and what that left behind.
+struct Made {
+    source: Arc<Source>,
+    registered: Vec<compiled::Registered>,
+}
+
+impl Made {
+    /// Runs the code of a library, which takes some time: no lock is held.
+    fn new(name: &str, code: &[u8], code_start: usize) -> Result<Made, CommandError> {
         let mut source = Source {
             id: IDS.fetch_add(1, Relaxed),
-            name: name.clone(),
+            name: name.to_owned(),
             code: code.to_vec(),
             code_start,
             functions: Vec::new(),
@@ -203,24 +216,37 @@ impl Snapshot {
         if registered.is_empty() {
             return Err("ERR No functions registered".into());
         }
-        source.functions = registered
-            .iter()
-            .map(|function| Declared {
-                name: function.name.clone(),
-                description: function.description.clone(),
-                flags: function.flags,
-            })
-            .collect();
-        let before = self.remove(&name);
-        let source = Arc::new(source);
-        if let Err(error) = self.link(Arc::clone(&source)) {
-            if let Some(before) = before {
-                let _ = self.link(before);
-            }
-            return Err(error);
+        let declared = |function: &compiled::Registered| Declared {
+            name: function.name.clone(),
+            description: function.description.clone(),
+            flags: function.flags,
+        };
+        source.functions = registered.iter().map(declared).collect();
+        Ok(Made {
+            source: Arc::new(source),
+            registered,
+        })
+    }
+
+    /// Leaves what the code registered in this thread's interpreter, which ran it.
+    fn keep(self) {
+        vm::with_own(|vm| vm.libraries.keep(&self.source, self.registered));
+    }
+}
+
+impl Snapshot {
+    /// Whether a library of this name can be added.
+    fn check(&self, name: &str, may_replace: bool) -> Result<(), CommandError> {
+        match self.libraries.contains_key(name) && !may_replace {
+            true => Err(format!("ERR Library '{name}' already exists").into()),
+            false => Ok(()),
         }
-        vm::with(|vm| vm.libraries.keep(&source, registered));
-        Ok(name)
+    }
+
+    fn add(&mut self, source: &Arc<Source>, may_replace: bool) -> Result<(), CommandError> {
+        self.check(&source.name, may_replace)?;
+        self.remove(&source.name);
+        self.link(Arc::clone(source))
     }
 
     fn remove(&mut self, name: &str) -> Option<Arc<Source>> {

@@ -10,6 +10,7 @@ use crate::command::declaration::Command;
 use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::effect::Spoken;
+use crate::resp::reply::Mark;
 use crate::script::library::Library;
 use crate::telemetry::counters::{self, Spent, Tally};
 use crate::telemetry::{latency, slowlog};
@@ -72,6 +73,8 @@ pub struct UnitNotes {
     pub sampled: Vec<(usize, u64, usize)>,
     /// What scripts called, while there are monitors.
     pub script_calls: Vec<ScriptCall>,
+    /// Steps that run when the shards are let go, with the places of their replies.
+    pub postponed: Vec<(usize, Mark)>,
     /// What the connection said of itself before a step that may have changed it.
     pub said: Option<Sayings>,
 }

@@ -42,13 +42,13 @@ use super::execute;
 use super::ownership::hands::Hands;
 use super::route::Router;
 use crate::command::declaration::{Command, Flags, Group, KeyFlags, KeySpec, Run};
+use crate::command::transaction::EXEC_ROW;
 use crate::command::{Args, keys};
 use crate::config::Config;
-use crate::engine::board::Reads;
 use crate::engine::effect::{Follower, News};
 use crate::engine::undo::Change;
 use crate::engine::value::Part;
-use crate::engine::{Engine, Key, Now};
+use crate::engine::{Engine, Key, Now, Reads};
 use crate::script::footprint::UNDECLARED_MAX;
 use crate::script::host::Interrupted;
 use crate::script::running::{self, Running, Runs};
@@ -79,9 +79,6 @@ const IMAGE_BYTES_MAX: usize = if cfg!(test) { 1024 } else { 32 * 1024 };
 /// Bytes of the largest string that is copied to be restored.
 const IMAGE_TEXT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Commands on streams that leave the groups alone.
-const ENTRIES_ONLY: [&str; 4] = ["xadd", "xdel", "xtrim", "xsetid"];
-
 /// Where a unit runs.
 enum Site<'r> {
     /// On the thread of a connection.
@@ -89,7 +86,10 @@ enum Site<'r> {
     /// On a thread of its own.
     Offloaded {
         running: &'r Running,
+        /// The script that runs.
         script: Option<Arc<running::Unit>>,
+        /// The transaction around it, if there is one.
+        transaction: Option<Arc<running::Unit>>,
         /// When the queues were last looked at.
         looked: Ticks,
     },
@@ -173,6 +173,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         let site = Site::Offloaded {
             running,
             script: None,
+            transaction: None,
             looked: unit.since,
         };
         Unit {
@@ -192,13 +193,15 @@ impl<'r, 'a> Unit<'r, 'a> {
         self.abort.is_some()
     }
 
-    /// A script of the unit begins.
-    pub fn begin_script(&mut self, command: &'static Command, args: &Args<'_>) {
+    /// A script of the unit begins, for a client.
+    pub fn begin_script(&mut self, command: &'static Command, args: &Args<'_>, client: u64) {
         if let Site::Offloaded {
             running, script, ..
         } = &mut self.site
         {
-            *script = Some(running.begin(plan::kind(command), args.to_vec()));
+            let begun = running.begin(command, args.to_vec(), client);
+            begun.set_shards(self.held.shards());
+            *script = Some(begun);
         }
     }
 
@@ -210,6 +213,34 @@ impl<'r, 'a> Unit<'r, 'a> {
             && let Some(script) = script.take()
         {
             running.end(&script);
+        }
+    }
+
+    /// The unit is a transaction, of a client.
+    pub fn begin_transaction(&mut self, client: u64) {
+        if let Site::Offloaded {
+            running,
+            transaction,
+            ..
+        } = &mut self.site
+        {
+            let begun = running.begin(EXEC_ROW, Vec::new(), client);
+            begun.set_shards(self.held.shards());
+            *transaction = Some(begun);
+        }
+    }
+
+    /// The unit is over, with its script and transaction.
+    fn end_all(&mut self) {
+        self.end_script();
+        if let Site::Offloaded {
+            running,
+            transaction,
+            ..
+        } = &mut self.site
+            && let Some(transaction) = transaction.take()
+        {
+            running.end(&transaction);
         }
     }
 
@@ -263,6 +294,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         let Site::Offloaded {
             running,
             script,
+            transaction,
             looked,
         } = &mut self.site
         else {
@@ -272,17 +304,17 @@ impl<'r, 'a> Unit<'r, 'a> {
             return Ok(());
         }
         *looked = now;
-        let Some(script) = script else {
+        let Some(unit) = script.as_ref().or(transaction.as_ref()) else {
             return Ok(());
         };
-        if script.is_killed() {
+        if unit.is_killed() {
             return Err(Interrupted::Killed);
         }
         let threshold_ms = u64::try_from(config.busy_reply_threshold).unwrap_or(0);
         // Redis takes zero for "never".
         if threshold_ms > 0 && now.since_ns(self.since) / 1_000_000 >= threshold_ms {
-            let is_news = running.note_busy(script);
-            let text = script.busy_text();
+            let is_news = running.note_busy(unit);
+            let text = unit.busy_text();
             self.held.turn_away(is_news, |job| job.turn_away(text));
         }
         Ok(())
@@ -361,8 +393,9 @@ impl<'r, 'a> Unit<'r, 'a> {
                 script: Some(script),
                 ..
             } = &self.site
+                && !script.note_write()
             {
-                script.note_write();
+                return Err(Interrupted::Killed);
             }
         } else if !self.is_irrevocable && !self.has_reads(args, needs_all) {
             self.keep_reads(args, needs_all);
@@ -385,7 +418,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         let reads = &mut self.reads;
         let mut keep = |shard: u16, engine: &mut Engine| {
             if reads.of(shard).is_none() && !engine.is_in_attempt() {
-                reads.keep(shard, engine.board().reads());
+                reads.keep(shard, engine.reads());
             }
         };
         if needs_all {
@@ -429,6 +462,15 @@ impl<'r, 'a> Unit<'r, 'a> {
         // A command whose keys could not be found runs anywhere, to say so.
         if keys.is_empty() && self.held.shards().is_empty() && !self.held.try_extend(0, spins) {
             self.missing.push(0);
+        }
+        if let Site::Offloaded {
+            script,
+            transaction,
+            ..
+        } = &self.site
+        {
+            let units = script.iter().chain(transaction);
+            units.for_each(|unit| unit.set_shards(self.held.shards()));
         }
         match self.missing.is_empty() {
             true => Ok(()),
@@ -496,7 +538,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         outcome: &mut UnitOutcome,
         plan: &mut UnitPlan,
     ) {
-        self.end_script();
+        self.end_all();
         let (now, spoken) = (self.now(cx.now), &mut outcome.spoken);
         let mut position = 0;
         self.with_engines(|engines| {
@@ -552,13 +594,13 @@ impl<'r, 'a> Unit<'r, 'a> {
 
     /// The unit did nothing; how it runs again is written into `plan`.
     pub fn roll_back(mut self, plan: &mut UnitPlan) {
-        self.end_script();
+        self.end_all();
         let reads = std::mem::take(&mut self.reads);
         self.with_engines(|engines| {
             for engine in engines {
                 engine.undo_attempt();
                 if let Some(reads) = reads.of(engine.shard) {
-                    engine.board().recount(reads);
+                    engine.forget_reads_since(reads);
                 }
             }
         });
@@ -595,7 +637,7 @@ fn needs_large_image(
 ) -> bool {
     let change = match command.group {
         Group::Generic => Change::Taken,
-        Group::Stream if ENTRIES_ONLY.contains(&command.name) => Change::InPlace(Part::Entries),
+        _ if command.flags.has(Flags::ENTRIES_ONLY) => Change::InPlace(Part::Entries),
         _ => Change::InPlace(Part::Any),
     };
     let mut is_large = false;

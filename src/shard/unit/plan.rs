@@ -2,8 +2,6 @@
 
 use std::cell::Cell;
 
-use crate::command::declaration::{Command, Run, ScriptVerb};
-use crate::command::script::Kind;
 use crate::script::footprint::Outcome;
 
 /// Why a unit had to be rolled back.
@@ -122,14 +120,6 @@ impl UnitPlan {
         }
         self.shards.sort_unstable();
         self.shards.dedup();
-    }
-}
-
-/// What kills a script that a command runs.
-pub fn kind(command: &Command) -> Kind {
-    match command.run {
-        Run::Script(ScriptVerb::Fcall | ScriptVerb::FcallRo) => Kind::Function,
-        _ => Kind::Script,
     }
 }
 

@@ -57,7 +57,8 @@ pub(super) fn run(
         growing_calls: 0,
     };
     host.cx.connection.is_in_script = true;
-    host.unit.begin_script(command, args);
+    let client = host.cx.connection.id();
+    host.unit.begin_script(command, args, client);
     let ended = crate::script::run(verb, args, &mut host, scripts, out);
     host.unit.end_script();
     SPARE.set(std::mem::take(&mut host.keys));

@@ -21,6 +21,11 @@ pub(super) fn run(
     outcome: &mut UnitOutcome,
 ) -> bool {
     let result = match command.run {
+        Run::Session(_) if !cx.connection.is_in_script && command.is_postponed(args) => {
+            let place = (outcome.step, out.later());
+            outcome.notes().postponed.push(place);
+            return false;
+        }
         Run::Session(handler) => run_on_session((command, handler), args, cx, out, outcome),
         // UNWATCH: the keys are watched no more when a transaction runs.
         Run::Transaction(_) => {

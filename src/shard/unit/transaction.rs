@@ -337,6 +337,7 @@ impl Transaction {
             && (!unit.may_offload()
                 || !unit.with_engines(|engines| self.may_be_heavy(engines, db)));
         let mut outcome = UnitOutcome::default();
+        unit.begin_transaction(cx.connection.id());
         if is_sure {
             // It has its shards, and nothing in it can fail: no undo log is kept.
             unit.make_irrevocable();

@@ -3,7 +3,7 @@
 //! that do have [`Flags::TAKES_LONG`](crate::command::declaration::Flags::TAKES_LONG).
 
 use crate::command::Args;
-use crate::command::declaration::Command;
+use crate::command::declaration::{Command, Flags};
 use crate::engine::Engine;
 use crate::engine::db::Db;
 use crate::engine::value::object::entry_bytes;
@@ -16,7 +16,7 @@ pub(super) const KEYS_MANY: usize = 8 * 1024;
 
 /// The database that a command chooses for those behind it, if there is such a one.
 pub(super) fn chosen_db(command: &Command, args: &Args<'_>) -> Option<usize> {
-    if command.name != "select" || args.len() != 2 {
+    if !command.flags.has(Flags::SELECTS_DB) || args.len() != 2 {
         return None;
     }
     args.integer(1).ok().and_then(|db| usize::try_from(db).ok())
