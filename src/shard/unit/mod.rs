@@ -132,6 +132,8 @@ pub struct Unit<'r, 'a> {
     missing: Vec<u16>,
     /// Shards that it got on the way.
     extended: u32,
+    /// Some shards may keep an undo log.
+    has_undo_logs: bool,
     /// Keys that it did not begin with.
     undeclared: Vec<Vec<u8>>,
     /// What shards had counted of reads before its first, but for those that go back by themselves.
@@ -155,6 +157,7 @@ impl<'r, 'a> Unit<'r, 'a> {
             abort: None,
             missing: Vec::new(),
             extended: 0,
+            has_undo_logs: false,
             undeclared: Vec::new(),
             reads: KeptReads::default(),
             #[cfg(test)]
@@ -334,7 +337,7 @@ impl<'r, 'a> Unit<'r, 'a> {
 
     /// From here on it is not rolled back: what it did stays. Whatever comes has its shards by now.
     pub fn make_irrevocable(&mut self) {
-        if !std::mem::replace(&mut self.is_irrevocable, true) {
+        if !std::mem::replace(&mut self.is_irrevocable, true) && self.has_undo_logs {
             self.with_engines(|engines| {
                 for engine in engines {
                     engine.commit_attempt();
@@ -486,6 +489,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         db: usize,
         needs_all: bool,
     ) -> Result<(), Interrupted> {
+        self.has_undo_logs = true;
         let mut hands = self.held.hands();
         begin_undo_logs(&mut hands, args, needs_all);
         // Whatever only overwrites or deletes is done here.
@@ -540,10 +544,13 @@ impl<'r, 'a> Unit<'r, 'a> {
     ) {
         self.end_all();
         let (now, spoken) = (self.now(cx.now), &mut outcome.spoken);
+        let is_irrevocable = self.is_irrevocable;
         let mut position = 0;
         self.with_engines(|engines| {
-            for engine in engines.iter_mut() {
-                engine.commit_attempt();
+            if !is_irrevocable {
+                for engine in engines.iter_mut() {
+                    engine.commit_attempt();
+                }
             }
             execute::end_of_several(engines, now, spoken);
             let positions = engines.iter().map(|engine| engine.effects.position());

@@ -333,17 +333,20 @@ impl Transaction {
             return run_lone((step.command, verb), &args, unit, cx, (out, plan));
         }
         let db = cx.connection.db;
-        let is_sure = plan.is_complete
-            && (!unit.may_offload()
-                || !unit.with_engines(|engines| self.may_be_heavy(engines, db)));
         let mut outcome = UnitOutcome::default();
         unit.begin_transaction(cx.connection.id());
-        if is_sure {
-            // It has its shards, and nothing in it can fail: no undo log is kept.
-            unit.make_irrevocable();
-            unit.with_engines(|engines| {
-                self.run_on(StepRunner::Engines(engines), &mut cx, out, &mut outcome);
+        let may_be_offloaded = unit.may_offload();
+        let is_sure = plan.is_complete
+            && unit.with_engines(|engines| {
+                let is_sure = !(may_be_offloaded && self.may_be_heavy(engines, db));
+                if is_sure {
+                    self.run_on(StepRunner::Engines(engines), &mut cx, out, &mut outcome);
+                }
+                is_sure
             });
+        if is_sure {
+            // It had its shards, and nothing in it could fail: no undo log was kept.
+            unit.make_irrevocable();
         } else {
             outcome.is_open = true;
             let (mark, before) = (out.position(), cx.connection.clone());
