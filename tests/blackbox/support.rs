@@ -35,6 +35,7 @@ pub(crate) struct Options {
     shards: Option<usize>,
     threads: Option<usize>,
     port: Option<u16>,
+    binary: Option<OsString>,
     directives: Vec<(String, String)>,
 }
 
@@ -54,6 +55,12 @@ impl Options {
     /// On this port instead of a free one: where an earlier server was.
     pub(crate) fn port(mut self, port: u16) -> Options {
         self.port = Some(port);
+        self
+    }
+
+    /// Another build of ours, if there is one.
+    pub(crate) fn binary(mut self, binary: Option<OsString>) -> Options {
+        self.binary = binary;
         self
     }
 
@@ -90,6 +97,7 @@ impl Server {
         own.extend(options.directives.iter().cloned());
         let ours = || OsString::from(env!("CARGO_BIN_EXE_basalt"));
         let binary = stand_in
+            .or_else(|| options.binary.clone())
             .or_else(|| std::env::var_os("BASALT_BINARY"))
             .unwrap_or_else(ours);
         let name = format!("server under test {options:?}");
@@ -117,6 +125,7 @@ impl Server {
             ]);
             command.arg("--dir").arg(dir.path());
             command.args(["--enable-debug-command", "yes"]);
+            // The server takes variables that begin so for directives.
             command.env_remove("BASALT_BINARY");
             for (directive, value) in directives {
                 command.arg(format!("--{directive}"));
