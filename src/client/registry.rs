@@ -14,7 +14,7 @@ use atomic_waker::AtomicWaker;
 use dashmap::DashMap;
 use parking_lot::Mutex;
 
-use super::ledger::LEDGER;
+use super::ledger::{LEDGER, Ledger};
 use super::mailbox::Mailbox;
 
 /// Texts that few clients set; boxed so that the others do not pay for them.
@@ -472,10 +472,14 @@ impl Registry {
         if !LEDGER.look() {
             return;
         }
-        let mut clients = self.all();
-        clients.retain(|client| client.counted_bytes.load(Relaxed) > 0);
-        clients.sort_by_key(|client| std::cmp::Reverse(client.counted_bytes.load(Relaxed)));
-        for client in clients {
+        // Looked at once each: what they take goes on changing.
+        let clients = self.all().into_iter();
+        let mut clients: Vec<_> = clients
+            .map(|client| (Ledger::bytes_of(&client), client))
+            .filter(|(bytes, _)| *bytes > 0)
+            .collect();
+        clients.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        for (_, client) in clients {
             if !LEDGER.look() {
                 return;
             }
