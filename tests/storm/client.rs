@@ -2,6 +2,7 @@
 //! or when there is one too many.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::storm::{Progress, STALLED_AFTER};
 use crate::wire::{Raw, Value, encode_into};
@@ -79,14 +80,17 @@ impl Client {
             }
         }
         self.raw.send(&bytes);
-        let mut mark = first_mark;
+        let (mut mark, mut is_certain) = (first_mark, true);
         let mut replies = Vec::with_capacity(requests.len());
         for (at, request) in requests.iter().enumerate() {
             replies.push(self.read(&request[0], request.get(1)));
             if is_marked(at) && !is_in_transaction(requests, at) {
                 mark += 1;
-                self.take_mark(mark, request);
+                is_certain = self.take_mark(mark, request);
             }
+        }
+        if !is_certain {
+            self.finish();
         }
         replies
     }
@@ -94,6 +98,12 @@ impl Client {
     pub(crate) fn call(&mut self, request: Words) -> Value {
         let mut replies = self.batch(&[request]);
         replies.pop().expect("one reply")
+    }
+
+    /// A request without a mark behind it, for whoever must not wait until nobody is busy.
+    pub(crate) fn call_alone(&mut self, request: &Words) -> Value {
+        self.raw.send(&crate::wire::encode(request));
+        self.read(&request[0], request.get(1))
     }
 
     /// A transaction: what its commands answered, or nothing if it was turned away or a watched key had changed.
@@ -128,18 +138,24 @@ impl Client {
         }
     }
 
-    /// The last mark must come now: no reply has been left over.
+    /// Nothing is under way, and a mark that is sent now must be the next reply: none has been left over.
     pub(crate) fn finish(&mut self) {
-        for _ in 0..1_000 {
+        let began = Instant::now();
+        while began.elapsed() < STALLED_AFTER {
             self.marks += 1;
             let mark = self.mark(self.marks);
             self.raw.send(&encode(&["ECHO", &mark]));
             let reply = self.read("ECHO", Some(&mark));
             if !is_busy(&reply) {
-                assert_eq!(reply, Value::Bulk(mark.into_bytes()), "{}", self.name);
+                assert_eq!(
+                    reply,
+                    Value::Bulk(mark.into_bytes()),
+                    "{}: a reply too many or too few",
+                    self.name
+                );
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(5));
         }
         panic!("{}: a script is past its time for ever", self.name);
     }
@@ -148,11 +164,12 @@ impl Client {
         format!("{}:{number}", self.name)
     }
 
-    fn take_mark(&mut self, number: u64, behind: &Words) {
+    /// Whether it was a mark, and not the news that a script is busy, which might as well be a reply too many.
+    fn take_mark(&mut self, number: u64, behind: &Words) -> bool {
         let mark = self.mark(number);
         let reply = self.read("ECHO", Some(&mark));
         if is_busy(&reply) {
-            return;
+            return false;
         }
         let words = behind.iter().take(4).cloned().collect::<Vec<_>>();
         assert_eq!(
@@ -162,6 +179,7 @@ impl Client {
             self.name,
             words.join(" ").chars().take(120).collect::<String>()
         );
+        true
     }
 
     /// One reply, for which the watch can tell what it answers.

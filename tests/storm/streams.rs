@@ -25,7 +25,7 @@ fn seen_name(reader: usize, writer: usize) -> String {
     format!("reader {reader} of writer {writer}")
 }
 
-pub(crate) const FLOORS: &[(&str, u64)] = &[("entries read", 100), ("two streams awaited", 20)];
+pub(crate) const FLOORS: &[(&str, u64)] = &[("entries read", 100), ("two streams awaited", 12)];
 
 pub(crate) fn workers(storm: &Storm) -> Vec<Worker> {
     let mut raw = Raw::connect(storm.port);

@@ -90,7 +90,7 @@ fn kills_scripts(at: &mut At<'_>) {
         } else {
             "SCRIPT KILL"
         };
-        let reply = client.call(words(kill));
+        let reply = client.call_alone(&words(kill));
         match reply {
             Value::Simple(_) => at.storm.count("kills answered OK", 1),
             Value::Error(text) => {
