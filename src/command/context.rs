@@ -496,7 +496,7 @@ pub enum Outbox<'a> {
     /// No shard is in hand: it goes at once, and these tasks are woken when the batch is over.
     Open(&'a mut Vec<Waker>),
     /// Some are: it is kept until they are let go. What the client is sent itself comes behind the reply of EXEC.
-    Held(&'a mut Vec<Spoken>),
+    Pending(&'a mut Vec<Spoken>),
 }
 
 impl Outbox<'_> {

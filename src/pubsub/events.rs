@@ -138,7 +138,7 @@ impl PubSub {
             let count = effects.partition_point(|effect| effect.stamp <= said.stamp);
             self.publish_events(effects.split_off(..count).unwrap_or_default(), wakes);
             if let Some(message) = said.message.downcast_ref() {
-                self.send_held(message, wakes);
+                self.send_pending(message, wakes);
             }
         }
         self.tell_lapsed(keys, wakes);

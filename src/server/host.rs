@@ -39,14 +39,14 @@ pub(super) struct Host {
     pub(super) listening: Listening,
     /// What `ps` shows.
     pub(super) title: Title,
-    /// Held while the system is asked for something that a change of the configuration, or the writing of its file, needs;
+    /// ShardGuard while the system is asked for something that a change of the configuration, or the writing of its file, needs;
     /// never by a transaction.
     asking: Mutex<()>,
-    /// Held for the moment in which a change is put in force. Transactions take it with shards in hand.
+    /// ShardGuard for the moment in which a change is put in force. Transactions take it with shards in hand.
     publishing: Mutex<()>,
     /// The limit of memory has changed since the allocator and the background were last told of it.
     limit_changed: AtomicBool,
-    /// Held while the allocator is told.
+    /// ShardGuard while the allocator is told.
     following: Mutex<()>,
 }
 

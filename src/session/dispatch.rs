@@ -125,7 +125,7 @@ impl Session {
             return self.offload(turn, plan, command, &wanted);
         }
         for _ in 0..TRIES_ALL {
-            let Some(mut all) = shards.try_grip(&wanted) else {
+            let Some(mut all) = shards.try_take_all(&wanted) else {
                 (0..SPINS_ALL).for_each(|_| std::hint::spin_loop());
                 continue;
             };
@@ -316,7 +316,7 @@ impl Session {
         CommandJob::new(command, &args, self.view(), place, turn.config, out)
     }
 
-    /// Hands the command to the queue of its first shard.
+    /// HeldEngines the command to the queue of its first shard.
     #[cold]
     fn queue(
         &mut self,

@@ -20,7 +20,7 @@ use crate::shard::Shards;
 use crate::shard::execute::serve_waiters;
 use crate::shard::job::{Executor, Job};
 use crate::shard::offload::OffloadPool;
-use crate::shard::ownership::Held;
+use crate::shard::ownership::ShardGuard;
 use crate::shard::route::Router;
 use crate::telemetry::Telemetry;
 use crate::telemetry::clock::{self, Ticks};
@@ -173,7 +173,7 @@ impl Service {
         self.budget.is_behind()
     }
 
-    fn settle_debt(&self, mut engine: Held<'_, Engine, Job>, now: Now) {
+    fn settle_debt(&self, mut engine: ShardGuard<'_, Engine, Job>, now: Now) {
         let began = Ticks::now();
         engine.evict_slice(now);
         let evicted = Ticks::now();

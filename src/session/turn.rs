@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::engine::{Engine, Now};
 use crate::shard::Shards;
 use crate::shard::job::Job;
-use crate::shard::ownership::Held;
+use crate::shard::ownership::ShardGuard;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::counters::{self, ThreadCounters};
 
@@ -27,7 +27,7 @@ const SLOW_NS_PER_TURN: u64 = 2_000_000;
 const HOLD_NOTED_NS: u64 = 2_000;
 
 /// A shard in hand.
-pub(super) type HeldShard = Held<'static, Engine, Job>;
+pub(super) type HeldShard = ShardGuard<'static, Engine, Job>;
 
 /// See the module.
 pub(super) struct Turn<'t> {

@@ -17,7 +17,7 @@ use crate::script::footprint::{self, Advice};
 use crate::shard::Shards;
 use crate::shard::job::Job;
 use crate::shard::job::unit::UnitJob;
-use crate::shard::ownership::reach::Grip;
+use crate::shard::ownership::extend::ExtendableGuard;
 use crate::shard::route::Router;
 use crate::shard::unit::Unit;
 use crate::shard::unit::context::{UnitContext, UnitOutcome};
@@ -43,7 +43,7 @@ impl Session {
         let named = args.keys().iter().map(|key| key.shard);
         let tag = footprint::tag_of(&args);
         let mut unit_plan = match service.scripts.footprints.advice(tag, &args) {
-            None => UnitPlan::with_all(named),
+            None => UnitPlan::with(named),
             Some(advice) => advised(&advice, named, router),
         };
         unit_plan.tag = Some(tag);
@@ -57,12 +57,11 @@ impl Session {
                 now: turn.now,
                 shard_count: router.shard_count(),
             };
-            let mut held = guard.reach();
+            let mut held = guard.tokens();
             let unit = Unit::inline(&mut held, router);
             let done = run_lone((command, verb), &args, unit, cx, (out, &mut unit_plan));
             drop(guard);
             if let Some(outcome) = done {
-                unit_plan.end();
                 return self.end_script(turn, plan, command, &outcome);
             }
         }
@@ -104,7 +103,7 @@ impl Session {
                 now: turn.now,
                 shard_count: router.shard_count(),
             };
-            let mut held = guard.reach();
+            let mut held = guard.tokens();
             let unit = Unit::inline(&mut held, router);
             let done = transaction.run(unit, cx, &mut turn.batch.out, &mut plan);
             drop(guard);
@@ -210,22 +209,22 @@ impl Session {
 #[cold]
 fn advised(advice: &Advice, named: impl Iterator<Item = u16>, router: Router) -> UnitPlan {
     let plan = match advice.is_wide {
-        true => UnitPlan::with((0..router.shard_count()).collect()),
+        true => UnitPlan::with(0..router.shard_count()),
         false => {
             let foreseen = advice.keys.iter().map(|key| router.route(key).1);
-            UnitPlan::with_all(named.chain(foreseen))
+            UnitPlan::with(named.chain(foreseen))
         }
     };
     plan.offloaded_if(advice.is_slow)
 }
 
 /// Takes the shards that a unit begins with, in a few tries, if it is to run here.
-fn take<'s>(shards: &'s Shards, plan: &UnitPlan) -> Option<Grip<'s, Engine, Job>> {
+fn take<'s>(shards: &'s Shards, plan: &UnitPlan) -> Option<ExtendableGuard<'s, Engine, Job>> {
     if plan.is_offloaded {
         return None;
     }
     for _ in 0..TRIES_ALL {
-        if let Some(guard) = shards.try_grip(&plan.shards) {
+        if let Some(guard) = shards.try_take_all(&plan.shards) {
             return Some(guard);
         }
         (0..SPINS_ALL).for_each(|_| std::hint::spin_loop());

@@ -26,7 +26,7 @@ use crate::engine::Engine;
 pub type Shards = ownership::Shards<Engine, job::Job>;
 
 /// A job in the form in which it queues.
-pub type QueuedJob = Box<ownership::parcel::Parcel<job::Job>>;
+pub type QueuedJob = Box<ownership::queued::QueuedMessage<job::Job>>;
 
 /// The tokens that a unit has in hand, and can extend.
-pub type HeldShards<'a> = ownership::reach::Reach<'a, Engine, job::Job>;
+pub type HeldShards<'a> = ownership::extend::HeldTokens<'a, Engine, job::Job>;

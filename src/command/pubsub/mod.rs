@@ -23,7 +23,7 @@ use super::server::reply_help;
 use super::{Args, Out};
 use crate::client::mailbox::Topic;
 use crate::engine::effect::{Follower, News, Spoken};
-use crate::pubsub::held::Held;
+use crate::pubsub::pending::PendingMessage;
 
 pub(super) static TABLE: &[&Command] = &[
     &monitor::MONITOR,
@@ -77,7 +77,7 @@ fn publish(
 ) -> CommandResult {
     let (channel, payload) = (args.get(1), args.get(2));
     let pubsub = cx.server.pubsub();
-    let held = |client| Arc::new(Held::new(client, is_sharded, channel, payload));
+    let held = |client| Arc::new(PendingMessage::new(client, is_sharded, channel, payload));
     let receivers = match &mut cx.outbox {
         Outbox::Open(wakes) if pubsub.has_delivered(cx.client.position) => {
             pubsub.send(is_sharded, channel, payload, wakes)
@@ -93,7 +93,7 @@ fn publish(
             pubsub.deliver();
             receivers
         }
-        Outbox::Held(spoken) => {
+        Outbox::Pending(spoken) => {
             let message = held(cx.client);
             let receivers = pubsub.receivers_of(&message);
             let stamp = cx.client.stamp;

@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::shard::blocking::Waiter;
 use crate::shard::execute::{self, ExecutionContext, Outcome};
-use crate::shard::ownership::hands::Hands;
+use crate::shard::ownership::engines::HeldEngines;
 use crate::telemetry::clock::{self, Ticks};
 
 /// How it ended.
@@ -93,7 +93,7 @@ impl CommandJob {
     }
 
     /// Runs it with its shards in hand, at the moment when it has them.
-    pub(super) fn run(&mut self, hands: &mut Hands<'_, Engine>, may_offload: bool) -> Next {
+    pub(super) fn run(&mut self, hands: &mut HeldEngines<'_, Engine>, may_offload: bool) -> Next {
         let before = Ticks::now();
         let args = self.args.args();
         let context = ExecutionContext {
@@ -135,7 +135,7 @@ impl CommandJob {
 }
 
 /// The engines in hand.
-pub(super) fn all_of<'h>(hands: &'h mut Hands<'_, Engine>) -> Engines<'h> {
+pub(super) fn all_of<'h>(hands: &'h mut HeldEngines<'_, Engine>) -> Engines<'h> {
     match hands.len() {
         1 => Engines::One(hands.first()),
         _ => Engines::Many(hands.iter().map(|(_, engine)| engine).collect()),

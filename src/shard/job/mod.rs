@@ -24,10 +24,10 @@ use self::command::CommandJob;
 use self::task::Task;
 use self::unit::UnitJob;
 use super::offload::OffloadPool;
-use super::ownership::hands::Hands;
-use super::ownership::parcel::Parcel;
-use super::ownership::reach::Departed;
-use super::ownership::{self, Shards};
+use super::ownership::engines::HeldEngines;
+use super::ownership::extend::Offloaded;
+use super::ownership::queued::QueuedMessage;
+use super::ownership::{self, ShardList, Shards};
 use super::route::Router;
 use super::{HeldShards, QueuedJob};
 use crate::engine::{Deferred, Engine};
@@ -85,7 +85,7 @@ pub enum Work {
 /// See the module.
 pub struct Job {
     /// The shards that it needs, ascending.
-    route: Vec<u16>,
+    route: ShardList,
     /// What it is about.
     pub work: Work,
     next: Next,
@@ -97,8 +97,8 @@ pub struct Job {
 }
 
 impl Job {
-    fn new(route: Vec<u16>, work: Work, executor: Option<Executor>) -> QueuedJob {
-        Parcel::new(Job {
+    fn new(route: ShardList, work: Work, executor: Option<Executor>) -> QueuedJob {
+        QueuedMessage::new(Job {
             route,
             work,
             next: Next::Answer,
@@ -110,7 +110,7 @@ impl Job {
 
     /// A command over these shards.
     pub fn command(route: &[u16], job: CommandJob, executor: Executor) -> QueuedJob {
-        Job::new(route.to_vec(), Work::Command(Box::new(job)), Some(executor))
+        Job::new(route.into(), Work::Command(Box::new(job)), Some(executor))
     }
 
     /// A unit, which says by itself which shards it needs, and where it runs.
@@ -122,8 +122,8 @@ impl Job {
     }
 
     /// A task over these shards.
-    pub fn task(route: Vec<u16>, task: Task) -> QueuedJob {
-        Job::new(route, Work::Task(task), None)
+    pub fn task(route: &[u16], task: Task) -> QueuedJob {
+        Job::new(route.into(), Work::Task(task), None)
     }
 
     /// Has the end of a job awaited.
@@ -210,7 +210,7 @@ impl ownership::Message<Engine> for Job {
         &self.route
     }
 
-    fn run(&mut self, hands: &mut Hands<'_, Engine>) {
+    fn run(&mut self, hands: &mut HeldEngines<'_, Engine>) {
         match &mut self.work {
             Work::Command(job) => self.next = job.run(hands, !self.is_offloaded),
             Work::Task(task) => task.run(hands),
@@ -240,19 +240,19 @@ impl ownership::Message<Engine> for Job {
         deferred.settle();
     }
 
-    fn reaches(&self) -> bool {
+    fn is_extendable(&self) -> bool {
         matches!(self.work, Work::Unit(_))
     }
 
-    fn run_reaching(&mut self, held: &mut HeldShards<'_>) {
+    fn run_extendable(&mut self, held: &mut HeldShards<'_>) {
         self.run_unit(held);
     }
 
-    fn departs(&self) -> bool {
+    fn is_offloaded(&self) -> bool {
         self.is_offloaded
     }
 
-    fn depart(mut departed: Departed<Self>) {
+    fn offload(mut departed: Offloaded<Self>) {
         let job = departed.message();
         let Some(Executor {
             shards, offload, ..

@@ -9,7 +9,7 @@ use crate::shard::Shards;
 use crate::shard::blocking::Waiter;
 use crate::shard::execute;
 use crate::shard::migration::Errand;
-use crate::shard::ownership::hands::Hands;
+use crate::shard::ownership::engines::HeldEngines;
 use crate::shard::unit::transaction::Watched;
 use crate::telemetry::clock;
 
@@ -28,21 +28,21 @@ pub enum Task {
 impl Task {
     /// Takes a waiter out of the queues of one shard.
     pub fn forget(waiter: &Arc<Waiter>, shard: u16) -> QueuedJob {
-        Job::task(vec![shard], Task::Forget(Arc::clone(waiter)))
+        Job::task(&[shard], Task::Forget(Arc::clone(waiter)))
     }
 
     /// Has one shard forget what was watched.
     pub fn unwatch(watched: Vec<Watched>, shard: u16) -> QueuedJob {
-        Job::task(vec![shard], Task::Unwatch(watched))
+        Job::task(&[shard], Task::Unwatch(watched))
     }
 
     /// Takes an errand to its shards.
     pub fn migrate(errand: Box<Errand>) -> QueuedJob {
         let shards = errand.shards();
-        Job::task(shards, Task::Migrate(errand))
+        Job::task(&shards, Task::Migrate(errand))
     }
 
-    pub(super) fn run(&mut self, hands: &mut Hands<'_, Engine>) {
+    pub(super) fn run(&mut self, hands: &mut HeldEngines<'_, Engine>) {
         let now = clock::now();
         let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
         match self {
@@ -78,7 +78,7 @@ impl waiting::Caller for Summoner {
     fn call(&self, waiter: Arc<dyn waiting::Waiter>) {
         let shards = self.0.get().and_then(Weak::upgrade);
         if let (Some(shards), Ok(waiter)) = (shards, waiter.into_any().downcast::<Waiter>()) {
-            shards.submit(Job::task(waiter.shards(), Task::Serve(waiter)));
+            shards.submit(Job::task(&waiter.shards(), Task::Serve(waiter)));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::parcel::Link;
+use super::queued::Link;
 use super::sync::{AtomicPtr, Fault, UnsafeCell};
 
 /// Bit 0 of the word; links are aligned, so their addresses leave it clear.
@@ -88,10 +88,6 @@ impl<E> Gate<E> {
         self.engine.get()
     }
 
-    pub(super) fn engine_mut(&mut self) -> &mut E {
-        self.engine.get_mut()
-    }
-
     pub(super) fn takes(&self) -> u64 {
         self.takes.load(Relaxed)
     }
@@ -128,7 +124,7 @@ impl<E> Gate<E> {
     /// gets no link: the same word says so, so that no link slips in behind the holder's look at the queue.
     ///
     /// # Safety
-    /// 1. `link` points to a live parcel that is in no queue. 2. After `Queued` the caller does not touch it again.
+    /// 1. `link` points to a live queued that is in no queue. 2. After `Queued` the caller does not touch it again.
     #[inline]
     pub(super) unsafe fn take_or_push(&self, link: NonNull<Link>, heeds_long: bool) -> Entry {
         let mut word: *mut Link = ptr::null_mut();

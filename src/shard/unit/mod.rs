@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::HeldShards;
 use super::execute;
-use super::ownership::hands::Hands;
+use super::ownership::engines::HeldEngines;
 use super::route::Router;
 use crate::command::declaration::{Command, Flags, Group, KeyFlags, KeySpec, Run};
 use crate::command::transaction::EXEC_ROW;
@@ -619,7 +619,7 @@ impl<'r, 'a> Unit<'r, 'a> {
 }
 
 /// Begins the undo logs of the shards that a command may change.
-fn begin_undo_logs(hands: &mut Hands<'_, Engine>, args: &Args<'_>, needs_all: bool) {
+fn begin_undo_logs(hands: &mut HeldEngines<'_, Engine>, args: &Args<'_>, needs_all: bool) {
     let begin = |engine: &mut Engine| {
         if !engine.is_in_attempt() {
             engine.begin_attempt();
@@ -637,7 +637,7 @@ fn begin_undo_logs(hands: &mut Hands<'_, Engine>, args: &Args<'_>, needs_all: bo
 
 /// Whether a command may change a value that is too large to be copied.
 fn needs_large_image(
-    hands: &mut Hands<'_, Engine>,
+    hands: &mut HeldEngines<'_, Engine>,
     command: &'static Command,
     args: &Args<'_>,
     db: usize,
@@ -676,6 +676,6 @@ fn needs_large_image(
 
 /// Several engines, or none.
 #[cold]
-fn all_of<'h>(hands: &'h mut Hands<'_, Engine>) -> Vec<&'h mut Engine> {
+fn all_of<'h>(hands: &'h mut HeldEngines<'_, Engine>) -> Vec<&'h mut Engine> {
     hands.iter().map(|(_, engine)| engine).collect()
 }

@@ -1,8 +1,7 @@
 //! How a unit runs, and how it runs again after it was rolled back.
 
-use std::cell::Cell;
-
 use crate::script::footprint::Outcome;
+use crate::shard::ownership::ShardList;
 
 /// Why a unit had to be rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +23,7 @@ const RERUNS_MAX: u8 = 3;
 #[derive(Clone, Debug, Default)]
 pub struct UnitPlan {
     /// The shards that it gets before it begins, ascending.
-    pub shards: Vec<u16>,
+    pub shards: ShardList,
     /// It can come to need no others.
     pub is_complete: bool,
     /// It has all shards, and nothing is kept to undo it.
@@ -39,35 +38,11 @@ pub struct UnitPlan {
     pub tag: Option<u64>,
 }
 
-/// Shards of a unit for which room is kept.
-const SPARE_MAX: usize = 64;
-
-thread_local! {
-    /// Room for the shards of a unit.
-    static SPARE: Cell<Vec<u16>> = const { Cell::new(Vec::new()) };
-}
-
 impl UnitPlan {
-    /// With these shards to begin with, in any order, in room that [`UnitPlan::end`] leaves.
-    #[inline]
-    pub fn with_all(shards: impl Iterator<Item = u16>) -> UnitPlan {
-        let mut room = SPARE.take();
-        room.clear();
-        room.extend(shards);
-        UnitPlan::with(room)
-    }
-
-    /// The unit is done.
-    #[inline]
-    pub fn end(mut self) {
-        if self.shards.capacity() <= SPARE_MAX {
-            SPARE.set(std::mem::take(&mut self.shards));
-        }
-    }
-
     /// With these shards to begin with, in any order.
     #[inline]
-    pub fn with(mut shards: Vec<u16>) -> UnitPlan {
+    pub fn with(shards: impl IntoIterator<Item = u16>) -> UnitPlan {
+        let mut shards: ShardList = shards.into_iter().collect();
         if shards.len() > 1 {
             shards.sort_unstable();
             shards.dedup();
@@ -112,7 +87,7 @@ impl UnitPlan {
             }
             Abort::TooSlow => {
                 self.is_offloaded = true;
-                self.shards = in_hand.to_vec();
+                self.shards = in_hand.into();
             }
         }
         if self.reruns > RERUNS_MAX {
@@ -130,7 +105,7 @@ mod tests {
     #[test]
     fn a_unit_that_missing_shards_gets_them_and_in_the_end_all() {
         let mut plan = UnitPlan::with(vec![3, 1, 3]);
-        assert_eq!(plan.shards, [1, 3]);
+        assert_eq!(plan.shards[..], [1, 3]);
         plan.after(Abort::MissingShards, &[1, 3], &[2], 8);
         assert_eq!(
             (&plan.shards[..], plan.is_offloaded),
@@ -139,7 +114,7 @@ mod tests {
         for _ in 0..RERUNS_MAX {
             plan.after(Abort::MissingShards, &[1, 2, 3], &[5], 8);
         }
-        assert_eq!(plan.shards, [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(plan.shards[..], [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 
     #[test]

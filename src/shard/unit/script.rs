@@ -2,7 +2,7 @@
 //!
 //! Every command that a script calls gets the shards of its keys from the [`Unit`] that runs the unit.
 
-use std::cell::Cell;
+use smallvec::SmallVec;
 
 use super::context::{ScriptCall, UnitContext, UnitOutcome};
 use super::{Unit, step};
@@ -15,11 +15,6 @@ use crate::config::Config;
 use crate::script::host::{Call, Host, Interrupted};
 use crate::telemetry::counters::Spent;
 
-thread_local! {
-    /// Room for the keys of a call.
-    static SPARE: Cell<Vec<RoutedKey>> = const { Cell::new(Vec::new()) };
-}
-
 /// Declared keys among which those of a call are looked for.
 const DECLARED_MAX: usize = 4;
 
@@ -30,7 +25,8 @@ struct UnitHost<'a, 'r, 'h, 's> {
     outcome: &'a mut UnitOutcome,
     /// What the script was given: its keys are routed already.
     given: Args<'a>,
-    keys: Vec<RoutedKey>,
+    /// Those of the call under way.
+    keys: SmallVec<[RoutedKey; 4]>,
     /// How many keys may have been added to.
     growing_calls: usize,
     is_monitored: bool,
@@ -53,7 +49,7 @@ pub(super) fn run(
         cx,
         outcome,
         given: *args,
-        keys: SPARE.take(),
+        keys: SmallVec::new(),
         growing_calls: 0,
     };
     host.cx.connection.is_in_script = true;
@@ -61,7 +57,6 @@ pub(super) fn run(
     host.unit.begin_script(command, args, client);
     let ended = crate::script::run(verb, args, &mut host, scripts, out);
     host.unit.end_script();
-    SPARE.set(std::mem::take(&mut host.keys));
     let (paid_keys, now) = (host.growing_calls, host.cx.now);
     if paid_keys > 0 && !host.unit.is_aborted() {
         host.unit.with_engines(|engines| {

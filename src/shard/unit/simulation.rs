@@ -215,9 +215,9 @@ impl World {
                 .filter_map(|&shard| shards.try_take(shard))
                 .collect();
             let mut grip = shards
-                .try_grip(&plan.shards)
+                .try_take_all(&plan.shards)
                 .expect("the others have others");
-            let mut reach = grip.reach();
+            let mut reach = grip.tokens();
             let mut out = Out::new(Protocol::Resp2);
             let done = self.run(transaction, &mut reach, &mut plan, is_interrupted, &mut out);
             drop(grip);
@@ -340,7 +340,7 @@ impl World {
             );
         }
         let transaction = self.transaction(&["DEBUG DIGEST".to_owned()]);
-        let mine = self.at_once(&transaction, UnitPlan::with((0..SHARDS).collect()));
+        let mine = self.at_once(&transaction, UnitPlan::with(0..SHARDS));
         let theirs = self.model.reply_bytes(&["DEBUG", "DIGEST"]);
         assert_eq!(mine[4..], theirs, "the data");
     }
@@ -420,14 +420,14 @@ fn a_unit_that_misses_a_shard_says_which() {
     let shards = world.executor.shards;
     let mut plan = UnitPlan::default();
     let held = shards.try_take(two).expect("free");
-    let mut grip = shards.try_grip(&[]).expect("nothing to take");
+    let mut grip = shards.try_take_all(&[]).expect("nothing to take");
     let mut out = Out::new(Protocol::Resp2);
-    let done = world.run(&transaction, &mut grip.reach(), &mut plan, false, &mut out);
+    let done = world.run(&transaction, &mut grip.tokens(), &mut plan, false, &mut out);
     drop((grip, held));
     let mut both = vec![one, two];
     both.sort_unstable();
     assert!(!done);
-    assert_eq!((plan.shards, plan.reruns), (both, 1));
+    assert_eq!((&plan.shards[..], plan.reruns), (&both[..], 1));
     assert_eq!(testing::wire(&out), b"");
     let mut held = shards.try_take(one).expect("let go");
     let key = crate::engine::Key::new(b"key1", held.seed());
@@ -460,7 +460,7 @@ fn only_what_cannot_be_undone_before_a_script_makes_a_unit_take_all_shards() {
         let plan = world.transaction(&lines).plan(SHARDS);
         assert_eq!(plan.is_irrevocable, is_irrevocable, "{lines:?}");
         if !is_irrevocable {
-            assert_eq!(plan.shards, [own], "{lines:?}");
+            assert_eq!(plan.shards[..], [own], "{lines:?}");
         }
     }
 }
@@ -487,13 +487,13 @@ fn what_a_connection_says_of_itself_is_undone_with_the_unit() {
     let held = shards.try_take(world.executor.router.route(b"key1").1);
     let mut plan = UnitPlan::default();
     let mut out = Out::new(Protocol::Resp2);
-    let mut grip = shards.try_grip(&[]).expect("nothing to take");
-    let done = world.run(&transaction, &mut grip.reach(), &mut plan, false, &mut out);
+    let mut grip = shards.try_take_all(&[]).expect("nothing to take");
+    let done = world.run(&transaction, &mut grip.tokens(), &mut plan, false, &mut out);
     assert!(!done, "somebody has the shard");
     assert_eq!(said(), (b"before".to_vec(), vec![], (false, false)));
     drop((grip, held));
-    let mut grip = shards.try_grip(&plan.shards).expect("let go");
-    let done = world.run(&transaction, &mut grip.reach(), &mut plan, false, &mut out);
+    let mut grip = shards.try_take_all(&plan.shards).expect("let go");
+    let done = world.run(&transaction, &mut grip.tokens(), &mut plan, false, &mut out);
     assert!(done, "nobody has it any more");
     assert_eq!(said(), (b"me".to_vec(), b"mine".to_vec(), (true, true)));
 }

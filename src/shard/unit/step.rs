@@ -79,7 +79,7 @@ fn run_on_session(
         now: unit.now,
         command,
         after: After::Nothing,
-        outbox: Outbox::Held(&mut outcome.spoken),
+        outbox: Outbox::Pending(&mut outcome.spoken),
     };
     let result = handler(&mut cx, args, out);
     match cx.after {

@@ -335,19 +335,20 @@ impl Transaction {
         let db = cx.connection.db;
         let mut outcome = UnitOutcome::default();
         unit.begin_transaction(cx.connection.id());
-        let may_be_offloaded = unit.may_offload();
-        let is_sure = plan.is_complete
+        let is_brief = plan.is_complete
+            && unit.may_offload()
             && unit.with_engines(|engines| {
-                let is_sure = !(may_be_offloaded && self.may_be_heavy(engines, db));
-                if is_sure {
+                let is_brief = !self.may_be_heavy(engines, db);
+                if is_brief {
                     self.run_on(StepRunner::Engines(engines), &mut cx, out, &mut outcome);
                 }
-                is_sure
+                is_brief
             });
-        if is_sure {
-            // It had its shards, and nothing in it could fail: no undo log was kept.
+        // It has its shards, and nothing in it can fail: no undo log is kept.
+        if is_brief || plan.is_complete && !unit.may_offload() {
             unit.make_irrevocable();
-        } else {
+        }
+        if !is_brief {
             outcome.is_open = true;
             let (mark, before) = (out.position(), cx.connection.clone());
             self.run_on(StepRunner::Unit(&mut unit), &mut cx, out, &mut outcome);

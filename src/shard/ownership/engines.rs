@@ -14,20 +14,23 @@ use crossbeam::utils::CachePadded;
 use super::gate::Gate;
 
 /// The engines of one or more shards whose tokens are all held, for as long as the view lives.
-pub struct Hands<'a, E> {
+pub struct HeldEngines<'a, E> {
     gates: &'a [CachePadded<Gate<E>>],
     /// Ascending, without duplicates, all in range.
     shards: &'a [u16],
     engines: PhantomData<&'a mut E>,
 }
 
-impl<'a, E> Hands<'a, E> {
+impl<'a, E> HeldEngines<'a, E> {
     /// # Safety
     /// 1. All tokens of `shards` are held for `'a` and nobody else uses them. 2. `shards` is ascending without
     ///    duplicates and each is in range of `gates`.
     #[inline(always)]
-    pub(super) unsafe fn new(gates: &'a [CachePadded<Gate<E>>], shards: &'a [u16]) -> Hands<'a, E> {
-        Hands {
+    pub(super) unsafe fn new(
+        gates: &'a [CachePadded<Gate<E>>],
+        shards: &'a [u16],
+    ) -> HeldEngines<'a, E> {
+        HeldEngines {
             gates,
             shards,
             engines: PhantomData,
@@ -50,20 +53,12 @@ impl<'a, E> Hands<'a, E> {
     /// The engine of `shard`, if it is in hand.
     #[inline]
     pub fn get(&mut self, shard: u16) -> Option<&mut E> {
-        self.place(shard).map(|engine| {
-            // SAFETY: in hand, and `&mut self` lets out one reference at a time.
-            unsafe { &mut *engine }
-        })
-    }
-
-    /// The engines of two different shards at once; nothing if one is not in hand or they are the same.
-    pub fn pair(&mut self, one: u16, other: u16) -> Option<(&mut E, &mut E)> {
-        if one == other {
-            return None;
-        }
-        let (one, other) = (self.place(one)?, self.place(other)?);
-        // SAFETY: both in hand, of different shards, and `&mut self` is borrowed for both.
-        Some(unsafe { (&mut *one, &mut *other) })
+        let in_hand = match self.shards {
+            [only] => *only == shard,
+            many => many.binary_search(&shard).is_ok(),
+        };
+        // SAFETY: in hand, and `&mut self` lets out one reference at a time.
+        in_hand.then(|| unsafe { &mut *self.gates[shard as usize].engine() })
     }
 
     /// The engine of the lowest shard in hand: the only one where there is but one.
@@ -80,24 +75,5 @@ impl<'a, E> Hands<'a, E> {
             // SAFETY: in hand; the shards differ, so no engine is let out twice.
             (shard, unsafe { &mut *gates[shard as usize].engine() })
         })
-    }
-
-    /// The same engines for a shorter time.
-    #[inline]
-    pub fn reborrow(&mut self) -> Hands<'_, E> {
-        Hands {
-            gates: self.gates,
-            shards: self.shards,
-            engines: PhantomData,
-        }
-    }
-
-    #[inline(always)]
-    fn place(&self, shard: u16) -> Option<*mut E> {
-        let in_hand = match self.shards {
-            [only] => *only == shard,
-            many => many.binary_search(&shard).is_ok(),
-        };
-        in_hand.then(|| self.gates[shard as usize].engine())
     }
 }

@@ -1,48 +1,47 @@
-//! Tokens in hand that can become more, and parcels that leave for a thread of their own.
+//! Tokens in hand that can become more, and messages that leave for a thread of their own.
 //!
 //! Most work knows its shards beforehand. A script may find out on the way that it needs another one: it may *try* for
-//! it ([`Reach::try_extend`]), in any order, as somebody who never waits cannot be part of a deadlock. If it gets
+//! it ([`HeldTokens::try_extend`]), in any order, as somebody who never waits cannot be part of a deadlock. If it gets
 //! none, its caller undoes what it did and asks for more shards at once.
 //!
-//! A message may also take too long for the thread that happens to have its last token. Such a message *departs*: it
-//! leaves with all its tokens as a [`Departed`], and some other thread runs and settles it ([`Shards::resume`]).
+//! A message may also take too long for the thread that happens to have its last token. Such a message *is offloaded*: it
+//! leaves with all its tokens as a [`Offloaded`], and some other thread runs and settles it ([`Shards::resume`]).
 //! Its shards are marked as held for long, so that messages wait there without tokens of other shards; those that have
-//! waited for too long can be turned away ([`Reach::turn_away`]).
+//! waited for too long can be turned away ([`HeldTokens::turn_away`]).
 #![expect(
     unsafe_code,
-    reason = "a reach stands for tokens as other guards do, and takes parcels out of queues"
+    reason = "a reach stands for tokens as other guards do, and takes messages out of queues"
 )]
 
-use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::drain::Drain;
-use super::hands::Hands;
-use super::parcel::{Link, Parcel};
+use super::engines::HeldEngines;
+use super::queued::{Link, QueuedMessage};
 use super::sync::{Fault, spin_loop};
-use super::{Message, Shards, is_route, tenure};
+use super::{Message, ShardList, Shards, holds, is_route};
 
 /// A view of tokens that are held, which can take in more.
-pub struct Reach<'a, E, M> {
+pub struct HeldTokens<'a, E, M> {
     shards: &'a Shards<E, M>,
     /// Ascending, all ours.
-    tokens: &'a mut Vec<u16>,
+    tokens: &'a mut ShardList,
     /// The tokens are held for long, on a thread of their own.
     holds_long: bool,
     not_send: PhantomData<*mut E>,
 }
 
-impl<'a, E: Send, M: Message<E>> Reach<'a, E, M> {
+impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
     /// # Safety
     /// 1. The tokens are the caller's for `'a`, who uses no other view of them meanwhile. 2. They are ascending, without
     ///    duplicates, in range. 3. What is in `tokens` afterwards is the caller's to let go.
     pub(super) unsafe fn new(
         shards: &'a Shards<E, M>,
-        tokens: &'a mut Vec<u16>,
-    ) -> Reach<'a, E, M> {
-        Reach {
+        tokens: &'a mut ShardList,
+    ) -> HeldTokens<'a, E, M> {
+        HeldTokens {
             shards,
             tokens,
             holds_long: false,
@@ -56,7 +55,7 @@ impl<'a, E: Send, M: Message<E>> Reach<'a, E, M> {
     }
 
     /// The engines in hand.
-    pub fn hands(&mut self) -> Hands<'_, E> {
+    pub fn hands(&mut self) -> HeldEngines<'_, E> {
         // SAFETY: (1) our tokens, and `&mut self` for the view's life; (2) kept by `try_extend`.
         unsafe { self.shards.hands(self.tokens) }
     }
@@ -91,7 +90,7 @@ impl<'a, E: Send, M: Message<E>> Reach<'a, E, M> {
             spin_loop();
         }
         if self.holds_long {
-            let mut loose = Vec::new();
+            let mut loose = ShardList::new();
             // SAFETY: our token since a moment ago.
             unsafe { self.shards.hold_long(shard, &mut loose) };
             self.shards.give_up(&mut loose);
@@ -106,7 +105,7 @@ impl<'a, E: Send, M: Message<E>> Reach<'a, E, M> {
     /// of them. The ones that it turns away, with a reply, leave the queues and are finished. That wakes their tasks with
     /// tokens in hand: a microsecond of shards that are held for seconds.
     ///
-    /// Does nothing but for a message that departed: others have no time to look after queues.
+    /// Does nothing but for a message that offloaded: others have no time to look after queues.
     pub fn turn_away(&mut self, whole: bool, mut refuse: impl FnMut(&mut M) -> bool) {
         if !self.holds_long {
             return;
@@ -123,14 +122,14 @@ impl<'a, E: Send, M: Message<E>> Reach<'a, E, M> {
                 (ptr::null_mut(), None);
             while let Some(link) = NonNull::new(list) {
                 // SAFETY: what was in the queue is ours now, and of type `M`.
-                let parcel = unsafe {
+                let queued = unsafe {
                     list = Link::next(link);
-                    Parcel::<M>::borrow(link)
+                    QueuedMessage::<M>::borrow(link)
                 };
-                if refuse(&mut parcel.message) {
-                    self.shards.give_up(&mut parcel.tokens);
+                if refuse(&mut queued.message) {
+                    self.shards.give_up(&mut queued.tokens);
                     // SAFETY: ours, and in no list any more.
-                    refused.push(unsafe { Parcel::<M>::from_link(link) });
+                    refused.push(unsafe { QueuedMessage::<M>::from_link(link) });
                     continue;
                 }
                 // SAFETY: all links of both lists are ours.
@@ -153,23 +152,15 @@ impl<'a, E: Send, M: Message<E>> Reach<'a, E, M> {
     }
 }
 
-/// Tokens for which room is kept.
-const SPARE_MAX: usize = 64;
-
-thread_local! {
-    /// Room for the tokens of a grip.
-    static SPARE: Cell<Vec<u16>> = const { Cell::new(Vec::new()) };
-}
-
-/// The tokens of some shards, which can become more. Dropping it runs what came in meanwhile, as for [`super::Held`].
+/// The tokens of some shards, which can become more. Dropping it runs what came in meanwhile, as for [`super::ShardGuard`].
 #[must_use = "dropping it lets go of the shards"]
-pub struct Grip<'s, E: Send, M: Message<E>> {
+pub struct ExtendableGuard<'s, E: Send, M: Message<E>> {
     shards: &'s Shards<E, M>,
-    tokens: Vec<u16>,
+    tokens: ShardList,
     not_send: PhantomData<*mut E>,
 }
 
-impl<E: Send, M: Message<E>> Grip<'_, E, M> {
+impl<E: Send, M: Message<E>> ExtendableGuard<'_, E, M> {
     /// The shards in hand, ascending.
     pub fn shards(&self) -> &[u16] {
         &self.tokens
@@ -177,63 +168,59 @@ impl<E: Send, M: Message<E>> Grip<'_, E, M> {
 
     /// The engines in hand.
     #[inline]
-    pub fn hands(&mut self) -> Hands<'_, E> {
+    pub fn hands(&mut self) -> HeldEngines<'_, E> {
         // SAFETY: (1) our tokens, and `&mut self` for the view's life; (2) checked when they were taken.
         unsafe { self.shards.hands(&self.tokens) }
     }
 
     /// The view through which work is done and more shards are tried for.
-    pub fn reach(&mut self) -> Reach<'_, E, M> {
+    pub fn tokens(&mut self) -> HeldTokens<'_, E, M> {
         // SAFETY: (1) our tokens, `&mut self` for the view's life; (2) checked when taken; (3) let go by `drop`.
-        unsafe { Reach::new(self.shards, &mut self.tokens) }
+        unsafe { HeldTokens::new(self.shards, &mut self.tokens) }
     }
 }
 
-impl<E: Send, M: Message<E>> Drop for Grip<'_, E, M> {
+impl<E: Send, M: Message<E>> Drop for ExtendableGuard<'_, E, M> {
     fn drop(&mut self) {
-        if tenure::unwinds() {
+        if holds::unwinds() {
             return;
         }
         // SAFETY: our tokens, not used again.
         unsafe { self.shards.let_go_all(&self.tokens) };
-        tenure::leave();
-        if self.tokens.capacity() <= SPARE_MAX {
-            self.tokens.clear();
-            SPARE.set(std::mem::take(&mut self.tokens));
-        }
+        holds::leave();
     }
 }
 
 /// A message with all its tokens, on its way to a thread of its own, which is to [`Shards::resume`] it. If it is
 /// dropped instead its shards stay held for ever, so that is for the end of the server only.
 #[must_use = "its shards are held until it is resumed"]
-pub struct Departed<M> {
-    parcel: Box<Parcel<M>>,
+pub struct Offloaded<M> {
+    queued: Box<QueuedMessage<M>>,
 }
 
-impl<M> Departed<M> {
-    pub(super) fn new(parcel: Box<Parcel<M>>) -> Departed<M> {
-        Departed { parcel }
+impl<M> Offloaded<M> {
+    pub(super) fn new(queued: Box<QueuedMessage<M>>) -> Offloaded<M> {
+        Offloaded { queued }
     }
 
     /// The message.
     pub fn message(&mut self) -> &mut M {
-        &mut self.parcel.message
+        &mut self.queued.message
     }
 }
 
 impl<E: Send, M: Message<E>> Shards<E, M> {
     /// Takes some shards (ascending, no duplicates; none at all is fine) without waiting, or none of them; more can be
     /// tried for.
-    pub fn try_grip(&self, shards: &[u16]) -> Option<Grip<'_, E, M>> {
+    pub fn try_take_all(&self, shards: &[u16]) -> Option<ExtendableGuard<'_, E, M>> {
         assert!(
             shards.is_empty() || is_route(shards, self.len()),
             "ascending shards without duplicates"
         );
-        tenure::enter();
-        let mut grip = Grip {
+        holds::enter();
+        let mut grip = ExtendableGuard {
             shards: self,
-            tokens: SPARE.take(),
+            tokens: ShardList::new(),
             not_send: PhantomData,
         };
         for &shard in shards {
@@ -249,40 +236,40 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         Some(grip)
     }
 
-    /// Runs a message that departed, on this thread, and lets go of its shards.
+    /// Runs a message that offloaded, on this thread, and lets go of its shards.
     pub fn resume<R>(
         &self,
-        departed: Departed<M>,
-        run: impl FnOnce(&mut M, &mut Reach<'_, E, M>) -> R,
+        offloaded: Offloaded<M>,
+        run: impl FnOnce(&mut M, &mut HeldTokens<'_, E, M>) -> R,
     ) -> R {
-        let mut parcel = departed.parcel;
+        let mut queued = offloaded.queued;
         assert!(
-            parcel.home == ptr::from_ref(self).addr(),
+            queued.home == ptr::from_ref(self).addr(),
             "a message comes back to the shards that it left"
         );
-        let tenure = tenure::Tenure::new();
-        let Parcel {
+        let hold = holds::Hold::new();
+        let QueuedMessage {
             tokens, message, ..
-        } = &mut *parcel;
-        // SAFETY: (1) the tokens came with the parcel, which is ours; (2) they were pushed ascending and in range of
+        } = &mut *queued;
+        // SAFETY: (1) the tokens came with the queued, which is ours; (2) they were pushed ascending and in range of
         // these very gates; (3) let go below.
-        let mut reach = unsafe { Reach::new(self, tokens) };
+        let mut reach = unsafe { HeldTokens::new(self, tokens) };
         reach.holds_long = true;
         let result = run(message, &mut reach);
         for &token in &*tokens {
             self.gates[usize::from(token)].set_long(false);
         }
         let mut drain = Drain::new(self);
-        // SAFETY: the parcel and its tokens are ours.
-        unsafe { drain.settle_parcel(parcel.into_link()) };
+        // SAFETY: the queued and its tokens are ours.
+        unsafe { drain.settle_parcel(queued.into_link()) };
         drain.close();
-        drop(tenure);
+        drop(hold);
         result
     }
 
     /// Lets go of tokens that a message brought which is to start over. Their queues are left to the workers: this
     /// thread has other things to do.
-    fn give_up(&self, tokens: &mut Vec<u16>) {
+    fn give_up(&self, tokens: &mut ShardList) {
         for shard in tokens.drain(..) {
             // SAFETY: the token came with the message and is not used after `true`.
             if !unsafe { self.try_release(shard) } {

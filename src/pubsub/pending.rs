@@ -16,7 +16,7 @@ use crate::client::registry::Shared;
 use crate::resp::reply::Protocol;
 
 /// See the module.
-pub struct Held {
+pub struct PendingMessage {
     channel: Box<[u8]>,
     payload: Box<[u8]>,
     is_sharded: bool,
@@ -63,10 +63,15 @@ impl Own {
     }
 }
 
-impl Held {
+impl PendingMessage {
     /// A message that a connection publishes now.
-    pub fn new(client: &Connection, is_sharded: bool, channel: &[u8], payload: &[u8]) -> Held {
-        Held {
+    pub fn new(
+        client: &Connection,
+        is_sharded: bool,
+        channel: &[u8],
+        payload: &[u8],
+    ) -> PendingMessage {
+        PendingMessage {
             channel: channel.into(),
             payload: payload.into(),
             is_sharded,
@@ -78,8 +83,8 @@ impl Held {
 
 impl PubSub {
     /// Sends a message that was held. For those who hold no shard.
-    pub fn send_held(&self, held: &Held, wakes: &mut Vec<Waker>) {
-        let Held {
+    pub fn send_pending(&self, held: &PendingMessage, wakes: &mut Vec<Waker>) {
+        let PendingMessage {
             channel,
             payload,
             is_sharded,
@@ -110,7 +115,7 @@ impl PubSub {
     }
 
     /// How many would get a message if it went out now.
-    pub fn receivers_of(&self, held: &Held) -> usize {
+    pub fn receivers_of(&self, held: &PendingMessage) -> usize {
         let is_other = |client: &Arc<Shared>| client.id != held.publisher.id;
         let count =
             |clients: &[Arc<Shared>]| clients.iter().filter(|client| is_other(client)).count();
