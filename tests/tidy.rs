@@ -181,9 +181,10 @@ impl File {
             .collect::<Vec<_>>()
             .windows(2)
             .position(|pair| {
-                pair[0].trim() == "#[cfg(test)]"
-                    && pair[1].trim_start().starts_with("mod ")
-                    && pair[1].contains('{')
+                pair[0].trim().starts_with("#[cfg(test)]")
+                    || pair[0].trim().starts_with("#[cfg(all(test")
+                        && pair[1].trim_start().starts_with("mod ")
+                        && pair[1].contains('{')
             });
         let end = if self.is_test() {
             0
