@@ -3,16 +3,16 @@
 //! A batch is scratch: it is taken from a pool when a connection has input and given back when it was idle for some
 //! time, so that an idle connection keeps no buffers.
 
-use crate::command::args::{Args, RoutedKey};
+use crate::command::args::{Args, BYTES_HERE_MAX, COUNT_HERE_MAX, RoutedKey};
 use crate::command::context::Gather;
 use crate::command::declaration::{Command, Run};
 use crate::command::keys;
 use crate::command::table::{registry, resolve};
 use crate::engine::Deferred;
 use crate::resp::reply::Out;
-use crate::resp::request::{Request, Requests, Span};
-use crate::shard::message::Lent;
+use crate::resp::request::{Parser, Request, Requests, Span};
 use crate::shard::route::Router;
+use crate::structures::block::LONG_BYTES_MIN;
 
 /// Which shards a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +48,6 @@ pub struct Plan {
     keys_end: u32,
 }
 
-/// Requests from this length on are lent to whoever runs them instead of copied.
-const LENT_BYTES_MIN: usize = 64 * 1024;
-
 /// See the module.
 #[derive(Default)]
 pub struct Batch {
@@ -83,12 +80,6 @@ pub struct Batch {
     shards: Vec<u16>,
 }
 
-/// Arguments that a command may have where others wait for it.
-const ARGUMENTS_HERE_MAX: usize = 8 * 1024;
-
-/// Bytes that it may have.
-const BYTES_HERE_MAX: u32 = 512 * 1024;
-
 /// What a run of one planned request borrows of its batch.
 pub struct Parts<'b> {
     /// Its arguments.
@@ -101,11 +92,15 @@ pub struct Parts<'b> {
     pub shards: &'b [u16],
 }
 
+/// Whether a request may have so many arguments, or so long ones, that they have to be looked at one by one.
 #[inline]
-fn is_long(spans: &[Span], request: Request) -> bool {
+fn may_be_long(requests: &Requests, spans: &[Span], request: Request) -> bool {
     // Of a line, whose arguments lie elsewhere, the difference says nothing; but a line is short.
-    let first = spans.first().map_or(0, |span| span.start);
-    spans.len() > ARGUMENTS_HERE_MAX || request.end.saturating_sub(first) > BYTES_HERE_MAX
+    let end = request.end as usize;
+    let start = spans.first().and_then(|span| span.start()).unwrap_or(end);
+    spans.len() > COUNT_HERE_MAX
+        || end.saturating_sub(start) > BYTES_HERE_MAX
+        || !requests.arena.blocks.is_empty()
 }
 
 /// Buffers come and go with these. In a size class with the tasks of connections they would leave those in sparse slabs.
@@ -122,7 +117,7 @@ impl Batch {
     pub fn args(&self, plan: &Plan) -> Args<'_> {
         Args::new(
             &self.input[self.start..],
-            &self.requests.unescaped,
+            &self.requests.arena,
             self.requests.spans_of(plan.request),
             &self.keys[plan.keys_first as usize..plan.keys_end as usize],
         )
@@ -144,32 +139,28 @@ impl Batch {
         let keys = &keys[plan.keys_first as usize..plan.keys_end as usize];
         let spans = requests.spans_of(plan.request);
         Parts {
-            args: Args::new(&input[*start..], &requests.unescaped, spans, keys),
+            args: Args::new(&input[*start..], &requests.arena, spans, keys),
             out,
             deferred,
             shards,
         }
     }
 
-    /// Lends out all that was received, for a request that is to run elsewhere and is too long to be copied. Until it is
-    /// given back nothing else may be done with the batch.
-    pub fn lend(&mut self, plan: &Plan) -> Option<Lent> {
-        let spans = self.requests.spans_of(plan.request);
-        let bytes: usize = spans.iter().map(|span| span.len as usize).sum();
-        if bytes < LENT_BYTES_MIN || !spans.iter().all(|span| span.is_in_buffer()) {
-            return None;
-        }
-        Some(Lent {
-            spans: spans.to_vec(),
-            start: self.start,
-            data: std::mem::take(&mut self.input),
-        })
+    /// What the input takes, with long arguments that left it.
+    pub fn input_memory_bytes(&self) -> usize {
+        self.input.capacity() + self.requests.arena.memory_bytes()
     }
 
-    /// Takes back what was lent.
-    pub fn take_back(&mut self, data: Vec<u8>) {
-        debug_assert!(self.input.is_empty(), "nothing came meanwhile");
-        self.input = data;
+    /// Moves what was received of a long argument that is not complete to a block, see [`Parser::begin_block`]. No request
+    /// may be under way.
+    pub fn begin_block(&mut self, parser: &mut Parser) {
+        debug_assert!(self.plans.is_empty(), "all requests ran");
+        parser.begin_block(&mut self.input, self.start, LONG_BYTES_MIN);
+    }
+
+    /// Moves what has been received since of that argument to its block.
+    pub fn fill_block(&mut self, parser: &mut Parser) {
+        parser.fill_block(&mut self.input, self.start);
     }
 
     /// The keys that a plan routes.
@@ -238,14 +229,14 @@ impl Batch {
             ..
         } = self;
         let spans = requests.spans_of(request);
-        let argument = |index: usize| spans[index].bytes(&input[*start..], &requests.unescaped);
+        let argument = |index: usize| spans[index].bytes(&input[*start..], &requests.arena);
         let count = spans.len();
         let keys_first = keys.len() as u32;
         let mut plan = Plan {
             command: registry().find(argument(0)),
             route: Route::Refused,
             request,
-            is_long: is_long(spans, request),
+            is_long: false,
             keys_first,
             keys_end: keys_first,
         };
@@ -260,6 +251,10 @@ impl Batch {
         plan.command = Some(command);
         if !command.accepts(count) {
             return plan;
+        }
+        if may_be_long(requests, spans, request) {
+            let args = Args::new(&input[*start..], &requests.arena, spans, &[]);
+            plan.is_long = args.are_long(command);
         }
         plan.route = match command.run {
             Run::Session(_) | Run::Transaction(_) => Route::Session,
@@ -290,7 +285,7 @@ impl Batch {
                         hand: 0,
                     });
                 });
-                let args = Args::new(&input[*start..], &requests.unescaped, spans, &[]);
+                let args = Args::new(&input[*start..], &requests.arena, spans, &[]);
                 match &mut keys[keys_first as usize..] {
                     named if command.needs_all_shards(&args) => {
                         named.iter_mut().for_each(|key| key.hand = key.shard);

@@ -445,9 +445,6 @@ impl Session {
                 self.service.ground_apart(),
             )));
         }
-        if let Some(data) = message.take_lent() {
-            batch.take_back(data);
-        }
         if let Some((gather, result)) = message.gather.take() {
             match (result, &mut batch.gather) {
                 (Ok(()), Some((kept, next))) => {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::batch::{Batch, Plan};
 use super::{Ran, Session};
 use crate::client::registry::Shared;
+use crate::command::Out;
 use crate::command::context::{After, ShardPlace};
 use crate::command::declaration::{Command, Flags};
 use crate::command::generic::migrate::Migration;
-use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::Now;
 use crate::shard::Shards;
@@ -47,7 +47,7 @@ impl Session {
     #[cold]
     pub(super) fn queue(
         &mut self,
-        batch: &mut Batch,
+        batch: &Batch,
         plan: &Plan,
         command: &'static Command,
         wanted: &[u16],
@@ -63,14 +63,14 @@ impl Session {
         Ran::Queued(ticket)
     }
 
-    /// A message of a command and its ticket. A long request goes with it until the message is back.
+    /// A message of a command and its ticket.
     #[expect(
         clippy::too_many_arguments,
         reason = "the hot path hands on what it holds"
     )]
     fn message(
         &self,
-        batch: &mut Batch,
+        batch: &Batch,
         plan: &Plan,
         command: &'static Command,
         wanted: &[u16],
@@ -79,16 +79,8 @@ impl Session {
         blocker: Option<&Arc<Shared>>,
     ) -> (Box<Parcel<Message>>, Arc<Ticket>) {
         let out = Out::new(self.connection.protocol);
-        // Whoever waits keeps the arguments for longer than the message lasts.
-        let lent = match blocker {
-            None => batch.lend(plan),
-            Some(_) => None,
-        };
-        let args = match lent {
-            None => batch.args(plan),
-            Some(_) => Args::new(&[], &[], &[], batch.keys(plan)),
-        };
-        let (mut message, ticket) = Message::new(Parts {
+        let args = batch.args(plan);
+        Message::new(Parts {
             shards: wanted,
             place: ShardPlace {
                 index: wanted[0],
@@ -96,11 +88,7 @@ impl Session {
             },
             blocker,
             ..Parts::new(command, &args, self.view(), now, config, out)
-        });
-        if let Some(lent) = lent {
-            message.lend(lent);
-        }
-        (message, ticket)
+        })
     }
 
     /// Has a command that takes long run where nobody else waits for the thread.
@@ -108,7 +96,7 @@ impl Session {
     #[inline(never)]
     pub(super) fn send_apart(
         &mut self,
-        batch: &mut Batch,
+        batch: &Batch,
         plan: &Plan,
         command: &'static Command,
         wanted: &[u16],

@@ -22,16 +22,13 @@ use super::transaction::{Aftermath, Stage, Transaction, Watched};
 use super::{Shards, ownership};
 use crate::client::connection::Connection;
 use crate::client::registry::Shared;
-use crate::command::ahead;
-use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, Gather, Publications, Server, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Run};
-use crate::command::made::Made;
+use crate::command::owned::OwnedArgs;
+use crate::command::prepared::Prepared;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::{Deferred, Engine, Now};
-use crate::resp::request::Span;
-use crate::structures::ahead::Ahead;
 use crate::telemetry::clock::{self, Ticks};
 
 /// Where a finished message is put for the connection that waits for it.
@@ -60,17 +57,9 @@ pub struct Message {
     shards: Vec<u16>,
     place: ShardPlace,
     command: &'static Command,
-    data: Vec<u8>,
-    /// Where in `data` the spans count from.
-    data_start: usize,
-    /// Whether `data` is only lent.
-    is_lent: bool,
-    spans: Vec<Span>,
-    /// Copies of long arguments, made before any shard was in hand.
-    ahead: Ahead,
-    /// What else was made for the command then.
-    made: Option<Made>,
-    keys: Vec<RoutedKey>,
+    args: OwnedArgs,
+    /// What was made of the arguments before any shard was in hand.
+    prepared: Option<Prepared>,
     config: Arc<Config>,
     now: Now,
     deferred: Deferred,
@@ -137,16 +126,6 @@ pub struct Ground {
     pub threads: &'static Threads,
     /// Who owns a key.
     pub router: Router,
-}
-
-/// Arguments that are lent to a message, in the buffer that they came in.
-pub struct Lent {
-    /// Where the arguments are.
-    pub spans: Vec<Span>,
-    /// Where in the buffer these count from.
-    pub start: usize,
-    /// The buffer.
-    pub data: Vec<u8>,
 }
 
 /// A command on its way to a thread of its own, because it takes long.
@@ -242,27 +221,13 @@ impl<'a> Parts<'a> {
 impl Message {
     /// A message and the ticket on which its end is awaited.
     pub fn new(parts: Parts<'_>) -> (Box<Parcel<Message>>, Arc<Ticket>) {
-        let mut data = Vec::with_capacity(parts.args.from(0).map(<[u8]>::len).sum());
-        let mut spans = Vec::with_capacity(parts.args.len());
-        for argument in parts.args.from(0) {
-            spans.push(Span {
-                start: data.len() as u32,
-                len: argument.len() as u32,
-            });
-            data.extend_from_slice(argument);
-        }
         let ticket = Arc::new(Ticket::default());
         let message = Parcel::new(Message {
             shards: parts.shards.to_vec(),
             place: parts.place,
             command: parts.command,
-            data,
-            data_start: 0,
-            is_lent: false,
-            spans,
-            ahead: Ahead::default(),
-            made: None,
-            keys: parts.args.keys().to_vec(),
+            args: OwnedArgs::copy_of(parts.args),
+            prepared: None,
             config: Arc::clone(parts.config),
             now: parts.now,
             deferred: Deferred::default(),
@@ -281,17 +246,6 @@ impl Message {
             gather: parts.gather.map(|gather| (gather, Ok(()))),
         });
         (message, ticket)
-    }
-
-    /// Gives a message that was made without arguments those of its request.
-    pub fn lend(&mut self, lent: Lent) {
-        (self.data, self.data_start, self.spans) = (lent.data, lent.start, lent.spans);
-        self.is_lent = true;
-    }
-
-    /// What was lent to it, to be given back.
-    pub fn take_lent(&mut self) -> Option<Vec<u8>> {
-        std::mem::take(&mut self.is_lent).then(|| std::mem::take(&mut self.data))
     }
 
     /// Takes a waiter out of the queues of one shard; nobody awaits that.
@@ -352,13 +306,8 @@ impl Message {
             shards,
             place: ShardPlace::default(),
             command: crate::command::transaction::UNWATCH_ROW,
-            data: Vec::new(),
-            data_start: 0,
-            is_lent: false,
-            spans: Vec::new(),
-            ahead: Ahead::default(),
-            made: None,
-            keys: Vec::new(),
+            args: OwnedArgs::default(),
+            prepared: None,
             config: Arc::clone(config),
             now,
             deferred: Deferred::default(),
@@ -398,45 +347,21 @@ impl Message {
     pub fn send_apart(mut parcel: Box<Parcel<Message>>, ground: Ground) -> Arc<Ticket> {
         let ticket = Arc::new(Ticket::default());
         parcel.ticket = Some(Arc::clone(&ticket));
-        Message::run_where_nobody_waits(parcel, ground);
-        ticket
-    }
-
-    fn run_where_nobody_waits(mut parcel: Box<Parcel<Message>>, ground: Ground) {
         parcel.apart = Some(Apart {
             ground,
             platform: None,
         });
         parcel.leaves = false;
         ground.threads.run(parcel, ground.shards);
+        ticket
     }
 
     /// Does, on a thread that serves nobody and before any shard is in hand, what of the work can be done there.
     pub(super) fn prepare(&mut self) {
-        // What a run before this one has left of it.
-        self.ahead = Ahead::default();
-        if let Some(run) = &self.transaction
-            && let Some(unit) = &run.unit
-        {
-            let seed = unit.ground.router.seed();
-            for (command, args) in run.transaction.commands() {
-                ahead::prepare(command, &args, seed, &mut self.ahead);
-            }
-            return;
-        }
-        let Some(apart) = &self.apart else {
-            return;
-        };
-        let args = Args::new(&self.data[self.data_start..], &[], &self.spans, &self.keys);
-        let seed = apart.ground.router.seed();
-        ahead::prepare(self.command, &args, seed, &mut self.ahead);
-        if self.command.renews {
-            let made = self.made.get_or_insert_default();
-            made.renewal.make(|at| args.get(at));
-        }
-        if let Some(build) = self.command.builds {
-            let built = build(&args, &self.config, seed, self.now);
-            self.made.get_or_insert_default().set_built(built);
+        if let (Some(apart), Some(build)) = (&self.apart, self.command.builds) {
+            let seed = apart.ground.router.seed();
+            let built = build(&self.args.args(), &self.config, seed, self.now);
+            self.prepared = Some(Prepared::new(built));
         }
     }
 
@@ -463,12 +388,10 @@ impl Message {
 
     /// Runs on the thread that was made ready for it.
     pub(super) fn run_apart(&mut self, reach: &mut Reach<'_, Engine, Message>) {
-        let mut ahead = std::mem::take(&mut self.ahead);
-        ahead.lend(|| match self.apart {
+        match self.apart {
             None => self.run_unit(reach),
             Some(_) => ownership::Message::run(self, &mut reach.hands()),
-        });
-        self.ahead = ahead;
+        }
     }
 
     /// Runs a unit with its shards in hand.
@@ -599,25 +522,19 @@ impl ownership::Message<Engine> for Message {
     fn run(&mut self, hands: &mut Hands<'_, Engine>) {
         let before = Ticks::now();
         let Message {
-            data,
-            data_start,
-            spans,
-            made,
-            keys,
+            args,
+            prepared,
             client,
             out,
             ..
         } = self;
-        let args = Args::new(&data[*data_start..], &[], spans, keys);
-        let args = args.with_made(made.as_ref());
-        let may_renew =
-            self.command.renews && made.as_ref().is_some_and(|made| made.renewal.may_ask());
+        let args = args.args().with_prepared(prepared.as_ref());
         let scene = Scene {
             now: self.now,
             config: &self.config,
             place: self.place,
             blocker: self.blocker.as_ref(),
-            may_leave: (self.apart.is_none() || may_renew) && self.ticket.is_some(),
+            may_leave: self.apart.is_none() && self.ticket.is_some(),
         };
         let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
         if let Some(task) = &mut self.task {
@@ -667,11 +584,6 @@ impl ownership::Message<Engine> for Message {
         parcel.deferred.settle();
         if parcel.unit().is_some_and(|unit| unit.must_rerun) {
             return Message::send_unit(parcel);
-        }
-        if let (true, Some(Apart { ground, .. })) = (parcel.leaves, &parcel.apart) {
-            // It asked for something to be made first. Its client may be gone by now, and its command still counts.
-            let ground = *ground;
-            return Message::run_where_nobody_waits(parcel, ground);
         }
         if let Some(ticket) = parcel.ticket.take() {
             *ticket.done.lock() = Some(parcel);

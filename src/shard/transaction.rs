@@ -13,16 +13,15 @@ use super::heavy::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, chosen_db, keys_in};
 use super::script::{self, ScriptCall};
 use crate::client::connection::Connection;
 use crate::client::registry::Sayings;
-use crate::command::args::RoutedKey;
 use crate::command::context::{
     After, ClientView, Engines, Gather, Outbox, Publications, Server, SessionCx, ShardPlace,
 };
 use crate::command::declaration::{Command, CommandResult, Flags, Run, ScriptVerb};
 use crate::command::error::CommandError;
+use crate::command::owned::OwnedArgs;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::{Deferred, Engine, Key, Now};
-use crate::resp::request::Span;
 use crate::script::footprint;
 use crate::script::library::Library;
 use crate::telemetry::clock::{self, Ticks};
@@ -80,10 +79,10 @@ struct Step {
 /// Queued commands and watched keys.
 #[derive(Default)]
 pub struct Transaction {
-    data: Vec<u8>,
-    spans: Vec<Span>,
-    keys: Vec<RoutedKey>,
+    args: OwnedArgs,
     steps: Vec<Step>,
+    /// A step has so many arguments, or so long ones, that it takes long.
+    is_long: bool,
     /// What must not have changed.
     pub watched: Vec<Watched>,
     /// One command that no MULTI began: a script, which answers for itself.
@@ -310,19 +309,13 @@ impl Transaction {
 
     /// Queues a command.
     pub fn push(&mut self, command: &'static Command, args: &Args<'_>) {
-        for argument in args.from(0) {
-            self.spans.push(Span {
-                start: self.data.len() as u32,
-                len: argument.len() as u32,
-            });
-            self.data.extend_from_slice(argument);
-        }
-        self.keys.extend_from_slice(args.keys());
+        self.args.push_all(args);
+        self.is_long |= args.are_long(command);
         self.steps.push(Step {
             command,
             needs_all_shards: command.needs_all_shards(args),
-            spans_end: self.spans.len() as u32,
-            keys_end: self.keys.len() as u32,
+            spans_end: self.args.len() as u32,
+            keys_end: self.args.keys().len() as u32,
         });
     }
 
@@ -330,10 +323,9 @@ impl Transaction {
     pub fn commands(&self) -> impl Iterator<Item = (&'static Command, Args<'_>)> {
         let (mut span, mut key) = (0, 0);
         self.steps.iter().map(move |step| {
-            let spans = &self.spans[span..step.spans_end as usize];
-            let keys = &self.keys[key..step.keys_end as usize];
-            (span, key) = (step.spans_end as usize, step.keys_end as usize);
-            (step.command, Args::new(&self.data, &[], spans, keys))
+            let (spans, keys) = (span..step.spans_end as usize, key..step.keys_end as usize);
+            (span, key) = (spans.end, keys.end);
+            (step.command, self.args.part(spans, keys))
         })
     }
 
@@ -349,9 +341,7 @@ impl Transaction {
 
     /// What it takes in memory.
     pub fn memory_bytes(&self) -> usize {
-        self.data.capacity()
-            + self.spans.capacity() * size_of::<Span>()
-            + self.keys.capacity() * size_of::<RoutedKey>()
+        self.args.memory_bytes()
             + self.steps.capacity() * size_of::<Step>()
             + self.watched.capacity() * size_of::<Watched>()
             + self.watched.len() * WATCHED_BYTES
@@ -388,7 +378,7 @@ impl Transaction {
         if self.is_wide() {
             return (0..count).collect();
         }
-        let mut shards: Vec<u16> = self.keys.iter().map(|key| key.shard).collect();
+        let mut shards: Vec<u16> = self.args.keys().iter().map(|key| key.shard).collect();
         shards.extend(self.watched.iter().map(|watched| watched.shard));
         // A command whose keys could not be found runs anywhere, to say so.
         let is_lost = |step: &Step| matches!(step.command.run, Run::Keys(_));
@@ -422,10 +412,9 @@ impl Transaction {
         })
     }
 
-    /// Whether its arguments are so long that something is done with them before any shard is in hand.
+    /// Whether the arguments of a queued command are so many or so long that to run it takes long.
     pub fn is_long(&self) -> bool {
-        let mut spans = self.spans.iter();
-        self.data.len() > LARGE_BYTES_MIN && spans.any(|span| span.len as usize > LARGE_BYTES_MIN)
+        self.is_long
     }
 
     /// Whether any of the queued commands may add data.
@@ -482,7 +471,7 @@ impl Transaction {
         if let ([step], true) = (self.steps.as_slice(), self.is_lone)
             && let Run::Script(verb) = step.command.run
         {
-            let args = Args::new(&self.data, &[], &self.spans, &self.keys);
+            let args = self.args.args();
             let what = (step.command, verb);
             let rest = (terms, deferred);
             return run_lone(what, &args, attempt, &mut stage, out, rest);

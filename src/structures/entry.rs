@@ -17,7 +17,6 @@
 
 #![expect(unsafe_code, reason = "a packed layout behind a thin pointer")]
 
-mod copied;
 mod splice;
 #[cfg(test)]
 mod tests;
@@ -29,7 +28,6 @@ use std::ptr::{self, NonNull};
 use std::slice;
 
 use crate::structures::account::size_class;
-use crate::structures::ahead::BYTES_MIN;
 use crate::structures::block::Block;
 use crate::structures::table::Stored;
 
@@ -395,21 +393,15 @@ impl<O> Entry<O> {
         deadline: Option<u64>,
     ) -> (Self, *mut u8) {
         let shape = Shape::new(form, key.len(), value_len, deadline.is_some());
-        let ahead = match key.len() >= BYTES_MIN {
-            true => copied::key_ahead(key, shape),
-            false => None,
-        };
         let mut entry = Self {
-            address: ahead.unwrap_or_else(|| allocate(shape)),
+            address: allocate(shape),
             _owns: PhantomData,
         };
-        // SAFETY: all within memory of the shape's size, which is ours. What was made ahead has the key.
+        // SAFETY: all within fresh memory of the shape's size.
         let at = unsafe {
             entry.write_header(kind, 0, shape);
-            if ahead.is_none() {
-                let key_at = entry.address.add(shape.key_at()).as_ptr();
-                ptr::copy_nonoverlapping(key.as_ptr(), key_at, key.len());
-            }
+            let key_at = entry.address.add(shape.key_at()).as_ptr();
+            ptr::copy_nonoverlapping(key.as_ptr(), key_at, key.len());
             entry.address.add(shape.value_at()).as_ptr()
         };
         if deadline.is_some() {

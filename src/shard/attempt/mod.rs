@@ -495,9 +495,7 @@ impl<'r, 'a> Attempt<'r, 'a> {
             return true;
         }
         // Any shard knows, and there may be none in hand yet.
-        if self.reach.shards().is_empty()
-            && self.get_shards(&Args::new(&[], &[], &[], &[])).is_err()
-        {
+        if self.reach.shards().is_empty() && self.get_shards(&Args::none()).is_err() {
             return true;
         }
         self.with_engines(|engines| engines.iter_mut().all(|engine| engine.has_room(now)))

@@ -26,7 +26,7 @@ use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::{Deferred, Engine, Now};
 use crate::resp::reply::Protocol;
-use crate::resp::request::Span;
+use crate::resp::request::{NOTHING_BESIDE, Span};
 use crate::script::library::Library;
 use crate::shard::Shards;
 use crate::shard::message::{Ground, Message, Parts, TransactionRun, UnitRun};
@@ -284,7 +284,8 @@ impl World {
             .iter()
             .filter_map(|&shard| shards.try_take(shard))
             .collect();
-        let args = Args::new(b"EXEC", &[], &[Span { start: 0, len: 4 }], &[]);
+        let spans = [Span::in_buffer(0, 4)];
+        let args = Args::in_buffer(b"EXEC", &spans, &[]);
         let (message, ticket) = Message::new(Parts {
             shards: &[],
             place: ShardPlace {
@@ -364,13 +365,10 @@ fn with_args(line: &str, router: Router, run: impl FnOnce(&'static Command, &Arg
     let mut spans = Vec::new();
     let mut start = 0;
     for word in line.split(' ') {
-        spans.push(Span {
-            start: start as u32,
-            len: word.len() as u32,
-        });
+        spans.push(Span::in_buffer(start, word.len()));
         start += word.len() + 1;
     }
-    let argument = |at: usize| spans[at].bytes(line.as_bytes(), &[]);
+    let argument = |at: usize| spans[at].bytes(line.as_bytes(), &NOTHING_BESIDE);
     let command = registry().find(argument(0)).expect("a command");
     let command = resolve(command, (spans.len() > 1).then(|| argument(1)));
     let mut routed = Vec::new();
@@ -390,7 +388,7 @@ fn with_args(line: &str, router: Router, run: impl FnOnce(&'static Command, &Arg
     for key in &mut routed {
         key.hand = hands.partition_point(|shard| *shard < key.shard) as u16;
     }
-    run(command, &Args::new(line.as_bytes(), &[], &spans, &routed));
+    run(command, &Args::in_buffer(line.as_bytes(), &spans, &routed));
 }
 
 /// Units from one seed, where the environment says how many there are to be in all.
