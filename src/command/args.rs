@@ -188,3 +188,46 @@ pub const COUNT_HERE_MAX: usize = 8 * 1024;
 
 /// Bytes that they may have together.
 pub const BYTES_HERE_MAX: usize = 512 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::table::registry;
+    use crate::structures::block::Block;
+
+    fn are_long(name: &str, buffered: &[usize], blocks: &[usize]) -> bool {
+        let buffer = vec![b'x'; buffered.iter().sum()];
+        let (mut arena, mut at) = (Arena::default(), 0);
+        let mut spans = vec![Span::in_buffer(0, 0), Span::in_buffer(0, 0)];
+        for len in blocks {
+            spans.push(arena.push(Block::new(&vec![b'x'; *len])));
+        }
+        for len in buffered {
+            spans.push(Span::in_buffer(at, *len));
+            at += len;
+        }
+        let command = registry().find(name.as_bytes()).expect("a command");
+        Args::new(&buffer, &arena, &spans, &[]).are_long(command)
+    }
+
+    #[test]
+    fn arguments_are_long_by_their_bytes_but_for_blocks_that_are_kept() {
+        let half = BYTES_HERE_MAX / 2;
+        for name in ["set", "sadd", "rpush"] {
+            assert!(!are_long(name, &[half, half], &[]), "{name}");
+            assert!(are_long(name, &[half, half + 1], &[]), "{name}");
+        }
+        assert!(!are_long("set", &[], &[10 * half]));
+        assert!(!are_long("rpush", &[half], &[10 * half, 3 * half]));
+        assert!(are_long("sadd", &[], &[2 * half + 1]));
+        assert!(are_long("set", &[], &[half, 2 * half + 1]), "no value");
+        assert!(are_long("mset", &[], &[half, 2 * half + 1]), "a key");
+    }
+
+    #[test]
+    fn very_many_arguments_are_long() {
+        let zeros = [0; COUNT_HERE_MAX];
+        assert!(are_long("rpush", &zeros, &[]));
+        assert!(!are_long("rpush", &zeros[2..], &[]));
+    }
+}

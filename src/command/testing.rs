@@ -41,7 +41,7 @@ use crate::engine::{Engine, Key, Now};
 use crate::pubsub::PubSub;
 use crate::resp::reply::Protocol;
 use crate::resp::request::{Arena, Span};
-use crate::structures::block::{Block, LONG_BYTES_MIN};
+use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
 use crate::structures::entry::Entry;
 use crate::structures::table::Place;
 
@@ -115,17 +115,33 @@ impl Terminal {
 
     /// Runs one request; the reply as it goes over the wire.
     pub(crate) fn reply_bytes(&mut self, arguments: &[impl AsRef<[u8]>]) -> Vec<u8> {
+        // Long ones come in blocks, as a connection receives them.
+        let blocks = arguments.iter().map(AsRef::as_ref).map(|argument| {
+            let is_long = argument.len() >= LONG_BYTES_MIN;
+            is_long.then(|| Block::new(argument))
+        });
+        let blocks: Vec<Option<Block>> = blocks.collect();
+        let contents = arguments.iter().zip(&blocks);
+        let contents: Vec<Content<'_>> = contents
+            .map(|(argument, block)| match block {
+                Some(block) => Content::from(block),
+                None => Content::from(argument.as_ref()),
+            })
+            .collect();
+        self.reply_to(&contents)
+    }
+
+    /// As [`Terminal::reply_bytes`], of arguments that lie in blocks or do not.
+    pub(crate) fn reply_to(&mut self, arguments: &[Content<'_>]) -> Vec<u8> {
         let (mut buffer, mut arena) = (Vec::new(), Arena::default());
         let mut spans = Vec::new();
         for argument in arguments {
-            let argument = argument.as_ref();
-            // As a connection receives them.
-            if argument.len() >= LONG_BYTES_MIN {
-                spans.push(arena.push(Block::new(argument)));
-                continue;
-            }
-            spans.push(Span::in_buffer(buffer.len(), argument.len()));
-            buffer.extend_from_slice(argument);
+            spans.push(match argument.block() {
+                Some(block) => arena.push(block.clone()),
+                None => Span::in_buffer(buffer.len(), argument.len()),
+            });
+            let is_short = argument.block().is_none();
+            buffer.extend_from_slice(if is_short { argument } else { b"" });
         }
         let argument = |index: usize| spans[index].bytes(&buffer, &arena);
         let mut out = Out::new(self.connection.protocol);

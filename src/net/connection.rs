@@ -155,21 +155,21 @@ impl Kept {
     /// block of its own.
     #[cold]
     fn make_room(&mut self, session: &mut Session, batch: &mut Batch) {
-        batch.begin_block(&mut session.parser);
-        let held = batch.input.len() + session.parser.blocks_memory_bytes();
-        let claimed = session.parser.wants().min(CLAIM_BYTES_MAX);
-        let room = match session.parser.filling() {
+        let parser = &mut session.parser;
+        let held = batch.input.len() + parser.blocks_memory_bytes();
+        let claimed = parser.wants().min(CLAIM_BYTES_MAX);
+        let room = match parser.filling() {
             Some(filling) => filling.room(),
             None => batch.input.capacity() - batch.input.len(),
         };
-        if claimed > room
+        let is_granted = claimed > room
             && session.connection.authenticated
-            && self.reservation.resize(held + claimed)
-        {
-            match session.parser.filling() {
-                Some(filling) => filling.reserve(claimed),
-                None => batch.input.reserve_exact(claimed),
-            }
+            && self.reservation.resize(held + claimed);
+        let granted = if is_granted { claimed } else { 0 };
+        batch.begin_block(parser, granted);
+        match parser.filling() {
+            Some(filling) => filling.reserve(granted),
+            None => batch.input.reserve_exact(granted),
         }
     }
 

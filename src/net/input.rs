@@ -50,11 +50,12 @@ fn read_straight(stream: &mut Stream, parser: &mut Parser) -> Option<io::Result<
     if missing < STRAIGHT_BYTES_MIN {
         return None;
     }
-    if filling.room() < missing.min(STRAIGHT_BYTES_MIN) {
-        filling.reserve(match filling.received() {
-            CLAIM_BYTES_MAX.. => missing,
-            received => received.max(pool::INPUT_BYTES),
-        });
+    match filling.received() {
+        CLAIM_BYTES_MAX.. => filling.reserve(missing),
+        received if filling.room() < missing.min(STRAIGHT_BYTES_MIN) => {
+            filling.reserve(received.max(pool::INPUT_BYTES));
+        }
+        _ => {}
     }
     Some(stream.try_read(filling))
 }

@@ -151,11 +151,11 @@ impl Batch {
         self.input.capacity() + self.requests.arena.memory_bytes()
     }
 
-    /// Moves what was received of a long argument that is not complete to a block, see [`Parser::begin_block`]. No request
-    /// may be under way.
-    pub fn begin_block(&mut self, parser: &mut Parser) {
+    /// Moves what was received of a long argument that is not complete to a block, with room for `more` bytes, see
+    /// [`Parser::begin_block`]. No request may be under way.
+    pub fn begin_block(&mut self, parser: &mut Parser, more: usize) {
         debug_assert!(self.plans.is_empty(), "all requests ran");
-        parser.begin_block(&mut self.input, self.start, LONG_BYTES_MIN);
+        parser.begin_block(&mut self.input, self.start, LONG_BYTES_MIN, more);
     }
 
     /// Moves what has been received since of that argument to its block.

@@ -23,7 +23,7 @@ mod tests;
 
 use std::alloc::{self, Layout};
 use std::marker::PhantomData;
-use std::mem;
+use std::mem::{self, ManuallyDrop};
 use std::ptr::{self, NonNull};
 use std::slice;
 
@@ -431,8 +431,9 @@ impl<O> Entry<O> {
             match old.flags & FORM {
                 FORM_BLOCK => {
                     let block = self.value_ptr().cast::<Block>().read();
+                    let mut block = ManuallyDrop::new(block);
                     self.forget_value();
-                    drop(block);
+                    block.give_up();
                 }
                 FORM_OBJECT => {
                     let object = self.value_ptr().cast::<Box<O>>().read();

@@ -17,11 +17,12 @@ pub(super) struct Long {
 
 impl Parser {
     /// Moves the argument that is being read to a block, if it is known to take `len_min` bytes at least: what has
-    /// arrived of it goes there from the end of `input`. From then on [`Parser::filling`] takes the rest.
+    /// arrived of it goes there from the end of `input`. From then on [`Parser::filling`] takes the rest, and has room
+    /// for `more` bytes of it.
     ///
     /// `input[start..]` is what the last call of [`Parser::parse`] was given, which found no complete request.
     #[cold]
-    pub fn begin_block(&mut self, input: &mut Vec<u8>, start: usize, len_min: usize) {
+    pub fn begin_block(&mut self, input: &mut Vec<u8>, start: usize, len_min: usize, more: usize) {
         if self.wants == 0 || self.filling().is_some() {
             return;
         }
@@ -34,7 +35,7 @@ impl Parser {
         }
         let long = self.long.get_or_insert_default();
         long.len += len;
-        long.filling = Some(Filling::new(len, received));
+        long.filling = Some(Filling::new(len, received + more));
         (self.position, self.header_len) = (position as u32, 0);
         self.fill_block(input, start);
     }

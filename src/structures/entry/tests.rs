@@ -225,3 +225,21 @@ fn a_deadline_beyond_the_field_is_kept_as_the_latest() {
     let entry: Entry<()> = Entry::integer(0, b"key", 5, Some(u64::MAX));
     assert_eq!(entry.view().deadline(), Some(DEADLINE_MAX));
 }
+
+#[cfg(not(any(loom, asan)))]
+#[test]
+fn a_block_that_is_replaced_is_no_longer_paid_for_though_others_hold_it() {
+    use crate::structures::account::charged_bytes;
+    let before = charged_bytes();
+    let mut entry: Entry<String> = Entry::block(1, b"key", Block::new(&[7; 20_000]), None);
+    let shared = match entry.view().value() {
+        Value::Block(block) => block.clone(),
+        other => panic!("{other:?}"),
+    };
+    entry.set_bytes(b"short");
+    let own = entry.view().memory_bytes() as i64;
+    assert_eq!(charged_bytes() - before, own);
+    drop(entry);
+    assert_eq!(charged_bytes() - before, 0);
+    assert_eq!(shared.len(), 20_000);
+}
