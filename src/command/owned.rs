@@ -15,6 +15,8 @@ pub struct OwnedArgs {
     arena: Arena,
     spans: Vec<Span>,
     keys: Vec<RoutedKey>,
+    /// What the allocator has set aside for the blocks.
+    blocks_bytes: usize,
 }
 
 impl OwnedArgs {
@@ -39,8 +41,8 @@ impl OwnedArgs {
     /// Adds an argument.
     pub fn push(&mut self, content: Content<'_>) {
         let span = match content.block() {
-            Some(block) => self.arena.push(block.clone()),
-            None if content.len() >= LONG_BYTES_MIN => self.arena.push(Block::new(&content)),
+            Some(block) => self.push_block(block.clone()),
+            None if content.len() >= LONG_BYTES_MIN => self.push_block(Block::new(&content)),
             None => {
                 let start = self.data.len();
                 self.data.extend_from_slice(&content);
@@ -48,6 +50,12 @@ impl OwnedArgs {
             }
         };
         self.spans.push(span);
+    }
+
+    #[cold]
+    fn push_block(&mut self, block: Block) -> Span {
+        self.blocks_bytes += block.memory_bytes();
+        self.arena.push(block)
     }
 
     /// Adds the routed keys of the arguments.
@@ -89,7 +97,8 @@ impl OwnedArgs {
     /// What the allocator has set aside, with all of the blocks.
     pub fn memory_bytes(&self) -> usize {
         self.data.capacity()
-            + self.arena.memory_bytes()
+            + self.arena.blocks.capacity() * size_of::<Block>()
+            + self.blocks_bytes
             + self.spans.capacity() * size_of::<Span>()
             + self.keys.capacity() * size_of::<RoutedKey>()
     }

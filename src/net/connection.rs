@@ -254,22 +254,27 @@ async fn turn(
     kept: &mut Kept,
     config: &mut Arc<Config>,
 ) -> Result<(), End> {
-    let woken = loop {
+    let (woken, sent_meanwhile) = loop {
         match readable(stream, session, kept.has_output()).await? {
             Woken::Background => kept.shrink(session),
             Woken::Output => {
                 if let Some(mut batch) = kept.batch.take() {
-                    flush(stream, session, &mut batch, held_max()).await?;
+                    let count = flush_counting(stream, session, &mut batch, held_max()).await?;
+                    if count > 0 {
+                        kept.batch = Some(batch);
+                        break (Woken::Output, count);
+                    }
                     kept.put(session, batch);
                 }
             }
-            woken => break woken,
+            woken => break (woken, 0),
         }
     };
     let has_kept = kept.batch.is_some();
     let mut batch = kept.batch.take().unwrap_or_else(pool::take);
     let read = match woken {
         Woken::Mail => deliver(stream, session, &mut batch).await,
+        Woken::Output => Ok(sent_meanwhile),
         _ => read(stream, session, &mut batch),
     };
     let read_much = match read {
@@ -358,15 +363,26 @@ async fn deliver(
     session: &mut Session,
     batch: &mut Batch,
 ) -> Result<usize, End> {
-    let received =
-        |session: &Session, batch: &Batch| batch.pending().len() + session.parser.moved_bytes();
-    let before = received(session, batch);
     collect_mail(session, batch);
-    flush(stream, session, batch, 0).await?;
+    let count = flush_counting(stream, session, batch, 0).await?;
     if batch.out.memory_bytes() > pool::OUTPUT_BYTES_KEPT_MAX / 4 {
         // The mail came with memory of its own.
         batch.out = Out::new(batch.out.protocol());
     }
+    Ok(count)
+}
+
+/// Sends the output as [`flush`] does; how many bytes the client sent meanwhile.
+async fn flush_counting(
+    stream: &mut Stream,
+    session: &mut Session,
+    batch: &mut Batch,
+    held_max: usize,
+) -> Result<usize, End> {
+    let received =
+        |session: &Session, batch: &Batch| batch.pending().len() + session.parser.moved_bytes();
+    let before = received(session, batch);
+    flush(stream, session, batch, held_max).await?;
     Ok(received(session, batch) - before)
 }
 

@@ -424,7 +424,10 @@ impl Parser {
     /// Bytes still missing for the argument that is being read, with its line end; 0 if not known. A hint
     /// for the next read: the client claimed this length and may never send it.
     pub fn wants(&self) -> usize {
-        self.wants as usize
+        match &self.long {
+            Some(long) => long.wants().unwrap_or(self.wants as usize),
+            None => self.wants as usize,
+        }
     }
 
     /// How many bytes of `buf`, in which the last call found no complete request any more, have been understood: the

@@ -1,6 +1,7 @@
 //! Long arguments of a request that has not arrived whole: they leave the read buffer, each for a block of its own.
 
 use super::{Parser, Span};
+use crate::base::number::parse_i64;
 use crate::structures::block::Block;
 use crate::structures::filling::Filling;
 
@@ -11,8 +12,17 @@ pub(super) struct Long {
     pub(super) blocks: Vec<Block>,
     /// The one that is being read.
     filling: Option<Filling>,
-    /// Bytes of all of them.
+    /// Bytes of all of them, and of those that they lack.
     pub(super) len: usize,
+    /// What the allocator has set aside for the finished ones.
+    finished_bytes: usize,
+}
+
+impl Long {
+    /// Bytes missing for the argument that is read into a block, with its line end.
+    pub(super) fn wants(&self) -> Option<usize> {
+        Some(self.filling.as_ref()?.missing() + 2)
+    }
 }
 
 impl Parser {
@@ -20,19 +30,21 @@ impl Parser {
     /// arrived of it goes there from the end of `input`. From then on [`Parser::filling`] takes the rest, and has room
     /// for `more` bytes of it.
     ///
-    /// `input[start..]` is what the last call of [`Parser::parse`] was given, which found no complete request.
+    /// `input[start..]` begins with what the last call of [`Parser::parse`] was given, which found no complete request.
     #[cold]
     pub fn begin_block(&mut self, input: &mut Vec<u8>, start: usize, len_min: usize, more: usize) {
-        if self.wants == 0 || self.filling().is_some() {
+        if self.header_len == 0 {
             return;
         }
-        let position = self.position as usize + self.header_len as usize;
-        let received = input.len() - start - position;
-        // Two bytes follow an argument.
-        let len = received + self.wants as usize - 2;
-        if len < len_min {
+        let (header, header_len) = (self.position as usize, self.header_len as usize);
+        let position = header + header_len;
+        // A `$` before the digits, and a line end behind them.
+        let digits = &input[start + header + 1..start + position - 2];
+        let len = parse_i64(digits).and_then(|len| usize::try_from(len).ok());
+        let Some(len) = len.filter(|len| *len >= len_min) else {
             return;
-        }
+        };
+        let received = (input.len() - start - position).min(len);
         let long = self.long.get_or_insert_default();
         long.len += len;
         long.filling = Some(Filling::new(len, received + more));
@@ -47,14 +59,11 @@ impl Parser {
             return;
         };
         let count = filling.take_in(&input[position..]);
-        let wants = filling.missing() + 2;
         input.drain(position..position + count);
-        let wants = wants.saturating_sub(input.len() - position);
-        self.wants = u32::try_from(wants).unwrap_or(u32::MAX);
     }
 
-    /// The block that the argument is read into, if there is one that has not arrived whole. Who adds to it calls
-    /// [`Parser::fill_block`] afterwards.
+    /// The block that the argument is read into, if there is one. Readers may add to it, as long as none of the argument
+    /// lies in the read buffer.
     pub fn filling(&mut self) -> Option<&mut Filling> {
         self.long.as_mut()?.filling.as_mut()
     }
@@ -85,9 +94,8 @@ impl Parser {
         let Some(long) = &self.long else {
             return 0;
         };
-        let finished = long.blocks.iter().map(Block::memory_bytes);
-        let filling = long.filling.as_ref().map_or(0, Filling::memory_bytes);
-        finished.sum::<usize>() + filling
+        let filling = long.filling.as_ref();
+        long.finished_bytes + filling.map_or(0, Filling::memory_bytes)
     }
 
     /// Ends the argument that is read into a block, if there is one; false if it has not arrived whole, with the two
@@ -101,13 +109,13 @@ impl Parser {
         };
         let end = self.position as usize + 2;
         if buf.len() < end {
-            self.wants = (end - buf.len()) as u32;
             long.filling = Some(filling);
             return false;
         }
         let block = filling.finish();
         self.spans
             .push(Span::in_block(long.blocks.len(), block.len()));
+        long.finished_bytes += block.memory_bytes();
         long.blocks.push(block);
         self.position = end as u32;
         self.missing -= 1;
