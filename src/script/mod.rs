@@ -148,17 +148,16 @@ fn run_function(
     library: &Library,
     out: &mut Out,
 ) -> Result<Ended, CommandError> {
-    let found = library
-        .functions
-        .find(args.get(1))
-        .ok_or("ERR Function not found")?;
+    vm.follow(library);
+    let function = vm.of_function(args.get(1), &library.functions)?;
     let key_count = key_count(args, "ERR Bad number of keys provided")?;
-    let function = vm.of_function(&found)?;
-    begin(found.flags, verb == ScriptVerb::FcallRo, host)?;
+    begin(function.flags, verb == ScriptVerb::FcallRo, host)?;
     let result = lend(host, args, key_count, |keys, rest| {
-        vm.run_function(&function, keys, rest, |text| answer_text(text, out))
+        vm.run_function(&function.callback, keys, rest, |text| {
+            answer_text(text, out)
+        })
     });
-    conclude(result, out, || &found.name)
+    conclude(result, out, || &function.name)
 }
 
 /// Runs something with the host within reach of what it calls, and the keys and the other arguments apart.
@@ -364,7 +363,7 @@ pub fn may_write(command: &Command, args: &Args<'_>, library: &Library) -> bool 
         }
         Run::Script(ScriptVerb::Fcall | ScriptVerb::FcallRo) => {
             let found = library.functions.find(args.get(1));
-            found.map(|found| found.flags)
+            found.map(|found| found.flags())
         }
         _ => None,
     };
@@ -417,6 +416,7 @@ impl commands::Scripts for Library {
 
     fn flush_libraries(&self) {
         self.functions.flush();
+        vm::follow_flush(self);
     }
 
     fn libraries(&self, pattern: Option<&[u8]>) -> Vec<commands::LibraryView> {

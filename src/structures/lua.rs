@@ -137,7 +137,9 @@ const KEPT_TEXTS_MAX: usize = 16;
 /// Bytes of each of them.
 const KEPT_TEXT_BYTES_MAX: usize = 1024;
 
-/// A value of an interpreter that is pushed again and again.
+/// A value of an interpreter that is kept for long, or pushed again and again. It lies in the interpreter's registry,
+/// which grows with what is kept: what `mlua` refers to otherwise has a place on the stack of one of Lua's threads, of
+/// which there are 8,000.
 pub struct Pinned {
     place: RegistryKey,
     /// The interpreter of the value.
@@ -392,13 +394,15 @@ pub enum Called<R> {
 pub fn call_below<R>(
     lua: &Lua,
     handler: &Pinned,
-    function: &Function,
+    function: &Pinned,
     filled: &[(&Kept, &[&[u8]])],
     arguments: &[Table],
     on_text: impl FnOnce(&[u8]) -> R,
 ) -> mlua::Result<Called<R>> {
     let home = home_of(lua);
-    let are_here = handler.home == home && filled.iter().all(|(kept, _)| kept.pinned.home == home);
+    let are_here = handler.home == home
+        && function.home == home
+        && filled.iter().all(|(kept, _)| kept.pinned.home == home);
     assert!(are_here, "a value of another interpreter");
     if arguments.len() > CALL_ARGUMENTS_MAX {
         return Err(mlua::Error::StackError);
@@ -423,7 +427,8 @@ pub fn call_below<R>(
             }
             drop(lifted);
             handler.push(state);
-            let mut pushed = raw.push(function);
+            function.push(state);
+            let mut pushed = Ok(());
             for argument in arguments {
                 pushed = pushed.and_then(|()| raw.push(argument));
             }

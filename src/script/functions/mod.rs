@@ -1,17 +1,20 @@
 //! Libraries of functions: what FUNCTION manages and FCALL finds.
 //!
 //! All interpreters share the sources; each runs a library's code when it first calls one of its functions
-//! ([`compiled`]). Readers take a snapshot; whoever changes something makes a new one.
+//! ([`compiled`]), and keeps what it found for as long as [`Functions::version`] stays what it was. So the lock is taken
+//! for a first call, and for changes, which take as long as what they change: code runs before the lock is taken.
 
 pub(super) mod compiled;
 mod payload;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::flags::{self, ScriptFlags};
 use super::vm;
@@ -30,6 +33,13 @@ pub(super) struct Source {
     functions: Vec<Declared>,
 }
 
+impl Source {
+    /// What this takes in memory.
+    fn bytes(&self) -> usize {
+        self.code.len() + size_of::<Source>() + self.functions.len() * (size_of::<Declared>() + 64)
+    }
+}
+
 /// A function as its library registered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Declared {
@@ -38,27 +48,40 @@ struct Declared {
     flags: ScriptFlags,
 }
 
-/// What FCALL found.
+/// A function, and the library that registered it.
 pub(super) struct Found {
-    /// The function's name as its library wrote it.
-    pub(super) name: String,
-    /// Its flags.
-    pub(super) flags: ScriptFlags,
     source: Arc<Source>,
+    at: usize,
 }
 
-#[derive(Clone, Default)]
-struct Snapshot {
+impl Found {
+    fn declared(&self) -> &Declared {
+        &self.source.functions[self.at]
+    }
+
+    /// What the function says of itself.
+    pub(super) fn flags(&self) -> ScriptFlags {
+        self.declared().flags
+    }
+}
+
+#[derive(Default)]
+struct Known {
     libraries: BTreeMap<String, Arc<Source>>,
     /// By lower-case name: the library and the position in it.
     functions: HashMap<Vec<u8>, (Arc<Source>, usize)>,
+    /// What the libraries take in memory.
+    bytes: usize,
 }
 
 /// See the module.
 #[derive(Default)]
 pub struct Functions {
-    now: ArcSwap<Snapshot>,
+    known: RwLock<Known>,
+    /// Who changes something holds this from the first look to the end.
     changing: Mutex<()>,
+    /// Libraries that went, or were replaced, so far. Written below the lock of `known`.
+    version: AtomicU64,
 }
 
 static IDS: AtomicU64 = AtomicU64::new(1);
@@ -69,52 +92,80 @@ const BAD_NAME: &str = "ERR Library names can only contain letters, numbers, or 
 impl Functions {
     /// The function of this name, in any case.
     pub(super) fn find(&self, name: &[u8]) -> Option<Found> {
-        let now = self.now.load();
-        let found = match now.functions.get(name) {
+        let known = self.known.read();
+        let found = match known.functions.get(name) {
             Some(found) => found,
-            None => now.functions.get(&name.to_ascii_lowercase())?,
+            None => known.functions.get(&name.to_ascii_lowercase())?,
         };
         let (source, at) = found;
-        let declared = source.functions.get(*at)?;
         Some(Found {
-            name: declared.name.clone(),
-            flags: declared.flags,
             source: Arc::clone(source),
+            at: *at,
         })
+    }
+
+    /// What was found while this was what it is now may be called without another look.
+    #[inline]
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Acquire)
+    }
+
+    /// So many libraries that may have been found are no longer there. For who holds the lock of `known`.
+    fn lose(&self, libraries: usize) {
+        self.version.fetch_add(libraries as u64, Release);
     }
 
     /// Creates a library; its name.
     pub(super) fn load(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError> {
         let _one_at_a_time = self.changing.lock();
-        let mut next = (**self.now.load()).clone();
-        let name = next.add(code, may_replace)?;
-        self.now.store(Arc::new(next));
+        let (name, code_start) = head(code)?;
+        if !may_replace && self.known.read().libraries.contains_key(&name) {
+            return Err(format!("ERR Library '{name}' already exists").into());
+        }
+        let source = self.run(code, name.clone(), code_start)?;
+        let mut known = self.known.write();
+        let before = known.remove(&name);
+        self.lose(usize::from(before.is_some()));
+        if let Err(error) = known.link(source) {
+            if let Some(before) = before {
+                let _ = known.link(before);
+            }
+            return Err(error);
+        }
         Ok(name)
     }
 
     /// Deletes a library.
     pub(super) fn delete(&self, name: &[u8]) -> Result<(), CommandError> {
         let _one_at_a_time = self.changing.lock();
-        let mut next = (**self.now.load()).clone();
         let name = std::str::from_utf8(name).unwrap_or_default();
-        next.remove(name).ok_or("ERR Library not found")?;
-        self.now.store(Arc::new(next));
+        let mut known = self.known.write();
+        known.remove(name).ok_or("ERR Library not found")?;
+        self.lose(1);
         Ok(())
     }
 
     /// Deletes all of them.
     pub(super) fn flush(&self) {
         let _one_at_a_time = self.changing.lock();
-        self.now.store(Arc::default());
+        self.replace(Known::default());
+    }
+
+    fn replace(&self, next: Known) {
+        let mut known = self.known.write();
+        let before = std::mem::replace(&mut *known, next);
+        self.lose(before.libraries.len());
+        drop(known);
+        drop(before);
     }
 
     /// The libraries whose names match.
     pub(super) fn views(&self, pattern: Option<&[u8]>) -> Vec<LibraryView> {
-        let now = self.now.load();
+        let known = self.known.read();
         let is_wanted = |name: &str| {
             pattern.is_none_or(|pattern| glob::matches(pattern, name.as_bytes(), Case::Insensitive))
         };
-        let wanted = now
+        let wanted = known
             .libraries
             .values()
             .filter(|source| is_wanted(&source.name));
@@ -128,53 +179,94 @@ impl Functions {
 
     /// How many libraries and functions there are.
     pub fn counts(&self) -> (usize, usize) {
-        let now = self.now.load();
-        (now.libraries.len(), now.functions.len())
+        let known = self.known.read();
+        (known.libraries.len(), known.functions.len())
     }
 
     /// What their sources take in memory.
     pub fn bytes(&self) -> usize {
-        let now = self.now.load();
-        let of = |source: &Arc<Source>| {
-            source.code.len()
-                + size_of::<Source>()
-                + source.functions.len() * (size_of::<Declared>() + 64)
-        };
-        now.libraries.values().map(of).sum()
+        self.known.read().bytes
     }
 
     /// All libraries as one payload.
     pub(super) fn dump(&self) -> Vec<u8> {
-        let now = self.now.load();
-        payload::write(now.libraries.values().map(|source| source.code.as_slice()))
+        let known = self.known.read();
+        let codes = known.libraries.values();
+        payload::write(codes.map(|source| source.code.as_slice()))
     }
 
     /// Creates the libraries of a payload, all or none.
     pub(super) fn restore(&self, bytes: &[u8], policy: Restore) -> Result<(), CommandError> {
         let codes = payload::read(bytes)?;
         let _one_at_a_time = self.changing.lock();
-        let mut added = Snapshot::default();
+        let mut added = Known::default();
         for code in codes {
-            added.add(&code, false)?;
+            let (name, code_start) = head(&code)?;
+            if added.libraries.contains_key(&name) {
+                return Err(format!("ERR Library '{name}' already exists").into());
+            }
+            added.link(self.run(&code, name, code_start)?)?;
         }
         if policy == Restore::Flush {
-            self.now.store(Arc::new(added));
+            self.replace(added);
             return Ok(());
         }
-        let mut next = (**self.now.load()).clone();
+        let mut known = self.known.write();
+        let mut replaced = Vec::new();
         for name in added.libraries.keys() {
-            if next.libraries.contains_key(name) {
-                if policy == Restore::Append {
-                    return Err(format!("ERR Library {name} already exists").into());
-                }
-                next.remove(name);
+            if known.libraries.contains_key(name) && policy == Restore::Append {
+                return Err(format!("ERR Library {name} already exists").into());
             }
         }
-        for source in added.libraries.into_values() {
-            next.link(source)?;
+        for name in added.libraries.keys() {
+            replaced.extend(known.remove(name));
         }
-        self.now.store(Arc::new(next));
+        self.lose(replaced.len());
+        let mut linked: Vec<String> = Vec::new();
+        for (name, source) in added.libraries {
+            if let Err(error) = known.link(source) {
+                for name in &linked {
+                    known.remove(name);
+                }
+                for before in replaced {
+                    let _ = known.link(before);
+                }
+                return Err(error);
+            }
+            linked.push(name);
+        }
         Ok(())
+    }
+
+    /// Runs the code of a library in this thread's interpreter, which keeps what it registered.
+    fn run(
+        &self,
+        code: &[u8],
+        name: String,
+        code_start: usize,
+    ) -> Result<Arc<Source>, CommandError> {
+        let mut source = Source {
+            id: IDS.fetch_add(1, Relaxed),
+            name,
+            code: code.to_vec(),
+            code_start,
+            functions: Vec::new(),
+        };
+        vm::with(|vm| {
+            vm.follow_functions(self);
+            let registered = vm.load_library(&source)?;
+            if registered.functions.is_empty() {
+                return Err("ERR No functions registered".into());
+            }
+            source.functions = registered
+                .functions
+                .iter()
+                .map(|function| function.declared.clone())
+                .collect();
+            let source = Arc::new(source);
+            vm.libraries.keep(&source, registered);
+            Ok(source)
+        })
     }
 }
 
@@ -186,46 +278,14 @@ fn view_of(declared: &Declared) -> FunctionView {
     }
 }
 
-impl Snapshot {
-    fn add(&mut self, code: &[u8], may_replace: bool) -> Result<String, CommandError> {
-        let (name, code_start) = head(code)?;
-        if self.libraries.contains_key(&name) && !may_replace {
-            return Err(format!("ERR Library '{name}' already exists").into());
-        }
-        let mut source = Source {
-            id: IDS.fetch_add(1, Relaxed),
-            name: name.clone(),
-            code: code.to_vec(),
-            code_start,
-            functions: Vec::new(),
-        };
-        let registered = vm::with(|vm| vm.load_library(&source))?;
-        if registered.is_empty() {
-            return Err("ERR No functions registered".into());
-        }
-        source.functions = registered
-            .iter()
-            .map(|function| Declared {
-                name: function.name.clone(),
-                description: function.description.clone(),
-                flags: function.flags,
-            })
-            .collect();
-        let before = self.remove(&name);
-        let source = Arc::new(source);
-        if let Err(error) = self.link(Arc::clone(&source)) {
-            if let Some(before) = before {
-                let _ = self.link(before);
-            }
-            return Err(error);
-        }
-        vm::with(|vm| vm.libraries.keep(&source, registered));
-        Ok(name)
-    }
-
+impl Known {
     fn remove(&mut self, name: &str) -> Option<Arc<Source>> {
         let source = self.libraries.remove(name)?;
-        self.functions.retain(|_, (other, _)| other.id != source.id);
+        for function in &source.functions {
+            self.functions
+                .remove(function.name.to_ascii_lowercase().as_bytes());
+        }
+        self.bytes -= source.bytes();
         Some(source)
     }
 
@@ -240,6 +300,7 @@ impl Snapshot {
             let key = function.name.to_ascii_lowercase().into_bytes();
             self.functions.insert(key, (Arc::clone(&source), at));
         }
+        self.bytes += source.bytes();
         self.libraries.insert(source.name.clone(), source);
         Ok(())
     }
