@@ -18,6 +18,9 @@ use crate::telemetry::clock::Ticks;
 /// Names under which functions were found that an interpreter remembers.
 const NAMES_MAX: usize = 4096;
 
+/// What a function takes in an interpreter beside its code: the closure, what it closes over, its place in the registry.
+const FUNCTION_BYTES: usize = 128;
+
 /// Bytes that compiled libraries take in all interpreters.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
@@ -42,7 +45,7 @@ pub(in crate::script) struct SoFar {
 /// What the code of a library left in an interpreter.
 pub(super) struct Ran {
     pub(super) functions: Vec<Registered>,
-    /// What the interpreter grew by.
+    /// What that takes, roughly: compiling leaves more garbage than code, so the growth of the interpreter does not tell.
     bytes: usize,
 }
 
@@ -166,14 +169,10 @@ impl Vm {
     /// Runs the code of a library; what it registered.
     pub(super) fn load_library(&mut self, source: &Source) -> Result<Ran, CommandError> {
         let code = &source.code[source.code_start..];
-        let used = self.lua.used_memory();
-        // Without garbage the interpreter grows by what the compiled code takes. What a library makes while it runs is
-        // garbage for the most part, and may be collected.
-        self.lua.gc_stop();
-        let run = self.load(code, "@user_function", &self.library_globals);
-        self.lua.gc_restart();
-        let run = run.map_err(|text| format!("ERR Error compiling function: {text}"))?;
-        let bytes = self.lua.used_memory().saturating_sub(used);
+        let run = self
+            .load(code, "@user_function", &self.library_globals)
+            .map_err(|text| format!("ERR Error compiling function: {text}"))?;
+        let compiled_bytes = run.dump(false).len();
         RUN.with(|state| {
             state.registered.take();
             state.interrupted.set(None);
@@ -195,8 +194,8 @@ impl Vm {
         }
         match result {
             Ok(Called::Text(()) | Called::Value(_)) => Ok(Ran {
+                bytes: compiled_bytes + FUNCTION_BYTES * registered.functions.len(),
                 functions: registered.functions,
-                bytes,
             }),
             Ok(Called::Failed(Value::Table(table))) => match table.raw_get::<Value>("err") {
                 Ok(Value::String(text)) => Err(refuse(&String::from_utf8_lossy(&text.as_bytes()))),
