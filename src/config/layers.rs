@@ -19,7 +19,7 @@ use crate::config::error::{ConfigError, Place};
 use crate::config::parameter::{Kind, Mode, Parameter, Support};
 use crate::config::redis_conf::{self, Directive, RedisConf};
 use crate::config::table::{Config, PARAMETERS};
-use crate::config::{files, find, values, words};
+use crate::config::{files, find, foreign, values, words};
 
 /// What the command line asks for, with the configuration to do it with.
 #[derive(Debug, Clone, PartialEq)]
@@ -453,6 +453,12 @@ fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config,
             reason,
         };
         let Some(parameter) = find(&directive.name) else {
+            if let Some(why) = foreign::reason(&directive.name)
+                && !directive.words.is_empty()
+            {
+                warnings.push(format!("'{}' has no effect: {why}", directive.name));
+                continue;
+            }
             files::only_in_files(&mut config, directive).map_err(failure)?;
             continue;
         };

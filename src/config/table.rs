@@ -359,9 +359,11 @@ parameters! {
         "Whose serialised values are checked in full.";
 
     // Watching
-    slowlog_log_slower_than: number(i64, 10_000, -1, LONG_MAX), "slowlog-log-slower-than", MUTABLE,
+    slowlog_log_slower_than: number(i64, 10_000, -1, LONG_MAX), "slowlog-log-slower-than",
+        MUTABLE.alias("commandlog-execution-slower-than"),
         "Microseconds from which a command is slow; -1 logs none, 0 logs all.";
-    slowlog_max_len: number(u64, 128, 0, LONG_MAX), "slowlog-max-len", MUTABLE,
+    slowlog_max_len: number(u64, 128, 0, LONG_MAX), "slowlog-max-len",
+        MUTABLE.alias("commandlog-slow-execution-max-len"),
         "Slow commands that are remembered.";
     latency_monitor_threshold: number(i64, 0, 0, LONG_MAX), "latency-monitor-threshold", MUTABLE,
         "Milliseconds from which an event is remembered for LATENCY; 0 for none.";
@@ -438,9 +440,9 @@ parameters! {
     // Replication
     replicaof: special(Option<(String, u16)>, values::REPLICAOF), "replicaof",
         IMMUTABLE.alias("slaveof").refused(NO_REPLICAS), "Host and port of the master.";
-    masteruser: text(""), "masteruser", MUTABLE.sensitive().no_effect(NO_REPLICAS),
+    masteruser: text(""), "masteruser", MUTABLE.alias("primaryuser").sensitive().no_effect(NO_REPLICAS),
         "User name at the master.";
-    masterauth: text(""), "masterauth", MUTABLE.sensitive().no_effect(NO_REPLICAS),
+    masterauth: text(""), "masterauth", MUTABLE.alias("primaryauth").sensitive().no_effect(NO_REPLICAS),
         "Password at the master.";
     replica_serve_stale_data: flag(true), "replica-serve-stale-data",
         MUTABLE.alias("slave-serve-stale-data").no_effect(NO_REPLICAS),
