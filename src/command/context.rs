@@ -533,6 +533,8 @@ pub trait Server: Send + Sync {
     fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError>;
     /// Writes the configuration file again.
     fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError>;
+    /// Takes back the end that a signal asked for; whether one did.
+    fn abort_shutdown(&self) -> bool;
     /// Zeroes the statistics.
     fn reset_statistics(&self);
     /// The text of INFO for these sections (lower case; empty: the default ones).

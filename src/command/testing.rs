@@ -641,6 +641,9 @@ impl Server for NoServer {
     fn config_rewrite(&self, _: Adding) -> CommandResult {
         Ok(())
     }
+    fn abort_shutdown(&self) -> bool {
+        false
+    }
     fn reset_statistics(&self) {}
     fn info(&self, _: &[String]) -> String {
         String::new()

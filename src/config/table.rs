@@ -209,11 +209,9 @@ parameters! {
     disable_thp: flag(true), "disable-thp", IMMUTABLE.no_effect(OTHER_DESIGN),
         "Whether transparent huge pages are switched off for the process.";
     oom_score_adj: choice(OomScoreAdj, OomScoreAdj::No), "oom-score-adj",
-        MUTABLE.warned("the kernel's score is left alone"),
-        "Whether the kernel's out-of-memory score is adjusted.";
+        MUTABLE, "Whether the kernel's out-of-memory score is adjusted.";
     oom_score_adj_values: special([i32; 3], values::OOM_VALUES), "oom-score-adj-values",
-        MUTABLE.no_effect("the kernel's score is left alone"),
-        "Scores of a master, a replica and a background child.";
+        MUTABLE, "Scores of a master, a replica and a background child.";
     server_cpulist: text(""), "server_cpulist",
         IMMUTABLE.alias("server-cpulist").warned("threads are not pinned: use taskset or a cpuset"),
         "Cores for serving threads.";

@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 
 use super::background;
 use super::listening::Listening;
+use super::oom_score::OomScore;
+use super::shutdown::Shutdown;
 use super::title::Title;
 use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
@@ -38,6 +40,9 @@ pub(super) struct Host {
     pub(super) listening: Listening,
     /// What `ps` shows.
     pub(super) title: Title,
+    /// What a signal asked for.
+    pub(super) shutdown: Shutdown,
+    pub(super) oom_score: OomScore,
     /// One change of the configuration at a time.
     changing: Mutex<()>,
 }
@@ -54,8 +59,17 @@ impl Host {
             file,
             listening,
             title,
+            shutdown: Shutdown::default(),
+            oom_score: OomScore::of_process(),
             changing: Mutex::new(()),
         }
+    }
+
+    /// How long a round of the background takes; none while it is paused.
+    pub(super) fn round(&self) -> Option<Duration> {
+        let is_paused = self.service.cron_paused.load(Relaxed);
+        let hz = self.service.config.load().hz;
+        (!is_paused).then(|| Duration::from_secs(1) / hz.max(1))
     }
 
     /// Gives the background a moment to evict what a lower limit asks for, so that whoever set it finds some of it done.
@@ -97,12 +111,19 @@ impl Host {
             std::env::set_current_dir(&new.dir)
                 .map_err(|error| failed("dir", &error.to_string()))?;
         }
+        if is_changed("oom-score-adj") || is_changed("oom-score-adj-values") {
+            let why = "Failed to set current oom_score_adj. Check server logs.";
+            self.oom_score
+                .apply(new)
+                .map_err(|_| failed("oom-score-adj", why))?;
+        }
         // Last of what may fail, because it puts back itself what it changed.
         if is_changed("port") || is_changed("bind") {
             self.listening.replace(old, new).map_err(|text| {
                 tracing::warn!("{text}");
-                // It was possible before, so it is possible again.
+                // They were possible before, so they are possible again.
                 let _ = std::env::set_current_dir(&old.dir);
+                let _ = self.oom_score.apply(old);
                 match is_changed("port") {
                     true => failed("port", "Unable to listen on this port. Check server logs."),
                     false => failed("bind", "Failed to bind to specified addresses."),
@@ -207,6 +228,10 @@ impl Server for Host {
         let _one_at_a_time = self.changing.lock();
         rewrite::rewrite_file(&self.service.config.load(), self.file.as_deref(), adding)
             .map_err(|error| CommandError::from(format!("ERR {error}")))
+    }
+
+    fn abort_shutdown(&self) -> bool {
+        self.shutdown.abort()
     }
 
     fn reset_statistics(&self) {

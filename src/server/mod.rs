@@ -7,7 +7,9 @@ mod defrag;
 mod host;
 mod listening;
 mod migrate;
+mod oom_score;
 mod runtime;
+mod shutdown;
 mod title;
 
 use std::sync::atomic::AtomicBool;
@@ -108,9 +110,13 @@ pub fn run(startup: Startup, program: String) -> i32 {
         return 1;
     }
     host.title.show(&config);
+    // What went wrong is in the log.
+    let _ = host.oom_score.apply(&config);
     announce::ready(&config);
     service.telemetry.set_ready(true);
-    runtimes.block_on(background::until_stopped(stop, stopped));
+    let round = || host.round();
+    let ended = shutdown::until_stopped(&host.shutdown, round, stop, stopped);
+    runtimes.block_on(ended);
     // Before any connection is closed: whose goes can tell from it that nobody can connect any more.
     host.listening.stop();
     service.telemetry.set_ready(false);
