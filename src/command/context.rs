@@ -530,7 +530,7 @@ pub trait Server: Send + Sync {
     /// The configuration as it is now.
     fn config(&self) -> Arc<Config>;
     /// Changes parameters; all or nothing.
-    fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError>;
+    fn config_set(&self, pairs: &[(&[u8], &[u8])], is_local: bool) -> Result<(), CommandError>;
     /// Writes the configuration file again.
     fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError>;
     /// Takes back the end that a signal asked for; whether one did.

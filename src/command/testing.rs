@@ -635,7 +635,7 @@ impl Server for NoServer {
     fn config(&self) -> Arc<Config> {
         Arc::default()
     }
-    fn config_set(&self, _: &[(String, String)], _: bool) -> CommandResult {
+    fn config_set(&self, _: &[(&[u8], &[u8])], _: bool) -> CommandResult {
         Ok(())
     }
     fn config_rewrite(&self, _: Adding) -> CommandResult {

@@ -1,10 +1,11 @@
 //! CONFIG GET and CONFIG SET as functions over a configuration and the table.
 //!
-//! They know no connection and apply nothing: SET changes a `Config`, all pairs or none, and says which parameters now
+//! Texts stand for any bytes, as [`lossless`] has it. They know no connection and apply nothing: SET changes a `Config`, all pairs or none, and says which parameters now
 //! differ; whoever called it makes the change felt, and keeps the old `Config` to go back to.
 
 use std::fmt;
 
+use crate::base::lossless;
 use crate::config::parameter::{Mode, Parameter, Support};
 use crate::config::table::{Config, PARAMETERS};
 use crate::config::values::Protected;
@@ -79,7 +80,7 @@ pub fn get<P: AsRef<[u8]>>(config: &Config, patterns: &[P]) -> Vec<(String, Stri
         }
     };
     for wanted in patterns {
-        let wanted = String::from_utf8_lossy(wanted.as_ref());
+        let wanted = lossless::text_of(wanted.as_ref());
         if !wanted.contains(['*', '?', '[']) {
             if let Some(parameter) = find(&wanted) {
                 add(&wanted, parameter);
@@ -128,8 +129,7 @@ pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
             name: (*name).to_owned(),
             reason,
         };
-        let value = std::str::from_utf8(value.as_ref());
-        let value = value.map_err(|_| failure("argument is not valid UTF-8".to_owned()))?;
+        let value = &*lossless::text_of(value.as_ref());
         let words: Vec<String> = match (parameter.takes_many(), value) {
             (true, "") => vec![],
             (true, _) => value.split(' ').map(str::to_owned).collect(),
@@ -166,7 +166,9 @@ fn rows_of<N: AsRef<[u8]>, V>(
 ) -> Result<Vec<(&'static Parameter, &'static str)>, SetError> {
     let mut rows: Vec<(&Parameter, &str)> = Vec::with_capacity(pairs.len());
     for (name, _) in pairs {
-        let name = String::from_utf8_lossy(name.as_ref());
+        // Redis's names end with a zero.
+        let name = name.as_ref().split(|byte| *byte == 0).next();
+        let name = lossless::text_of(name.unwrap_or_default());
         let failure = |reason: &str| {
             Err(SetError::Failed {
                 name: name.clone().into_owned(),

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use config::{FileFormat, Format};
 
+use crate::base::lossless;
 use crate::config::parameter::{Kind, Mode, Parameter, Unit};
 use crate::config::table::{Config, PARAMETERS};
 use crate::config::{files, find, foreign, values, words};
@@ -54,7 +55,7 @@ pub fn rewrite_file(
 ) -> Result<(), RewriteError> {
     let path = file.ok_or(RewriteError::NoFile)?;
     let old = match fs::read(path) {
-        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Ok(bytes) => lossless::text_of(&bytes).into_owned(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(error.into()),
     };
@@ -63,7 +64,7 @@ pub fn rewrite_file(
     } else {
         rewrite(config, &old, adding)
     };
-    Ok(replace(path, new.as_bytes())?)
+    Ok(replace(path, &lossless::bytes_of(&new))?)
 }
 
 /// A file in redis.conf syntax, rewritten.

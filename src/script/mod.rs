@@ -323,11 +323,11 @@ fn fail(result: mlua::Result<Called<()>>, name: &str, out: &mut Out) -> Ended {
 fn write_failure(name: &str, value: &Value, out: &mut Out) -> bool {
     let Value::Table(table) = value else {
         let why = match value {
-            Value::String(text) => String::from_utf8_lossy(&text.as_bytes()).into_owned(),
-            _ => "execution failure".to_owned(),
+            Value::String(text) => text.as_bytes().iter().copied().take(100).collect(),
+            _ => b"execution failure".to_vec(),
         };
-        let why: String = why.chars().take(100).collect();
-        out.error(format!("ERR Error running script {name}, {why}"));
+        let start = format!("ERR Error running script {name}, ");
+        out.error([start.as_bytes(), &why].concat());
         return false;
     };
     let text_of = |field: &str| match table.raw_get(field) {

@@ -260,12 +260,17 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
     })
 }
 
-/// Collects what the scripts of this thread left, if that is much; for threads that are about to wait, as the next script
-/// may be far away.
+/// Collects what the scripts of this thread left, if that is much, and what functions did whose libraries are gone; for
+/// threads that are about to wait, as the next script may be far away.
 pub(super) fn rest() {
     VM.with_borrow_mut(|place| {
-        if let Some(vm) = place
-            && std::mem::replace(&mut vm.rested, vm.runs) != vm.runs
+        let Some(vm) = place else {
+            return;
+        };
+        if vm.libraries.rest() {
+            vm.settle();
+        }
+        if std::mem::replace(&mut vm.rested, vm.runs) != vm.runs
             && vm.has_garbage(vm.lua.used_memory())
         {
             let used = vm.collect();
@@ -595,7 +600,9 @@ impl Vm {
             .set_environment(environment.clone())
             .into_function()
             .map_err(|error| match error {
-                mlua::Error::SyntaxError { message, .. } => message,
+                mlua::Error::SyntaxError { message, .. } => {
+                    lua::compile_failure(&self.lua, code, name, message)
+                }
                 other => errors::plain(&other),
             })
     }

@@ -199,7 +199,7 @@ impl Server for Host {
         self.service.config.load_full()
     }
 
-    fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError> {
+    fn config_set(&self, pairs: &[(&[u8], &[u8])], is_local: bool) -> Result<(), CommandError> {
         let _one_at_a_time = self.changing.lock();
         let mut config = (**self.service.config.load()).clone();
         let peer = if is_local { Peer::Local } else { Peer::Remote };

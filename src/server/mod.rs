@@ -19,6 +19,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use crate::base::hash::Seed;
+use crate::base::lossless;
 use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
 use crate::command::context::Server;
@@ -180,7 +181,8 @@ fn descriptors(wanted: u64) -> Result<(), u64> {
 
 fn write_pidfile(path: &str) {
     if !path.is_empty()
-        && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
+        && let Err(error) =
+            std::fs::write(lossless::path_of(path), format!("{}\n", std::process::id()))
     {
         tracing::warn!("Failed to write the PID file {path}: {error}");
     }
@@ -190,7 +192,7 @@ fn write_pidfile(path: &str) {
 fn remove_files(config: &Config) {
     for path in [&config.pidfile, &config.unixsocket] {
         if !path.is_empty() {
-            let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(lossless::path_of(path));
         }
     }
 }

@@ -3,15 +3,12 @@
 use super::Session;
 use super::batch::{Batch, Plan, Route};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
-use crate::command::error::CommandError;
+use crate::command::error::{self, CommandError};
 use crate::config::Config;
 use crate::config::live::Peer;
 use crate::engine::Now;
 use crate::resp::reply::{Position, Protocol};
 use crate::telemetry::{counters, errors, log};
-
-/// Bytes of an unknown command's name and arguments that the error quotes.
-const QUOTED_BYTES_MAX: usize = 128;
 
 impl Session {
     /// The command if it may run; otherwise the refusal is written and counted.
@@ -87,57 +84,38 @@ impl Session {
             return;
         }
         let text = match plan.command {
-            None => {
-                let mut quoted = String::new();
-                for argument in args.from(1) {
-                    if quoted.len() >= QUOTED_BYTES_MAX {
-                        break;
-                    }
-                    let room = QUOTED_BYTES_MAX - quoted.len();
-                    let shown = &argument[..argument.len().min(room)];
-                    quoted.push_str(&format!("'{}' ", String::from_utf8_lossy(shown)));
-                }
-                let name = args.get(0);
-                let name = &name[..name.len().min(QUOTED_BYTES_MAX)];
-                format!(
-                    "ERR unknown command '{}', with args beginning with: {quoted}",
-                    String::from_utf8_lossy(name)
-                )
-            }
+            None => error::unknown_command(&args),
             Some(command) => {
                 counters::local().command(command).rejected.add(1);
                 let is_refused = plan.route == Route::Refused;
                 if is_refused && !command.children().is_empty() && args.len() > 1 {
-                    let name = args.get(1);
-                    let name = &name[..name.len().min(QUOTED_BYTES_MAX)];
-                    format!(
-                        "ERR unknown subcommand '{}'. Try {} HELP.",
-                        String::from_utf8_lossy(name),
-                        command.name.to_ascii_uppercase()
-                    )
+                    error::unknown_subcommand(&args, command.name)
                 } else if is_refused {
                     format!(
                         "ERR wrong number of arguments for '{}' command",
                         command.full_name
                     )
+                    .into_bytes()
                 } else if !self.is_permitted(command, config) {
                     "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", \
                      you can run it from a local connection, otherwise you need to set this option in the \
                      configuration file, and then restart the server."
-                        .to_owned()
+                        .as_bytes()
+                        .to_vec()
                 } else if self.is_confined(command) {
                     format!(
                         "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
                          allowed in this context",
                         command.full_name
                     )
+                    .into_bytes()
                 } else if !self.connection.authenticated
                     && !command.flags.has(Flags::NO_AUTH)
                     && !config.requirepass.is_empty()
                 {
-                    "NOAUTH Authentication required.".to_owned()
+                    b"NOAUTH Authentication required.".to_vec()
                 } else {
-                    CommandError::NoReplicas.text().into_owned()
+                    CommandError::NoReplicas.text().as_bytes().to_vec()
                 }
             }
         };
@@ -147,8 +125,8 @@ impl Session {
         // Also where no transaction is open: what is watched is watched no more.
         let text = if is_exec {
             self.discard(now);
-            let why = text.strip_prefix("ERR ").unwrap_or(&text);
-            format!("EXECABORT Transaction discarded because of: {why}")
+            let why = text.strip_prefix(b"ERR ").unwrap_or(&text);
+            [b"EXECABORT Transaction discarded because of: ", why].concat()
         } else {
             text
         };

@@ -36,6 +36,8 @@ use mlua::{
     Value, ffi,
 };
 
+use crate::base::lossless;
+
 /// Bytes that are passed without a look at the bound of memory.
 const FREE_BYTES_MAX: usize = 64 * 1024;
 
@@ -326,6 +328,38 @@ impl IntoLuaMulti for Answer {
             }
         }
     }
+}
+
+/// Why a text does not compile, as any bytes may stand in it; `message` is what is known of it. For texts that were found
+/// not to.
+#[cold]
+pub fn compile_failure(lua: &Lua, code: &[u8], name: &str, message: String) -> String {
+    let (Some(_lifted), Ok(name)) = (Lifted::of(lua), std::ffi::CString::new(name)) else {
+        return message;
+    };
+    lua.exec_raw_lua(|raw| {
+        let state = raw.state();
+        // SAFETY: room for what is pushed is made, and the bound is lifted. The code is readable for its length, and the
+        // name ends with a zero. Compiling is protected, and leaves a function or a text, which is popped again. A text is
+        // not converted by asking for its bytes, and stays where it is while it lies on the stack.
+        unsafe {
+            if ffi::lua_checkstack(state, 2) == 0 {
+                return message;
+            }
+            let mode = c"t".as_ptr();
+            let status =
+                ffi::luaL_loadbufferx(state, code.as_ptr().cast(), code.len(), name.as_ptr(), mode);
+            let mut text = message;
+            if status != ffi::LUA_OK && ffi::lua_type(state, -1) == ffi::LUA_TSTRING {
+                let mut len = 0;
+                let start = ffi::lua_tolstring(state, -1, &mut len);
+                text =
+                    lossless::text_of(std::slice::from_raw_parts(start.cast(), len)).into_owned();
+            }
+            ffi::lua_pop(state, 1);
+            text
+        }
+    })
 }
 
 // Out of Lua -----------------------------------------------------------------------------------------------------

@@ -254,8 +254,10 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     // One interpreter a thread runs scripts and functions alike: what compiled libraries take there is counted apart.
     let scripts = snapshot.scripts;
     lines.field("used_memory_lua", scripts.interpreter_bytes);
-    let of_functions = scripts.interpreted_functions_bytes;
-    let of_scripts = scripts.interpreters_bytes.saturating_sub(of_functions);
+    let of_functions = scripts
+        .interpreted_functions_bytes
+        .min(scripts.interpreters_bytes);
+    let of_scripts = scripts.interpreters_bytes - of_functions;
     lines.field("used_memory_vm_eval", of_scripts);
     lines.field("used_memory_lua_human", human(scripts.interpreter_bytes));
     lines.field("used_memory_scripts_eval", scripts.scripts_bytes);

@@ -11,7 +11,7 @@ use crate::client::tracking::{Options, Tracking};
 use crate::command::connection::DEFAULT_USER;
 use crate::command::context::SessionCx;
 use crate::command::declaration::{Command, CommandResult, Flags};
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, shown};
 use crate::command::table::registry;
 use crate::command::{Args, Out};
 
@@ -123,7 +123,7 @@ impl ClientType {
             .find(|(word, _)| name.eq_ignore_ascii_case(word.as_bytes()))
             .map(|(_, client_type)| *client_type)
             .ok_or_else(|| {
-                let name = String::from_utf8_lossy(name);
+                let name = shown(name);
                 format!("ERR Unknown client type '{name}'").into()
             })
     }

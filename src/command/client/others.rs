@@ -7,7 +7,7 @@ use crate::client::registry::{Shared, Unblocked};
 use crate::command::connection::DEFAULT_USER;
 use crate::command::context::{After, SessionCx};
 use crate::command::declaration::{Command, CommandResult};
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, shown, shown_name};
 use crate::command::options::blocking_timeout_ms;
 use crate::command::{Args, Out};
 
@@ -88,7 +88,7 @@ impl<'a> Filters<'a> {
             } else if args.is(at, "user") {
                 // The only user is everybody's.
                 if value != DEFAULT_USER.as_bytes() {
-                    let name = String::from_utf8_lossy(value);
+                    let name = shown(value);
                     return Err(format!("ERR No such user '{name}'").into());
                 }
             } else if args.is(at, "skipme") {
@@ -213,7 +213,7 @@ fn unblock(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
 
 #[cold]
 fn too_many(args: &Args<'_>) -> CommandError {
-    let name = String::from_utf8_lossy(args.get(1));
+    let name = shown_name(args.get(1));
     format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try CLIENT HELP.")
         .into()
 }

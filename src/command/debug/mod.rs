@@ -15,7 +15,7 @@ mod tests;
 
 use super::context::{After, Block, SessionCx};
 use super::declaration::{Command, CommandResult, Flags, Group};
-use super::error::CommandError;
+use super::error::{CommandError, shown_name};
 use super::server::{reply_help, text};
 use super::{Args, Out};
 use crate::base::glob::{self, Case};
@@ -54,9 +54,7 @@ static DEBUG: Command = Command::new("debug", GROUP, -2)
 
 /// No such subcommand, or not with so many arguments.
 fn unknown(args: &Args<'_>) -> CommandError {
-    const QUOTED_BYTES_MAX: usize = 128;
-    let name = args.get(1);
-    let name = String::from_utf8_lossy(&name[..name.len().min(QUOTED_BYTES_MAX)]);
+    let name = shown_name(args.get(1));
     format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try DEBUG HELP.")
         .into()
 }

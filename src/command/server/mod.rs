@@ -9,6 +9,7 @@ mod slowlog;
 
 use super::declaration::Command;
 use super::{Args, Out};
+use crate::base::lossless;
 
 pub(super) static TABLE: &[&Command] = &[
     &config::CONFIG,
@@ -35,7 +36,7 @@ pub(super) fn reply_help(container: &str, lines: &[&str], out: &mut Out) {
     out.simple("    Print this help.");
 }
 
-/// An argument as text; what is no UTF-8 is replaced, since no name or number has such bytes.
+/// An argument as text, which stands for any bytes as [`lossless`] has it.
 pub(super) fn text(args: &Args<'_>, index: usize) -> String {
-    String::from_utf8_lossy(args.get(index)).into_owned()
+    lossless::text_of(args.get(index)).into_owned()
 }

@@ -10,6 +10,7 @@ use super::{reply_entries, unnotified};
 use crate::command::args::RoutedKey;
 use crate::command::context::Wait;
 use crate::command::declaration::{FindKeys, Flags, Group, KeyFlags, KeySpec};
+use crate::command::error::shown;
 use crate::command::options::blocking_timeout_ms;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::stream::Stream;
@@ -301,8 +302,8 @@ fn start(
     {
         return Err(CommandError::from(format!(
             "NOGROUP No such key '{}' or consumer group '{}' in XREADGROUP with GROUP option",
-            String::from_utf8_lossy(key.bytes),
-            String::from_utf8_lossy(reader.group)
+            shown(key.bytes),
+            shown(reader.group)
         )));
     }
     let last_id = stream.map_or(StreamId::MIN, |stream| stream.facts().last_id);

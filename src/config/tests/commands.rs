@@ -269,10 +269,12 @@ fn protected_parameters_open_for_all_or_for_local_clients() {
 }
 
 #[test]
-fn names_and_values_that_are_no_text_are_refused() {
+fn values_may_be_any_bytes_and_names_that_nothing_has_are_unknown() {
     let mut config = Config::default();
     let pairs: [(&[u8], &[u8]); 1] = [(b"requirepass", b"\xff")];
-    assert!(live::set(&mut config, &pairs, Peer::Remote).is_err());
+    let changed = live::set(&mut config, &pairs, Peer::Remote);
+    assert_eq!(changed.expect("any bytes"), ["requirepass"]);
+    assert_eq!(*lossless::bytes_of(&config.requirepass), *b"\xff");
     let pairs: [(&[u8], &[u8]); 1] = [(b"\xff", b"1")];
     assert!(matches!(
         live::set(&mut config, &pairs, Peer::Remote),

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
-use super::{BAD_NAME, Declared, Functions, Source, is_name};
-use crate::command::error::CommandError;
+use super::{BAD_NAME, Declared, Functions, LOST, Source, is_name};
+use crate::command::error::{CommandError, shown};
 use crate::script::errors;
 use crate::script::flags::ScriptFlags;
 use crate::script::vm::{RUN, Vm};
@@ -19,7 +19,7 @@ use crate::telemetry::clock::Ticks;
 const NAMES_MAX: usize = 4096;
 
 /// What a function takes in an interpreter beside its code: the closure, what it closes over, its place in the registry.
-const FUNCTION_BYTES: usize = 128;
+const FUNCTION_BYTES: usize = 48;
 
 /// Bytes that compiled libraries take in all interpreters.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -65,6 +65,8 @@ pub(in crate::script) struct Libraries {
     /// The names that were called, as they were written, and what they stood for at [`Libraries::version`].
     by_name: HashMap<Vec<u8>, Rc<Callable>>,
     version: u64,
+    /// How many libraries had been lost when a thread last looked before it waited.
+    lost: u64,
     /// The version at which what belongs to libraries that are gone was dropped.
     pruned: u64,
 }
@@ -117,6 +119,21 @@ impl Libraries {
             return false;
         }
         self.pruned = version;
+        self.prune()
+    }
+
+    /// Drops what belongs to libraries that are gone, if many may be, for a thread that is about to wait; whether any was.
+    pub(in crate::script) fn rest(&mut self) -> bool {
+        let lost = LOST.load(Relaxed);
+        if lost - self.lost <= self.loaded.len() as u64 / 4 {
+            return false;
+        }
+        self.lost = lost;
+        self.by_name = HashMap::new();
+        self.prune()
+    }
+
+    fn prune(&mut self) -> bool {
         let before = self.loaded.len();
         self.loaded
             .retain(|_, loaded| loaded.source.strong_count() > 0);
@@ -198,7 +215,7 @@ impl Vm {
                 functions: registered.functions,
             }),
             Ok(Called::Failed(Value::Table(table))) => match table.raw_get::<Value>("err") {
-                Ok(Value::String(text)) => Err(refuse(&String::from_utf8_lossy(&text.as_bytes()))),
+                Ok(Value::String(text)) => Err(refuse(&shown(&text.as_bytes()))),
                 _ => Err(refuse("(null)")),
             },
             Ok(Called::Failed(_)) => Err(refuse("execution failure")),

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use super::flags::{self, ScriptFlags};
 use super::vm;
 use crate::base::glob::{self, Case};
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, shown};
 use crate::command::script::{FunctionView, LibraryView, Restore};
 
 /// One library.
@@ -86,6 +86,9 @@ pub struct Functions {
 
 static IDS: AtomicU64 = AtomicU64::new(1);
 
+/// Libraries that went, or were replaced, so far: threads that are about to wait look whether they hold any of them.
+static LOST: AtomicU64 = AtomicU64::new(0);
+
 const BAD_NAME: &str = "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one \
      character long";
 
@@ -113,6 +116,7 @@ impl Functions {
     /// So many libraries that may have been found are no longer there. For who holds the lock of `known`.
     fn lose(&self, libraries: usize) {
         self.version.fetch_add(libraries as u64, Release);
+        LOST.fetch_add(libraries as u64, Release);
     }
 
     /// Creates a library; its name.
@@ -326,8 +330,8 @@ fn head(code: &[u8]) -> Result<(String, usize), CommandError> {
     for option in options {
         let is_name = option.len() >= 5 && option[..5].eq_ignore_ascii_case(b"name=");
         if !is_name {
-            let shown = String::from_utf8_lossy(option);
-            return Err(format!("ERR Invalid metadata value given: {shown}").into());
+            let given = shown(option);
+            return Err(format!("ERR Invalid metadata value given: {given}").into());
         }
         if name.replace(&option[5..]).is_some() {
             return Err(
@@ -341,8 +345,8 @@ fn head(code: &[u8]) -> Result<(String, usize), CommandError> {
     }
     let engine = engine.get(2..).unwrap_or_default();
     if !engine.eq_ignore_ascii_case(b"lua") {
-        let shown = String::from_utf8_lossy(engine);
-        return Err(format!("ERR Engine '{shown}' not found").into());
+        let engine = shown(engine);
+        return Err(format!("ERR Engine '{engine}' not found").into());
     }
     Ok((String::from_utf8_lossy(name).into_owned(), code_start))
 }
