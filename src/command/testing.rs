@@ -97,6 +97,12 @@ impl Terminal {
         &self.server.clients
     }
 
+    /// Changes so far, as INFO shows those since the last save.
+    pub(crate) fn dirty(&self) -> u64 {
+        let boards = self.engines.iter().map(Engine::board);
+        boards.map(|board| board.dirty.get()).sum()
+    }
+
     /// Runs one request, typed as at a prompt, and renders the reply.
     pub(crate) fn run(&mut self, line: &str) -> String {
         let mut bytes = Vec::new();

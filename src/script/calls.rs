@@ -190,13 +190,6 @@ fn dispatch(
     let Some(command) = command else {
         return Called::Answered { writes: false };
     };
-    if command.flags.has(Flags::BLOCKING) && would_block(command, spans.len(), &argument) {
-        let name = command.full_name;
-        out.error(format!(
-            "ERR {name} command is not allowed with BLOCK option from scripts"
-        ));
-        return Called::Answered { writes: false };
-    }
     let call = Call {
         command,
         data,
@@ -214,19 +207,6 @@ fn dispatch(
 fn refuse(host: &mut (dyn Host + '_), command: Option<&'static Command>, text: String) -> Called {
     host.note_refused(command, &errors::with_code(text.as_bytes()));
     Called::Refused(text)
-}
-
-/// Whether a command says by an option that it waits.
-#[cold]
-fn would_block<'a>(command: &Command, count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> bool {
-    matches!(command.full_name, "xread" | "xreadgroup")
-        && (1..count)
-            .map_while(|at| (!is_word(argument(at), "streams")).then(|| argument(at)))
-            .any(|word| is_word(word, "block"))
-}
-
-fn is_word(argument: &[u8], word: &str) -> bool {
-    argument.eq_ignore_ascii_case(word.as_bytes())
 }
 
 /// The row that some arguments name.

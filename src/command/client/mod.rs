@@ -3,10 +3,12 @@
 //! ```text
 //! mod       ID GETNAME SETNAME SETINFO REPLY NO-EVICT NO-TOUCH HELP
 //! list      INFO LIST, and the line that describes a connection
+//! filters   which connections LIST shows and KILL closes
 //! others    KILL PAUSE UNPAUSE UNBLOCK
 //! tracking  TRACKING CACHING GETREDIR TRACKINGINFO
 //! ```
 
+mod filters;
 mod list;
 mod others;
 #[cfg(test)]

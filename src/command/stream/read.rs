@@ -403,7 +403,7 @@ fn answer_history(
         keyspace.wrote_beside(key.bytes, CONSUMER_CREATED);
     }
     if !again.is_empty() {
-        keyspace.wrote_beside(key.bytes, unnotified("xclaim"));
+        keyspace.noted_beside(key.bytes, unnotified("xclaim"));
     }
 }
 
