@@ -186,7 +186,7 @@ parameters! {
         "Name in syslog.";
     syslog_facility: choice(SyslogFacility, SyslogFacility::Local0), "syslog-facility",
         IMMUTABLE.no_effect("nothing goes to syslog"), "Facility in syslog.";
-    crash_log_enabled: flag(true), "crash-log-enabled", MUTABLE.no_effect(OTHER_DESIGN),
+    crash_log_enabled: flag(true), "crash-log-enabled", MUTABLE,
         "Whether a crash is reported in the log.";
     crash_memcheck_enabled: flag(true), "crash-memcheck-enabled", MUTABLE.no_effect(OTHER_DESIGN),
         "Whether memory is tested after a crash.";

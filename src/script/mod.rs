@@ -397,6 +397,11 @@ impl commands::Scripts for Library {
         self.contains(sha1)
     }
 
+    fn body(&self, sha1: &[u8]) -> Option<Vec<u8>> {
+        let body = self.find(sha1)?.body()?;
+        Some(body.to_vec())
+    }
+
     fn flush(&self) {
         Library::flush(self);
         vm::follow_flush(self);

@@ -3,6 +3,7 @@
 mod accept;
 mod announce;
 mod background;
+mod crash;
 mod defrag;
 mod host;
 mod listening;
@@ -69,6 +70,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
         config.shard_count(cores),
         telemetry,
     ));
+    crash::watch(Arc::clone(&service));
     let runtimes = Runtimes::new(config.runtime, thread_count);
     service.telemetry.rounds.follow(runtimes.handles());
     let (stop, stopped) = watch::channel(false);

@@ -154,6 +154,13 @@ impl<S: Subscriber> Layer<S> for Lines {
     }
 }
 
+/// Writes lines as they are, at every level but `nothing`.
+pub fn raw(text: &str) {
+    if LEVEL.load(Relaxed) < 4 {
+        let _ = write(text);
+    }
+}
+
 fn write(line: &str) -> io::Result<()> {
     match OUTPUT.get() {
         Some(Output::File(path)) => {

@@ -640,3 +640,62 @@ fn the_process_shows_its_title() {
         assert_eq!(shown_title(&mut raw), "-");
     }
 }
+
+#[test]
+fn a_crash_leaves_a_report_in_the_log() {
+    for (line, cause) in [
+        (
+            "DEBUG SEGFAULT\r\n",
+            "crashed by signal: 11, si_code: 1, accessing address: 0x8",
+        ),
+        (
+            "DEBUG PANIC\r\n",
+            "Guru Meditation: called by Debug Command #src/command/debug/mod.rs:",
+        ),
+    ] {
+        let mut server = Server::start(&Options::shards(2));
+        let mut raw = server.raw();
+        raw.call("CLIENT SETNAME crashing");
+        raw.send(line.as_bytes());
+        // In a build for tests a panic ends the connection only.
+        support::eventually("the report", || {
+            server.log().contains("REDIS BUG REPORT END")
+        });
+        assert!(raw.is_closed());
+        let log = server.log();
+        for part in [
+            "=== REDIS BUG REPORT START: Cut & paste starting from here ===",
+            cause,
+            "------ STACK TRACE ------",
+            "basalt(+0x",
+            "------ INFO OUTPUT ------\n# Server\n",
+            "# Keyspace",
+            "------ CLIENT LIST OUTPUT ------\nid=",
+            " name=crashing ",
+        ] {
+            assert!(log.contains(part), "{part}:\n{log}");
+        }
+        if line.contains("SEGFAULT") {
+            assert_eq!(server.wait_for_exit(), Some(-1), "the signal ends it");
+        }
+    }
+    let mut server = Server::start(&Options::shards(2).with("crash-log-enabled", "no"));
+    let mut raw = server.raw();
+    raw.send(b"DEBUG SEGFAULT\r\n");
+    assert!(raw.is_closed());
+    assert_eq!(server.wait_for_exit(), Some(-1));
+    assert!(!server.log().contains("BUG REPORT"));
+}
+
+#[test]
+fn a_signal_from_outside_is_reported_with_its_sender() {
+    let mut server = Server::start(&Options::shards(2));
+    signal("-ABRT", &server);
+    assert_eq!(server.wait_for_exit(), Some(-1));
+    let log = server.log();
+    assert!(
+        log.contains("crashed by signal: 6, si_code: 0, sent by process "),
+        "{log}"
+    );
+    assert!(log.contains("REDIS BUG REPORT END"), "{log}");
+}

@@ -5,6 +5,7 @@ mod hotkeys;
 mod info;
 mod latency;
 mod memory;
+mod module;
 mod slowlog;
 
 use super::declaration::Command;
@@ -20,6 +21,7 @@ pub(super) static TABLE: &[&Command] = &[
     &info::TIME,
     &latency::LATENCY,
     &memory::MEMORY,
+    &module::MODULE,
     &slowlog::SLOWLOG,
 ];
 
