@@ -45,7 +45,7 @@ fn object(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let idle_ms = idle_ms(&keyspace, &key, place);
     let clock = (now_ms.saturating_sub(idle_ms) / 1_000) & CLOCK_MASK;
     let idle_s = idle_ms / 1_000;
-    out.simple(&format!(
+    out.simple(format!(
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{saved_bytes} lru:{clock} \
          lru_seconds_idle:{idle_s}{}",
         keyspace.entry(place).key().as_ptr(),
@@ -91,7 +91,7 @@ fn listpack(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     if !matches!(encoding, Encoding::Listpack | Encoding::Listpackex) {
         return Err("ERR Not a listpack encoded object.".into());
     }
-    out.simple(&format!(
+    out.simple(format!(
         "Listpack in an entry of {} bytes",
         keyspace.entry(place).memory_bytes()
     ));

@@ -28,7 +28,7 @@ pub(super) static TABLE: &[&Command] = &[
 /// The answer of every `… HELP`: a title, the lines of the container, and how to get help.
 pub(super) fn reply_help(container: &str, lines: &[&str], out: &mut Out) {
     out.array(lines.len() + 3);
-    out.simple(&format!(
+    out.simple(format!(
         "{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
     ));
     for line in lines {
