@@ -343,6 +343,109 @@ fn unsafe_stays_at_home(file: &File) -> Vec<String> {
     wrong
 }
 
+/// Calls that take or let go shards, or that lead to such calls. Who lets a shard go runs what was queued for it, which may
+/// want any lock; who waits for a lock may have shards in hand.
+const SHARD_CALLS: &[&str] = &[
+    "try_take(",
+    "try_take_all(",
+    "take_spinning(",
+    "try_grip(",
+    ".submit(",
+    "send_unit(",
+    ".poll_worker(",
+    ".resume(",
+    ".settle()",
+    "settle_debts(",
+    "pay_debts(",
+    "limit_tracked(",
+    "follow_config(",
+];
+
+/// Ends of lines that bind the guard of a lock.
+const LOCK_ENDS: &[&str] = &[".lock();", ".write();", ".read();"];
+
+/// From the line that binds a guard to the end of its block, or to where it is dropped by name, no shard is taken or let go.
+fn no_shard_is_taken_under_a_lock(file: &File) -> Vec<String> {
+    if !file.path.starts_with("src/") {
+        return Vec::new();
+    }
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let lines: Vec<_> = file
+        .code()
+        .filter(|(_, line)| !line.trim().is_empty())
+        .collect();
+    let mut wrong = Vec::new();
+    for (at, (_, line)) in lines.iter().enumerate() {
+        let binding = line.trim_start().strip_prefix("let ");
+        let Some(binding) =
+            binding.filter(|_| LOCK_ENDS.iter().any(|end| line.trim_end().ends_with(end)))
+        else {
+            continue;
+        };
+        let name = binding.trim_start_matches("mut ");
+        let name = name.split([' ', ':']).next().unwrap_or("");
+        let dropped = format!("drop({name})");
+        let block = lines[at + 1..]
+            .iter()
+            .take_while(|(_, below)| indent(below) >= indent(line) && !below.contains(&dropped));
+        for (number, below) in block {
+            for call in SHARD_CALLS.iter().filter(|call| below.contains(*call)) {
+                wrong.push(format!(
+                    "{}:{number}: {call}) under the lock {name}",
+                    file.path
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+/// What tells one command from another by its name.
+const COMPARISONS: &[&str] = &[
+    "==",
+    "!=",
+    "match ",
+    "matches!",
+    "contains(",
+    "starts_with(",
+    "ends_with(",
+    "eq_ignore",
+];
+
+/// A command says by flags and functions of its row what it is like; nobody asks which one it is.
+fn commands_are_known_by_their_rows(file: &File) -> Vec<String> {
+    let is_meant = file.path.starts_with("src/") && !file.path.starts_with("src/command/");
+    if !is_meant {
+        return Vec::new();
+    }
+    let mut wrong = Vec::new();
+    for (number, statement) in statements(file) {
+        let names = ["full_name", "command.name"];
+        let asks = names.iter().any(|name| has_word(&statement, name))
+            && COMPARISONS.iter().any(|word| statement.contains(word));
+        let looks_up = statement.contains("registry()") && statement.contains("(b\"");
+        if asks || looks_up {
+            wrong.push(format!(
+                "{}:{number}: asks which command it is; flags of its row say what it is like",
+                file.path
+            ));
+        }
+    }
+    wrong
+}
+
+/// Lines of code, each with those behind it that go on with a call of a method.
+fn statements(file: &File) -> Vec<(usize, String)> {
+    let mut all: Vec<(usize, String)> = Vec::new();
+    for (number, line) in file.code() {
+        match all.last_mut() {
+            Some((_, last)) if line.trim_start().starts_with('.') => last.push_str(line.trim()),
+            _ => all.push((number, line.to_owned())),
+        }
+    }
+    all
+}
+
 /// Each rule with a file that it must flag.
 fn rules() -> Vec<(&'static str, Rule, Vec<File>)> {
     vec![
@@ -395,6 +498,46 @@ fn rules() -> Vec<(&'static str, Rule, Vec<File>)> {
             vec![File::of("src/net/mod.rs", &"//! x\n".repeat(LINES_MAX + 1))],
         ),
         (
+            "locks",
+            no_shard_is_taken_under_a_lock,
+            vec![
+                File::of(
+                    "src/server/host.rs",
+                    "//! x\nfn f() {\n    let _one = self.changing.lock();\n    if x {\n        service.limit_tracked();\n    }\n}\n",
+                ),
+                File::of(
+                    "src/pubsub/mod.rs",
+                    "//! x\nfn f() {\n    {\n        let mut all = self.all.write();\n        deferred.settle();\n    }\n}\n",
+                ),
+            ],
+        ),
+        (
+            "names",
+            commands_are_known_by_their_rows,
+            vec![
+                File::of(
+                    "src/session/mod.rs",
+                    "//! x\nfn f() { if command.full_name == \"get\" {} }\n",
+                ),
+                File::of(
+                    "src/session/mod.rs",
+                    "//! x\nfn f() { !command\n    .full_name\n    .starts_with(\"client|\") }\n",
+                ),
+                File::of(
+                    "src/shard/mod.rs",
+                    "//! x\nfn f() { NAMES.contains(&command.name) }\n",
+                ),
+                File::of(
+                    "src/script/mod.rs",
+                    "//! x\nfn f() { match call.command.full_name {} }\n",
+                ),
+                File::of(
+                    "src/net/mod.rs",
+                    "//! x\nfn f() { registry().find(b\"get\") }\n",
+                ),
+            ],
+        ),
+        (
             "unsafe",
             unsafe_stays_at_home,
             vec![
@@ -418,7 +561,8 @@ fn every_rule_flags_what_it_must() {
         }
         let clean = File::of(
             "src/shard/route.rs",
-            "//! Fine.\n\nuse crate::base::hash;\n// unsafe { todo }\n",
+            "//! Fine.\n\nuse crate::base::hash;\n// unsafe { todo }\nfn f() {\n    {\n        let a = b.lock();\n    }\n    \
+             let c = d.lock();\n    drop(c);\n    deferred.settle();\n}\n",
         );
         assert_eq!(
             rule(&clean),

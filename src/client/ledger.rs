@@ -3,8 +3,15 @@
 //! Whoever changes what a client takes (its own task at the end of a turn, or who writes into its queue) notes the
 //! difference here; nothing changes in the usual turn, and then nothing is written that others read. Clients that may
 //! not be evicted count as nothing. Which client goes is up to the registry, which knows them all.
+//!
+//! What is known of a client is one word of the client, which says at last that it was removed: threads that note what it
+//! takes while another one removes it, or after that, change nothing. So the sum is that of the clients there are, however
+//! they end.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use super::registry::Shared;
 
@@ -14,9 +21,13 @@ pub static LEDGER: Ledger = Ledger::new();
 /// A limit below this would keep everybody out, the one who could raise it included.
 const LIMIT_BYTES_MIN: usize = 128 * 1024;
 
+/// In place of the bytes of a client that was removed.
+const REMOVED: usize = usize::MAX;
+
 /// See the module.
 pub struct Ledger {
-    total: AtomicUsize,
+    /// Differences arrive in any order, so that this may be too little, and less than nothing, for a moment.
+    total: AtomicI64,
     /// 0: none.
     limit: AtomicUsize,
     is_over: Line,
@@ -31,7 +42,7 @@ struct Line(AtomicBool);
 impl Ledger {
     const fn new() -> Ledger {
         Ledger {
-            total: AtomicUsize::new(0),
+            total: AtomicI64::new(0),
             limit: AtomicUsize::new(0),
             is_over: Line(AtomicBool::new(false)),
             evicted: AtomicU64::new(0),
@@ -40,7 +51,7 @@ impl Ledger {
 
     /// What clients that can be evicted take together.
     pub fn total_bytes(&self) -> usize {
-        self.total.load(Relaxed)
+        usize::try_from(self.total.load(SeqCst)).unwrap_or(0)
     }
 
     /// Sets the limit; 0 for none.
@@ -49,7 +60,7 @@ impl Ledger {
             0 => 0,
             bytes => bytes.max(LIMIT_BYTES_MIN),
         };
-        self.limit.store(limit, Relaxed);
+        self.limit.store(limit, SeqCst);
         self.look();
     }
 
@@ -61,12 +72,23 @@ impl Ledger {
 
     /// Compares the sum with the limit.
     pub fn look(&self) -> bool {
-        let limit = self.limit.load(Relaxed);
-        let is_over = limit > 0 && self.total_bytes() >= limit;
-        if self.is_over() != is_over {
-            self.is_over.0.store(is_over, Relaxed);
+        loop {
+            let limit = self.limit.load(SeqCst);
+            let is_over = limit > 0 && self.total_bytes() >= limit;
+            if self.is_over.0.load(SeqCst) == is_over {
+                return is_over;
+            }
+            // The sum may change between the look and this, and its changer look before this: so there is another look.
+            self.is_over.0.store(is_over, SeqCst);
         }
-        is_over
+    }
+
+    /// What is known of a client.
+    pub(super) fn bytes_of(client: &Shared) -> usize {
+        match client.counted_bytes.load(Relaxed) {
+            REMOVED => 0,
+            bytes => bytes,
+        }
     }
 
     /// Notes what a client takes now.
@@ -79,20 +101,25 @@ impl Ledger {
         }
     }
 
-    /// The client takes nothing any more.
+    /// The client takes nothing any more, whoever notes something else from now on.
     pub fn remove(&self, client: &Shared) {
-        self.count(client, 0);
+        let before = client.counted_bytes.swap(REMOVED, Relaxed);
+        if before != REMOVED {
+            self.total.fetch_sub(before as i64, SeqCst);
+            self.look();
+        }
     }
 
     #[cold]
     fn count(&self, client: &Shared, bytes: usize) {
-        let before = client.counted_bytes.swap(bytes, Relaxed);
-        if bytes > before {
-            self.total.fetch_add(bytes - before, Relaxed);
-        } else {
-            self.total.fetch_sub(before - bytes, Relaxed);
+        let counted = &client.counted_bytes;
+        let noted = counted.fetch_update(Relaxed, Relaxed, |before| {
+            (before != REMOVED).then_some(bytes)
+        });
+        if let Ok(before) = noted {
+            self.total.fetch_add(bytes as i64 - before as i64, SeqCst);
+            self.look();
         }
-        self.look();
     }
 }
 
@@ -143,5 +170,50 @@ mod tests {
         );
         LEDGER.set_limit(0);
         assert!(!LEDGER.is_over());
+    }
+
+    fn alone(number: u64) -> Shared {
+        let address = "127.0.0.1:1".to_owned();
+        Shared::new(number, address.clone(), address, 8, false, 0)
+    }
+
+    #[test]
+    fn a_client_that_was_removed_counts_for_nothing_whoever_notes_it_later() {
+        let ledger = Ledger::new();
+        let client = alone(1);
+        ledger.note(&client);
+        assert!(ledger.total_bytes() > 0 && Ledger::bytes_of(&client) == ledger.total_bytes());
+        ledger.remove(&client);
+        // A publisher that found it before, or its own task at the end of a turn.
+        client.output_bytes.store(1 << 20, Relaxed);
+        ledger.note(&client);
+        assert_eq!((ledger.total_bytes(), Ledger::bytes_of(&client)), (0, 0));
+    }
+
+    #[test]
+    fn notes_and_removals_that_meet_leave_nothing_and_exceed_no_limit() {
+        let rounds = if cfg!(miri) { 3 } else { 300 };
+        let ledger = Ledger::new();
+        ledger.set_limit(1 << 40);
+        for round in 0..rounds {
+            let client = alone(round);
+            std::thread::scope(|scope| {
+                for step in 1..4_usize {
+                    let (ledger, client) = (&ledger, &client);
+                    scope.spawn(move || {
+                        for bytes in 0..50 {
+                            client.output_bytes.store(bytes * step * 1_000, Relaxed);
+                            ledger.note(client);
+                            // Less than nothing would be more than anything.
+                            assert!(!ledger.is_over());
+                        }
+                        if step == 2 {
+                            ledger.remove(client);
+                        }
+                    });
+                }
+            });
+            assert_eq!(ledger.total.load(SeqCst), 0, "round {round}");
+        }
     }
 }

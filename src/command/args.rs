@@ -62,6 +62,38 @@ impl Stored {
     }
 }
 
+/// The arguments of one request, and its keys, copied out of the buffer that held them.
+pub struct OwnedArgs {
+    data: Vec<u8>,
+    spans: Vec<Span>,
+    keys: Vec<RoutedKey>,
+}
+
+impl OwnedArgs {
+    /// A copy.
+    pub fn copy_of(args: &Args<'_>) -> OwnedArgs {
+        let mut data = Vec::with_capacity(args.from(0).map(<[u8]>::len).sum());
+        let mut spans = Vec::with_capacity(args.len());
+        for argument in args.from(0) {
+            spans.push(Span {
+                start: data.len() as u32,
+                len: argument.len() as u32,
+            });
+            data.extend_from_slice(argument);
+        }
+        OwnedArgs {
+            data,
+            spans,
+            keys: args.keys().to_vec(),
+        }
+    }
+
+    /// The arguments.
+    pub fn args(&self) -> Args<'_> {
+        Args::new(&self.data, &[], &self.spans, &self.keys)
+    }
+}
+
 impl<'a> Args<'a> {
     /// Arguments in `buffer` (or, where unescaping changed them, in `arena`).
     pub fn new(

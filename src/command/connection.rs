@@ -90,7 +90,8 @@ static ECHO: Command = Command::new("echo", Group::Connection, 2)
 
 /// `HELLO [protover [AUTH username password] [SETNAME clientname]]`
 static HELLO: Command = Command::new("hello", Group::Connection, -1)
-    .flags(BEFORE_AUTH.or(Flags::SENSITIVE))
+    .flags(BEFORE_AUTH)
+    .hides(is_credential)
     .doc(
         "6.0.0",
         "[protover [AUTH username password] [SETNAME clientname]]",
@@ -102,6 +103,11 @@ static HELLO: Command = Command::new("hello", Group::Connection, -1)
     )])
     .repeatable()
     .on_session(hello);
+
+/// Whether an argument of HELLO is a user's name or a password.
+fn is_credential(args: &Args<'_>, index: usize) -> bool {
+    (1..=2).any(|back| index > back + 1 && args.is(index - back, "auth"))
+}
 
 fn hello(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let mut protocol = cx.client.protocol;

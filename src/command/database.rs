@@ -20,7 +20,12 @@ const FLUSH_HISTORY: &[(&str, &str)] = &[
 
 /// `SELECT index`
 static SELECT: Command = Command::new("select", Group::Connection, 2)
-    .flags(Flags::LOADING.or(Flags::STALE).or(Flags::FAST))
+    .flags(
+        Flags::LOADING
+            .or(Flags::STALE)
+            .or(Flags::FAST)
+            .or(Flags::SELECTS_DB),
+    )
     .doc("1.0.0", "index", "Chooses the connection's database.")
     .repeatable()
     .on_session(select);

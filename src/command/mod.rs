@@ -2,6 +2,7 @@
 //!
 //! No sockets, no threads, no clock: handlers get what they need in a context and answer into an output.
 
+pub mod admission;
 pub mod ahead;
 pub mod args;
 pub mod bitmap;

@@ -644,6 +644,7 @@ impl Server for NoServer {
     fn config_set(&self, _: &[(&[u8], &[u8])], _: bool) -> CommandResult {
         Ok(())
     }
+    fn follow_config(&self) {}
     fn config_rewrite(&self, _: Adding) -> CommandResult {
         Ok(())
     }

@@ -68,6 +68,9 @@ static WATCH: Command = Command::new("watch", Group::Transactions, -2)
     .complexity("O(1) for each key.")
     .on_keys(watch);
 
+/// EXEC, for what is shown under its name.
+pub static EXEC_ROW: &Command = &EXEC;
+
 /// UNWATCH, for what is done in its name.
 pub static UNWATCH_ROW: &Command = &UNWATCH;
 

@@ -3,6 +3,7 @@
 //! Texts stand for any bytes, as [`lossless`] has it. They know no connection and apply nothing: SET changes a `Config`, all pairs or none, and says which parameters now
 //! differ; whoever called it makes the change felt, and keeps the old `Config` to go back to.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::base::lossless;
@@ -106,13 +107,23 @@ pub fn get<P: AsRef<[u8]>>(config: &Config, patterns: &[P]) -> Vec<(String, Stri
     found
 }
 
+/// Whether setting a parameter asks the system for something, which may take time and may fail.
+pub fn asks_system(name: &[u8]) -> bool {
+    find(&parameter_name(name)).is_some_and(|parameter| parameter.traits.asks_system)
+}
+
 /// Whether a parameter's value is a secret, which no log may show.
 pub fn is_sensitive(name: &[u8]) -> bool {
-    std::str::from_utf8(name).is_ok_and(|name| {
-        PARAMETERS
-            .iter()
-            .any(|parameter| parameter.traits.sensitive && parameter.is_called(name))
-    })
+    let name = parameter_name(name);
+    PARAMETERS
+        .iter()
+        .any(|parameter| parameter.traits.sensitive && parameter.is_called(&name))
+}
+
+/// A parameter's name as CONFIG SET takes it: up to a byte of zero, as in Redis.
+fn parameter_name(name: &[u8]) -> Cow<'_, str> {
+    let name = name.split(|byte| *byte == 0).next();
+    lossless::text_of(name.unwrap_or_default())
 }
 
 /// Sets all pairs, or none of them. Returns the names, as the table has them, whose values are now different.
@@ -166,9 +177,7 @@ fn rows_of<N: AsRef<[u8]>, V>(
 ) -> Result<Vec<(&'static Parameter, &'static str)>, SetError> {
     let mut rows: Vec<(&Parameter, &str)> = Vec::with_capacity(pairs.len());
     for (name, _) in pairs {
-        // Redis's names end with a zero.
-        let name = name.as_ref().split(|byte| *byte == 0).next();
-        let name = lossless::text_of(name.unwrap_or_default());
+        let name = parameter_name(name.as_ref());
         let failure = |reason: &str| {
             Err(SetError::Failed {
                 name: name.clone().into_owned(),

@@ -36,6 +36,8 @@ pub struct Traits {
     pub sensitive: bool,
     /// CONFIG GET shows it only when named in full.
     pub hidden: bool,
+    /// CONFIG SET asks the system for something: a socket, a folder, descriptors.
+    pub asks_system: bool,
     /// CONFIG SET is not possible while data is loaded.
     pub denied_while_loading: bool,
     /// The version that brought it: `7.0` stands for that or any earlier one, `basalt` for what only we have.
@@ -162,6 +164,7 @@ pub const MUTABLE: Traits = Traits {
     protected: false,
     sensitive: false,
     hidden: false,
+    asks_system: false,
     denied_while_loading: false,
     since: "7.0",
     support: Support::Works,
@@ -199,6 +202,13 @@ impl Traits {
     pub const fn hidden(self) -> Self {
         Self {
             hidden: true,
+            ..self
+        }
+    }
+    /// CONFIG SET asks the system for something, which may take time and may fail.
+    pub const fn asks_system(self) -> Self {
+        Self {
+            asks_system: true,
             ..self
         }
     }

@@ -128,9 +128,9 @@ const NOT_YET_USED: &str = "the part that reads it is not built yet";
 
 parameters! {
     // Network
-    bind: special(Vec<String>, values::BIND), "bind", MUTABLE,
+    bind: special(Vec<String>, values::BIND), "bind", MUTABLE.asks_system(),
         "Addresses to listen on; one with a minus sign in front may be missing.";
-    port: number(u16, 6379, 0, 65535), "port", MUTABLE, "TCP port; 0 listens on none.";
+    port: number(u16, 6379, 0, 65535), "port", MUTABLE.asks_system(), "TCP port; 0 listens on none.";
     protected_mode: flag(true), "protected-mode", MUTABLE,
         "Without a password, serve only clients on this machine.";
     unixsocket: text(""), "unixsocket", IMMUTABLE, "Path of the unix socket; empty for none.";
@@ -142,7 +142,8 @@ parameters! {
         "Seconds of silence before the peer of a connection is probed; 0 for never.";
     timeout: number(u32, 0, 0, INT_MAX), "timeout", MUTABLE,
         "Seconds after which an idle client is closed; 0 for never.";
-    maxclients: number(u32, 10000, 1, UINT_MAX), "maxclients", MUTABLE, "Most clients connected at once.";
+    maxclients: number(u32, 10000, 1, UINT_MAX), "maxclients", MUTABLE.asks_system(),
+        "Most clients connected at once.";
     max_new_connections_per_cycle: number(u32, 10, 1, 1000), "max-new-connections-per-cycle",
         MUTABLE.since("7.4").no_effect(OTHER_DESIGN), "Connections accepted in one go.";
     max_new_tls_connections_per_cycle: number(u32, 1, 1, 1000), "max-new-tls-connections-per-cycle",
@@ -201,7 +202,7 @@ parameters! {
     set_proc_title: flag(true), "set-proc-title", IMMUTABLE,
         "Whether the process shows a title.";
     proc_title_template: text("{title} {listen-addr} {server-mode}", values::title_template),
-        "proc-title-template", MUTABLE, "What `ps` shows of the process.";
+        "proc-title-template", MUTABLE.asks_system(), "What `ps` shows of the process.";
     locale_collate: text(""), "locale-collate",
         MUTABLE.since("7.2").warned("texts are compared as bytes"), "Locale in which texts are compared.";
     ignore_warnings: text(""), "ignore-warnings", MUTABLE.no_effect(OTHER_DESIGN),
@@ -209,9 +210,9 @@ parameters! {
     disable_thp: flag(true), "disable-thp", IMMUTABLE.no_effect(OTHER_DESIGN),
         "Whether transparent huge pages are switched off for the process.";
     oom_score_adj: choice(OomScoreAdj, OomScoreAdj::No), "oom-score-adj",
-        MUTABLE, "Whether the kernel's out-of-memory score is adjusted.";
+        MUTABLE.asks_system(), "Whether the kernel's out-of-memory score is adjusted.";
     oom_score_adj_values: special([i32; 3], values::OOM_VALUES), "oom-score-adj-values",
-        MUTABLE, "Scores of a master, a replica and a background child.";
+        MUTABLE.asks_system(), "Scores of a master, a replica and a background child.";
     server_cpulist: text(""), "server_cpulist",
         IMMUTABLE.alias("server-cpulist").warned("threads are not pinned: use taskset or a cpuset"),
         "Cores for serving threads.";
@@ -386,7 +387,8 @@ parameters! {
         "Milliseconds after which a running script lets others see that it is busy.";
 
     // Snapshots and the append-only file
-    dir: special(PathBuf, values::DIR), "dir", MUTABLE.protected().denied_while_loading(),
+    dir: special(PathBuf, values::DIR), "dir",
+        MUTABLE.protected().denied_while_loading().asks_system(),
         "Working directory; files without a path lie there.";
     save: special(Vec<SavePoint>, values::SAVE), "save", MUTABLE.warned(NO_SAVING),
         "Save after so many seconds if there were so many changes, in pairs.";

@@ -59,7 +59,7 @@ struct Account {
 
 /// What a shard counted of commands that change nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reads([u64; 3]);
+pub struct ReadCounts([u64; 3]);
 
 /// See the module. What nearly every command reads or writes stands in the first cache line.
 #[derive(Debug)]
@@ -162,12 +162,12 @@ impl ShardBoard {
     }
 
     /// What was counted of commands that change nothing.
-    pub fn reads(&self) -> Reads {
-        Reads(self.reading().map(Counter::get))
+    pub fn reads(&self) -> ReadCounts {
+        ReadCounts(self.reading().map(Counter::get))
     }
 
     /// Goes back to that.
-    pub fn recount(&self, reads: Reads) {
+    pub fn recount(&self, reads: ReadCounts) {
         for (counter, kept) in self.reading().into_iter().zip(reads.0) {
             counter.set(kept);
         }

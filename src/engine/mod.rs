@@ -28,7 +28,7 @@ use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::structures::entry::EntryRef;
 use crate::structures::reuse::Reuse;
-use board::{Reads, ShardBoard};
+use board::{ReadCounts, ShardBoard};
 use db::Db;
 use effect::Effects;
 use evict::budget::Budget;
@@ -145,60 +145,50 @@ impl Drop for Leaving {
     }
 }
 
-/// What whoever holds a shard does after letting its token go, so that nobody waits for it meanwhile.
+/// What a hold leaves to be done when its thread has no token any more, so that no command waits for it.
 #[derive(Default)]
 pub struct Deferred {
     /// Values too large to be freed under the token.
     pub trash: Vec<Leaving>,
     /// Tasks that can go on.
     pub wakes: Vec<Waker>,
-    /// What happened, for whoever follows it.
-    pub told: Vec<effect::Told>,
-    /// Other shards were asked to make room in place of this one.
-    pub others_owe: bool,
+    /// Has something to deliver that was appended meanwhile.
+    pub follower: Option<Arc<dyn effect::Follower>>,
 }
 
 impl Deferred {
     /// Whether there is nothing to do.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.trash.is_empty() && self.wakes.is_empty() && self.told.is_empty() && !self.others_owe
+        self.trash.is_empty() && self.wakes.is_empty() && self.follower.is_none()
     }
 
-    /// Takes over what another one has, which is mostly nothing.
-    #[inline]
-    pub fn append(&mut self, other: &mut Deferred) {
-        if !other.is_empty() {
-            self.take_over(other);
-        }
-    }
-
+    /// Takes over what another one has.
     #[cold]
-    fn take_over(&mut self, other: &mut Deferred) {
+    pub fn append(&mut self, other: &mut Deferred) {
         self.trash.append(&mut other.trash);
         self.wakes.append(&mut other.wakes);
-        self.told.append(&mut other.told);
-        self.others_owe |= std::mem::take(&mut other.others_owe);
+        if let Some(follower) = other.follower.take() {
+            self.follower = Some(follower);
+        }
     }
 
-    /// Does it. For those who hold no token.
-    #[inline]
+    /// Does it. The thread has no token.
     pub fn settle(&mut self) {
-        if !(self.told.is_empty() && self.wakes.is_empty() && self.trash.is_empty()) {
-            self.settle_all();
+        if let Some(follower) = self.follower.take() {
+            follower.deliver();
         }
-    }
-
-    #[cold]
-    fn settle_all(&mut self) {
-        for told in self.told.drain(..) {
-            told.tell();
-        }
-        for waker in self.wakes.drain(..) {
-            waker.wake();
-        }
+        self.wakes.drain(..).for_each(Waker::wake);
         self.trash.clear();
     }
+}
+
+/// Where commands stood that change nothing, see [`Engine::reads`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reads {
+    counts: ReadCounts,
+    /// Effects recorded by then.
+    recorded: usize,
 }
 
 /// All that one shard owns.
@@ -275,17 +265,32 @@ impl Engine {
         self.effects.begin(client, stamp, only_reads);
     }
 
+    /// Where commands stand that change nothing, for [`Engine::forget_reads_since`].
+    #[inline]
+    pub fn reads(&self) -> Reads {
+        Reads {
+            counts: self.board.reads(),
+            recorded: self.effects.recorded(),
+        }
+    }
+
+    /// Commands that looked keys up since then will be run again: what they looked up is not counted twice, and what they
+    /// missed is not told twice. What was deleted meanwhile, because its time had come, stays so.
+    pub fn forget_reads_since(&mut self, then: Reads) {
+        self.board.recount(then.counts);
+        self.effects.forget_misses(then.recorded);
+    }
+
     /// A command begins that may find that it has to run elsewhere, see [`Engine::forget_reads`].
     #[inline]
     pub fn keep_reads(&mut self) {
-        self.reads_before = self.board.reads();
+        self.reads_before = self.reads();
     }
 
-    /// The command that began with [`Engine::keep_reads`] did nothing, and will be run again: what it looked up is not
-    /// counted twice.
+    /// The command that began with [`Engine::keep_reads`] did nothing, and will be run again.
     #[cold]
     pub fn forget_reads(&mut self) {
-        self.board.recount(self.reads_before);
+        self.forget_reads_since(self.reads_before);
     }
 
     /// What others may see of this shard without its token.

@@ -21,8 +21,10 @@ use crate::config::Config;
 use crate::resp::reply::Out;
 use crate::resp::request::Limits;
 use crate::session::batch::Batch;
-use crate::session::look::look;
+use crate::session::prefetch::prefetch;
 use crate::session::{Session, Step};
+use crate::shard::QueuedJob;
+use crate::shard::job::Ticket;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::{clock, counters};
 
@@ -102,7 +104,7 @@ pub fn serve(
         };
         kept.let_go();
         session.connection.shared.leave();
-        session.end(clock::now());
+        session.end();
         session.service().clients.remove(session.connection.id());
         if matches!(end, End::Shutdown) {
             stop();
@@ -473,8 +475,9 @@ async fn run_turn(
     shared.commands.fetch_add(count as u64, Relaxed);
     batch.out.set_protocol(session.connection.protocol);
     batch.plan(&service.router);
-    look(batch, service, session.connection.db);
+    prefetch(batch, service, session.connection.db);
     let mut step = session.run(batch, config, now);
+    deliver_first(session).await;
     let mut flushed: Option<Ticks> = None;
     loop {
         if is_over_output(session, batch, config) {
@@ -483,13 +486,15 @@ async fn run_turn(
         match step {
             Step::Done => break,
             Step::Wait(ticket) => {
-                let message = poll_fn(|cx| ticket.poll(cx)).await;
-                if let Some(next) = session.resume(batch, message, config, clock::now()) {
+                let job = Box::pin(await_job(stream, session, batch, &ticket)).await?;
+                if let Some(next) = session.resume(batch, job, config, clock::now()) {
+                    deliver_first(session).await;
                     step = next;
                     continue;
                 }
             }
-            Step::Configured => {}
+            // What has to be delivered is by now.
+            Step::Configured | Step::Deliver => {}
             Step::Flush => {
                 flush(stream, session, batch, held_max()).await?;
                 // A client that takes nothing for now has not had us wait.
@@ -529,6 +534,7 @@ async fn run_turn(
         }
         refresh(config, session);
         step = session.run(batch, config, clock::now());
+        deliver_first(session).await;
     }
     batch.consume(consumed);
     collect_mail(session, batch);
@@ -548,6 +554,56 @@ async fn run_turn(
         false if count < REQUESTS_PER_TURN => Left::Part,
         false => Left::Requests,
     })
+}
+
+/// Waits until others have what they are to hear of this connection's commands: its replies leave behind that.
+#[inline]
+async fn deliver_first(session: &Session) {
+    if let Some(position) = session.undelivered() {
+        let pubsub = &session.service().pubsub;
+        poll_fn(|cx| pubsub.poll_delivered(position, cx)).await;
+    }
+}
+
+/// Waits for a job that is queued, until the connection is killed or its client is gone: the job runs all the same.
+///
+/// Meanwhile it goes on receiving, though not running, as [`sleep_until`] does. What others have for it stays for later:
+/// it belongs behind the reply.
+async fn await_job(
+    stream: &mut Stream,
+    session: &Session,
+    batch: &mut Batch,
+    ticket: &Ticket,
+) -> Result<QueuedJob, End> {
+    let mut receives = true;
+    let shared = &session.connection.shared;
+    loop {
+        let mut check = (!receives).then(|| Box::pin(tokio::time::sleep(CLOSED_CHECK)));
+        let job = poll_fn(|cx| {
+            shared.waker.register(cx.waker());
+            if let Poll::Ready(job) = ticket.poll(cx) {
+                return Poll::Ready(Ok(Some(job)));
+            }
+            if shared.is_killed() {
+                return Poll::Ready(Err(End::Closed));
+            }
+            let is_due = match &mut check {
+                Some(check) => check.as_mut().poll(cx).is_ready(),
+                None => stream.poll_read_ready(cx).is_ready(),
+            };
+            match is_due {
+                true => Poll::Ready(Ok(None)),
+                false => Poll::Pending,
+            }
+        })
+        .await?;
+        match job {
+            Some(job) => return Ok(job),
+            None if receives => receives = receive(stream, session, batch)?,
+            None if stream.is_closed_by_peer() => return Err(End::Closed),
+            None => {}
+        }
+    }
 }
 
 /// How often a sleeping connection that receives no more looks whether its client is still there.

@@ -7,9 +7,9 @@
 
 mod channels;
 mod events;
-pub mod held;
 mod message;
 pub mod monitor;
+pub mod pending;
 mod tracking;
 
 use std::sync::Arc;

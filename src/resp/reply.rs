@@ -73,6 +73,15 @@ pub struct Out {
 #[must_use = "the reply is broken until the aggregate is closed"]
 pub struct Mark(Position);
 
+/// What comes to stand where an aggregate was begun.
+#[derive(Debug)]
+pub enum Filling {
+    /// A number.
+    Integer(usize),
+    /// A reply that was written elsewhere.
+    Reply(Out),
+}
+
 /// A place in the output to go back to.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
@@ -366,40 +375,62 @@ impl Out {
         self.null_array();
     }
 
-    fn close(&mut self, mark: Mark, kind: u8, count: usize) {
-        if mark.0.seals != self.seals {
-            return self.close_sealed(mark.0, kind, count);
+    /// Puts something where aggregates were begun, in any order.
+    pub fn fill(&mut self, mut places: Vec<(Mark, Filling)>) {
+        // From the last on, as what stands behind a place moves when it needs more room.
+        places.sort_by_key(|(mark, _)| std::cmp::Reverse(mark.0.end));
+        for (mark, filling) in places {
+            match filling {
+                Filling::Integer(value) => self.close_integer(mark, value),
+                Filling::Reply(reply) => self.close_reply(mark, &reply),
+            }
         }
-        self.close_at(mark.0.bytes, kind, count);
     }
 
-    fn close_at(&mut self, at: usize, kind: u8, count: usize) {
-        if count < 10 {
+    fn close_reply(&mut self, mark: Mark, reply: &Out) {
+        let mut slices = Vec::with_capacity(2 * reply.blocks.len() + 1);
+        reply.io_slices(&mut slices);
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
+        self.errors += reply.errors;
+        self.close_with(mark.0, &bytes);
+    }
+
+    fn close(&mut self, mark: Mark, kind: u8, count: usize) {
+        if mark.0.seals == self.seals && count < 10 {
+            let at = mark.0.bytes;
             let header = [kind, b'0' + count as u8, b'\r', b'\n'];
             self.bytes[at..at + HEADER_LEN].copy_from_slice(&header);
             return;
         }
-        // The body moves up by the digits that the place held free has no room for.
-        let mut buffer = itoa::Buffer::new();
-        let digits = buffer.format(count).as_bytes();
-        let header = [kind]
-            .into_iter()
-            .chain(digits.iter().copied())
-            .chain(*b"\r\n");
-        self.bytes.splice(at..at + HEADER_LEN, header);
+        let header = format!("{}{count}\r\n", char::from(kind));
+        self.close_with(mark.0, header.as_bytes());
+    }
+
+    /// Replaces the place held free by some bytes.
+    fn close_with(&mut self, mark: Position, header: &[u8]) {
+        match mark.seals == self.seals {
+            true => self.close_at(mark.bytes, header),
+            false => self.close_sealed(mark, header),
+        }
+    }
+
+    fn close_at(&mut self, at: usize, header: &[u8]) {
+        self.bytes
+            .splice(at..at + HEADER_LEN, header.iter().copied());
+        // What stands behind moves by what the place held free has no room for, or too much.
         for (offset, _) in self
             .blocks
             .iter_mut()
             .rev()
             .take_while(|(offset, _)| *offset > at)
         {
-            *offset += digits.len() - 1;
+            *offset = *offset + header.len() - HEADER_LEN;
         }
     }
 
     /// The same where the place for the header may have been sealed meanwhile: then that piece is cut in two there.
     #[cold]
-    fn close_sealed(&mut self, mark: Position, kind: u8, count: usize) {
+    fn close_sealed(&mut self, mark: Position, header: &[u8]) {
         let mut back = self.written() - mark.end;
         let mut cut = self.bytes.len();
         for index in (self.sent_blocks..self.blocks.len()).rev() {
@@ -413,7 +444,7 @@ impl Out {
                 back -= block.len();
                 continue;
             }
-            let header = format!("{}{count}\r\n", char::from(kind)).into_bytes();
+            let header = header.to_vec();
             let place = block.len() - back;
             let behind = block.split_off(place + HEADER_LEN);
             let before = block.split_to(place);
@@ -424,7 +455,7 @@ impl Out {
                 .splice(index..=index, pieces.map(|piece| (cut, piece)));
             return;
         }
-        self.close_at(cut - back, kind, count);
+        self.close_at(cut - back, header);
     }
 
     // The output as a whole ----------------------------------------------------------------------------

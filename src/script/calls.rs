@@ -15,9 +15,6 @@ use crate::command::error::CommandError;
 use crate::command::table::{registry, resolve};
 use crate::structures::lua::{Answer, Direct, Given, Return, answer};
 
-/// Commands that Redis 7.2 lets scripts call although 7.0, whose rows ours follow, did not.
-const ALLOWED: &[&str] = &["wait", "waitaof"];
-
 /// What became of a call.
 enum Called {
     /// It was run, and its reply is in the output.
@@ -234,7 +231,7 @@ fn refusal(
         return refused("Wrong number of args calling Redis command from script");
     }
     let is_allowed = !command.flags.has(Flags::NOSCRIPT)
-        || ALLOWED.contains(&command.full_name)
+        || command.flags.has(Flags::SCRIPTS_MAY)
         || (host.server().allows_every_command_in_scripts()
             && !matches!(command.run, Run::Script(_) | Run::Transaction(_)));
     if !is_allowed {

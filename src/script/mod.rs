@@ -4,7 +4,7 @@
 //! host        what a running script asks of whoever runs it
 //! library     the scripts that the server knows; functions/ the libraries of functions
 //! footprint   which undeclared keys scripts used, to be foreseen
-//! running     what runs for long, and is killed
+//! running     what runs for long, and may be killed
 //! stack       what the threads need that run scripts
 //! vm          one interpreter a thread; prelude.lua and api what scripts find in it; plain which scripts need no proxies
 //! calls       redis.call; convert replies and values; errors on their way
@@ -448,8 +448,12 @@ impl commands::Scripts for Library {
         self.footprints.statistics(name)
     }
 
-    fn running(&self) -> Option<commands::RunningView> {
+    fn running_function(&self) -> Option<commands::FunctionRun> {
         self.running.function()
+    }
+
+    fn running(&self) -> Vec<commands::RunView> {
+        self.running.views()
     }
 }
 

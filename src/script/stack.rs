@@ -5,8 +5,12 @@
 //! that: so every thread that ever takes a shard is made here, or given [`BYTES_MIN`] and marked by whoever makes it.
 
 use std::cell::Cell;
+use std::fmt;
 use std::io;
 use std::thread::{Builder, JoinHandle};
+
+use crate::command::error::CommandError;
+use crate::telemetry::log;
 
 /// What the stack of such a thread must hold.
 pub const BYTES_MIN: usize = 8 * 1024 * 1024;
@@ -23,18 +27,52 @@ pub fn mark() {
     crate::structures::crash::prepare_thread();
 }
 
-/// Makes a thread that may run scripts.
+/// The system has no room for another thread. What the thread was to do was not begun, and is dropped.
+#[derive(Debug)]
+pub struct NoThread {
+    name: String,
+    why: io::Error,
+}
+
+impl fmt::Display for NoThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Can't start the thread {}: {}", self.name, self.why)
+    }
+}
+
+impl std::error::Error for NoThread {}
+
+impl From<NoThread> for CommandError {
+    fn from(error: NoThread) -> CommandError {
+        format!("ERR {error}").into()
+    }
+}
+
+/// Makes a thread that may run scripts. That it can not be made is for the caller to handle, and told in the log.
 pub fn spawn<T: Send + 'static>(
     name: String,
     work: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<JoinHandle<T>> {
-    Builder::new()
-        .name(name)
-        .stack_size(BYTES_MIN)
+) -> Result<JoinHandle<T>, NoThread> {
+    spawn_with(BYTES_MIN, name, work)
+}
+
+fn spawn_with<T: Send + 'static>(
+    stack_bytes: usize,
+    name: String,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, NoThread> {
+    let made = Builder::new()
+        .name(name.clone())
+        .stack_size(stack_bytes)
         .spawn(move || {
             mark();
             work()
-        })
+        });
+    made.map_err(|why| {
+        let error = NoThread { name, why };
+        log::warn_seldom("no thread", &error);
+        error
+    })
 }
 
 /// A script is about to run here. Tests run their scripts where they are; those that go deep ask for a thread.
@@ -45,4 +83,24 @@ pub(super) fn check() {
         "the thread {:?} was not made for scripts",
         std::thread::current().name()
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_can_not_be_made_is_an_error_with_a_text_for_clients() {
+        let made = spawn("fine".to_owned(), || 7).expect("there is room for this one");
+        assert_eq!(made.join().ok(), Some(7));
+        // More than any process can address.
+        let stack_bytes = 1 << 48;
+        let made = spawn_with(stack_bytes, "basalt-test".to_owned(), || 7);
+        let error = made.err().expect("there is no room for this one");
+        let text = CommandError::from(error).text().into_owned();
+        assert!(
+            text.starts_with("ERR Can't start the thread basalt-test: "),
+            "{text}"
+        );
+    }
 }

@@ -3,7 +3,7 @@
 //! It keeps the functions that it compiled. What callbacks need while a script runs stands in thread-locals beside it:
 //! the host ([`HOST`]), and what the run is like ([`RUN`]).
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -236,28 +236,40 @@ impl std::hash::Hasher for NoHash {
     }
 }
 
-/// Works with the interpreter of this thread.
+/// Works with the interpreter of this thread; with one that is made for it, while that one runs a script which calls what
+/// needs one (SCRIPT LOAD, FUNCTION LOAD).
 pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
-    VM.with_borrow_mut(|place| {
-        let vm = place.get_or_insert_with(Vm::new);
-        let result = work(vm);
-        let mut used = vm.lua.used_memory();
-        vm.runs += 1;
-        // What little is live is gone through in less time than two scripts take; and long arguments are not to lie around
-        // until scripts have made as much garbage again.
-        let is_time = match used < MEMORY_BYTES_SMALL {
-            true => vm.runs.is_multiple_of(RUNS_PER_LOOK),
-            false => used > MEMORY_BYTES_LARGE && vm.is_due(used),
-        };
-        if is_time {
-            used = vm.collect();
-        }
-        vm.memory.follow(used);
-        if used > MEMORY_BYTES_KEPT {
-            *place = None;
-        }
-        result
+    VM.with(|place| match place.try_borrow_mut() {
+        Ok(place) => with_vm(place, work),
+        Err(_) => work(&mut Vm::new()),
     })
+}
+
+/// Works with the interpreter of this thread, unless that one runs a script.
+pub(super) fn with_own<R>(work: impl FnOnce(&mut Vm) -> R) -> Option<R> {
+    VM.with(|place| Some(with_vm(place.try_borrow_mut().ok()?, work)))
+}
+
+#[inline]
+fn with_vm<R>(mut place: RefMut<'_, Option<Vm>>, work: impl FnOnce(&mut Vm) -> R) -> R {
+    let vm = place.get_or_insert_with(Vm::new);
+    let result = work(vm);
+    let mut used = vm.lua.used_memory();
+    vm.runs += 1;
+    // What little is live is gone through in less time than two scripts take; and long arguments are not to lie around
+    // until scripts have made as much garbage again.
+    let is_time = match used < MEMORY_BYTES_SMALL {
+        true => vm.runs.is_multiple_of(RUNS_PER_LOOK),
+        false => used > MEMORY_BYTES_LARGE && vm.is_due(used),
+    };
+    if is_time {
+        used = vm.collect();
+    }
+    vm.memory.follow(used);
+    if used > MEMORY_BYTES_KEPT {
+        *place = None;
+    }
+    result
 }
 
 /// Collects what the scripts of this thread left, if that is much, and what functions did whose libraries are gone; for

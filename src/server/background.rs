@@ -69,6 +69,17 @@ pub(super) fn start_workers(service: &Arc<Service>, runtimes: &Runtimes) {
     }
 }
 
+/// Spawns the task that delivers to others what threads have left of it at their bounds.
+pub(super) fn start_delivery(service: &Arc<Service>, runtimes: &Runtimes) {
+    let pubsub = Arc::clone(&service.pubsub);
+    runtimes.spawner().spawn(async move {
+        loop {
+            poll_fn(|cx| pubsub.poll_rest(cx)).await;
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
 /// Starts the background thread; it ends when the server stops.
 pub(super) fn start(
     service: Arc<Service>,
@@ -219,13 +230,12 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
             engine.switch_curve(now);
             freeing.visit(shard, &mut engine, false);
             serve_waiters(&mut engine, now);
-            let mut deferred = std::mem::take(&mut engine.deferred);
             service
                 .shards
                 .note_hold_ns(shard as u16, Ticks::now().since_ns(taken));
-            drop(engine);
             let before = Ticks::now();
-            deferred.settle();
+            // What was given up is freed when the shard is let go.
+            drop(engine);
             if expires {
                 note_expiry(expiry, before);
             }

@@ -88,7 +88,7 @@ fn write_report(service: &Service, crash: &Crash, panic: Option<&str>) {
     log::raw(&info::text(service, &["everything".to_owned()]).replace('\r', ""));
     log::raw("\n------ CLIENT LIST OUTPUT ------\n");
     log::raw(&clients(service));
-    if let Some(function) = service.scripts.running() {
+    if let Some(function) = service.scripts.running_function() {
         let named = format!(
             "\n------ RUNNING FUNCTION ------\n{} for {} ms\n",
             function.name, function.duration_ms

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -32,7 +32,8 @@ use crate::telemetry::{clock, histogram, info, log, snapshot};
 /// How often all shards are visited when fewer keys are to be tracked than are.
 const LIMIT_ROUNDS: usize = 8;
 
-/// See the module.
+/// See the module. Its locks are taken in the order of the fields, and no shard is taken or let go under any of them: who
+/// lets a shard go runs what was queued for it, which may be a transaction with CONFIG SET.
 pub(super) struct Host {
     service: Arc<Service>,
     file: Option<PathBuf>,
@@ -43,8 +44,15 @@ pub(super) struct Host {
     /// What a signal asked for.
     pub(super) shutdown: Shutdown,
     pub(super) oom_score: OomScore,
-    /// One change of the configuration at a time.
-    changing: Mutex<()>,
+    /// ShardGuard while the system is asked for something that a change of the configuration, or the writing of its file, needs;
+    /// never by a transaction.
+    asking: Mutex<()>,
+    /// ShardGuard for the moment in which a change is put in force. Transactions take it with shards in hand.
+    publishing: Mutex<()>,
+    /// The limit of memory has changed since the allocator and the background were last told of it.
+    limit_changed: AtomicBool,
+    /// ShardGuard while the allocator is told.
+    following: Mutex<()>,
 }
 
 impl Host {
@@ -61,7 +69,10 @@ impl Host {
             title,
             shutdown: Shutdown::default(),
             oom_score: OomScore::of_process(),
-            changing: Mutex::new(()),
+            asking: Mutex::new(()),
+            publishing: Mutex::new(()),
+            limit_changed: AtomicBool::new(false),
+            following: Mutex::new(()),
         }
     }
 
@@ -85,8 +96,8 @@ impl Host {
         }
     }
 
-    /// Sets in motion what a change means; whatever fails leaves the server as it was.
-    fn apply(
+    /// Asks the system for what a change needs; whatever fails leaves the server as it was.
+    fn ask_system(
         &self,
         old: &Config,
         new: &Config,
@@ -130,25 +141,48 @@ impl Host {
                 }
             })?;
         }
+        Ok(())
+    }
+
+    /// Puts a change in force, in memory alone. Changes that are made at once follow each other, in all that they concern.
+    fn publish(&self, pairs: &[(&[u8], &[u8])], peer: Peer) -> Result<(), CommandError> {
+        let _one_at_a_time = self.publishing.lock();
+        let service = &self.service;
+        let (new, changed) = changed(&service.config.load(), pairs, peer)?;
+        let is_changed = |name| changed.contains(&name);
         if is_changed("hot-keys-sample") {
-            self.service
-                .telemetry
-                .hot_keys
-                .configure(new.hot_keys_sample);
+            service.telemetry.hot_keys.configure(new.hot_keys_sample);
         }
         if is_changed("miss-ratio-curve") {
-            for board in &self.service.boards {
+            for board in &service.boards {
                 board.want_curve(new.miss_ratio_curve);
             }
         }
         if is_changed("loglevel") {
             log::set_level(new.loglevel);
         }
-        if is_changed("proc-title-template") || is_changed("port") || is_changed("bind") {
-            self.title.show(new);
+        service.pubsub.configure(&new);
+        let limits = ["maxmemory", "maxmemory-policy", "maxmemory-size-rule"];
+        if limits.into_iter().any(is_changed) {
+            set_limit(service, &new);
+            self.limit_changed.store(true, Relaxed);
         }
+        LEDGER.set_limit(new.client_bytes_max());
+        service.config.store(Arc::new(new));
         Ok(())
     }
+}
+
+/// A configuration with some parameters changed, and which of them have other values now.
+fn changed(
+    old: &Config,
+    pairs: &[(&[u8], &[u8])],
+    peer: Peer,
+) -> Result<(Config, Vec<&'static str>), CommandError> {
+    let mut new = old.clone();
+    let changed = live::set(&mut new, pairs, peer);
+    let changed = changed.map_err(|error| CommandError::from(format!("ERR {error}")))?;
+    Ok((new, changed))
 }
 
 /// Finds out what the server takes beside data and clients. It is little, but with a small limit it counts whether a
@@ -164,8 +198,8 @@ pub(super) fn measure_base(service: &Service) {
     service.budget.set_base((taken - clients as i64).max(0));
 }
 
-/// Makes the limit of memory felt.
-pub(super) fn limit_memory(service: &Service, config: &Config) {
+/// Has shards keep to the limit of memory, from their next commands on.
+fn set_limit(service: &Service, config: &Config) {
     let policy = match config.maxmemory_policy {
         MaxmemoryPolicy::Noeviction => Policy::NoEviction,
         MaxmemoryPolicy::AllkeysLru => Policy::AllkeysLru,
@@ -177,13 +211,23 @@ pub(super) fn limit_memory(service: &Service, config: &Config) {
         MaxmemoryPolicy::VolatileTtl => Policy::VolatileTtl,
     };
     let budget = &service.budget;
-    measure_base(service);
     budget.configure(config.maxmemory, policy, config.maxmemory_size_rule);
-    memory::set_decay(match config.maxmemory {
+}
+
+/// Makes the limit of memory felt by the allocator and the background.
+fn follow_limit(service: &Service) {
+    measure_base(service);
+    memory::set_decay(match service.config.load().maxmemory {
         0 => Decay::Slow,
         _ => Decay::Soon,
     });
     background::hurry();
+}
+
+/// Makes the limit of memory felt that the server starts with.
+pub(super) fn limit_memory(service: &Service, config: &Config) {
+    set_limit(service, config);
+    follow_limit(service);
 }
 
 impl Server for Host {
@@ -200,32 +244,45 @@ impl Server for Host {
     }
 
     fn config_set(&self, pairs: &[(&[u8], &[u8])], is_local: bool) -> Result<(), CommandError> {
-        let _one_at_a_time = self.changing.lock();
-        let mut config = (**self.service.config.load()).clone();
         let peer = if is_local { Peer::Local } else { Peer::Remote };
-        let changed = live::set(&mut config, pairs, peer)
-            .map_err(|error| CommandError::from(format!("ERR {error}")))?;
-        self.apply(&self.service.config.load(), &config, &changed)?;
-        self.service.pubsub.configure(&config);
-        let limits = ["maxmemory", "maxmemory-policy", "maxmemory-size-rule"];
-        if limits.iter().any(|name| changed.contains(name)) {
-            limit_memory(&self.service, &config);
-            self.await_eviction();
+        if !pairs.iter().any(|(name, _)| live::asks_system(name)) {
+            return self.publish(pairs, peer);
         }
-        LEDGER.set_limit(config.client_bytes_max());
-        self.service.config.store(Arc::new(config));
-        if LEDGER.is_over() {
-            self.service.clients.evict();
+        let _one_at_a_time = self.asking.lock();
+        let old = self.service.config.load_full();
+        let (new, changed) = changed(&old, pairs, peer)?;
+        self.ask_system(&old, &new, &changed)?;
+        if let Err(error) = self.publish(pairs, peer) {
+            // Other parameters have changed meanwhile, and none that these depend on is known.
+            let _ = self.ask_system(&new, &old, &changed);
+            return Err(error);
         }
-        // Who lowers `tracking-table-max-keys` a little sees it at once; the background does the rest.
-        if changed.contains(&"tracking-table-max-keys") {
-            let _is_left = (0..LIMIT_ROUNDS).all(|_| self.service.limit_tracked());
+        if ["proc-title-template", "port", "bind"]
+            .iter()
+            .any(|name| changed.contains(name))
+        {
+            self.title.show(&self.service.config.load());
         }
         Ok(())
     }
 
+    fn follow_config(&self) {
+        if self.limit_changed.swap(false, Relaxed) {
+            {
+                let _last_is_latest = self.following.lock();
+                follow_limit(&self.service);
+            }
+            self.await_eviction();
+        }
+        if LEDGER.is_over() {
+            self.service.clients.evict();
+        }
+        // Who lowers `tracking-table-max-keys` a little sees it at once; the background does the rest.
+        let _is_left = (0..LIMIT_ROUNDS).all(|_| self.service.limit_tracked());
+    }
+
     fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError> {
-        let _one_at_a_time = self.changing.lock();
+        let _one_at_a_time = self.asking.lock();
         rewrite::rewrite_file(&self.service.config.load(), self.file.as_deref(), adding)
             .map_err(|error| CommandError::from(format!("ERR {error}")))
     }

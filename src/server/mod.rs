@@ -32,8 +32,9 @@ use crate::engine::expire::Rest;
 use crate::pubsub::PubSub;
 use crate::session::pause::Pause;
 use crate::session::service::Service;
+use crate::shard::Shards;
+use crate::shard::job::task::Summoner;
 use crate::shard::route::Router;
-use crate::shard::{Shards, blocking};
 use crate::telemetry::{Telemetry, clock, log, memory};
 use host::Host;
 use listening::Listening;
@@ -96,6 +97,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
         "the migrator is set once"
     );
     background::start_workers(&service, &runtimes);
+    background::start_delivery(&service, &runtimes);
     let background = background::start(Arc::clone(&service), runtimes.spawner(), stopped.clone());
     let metrics = {
         let _registers_here = runtimes.main().enter();
@@ -209,7 +211,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
     let pubsub = Arc::new(PubSub::default());
     pubsub.configure(&config);
     let rest = Arc::<Rest>::default();
-    let caller = Arc::<blocking::Caller>::default();
+    let summoner = Arc::<Summoner>::default();
     let mut engines: Vec<Engine> = (0..shard_count)
         .map(|shard| {
             let mut engine = Engine::new(config.databases as usize, seed, rand::random());
@@ -217,7 +219,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
             engine.rest = Arc::clone(&rest);
             let follower = Arc::clone(&pubsub);
             engine.effects.set_follower(pubsub.interest(), follower);
-            engine.waiters.caller = Some(Arc::clone(&caller) as _);
+            engine.waiters.caller = Some(Arc::clone(&summoner) as _);
             engine.effects.count_tracked(pubsub.tracked_count());
             engine.board().want_curve(config.miss_ratio_curve);
             engine.switch_curve(clock::now());
@@ -234,7 +236,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
     }
     telemetry.hot_keys.configure(config.hot_keys_sample);
     let shards = Arc::new(Shards::new(engines));
-    caller.reach(&shards);
+    summoner.reach(&shards);
     Service {
         shards,
         boards,
@@ -248,8 +250,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         cron_paused: AtomicBool::new(false),
         slowlog: Default::default(),
         scripts: Default::default(),
-        script_threads: Default::default(),
-        command_threads: Default::default(),
+        offload: Default::default(),
         script_calls_unbound: AtomicBool::new(false),
         telemetry,
         server: OnceLock::new(),

@@ -3,15 +3,15 @@
 //! A batch is scratch: it is taken from a pool when a connection has input and given back when it was idle for some
 //! time, so that an idle connection keeps no buffers.
 
+use std::task::Waker;
+
 use crate::command::args::{Args, RoutedKey};
 use crate::command::context::Gather;
 use crate::command::declaration::{Command, Run};
 use crate::command::keys;
 use crate::command::table::{registry, resolve};
-use crate::engine::Deferred;
 use crate::resp::reply::Out;
 use crate::resp::request::{Request, Requests, Span};
-use crate::shard::message::Lent;
 use crate::shard::route::Router;
 
 /// Which shards a request needs.
@@ -48,9 +48,6 @@ pub struct Plan {
     keys_end: u32,
 }
 
-/// Requests from this length on are lent to whoever runs them instead of copied.
-const LENT_BYTES_MIN: usize = 64 * 1024;
-
 /// See the module.
 #[derive(Default)]
 pub struct Batch {
@@ -69,16 +66,14 @@ pub struct Batch {
     pub late: Out,
     /// Of these, what the client did not take when it was last tried.
     pub unsent: usize,
-    /// What is to be done when no token is held.
-    pub deferred: Deferred,
+    /// Tasks that have messages of this turn, woken when it is over.
+    pub wakes: Vec<Waker>,
     /// The next plan to run.
     pub next: usize,
-    /// A command on its way from shard to shard, and the shard it visits next.
-    pub gather: Option<(Gather, u16)>,
+    /// The next request, on its way from shard to shard.
+    pub gathering: Option<Gathering>,
     /// The next request has let others go first.
     pub others_went: bool,
-    /// How long that command has run before it let others go on.
-    pub gather_ns: u64,
     keys: Vec<RoutedKey>,
     shards: Vec<u16>,
 }
@@ -89,14 +84,25 @@ const ARGUMENTS_HERE_MAX: usize = 8 * 1024;
 /// Bytes that it may have.
 const BYTES_HERE_MAX: u32 = 512 * 1024;
 
+/// A command on its way from shard to shard.
+#[derive(Default)]
+pub struct Gathering {
+    /// What earlier visits gathered.
+    pub gather: Gather,
+    /// The shard that it visits next.
+    pub next: u16,
+    /// Nanoseconds that it ran so far.
+    pub spent_ns: u64,
+}
+
 /// What a run of one planned request borrows of its batch.
 pub struct Parts<'b> {
     /// Its arguments.
     pub args: Args<'b>,
     /// Where its reply goes.
     pub out: &'b mut Out,
-    /// Where that goes which is done once no token is held.
-    pub deferred: &'b mut Deferred,
+    /// Where tasks go that are to be woken.
+    pub wakes: &'b mut Vec<Waker>,
     /// The list that [`Route::Several`] is a range of.
     pub shards: &'b [u16],
 }
@@ -115,6 +121,11 @@ impl Batch {
     /// One of the shards that [`Route::Several`] ranges over.
     pub fn listed_shard(&self, index: u32) -> Option<u16> {
         self.shards.get(index as usize).copied()
+    }
+
+    /// The shards that [`Route::Several`] ranges over.
+    pub fn listed_shards(&self, first: u32, end: u32) -> &[u16] {
+        &self.shards[first as usize..end as usize]
     }
 
     /// The arguments of a planned request.
@@ -137,7 +148,7 @@ impl Batch {
             requests,
             keys,
             out,
-            deferred,
+            wakes,
             shards,
             ..
         } = self;
@@ -146,30 +157,25 @@ impl Batch {
         Parts {
             args: Args::new(&input[*start..], &requests.unescaped, spans, keys),
             out,
-            deferred,
+            wakes,
             shards,
         }
     }
 
-    /// Lends out all that was received, for a request that is to run elsewhere and is too long to be copied. Until it is
-    /// given back nothing else may be done with the batch.
-    pub fn lend(&mut self, plan: &Plan) -> Option<Lent> {
-        let spans = self.requests.spans_of(plan.request);
-        let bytes: usize = spans.iter().map(|span| span.len as usize).sum();
-        if bytes < LENT_BYTES_MIN || !spans.iter().all(|span| span.is_in_buffer()) {
-            return None;
+    /// A visit of the request that goes from shard to shard is over.
+    pub fn resume_visits(&mut self, gather: Gather) {
+        if let Some(gathering) = &mut self.gathering {
+            gathering.next += u16::from(gather.position == 0);
+            gathering.gather = gather;
         }
-        Some(Lent {
-            spans: spans.to_vec(),
-            start: self.start,
-            data: std::mem::take(&mut self.input),
-        })
     }
 
-    /// Takes back what was lent.
-    pub fn take_back(&mut self, data: Vec<u8>) {
-        debug_assert!(self.input.is_empty(), "nothing came meanwhile");
-        self.input = data;
+    /// Wakes the tasks that have messages of this turn.
+    #[inline]
+    pub fn wake_all(&mut self) {
+        if !self.wakes.is_empty() {
+            self.wakes.drain(..).for_each(Waker::wake);
+        }
     }
 
     /// The keys that a plan routes.
@@ -192,13 +198,12 @@ impl Batch {
         self.input.clear();
         self.start = 0;
         self.consume(0);
-        self.gather = None;
-        self.gather_ns = 0;
+        self.gathering = None;
         self.unsent = 0;
         self.others_went = false;
         self.out.clear();
         self.late.clear();
-        self.deferred.settle();
+        self.wake_all();
     }
 
     /// Forgets all requests and plans, and the bytes they stood in.

@@ -15,7 +15,7 @@ use crate::command::Args;
 use crate::command::declaration::{Command, Flags, Run};
 use crate::engine::expire::Rest;
 use crate::script::{self, library::Library};
-use crate::shard::transaction::Transaction;
+use crate::shard::unit::transaction::Transaction;
 
 /// The longest that a command waits for a key before it looks again, even if nobody nudges it.
 const LOOK_AGAIN_MS: u64 = 50;

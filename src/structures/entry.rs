@@ -440,7 +440,8 @@ impl<O> Entry<O> {
                 FORM_BLOCK => {
                     let block = self.value_ptr().cast::<Block>().read();
                     self.forget_value();
-                    drop(block);
+                    // As with the entry itself: a reply may hold the block for longer, and nobody pays for it here any more.
+                    mem::ManuallyDrop::new(block).give_up();
                 }
                 FORM_OBJECT => {
                     let object = self.value_ptr().cast::<Box<O>>().read();

@@ -157,6 +157,11 @@ impl Pinned {
         })
     }
 
+    /// Whether this is a value of an interpreter, and not of one that is gone and had its place.
+    pub fn is_of(&self, lua: &Lua) -> bool {
+        lua.owns_registry_value(&self.place)
+    }
+
     /// Pushes it.
     ///
     /// # Safety

@@ -20,6 +20,7 @@
 //! that was not known to be followed (the curve was just switched on) is not counted. Two keys with one mark are taken
 //! for one, which at most one key in thousands meets. Old look-ups count for less: half after ten minutes.
 
+use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -408,24 +409,37 @@ impl<const N: usize> Estimate<N> {
     }
 
     /// Hit ratios as they may be with the eviction that is at work, which is not LRU: the misses for want of memory that
-    /// LRU would have are scaled so that the size at index `present` has the hit ratio that was measured.
+    /// LRU would have are scaled by what was measured at the size at index `present`. Sizes ascend; that one has the hit
+    /// ratio that was measured, and none below it has a higher one, nor any above a lower one.
+    ///
+    /// If hardly anything was missed for want of memory, nothing is known of how the eviction compares with LRU, and smaller
+    /// sizes have LRU's hit ratios: all data may fit now, and hardly any at a quarter of the memory.
     pub fn corrected(&self, present: usize) -> Option<[f64; N]> {
         /// No policy is so much better or worse than LRU; what seems so is noise.
         const SCALE_MAX: f64 = 3.0;
         /// Of all look-ups; below, there is nothing to scale by.
         const NOTABLE: f64 = 0.002;
         let lru = self.lru()?;
-        let misses = 1.0 - self.measured()?;
+        let measured = self.measured()?;
         let unseen = self.unseen / self.reads;
         let modelled = 1.0 - lru.get(present)? - unseen;
-        let scale = match modelled > NOTABLE {
-            true => ((misses - unseen) / modelled).clamp(0.0, SCALE_MAX),
+        let missed = 1.0 - measured - unseen;
+        let scale = match modelled > NOTABLE && missed > NOTABLE {
+            true => (missed / modelled).clamp(1.0 / SCALE_MAX, SCALE_MAX),
             false => 1.0,
         };
-        Some(lru.map(|hit_ratio| {
+        let mut corrected = lru.map(|hit_ratio| {
             let wanting = (1.0 - hit_ratio - unseen).max(0.0);
             (1.0 - unseen - wanting * scale).clamp(0.0, 1.0)
-        }))
+        });
+        for (at, hit_ratio) in corrected.iter_mut().enumerate() {
+            *hit_ratio = match at.cmp(&present) {
+                Less => hit_ratio.min(measured),
+                Equal => measured,
+                Greater => hit_ratio.max(measured),
+            };
+        }
+        Some(corrected)
     }
 }
 

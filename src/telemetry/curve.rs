@@ -31,7 +31,8 @@ pub struct CurveFigures {
     pub measured: Option<f64>,
     /// Hit ratios of an LRU cache of each of the sizes.
     pub lru: Option<[f64; PERCENT.len()]>,
-    /// The same as they may be with the eviction at work, whose own hit ratio is the one that was measured.
+    /// The same as they may be with the eviction at work, whose own hit ratio is the one that was measured. As long as
+    /// hardly anything is missed for want of memory, smaller sizes have the hit ratios of LRU.
     pub corrected: Option<[f64; PERCENT.len()]>,
     /// Part of the look-ups that no cache would answer: of keys that were never there.
     pub unseen: Option<f64>,

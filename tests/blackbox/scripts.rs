@@ -125,6 +125,84 @@ fn a_script_has_its_own_database_and_runs_in_a_transaction() {
 }
 
 #[test]
+fn what_loads_scripts_may_be_called_by_scripts_where_that_is_allowed() {
+    let server = Server::start(&Options::shards(4));
+    let mut raw = server.raw();
+    check(&mut raw, "DEBUG SET-DISABLE-DENY-SCRIPTS 1", "OK");
+    // Texts and errors are those of redis-server 7.0.
+    for (line, expected) in [
+        (
+            "EVAL \"return redis.call('script', 'load', 'return 1')\" 0",
+            "\"e0e1f9fabfc9d4800c877a703b823ac0578ff8db\"",
+        ),
+        (
+            "EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0",
+            "(integer) 1",
+        ),
+        (
+            "EVAL \"return redis.pcall('script', 'load', 'return (')\" 0",
+            "(error) ERR Error compiling script (new function): user_script:1: unexpected symbol near '<eof>'",
+        ),
+        (
+            "EVAL \"return redis.call('function', 'load', ARGV[1])\" 0 \
+             \"#!lua name=one\\nredis.register_function('f1', function() return 5 end)\"",
+            "\"one\"",
+        ),
+        ("FCALL f1 0", "(integer) 5"),
+        (
+            "FUNCTION LOAD \"#!lua name=two\\nredis.register_function('f2', function(k, a) return \
+             redis.call('function', 'load', a[1]) end)\"",
+            "\"two\"",
+        ),
+        (
+            "FCALL f2 0 \"#!lua name=three\\nredis.register_function('f3', function() return 7 end)\"",
+            "\"three\"",
+        ),
+        ("FCALL f3 0", "(integer) 7"),
+        (
+            "EVAL \"return redis.pcall('function', 'load', ARGV[1])\" 0 \
+             \"#!lua name=three\\nredis.register_function('f4', function() return 7 end)\"",
+            "(error) ERR Library 'three' already exists",
+        ),
+        (
+            "EVAL \"return redis.pcall('function', 'load', ARGV[1])\" 0 \
+             \"#!lua name=bad\\nredis.call('get', 'x')\"",
+            "(error) ERR Error registering functions: ERR user_function:2: Script attempted to access nonexistent \
+             global variable 'call'",
+        ),
+    ] {
+        check(&mut raw, line, expected);
+    }
+    if support::is_stand_in() {
+        // It ends itself at what follows.
+        return;
+    }
+    check(
+        &mut raw,
+        "EVAL \"return {redis.call('script', 'flush'), redis.call('script', 'load', 'return 1')}\" 0",
+        "1) OK\n2) \"e0e1f9fabfc9d4800c877a703b823ac0578ff8db\"",
+    );
+    check(&mut raw, "FCALL f3 0", "(integer) 7");
+}
+
+#[test]
+fn a_script_never_waits_for_streams() {
+    let server = Server::start(&Options::shards(4));
+    let mut raw = server.raw();
+    check(
+        &mut raw,
+        "EVAL \"return redis.pcall('XREAD', 'block', 0, 'streams', 's', 0)\" 0",
+        "(nil)",
+    );
+    check(&mut raw, "XGROUP CREATE s g $ MKSTREAM", "OK");
+    check(
+        &mut raw,
+        "EVAL \"return redis.pcall('xreadgroup', 'group', 'g', 'c', 'BLOCK', 0, 'streams', 's', '>')\" 0",
+        "(nil)",
+    );
+}
+
+#[test]
 fn messages_of_scripts_count_their_receivers() {
     let server = Server::start(&Options::shards(4));
     let (mut raw, mut subscriber) = (server.raw(), server.raw());

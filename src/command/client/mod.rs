@@ -27,7 +27,10 @@ use crate::client::connection::ReplyMode;
 pub(super) static TABLE: &[&Command] = &[&CLIENT];
 
 const GROUP: Group = Group::Connection;
-const FLAGS: Flags = Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE);
+const FLAGS: Flags = Flags::NOSCRIPT
+    .or(Flags::LOADING)
+    .or(Flags::STALE)
+    .or(Flags::KEEPS_CACHING);
 const ADMIN: Flags = FLAGS.or(Flags::ADMIN);
 
 /// `CLIENT subcommand`
@@ -223,7 +226,7 @@ fn switch(args: &Args<'_>) -> Result<bool, CommandError> {
 
 /// `CLIENT HELP`
 static HELP: Command = Command::sub("client|help", "help", GROUP, 2)
-    .flags(Flags::LOADING.or(Flags::STALE))
+    .flags(Flags::LOADING.or(Flags::STALE).or(Flags::KEEPS_CACHING))
     .doc("5.0.0", "", "Explains the subcommands.")
     .repeatable()
     .on_session(|_, _, out| {

@@ -51,7 +51,14 @@ static DEBUG: Command = Command::new("debug", GROUP, -2)
         &inspect::POPULATE,
         &reload::RELOAD,
     ])
+    .postponed_if(waits)
     .on_session(debug);
+
+/// Whether a subcommand sleeps or writes to files.
+fn waits(args: &Args<'_>) -> bool {
+    let names = ["sleep", "log", "config-rewrite-force-all"];
+    names.iter().any(|name| args.is(1, name))
+}
 
 /// No such subcommand, or not with so many arguments.
 fn unknown(args: &Args<'_>) -> CommandError {

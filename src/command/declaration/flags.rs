@@ -46,7 +46,7 @@ macro_rules! bit_set {
 
 bit_set! {
     /// What admission, routing and COMMAND INFO need to know of a command.
-    Flags: u32 {
+    Flags: u64 {
         /// May change data.
         WRITE = "write";
         /// Changes no data.
@@ -87,7 +87,7 @@ bit_set! {
         MOVABLEKEYS = "movablekeys";
         /// Allowed while a script is busy.
         ALLOW_BUSY = "allow_busy";
-        /// Carries secrets: arguments are hidden from MONITOR and the slow log.
+        /// All arguments are secrets, see [`super::Command::is_secret`].
         SENSITIVE = "sensitive";
         /// May touch keys that it did not declare (SORT … BY).
         TOUCHES_ARBITRARY_KEYS = "touches_arbitrary_keys";
@@ -108,6 +108,14 @@ bit_set! {
         REPEATABLE = "repeatable";
         /// May go over more than is good for a thread that others wait for.
         TAKES_LONG = "takes_long";
+        /// What CLIENT CACHING said holds for the command behind this one, too.
+        KEEPS_CACHING = "keeps_caching";
+        /// Its only argument is the number of the database for the commands behind it.
+        SELECTS_DB = "selects_db";
+        /// Changes the entries of a stream, and leaves its groups alone.
+        ENTRIES_ONLY = "entries_only";
+        /// Redis 7.2 lets scripts call it although 7.0, whose flags ours are, did not.
+        SCRIPTS_MAY = "scripts_may";
     }
 }
 
@@ -123,7 +131,11 @@ impl Flags {
         .or(Flags::SUBSCRIBER)
         .or(Flags::OTHERS_FIRST)
         .or(Flags::REPEATABLE)
-        .or(Flags::TAKES_LONG);
+        .or(Flags::TAKES_LONG)
+        .or(Flags::KEEPS_CACHING)
+        .or(Flags::SELECTS_DB)
+        .or(Flags::ENTRIES_ONLY)
+        .or(Flags::SCRIPTS_MAY);
 }
 
 bit_set! {

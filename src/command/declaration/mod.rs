@@ -193,6 +193,8 @@ pub struct Command {
     /// Finds the word that `keys` only name.
     pub keyword_finder: Option<KeywordFinder>,
     needs_all_shards: Option<fn(&Args<'_>) -> bool>,
+    secrets: Option<fn(&Args<'_>, usize) -> bool>,
+    postponed: Option<fn(&Args<'_>) -> bool>,
     /// Which arguments become strings as they are.
     pub stored: Stored,
     /// See [`Command::renews`].
@@ -203,6 +205,11 @@ pub struct Command {
     pub ahead: Ahead,
     subcommands: &'static [&'static Command],
     id: AtomicU16,
+}
+
+/// A test that is true of all requests of a command.
+pub fn always(_: &Args<'_>) -> bool {
+    true
 }
 
 fn not_declared(_: &mut SessionCx<'_>, _: &Args<'_>, _: &mut Out) -> CommandResult {
@@ -231,6 +238,8 @@ impl Command {
             key_finder: None,
             keyword_finder: None,
             needs_all_shards: None,
+            secrets: None,
+            postponed: None,
             stored: Stored::NONE,
             renews: false,
             builds: None,
@@ -398,6 +407,18 @@ impl Command {
         self
     }
 
+    /// Carries secrets in the arguments for which the test is true; see [`Flags::SENSITIVE`] for all arguments.
+    pub const fn hides(mut self, test: fn(&Args<'_>, usize) -> bool) -> Command {
+        self.secrets = Some(test);
+        self
+    }
+
+    /// Is postponed by transactions for requests of this kind, see [`Command::is_postponed`].
+    pub const fn postponed_if(mut self, test: fn(&Args<'_>) -> bool) -> Command {
+        self.postponed = Some(test);
+        self
+    }
+
     /// All shards are in hand when `handler` runs.
     pub const fn on_all_shards(mut self, handler: ShardHandler) -> Command {
         self.run = Run::AllShards(handler);
@@ -464,6 +485,21 @@ impl Command {
     #[inline]
     pub fn may_leave(&self) -> bool {
         self.flags.has(Flags::TAKES_LONG) || self.renews
+    }
+
+    /// Whether an argument is a secret, which MONITOR and the slow log must not show.
+    pub fn is_secret(&self, args: &Args<'_>, argument: usize) -> bool {
+        match self.secrets {
+            Some(test) => test(args, argument),
+            None => self.flags.has(Flags::SENSITIVE) && argument > 0,
+        }
+    }
+
+    /// Whether a transaction runs this request once its shards are let go, because it sleeps, or asks the system for what may
+    /// take time. Its reply stands in its place all the same; the commands behind it do not see yet what it brings about.
+    #[inline]
+    pub fn is_postponed(&self, args: &Args<'_>) -> bool {
+        self.postponed.is_some_and(|test| test(args))
     }
 
     /// Index in the registry: statistics are arrays over it.

@@ -21,7 +21,8 @@ pub(super) static MIGRATE: Command = Command::new("migrate", Group::Generic, -6)
         KeySpec::one(3, FLAGS),
         KeySpec::range(0, -1, 1, FLAGS.or(KeyFlags::INCOMPLETE)).after_keyword("KEYS", -2),
     ])
-    .flags(Flags::MOVABLEKEYS.or(Flags::SENSITIVE))
+    .flags(Flags::MOVABLEKEYS)
+    .hides(is_credential)
     .categories(Categories::DANGEROUS)
     .doc(
         "2.6.0",
@@ -38,6 +39,12 @@ pub(super) static MIGRATE: Command = Command::new("migrate", Group::Generic, -6)
     ])
     .tips(&["nondeterministic_output"])
     .on_session(migrate);
+
+/// Whether an argument belongs to AUTH or AUTH2.
+fn is_credential(args: &Args<'_>, index: usize) -> bool {
+    let is_after = |back: usize, word| index > back + 5 && args.is(index - back, word);
+    is_after(1, "auth") || is_after(1, "auth2") || is_after(2, "auth2")
+}
 
 /// What is to be moved, where to, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]

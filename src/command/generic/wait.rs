@@ -12,7 +12,7 @@ const TIPS: &[&str] = &["request_policy:all_shards", "response_policy:agg_min"];
 
 /// `WAIT numreplicas timeout`
 pub(super) static WAIT: Command = Command::new("wait", Group::Generic, 3)
-    .flags(Flags::NOSCRIPT)
+    .flags(Flags::NOSCRIPT.or(Flags::SCRIPTS_MAY))
     .categories(Categories::CONNECTION)
     .doc(
         "3.0.0",
@@ -40,7 +40,7 @@ fn wait(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 
 /// `WAITAOF numlocal numreplicas timeout`
 pub(super) static WAITAOF: Command = Command::new("waitaof", Group::Generic, 4)
-    .flags(Flags::NOSCRIPT)
+    .flags(Flags::NOSCRIPT.or(Flags::SCRIPTS_MAY))
     .categories(Categories::CONNECTION)
     .doc(
         "7.2.0",

@@ -1,7 +1,7 @@
 //! FUNCTION: libraries of functions are loaded, listed, dumped, deleted.
 
 use super::super::context::SessionCx;
-use super::super::declaration::{Command, CommandResult, Flags};
+use super::super::declaration::{Command, CommandResult, Flags, always};
 use super::super::server::reply_help;
 use super::super::{Args, Out};
 use super::{GROUP, Kind, LibraryView, Restore};
@@ -94,7 +94,7 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
             "FLUSH [ASYNC|SYNC]",
             "    Delete all libraries.",
             "KILL",
-            "    End the function that runs, unless it has written already.",
+            "    End the functions that run and have not written yet.",
             "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
             "    Tell of all libraries, or of those whose names match, with their sources if wanted.",
             "LOAD [REPLACE] <FUNCTION CODE>",
@@ -113,8 +113,9 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
 /// `FUNCTION KILL`
 static KILL: Command = Command::sub("function|kill", "kill", GROUP, 2)
     .flags(FLAGS.or(Flags::ALLOW_BUSY))
-    .doc("7.0.0", "", "Ends the function that runs.")
+    .doc("7.0.0", "", "Ends the functions that run.")
     .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
+    .postponed_if(always)
     .on_session(kill);
 
 fn kill(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -269,7 +270,7 @@ fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let (libraries, functions) = scripts.library_counts();
     out.map(2);
     out.bulk(b"running_script");
-    match scripts.running() {
+    match scripts.running_function() {
         None => out.null(),
         Some(running) => {
             out.map(3);

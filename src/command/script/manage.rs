@@ -1,11 +1,11 @@
 //! SCRIPT: what is done with scripts besides running them.
 
 use super::super::context::SessionCx;
-use super::super::declaration::{Command, CommandResult, Flags};
+use super::super::declaration::{Command, CommandResult, Flags, always};
 use super::super::error::CommandError;
 use super::super::server::reply_help;
 use super::super::{Args, Out};
-use super::{GROUP, Kind};
+use super::{GROUP, Kind, RunView};
 
 const FLAGS: Flags = Flags::NOSCRIPT;
 
@@ -104,13 +104,14 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
             "FLUSH [ASYNC|SYNC]",
             "    Forget all scripts.",
             "KILL",
-            "    End the script that runs, unless it has written already.",
+            "    End the scripts that run and have not written yet.",
             "LOAD <script>",
             "    Compile a script and keep it; its name is the answer.",
             "SHOW <sha1>",
             "    Show the text of a script.",
             "STATS [<name>]",
-            "    Tell which scripts needed more shards, or more time, than they said.",
+            "    Tell what runs for long now, and which scripts needed more shards, or more time, than they",
+            "    said.",
         ],
         out,
     );
@@ -136,7 +137,7 @@ static STATS: Command = Command::sub("script|stats", "stats", GROUP, -2)
     .doc(
         "7.2.0",
         "[name]",
-        "Tells which scripts needed more shards, or more time, than they said.",
+        "Tells what runs for long now, and which scripts needed more shards, or more time, than they said.",
     )
     .complexity("O(N log N) with the number of such scripts.")
     .repeatable()
@@ -147,7 +148,16 @@ fn stats(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         return Err(CommandError::Arity("script|stats"));
     }
     let name = (args.len() == 3).then(|| args.get(2));
-    let all = cx.server.scripts().statistics(name);
+    let scripts = cx.server.scripts();
+    out.map(2);
+    out.bulk(b"running");
+    let is_meant = |run: &RunView| name.is_none_or(|name| run.name.eq_ignore_ascii_case(name));
+    let mut running = scripts.running();
+    running.retain(is_meant);
+    out.array(running.len());
+    running.iter().for_each(|run| show_run(run, out));
+    out.bulk(b"scripts");
+    let all = scripts.statistics(name);
     out.array(all.len());
     for script in all {
         out.map(7);
@@ -168,11 +178,31 @@ fn stats(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     Ok(())
 }
 
+fn show_run(run: &RunView, out: &mut Out) {
+    out.map(6);
+    out.bulk(b"kind");
+    out.bulk(run.kind.name().as_bytes());
+    out.bulk(b"name");
+    out.bulk(&run.name);
+    out.bulk(b"client-id");
+    out.integer(run.client as i64);
+    out.bulk(b"duration-ms");
+    out.integer(run.duration_ms as i64);
+    out.bulk(b"state");
+    out.bulk(run.standing.name().as_bytes());
+    out.bulk(b"shards");
+    out.array(run.shards.len());
+    for shard in &run.shards {
+        out.integer(i64::from(*shard));
+    }
+}
+
 /// `SCRIPT KILL`
 static KILL: Command = Command::sub("script|kill", "kill", GROUP, 2)
     .flags(FLAGS.or(Flags::ALLOW_BUSY))
-    .doc("2.6.0", "", "Ends the script that runs.")
+    .doc("2.6.0", "", "Ends the scripts that run.")
     .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
+    .postponed_if(always)
     .on_session(kill);
 
 fn kill(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -12,7 +12,7 @@
 mod functions;
 mod manage;
 
-use super::declaration::{Command, Flags, Group, KeyFlags, KeySpec, ScriptVerb};
+use super::declaration::{Command, Flags, Group, KeyFlags, KeySpec, Run, ScriptVerb};
 use super::error::CommandError;
 
 pub(super) static TABLE: &[&Command] = &[
@@ -121,7 +121,7 @@ pub trait Scripts: Send + Sync {
     fn body(&self, sha1: &[u8]) -> Option<Vec<u8>>;
     /// Forgets all scripts.
     fn flush(&self);
-    /// Ends the script (or the function) that runs for too long.
+    /// Ends all scripts (or all functions) that run for long and have changed nothing.
     fn kill(&self, what: Kind) -> Result<(), CommandError>;
     /// Creates a library; its name.
     fn load_library(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError>;
@@ -139,17 +139,41 @@ pub trait Scripts: Send + Sync {
     fn library_counts(&self) -> (usize, usize);
     /// The scripts that needed more shards or more time than they said; or one of them, by its name.
     fn statistics(&self, name: Option<&[u8]>) -> Vec<ScriptStatistics>;
-    /// The function that runs now: its name, its command, and for how long in milliseconds.
-    fn running(&self) -> Option<RunningView>;
+    /// The function that has run for longest, of those that run now.
+    fn running_function(&self) -> Option<FunctionRun>;
+    /// All that runs for long now: scripts, functions and transactions.
+    fn running(&self) -> Vec<RunView>;
 }
 
-/// What a kill is aimed at.
+/// What runs on shards for long. The first two are what a kill can be aimed at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// What EVAL runs.
     Script,
     /// What FCALL runs.
     Function,
+    /// What EXEC runs, beside its scripts.
+    Transaction,
+}
+
+impl Kind {
+    /// What a command runs.
+    pub fn of(command: &Command) -> Kind {
+        match command.run {
+            Run::Script(ScriptVerb::Fcall | ScriptVerb::FcallRo) => Kind::Function,
+            Run::Script(_) => Kind::Script,
+            _ => Kind::Transaction,
+        }
+    }
+
+    /// The word that SCRIPT STATS and the log have for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Script => "script",
+            Kind::Function => "function",
+            Kind::Transaction => "transaction",
+        }
+    }
 }
 
 /// What becomes of the libraries that there are when others are restored.
@@ -185,15 +209,54 @@ pub struct FunctionView {
     pub flags: Vec<&'static str>,
 }
 
-/// What runs now, for FUNCTION STATS.
+/// A function that runs now, for FUNCTION STATS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunningView {
+pub struct FunctionRun {
     /// The function's name.
     pub name: String,
     /// The command with its arguments.
     pub command: Vec<Vec<u8>>,
-    /// Since when.
+    /// For how long it has run.
     pub duration_ms: u64,
+}
+
+/// What runs now, for SCRIPT STATS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunView {
+    /// What it is.
+    pub kind: Kind,
+    /// The script's SHA-1, the function's name, or `exec`.
+    pub name: Vec<u8>,
+    /// The id of its client.
+    pub client: u64,
+    /// For how long it has run.
+    pub duration_ms: u64,
+    /// The shards that it holds, ascending.
+    pub shards: Vec<u16>,
+    /// Whether a kill ends it.
+    pub standing: Standing,
+}
+
+/// Whether a kill ends what runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It would.
+    Killable,
+    /// It has done so, and the script is about to notice.
+    Killed,
+    /// It would not: data may have been changed, or it is a transaction.
+    Wrote,
+}
+
+impl Standing {
+    /// The word that SCRIPT STATS has for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Standing::Killable => "killable",
+            Standing::Killed => "killed",
+            Standing::Wrote => "wrote",
+        }
+    }
 }
 
 /// How a script ran that needed more shards or more time than it said, for SCRIPT STATS.
@@ -264,7 +327,10 @@ impl Scripts for NoScripts {
     fn statistics(&self, _: Option<&[u8]>) -> Vec<ScriptStatistics> {
         Vec::new()
     }
-    fn running(&self) -> Option<RunningView> {
+    fn running_function(&self) -> Option<FunctionRun> {
         None
+    }
+    fn running(&self) -> Vec<RunView> {
+        Vec::new()
     }
 }

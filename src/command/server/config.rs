@@ -1,7 +1,7 @@
 //! CONFIG: parameters read, changed and written back.
 
 use super::super::context::{After, SessionCx};
-use super::super::declaration::{Command, CommandResult, Flags, Group};
+use super::super::declaration::{Command, CommandResult, Flags, Group, always};
 use super::super::error::CommandError;
 use super::super::{Args, Out};
 use super::reply_help;
@@ -60,7 +60,19 @@ static SET: Command = Command::sub("config|set", "set", GROUP, -4)
     .complexity("O(N) when N is the number of configuration parameters provided")
     .history(&[("7.0.0", "Takes several parameters in one call.")])
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+    .hides(is_secret)
+    .postponed_if(asks_system)
     .on_session(set);
+
+/// Whether one of the parameters has the system be asked for something.
+fn asks_system(args: &Args<'_>) -> bool {
+    args.from(2).step_by(2).any(live::asks_system)
+}
+
+/// Whether an argument is the value of a parameter that holds a password.
+fn is_secret(args: &Args<'_>, index: usize) -> bool {
+    index > 2 && !index.is_multiple_of(2) && live::is_sensitive(args.get(index - 1))
+}
 
 fn set(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if !args.len().is_multiple_of(2) {
@@ -71,6 +83,9 @@ fn set(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         .map(|at| (args.get(at), args.get(at + 1)))
         .collect();
     cx.server.config_set(&pairs, cx.client.shared.is_local())?;
+    if !cx.outbox.is_of_transaction() {
+        cx.server.follow_config();
+    }
     cx.after = After::Configured;
     out.ok();
     Ok(())
@@ -85,6 +100,7 @@ static REWRITE: Command = Command::sub("config|rewrite", "rewrite", GROUP, 2)
         "Writes the parameters that changed into the configuration file.",
     )
     .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+    .postponed_if(always)
     .on_session(rewrite);
 
 fn rewrite(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -1,7 +1,7 @@
 //! MEMORY: what it is used for.
 
 use super::super::context::{Gather, SessionCx, ShardCx};
-use super::super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use super::super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec, always};
 use super::super::error::CommandError;
 use super::super::{Args, Out};
 use super::reply_help;
@@ -336,6 +336,7 @@ static PURGE: Command = Command::sub("memory|purge", "purge", GROUP, 2)
     )
     .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
     .repeatable()
+    .postponed_if(always)
     .on_session(purge);
 
 fn purge(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -160,7 +160,11 @@ fn limits(config: &Config) -> NodeLimits {
 pub(super) static XADD: Command = Command::new("xadd", Group::Stream, -5)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))
         .note("UPDATE instead of INSERT because of the optional trimming feature")])
-    .flags(Flags::DENYOOM.or(Flags::FAST))
+    .flags(
+        Flags::DENYOOM
+            .or(Flags::FAST)
+            .or(Flags::ENTRIES_ONLY),
+    )
     .doc(
         "5.0.0",
         "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] \
@@ -236,6 +240,7 @@ fn xadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 /// `XTRIM key <MAXLEN | MINID> [= | ~] threshold [LIMIT count] [KEEPREF | DELREF | ACKED]`
 pub(super) static XTRIM: Command = Command::new("xtrim", Group::Stream, -4)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::DELETE))])
+    .flags(Flags::ENTRIES_ONLY)
     .doc(
         "5.0.0",
         "key <<MAXLEN | MINID> [= | ~] threshold [LIMIT count]> [KEEPREF | DELREF | ACKED]",

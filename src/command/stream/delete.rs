@@ -10,7 +10,7 @@ use crate::engine::value::stream::trim::References;
 /// `XDEL key id [id ...]`
 pub(super) static XDEL: Command = Command::new("xdel", Group::Stream, -3)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::DELETE))])
-    .flags(Flags::FAST)
+    .flags(Flags::FAST.or(Flags::ENTRIES_ONLY))
     .doc(
         "5.0.0",
         "key id [id ...]",

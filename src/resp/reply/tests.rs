@@ -449,3 +449,38 @@ fn whole_of(out: &Out) -> Vec<u8> {
     out.io_slices(&mut slices);
     slices.iter().flat_map(|slice| slice.to_vec()).collect()
 }
+
+#[test]
+fn places_are_filled_in_any_order_with_numbers_and_replies_of_any_length() {
+    let long = Bytes::from(vec![b'z'; SHARED_LEN_MIN]);
+    // Without and with pieces that are sealed meanwhile.
+    for filler in [0, 3 * PIECE_LEN] {
+        let mut out = Out::new(Protocol::Resp3);
+        out.array(6);
+        let first = out.later();
+        out.bulk_shared(long.clone());
+        let second = out.later();
+        out.bulk(&vec![b'f'; filler]);
+        let third = out.later();
+        out.bulk_shared(long.clone());
+        let mut error = Out::new(Protocol::Resp3);
+        error.error("ERR no");
+        let mut null = Out::new(Protocol::Resp3);
+        null.null();
+        out.fill(vec![
+            (second, Filling::Reply(error)),
+            (third, Filling::Integer(12_345)),
+            (first, Filling::Reply(null)),
+        ]);
+        let mut expected = Out::new(Protocol::Resp3);
+        expected.array(6);
+        expected.null();
+        expected.bulk_shared(long.clone());
+        expected.error("ERR no");
+        expected.bulk(&vec![b'f'; filler]);
+        expected.integer(12_345);
+        expected.bulk_shared(long.clone());
+        assert!(sent(&out) == sent(&expected), "{filler}");
+        assert_eq!(out.errors(), 1);
+    }
+}

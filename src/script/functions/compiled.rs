@@ -85,7 +85,7 @@ impl Drop for Loaded {
 
 impl Libraries {
     /// Keeps what the code of a library left.
-    pub(super) fn keep(&mut self, source: &Arc<Source>, ran: Ran) {
+    fn keep(&mut self, source: &Arc<Source>, ran: Ran) {
         let callbacks = ran.functions.into_iter().map(|function| {
             Rc::new(Callable {
                 name: function.declared.name,
@@ -181,6 +181,14 @@ impl Vm {
             .by_name
             .insert(name.to_vec(), Rc::clone(&callable));
         Ok(callable)
+    }
+
+    /// Keeps what the code of a library left, if it was run in this interpreter.
+    pub(super) fn keep_library(&mut self, source: &Arc<Source>, ran: Ran) {
+        let mut functions = ran.functions.iter();
+        if functions.all(|function| function.callback.is_of(&self.lua)) {
+            self.libraries.keep(source, ran);
+        }
     }
 
     /// Runs the code of a library; what it registered.

@@ -14,8 +14,9 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
+use self::compiled::Ran;
 use super::flags::{self, ScriptFlags};
 use super::vm;
 use crate::base::glob::{self, Case};
@@ -78,8 +79,6 @@ struct Known {
 #[derive(Default)]
 pub struct Functions {
     known: RwLock<Known>,
-    /// Who changes something holds this from the first look to the end.
-    changing: Mutex<()>,
     /// Libraries that went, or were replaced, so far. Written below the lock of `known`.
     version: AtomicU64,
 }
@@ -121,27 +120,30 @@ impl Functions {
 
     /// Creates a library; its name.
     pub(super) fn load(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError> {
-        let _one_at_a_time = self.changing.lock();
         let (name, code_start) = head(code)?;
-        if !may_replace && self.known.read().libraries.contains_key(&name) {
-            return Err(format!("ERR Library '{name}' already exists").into());
-        }
-        let source = self.run(code, name.clone(), code_start)?;
-        let mut known = self.known.write();
-        let before = known.remove(&name);
-        self.lose(usize::from(before.is_some()));
-        if let Err(error) = known.link(source) {
-            if let Some(before) = before {
-                let _ = known.link(before);
+        // Said before the code is run, as in Redis, and again when it is known how things stand then.
+        self.known.read().check(&name, may_replace)?;
+        let made = Made::new(self, name.clone(), code, code_start)?;
+        let before = {
+            let mut known = self.known.write();
+            known.check(&name, may_replace)?;
+            let before = known.remove(&name);
+            self.lose(usize::from(before.is_some()));
+            if let Err(error) = known.link(Arc::clone(&made.source)) {
+                if let Some(before) = before {
+                    let _ = known.link(before);
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
+            before
+        };
+        drop(before);
+        Made::keep([made]);
         Ok(name)
     }
 
     /// Deletes a library.
     pub(super) fn delete(&self, name: &[u8]) -> Result<(), CommandError> {
-        let _one_at_a_time = self.changing.lock();
         let name = std::str::from_utf8(name).unwrap_or_default();
         let mut known = self.known.write();
         known.remove(name).ok_or("ERR Library not found")?;
@@ -151,7 +153,6 @@ impl Functions {
 
     /// Deletes all of them.
     pub(super) fn flush(&self) {
-        let _one_at_a_time = self.changing.lock();
         self.replace(Known::default());
     }
 
@@ -201,20 +202,25 @@ impl Functions {
 
     /// Creates the libraries of a payload, all or none.
     pub(super) fn restore(&self, bytes: &[u8], policy: Restore) -> Result<(), CommandError> {
-        let codes = payload::read(bytes)?;
-        let _one_at_a_time = self.changing.lock();
         let mut added = Known::default();
-        for code in codes {
+        let mut all_made = Vec::new();
+        for code in payload::read(bytes)? {
             let (name, code_start) = head(&code)?;
-            if added.libraries.contains_key(&name) {
-                return Err(format!("ERR Library '{name}' already exists").into());
-            }
-            added.link(self.run(&code, name, code_start)?)?;
+            added.check(&name, false)?;
+            let made = Made::new(self, name, &code, code_start)?;
+            added.link(Arc::clone(&made.source))?;
+            all_made.push(made);
         }
-        if policy == Restore::Flush {
-            self.replace(added);
-            return Ok(());
+        match policy {
+            Restore::Flush => self.replace(added),
+            _ => self.add(added, policy)?,
         }
+        Made::keep(all_made);
+        Ok(())
+    }
+
+    /// Adds libraries to those that are known, all or none.
+    fn add(&self, added: Known, policy: Restore) -> Result<(), CommandError> {
         let mut known = self.known.write();
         let mut replaced = Vec::new();
         for name in added.libraries.keys() {
@@ -241,37 +247,6 @@ impl Functions {
         }
         Ok(())
     }
-
-    /// Runs the code of a library in this thread's interpreter, which keeps what it registered.
-    fn run(
-        &self,
-        code: &[u8],
-        name: String,
-        code_start: usize,
-    ) -> Result<Arc<Source>, CommandError> {
-        let mut source = Source {
-            id: IDS.fetch_add(1, Relaxed),
-            name,
-            code: code.to_vec(),
-            code_start,
-            functions: Vec::new(),
-        };
-        vm::with(|vm| {
-            vm.follow_functions(self);
-            let registered = vm.load_library(&source)?;
-            if registered.functions.is_empty() {
-                return Err("ERR No functions registered".into());
-            }
-            source.functions = registered
-                .functions
-                .iter()
-                .map(|function| function.declared.clone())
-                .collect();
-            let source = Arc::new(source);
-            vm.libraries.keep(&source, registered);
-            Ok(source)
-        })
-    }
 }
 
 fn view_of(declared: &Declared) -> FunctionView {
@@ -282,7 +257,62 @@ fn view_of(declared: &Declared) -> FunctionView {
     }
 }
 
+/// A library whose code was run, and what that left in the interpreter.
+struct Made {
+    source: Arc<Source>,
+    ran: Ran,
+}
+
+impl Made {
+    /// Runs the code of a library in this thread's interpreter, which takes some time: no lock is held.
+    fn new(
+        functions: &Functions,
+        name: String,
+        code: &[u8],
+        code_start: usize,
+    ) -> Result<Made, CommandError> {
+        let mut source = Source {
+            id: IDS.fetch_add(1, Relaxed),
+            name,
+            code: code.to_vec(),
+            code_start,
+            functions: Vec::new(),
+        };
+        let ran = vm::with(|vm| {
+            vm.follow_functions(functions);
+            vm.load_library(&source)
+        })?;
+        if ran.functions.is_empty() {
+            return Err("ERR No functions registered".into());
+        }
+        let declared = ran.functions.iter().map(|function| &function.declared);
+        source.functions = declared.cloned().collect();
+        Ok(Made {
+            source: Arc::new(source),
+            ran,
+        })
+    }
+
+    /// Leaves what the code registered in this thread's interpreter, if that one ran it: not if a script is running in
+    /// there, nor if it was thrown away since.
+    fn keep(all_made: impl IntoIterator<Item = Made>) {
+        vm::with_own(|vm| {
+            for made in all_made {
+                vm.keep_library(&made.source, made.ran);
+            }
+        });
+    }
+}
+
 impl Known {
+    /// Whether a library of this name can be added.
+    fn check(&self, name: &str, may_replace: bool) -> Result<(), CommandError> {
+        match self.libraries.contains_key(name) && !may_replace {
+            true => Err(format!("ERR Library '{name}' already exists").into()),
+            false => Ok(()),
+        }
+    }
+
     fn remove(&mut self, name: &str) -> Option<Arc<Source>> {
         let source = self.libraries.remove(name)?;
         for function in &source.functions {

@@ -20,11 +20,11 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-use super::hands::Hands;
-use super::parcel::Parcel;
-use super::reach::{Departed, Reach};
+use super::engines::HeldEngines;
+use super::extend::{HeldTokens, Offloaded};
+use super::queued::QueuedMessage;
 use super::sync::Fault;
-use super::{DRAIN_MESSAGES_MAX, Message, Shards, tenure};
+use super::{DRAIN_MESSAGES_MAX, Message, Shards, holds};
 
 /// Thread number times ten, plus a number that rises within the thread.
 type Mark = u8;
@@ -46,9 +46,9 @@ impl Board {
     }
 }
 
-/// Where a job that departs waits for the thread that runs it.
+/// Where a job that is offloaded waits for the thread that runs it.
 struct Platform {
-    waiting: Mutex<Option<Departed<Job>>>,
+    waiting: Mutex<Option<Offloaded<Job>>>,
     changed: Condvar,
 }
 
@@ -66,21 +66,21 @@ impl Message<Board> for Job {
         &self.shards
     }
 
-    fn run(&mut self, hands: &mut Hands<'_, Board>) {
+    fn run(&mut self, hands: &mut HeldEngines<'_, Board>) {
         assert_eq!(hands.shards(), self.shards);
         hands.iter().for_each(|(_, board)| board.put(self.mark));
     }
 
-    fn finish(parcel: Box<Parcel<Self>>) {
-        assert!(!tenure::is_open(), "finished with a token in hand");
-        parcel.finished.fetch_add(1, Relaxed);
+    fn finish(queued: Box<QueuedMessage<Self>>) {
+        assert!(!holds::is_open(), "finished with a token in hand");
+        queued.finished.fetch_add(1, Relaxed);
     }
 
-    fn reaches(&self) -> bool {
+    fn is_extendable(&self) -> bool {
         self.more.is_some()
     }
 
-    fn run_reaching(&mut self, reach: &mut Reach<'_, Board, Self>) {
+    fn run_extendable(&mut self, reach: &mut HeldTokens<'_, Board, Self>) {
         if let Some(more) = self.more {
             let _ = reach.try_extend(more, 1);
         }
@@ -90,20 +90,20 @@ impl Message<Board> for Job {
         mark_some(all, &shards, self.mark);
     }
 
-    fn departs(&self) -> bool {
+    fn is_offloaded(&self) -> bool {
         self.leaves_from.is_some()
     }
 
-    fn depart(mut departed: Departed<Self>) {
-        assert!(!tenure::is_open(), "departs with a token in hand");
-        let platform = departed.message().leaves_from.clone();
-        let platform = platform.expect("departs from somewhere");
-        *platform.waiting.lock().expect("no panic under it") = Some(departed);
+    fn offload(mut offloaded: Offloaded<Self>) {
+        assert!(!holds::is_open(), "is offloaded with a token in hand");
+        let platform = offloaded.message().leaves_from.clone();
+        let platform = platform.expect("is offloaded from somewhere");
+        *platform.waiting.lock().expect("no panic under it") = Some(offloaded);
         platform.changed.notify_one();
     }
 }
 
-fn mark_some(mut hands: Hands<'_, Board>, shards: &[u16], mark: Mark) {
+fn mark_some(mut hands: HeldEngines<'_, Board>, shards: &[u16], mark: Mark) {
     for &shard in shards {
         hands.get(shard).expect("in hand").put(mark);
     }
@@ -121,7 +121,7 @@ impl Scene {
     fn submit(&self, shards: &[u16], mark: Mark) {
         self.submitted.fetch_add(1, Relaxed);
         let finished = Arc::clone(&self.finished);
-        self.shards.submit(Parcel::new(Job {
+        self.shards.submit(QueuedMessage::new(Job {
             shards: shards.to_vec(),
             mark,
             finished,
@@ -133,7 +133,7 @@ impl Scene {
     /// A message that tries for one more shard.
     fn submit_reaching(&self, shards: &[u16], more: u16, mark: Mark) {
         self.submitted.fetch_add(1, Relaxed);
-        self.shards.submit(Parcel::new(Job {
+        self.shards.submit(QueuedMessage::new(Job {
             shards: shards.to_vec(),
             mark,
             finished: Arc::clone(&self.finished),
@@ -142,10 +142,10 @@ impl Scene {
         }));
     }
 
-    /// A message that departs, to be run by [`Scene::run_departed`].
+    /// A message that is offloaded, to be run by [`Scene::run_departed`].
     fn submit_departing(&self, shards: &[u16], mark: Mark) {
         self.submitted.fetch_add(1, Relaxed);
-        self.shards.submit(Parcel::new(Job {
+        self.shards.submit(QueuedMessage::new(Job {
             shards: shards.to_vec(),
             mark,
             finished: Arc::clone(&self.finished),
@@ -154,29 +154,29 @@ impl Scene {
         }));
     }
 
-    /// Waits for a message that departs and runs it, looking after the queues of its shards meanwhile.
+    /// Waits for a message that is offloaded and runs it, looking after the queues of its shards meanwhile.
     fn run_departed(&self) {
         let mut waiting = self.platform.waiting.lock().expect("no panic under it");
-        let departed = loop {
+        let offloaded = loop {
             match waiting.take() {
-                Some(departed) => break departed,
+                Some(offloaded) => break offloaded,
                 None => waiting = self.platform.changed.wait(waiting).expect("no panic"),
             }
         };
         drop(waiting);
-        self.shards.resume(departed, |job, reach| {
-            reach.tend(false, |_| false);
+        self.shards.resume(offloaded, |job, reach| {
+            reach.turn_away(false, |_| false);
             mark_some(reach.hands(), &job.shards, job.mark);
-            reach.tend(true, |_| false);
+            reach.turn_away(true, |_| false);
         });
     }
 
     /// Takes one shard and tries for another; marks what it has.
     fn work_reaching(&self, shard: u16, more: u16, mark: Mark) {
-        let Some(mut grip) = self.shards.try_grip(&[shard]) else {
+        let Some(mut grip) = self.shards.try_take_all(&[shard]) else {
             return self.submit(&[shard], mark);
         };
-        let mut reach = grip.reach();
+        let mut reach = grip.tokens();
         let _ = reach.try_extend(more, 1);
         mark_some(reach.hands(), &[shard], mark);
     }
@@ -626,7 +626,7 @@ fn a_message_that_tries_for_a_shard_below_and_a_traveller_up_5() {
     });
 }
 
-/// A message departs; others come meanwhile, one of them with a token of its own.
+/// A message is offloaded; others come meanwhile, one of them with a token of its own.
 const DEPARTING: Model = Model {
     expected: &[&[20], &[10, 20, 30]],
     preemptions: Some(4),
@@ -660,7 +660,55 @@ fn a_message_that_departs_with_two_shards_3() {
     });
 }
 
+/// A message is offloaded, and one that wants its shard and others gives up the token that it has.
+const HELD_FOR_LONG: Model = Model {
+    expected: &[&[20, 30], &[10, 20]],
+    preemptions: Some(3),
+    threads: &[
+        |scene| scene.run_departed(),
+        |scene| scene.submit(&[0, 1], 20),
+    ],
+    main: |scene| {
+        scene.submit_departing(&[1], 10);
+        scene.work(0, 30);
+    },
+    ..MODEL
+};
+
+#[test]
+fn a_traveller_that_meets_a_shard_held_for_long_3() {
+    explore(HELD_FOR_LONG);
+}
+
+#[test]
+fn two_travellers_that_meet_a_shard_held_for_long_2() {
+    explore(Model {
+        preemptions: Some(2),
+        expected: &[&[20, 30], &[10, 20, 30]],
+        threads: &[
+            |scene| scene.run_departed(),
+            |scene| scene.submit(&[0, 1], 20),
+        ],
+        main: |scene| {
+            scene.submit_departing(&[1], 10);
+            scene.submit(&[0, 1], 30);
+        },
+        ..MODEL
+    });
+}
+
 // Negative controls.
+
+#[test]
+fn tokens_that_are_given_up_and_not_let_go_are_noticed() {
+    must_fail(
+        Model {
+            fault: Fault::ForgetsLoose,
+            ..HELD_FOR_LONG
+        },
+        "",
+    );
+}
 
 #[test]
 fn a_shard_taken_on_the_way_and_not_let_go_is_noticed() {

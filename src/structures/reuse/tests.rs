@@ -215,3 +215,29 @@ fn a_correction_gives_the_present_size_what_was_measured() {
     }
     assert_eq!(Estimate::<3>::default().corrected(1), None);
 }
+
+#[test]
+fn where_nothing_was_missed_smaller_sizes_have_the_hit_ratios_of_lru() {
+    let estimate = |measured_misses| Estimate {
+        reads: 100.0,
+        misses: [94.0, 60.0, 30.0, 10.0, 0.0],
+        unseen: 0.0,
+        measured_reads: 1_000.0,
+        measured_misses,
+        samples: 1.0,
+        stands_for: 16.0,
+    };
+    let close = |corrected: [f64; 5], expected: [f64; 5]| {
+        let pairs = corrected.iter().zip(expected);
+        let far = pairs.filter(|(value, expect)| (**value - expect).abs() > 1e-9);
+        assert_eq!(far.count(), 0, "{corrected:?} for {expected:?}");
+    };
+    // All of the data fits, though LRU would have it otherwise: that says nothing about a quarter of the memory.
+    let corrected = estimate(0.0).corrected(2).expect("there were look-ups");
+    close(corrected, [0.06, 0.4, 1.0, 1.0, 1.0]);
+    // A few misses are no measure either; and no eviction is ten times as good as LRU.
+    let corrected = estimate(1.0).corrected(2).expect("there were look-ups");
+    close(corrected, [0.06, 0.4, 0.999, 0.999, 1.0]);
+    let corrected = estimate(30.0).corrected(2).expect("there were look-ups");
+    close(corrected, [1.0 - 0.94 / 3.0, 0.8, 0.97, 0.97, 1.0]);
+}

@@ -42,10 +42,18 @@ const ADDRESS_BITS: u32 = 48;
 const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
 
 /// A directory in the pool holds the address of the next one in its first word. The head carries a
-/// tag above the address, counted up at each change, lest a head that left and came back be taken
-/// for one that never left.
+/// bit above the address while a thread takes a directory out, and no other one does meanwhile: so the
+/// first, whose next was read, can not leave and come back with another one behind it. Directories are
+/// put in at any time; the worst that comes of waiting for the bit is a directory more.
 static POOL: [AtomicU64; DEPTH_MAX as usize + 1] =
     [const { AtomicU64::new(0) }; DEPTH_MAX as usize + 1];
+
+/// Set in a head while a directory is taken out.
+const TAKING: u64 = 1 << 63;
+
+/// How often the head is looked at while another thread takes a directory out, which is a matter of some loads. If that
+/// one has lost its core, a new directory is made.
+const LOOKS_MAX: u32 = 1_000;
 
 /// What an empty table points at: one word that names no segment.
 static NOTHING: [AtomicU64; 1] = [AtomicU64::new(Segment::NONE.word())];
@@ -191,20 +199,40 @@ fn index(hash: u64, shift: u32) -> usize {
 }
 
 fn pop(depth: u32) -> Option<NonNull<AtomicU64>> {
+    pop_with(depth, || ())
+}
+
+/// Takes a directory out; tests do something between its steps.
+#[inline(always)]
+fn pop_with(depth: u32, mut between: impl FnMut()) -> Option<NonNull<AtomicU64>> {
     let head = &POOL[depth as usize];
-    let mut seen = head.load(Ordering::Acquire);
+    let mut seen = head.load(Ordering::Relaxed);
+    let mut looks_left = LOOKS_MAX;
+    loop {
+        if seen & ADDRESS == 0 {
+            return None;
+        }
+        if seen & TAKING != 0 {
+            looks_left = looks_left.checked_sub(1)?;
+            std::hint::spin_loop();
+            seen = head.load(Ordering::Relaxed);
+            continue;
+        }
+        match head.compare_exchange_weak(seen, seen | TAKING, Ordering::Acquire, Ordering::Relaxed)
+        {
+            Ok(_) => break,
+            Err(now) => seen = now,
+        }
+    }
+    seen |= TAKING;
     loop {
         let address = (seen & ADDRESS) as usize;
         let first = NonNull::new(ptr::with_exposed_provenance_mut::<AtomicU64>(address))?;
-        // SAFETY: directories are never unmapped, so even one that has just left can be read; then
-        // the tag has changed and the exchange fails.
+        // SAFETY: it is in the pool, and nobody else takes it out.
         let next = unsafe { first.as_ref() }.load(Ordering::Relaxed) & ADDRESS;
-        match head.compare_exchange_weak(
-            seen,
-            retag(seen, next),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        ) {
+        between();
+        // Fails if another one was put in front of it.
+        match head.compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return Some(first),
             Err(now) => seen = now,
         }
@@ -220,7 +248,7 @@ fn push(words: NonNull<AtomicU64>, depth: u32) {
         unsafe { words.as_ref() }.store(seen & ADDRESS, Ordering::Relaxed);
         match head.compare_exchange_weak(
             seen,
-            retag(seen, address),
+            address | seen & TAKING,
             Ordering::AcqRel,
             Ordering::Relaxed,
         ) {
@@ -228,10 +256,6 @@ fn push(words: NonNull<AtomicU64>, depth: u32) {
             Err(now) => seen = now,
         }
     }
-}
-
-fn retag(head: u64, address: u64) -> u64 {
-    (head & !ADDRESS).wrapping_add(1 << ADDRESS_BITS) | address
 }
 
 /// Prefetches the bucket line, and the next, where the table behind `board` would look for `hash`.
@@ -248,4 +272,80 @@ pub fn prefetch_line(board: &AtomicU64, hash: u64) {
     // SAFETY: a published directory has 2^depth words and is never unmapped.
     let word = unsafe { &*ptr::with_exposed_provenance::<AtomicU64>(address).add(index) };
     Segment::from_word(word.load(Ordering::Relaxed)).prefetch_home(hash);
+}
+
+#[cfg(all(test, not(any(loom, asan))))]
+mod tests {
+    use super::*;
+
+    /// A depth that no other test uses.
+    const DEPTH: u32 = 17;
+
+    fn fresh() -> NonNull<AtomicU64> {
+        let mut directory = Directory::take(DEPTH, true);
+        let words = directory.words;
+        // Without going to the pool.
+        directory.words = NonNull::from(&NOTHING[0]);
+        directory.shift = 63;
+        words
+    }
+
+    #[test]
+    fn what_left_the_pool_and_came_back_is_not_taken_for_what_never_left() {
+        let (one, two, three) = (fresh(), fresh(), fresh());
+        push(two, DEPTH);
+        push(one, DEPTH);
+        let mut in_use = Vec::new();
+        let mut is_first = true;
+        let taken = pop_with(DEPTH, || {
+            if !std::mem::replace(&mut is_first, false) {
+                return;
+            }
+            // As many changes as 16 bits can count, with the same head at the end, and another one behind it.
+            let mut changes = 0;
+            let mut back = Vec::new();
+            while let Some(words) = pop(DEPTH) {
+                back.push(words);
+                changes += 1;
+            }
+            if !back.is_empty() {
+                in_use.push(two);
+                push(three, DEPTH);
+                push(one, DEPTH);
+                changes += 2;
+                while changes < 1 << 16 {
+                    push(pop(DEPTH).expect("it is there"), DEPTH);
+                    changes += 2;
+                }
+            }
+        });
+        in_use.extend(taken);
+        in_use.extend(std::iter::from_fn(|| pop(DEPTH)));
+        let count = in_use.len();
+        in_use.sort();
+        in_use.dedup();
+        assert_eq!(in_use.len(), count, "one directory for two tables");
+        in_use.into_iter().for_each(|words| push(words, DEPTH));
+    }
+
+    #[test]
+    fn threads_take_and_give_back_and_no_two_have_the_same() {
+        const ROUNDS: u64 = if cfg!(miri) { 20 } else { 20_000 };
+        const DEPTH: u32 = 16;
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let mine = thread * ROUNDS + round;
+                        let directory = Directory::take(DEPTH, true);
+                        // SAFETY: within the words.
+                        let word = unsafe { directory.words.add(1).as_ref() };
+                        word.store(mine, Ordering::Relaxed);
+                        std::hint::spin_loop();
+                        assert_eq!(word.load(Ordering::Relaxed), mine);
+                    }
+                });
+            }
+        });
+    }
 }

@@ -5,3 +5,7 @@
 /// The shard token.
 #[path = "../../../src/shard/ownership/mod.rs"]
 pub mod ownership;
+
+/// The ring of records.
+#[path = "../../../src/structures/sequence.rs"]
+pub mod sequence;

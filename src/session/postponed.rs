@@ -1,0 +1,68 @@
+//! Commands of a transaction that sleep, or ask the system for what may take time: they run in their order once the shards
+//! of the transaction are let go, and their replies stand where they stood among the commands.
+
+use std::task::Waker;
+use std::time::Duration;
+
+use super::Session;
+use crate::command::Out;
+use crate::command::context::{After, Outbox, SessionCx};
+use crate::command::declaration::Run;
+use crate::resp::reply::{Filling, Mark};
+use crate::shard::unit::context::UnitOutcome;
+use crate::shard::unit::transaction::Transaction;
+use crate::telemetry::clock;
+
+impl Session {
+    /// Runs what a transaction postponed; what goes into the places kept for it. No shard may be in hand.
+    pub(super) fn run_postponed(
+        &mut self,
+        transaction: &Transaction,
+        outcome: &mut UnitOutcome,
+        wakes: &mut Vec<Waker>,
+    ) -> Vec<(Mark, Filling)> {
+        let Some(notes) = &mut outcome.notes else {
+            return Vec::new();
+        };
+        let mut postponed = std::mem::take(&mut notes.postponed).into_iter().peekable();
+        let mut places = Vec::with_capacity(postponed.len());
+        for (step, (command, args)) in transaction.commands().enumerate() {
+            let Some((_, mark)) = postponed.next_if(|(at, _)| *at == step) else {
+                continue;
+            };
+            let Run::Session(handler) = command.run else {
+                unreachable!("only these are postponed")
+            };
+            let mut reply = Out::new(self.connection.protocol);
+            let mut cx = SessionCx {
+                client: &mut self.connection,
+                server: self.service.server(),
+                config: &self.service.config.load_full(),
+                now: clock::now(),
+                command,
+                after: After::Nothing,
+                outbox: Outbox::Open(wakes),
+            };
+            let result = handler(&mut cx, &args, &mut reply);
+            match cx.after {
+                After::Nothing => {}
+                After::Block(block) => {
+                    if let (true, Some(until_ms)) = (block.holds, block.until_ms) {
+                        let left_ms = until_ms.saturating_sub(clock::unix_ms());
+                        std::thread::sleep(Duration::from_millis(left_ms));
+                    }
+                    (block.on_timeout)(&mut reply);
+                }
+                After::Configured if !matches!(outcome.after, After::Nothing) => {}
+                after => outcome.after = after,
+            }
+            if let Err(error) = result {
+                reply.error(error.text().as_bytes());
+                let text = reply.as_slice().unwrap_or_default().to_vec();
+                outcome.notes().errors.push(text);
+            }
+            places.push((mark, Filling::Reply(reply)));
+        }
+        places
+    }
+}
