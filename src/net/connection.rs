@@ -486,8 +486,8 @@ async fn run_turn(
         match step {
             Step::Done => break,
             Step::Wait(ticket) => {
-                let job = Box::pin(await_job(stream, session, batch, &ticket)).await?;
-                if let Some(next) = session.resume(batch, job, config, clock::now()) {
+                let mut job = Box::pin(await_job(stream, session, batch, &ticket)).await?;
+                if let Some(next) = session.resume(batch, &mut job, config, clock::now()) {
                     deliver_first(session).await;
                     step = next;
                     continue;

@@ -14,11 +14,11 @@ use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
 use super::PubSub;
+use super::sequence::{Left, Sequence};
 use crate::client::mailbox::Topic;
 use crate::config::values::EventClasses;
 use crate::engine::effect::{Effect, Follower, Interest, News};
 use crate::engine::tracking::Lapses;
-use crate::structures::sequence::{Left, Sequence};
 
 /// Every class of events, by letter.
 const CLASSES: &[u8] = b"g$lshzxetdnm";

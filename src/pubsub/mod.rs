@@ -10,6 +10,7 @@ mod events;
 mod message;
 pub mod monitor;
 pub mod pending;
+pub mod sequence;
 mod tracking;
 
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use crate::command::keys;
 use crate::command::table::{registry, resolve};
 use crate::resp::reply::Out;
 use crate::resp::request::{Request, Requests, Span};
-use crate::shard::route::Router;
+use crate::shard::route::{self, Router};
 
 /// Which shards a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,71 +266,57 @@ impl Batch {
         if !command.accepts(count) {
             return plan;
         }
+        if matches!(command.run, Run::Keys(_) | Run::Script(_)) {
+            // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
+            let _ = keys::positions(command, count, argument, |at, _| {
+                keys.push(router.routed(at, argument(at)));
+            });
+        }
+        let named = &mut keys[keys_first as usize..];
         plan.route = match command.run {
             Run::Session(_) | Run::Transaction(_) => Route::Session,
             Run::Container(_) => Route::Refused,
             Run::AllShards(_) => Route::All,
             Run::EachShard(..) | Run::Cursor(..) => Route::Each,
-            Run::Script(_) => {
-                let _ = keys::positions(command, count, argument, |at, _| {
-                    let (hash, shard) = router.route(argument(at));
-                    keys.push(RoutedKey {
-                        hash,
-                        argument: at as u32,
-                        shard,
-                        hand: 0,
-                    });
-                });
-                Route::Script
-            }
+            Run::Script(_) => Route::Script,
             Run::Keys(_) => {
-                let shards_first = shards.len();
-                // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
-                let _ = keys::positions(command, count, argument, |at, _| {
-                    let (hash, shard) = router.route(argument(at));
-                    keys.push(RoutedKey {
-                        hash,
-                        argument: at as u32,
-                        shard,
-                        hand: 0,
-                    });
-                });
                 let args = Args::new(&input[*start..], &requests.unescaped, spans, &[]);
-                match &mut keys[keys_first as usize..] {
-                    named if command.needs_all_shards(&args) => {
+                match command.needs_all_shards(&args) {
+                    true => {
                         named.iter_mut().for_each(|key| key.hand = key.shard);
                         Route::All
                     }
-                    [] => Route::Shard(0),
-                    [key] => Route::Shard(key.shard),
-                    several => {
-                        shards.extend(several.iter().map(|key| key.shard));
-                        shards[shards_first..].sort_unstable();
-                        let mut kept = shards_first;
-                        for at in shards_first + 1..shards.len() {
-                            if shards[at] != shards[kept] {
-                                kept += 1;
-                                shards[kept] = shards[at];
-                            }
-                        }
-                        shards.truncate(kept + 1);
-                        let unique = &shards[shards_first..];
-                        if let [shard] = unique {
-                            let shard = *shard;
-                            shards.truncate(shards_first);
-                            Route::Shard(shard)
-                        } else {
-                            for key in several {
-                                key.hand =
-                                    unique.partition_point(|shard| *shard < key.shard) as u16;
-                            }
-                            Route::Several(shards_first as u32, shards.len() as u32)
-                        }
-                    }
+                    false => route_of(named, shards),
                 }
             }
         };
         plan.keys_end = keys.len() as u32;
         plan
     }
+}
+
+/// The shards of some keys: where there are several they are added to the list, and each key learns its place among them.
+fn route_of(keys: &mut [RoutedKey], shards: &mut Vec<u16>) -> Route {
+    let several = match keys {
+        [] => return Route::Shard(0),
+        [key] => return Route::Shard(key.shard),
+        several => several,
+    };
+    let first = shards.len();
+    shards.extend(several.iter().map(|key| key.shard));
+    shards[first..].sort_unstable();
+    let mut kept = first;
+    for at in first + 1..shards.len() {
+        if shards[at] != shards[kept] {
+            kept += 1;
+            shards[kept] = shards[at];
+        }
+    }
+    shards.truncate(kept + 1);
+    if let [shard] = shards[first..] {
+        shards.truncate(first);
+        return Route::Shard(shard);
+    }
+    route::set_hands(several, &shards[first..]);
+    Route::Several(first as u32, shards.len() as u32)
 }

@@ -44,9 +44,8 @@ use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::effect::Follower;
 use crate::resp::request::Parser;
-use crate::shard::QueuedJob;
 use crate::shard::job::command::{CommandJob, Ended};
-use crate::shard::job::{Ticket, Work};
+use crate::shard::job::{Job, Ticket, Work};
 use accounting::{Finished, Waited};
 use batch::{Batch, Plan};
 use multi::Pending;
@@ -272,13 +271,13 @@ impl Session {
     pub fn resume(
         &mut self,
         batch: &mut Batch,
-        mut queued: QueuedJob,
+        job: &mut Job,
         config: &Arc<Config>,
         now: Now,
     ) -> Option<Step> {
         let mut turn = Turn::new(batch, config, now, self.service);
         let turn = &mut turn;
-        let flow = match (&mut queued.work, turn.plan()) {
+        let flow = match (&mut job.work, turn.plan()) {
             (Work::Command(job), Some(plan)) => self.resume_command(turn, &plan, job),
             (Work::Unit(job), Some(plan)) => self.resume_unit(turn, &plan, job),
             _ => unreachable!("a connection awaits the command or unit that comes next"),

@@ -25,7 +25,6 @@ pub mod pack;
 pub mod prefetch;
 pub mod quicklist;
 pub mod reuse;
-pub mod sequence;
 pub mod sketch;
 pub mod slabs;
 pub mod splice;

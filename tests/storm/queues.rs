@@ -276,7 +276,7 @@ fn consumes_entries(at: &mut At<'_>, consumer: usize) {
         let streams: Vec<String> = (0..GROUP_STREAMS)
             .map(|offset| group_stream((first + offset) % GROUP_STREAMS))
             .collect();
-        let ids = vec![">"; GROUP_STREAMS].join(" ");
+        let ids = [">"; GROUP_STREAMS].join(" ");
         let count = 1 + at.draw.below(3);
         let reply = client.call(words(&format!(
             "XREADGROUP GROUP g c{consumer} COUNT {count} BLOCK 300 STREAMS {} {ids}",

@@ -61,6 +61,7 @@ pub mod queued;
 mod sync;
 
 #[cfg(all(test, loom))]
+#[path = "../../../tests/loom/src/models.rs"]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;

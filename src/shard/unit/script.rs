@@ -13,6 +13,8 @@ use crate::command::keys;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::script::host::{Call, Host, Interrupted};
+use crate::shard::ownership::ShardList;
+use crate::shard::route;
 use crate::telemetry::counters::Spent;
 
 /// Declared keys among which those of a call are looked for.
@@ -95,26 +97,22 @@ impl UnitHost<'_, '_, '_, '_> {
         let _ = keys::positions(call.command, call.spans.len(), argument, |at, _| {
             let name = argument(at);
             let mut declared = given.keys().iter().take(DECLARED_MAX);
-            let (hash, shard) = match declared.find(|key| given.key_of(key).bytes == name) {
-                Some(key) => (key.hash, key.shard),
-                None => router.route(name),
-            };
-            keys.push(RoutedKey {
-                hash,
-                argument: at as u32,
-                shard,
-                hand: 0,
+            keys.push(match declared.find(|key| given.key_of(key).bytes == name) {
+                Some(key) => RoutedKey {
+                    argument: at as u32,
+                    hand: 0,
+                    ..*key
+                },
+                None => router.routed(at, name),
             });
         });
         if call.command.needs_all_shards(&call.args()) {
             keys.iter_mut().for_each(|key| key.hand = key.shard);
         } else if keys.len() > 1 {
-            let mut shards: Vec<u16> = keys.iter().map(|key| key.shard).collect();
+            let mut shards: ShardList = keys.iter().map(|key| key.shard).collect();
             shards.sort_unstable();
             shards.dedup();
-            for key in keys {
-                key.hand = shards.partition_point(|shard| *shard < key.shard) as u16;
-            }
+            route::set_hands(keys, &shards);
         }
     }
 }

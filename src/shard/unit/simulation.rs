@@ -16,7 +16,6 @@ use super::transaction::Transaction;
 use crate::base::random::Random;
 use crate::client::connection::Connection;
 use crate::client::registry::Shared;
-use crate::command::args::RoutedKey;
 use crate::command::context::Server;
 use crate::command::declaration::Command;
 use crate::command::keys;
@@ -31,7 +30,7 @@ use crate::script::library::Library;
 use crate::shard::job::unit::UnitJob;
 use crate::shard::job::{Executor, Job, Work};
 use crate::shard::offload::OffloadPool;
-use crate::shard::route::Router;
+use crate::shard::route::{self, Router};
 use crate::shard::{HeldShards, Shards};
 
 const SHARDS: u16 = 8;
@@ -361,21 +360,13 @@ fn with_args(line: &str, router: Router, run: impl FnOnce(&'static Command, &Arg
     let command = resolve(command, (spans.len() > 1).then(|| argument(1)));
     let mut routed = Vec::new();
     keys::positions(command, spans.len(), argument, |at, _| {
-        let (hash, shard) = router.route(argument(at));
-        routed.push(RoutedKey {
-            hash,
-            argument: at as u32,
-            shard,
-            hand: 0,
-        });
+        routed.push(router.routed(at, argument(at)));
     })
     .expect("good counts");
     let mut hands: Vec<u16> = routed.iter().map(|key| key.shard).collect();
     hands.sort_unstable();
     hands.dedup();
-    for key in &mut routed {
-        key.hand = hands.partition_point(|shard| *shard < key.shard) as u16;
-    }
+    route::set_hands(&mut routed, &hands);
     run(command, &Args::new(line.as_bytes(), &[], &spans, &routed));
 }
 
@@ -424,7 +415,7 @@ fn a_unit_that_misses_a_shard_says_which() {
     let mut out = Out::new(Protocol::Resp2);
     let done = world.run(&transaction, &mut grip.tokens(), &mut plan, false, &mut out);
     drop((grip, held));
-    let mut both = vec![one, two];
+    let mut both = [one, two];
     both.sort_unstable();
     assert!(!done);
     assert_eq!((&plan.shards[..], plan.reruns), (&both[..], 1));

@@ -21,7 +21,9 @@ const LOW: usize = 3;
 const SPIN: &str = "for i = 1, tonumber(ARGV[1]) do end return redis.call('incr', KEYS[1])";
 
 /// Every kind of request that needs the busy shard: a name, what is sent before, and the request.
-fn requests() -> Vec<(&'static str, Vec<String>, Vec<Vec<u8>>)> {
+type Kind = (&'static str, Vec<String>, Vec<Vec<u8>>);
+
+fn requests() -> Vec<Kind> {
     let (low, busy) = (tag(LOW), tag(BUSY));
     let line = |name, text: &str| (name, Vec::new(), split(text));
     let words = |name, words: &[&str]| {

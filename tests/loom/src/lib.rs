@@ -7,5 +7,5 @@
 pub mod ownership;
 
 /// The ring of records.
-#[path = "../../../src/structures/sequence.rs"]
+#[path = "../../../src/pubsub/sequence.rs"]
 pub mod sequence;

@@ -80,10 +80,12 @@ pub enum Left {
     Some,
 }
 
+type Places<T> = Box<[Cell<Option<Box<T>>>]>;
+
 /// See the module.
 pub struct Sequence<T> {
     /// Made with the first record: a server in which nobody listens has none.
-    places: std::sync::OnceLock<Box<[Cell<Option<Box<T>>>]>>,
+    places: std::sync::OnceLock<Places<T>>,
     /// Places drawn so far.
     tail: CachePadded<AtomicU64>,
     /// Records consumed so far.
