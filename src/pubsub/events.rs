@@ -158,14 +158,18 @@ impl PubSub {
         }
         let name = effect.event.name.as_bytes();
         let mut channel = Vec::with_capacity(effect.key.len() + name.len() + 32);
-        for (kind, word, about, payload) in [
-            (b'K', "keyspace", &*effect.key, name),
-            (b'E', "keyevent", name, &*effect.key),
-        ] {
+        let kinds: [(u8, &[u8], &[u8], &[u8]); 2] = [
+            (b'K', b"keyspace", &effect.key, name),
+            (b'E', b"keyevent", name, &effect.key),
+        ];
+        for (kind, word, about, payload) in kinds {
             if classes & configured(kind) != 0 {
                 channel.clear();
-                channel.extend_from_slice(format!("__{word}@{}__:", effect.db).as_bytes());
-                channel.extend_from_slice(about);
+                let mut db = itoa::Buffer::new();
+                let db = db.format(effect.db).as_bytes();
+                for part in [b"__", word, b"@", db, b"__:", about] {
+                    channel.extend_from_slice(part);
+                }
                 self.publish(&channel, payload, wakes);
             }
         }

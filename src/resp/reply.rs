@@ -147,6 +147,13 @@ impl Out {
         }
     }
 
+    /// An empty output with room for so many bytes.
+    pub fn with_room(protocol: Protocol, bytes: usize) -> Self {
+        let mut out = Out::new(protocol);
+        out.bytes = Vec::with_capacity(bytes);
+        out
+    }
+
     /// The protocol of what is written next.
     pub fn protocol(&self) -> Protocol {
         self.protocol
