@@ -216,3 +216,13 @@ fn a_call_below_a_handler_ends_with_a_text_a_value_or_what_the_handler_made() {
     let function = Pinned::new(&lua, function).expect("room");
     assert!(call_below(&lua, &handler, &function, &[], &too_many, |_| ()).is_err());
 }
+
+#[test]
+fn a_pinned_value_is_of_one_interpreter_also_when_that_one_is_gone() {
+    let (lua, other) = (Lua::new(), Lua::new());
+    let pinned = Pinned::new(&lua, 7).expect("room");
+    assert!(pinned.is_of(&lua) && !pinned.is_of(&other));
+    drop(lua);
+    let others: Vec<Lua> = (0..10).map(|_| Lua::new()).collect();
+    assert!(!others.iter().any(|lua| pinned.is_of(lua)));
+}
