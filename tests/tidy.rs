@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("structures", &["base"]),
-    ("resp", &["base"]),
+    ("resp", &["base", "structures"]),
     ("engine", &["base", "structures"]),
     ("client", &["base", "resp"]),
     ("config", &["base"]),

@@ -385,10 +385,8 @@ impl Arguments {
 
     fn push(&mut self, bytes: &[u8]) {
         // Longer than 4 GiB together is more than Lua may take.
-        self.spans.push(Span {
-            start: self.data.len() as u32,
-            len: bytes.len() as u32,
-        });
+        self.spans
+            .push(Span::in_buffer(self.data.len(), bytes.len()));
         self.data.extend_from_slice(bytes);
     }
 

@@ -350,13 +350,10 @@ mod tests {
         let mut data = Vec::new();
         let mut spans = Vec::new();
         for word in words {
-            spans.push(Span {
-                start: data.len() as u32,
-                len: word.len() as u32,
-            });
+            spans.push(Span::in_buffer(data.len(), word.len()));
             data.extend_from_slice(word.as_bytes());
         }
-        run(&Args::new(&data, &[], &spans, &[]))
+        run(&Args::in_buffer(&data, &spans, &[]))
     }
 
     fn strayed(keys: &[&str], reruns: u32) -> Outcome {

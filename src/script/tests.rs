@@ -116,15 +116,12 @@ impl Bench {
     }
 
     fn request(&mut self, verb: ScriptVerb, arguments: &[&[u8]]) -> String {
-        let (mut data, mut spans) = (b"eval".to_vec(), vec![Span { start: 0, len: 4 }]);
+        let (mut data, mut spans) = (b"eval".to_vec(), vec![Span::in_buffer(0, 4)]);
         for argument in arguments {
-            spans.push(Span {
-                start: data.len() as u32,
-                len: argument.len() as u32,
-            });
+            spans.push(Span::in_buffer(data.len(), argument.len()));
             data.extend_from_slice(argument);
         }
-        let args = Args::new(&data, &[], &spans, &[]);
+        let args = Args::in_buffer(&data, &spans, &[]);
         let mut out = Out::new(self.protocol);
         self.last = run(verb, &args, &mut self.host, &self.library, &mut out);
         render(out.as_slice().expect("small"))

@@ -5,14 +5,15 @@
 
 use std::task::Waker;
 
-use crate::command::args::{Args, RoutedKey};
+use crate::command::args::{Args, BYTES_HERE_MAX, COUNT_HERE_MAX, RoutedKey};
 use crate::command::context::Gather;
 use crate::command::declaration::{Command, Run};
 use crate::command::keys;
 use crate::command::table::{registry, resolve};
 use crate::resp::reply::Out;
-use crate::resp::request::{Request, Requests, Span};
+use crate::resp::request::{Parser, Request, Requests, Span};
 use crate::shard::route::{self, Router};
+use crate::structures::block::LONG_BYTES_MIN;
 
 /// Which shards a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +79,6 @@ pub struct Batch {
     shards: Vec<u16>,
 }
 
-/// Arguments that a command may have where others wait for it.
-const ARGUMENTS_HERE_MAX: usize = 8 * 1024;
-
-/// Bytes that it may have.
-const BYTES_HERE_MAX: u32 = 512 * 1024;
-
 /// A command on its way from shard to shard.
 #[derive(Default)]
 pub struct Gathering {
@@ -107,11 +102,15 @@ pub struct Parts<'b> {
     pub shards: &'b [u16],
 }
 
+/// Whether a request may have so many arguments, or so long ones, that they have to be looked at one by one.
 #[inline]
-fn is_long(spans: &[Span], request: Request) -> bool {
+fn may_be_long(requests: &Requests, spans: &[Span], request: Request) -> bool {
     // Of a line, whose arguments lie elsewhere, the difference says nothing; but a line is short.
-    let first = spans.first().map_or(0, |span| span.start);
-    spans.len() > ARGUMENTS_HERE_MAX || request.end.saturating_sub(first) > BYTES_HERE_MAX
+    let end = request.end as usize;
+    let start = spans.first().and_then(|span| span.start()).unwrap_or(end);
+    spans.len() > COUNT_HERE_MAX
+        || end.saturating_sub(start) > BYTES_HERE_MAX
+        || !requests.arena.blocks.is_empty()
 }
 
 /// Buffers come and go with these. In a size class with the tasks of connections they would leave those in sparse slabs.
@@ -133,7 +132,7 @@ impl Batch {
     pub fn args(&self, plan: &Plan) -> Args<'_> {
         Args::new(
             &self.input[self.start..],
-            &self.requests.unescaped,
+            &self.requests.arena,
             self.requests.spans_of(plan.request),
             &self.keys[plan.keys_first as usize..plan.keys_end as usize],
         )
@@ -155,7 +154,7 @@ impl Batch {
         let keys = &keys[plan.keys_first as usize..plan.keys_end as usize];
         let spans = requests.spans_of(plan.request);
         Parts {
-            args: Args::new(&input[*start..], &requests.unescaped, spans, keys),
+            args: Args::new(&input[*start..], &requests.arena, spans, keys),
             out,
             wakes,
             shards,
@@ -176,6 +175,23 @@ impl Batch {
         if !self.wakes.is_empty() {
             self.wakes.drain(..).for_each(Waker::wake);
         }
+    }
+
+    /// What the input takes, with long arguments that left it.
+    pub fn input_memory_bytes(&self) -> usize {
+        self.input.capacity() + self.requests.arena.memory_bytes()
+    }
+
+    /// Moves what was received of a long argument that is not complete to a block, with room for `more` bytes, see
+    /// [`Parser::begin_block`]. No request may be under way.
+    pub fn begin_block(&mut self, parser: &mut Parser, more: usize) {
+        debug_assert!(self.plans.is_empty(), "all requests ran");
+        parser.begin_block(&mut self.input, self.start, LONG_BYTES_MIN, more);
+    }
+
+    /// Moves what has been received since of that argument to its block.
+    pub fn fill_block(&mut self, parser: &mut Parser) {
+        parser.fill_block(&mut self.input, self.start);
     }
 
     /// The keys that a plan routes.
@@ -243,14 +259,14 @@ impl Batch {
             ..
         } = self;
         let spans = requests.spans_of(request);
-        let argument = |index: usize| spans[index].bytes(&input[*start..], &requests.unescaped);
+        let argument = |index: usize| spans[index].bytes(&input[*start..], &requests.arena);
         let count = spans.len();
         let keys_first = keys.len() as u32;
         let mut plan = Plan {
             command: registry().find(argument(0)),
             route: Route::Refused,
             request,
-            is_long: is_long(spans, request),
+            is_long: false,
             keys_first,
             keys_end: keys_first,
         };
@@ -266,6 +282,10 @@ impl Batch {
         if !command.accepts(count) {
             return plan;
         }
+        if may_be_long(requests, spans, request) {
+            let args = Args::new(&input[*start..], &requests.arena, spans, &[]);
+            plan.is_long = args.are_long(command);
+        }
         if matches!(command.run, Run::Keys(_) | Run::Script(_)) {
             // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
             let _ = keys::positions(command, count, argument, |at, _| {
@@ -280,7 +300,7 @@ impl Batch {
             Run::EachShard(..) | Run::Cursor(..) => Route::Each,
             Run::Script(_) => Route::Script,
             Run::Keys(_) => {
-                let args = Args::new(&input[*start..], &requests.unescaped, spans, &[]);
+                let args = Args::new(&input[*start..], &requests.arena, spans, &[]);
                 match command.needs_all_shards(&args) {
                     true => {
                         named.iter_mut().for_each(|key| key.hand = key.shard);

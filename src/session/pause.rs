@@ -159,7 +159,7 @@ mod tests {
 
     fn is_held(pause: &Pause, name: &str) -> bool {
         let command = registry().find(name.as_bytes()).expect("a command");
-        let args = Args::new(&[], &[], &[], &[]);
+        let args = Args::none();
         let scripts = Library::default();
         pause.is_on(5) && pause.holds(command, &args, None, &scripts, 5).is_some()
     }

@@ -22,13 +22,13 @@ use crate::client::registry::{Shared, WaitNumber, WaitState};
 use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, NOT_IN_HAND, ShardPlace, Wait};
 use crate::command::declaration::{Command, Flags};
+use crate::command::owned::OwnedArgs;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::value::{DataType, Kind};
 use crate::engine::waiting::{self, Interest, Place, Waiting};
 use crate::engine::{Engine, Key, Now};
 use crate::resp::reply::Protocol;
-use crate::resp::request::Span;
 
 /// How many waiters there were so far.
 static WAITERS: AtomicU64 = AtomicU64::new(0);
@@ -39,9 +39,7 @@ pub struct Waiter {
     connection: Arc<Shared>,
     number: WaitNumber,
     pub(super) command: &'static Command,
-    data: Vec<u8>,
-    spans: Vec<Span>,
-    keys: Vec<RoutedKey>,
+    args: OwnedArgs,
     pub(super) client: ClientView,
     pub(super) config: Arc<Config>,
     place: ShardPlace,
@@ -97,25 +95,18 @@ impl Waiter {
         context: ExecutionContext<'_>,
         wait: Wait,
     ) -> Arc<Waiter> {
-        let mut data = Vec::new();
-        let mut spans = Vec::with_capacity(args.len());
-        for (at, argument) in args.from(0).enumerate() {
+        let mut owned = OwnedArgs::default();
+        for (at, argument) in args.contents(0).enumerate() {
             let rewritten = wait.rewritten.iter().find(|(index, _)| *index == at);
-            let argument = rewritten.map_or(argument, |(_, bytes)| bytes);
-            spans.push(Span {
-                start: data.len() as u32,
-                len: argument.len() as u32,
-            });
-            data.extend_from_slice(argument);
+            owned.push(rewritten.map_or(argument, |(_, bytes)| bytes[..].into()));
         }
+        owned.route(args.keys());
         Arc::new(Waiter {
             id: WAITERS.fetch_add(1, Relaxed),
             connection: Arc::clone(connection),
             number: connection.block(),
             command,
-            data,
-            spans,
-            keys: args.keys().to_vec(),
+            args: owned,
             client,
             config: Arc::clone(context.config),
             place: context.place,
@@ -147,7 +138,7 @@ impl Waiter {
 
     /// The shards in whose queues it may stand.
     pub fn shards(&self) -> Vec<u16> {
-        let mut shards: Vec<u16> = self.keys.iter().map(|key| key.shard).collect();
+        let mut shards: Vec<u16> = self.args.keys().iter().map(|key| key.shard).collect();
         shards.sort_unstable();
         shards.dedup();
         shards
@@ -155,15 +146,16 @@ impl Waiter {
 
     /// The keys in whose queues it stands.
     fn awaited(&self) -> &[RoutedKey] {
-        debug_assert!(self.keys.is_sorted_by_key(|key| key.argument));
+        let keys = self.args.keys();
+        debug_assert!(keys.is_sorted_by_key(|key| key.argument));
         match self.wait.needs_all {
-            true => &self.keys[..1],
-            false => &self.keys,
+            true => &keys[..1],
+            false => keys,
         }
     }
 
     fn key(&self, routed: &RoutedKey) -> &[u8] {
-        self.spans[routed.argument as usize].bytes(&self.data, &[])
+        self.args.args().get(routed.argument as usize)
     }
 
     /// Stands in line for its keys. All shards are in hand.
@@ -262,7 +254,7 @@ impl Waiter {
 
     /// Runs the request again with the engines in hand.
     fn serve(self: &Arc<Self>, engines: &mut Engines<'_>, now: Now) -> Try {
-        let mut keys = self.keys.clone();
+        let mut keys = self.args.keys().to_vec();
         for key in &mut keys {
             key.hand = hand_of(engines, key.shard);
         }
@@ -280,7 +272,7 @@ impl Waiter {
         if let Err(instead) = self.begin_serving() {
             return instead;
         }
-        let args = Args::new(&self.data, &[], &self.spans, &keys);
+        let args = self.args.args_with(&keys);
         let mut out = Out::new(self.protocol);
         let mut client = self.client;
         let context = ExecutionContext {

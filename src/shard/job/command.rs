@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::Next;
+use crate::base::hash::Seed;
 use crate::client::registry::Shared;
-use crate::command::args::OwnedArgs;
 use crate::command::context::{ClientView, Engines, Gather, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Run};
+use crate::command::owned::OwnedArgs;
+use crate::command::prepared::Prepared;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::Engine;
@@ -34,6 +36,8 @@ pub enum Ended {
 pub struct CommandJob {
     command: &'static Command,
     args: OwnedArgs,
+    /// What was made of the arguments before any shard was in hand.
+    prepared: Option<Prepared>,
     place: ShardPlace,
     config: Arc<Config>,
     /// The connection that waits if the command has to.
@@ -63,6 +67,7 @@ impl CommandJob {
         CommandJob {
             command,
             args: OwnedArgs::copy_of(args),
+            prepared: None,
             place,
             config: Arc::clone(config),
             blocker: None,
@@ -92,10 +97,23 @@ impl CommandJob {
         }
     }
 
+    /// Whether something is to be made of its arguments before it has its shards, where that takes long.
+    pub(super) fn must_prepare(&self) -> bool {
+        self.command.builds.is_some() && self.prepared.is_none()
+    }
+
+    /// Makes it.
+    pub(super) fn prepare(&mut self, seed: Seed) {
+        if let Some(build) = self.command.builds {
+            let built = build(&self.args.args(), &self.config, seed, clock::now());
+            self.prepared = Some(Prepared::new(built));
+        }
+    }
+
     /// Runs it with its shards in hand, at the moment when it has them.
     pub(super) fn run(&mut self, hands: &mut HeldEngines<'_, Engine>, may_offload: bool) -> Next {
         let before = Ticks::now();
-        let args = self.args.args();
+        let args = self.args.args().with_prepared(self.prepared.as_ref());
         let context = ExecutionContext {
             now: clock::now(),
             config: &self.config,

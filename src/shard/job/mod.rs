@@ -148,10 +148,25 @@ impl Job {
 
     fn submit(mut queued: QueuedJob) {
         queued.next = Next::Answer;
-        let Some(Executor { shards, .. }) = queued.executor else {
+        let Some(executor) = queued.executor else {
             unreachable!("only commands and units are sent by themselves")
         };
-        shards.submit(queued);
+        let Executor {
+            shards,
+            offload,
+            router,
+        } = executor;
+        let must_prepare = matches!(&queued.work, Work::Command(job) if job.must_prepare());
+        if !queued.is_offloaded || !must_prepare {
+            return shards.submit(queued);
+        }
+        let prepare = move || {
+            if let Work::Command(job) = &mut queued.work {
+                job.prepare(router.seed());
+            }
+            shards.submit(queued);
+        };
+        offload.run(prepare, false);
     }
 
     /// Brings a job back that ran elsewhere than with shards in hand, or not at all.

@@ -509,8 +509,7 @@ impl<'r, 'a> Unit<'r, 'a> {
             return true;
         }
         // Any shard knows, and there may be none in hand yet.
-        if self.held.shards().is_empty() && self.get_shards(&Args::new(&[], &[], &[], &[])).is_err()
-        {
+        if self.held.shards().is_empty() && self.get_shards(&Args::none()).is_err() {
             return true;
         }
         self.with_engines(|engines| engines.iter_mut().all(|engine| engine.has_room(now)))

@@ -12,6 +12,7 @@ use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::keys;
 use crate::command::{Args, Out};
 use crate::config::Config;
+use crate::resp::request::NOTHING_BESIDE;
 use crate::script::host::{Call, Host, Interrupted};
 use crate::shard::ownership::ShardList;
 use crate::shard::route;
@@ -92,7 +93,7 @@ impl UnitHost<'_, '_, '_, '_> {
     fn route(&mut self, call: &Call<'_>) {
         let (keys, router, given) = (&mut self.keys, self.unit.router(), &self.given);
         keys.clear();
-        let argument = |at: usize| call.spans[at].bytes(call.data, &[]);
+        let argument = |at: usize| call.spans[at].bytes(call.data, &NOTHING_BESIDE);
         // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
         let _ = keys::positions(call.command, call.spans.len(), argument, |at, _| {
             let name = argument(at);
@@ -124,7 +125,7 @@ impl Host for UnitHost<'_, '_, '_, '_> {
         } else {
             self.keys.clear();
         }
-        let args = Args::new(call.data, &[], call.spans, &self.keys);
+        let args = Args::in_buffer(call.data, call.spans, &self.keys);
         let is_shown =
             self.is_monitored && !call.command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR));
         if is_shown {

@@ -25,7 +25,7 @@ use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::{Engine, Now};
 use crate::resp::reply::Protocol;
-use crate::resp::request::Span;
+use crate::resp::request::{NOTHING_BESIDE, Span};
 use crate::script::library::Library;
 use crate::shard::job::unit::UnitJob;
 use crate::shard::job::{Executor, Job, Work};
@@ -349,13 +349,10 @@ fn with_args(line: &str, router: Router, run: impl FnOnce(&'static Command, &Arg
     let mut spans = Vec::new();
     let mut start = 0;
     for word in line.split(' ') {
-        spans.push(Span {
-            start: start as u32,
-            len: word.len() as u32,
-        });
+        spans.push(Span::in_buffer(start, word.len()));
         start += word.len() + 1;
     }
-    let argument = |at: usize| spans[at].bytes(line.as_bytes(), &[]);
+    let argument = |at: usize| spans[at].bytes(line.as_bytes(), &NOTHING_BESIDE);
     let command = registry().find(argument(0)).expect("a command");
     let command = resolve(command, (spans.len() > 1).then(|| argument(1)));
     let mut routed = Vec::new();
@@ -367,7 +364,7 @@ fn with_args(line: &str, router: Router, run: impl FnOnce(&'static Command, &Arg
     hands.sort_unstable();
     hands.dedup();
     route::set_hands(&mut routed, &hands);
-    run(command, &Args::new(line.as_bytes(), &[], &spans, &routed));
+    run(command, &Args::in_buffer(line.as_bytes(), &spans, &routed));
 }
 
 /// Units from one seed, where the environment says how many there are to be in all.

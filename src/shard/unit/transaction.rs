@@ -6,12 +6,11 @@ use super::context::{UnitContext, UnitOutcome};
 use super::plan::UnitPlan;
 use super::weight::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, chosen_db, keys_in};
 use super::{Unit, script, step};
-use crate::command::args::RoutedKey;
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::error::CommandError;
+use crate::command::owned::OwnedArgs;
 use crate::command::{Args, Out};
 use crate::engine::{Engine, Key, Now};
-use crate::resp::request::Span;
 use crate::script::footprint;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::counters::{Kind, Spent};
@@ -67,9 +66,9 @@ struct Step {
 /// Queued commands and watched keys.
 #[derive(Default)]
 pub struct Transaction {
-    data: Vec<u8>,
-    spans: Vec<Span>,
-    keys: Vec<RoutedKey>,
+    args: OwnedArgs,
+    /// A step has so many arguments, or so long ones, that it takes long.
+    is_long: bool,
     steps: Vec<Step>,
     /// What must not have changed.
     pub watched: Vec<Watched>,
@@ -167,19 +166,13 @@ impl Transaction {
 
     /// Queues a command.
     pub fn push(&mut self, command: &'static Command, args: &Args<'_>) {
-        for argument in args.from(0) {
-            self.spans.push(Span {
-                start: self.data.len() as u32,
-                len: argument.len() as u32,
-            });
-            self.data.extend_from_slice(argument);
-        }
-        self.keys.extend_from_slice(args.keys());
+        self.args.push_all(args);
+        self.is_long |= args.are_long(command);
         self.steps.push(Step {
             command,
             needs_all_shards: command.needs_all_shards(args),
-            spans_end: self.spans.len() as u32,
-            keys_end: self.keys.len() as u32,
+            spans_end: self.args.len() as u32,
+            keys_end: self.args.keys().len() as u32,
         });
     }
 
@@ -187,10 +180,9 @@ impl Transaction {
     pub fn commands(&self) -> impl Iterator<Item = (&'static Command, Args<'_>)> {
         let (mut span, mut key) = (0, 0);
         self.steps.iter().map(move |step| {
-            let spans = &self.spans[span..step.spans_end as usize];
-            let keys = &self.keys[key..step.keys_end as usize];
-            (span, key) = (step.spans_end as usize, step.keys_end as usize);
-            (step.command, Args::new(&self.data, &[], spans, keys))
+            let (spans, keys) = (span..step.spans_end as usize, key..step.keys_end as usize);
+            (span, key) = (spans.end, keys.end);
+            (step.command, self.args.part(spans, keys))
         })
     }
 
@@ -206,9 +198,7 @@ impl Transaction {
 
     /// What it takes in memory.
     pub fn memory_bytes(&self) -> usize {
-        self.data.capacity()
-            + self.spans.capacity() * size_of::<Span>()
-            + self.keys.capacity() * size_of::<RoutedKey>()
+        self.args.memory_bytes()
             + self.steps.capacity() * size_of::<Step>()
             + self.watched.capacity() * size_of::<Watched>()
             + self.watched.len() * WATCHED_BYTES
@@ -246,7 +236,7 @@ impl Transaction {
         if self.is_wide() {
             return (0..count).collect();
         }
-        let mut shards: Vec<u16> = self.keys.iter().map(|key| key.shard).collect();
+        let mut shards: Vec<u16> = self.args.keys().iter().map(|key| key.shard).collect();
         shards.extend(self.watched.iter().map(|watched| watched.shard));
         // A command whose keys could not be found runs anywhere, to say so.
         let is_lost = |step: &Step| matches!(step.command.run, Run::Keys(_));
@@ -280,10 +270,9 @@ impl Transaction {
         })
     }
 
-    /// Whether its arguments are so long that something is done with them before any shard is in hand.
+    /// Whether the arguments of a queued command are so many or so long that to run it takes long.
     fn is_long(&self) -> bool {
-        let mut spans = self.spans.iter();
-        self.data.len() > LARGE_BYTES_MIN && spans.any(|span| span.len as usize > LARGE_BYTES_MIN)
+        self.is_long
     }
 
     /// Whether any of the queued commands may add data.
@@ -329,7 +318,7 @@ impl Transaction {
         if let ([step], true) = (self.steps.as_slice(), self.is_lone)
             && let Run::Script(verb) = step.command.run
         {
-            let args = Args::new(&self.data, &[], &self.spans, &self.keys);
+            let args = self.args.args();
             return run_lone((step.command, verb), &args, unit, cx, (out, plan));
         }
         let db = cx.connection.db;

@@ -15,7 +15,6 @@
 //! clients: every length and count in them is checked.
 
 use super::{BYTES_MAX, CHUNK_BYTES_MAX, Parts, Reader, is_available, locate};
-use crate::structures::ahead::{Ahead, BYTES_MIN, Function};
 use crate::structures::murmur::murmur64a;
 use std::f64::consts::LN_2;
 
@@ -168,15 +167,6 @@ struct Layer {
     error_rate: f64,
     hashes: u32,
     len: u64,
-}
-
-/// Hashes an element ahead.
-pub fn prepare(element: &[u8], ahead: &mut Ahead) {
-    if element.len() >= BYTES_MIN {
-        let first = murmur64a(element, SEED);
-        ahead.hash(element, Function::Murmur(SEED));
-        ahead.hash(element, Function::Murmur(first));
-    }
 }
 
 /// Two hashes of an element, from which its bits in every layer follow.
