@@ -158,7 +158,9 @@ impl PubSub {
         }
         let name = effect.event.name.as_bytes();
         let mut channel = Vec::with_capacity(effect.key.len() + name.len() + 32);
-        let kinds: [(u8, &[u8], &[u8], &[u8]); 2] = [
+        /// Class, first word of the channel, what it is about, payload.
+        type Kind<'e> = (u8, &'e [u8], &'e [u8], &'e [u8]);
+        let kinds: [Kind<'_>; 2] = [
             (b'K', b"keyspace", &effect.key, name),
             (b'E', b"keyevent", name, &effect.key),
         ];
