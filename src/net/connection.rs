@@ -5,6 +5,7 @@
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
@@ -497,7 +498,9 @@ async fn run_turn(
     batch.plan(&service.router);
     prefetch(batch, service, session.connection.db);
     let mut step = session.run(batch, config, now);
-    deliver_first(session).await;
+    if let Some(position) = session.undelivered() {
+        delivered(session, position).await;
+    }
     let mut flushed: Option<Ticks> = None;
     loop {
         if is_over_output(session, batch, config) {
@@ -508,7 +511,9 @@ async fn run_turn(
             Step::Wait(ticket) => {
                 let mut job = Box::pin(await_job(stream, session, batch, &ticket)).await?;
                 if let Some(next) = session.resume(batch, &mut job, config, clock::now()) {
-                    deliver_first(session).await;
+                    if let Some(position) = session.undelivered() {
+                        delivered(session, position).await;
+                    }
                     step = next;
                     continue;
                 }
@@ -554,7 +559,9 @@ async fn run_turn(
         }
         refresh(config, session);
         step = session.run(batch, config, clock::now());
-        deliver_first(session).await;
+        if let Some(position) = session.undelivered() {
+            delivered(session, position).await;
+        }
     }
     batch.consume(consumed);
     collect_mail(session, batch);
@@ -576,13 +583,12 @@ async fn run_turn(
     })
 }
 
-/// Waits until others have what they are to hear of this connection's commands: its replies leave behind that.
-#[inline]
-async fn deliver_first(session: &Session) {
-    if let Some(position) = session.undelivered() {
-        let pubsub = &session.service().pubsub;
-        poll_fn(|cx| pubsub.poll_delivered(position, cx)).await;
-    }
+/// Waits until others have what they are to hear of this connection's commands: its replies leave behind that. In a box of
+/// its own, as most connections never wait for it.
+#[cold]
+fn delivered(session: &Session, position: u64) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    let pubsub = &session.service().pubsub;
+    Box::pin(poll_fn(move |cx| pubsub.poll_delivered(position, cx)))
 }
 
 /// Waits for a job that is queued, until the connection is killed or its client is gone: the job runs all the same.

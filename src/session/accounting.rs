@@ -132,7 +132,7 @@ impl Session {
         if let Blocked::For(_) = blocked {
             self.connection.shared.block();
         }
-        self.blocked = Some(blocked);
+        self.blocked = Some(Box::new(blocked));
         Continue(())
     }
 

@@ -89,7 +89,7 @@ pub struct Session {
     /// Whether a request was refused in a way that ends the connection.
     must_close: bool,
     /// What the next request waits for, if it ran already and has no reply yet.
-    blocked: Option<Blocked>,
+    blocked: Option<Box<Blocked>>,
     /// How long the request that waits ran so far.
     waited: Option<Box<Waited>>,
     /// What is watched and queued.
@@ -311,7 +311,7 @@ impl Session {
                     &Finished::new(mark, job.duration_ns, false),
                 );
                 self.begin_wait(job.duration_ns, false);
-                self.blocked = Some(Blocked::On(waiter));
+                self.blocked = Some(Box::new(Blocked::On(waiter)));
                 return Continue(());
             }
             Ended::Refused => {

@@ -36,7 +36,7 @@ impl Session {
             return Continue(());
         };
         let mark = turn.batch.out.position();
-        let served = match &blocked {
+        let served = match &*blocked {
             Blocked::On(waiter) if waiter.state() == WaitState::Served => Some(waiter),
             _ => None,
         };
@@ -106,17 +106,17 @@ impl Session {
     /// Whether the reply is there that the connection waits for. What others have for it may tell of changes that the
     /// reply does not know of, and must stand behind it then.
     pub fn is_served(&self) -> bool {
-        matches!(&self.blocked, Some(Blocked::On(waiter)) if waiter.state() == WaitState::Served)
+        matches!(self.blocked.as_deref(), Some(Blocked::On(waiter)) if waiter.state() == WaitState::Served)
     }
 
     /// The connection ends: nobody may serve it any more, and those behind it in the queues move up.
     pub fn end(&mut self) {
         self.discard();
         self.service.pubsub.forget(&self.connection.shared);
-        if let Some(Blocked::On(waiter)) = self.blocked.take() {
+        if let Some(Blocked::On(waiter)) = self.blocked.take().as_deref() {
             self.connection.shared.unblock(Unblocked::TimedOut);
             self.connection.shared.end();
-            self.leave_queues(&waiter);
+            self.leave_queues(waiter);
         }
     }
 
