@@ -518,11 +518,13 @@ pub trait Server: Send + Sync {
     /// Changes parameters; all or nothing. What shards, connections and the allocator do because of it is left to
     /// [`Server::follow_config`]; as a transaction may call this with shards in hand, so are those that ask the system for
     /// something ([`Command::is_postponed`]).
-    fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError>;
+    fn config_set(&self, pairs: &[(&[u8], &[u8])], is_local: bool) -> Result<(), CommandError>;
     /// Makes the configuration felt, as it is now. No shard may be in hand; the background sees to what is not done here.
     fn follow_config(&self);
     /// Writes the configuration file again.
     fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError>;
+    /// Takes back the end that a signal asked for; whether one did.
+    fn abort_shutdown(&self) -> bool;
     /// Zeroes the statistics.
     fn reset_statistics(&self);
     /// The text of INFO for these sections (lower case; empty: the default ones).

@@ -98,6 +98,12 @@ impl Terminal {
         &self.server.clients
     }
 
+    /// Changes so far, as INFO shows those since the last save.
+    pub(crate) fn dirty(&self) -> u64 {
+        let boards = self.engines.iter().map(Engine::board);
+        boards.map(|board| board.dirty.get()).sum()
+    }
+
     /// Runs one request, typed as at a prompt, and renders the reply.
     pub(crate) fn run(&mut self, line: &str) -> String {
         let mut bytes = Vec::new();
@@ -654,12 +660,15 @@ impl Server for NoServer {
     fn config(&self) -> Arc<Config> {
         Arc::default()
     }
-    fn config_set(&self, _: &[(String, String)], _: bool) -> CommandResult {
+    fn config_set(&self, _: &[(&[u8], &[u8])], _: bool) -> CommandResult {
         Ok(())
     }
     fn follow_config(&self) {}
     fn config_rewrite(&self, _: Adding) -> CommandResult {
         Ok(())
+    }
+    fn abort_shutdown(&self) -> bool {
+        false
     }
     fn reset_statistics(&self) {}
     fn info(&self, _: &[String]) -> String {

@@ -562,8 +562,13 @@ impl<'e> Keyspace<'e> {
     /// Records a change beside a key's data: in what the groups of a stream have read. As in Redis, that is none to
     /// those who watch the key.
     pub fn wrote_beside(&mut self, key: &[u8], event: Event) {
-        self.engine.effects.wrote(self.db, key, event);
         self.engine.board.dirty.add(1);
+        self.noted_beside(key, event);
+    }
+
+    /// The same where it is no change that a snapshot would be worth: a pending entry was shown again.
+    pub fn noted_beside(&mut self, key: &[u8], event: Event) {
+        self.engine.effects.wrote(self.db, key, event);
         self.engine.waiters.key_changed(self.db, key);
         let stamp = self.engine.effects.stamp();
         self.engine.watches.key_touched(self.db, key, stamp);

@@ -439,7 +439,7 @@ fn errors_are_caught_as_in_redis() {
             "return {redis.LOG_WARNING, redis.REPL_ALL, tostring(redis.replicate_commands())}",
             "1) (integer) 3\n2) (integer) 3\n3) \"true\"",
         ),
-        ("return redis.REDIS_VERSION", "\"7.2.6\""),
+        ("return redis.REDIS_VERSION", "\"7.4.0\""),
     ]);
     let mut bench = Bench::new();
     bench.check_error("error('plain')", "ERR user_script:1: plain");

@@ -1,4 +1,4 @@
-//! What goes on beside the commands: each shard's worker, the slices of expiry and of freeing, timeouts, signals.
+//! What goes on beside the commands: each shard's worker, the slices of expiry and of freeing, timeouts.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 
 use super::defrag::Defragging;
@@ -387,16 +386,4 @@ fn cut_slow_clients(service: &Service) {
             client.check_output(bound, now_ms);
         }
     }
-}
-
-/// Ends when SIGTERM or SIGINT comes, or a client asks for a shutdown.
-pub(super) async fn until_stopped(stop: watch::Sender<bool>, mut stopped: watch::Receiver<bool>) {
-    let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM can be listened for");
-    let mut interrupt = signal(SignalKind::interrupt()).expect("SIGINT can be listened for");
-    tokio::select! {
-        _ = terminate.recv() => tracing::warn!("Received SIGTERM scheduling shutdown..."),
-        _ = interrupt.recv() => tracing::warn!("Received SIGINT scheduling shutdown..."),
-        _ = stopped.wait_for(|stopped| *stopped) => tracing::warn!("User requested shutdown..."),
-    }
-    let _ = stop.send(true);
 }

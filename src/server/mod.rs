@@ -3,11 +3,14 @@
 mod accept;
 mod announce;
 mod background;
+mod crash;
 mod defrag;
 mod host;
 mod listening;
 mod migrate;
+mod oom_score;
 mod runtime;
+mod shutdown;
 mod title;
 
 use std::sync::atomic::AtomicBool;
@@ -17,6 +20,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use crate::base::hash::Seed;
+use crate::base::lossless;
 use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
 use crate::command::context::Server;
@@ -67,6 +71,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
         config.shard_count(cores),
         telemetry,
     ));
+    crash::watch(Arc::clone(&service));
     let runtimes = Runtimes::new(config.runtime, thread_count);
     service.telemetry.rounds.follow(runtimes.handles());
     let (stop, stopped) = watch::channel(false);
@@ -110,9 +115,13 @@ pub fn run(startup: Startup, program: String) -> i32 {
         return 1;
     }
     host.title.show(&config);
+    // What went wrong is in the log.
+    let _ = host.oom_score.apply(&config);
     announce::ready(&config);
     service.telemetry.set_ready(true);
-    runtimes.block_on(background::until_stopped(stop, stopped));
+    let round = || host.round();
+    let ended = shutdown::until_stopped(&host.shutdown, round, stop, stopped);
+    runtimes.block_on(ended);
     // Before any connection is closed: whose goes can tell from it that nobody can connect any more.
     host.listening.stop();
     service.telemetry.set_ready(false);
@@ -176,7 +185,8 @@ fn descriptors(wanted: u64) -> Result<(), u64> {
 
 fn write_pidfile(path: &str) {
     if !path.is_empty()
-        && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
+        && let Err(error) =
+            std::fs::write(lossless::path_of(path), format!("{}\n", std::process::id()))
     {
         tracing::warn!("Failed to write the PID file {path}: {error}");
     }
@@ -186,7 +196,7 @@ fn write_pidfile(path: &str) {
 fn remove_files(config: &Config) {
     for path in [&config.pidfile, &config.unixsocket] {
         if !path.is_empty() {
-            let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(lossless::path_of(path));
         }
     }
 }

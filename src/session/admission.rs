@@ -6,13 +6,11 @@ use super::turn::Turn;
 use crate::command::Args;
 use crate::command::admission::{self, Facts, Stage, Suspects};
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
+use crate::command::error::{self, CommandError};
 use crate::config::Config;
 use crate::config::live::Peer;
 use crate::resp::reply::Protocol;
 use crate::telemetry::{counters, errors, log};
-
-/// Bytes of an unknown command's name and arguments that the error quotes.
-const QUOTED_BYTES_MAX: usize = 128;
 
 /// What the rules look at: a session under a configuration.
 struct Asking<'s> {
@@ -99,7 +97,7 @@ impl Session {
 
     /// Why a request is not admitted, if it is not.
     #[inline(never)]
-    fn refusal(&self, turn: &Turn<'_>, plan: &Plan, command: &'static Command) -> Option<String> {
+    fn refusal(&self, turn: &Turn<'_>, plan: &Plan, command: &'static Command) -> Option<Vec<u8>> {
         let stage = match plan.route {
             _ if self.is_queueing(command) => Stage::REQUEST.or(Stage::QUEUED),
             Route::Session => Stage::REQUEST.or(Stage::SHARDLESS),
@@ -110,21 +108,21 @@ impl Session {
             config: turn.config,
         };
         let error = admission::refusal(&facts, command, stage)?;
-        Some(error.text().into_owned())
+        Some(bytes_of(&error))
     }
 
     /// Why what is queued is not admitted at EXEC, if it is not: all commands together have these flags.
-    pub(super) fn refuses_transaction(&self, config: &Config, flags: Flags) -> Option<String> {
+    pub(super) fn refuses_transaction(&self, config: &Config, flags: Flags) -> Option<Vec<u8>> {
         let facts = Asking {
             session: self,
             config,
         };
         let error = admission::refusal_of_all(&facts, flags, Stage::EXEC)?;
-        Some(error.text().into_owned())
+        Some(bytes_of(&error))
     }
 
     #[cold]
-    fn refuse(&mut self, turn: &mut Turn<'_>, plan: &Plan, text: String) {
+    fn refuse(&mut self, turn: &mut Turn<'_>, plan: &Plan, text: Vec<u8>) {
         turn.release();
         self.spoil_transaction();
         let mark = turn.batch.out.position();
@@ -151,8 +149,8 @@ impl Session {
         // Also where no transaction is open: what is watched is watched no more.
         let text = if is_exec {
             self.discard();
-            let why = text.strip_prefix("ERR ").unwrap_or(&text);
-            format!("EXECABORT Transaction discarded because of: {why}")
+            let why = text.strip_prefix(b"ERR ").unwrap_or(&text);
+            [b"EXECABORT Transaction discarded because of: ", why].concat()
         } else {
             text
         };
@@ -164,39 +162,16 @@ impl Session {
 
 /// What is wrong with a request that names no command, or has the wrong number of arguments.
 #[cold]
-fn unfit(command: Option<&Command>, args: &Args<'_>) -> String {
-    let Some(command) = command else {
-        return unknown(args);
-    };
-    if !command.children().is_empty() && args.len() > 1 {
-        let name = args.get(1);
-        let name = &name[..name.len().min(QUOTED_BYTES_MAX)];
-        return format!(
-            "ERR unknown subcommand '{}'. Try {} HELP.",
-            String::from_utf8_lossy(name),
-            command.name.to_ascii_uppercase()
-        );
+fn unfit(command: Option<&Command>, args: &Args<'_>) -> Vec<u8> {
+    match command {
+        None => error::unknown_command(args),
+        Some(command) if !command.children().is_empty() && args.len() > 1 => {
+            error::unknown_subcommand(args, command.name)
+        }
+        Some(command) => bytes_of(&CommandError::Arity(command.full_name)),
     }
-    format!(
-        "ERR wrong number of arguments for '{}' command",
-        command.full_name
-    )
 }
 
-fn unknown(args: &Args<'_>) -> String {
-    let mut quoted = String::new();
-    for argument in args.from(1) {
-        if quoted.len() >= QUOTED_BYTES_MAX {
-            break;
-        }
-        let room = QUOTED_BYTES_MAX - quoted.len();
-        let shown = &argument[..argument.len().min(room)];
-        quoted.push_str(&format!("'{}' ", String::from_utf8_lossy(shown)));
-    }
-    let name = args.get(0);
-    let name = &name[..name.len().min(QUOTED_BYTES_MAX)];
-    format!(
-        "ERR unknown command '{}', with args beginning with: {quoted}",
-        String::from_utf8_lossy(name)
-    )
+fn bytes_of(error: &CommandError) -> Vec<u8> {
+    error.text().as_bytes().to_vec()
 }

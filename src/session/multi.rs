@@ -179,8 +179,12 @@ impl Session {
         }
         if let Some(why) = self.refuses_transaction(turn.config, transaction.flags()) {
             self.unwatch(transaction.watched);
-            let text = format!("EXECABORT Transaction discarded because of: {why}");
-            return error(turn, &text);
+            let text = [
+                b"EXECABORT Transaction discarded because of: ".as_slice(),
+                &why,
+            ]
+            .concat();
+            return error(turn, text);
         }
         let hot_keys = &self.service.telemetry.hot_keys;
         transaction.sample(hot_keys.choose(turn.counters, transaction.len()));
@@ -194,7 +198,7 @@ fn is_queued(command: &Command) -> bool {
         || matches!(command.run, Run::Transaction(TransactionVerb::Unwatch))
 }
 
-fn error(turn: &mut Turn<'_>, text: &str) -> Ran {
+fn error(turn: &mut Turn<'_>, text: impl AsRef<[u8]>) -> Ran {
     turn.batch.out.error(text);
     Ran::Answered { failed: true }
 }

@@ -234,6 +234,7 @@ impl Observed for Service {
             functions: functions as u64,
             functions_bytes: self.scripts.functions.bytes() as u64,
             interpreters_bytes: interpreters.total as u64,
+            interpreted_functions_bytes: interpreters.functions as u64,
             interpreter_bytes: interpreters.live_each as u64,
             runs: counters::units(counters::Kind::Script),
             transactions: counters::units(counters::Kind::Transaction),

@@ -3,6 +3,8 @@
 pub mod account;
 pub mod block;
 pub mod burial;
+#[cfg(not(miri))]
+pub mod crash;
 pub mod entry;
 pub mod environment;
 pub mod fifo;

@@ -11,7 +11,7 @@ use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::element::reply_item;
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, shown};
 use crate::command::options::TimeForm;
 use crate::engine::value::DataType;
 use crate::engine::value::hash::{FieldDeadline, new_hash};
@@ -215,7 +215,7 @@ impl SetEx {
                 }
                 request.presence = presence;
             } else if !keeps {
-                let word = String::from_utf8_lossy(args.get(at)).into_owned();
+                let word = shown(args.get(at)).into_owned();
                 return Err(format!("ERR unknown argument: {word}").into());
             }
             at += 1;

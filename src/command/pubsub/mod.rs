@@ -22,6 +22,7 @@ use super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec
 use super::server::reply_help;
 use super::{Args, Out};
 use crate::client::mailbox::Topic;
+use crate::command::error::shown_name;
 use crate::engine::effect::{Follower, News, Spoken};
 use crate::pubsub::pending::PendingMessage;
 
@@ -164,7 +165,7 @@ fn names(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out, topic: Topic) -
 }
 
 fn unknown(args: &Args<'_>) -> super::error::CommandError {
-    let name = String::from_utf8_lossy(args.get(1));
+    let name = shown_name(args.get(1));
     format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try PUBSUB HELP.")
         .into()
 }

@@ -372,8 +372,12 @@ impl Transaction {
         if may_grow && !runner.with_engines(has_room) {
             outcome.was_refused = true;
             let why = CommandError::OutOfMemory;
-            let text = format!("EXECABORT Transaction discarded because of: {}", why.text());
-            out.error(text.as_bytes());
+            let why = why.text();
+            let text = [
+                b"EXECABORT Transaction discarded because of: ",
+                why.as_bytes(),
+            ];
+            out.error(text.concat());
         } else if has_changed {
             out.null_array();
         } else {

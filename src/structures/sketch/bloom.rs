@@ -268,6 +268,21 @@ impl Bloom {
         self.layers.len()
     }
 
+    /// Each layer in a line, as Redis's module describes it.
+    pub fn describe_layers(&self) -> impl ExactSizeIterator<Item = String> {
+        self.layers.iter().map(|layer| {
+            let bytes = layer.bits.len();
+            format!(
+                "bytes:{bytes} bits:{} hashes:{} hashwidth:64 capacity:{} size:{} ratio:{}",
+                bytes * 8,
+                layer.hashes,
+                layer.capacity,
+                layer.len,
+                layer.error_rate,
+            )
+        })
+    }
+
     /// How many times more elements the next layer takes; `None` if there will be none.
     pub fn growth(&self) -> Option<u32> {
         self.scales.then_some(self.growth)
