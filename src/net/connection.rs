@@ -25,8 +25,6 @@ use crate::resp::request::Limits;
 use crate::session::batch::Batch;
 use crate::session::prefetch::prefetch;
 use crate::session::{Session, Step};
-use crate::shard::QueuedJob;
-use crate::shard::job::Ticket;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::{clock, counters};
 
@@ -509,7 +507,9 @@ async fn run_turn(
         match step {
             Step::Done => break,
             Step::Wait(ticket) => {
-                let mut job = Box::pin(await_job(stream, session, batch, &ticket)).await?;
+                // Nothing else ends this wait: what the job leaves to be done is for the session to do, even if its
+                // client is gone or killed meanwhile.
+                let mut job = poll_fn(|cx| ticket.poll(cx)).await;
                 if let Some(next) = session.resume(batch, &mut job, config, clock::now()) {
                     if let Some(position) = session.undelivered() {
                         delivered(session, position).await;
@@ -589,47 +589,6 @@ async fn run_turn(
 fn delivered(session: &Session, position: u64) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
     let pubsub = &session.service().pubsub;
     Box::pin(poll_fn(move |cx| pubsub.poll_delivered(position, cx)))
-}
-
-/// Waits for a job that is queued, until the connection is killed or its client is gone: the job runs all the same.
-///
-/// Meanwhile it goes on receiving, though not running, as [`sleep_until`] does. What others have for it stays for later:
-/// it belongs behind the reply.
-async fn await_job(
-    stream: &mut Stream,
-    session: &mut Session,
-    batch: &mut Batch,
-    ticket: &Ticket,
-) -> Result<QueuedJob, End> {
-    let mut receives = true;
-    loop {
-        let shared = &session.connection.shared;
-        let mut check = (!receives).then(|| Box::pin(tokio::time::sleep(CLOSED_CHECK)));
-        let job = poll_fn(|cx| {
-            shared.waker.register(cx.waker());
-            if let Poll::Ready(job) = ticket.poll(cx) {
-                return Poll::Ready(Ok(Some(job)));
-            }
-            if shared.is_killed() {
-                return Poll::Ready(Err(End::Closed));
-            }
-            let is_due = match &mut check {
-                Some(check) => check.as_mut().poll(cx).is_ready(),
-                None => stream.poll_read_ready(cx).is_ready(),
-            };
-            match is_due {
-                true => Poll::Ready(Ok(None)),
-                false => Poll::Pending,
-            }
-        })
-        .await?;
-        match job {
-            Some(job) => return Ok(job),
-            None if receives => receives = receive(stream, session, batch)?,
-            None if stream.is_closed_by_peer() => return Err(End::Closed),
-            None => {}
-        }
-    }
 }
 
 /// How often a sleeping connection that receives no more looks whether its client is still there.

@@ -57,7 +57,7 @@ mod sync {
 
 /// Places of the ring.
 #[cfg(not(loom))]
-const PLACES: u64 = 16 * 1024;
+const PLACES: u64 = 4 * 1024;
 
 #[cfg(loom)]
 const PLACES: u64 = 2;
@@ -155,6 +155,9 @@ impl<T> Sequence<T> {
 
     /// Hands records to `take`, in order, up to a bound, unless another thread does; then that one looks again.
     pub fn consume(&self, mut take: impl FnMut(Box<T>)) -> Left {
+        if self.places.get().is_none() {
+            return Left::Nothing;
+        }
         // Release and acquire: who has the role sees the records of those who came while it was taken.
         if self.role.swap(AGAIN, AcqRel) != FREE {
             return Left::Nothing;

@@ -235,6 +235,11 @@ impl Session {
                 });
             }
         }
+        if command.flags.any(Flags::PUBSUB.or(Flags::SUBSCRIBER)) && self.undelivered().is_some() {
+            // What the connection published before goes to the subscriptions that it has now.
+            turn.release();
+            return Break(Step::Deliver);
+        }
         if service.pubsub.is_crowded() && self.blocked.is_none() {
             turn.release();
             service.pubsub.deliver();

@@ -54,9 +54,9 @@ static DEBUG: Command = Command::new("debug", GROUP, -2)
     .postponed_if(waits)
     .on_session(debug);
 
-/// Whether a subcommand sleeps or writes to files.
+/// Whether a subcommand writes to files. SLEEP, as in Redis, has everything wait that the transaction holds.
 fn waits(args: &Args<'_>) -> bool {
-    let names = ["sleep", "log", "config-rewrite-force-all"];
+    let names = ["log", "config-rewrite-force-all"];
     names.iter().any(|name| args.is(1, name))
 }
 

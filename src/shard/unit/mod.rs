@@ -558,7 +558,9 @@ impl<'r, 'a> Unit<'r, 'a> {
         if !spoken.is_empty() {
             let mut news = Box::<News>::default();
             news.spoken.append(spoken);
+            // Without a shard in hand: nothing else will have it delivered.
             position = cx.server.pubsub().append(news);
+            cx.server.pubsub().deliver();
         }
         cx.connection.position = cx.connection.position.max(position);
         let in_hand = self.held.shards().len();
