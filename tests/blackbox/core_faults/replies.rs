@@ -1,6 +1,6 @@
 //! Each request has one reply, whatever becomes of it, and one that was turned away has done nothing.
 
-use super::{Hold, SHARDS, eval, must_reply, reply_while, tag, turns_of_ms};
+use super::{Hold, SHARDS, eval, figure, must_reply, reply_while, tag, turns_of_ms};
 use std::time::Duration;
 
 use crate::support::{Options, Server, check};
@@ -159,4 +159,47 @@ fn scripts_in_a_transaction_may_load_where_that_is_allowed() {
     let reply = raw.call("EXEC");
     let sha = reply.items()[1].text();
     check(&mut raw, &format!("EVALSHA {sha} 0"), "\"second\"");
+}
+
+#[test]
+fn a_client_that_goes_while_its_request_is_queued_takes_nothing_later() {
+    let server = Server::start(&Options::shards(SHARDS).threads(4));
+    let (mut busy, mut raw) = (server.raw(), server.raw());
+    let turns = turns_of_ms(&mut busy, 200).to_string();
+    let spin = "for i = 1, tonumber(ARGV[1]) do end return 1";
+    busy.send(&encode(&["EVAL", spin, "1", "list", &turns]));
+    std::thread::sleep(Duration::from_millis(40));
+    let mut gone = server.raw();
+    gone.send(&encode(&["BLPOP", "list", "0"]));
+    std::thread::sleep(Duration::from_millis(40));
+    drop(gone);
+    must_reply(&mut busy, "the script");
+    crate::support::eventually("its connection ends", || {
+        figure(&mut raw, "clients", "connected_clients") == 2
+    });
+    check(&mut raw, "RPUSH list element", "(integer) 1");
+    check(&mut raw, "LLEN list", "(integer) 1");
+}
+
+#[test]
+fn what_a_script_publishes_comes_before_the_end_of_a_subscription() {
+    let server = Server::start(&Options::shards(SHARDS).threads(4));
+    let mut raw = server.raw3();
+    for round in 0..50 {
+        let mut requests = encode(&["SUBSCRIBE", "channel"]);
+        let publish = "return redis.call('publish', 'channel', 'message')";
+        requests.extend(encode(&["EVAL", publish, "0"]));
+        requests.extend(encode(&["UNSUBSCRIBE", "channel"]));
+        requests.extend(encode(&["ECHO", "end"]));
+        raw.send(&requests);
+        let replies: Vec<String> = (0..5)
+            .map(|_| must_reply(&mut raw, "a reply or push").show())
+            .collect();
+        let at = |word: &str| replies.iter().position(|reply| reply.contains(word));
+        assert!(
+            at("\"message\"") < at("unsubscribe"),
+            "round {round}: {replies:?}"
+        );
+        assert!(replies[4].contains("end"), "round {round}: {replies:?}");
+    }
 }
