@@ -93,7 +93,7 @@ mod tests {
         // More than any process can address.
         let stack_bytes = 1 << 48;
         let made = spawn_with(stack_bytes, "basalt-test".to_owned(), || 7);
-        let error = made.err().expect("there is no room for this one");
+        let error = made.expect_err("there is no room for this one");
         let text = CommandError::from(error).text().into_owned();
         assert!(
             text.starts_with("ERR Can't start the thread basalt-test: "),
