@@ -208,6 +208,12 @@ impl Aftermath {
         out.error(text.as_bytes());
     }
 
+    /// Whether a step runs, and counts, when the shards are let go.
+    fn is_postponed(&self, step: usize) -> bool {
+        let postponed = self.seldom.iter().flat_map(|seldom| &seldom.postponed);
+        postponed.last().is_some_and(|(last, _)| *last == step)
+    }
+
     /// The step under way has run.
     fn note(&mut self, command: &'static Command, spent: Spent, config: &Config) {
         let duration_ns = spent.duration_ns;
@@ -217,9 +223,15 @@ impl Aftermath {
                 .command(command)
                 .ran(duration_ns, spent.failed),
         }
+        self.note_time(self.step, duration_ns, config);
+    }
+
+    /// A step took so long, which the slow log or the latency monitor may want to know.
+    pub fn note_time(&mut self, step: usize, duration_ns: u64, config: &Config) {
         if slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns) {
-            let step = self.step;
-            self.seldom().slow.push((step, duration_ns));
+            let slow = &mut self.seldom().slow;
+            let at = slow.partition_point(|(other, _)| *other < step);
+            slow.insert(at, (step, duration_ns));
         }
     }
 
@@ -579,7 +591,9 @@ impl Transaction {
                 duration_ns,
                 failed,
             };
-            aftermath.note(command, spent, stage.config());
+            if !aftermath.is_postponed(number) {
+                aftermath.note(command, spent, stage.config());
+            }
             if self.chosen.binary_search(&number).is_ok() {
                 let reply_bytes = out.len_since(mark);
                 let what = (number, duration_ns, reply_bytes);
