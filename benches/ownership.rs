@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 use std::thread;
 
-use basalt::shard::ownership::hands::Hands;
-use basalt::shard::ownership::parcel::Parcel;
+use basalt::shard::ownership::engines::HeldEngines;
+use basalt::shard::ownership::queued::QueuedMessage;
 use basalt::shard::ownership::{Message, Shards};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
@@ -27,17 +27,17 @@ impl Message<u64> for Add {
         &self.shards
     }
 
-    fn run(&mut self, hands: &mut Hands<'_, u64>) {
+    fn run(&mut self, hands: &mut HeldEngines<'_, u64>) {
         hands.iter().for_each(|(_, sum)| *sum += 1);
     }
 
-    fn finish(parcel: Box<Parcel<Self>>) {
+    fn finish(parcel: Box<QueuedMessage<Self>>) {
         drop(black_box(parcel));
     }
 }
 
-fn add(shards: &[u16]) -> Box<Parcel<Add>> {
-    Parcel::new(Add {
+fn add(shards: &[u16]) -> Box<QueuedMessage<Add>> {
+    QueuedMessage::new(Add {
         shards: shards.to_vec(),
     })
 }

@@ -7,6 +7,7 @@ mod float_text;
 pub mod glob;
 mod grisu;
 pub mod hash;
+pub mod lossless;
 pub mod number;
 pub mod random;
 pub mod text;

@@ -45,6 +45,8 @@ pub struct Connection {
     pub is_in_script: bool,
     /// Stamp of the last effect it knows of.
     pub stamp: u64,
+    /// The position before which all has to be delivered to others when its replies leave (`pubsub::events`).
+    pub position: u64,
 }
 
 impl Connection {
@@ -62,6 +64,7 @@ impl Connection {
             is_caching: false,
             tracking: Options::OFF,
             stamp: 0,
+            position: 0,
         }
     }
 

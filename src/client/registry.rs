@@ -58,6 +58,8 @@ pub enum WaitState {
     Blocked,
     /// Somebody runs its request again, with a shard in hand.
     Serving,
+    /// As [`WaitState::Serving`], and a key of another shard has changed meanwhile.
+    Missed,
     /// Its request is on its way to all shards that it needs, to be run again there.
     Called,
     /// The reply is there.
@@ -76,6 +78,7 @@ impl WaitState {
             WaitState::Served => 4,
             WaitState::Ended(Unblocked::TimedOut) => 5,
             WaitState::Ended(Unblocked::WithError) => 6,
+            WaitState::Missed => 7,
         }
     }
 
@@ -87,7 +90,8 @@ impl WaitState {
             3 => WaitState::Called,
             4 => WaitState::Served,
             5 => WaitState::Ended(Unblocked::TimedOut),
-            _ => WaitState::Ended(Unblocked::WithError),
+            6 => WaitState::Ended(Unblocked::WithError),
+            _ => WaitState::Missed,
         }
     }
 }
@@ -315,7 +319,7 @@ impl Shared {
     pub fn is_blocked(&self) -> bool {
         matches!(
             self.wait_state(),
-            WaitState::Blocked | WaitState::Serving | WaitState::Called
+            WaitState::Blocked | WaitState::Serving | WaitState::Missed | WaitState::Called
         ) || self.sleeping.load(Relaxed)
     }
 
@@ -342,8 +346,9 @@ impl Shared {
                         return true;
                     }
                 }
-                // Somebody looks whether there is something for it, which takes some µs.
-                WaitState::Serving => std::hint::spin_loop(),
+                // A thread that waits for nothing looks whether there is something for it, which takes some µs; it may
+                // have lost its core.
+                WaitState::Serving | WaitState::Missed => std::thread::yield_now(),
                 _ => return false,
             }
         }

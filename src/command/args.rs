@@ -1,12 +1,12 @@
 //! The arguments of one request, in place in whatever buffer holds them, and its keys as routing prepared them.
 
+use super::declaration::Command;
 use super::error::CommandError;
-use super::made::Made;
-use super::renewal::Renewal;
+use super::prepared::Prepared;
 use crate::base::number;
 use crate::engine::Key;
-use crate::engine::value::ahead::Form;
-use crate::resp::request::Span;
+use crate::resp::request::{Arena, NOTHING_BESIDE, Span};
+use crate::structures::block::Content;
 
 /// A key's position, hash and shard, computed once per request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,48 +25,17 @@ pub struct RoutedKey {
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
     buffer: &'a [u8],
-    arena: &'a [u8],
+    arena: &'a Arena,
     spans: &'a [Span],
     keys: &'a [RoutedKey],
-    made: Option<&'a Made>,
-}
-
-/// The arguments that a command stores, if they may be long, and as what.
-#[derive(Clone, Copy, Debug)]
-pub struct Stored {
-    /// What becomes of them.
-    pub form: Form,
-    /// None if it is 0, where the command's name stands.
-    first: usize,
-    step: usize,
-}
-
-impl Stored {
-    /// No argument.
-    pub const NONE: Stored = Stored::one(Form::Text, 0);
-
-    /// This one.
-    pub const fn one(form: Form, argument: usize) -> Stored {
-        Stored::every(form, argument, usize::MAX)
-    }
-
-    /// This one, and each so many behind it.
-    pub const fn every(form: Form, first: usize, step: usize) -> Stored {
-        Stored { form, first, step }
-    }
-
-    /// Those of a request with so many arguments.
-    pub fn positions(self, count: usize) -> impl Iterator<Item = usize> {
-        let count = if self.first == 0 { 0 } else { count };
-        (self.first..count).step_by(self.step)
-    }
+    prepared: Option<&'a Prepared>,
 }
 
 impl<'a> Args<'a> {
-    /// Arguments in `buffer` (or, where unescaping changed them, in `arena`).
+    /// Arguments in `buffer` or, if they lie elsewhere, in `arena`.
     pub fn new(
         buffer: &'a [u8],
-        arena: &'a [u8],
+        arena: &'a Arena,
         spans: &'a [Span],
         keys: &'a [RoutedKey],
     ) -> Args<'a> {
@@ -75,25 +44,29 @@ impl<'a> Args<'a> {
             arena,
             spans,
             keys,
-            made: None,
+            prepared: None,
         }
     }
 
-    /// The same, with what was made for the command.
-    pub fn with_made(self, made: Option<&'a Made>) -> Args<'a> {
-        Args { made, ..self }
+    /// Arguments that lie in `buffer`, all of them.
+    pub fn in_buffer(buffer: &'a [u8], spans: &'a [Span], keys: &'a [RoutedKey]) -> Args<'a> {
+        Args::new(buffer, &NOTHING_BESIDE, spans, keys)
     }
 
-    /// What was made for the command.
-    #[inline]
-    pub fn made(&self) -> Option<&'a Made> {
-        self.made
+    /// No arguments, for requests whose names are not looked at.
+    pub fn none() -> Args<'static> {
+        Args::in_buffer(&[], &[], &[])
     }
 
-    /// The string that may be made anew for the command.
+    /// The same arguments, with what was made of them before the shards were in hand.
+    pub fn with_prepared(self, prepared: Option<&'a Prepared>) -> Args<'a> {
+        Args { prepared, ..self }
+    }
+
+    /// What was made of the arguments before the shards were in hand.
     #[inline]
-    pub fn renewal(&self) -> Option<&'a Renewal> {
-        self.made.map(|made| &made.renewal)
+    pub fn prepared(&self) -> Option<&'a Prepared> {
+        self.prepared
     }
 
     /// How many arguments there are, the command's name included.
@@ -111,6 +84,17 @@ impl<'a> Args<'a> {
         self.spans[index].bytes(self.buffer, self.arena)
     }
 
+    /// One argument that is to be stored: a long one may be a block, which can be kept as it is.
+    pub fn content(&self, index: usize) -> Content<'a> {
+        self.spans[index].content(self.buffer, self.arena)
+    }
+
+    /// Whether any argument may be a block.
+    #[inline]
+    pub fn may_have_blocks(&self) -> bool {
+        !self.arena.blocks.is_empty()
+    }
+
     /// The arguments from one position on.
     pub fn from(&self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let Args {
@@ -122,6 +106,19 @@ impl<'a> Args<'a> {
         spans[index.min(spans.len())..]
             .iter()
             .map(move |span| span.bytes(buffer, arena))
+    }
+
+    /// The arguments from one position on, to be stored.
+    pub fn contents(&self, index: usize) -> impl ExactSizeIterator<Item = Content<'a>> + use<'a> {
+        let Args {
+            buffer,
+            arena,
+            spans,
+            ..
+        } = *self;
+        spans[index.min(spans.len())..]
+            .iter()
+            .map(move |span| span.content(buffer, arena))
     }
 
     /// The key at an argument position.
@@ -172,5 +169,65 @@ impl<'a> Args<'a> {
     /// All arguments, copied.
     pub fn to_vec(&self) -> Vec<Vec<u8>> {
         self.from(0).map(<[u8]>::to_vec).collect()
+    }
+
+    /// Whether there are so many arguments, or so many bytes in them, that to run the command takes long. The length of
+    /// those that it keeps as blocks does not count.
+    pub fn are_long(&self, command: &Command) -> bool {
+        let bytes = |(index, span): (usize, &Span)| match span.block() {
+            Some(_) if command.keeps(index) => 0,
+            _ => span.len(),
+        };
+        self.len() > COUNT_HERE_MAX
+            || self.spans.iter().enumerate().map(bytes).sum::<usize>() > BYTES_HERE_MAX
+    }
+}
+
+/// Arguments that a command may have where others wait for its thread.
+pub const COUNT_HERE_MAX: usize = 8 * 1024;
+
+/// Bytes that they may have together.
+pub const BYTES_HERE_MAX: usize = 512 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::table::registry;
+    use crate::structures::block::Block;
+
+    fn are_long(name: &str, buffered: &[usize], blocks: &[usize]) -> bool {
+        let buffer = vec![b'x'; buffered.iter().sum()];
+        let (mut arena, mut at) = (Arena::default(), 0);
+        let mut spans = vec![Span::in_buffer(0, 0), Span::in_buffer(0, 0)];
+        for len in blocks {
+            spans.push(arena.push(Block::new(&vec![b'x'; *len])));
+        }
+        for len in buffered {
+            spans.push(Span::in_buffer(at, *len));
+            at += len;
+        }
+        let command = registry().find(name.as_bytes()).expect("a command");
+        Args::new(&buffer, &arena, &spans, &[]).are_long(command)
+    }
+
+    #[test]
+    fn arguments_are_long_by_their_bytes_but_for_blocks_that_are_kept() {
+        let half = BYTES_HERE_MAX / 2;
+        for name in ["set", "sadd", "rpush"] {
+            assert!(!are_long(name, &[half, half], &[]), "{name}");
+            assert!(are_long(name, &[half, half + 1], &[]), "{name}");
+        }
+        assert!(!are_long("set", &[], &[10 * half]));
+        assert!(!are_long("rpush", &[half], &[10 * half, 3 * half]));
+        assert!(are_long("sadd", &[], &[2 * half + 1]));
+        assert!(are_long("set", &[], &[half, 2 * half + 1]), "no value");
+        assert!(are_long("mset", &[], &[half, 2 * half + 1]), "a key");
+    }
+
+    #[test]
+    fn very_many_arguments_are_long() {
+        let zeros = [0; COUNT_HERE_MAX];
+        assert!(are_long("rpush", &zeros, &[]));
+        assert!(!are_long("rpush", &zeros[2..], &[]));
     }
 }

@@ -3,9 +3,10 @@
 use super::client;
 use super::context::{After, SessionCx};
 use super::declaration::{Command, CommandResult, Flags, Group};
-use super::error::CommandError;
+use super::error::{CommandError, shown};
 use super::pubsub;
 use super::{Args, Out};
+use crate::base::lossless;
 use crate::base::number;
 use crate::config::Config;
 use crate::resp::reply::Protocol;
@@ -63,8 +64,8 @@ fn authenticate(cx: &mut SessionCx<'_>, user: &[u8], password: &[u8]) -> Command
 
 /// Any password will do where none is configured, as for a Redis user with `nopass`.
 fn is_password(config: &Config, given: &[u8]) -> bool {
-    let wanted = config.requirepass.as_bytes();
-    wanted.is_empty() || is_equal_in_constant_time(wanted, given)
+    let wanted = lossless::bytes_of(&config.requirepass);
+    wanted.is_empty() || is_equal_in_constant_time(&wanted, given)
 }
 
 /// Takes as long for a wrong byte at the start as for one at the end; the time depends on what was given alone.
@@ -130,7 +131,7 @@ fn hello(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             name = Some(args.get(at + 1));
             at += 2;
         } else {
-            let option = String::from_utf8_lossy(args.get(at)).into_owned();
+            let option = shown(args.get(at)).into_owned();
             return Err(format!("ERR Syntax error in HELLO option '{option}'").into());
         }
     }

@@ -2,7 +2,6 @@
 //!
 //! Handlers never learn how many shards there are or which thread they run on.
 
-use std::any::Any;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -15,13 +14,12 @@ use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
 use crate::config::Config;
 use crate::config::rewrite::Adding;
-use crate::engine::effect::{Event, IsOut, Spoken, Told};
+use crate::engine::effect::{Event, Spoken};
 use crate::engine::keyspace::{Keyspace, WrongType};
 use crate::engine::value::{DataType, Object};
 use crate::engine::{Engine, Key, Now};
 use crate::pubsub::PubSub;
-use crate::pubsub::held::Held;
-use crate::resp::reply::{Bulks, Filling, Mark};
+use crate::resp::reply::Bulks;
 use crate::structures::entry::EntryRef;
 
 /// The engines that a command runs on, ascending by shard.
@@ -30,6 +28,44 @@ pub enum Engines<'a> {
     One(&'a mut Engine),
     /// Several, in the order of their shards.
     Many(Vec<&'a mut Engine>),
+}
+
+impl Engines<'_> {
+    /// Does something with each of them.
+    #[inline]
+    pub fn each(&mut self, mut work: impl FnMut(&mut Engine)) {
+        match self {
+            Engines::One(engine) => work(engine),
+            Engines::Many(engines) => engines.iter_mut().for_each(|engine| work(engine)),
+        }
+    }
+
+    /// Looks at each of them.
+    #[inline]
+    pub fn look_at_each(&self, mut look: impl FnMut(&Engine)) {
+        match self {
+            Engines::One(engine) => look(engine),
+            Engines::Many(engines) => engines.iter().for_each(|engine| look(engine)),
+        }
+    }
+
+    /// Whether something holds for all of them.
+    #[inline]
+    pub fn all(&mut self, mut holds: impl FnMut(&mut Engine) -> bool) -> bool {
+        match self {
+            Engines::One(engine) => holds(engine),
+            Engines::Many(engines) => engines.iter_mut().all(|engine| holds(engine)),
+        }
+    }
+
+    /// Whether something holds for any of them.
+    #[inline]
+    pub fn any(&self, holds: impl Fn(&Engine) -> bool) -> bool {
+        match self {
+            Engines::One(engine) => holds(engine),
+            Engines::Many(engines) => engines.iter().any(|engine| holds(engine)),
+        }
+    }
 }
 
 /// What a shard handler may know of its client.
@@ -47,6 +83,8 @@ pub struct ClientView {
     pub tracks: bool,
     /// Stamp of the last effect that the connection knows of.
     pub stamp: u64,
+    /// Its replies know of what others hear before this position (`pubsub::events`).
+    pub position: u64,
 }
 
 impl ClientView {
@@ -59,6 +97,7 @@ impl ClientView {
             is_in_script: connection.is_in_script,
             tracks: connection.tracks,
             stamp: connection.stamp,
+            position: connection.position,
         }
     }
 }
@@ -457,70 +496,13 @@ pub enum Outbox<'a> {
     /// No shard is in hand: it goes at once, and these tasks are woken when the batch is over.
     Open(&'a mut Vec<Waker>),
     /// Some are: it is kept until they are let go. What the client is sent itself comes behind the reply of EXEC.
-    Held(&'a mut Vec<Publication>),
+    Pending(&'a mut Vec<Spoken>),
 }
 
 impl Outbox<'_> {
     /// Whether the command is one of a transaction's, or of a script's.
     pub fn is_of_transaction(&self) -> bool {
         !matches!(self, Outbox::Open(_))
-    }
-}
-
-/// A message that waits until the shards are let go.
-pub struct Publication {
-    /// What.
-    pub message: Arc<Held>,
-    /// Where the number of receivers goes, unless a script was told it already.
-    pub reply: Option<Mark>,
-    /// Stamp of the last effect before it.
-    pub stamp: u64,
-}
-
-/// Messages that a unit left to be published.
-#[derive(Default)]
-pub struct Publications {
-    /// In order.
-    pub kept: Vec<Publication>,
-    /// They go out between the events of the unit, whose turn may be yet to come.
-    pub is_out: Option<IsOut>,
-}
-
-impl Publications {
-    /// Gives them their places among what happened, if that is to be told.
-    pub fn go_with(&mut self, told: &mut Told) {
-        if !self.kept.is_empty() {
-            self.is_out = Some(told.add(self.kept.iter().map(|kept| Spoken {
-                stamp: kept.stamp,
-                message: Arc::clone(&kept.message) as Arc<dyn Any + Send + Sync>,
-            })));
-        }
-    }
-
-    /// Publishes them, in order, and completes the replies. For those who hold no shard, and have told what happened:
-    /// nothing that the client publishes next may overtake what goes with that.
-    /// `places` are what else is yet to be put into the replies.
-    pub fn finish(
-        self,
-        pubsub: &PubSub,
-        mut places: Vec<(Mark, Filling)>,
-        out: &mut super::Out,
-        wakes: &mut Vec<Waker>,
-    ) {
-        if self.kept.is_empty() && places.is_empty() {
-            return;
-        }
-        if let Some(is_out) = &self.is_out {
-            pubsub.await_turn(is_out);
-        }
-        for kept in self.kept {
-            if self.is_out.is_none() {
-                pubsub.send_held(&kept.message, wakes);
-            }
-            let receivers = Filling::Integer(kept.message.receivers());
-            places.extend(kept.reply.map(|mark| (mark, receivers)));
-        }
-        out.fill(places);
     }
 }
 
@@ -536,11 +518,13 @@ pub trait Server: Send + Sync {
     /// Changes parameters; all or nothing. What shards, connections and the allocator do because of it is left to
     /// [`Server::follow_config`]; as a transaction may call this with shards in hand, so are those that ask the system for
     /// something ([`Command::is_postponed`]).
-    fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError>;
+    fn config_set(&self, pairs: &[(&[u8], &[u8])], is_local: bool) -> Result<(), CommandError>;
     /// Makes the configuration felt, as it is now. No shard may be in hand; the background sees to what is not done here.
     fn follow_config(&self);
     /// Writes the configuration file again.
     fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError>;
+    /// Takes back the end that a signal asked for; whether one did.
+    fn abort_shutdown(&self) -> bool;
     /// Zeroes the statistics.
     fn reset_statistics(&self);
     /// The text of INFO for these sections (lower case; empty: the default ones).

@@ -1,7 +1,16 @@
 //! The errors that commands answer with; their texts are exact and stand only here and where a family needs its own.
+//!
+//! A sentence that quotes what a client sent is made with [`shown`], as any other text; on the way to the client the bytes
+//! become again what they were ([`lossless`]).
 
 use std::borrow::Cow;
 use std::fmt;
+
+use super::Args;
+use crate::base::lossless;
+
+/// Bytes of a name that an error quotes, and of all arguments of an unknown command.
+const QUOTED_BYTES_MAX: usize = 128;
 
 /// An error reply, without the leading `-`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,25 +45,25 @@ pub enum CommandError {
     /// Fewer replicas follow than writes ask for.
     NoReplicas,
     /// Any other text.
-    Text(Cow<'static, str>),
+    Text(Cow<'static, [u8]>),
 }
 
 impl From<&'static str> for CommandError {
     fn from(text: &'static str) -> CommandError {
-        CommandError::Text(Cow::Borrowed(text))
+        CommandError::Text(Cow::Borrowed(text.as_bytes()))
     }
 }
 
 impl From<String> for CommandError {
     fn from(text: String) -> CommandError {
-        CommandError::Text(Cow::Owned(text))
+        CommandError::Text(Cow::Owned(lossless::bytes_of(&text).into_owned()))
     }
 }
 
 impl CommandError {
     /// The text as it goes over the wire.
-    pub fn text(&self) -> Cow<'_, str> {
-        Cow::Borrowed(match self {
+    pub fn text(&self) -> ErrorText<'_> {
+        let fixed: &str = match self {
             CommandError::WrongType => {
                 "WRONGTYPE Operation against a key holding the wrong kind of value"
             }
@@ -72,20 +81,100 @@ impl CommandError {
             CommandError::TooLongHere => "ERR the command takes too long",
             CommandError::DbIndex => "ERR DB index is out of range",
             CommandError::Arity(name) => {
-                return Cow::Owned(format!(
-                    "ERR wrong number of arguments for '{name}' command"
-                ));
+                let text = format!("ERR wrong number of arguments for '{name}' command");
+                return ErrorText(Cow::Owned(text.into_bytes()));
             }
             CommandError::InvalidExpire(name) => {
-                return Cow::Owned(format!("ERR invalid expire time in '{name}' command"));
+                let text = format!("ERR invalid expire time in '{name}' command");
+                return ErrorText(Cow::Owned(text.into_bytes()));
             }
-            CommandError::Text(text) => text,
-        })
+            CommandError::Text(text) => return ErrorText(Cow::Borrowed(text)),
+        };
+        ErrorText(Cow::Borrowed(fixed.as_bytes()))
     }
+}
+
+/// The bytes of an error reply, without the leading `-`: a sentence, in which there may be anything that a client sent.
+/// Shown, it is the text that [`From<String>`](CommandError) makes an error of again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorText<'a>(Cow<'a, [u8]>);
+
+impl ErrorText<'_> {
+    /// What goes over the wire.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// As a text.
+    pub fn into_owned(self) -> String {
+        lossless::text_of(&self.0).into_owned()
+    }
+}
+
+impl fmt::Display for ErrorText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&lossless::text_of(&self.0))
+    }
+}
+
+impl PartialEq<str> for ErrorText<'_> {
+    fn eq(&self, other: &str) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl PartialEq<&str> for ErrorText<'_> {
+    fn eq(&self, other: &&str) -> bool {
+        self == *other
+    }
+}
+
+/// What a client sent, as errors quote it: up to a byte of zero, as in Redis.
+pub fn shown(bytes: &[u8]) -> Cow<'_, str> {
+    lossless::text_of(until_zero(bytes))
+}
+
+/// What a client sent in place of a name: no more than 128 bytes.
+pub fn shown_name(bytes: &[u8]) -> Cow<'_, str> {
+    shown(&bytes[..bytes.len().min(QUOTED_BYTES_MAX)])
+}
+
+fn until_zero(bytes: &[u8]) -> &[u8] {
+    let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
+    &bytes[..end]
+}
+
+/// There is no such command: quotes the name, and of the arguments 128 bytes.
+#[cold]
+pub fn unknown_command(args: &Args<'_>) -> Vec<u8> {
+    let short = |bytes: &[u8], room: usize| until_zero(&bytes[..bytes.len().min(room)]).to_vec();
+    let mut quoted = Vec::new();
+    for argument in args.from(1) {
+        if quoted.len() >= QUOTED_BYTES_MAX {
+            break;
+        }
+        let shown = short(argument, QUOTED_BYTES_MAX - quoted.len());
+        quoted.extend([&b"'"[..], &shown, b"' "].concat());
+    }
+    [
+        b"ERR unknown command '".as_slice(),
+        &short(args.get(0), QUOTED_BYTES_MAX),
+        b"', with args beginning with: ",
+        &quoted,
+    ]
+    .concat()
+}
+
+/// There is no such subcommand of this command.
+#[cold]
+pub fn unknown_subcommand(args: &Args<'_>, command: &str) -> Vec<u8> {
+    let (name, command) = (shown_name(args.get(1)), command.to_ascii_uppercase());
+    let text = format!("ERR unknown subcommand '{name}'. Try {command} HELP.");
+    lossless::bytes_of(&text).into_owned()
 }
 
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text())
+        fmt::Display::fmt(&self.text(), f)
     }
 }

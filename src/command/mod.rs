@@ -2,7 +2,7 @@
 //!
 //! No sockets, no threads, no clock: handlers get what they need in a context and answer into an output.
 
-pub mod ahead;
+pub mod admission;
 pub mod args;
 pub mod bitmap;
 pub mod client;
@@ -21,11 +21,11 @@ pub mod hyperloglog;
 pub mod introspect;
 pub mod keys;
 pub mod list;
-pub mod made;
 pub mod options;
+pub mod owned;
+pub mod prepared;
 pub mod probabilistic;
 pub mod pubsub;
-pub mod renewal;
 pub mod scan;
 pub mod script;
 pub mod server;

@@ -38,38 +38,38 @@ fn parse_cursor(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// `[MATCH pattern] [COUNT count] [NOVALUES]`
+/// `[MATCH pattern] [COUNT count]`, and a word for elements alone
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options<'a> {
     /// What elements must match; none where everything does.
     pub pattern: Option<&'a [u8]>,
     /// How many elements to look at.
     pub count: usize,
-    /// Fields without their values; only HSCAN takes it.
-    pub no_values: bool,
+    /// Fields without their values, members without their scores.
+    pub is_bare: bool,
 }
 
 impl<'a> Options<'a> {
-    /// Reads the options from an argument on. NOVALUES is a syntax error here.
+    /// Reads the options from an argument on.
     pub fn parse(args: &Args<'a>, from: usize) -> Result<Options<'a>, CommandError> {
-        let options = Options::parse_with_no_values(args, from)?;
-        if options.no_values {
-            return Err(CommandError::Syntax);
-        }
-        Ok(options)
+        Options::parse_with(args, from, None)
     }
 
-    /// Reads the options from an argument on, NOVALUES among them.
-    pub fn parse_with_no_values(args: &Args<'a>, from: usize) -> Result<Options<'a>, CommandError> {
+    /// Reads the options from an argument on, among which there may be a word for elements alone.
+    pub fn parse_with(
+        args: &Args<'a>,
+        from: usize,
+        bare: Option<&str>,
+    ) -> Result<Options<'a>, CommandError> {
         let mut options = Options {
             pattern: None,
             count: COUNT_DEFAULT,
-            no_values: false,
+            is_bare: false,
         };
         let mut at = from;
         while at < args.len() {
-            if args.is(at, "novalues") {
-                options.no_values = true;
+            if bare.is_some_and(|bare| args.is(at, bare)) {
+                options.is_bare = true;
                 at += 1;
                 continue;
             }

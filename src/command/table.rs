@@ -248,8 +248,10 @@ pub fn resolve(command: &'static Command, subcommand: Option<&[u8]>) -> &'static
 #[cfg(test)]
 mod tests {
     use super::super::declaration::{Ahead, Command, Flags, Group, KeyFlags, Run};
+    use super::super::testing::Terminal;
     use super::super::{keys, syntax};
     use super::registry;
+    use crate::structures::block::{Block, Content};
 
     fn all() -> impl Iterator<Item = &'static Command> {
         registry().all().iter().copied()
@@ -328,6 +330,91 @@ mod tests {
             let name = command.full_name;
             assert!((0..=element).all(|count| !command.accepts(count)), "{name}");
             assert_eq!(command.keys.len(), 1, "{name} has one key");
+        }
+    }
+
+    /// A request of each command that keeps long arguments as blocks, `@` being such an argument, behind what makes it keep
+    /// them.
+    const KEEPS_BLOCKS: &[(&[&str], &str)] = &[
+        (&[], "SET k @"),
+        (&["SET k short"], "SET k @ EX 100"),
+        (&["RPUSH k x"], "SET k @ KEEPTTL"),
+        (&[], "SETNX k @"),
+        (&[], "SETEX k 100 @"),
+        (&["SET k 1 EX 7"], "PSETEX k 100000 @"),
+        (&["SET k short"], "GETSET k @"),
+        (&["SET k short"], "MSET k @ j @ k @"),
+        (&[], "MSETNX k @ j short"),
+        (&[], "MSETEX 2 k @ j @ EX 100"),
+        (&[], "APPEND k @"),
+        (&[], "HSET k f @ g short h @"),
+        (&["HSET k f short g short"], "HSET k f @ g @"),
+        (&["HSET k f short"], "HMSET k f @"),
+        (&["HSET k f short"], "HSETNX k g @"),
+        (&["HSET k f short"], "HSETEX k FIELDS 2 f @ g @"),
+        (&[], "HSETEX k EX 100 FIELDS 1 f @"),
+        (&[], "RPUSH k @"),
+        (&["RPUSH k x"], "LPUSH k @ short @"),
+        (&["RPUSH k x"], "RPUSHX k short @"),
+        (&["RPUSH k x"], "LPUSHX k @"),
+        (&["RPUSH k x y z"], "LINSERT k AFTER y @"),
+        (&["RPUSH k x y z"], "LINSERT k BEFORE x @"),
+        (&["RPUSH k x y z"], "LSET k 1 @"),
+        (&["RPUSH k x"], "LSET k 0 @"),
+    ];
+
+    /// Bytes that the keys take, and those that they took before.
+    fn used_by(setup: &[&str], request: &[Content<'_>]) -> (i64, i64) {
+        let mut cli = Terminal::new();
+        cli.run("SET warm v");
+        let before = cli.engines[0].used_bytes();
+        setup.iter().for_each(|line| drop(cli.run(line)));
+        let reply = cli.reply_to(request);
+        assert_ne!(reply[0], b'-', "{}", reply.escape_ascii());
+        let used = cli.engines[0].used_bytes() - before;
+        for key in ["k", "j"] {
+            cli.run_args(&["DEL", key]);
+        }
+        (used, cli.engines[0].used_bytes() - before)
+    }
+
+    /// The words of a line, with a long argument in the places of `@`.
+    fn request<'a>(line: &'a str, long: Content<'a>) -> Vec<Content<'a>> {
+        let words = line.split(' ').map(|word| match word {
+            "@" => long,
+            word => Content::from(word.as_bytes()),
+        });
+        words.collect()
+    }
+
+    #[test]
+    fn long_arguments_are_kept_as_they_came_and_charged_as_copies_are() {
+        let bytes = vec![b'v'; 20_000];
+        for (setup, line) in KEEPS_BLOCKS {
+            let block = Block::new(&bytes);
+            let kept = request(line, Content::from(&block));
+            let copied = request(line, Content::from(&bytes));
+            assert_eq!(used_by(setup, &kept), used_by(setup, &copied), "{line}");
+            assert!(block.is_unique(), "{line}: all is given back");
+            let mut cli = Terminal::new();
+            setup.iter().for_each(|line| drop(cli.run(line)));
+            cli.reply_to(&kept);
+            assert!(!block.is_unique(), "{line}");
+            let command = registry().find(&kept[0]).expect("a command");
+            for (at, argument) in kept.iter().enumerate() {
+                assert!(argument.block().is_none() || command.keeps(at), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_that_says_it_keeps_blocks_is_tried() {
+        for command in all().filter(|command| (0..10).any(|at| command.keeps(at))) {
+            let is_tried = |(_, line): &(&[&str], &str)| {
+                let name = line.split(' ').next().unwrap_or_default();
+                name.eq_ignore_ascii_case(command.full_name)
+            };
+            assert!(KEEPS_BLOCKS.iter().any(is_tried), "{}", command.full_name);
         }
     }
 

@@ -40,7 +40,8 @@ use crate::engine::value::{DataType, Encoding, Kind};
 use crate::engine::{Engine, Key, Now};
 use crate::pubsub::PubSub;
 use crate::resp::reply::Protocol;
-use crate::resp::request::Span;
+use crate::resp::request::{Arena, Span};
+use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
 use crate::structures::entry::Entry;
 use crate::structures::table::Place;
 
@@ -97,6 +98,12 @@ impl Terminal {
         &self.server.clients
     }
 
+    /// Changes so far, as INFO shows those since the last save.
+    pub(crate) fn dirty(&self) -> u64 {
+        let boards = self.engines.iter().map(Engine::board);
+        boards.map(|board| board.dirty.get()).sum()
+    }
+
     /// Runs one request, typed as at a prompt, and renders the reply.
     pub(crate) fn run(&mut self, line: &str) -> String {
         let mut bytes = Vec::new();
@@ -114,17 +121,35 @@ impl Terminal {
 
     /// Runs one request; the reply as it goes over the wire.
     pub(crate) fn reply_bytes(&mut self, arguments: &[impl AsRef<[u8]>]) -> Vec<u8> {
-        let mut buffer = Vec::new();
+        // Long ones come in blocks, as a connection receives them.
+        let blocks = arguments.iter().map(AsRef::as_ref).map(|argument| {
+            let is_long = argument.len() >= LONG_BYTES_MIN;
+            is_long.then(|| Block::new(argument))
+        });
+        let blocks: Vec<Option<Block>> = blocks.collect();
+        let contents = arguments.iter().zip(&blocks);
+        let contents: Vec<Content<'_>> = contents
+            .map(|(argument, block)| match block {
+                Some(block) => Content::from(block),
+                None => Content::from(argument.as_ref()),
+            })
+            .collect();
+        self.reply_to(&contents)
+    }
+
+    /// As [`Terminal::reply_bytes`], of arguments that lie in blocks or do not.
+    pub(crate) fn reply_to(&mut self, arguments: &[Content<'_>]) -> Vec<u8> {
+        let (mut buffer, mut arena) = (Vec::new(), Arena::default());
         let mut spans = Vec::new();
         for argument in arguments {
-            let argument = argument.as_ref();
-            spans.push(Span {
-                start: buffer.len() as u32,
-                len: argument.len() as u32,
+            spans.push(match argument.block() {
+                Some(block) => arena.push(block.clone()),
+                None => Span::in_buffer(buffer.len(), argument.len()),
             });
-            buffer.extend_from_slice(argument);
+            let is_short = argument.block().is_none();
+            buffer.extend_from_slice(if is_short { argument } else { b"" });
         }
-        let argument = |index: usize| spans[index].bytes(&buffer, &[]);
+        let argument = |index: usize| spans[index].bytes(&buffer, &arena);
         let mut out = Out::new(self.connection.protocol);
         let Some(command) = registry().find(argument(0)) else {
             let name = String::from_utf8_lossy(argument(0)).into_owned();
@@ -161,11 +186,11 @@ impl Terminal {
         if hands.is_empty() {
             hands.push(0);
         }
-        if command.needs_all_shards(&Args::new(&buffer, &[], &spans, &[])) {
+        if command.needs_all_shards(&Args::new(&buffer, &arena, &spans, &[])) {
             hands = (0..=mask).collect();
             routed.iter_mut().for_each(|key| key.hand = key.shard);
         }
-        let args = Args::new(&buffer, &[], &spans, &routed);
+        let args = Args::new(&buffer, &arena, &spans, &routed);
         let before = self.changes();
         let result = self.dispatch(command, &args, &hands, &mut out);
         if let Err(error) = result {
@@ -635,12 +660,15 @@ impl Server for NoServer {
     fn config(&self) -> Arc<Config> {
         Arc::default()
     }
-    fn config_set(&self, _: &[(String, String)], _: bool) -> CommandResult {
+    fn config_set(&self, _: &[(&[u8], &[u8])], _: bool) -> CommandResult {
         Ok(())
     }
     fn follow_config(&self) {}
     fn config_rewrite(&self, _: Adding) -> CommandResult {
         Ok(())
+    }
+    fn abort_shutdown(&self) -> bool {
+        false
     }
     fn reset_statistics(&self) {}
     fn info(&self, _: &[String]) -> String {

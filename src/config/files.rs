@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use config::{Map, Value, ValueKind};
 
+use crate::base::lossless;
 use crate::config::error::{ConfigError, Place};
 use crate::config::redis_conf::Directive;
 use crate::config::table::Config;
@@ -13,7 +14,7 @@ use crate::config::{find, pattern, values, words};
 /// Reads a file.
 pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
     match std::fs::read(path) {
-        Ok(bytes) => text(path, bytes),
+        Ok(bytes) => Ok(lossless::text_of(&bytes).into_owned()),
         Err(error) => {
             let reason = values::system_text(&error);
             Err(ConfigError::Unreadable {
@@ -22,31 +23,6 @@ pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
             })
         }
     }
-}
-
-/// The text of a file. A comment may be in any encoding: nobody reads it.
-pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
-    let bytes = match String::from_utf8(bytes) {
-        Ok(text) => return Ok(text),
-        Err(error) => error.into_bytes(),
-    };
-    let mut text = String::with_capacity(bytes.len());
-    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-        let lossy = String::from_utf8_lossy(line);
-        if std::str::from_utf8(line).is_err() && !lossy.trim_start().starts_with('#') {
-            return Err(ConfigError::Directive {
-                place: Place::File {
-                    path: path.to_owned(),
-                    line: index + 1,
-                },
-                text: lossy.trim().to_owned(),
-                reason: "a value is not valid UTF-8".to_owned(),
-            });
-        }
-        text.push_str(&lossy);
-        text.push('\n');
-    }
-    Ok(text)
 }
 
 /// Whether a text is TOML: by its file's ending, or by a first line that redis.conf cannot have.

@@ -15,11 +15,12 @@ use std::path::{Path, PathBuf};
 
 use config::{FileFormat, Format, Map, Source, Value, ValueKind};
 
+use crate::base::lossless;
 use crate::config::error::{ConfigError, Place};
 use crate::config::parameter::{Kind, Mode, Parameter, Support};
 use crate::config::redis_conf::{self, Directive, RedisConf};
 use crate::config::table::{Config, PARAMETERS};
-use crate::config::{files, find, values, words};
+use crate::config::{files, find, foreign, values, words};
 
 /// What the command line asks for, with the configuration to do it with.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,7 +89,7 @@ pub fn load_from(
                 reason: values::system_text(&error),
             })?;
         builder = builder.add_source(FileLayer {
-            text: files::text(&path, bytes)?,
+            text: lossless::text_of(&bytes).into_owned(),
             path,
         });
     }
@@ -174,7 +175,7 @@ impl Request {
                     request.action = Action::Check;
                     continue;
                 }
-                let text = String::from_utf8_lossy(option).into_owned();
+                let text = lossless::text_of(option).into_owned();
                 let lower = text.trim().to_ascii_lowercase();
                 refuse_option(&lower)?;
                 let is_alone = is_last
@@ -322,14 +323,7 @@ impl EnvironmentLayer {
             };
             let text = format!("BASALT_{name}={}", value.to_string_lossy());
             let place = Place::Environment;
-            let Ok(value) = value.into_string() else {
-                let reason = "a value is not valid UTF-8".to_owned();
-                return Err(ConfigError::Directive {
-                    place,
-                    text,
-                    reason,
-                });
-            };
+            let value = lossless::text_of(value.as_bytes()).into_owned();
             if value.starts_with("tcp://") {
                 warnings.push(format!(
                     "the environment variable {text} is left to the orchestrator"
@@ -453,6 +447,12 @@ fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config,
             reason,
         };
         let Some(parameter) = find(&directive.name) else {
+            if let Some(why) = foreign::reason(&directive.name)
+                && !directive.words.is_empty()
+            {
+                warnings.push(format!("'{}' has no effect: {why}", directive.name));
+                continue;
+            }
             files::only_in_files(&mut config, directive).map_err(failure)?;
             continue;
         };
@@ -514,7 +514,7 @@ fn check_log_file(config: &Config) -> Result<(), ConfigError> {
     let opened = std::fs::OpenOptions::new()
         .append(true)
         .create(true)
-        .open(config.dir.join(&config.logfile));
+        .open(config.dir.join(lossless::path_of(&config.logfile)));
     opened.map(drop).map_err(|error| {
         ConfigError::Whole(format!(
             "Can't open the log file: {}",

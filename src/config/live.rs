@@ -1,10 +1,12 @@
 //! CONFIG GET and CONFIG SET as functions over a configuration and the table.
 //!
-//! They know no connection and apply nothing: SET changes a `Config`, all pairs or none, and says which parameters now
+//! Texts stand for any bytes, as [`lossless`] has it. They know no connection and apply nothing: SET changes a `Config`, all pairs or none, and says which parameters now
 //! differ; whoever called it makes the change felt, and keeps the old `Config` to go back to.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use crate::base::lossless;
 use crate::config::parameter::{Mode, Parameter, Support};
 use crate::config::table::{Config, PARAMETERS};
 use crate::config::values::Protected;
@@ -79,7 +81,7 @@ pub fn get<P: AsRef<[u8]>>(config: &Config, patterns: &[P]) -> Vec<(String, Stri
         }
     };
     for wanted in patterns {
-        let wanted = String::from_utf8_lossy(wanted.as_ref());
+        let wanted = lossless::text_of(wanted.as_ref());
         if !wanted.contains(['*', '?', '[']) {
             if let Some(parameter) = find(&wanted) {
                 add(&wanted, parameter);
@@ -107,17 +109,21 @@ pub fn get<P: AsRef<[u8]>>(config: &Config, patterns: &[P]) -> Vec<(String, Stri
 
 /// Whether setting a parameter asks the system for something, which may take time and may fail.
 pub fn asks_system(name: &[u8]) -> bool {
-    let row = std::str::from_utf8(name).ok().and_then(find);
-    row.is_some_and(|parameter| parameter.traits.asks_system)
+    find(&parameter_name(name)).is_some_and(|parameter| parameter.traits.asks_system)
 }
 
 /// Whether a parameter's value is a secret, which no log may show.
 pub fn is_sensitive(name: &[u8]) -> bool {
-    std::str::from_utf8(name).is_ok_and(|name| {
-        PARAMETERS
-            .iter()
-            .any(|parameter| parameter.traits.sensitive && parameter.is_called(name))
-    })
+    let name = parameter_name(name);
+    PARAMETERS
+        .iter()
+        .any(|parameter| parameter.traits.sensitive && parameter.is_called(&name))
+}
+
+/// A parameter's name as CONFIG SET takes it: up to a byte of zero, as in Redis.
+fn parameter_name(name: &[u8]) -> Cow<'_, str> {
+    let name = name.split(|byte| *byte == 0).next();
+    lossless::text_of(name.unwrap_or_default())
 }
 
 /// Sets all pairs, or none of them. Returns the names, as the table has them, whose values are now different.
@@ -134,8 +140,7 @@ pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
             name: (*name).to_owned(),
             reason,
         };
-        let value = std::str::from_utf8(value.as_ref());
-        let value = value.map_err(|_| failure("argument is not valid UTF-8".to_owned()))?;
+        let value = &*lossless::text_of(value.as_ref());
         let words: Vec<String> = match (parameter.takes_many(), value) {
             (true, "") => vec![],
             (true, _) => value.split(' ').map(str::to_owned).collect(),
@@ -172,7 +177,7 @@ fn rows_of<N: AsRef<[u8]>, V>(
 ) -> Result<Vec<(&'static Parameter, &'static str)>, SetError> {
     let mut rows: Vec<(&Parameter, &str)> = Vec::with_capacity(pairs.len());
     for (name, _) in pairs {
-        let name = String::from_utf8_lossy(name.as_ref());
+        let name = parameter_name(name.as_ref());
         let failure = |reason: &str| {
             Err(SetError::Failed {
                 name: name.clone().into_owned(),

@@ -12,6 +12,7 @@
 
 pub mod error;
 mod files;
+mod foreign;
 pub mod help;
 pub mod layers;
 pub mod live;

@@ -6,6 +6,7 @@
 //!
 //! Invariant: a `set` that returns an error has left the configuration as it was.
 
+use crate::base::lossless;
 use crate::config::Config;
 use crate::config::{machine, words};
 
@@ -381,7 +382,11 @@ impl Parameter {
             // Empty and unset are one thing for most texts: the line would only say the default again.
             Kind::Text { default, read, .. } => match read(config) {
                 "" if default.is_empty() => vec![],
-                text => vec![format!("{} {}", self.name, words::quote(text.as_bytes()))],
+                text => vec![format!(
+                    "{} {}",
+                    self.name,
+                    words::quote(&lossless::bytes_of(text))
+                )],
             },
             Kind::Special(special) => {
                 let values = (special.lines)(config);

@@ -187,7 +187,7 @@ parameters! {
         "Name in syslog.";
     syslog_facility: choice(SyslogFacility, SyslogFacility::Local0), "syslog-facility",
         IMMUTABLE.no_effect("nothing goes to syslog"), "Facility in syslog.";
-    crash_log_enabled: flag(true), "crash-log-enabled", MUTABLE.no_effect(OTHER_DESIGN),
+    crash_log_enabled: flag(true), "crash-log-enabled", MUTABLE,
         "Whether a crash is reported in the log.";
     crash_memcheck_enabled: flag(true), "crash-memcheck-enabled", MUTABLE.no_effect(OTHER_DESIGN),
         "Whether memory is tested after a crash.";
@@ -210,11 +210,9 @@ parameters! {
     disable_thp: flag(true), "disable-thp", IMMUTABLE.no_effect(OTHER_DESIGN),
         "Whether transparent huge pages are switched off for the process.";
     oom_score_adj: choice(OomScoreAdj, OomScoreAdj::No), "oom-score-adj",
-        MUTABLE.warned("the kernel's score is left alone"),
-        "Whether the kernel's out-of-memory score is adjusted.";
+        MUTABLE.asks_system(), "Whether the kernel's out-of-memory score is adjusted.";
     oom_score_adj_values: special([i32; 3], values::OOM_VALUES), "oom-score-adj-values",
-        MUTABLE.no_effect("the kernel's score is left alone"),
-        "Scores of a master, a replica and a background child.";
+        MUTABLE.asks_system(), "Scores of a master, a replica and a background child.";
     server_cpulist: text(""), "server_cpulist",
         IMMUTABLE.alias("server-cpulist").warned("threads are not pinned: use taskset or a cpuset"),
         "Cores for serving threads.";
@@ -360,9 +358,11 @@ parameters! {
         "Whose serialised values are checked in full.";
 
     // Watching
-    slowlog_log_slower_than: number(i64, 10_000, -1, LONG_MAX), "slowlog-log-slower-than", MUTABLE,
+    slowlog_log_slower_than: number(i64, 10_000, -1, LONG_MAX), "slowlog-log-slower-than",
+        MUTABLE.alias("commandlog-execution-slower-than"),
         "Microseconds from which a command is slow; -1 logs none, 0 logs all.";
-    slowlog_max_len: number(u64, 128, 0, LONG_MAX), "slowlog-max-len", MUTABLE,
+    slowlog_max_len: number(u64, 128, 0, LONG_MAX), "slowlog-max-len",
+        MUTABLE.alias("commandlog-slow-execution-max-len"),
         "Slow commands that are remembered.";
     latency_monitor_threshold: number(i64, 0, 0, LONG_MAX), "latency-monitor-threshold", MUTABLE,
         "Milliseconds from which an event is remembered for LATENCY; 0 for none.";
@@ -440,9 +440,9 @@ parameters! {
     // Replication
     replicaof: special(Option<(String, u16)>, values::REPLICAOF), "replicaof",
         IMMUTABLE.alias("slaveof").refused(NO_REPLICAS), "Host and port of the master.";
-    masteruser: text(""), "masteruser", MUTABLE.sensitive().no_effect(NO_REPLICAS),
+    masteruser: text(""), "masteruser", MUTABLE.alias("primaryuser").sensitive().no_effect(NO_REPLICAS),
         "User name at the master.";
-    masterauth: text(""), "masterauth", MUTABLE.sensitive().no_effect(NO_REPLICAS),
+    masterauth: text(""), "masterauth", MUTABLE.alias("primaryauth").sensitive().no_effect(NO_REPLICAS),
         "Password at the master.";
     replica_serve_stale_data: flag(true), "replica-serve-stale-data",
         MUTABLE.alias("slave-serve-stale-data").no_effect(NO_REPLICAS),

@@ -5,8 +5,10 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::base::lossless;
 use crate::config::Config;
 use crate::config::parameter::{Mode, Special};
 use crate::config::words;
@@ -367,12 +369,13 @@ pub const DIR: Special = Special {
     set: |config, words, mode| {
         config.dir = match mode {
             Mode::Default => PathBuf::from(&words[0]),
-            _ => directory(&config.dir.join(&words[0])).map_err(|error| system_text(&error))?,
+            _ => directory(&config.dir.join(lossless::path_of(&words[0])))
+                .map_err(|error| system_text(&error))?,
         };
         Ok(())
     },
-    show: |config| config.dir.display().to_string(),
-    lines: |config| vec![words::quote(config.dir.display().to_string().as_bytes())],
+    show: |config| lossless::text_of(config.dir.as_os_str().as_bytes()).into_owned(),
+    lines: |config| vec![words::quote(config.dir.as_os_str().as_bytes())],
     always_written: true,
 };
 

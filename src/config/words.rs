@@ -2,7 +2,7 @@
 //!
 //! Knows no parameter. How words are quoted is `base::text`'s matter; here they become texts and numbers.
 
-use crate::base::{number, text};
+use crate::base::{lossless, number, text};
 
 /// Splits a line into words; `None` when quotes do not balance or a word follows a closing quote at once.
 pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
@@ -17,13 +17,14 @@ pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     )
 }
 
-/// Splits a line into words of UTF-8 text.
+/// Splits a line into words; texts stand for any bytes, as [`lossless`] has it.
 pub fn split_text(line: &str) -> Result<Vec<String>, &'static str> {
-    let found = split(line.as_bytes()).ok_or("Unbalanced quotes in configuration line")?;
-    let texts = found.into_iter().map(String::from_utf8);
-    texts
-        .collect::<Result<_, _>>()
-        .map_err(|_| "a value is not valid UTF-8")
+    let line = lossless::bytes_of(line);
+    let found = split(&line).ok_or("Unbalanced quotes in configuration line")?;
+    let texts = found
+        .iter()
+        .map(|word| lossless::text_of(word).into_owned());
+    Ok(texts.collect())
 }
 
 /// The word in double quotes, so that `split` gives it back.

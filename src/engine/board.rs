@@ -106,6 +106,8 @@ pub struct ShardBoard {
     pub waited_keys: Counter,
     /// Those of them whose waiters also want to know when the key goes.
     pub waited_keys_when_gone: Counter,
+    /// Keys that somebody watches.
+    pub watched_keys: Counter,
     /// No armed deadline lies before this time (Unix ms); `u64::MAX` when none is armed.
     pub next_deadline_ms: Counter,
     /// How late keys were deleted, by bucket of [`LAG_BOUNDS_MS`].
@@ -145,6 +147,7 @@ impl ShardBoard {
             ghost_hits: Counter::default(),
             waited_keys: Counter::default(),
             waited_keys_when_gone: Counter::default(),
+            watched_keys: Counter::default(),
             next_deadline_ms: Counter::default(),
             expiry_lag: Default::default(),
             expiry_lag_sum_ms: Counter::default(),

@@ -5,7 +5,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::Key;
 use super::tracking::{Forgotten, Lapsed, Lapses, Tracked, TrackedCount, Written};
@@ -117,10 +117,13 @@ impl Interest {
     }
 }
 
-/// Whoever hears of effects, once the shards that they happened in are let go.
+/// Whoever hears of effects: it puts what happened into one order for all shards, and tells it later.
 pub trait Follower: Send + Sync {
-    /// Takes what happened. Batches may come out of order; those of a shard are numbered without gaps.
-    fn follow(&self, batch: Batch);
+    /// Draws the next place in that order for what one step did. All shards of the step are in hand. The position behind it.
+    fn append(&self, news: Box<News>) -> u64;
+
+    /// Tells what was appended and is not told yet, or leaves it to a thread that does so now. No shard is in hand.
+    fn deliver(&self);
 }
 
 /// A message that a transaction or a script published between its changes.
@@ -131,22 +134,14 @@ pub struct Spoken {
     pub message: Arc<dyn Any + Send + Sync>,
 }
 
-/// Becomes true when all messages of a batch are on their way to those who subscribed.
-pub type IsOut = Arc<AtomicBool>;
-
-/// What one command, or one slice of expiry, did to one or several shards.
+/// What one command, one unit, or one slice of expiry did to one or several shards, as far as others want to hear of it.
 #[derive(Default)]
-pub struct Batch {
-    /// Each shard that has effects here, with the number of this batch among its batches.
-    pub turns: Vec<(u16, u64)>,
+pub struct News {
     /// What happened, in order.
     pub effects: Vec<Effect>,
-    /// The messages between these, in order.
+    /// The messages between the effects, in order.
     pub spoken: Vec<Spoken>,
-    /// Who published them waits for that.
-    pub is_out: Option<IsOut>,
-    /// What is to be dropped by those who cache; that has no turns, as it may be told in any order, but not behind a
-    /// message that was published later.
+    /// What is to be dropped by those who cache.
     pub lapses: Lapses,
 }
 
@@ -177,8 +172,8 @@ pub struct Effects {
     tracked: Tracked,
     interest: Arc<Interest>,
     follower: Option<Arc<dyn Follower>>,
-    /// Batches handed out so far.
-    batches: u64,
+    /// The position behind what this shard appended last, among what the follower hears of.
+    position: u64,
 }
 
 impl Effects {
@@ -409,52 +404,45 @@ impl Effects {
         self.has_news
     }
 
-    /// Moves what the follower is to be told into a batch; effects get a number among those of this shard.
-    fn hand_out(&mut self, shard: u16, batch: &mut Batch) {
+    /// The position behind all that the follower hears of changes that are visible in this shard.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Moves what the follower is to hear into `news`.
+    fn hand_out(&mut self, news: &mut News) {
         self.has_news = false;
-        batch.lapses.append(&mut self.lapses);
-        if !self.log.is_empty() {
-            batch.turns.push((shard, self.batches));
-            batch.effects.append(&mut self.log);
-            self.batches += 1;
+        news.lapses.append(&mut self.lapses);
+        news.effects.append(&mut self.log);
+    }
+}
+
+/// Appends what the follower is to hear of shards that are in hand together, merged by stamp, with the messages
+/// between; the follower, if there was anything for it. Without a follower messages stay where they are.
+pub fn append(
+    all: &mut [&mut super::Engine],
+    spoken: &mut Vec<Spoken>,
+) -> Option<Arc<dyn Follower>> {
+    let mut news = Box::<News>::default();
+    let (mut follower, mut count) = (None, 0);
+    for engine in all.iter_mut() {
+        let effects = &mut engine.effects;
+        if effects.has_news || !spoken.is_empty() && follower.is_none() {
+            follower = follower.or_else(|| effects.follower.clone());
+            effects.hand_out(&mut news);
+            count += 1;
         }
     }
-}
-
-/// What the follower is to be told of shards that are in hand together: their effects, merged by stamp.
-pub fn merge<'e>(all: impl Iterator<Item = (u16, &'e mut Effects)>) -> Option<Told> {
-    let mut batch = Batch::default();
-    let mut follower = None;
-    let mut shards = 0;
-    for (shard, effects) in all.filter(|(_, effects)| effects.has_news()) {
-        follower = effects.follower.clone();
-        effects.hand_out(shard, &mut batch);
-        shards += 1;
+    let follower = follower?;
+    news.spoken.append(spoken);
+    if count > 1 {
+        news.lapses.keys.sort_by_key(|lapsed| lapsed.stamp);
+        news.effects.sort_by_key(|effect| effect.stamp);
     }
-    if shards > 1 {
-        batch.lapses.keys.sort_by_key(|lapsed| lapsed.stamp);
+    let position = follower.append(news);
+    for engine in all {
+        engine.effects.position = position;
     }
-    if batch.turns.len() > 1 {
-        batch.effects.sort_by_key(|effect| effect.stamp);
-    }
-    follower.map(|follower| Told { batch, follower })
-}
-
-/// A batch on its way to the follower.
-pub struct Told {
-    batch: Batch,
-    follower: Arc<dyn Follower>,
-}
-
-impl Told {
-    /// Gives messages their places in what the batch tells.
-    pub fn add(&mut self, spoken: impl Iterator<Item = Spoken>) -> IsOut {
-        self.batch.spoken.extend(spoken);
-        Arc::clone(self.batch.is_out.get_or_insert_default())
-    }
-
-    /// Tells it. For those who hold no shard.
-    pub fn tell(self) {
-        self.follower.follow(self.batch);
-    }
+    Some(follower)
 }

@@ -15,7 +15,7 @@ use super::value::{
     overwrite_text, raw_entry, string_entry, unshare_text, writable_text,
 };
 use super::{Engine, Key, Now};
-use crate::structures::block::Block;
+use crate::structures::block::{Block, Content};
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::table::Place;
 
@@ -269,13 +269,14 @@ impl<'e> Keyspace<'e> {
 
     /// Stores a string under a key, in the encoding that Redis would choose, replacing whatever is there.
     /// `found` is what a look-up of this key just said.
-    pub fn put_text(
+    pub fn put_text<'v>(
         &mut self,
         key: &Key<'_>,
         found: Option<Place>,
-        value: &[u8],
+        value: impl Into<Content<'v>>,
         deadline: Deadline,
     ) {
+        let value: Content<'_> = value.into();
         if let Some(place) = found
             && value.len() < BLOCK_BYTES_MIN
             && is_inline_text(self.entry(place))
@@ -286,7 +287,7 @@ impl<'e> Keyspace<'e> {
                 .expect("a place implies a database");
             db.save(place, Sharing::Forbidden);
             db.charged(|db| {
-                overwrite_text(&mut db.table.edit(place), value);
+                overwrite_text(&mut db.table.edit(place), &value);
                 match deadline {
                     Deadline::Keep => {}
                     Deadline::Clear => db.set_deadline(place, key.hash, None),
@@ -295,19 +296,24 @@ impl<'e> Keyspace<'e> {
             });
             return;
         }
+        if let Some(block) = value.block()
+            && value.len() >= BLOCK_BYTES_MIN
+        {
+            return self.put_block(key, found, block, deadline);
+        }
         self.put_with(key, found, deadline, |deadline| {
-            string_entry(key.bytes, value, deadline)
+            string_entry(key.bytes, &value, deadline)
         });
     }
 
-    /// Stores a long string that is on nobody's account yet.
+    /// Stores a long string as the block that it came in, for which no shard pays yet.
     #[cold]
     #[inline(never)]
-    pub fn put_block(
+    fn put_block(
         &mut self,
         key: &Key<'_>,
         found: Option<Place>,
-        value: Block,
+        value: &Block,
         deadline: Deadline,
     ) {
         let kept = match (deadline, found) {
@@ -315,7 +321,7 @@ impl<'e> Keyspace<'e> {
             (Deadline::At(at_ms), _) => Some(at_ms),
             (Deadline::Keep, Some(place)) => self.entry(place).deadline(),
         };
-        let entry = detached(|| Entry::block(Kind::RAW.0, key.bytes, value, kept));
+        let entry = detached(|| Entry::block(Kind::RAW.0, key.bytes, value.clone(), kept));
         self.adopt(key, found, entry);
     }
 
@@ -556,8 +562,13 @@ impl<'e> Keyspace<'e> {
     /// Records a change beside a key's data: in what the groups of a stream have read. As in Redis, that is none to
     /// those who watch the key.
     pub fn wrote_beside(&mut self, key: &[u8], event: Event) {
-        self.engine.effects.wrote(self.db, key, event);
         self.engine.board.dirty.add(1);
+        self.noted_beside(key, event);
+    }
+
+    /// The same where it is no change that a snapshot would be worth: a pending entry was shown again.
+    pub fn noted_beside(&mut self, key: &[u8], event: Event) {
+        self.engine.effects.wrote(self.db, key, event);
         self.engine.waiters.key_changed(self.db, key);
         let stamp = self.engine.effects.stamp();
         self.engine.watches.key_touched(self.db, key, stamp);

@@ -145,58 +145,40 @@ impl Drop for Leaving {
     }
 }
 
-/// What whoever holds a shard does after letting its token go, so that nobody waits for it meanwhile.
+/// What a hold leaves to be done when its thread has no token any more, so that no command waits for it.
 #[derive(Default)]
 pub struct Deferred {
     /// Values too large to be freed under the token.
     pub trash: Vec<Leaving>,
     /// Tasks that can go on.
     pub wakes: Vec<Waker>,
-    /// What happened, for whoever follows it.
-    pub told: Vec<effect::Told>,
-    /// Other shards were asked to make room in place of this one.
-    pub others_owe: bool,
+    /// Has something to deliver that was appended meanwhile.
+    pub follower: Option<Arc<dyn effect::Follower>>,
 }
 
 impl Deferred {
     /// Whether there is nothing to do.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.trash.is_empty() && self.wakes.is_empty() && self.told.is_empty() && !self.others_owe
+        self.trash.is_empty() && self.wakes.is_empty() && self.follower.is_none()
     }
 
-    /// Takes over what another one has, which is mostly nothing.
-    #[inline]
-    pub fn append(&mut self, other: &mut Deferred) {
-        if !other.is_empty() {
-            self.take_over(other);
-        }
-    }
-
+    /// Takes over what another one has.
     #[cold]
-    fn take_over(&mut self, other: &mut Deferred) {
+    pub fn append(&mut self, other: &mut Deferred) {
         self.trash.append(&mut other.trash);
         self.wakes.append(&mut other.wakes);
-        self.told.append(&mut other.told);
-        self.others_owe |= std::mem::take(&mut other.others_owe);
+        if let Some(follower) = other.follower.take() {
+            self.follower = Some(follower);
+        }
     }
 
-    /// Does it. For those who hold no token.
-    #[inline]
+    /// Does it. The thread has no token.
     pub fn settle(&mut self) {
-        if !(self.told.is_empty() && self.wakes.is_empty() && self.trash.is_empty()) {
-            self.settle_all();
+        if let Some(follower) = self.follower.take() {
+            follower.deliver();
         }
-    }
-
-    #[cold]
-    fn settle_all(&mut self) {
-        for told in self.told.drain(..) {
-            told.tell();
-        }
-        for waker in self.wakes.drain(..) {
-            waker.wake();
-        }
+        self.wakes.drain(..).for_each(Waker::wake);
         self.trash.clear();
     }
 }
@@ -261,8 +243,8 @@ impl Engine {
             random: Random::new(random_seed),
             deferred: Deferred::default(),
             waiters: waiting::Waiters::published_on(Arc::clone(&board)),
+            watches: watching::Watches::published_on(Arc::clone(&board)),
             board,
-            watches: watching::Watches::default(),
             shard: 0,
             reuse: None,
             rest: Arc::default(),

@@ -6,7 +6,9 @@
 //! Invariants: a key stands here while somebody watches it; nobody watches, no memory.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use super::board::ShardBoard;
 use super::waiting::Place;
 
 /// See the module.
@@ -15,6 +17,7 @@ pub struct Watches {
     keys: HashMap<Place, Watch>,
     /// While changes may be undone: the stamps that they replaced, oldest first.
     replaced: Option<Vec<(Place, Stamps)>>,
+    board: Option<Arc<ShardBoard>>,
 }
 
 #[derive(Debug, Default)]
@@ -33,9 +36,24 @@ struct Stamps {
 }
 
 impl Watches {
+    /// Nobody yet; how many keys are watched will stand on the board.
+    pub fn published_on(board: Arc<ShardBoard>) -> Watches {
+        Watches {
+            board: Some(board),
+            ..Watches::default()
+        }
+    }
+
+    fn publish(&self) {
+        if let Some(board) = &self.board {
+            board.watched_keys.set(self.keys.len() as u64);
+        }
+    }
+
     /// Somebody begins to watch a key.
     pub fn add(&mut self, db: usize, key: &[u8]) {
         self.keys.entry((db, key.into())).or_default().watchers += 1;
+        self.publish();
     }
 
     /// Somebody who watched a key that many times does so no more.
@@ -50,6 +68,7 @@ impl Watches {
         if self.keys.is_empty() {
             self.keys = HashMap::new();
         }
+        self.publish();
     }
 
     /// Whether a key that is watched changed after this stamp.
@@ -179,5 +198,20 @@ mod tests {
         watches.remove(0, b"k", 1);
         watches.remove(0, b"k", 1);
         assert!(watches.is_empty());
+    }
+
+    #[test]
+    fn how_many_keys_are_watched_stands_on_the_board() {
+        let board = Arc::new(ShardBoard::new(1));
+        let mut watches = Watches::published_on(Arc::clone(&board));
+        watches.add(0, b"a");
+        watches.add(0, b"a");
+        watches.add(0, b"b");
+        assert_eq!(board.watched_keys.get(), 2);
+        watches.remove(0, b"b", 1);
+        watches.remove(0, b"a", 1);
+        assert_eq!(board.watched_keys.get(), 1);
+        watches.remove(0, b"a", 1);
+        assert_eq!(board.watched_keys.get(), 0);
     }
 }

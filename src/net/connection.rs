@@ -5,11 +5,13 @@
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
 
+use super::input;
 use super::pool;
 use super::retained::{CLAIM_BYTES_MAX, LARGE_BYTES, Reservation};
 use super::round;
@@ -21,8 +23,10 @@ use crate::config::Config;
 use crate::resp::reply::Out;
 use crate::resp::request::Limits;
 use crate::session::batch::Batch;
-use crate::session::look::look;
+use crate::session::prefetch::prefetch;
 use crate::session::{Session, Step};
+use crate::shard::QueuedJob;
+use crate::shard::job::Ticket;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::{clock, counters};
 
@@ -102,7 +106,7 @@ pub fn serve(
         };
         kept.let_go();
         session.connection.shared.leave();
-        session.end(clock::now());
+        session.end();
         session.service().clients.remove(session.connection.id());
         if matches!(end, End::Shutdown) {
             stop();
@@ -121,32 +125,24 @@ struct Kept {
 impl Kept {
     /// Keeps a batch for the next turn: because it holds a part of a request, or because the connection was active
     /// just now and the budget of all connections allows it.
-    fn put(&mut self, session: &Session, mut batch: Box<Batch>) {
-        let shared = &session.connection.shared;
-        let pending = batch.pending().len();
-        let understood = match pending {
-            0 => 0,
-            _ => session.parser.read_len(batch.pending()),
-        };
-        shared.query_bytes.store(pending - understood, Relaxed);
-        let is_behind = pending > 0 || session.parser.is_inside_request();
+    fn put(&mut self, session: &mut Session, mut batch: Box<Batch>) {
+        let is_behind = !batch.pending().is_empty() || session.parser.is_inside_request();
         let is_needed = is_behind || !batch.out.is_empty();
         if is_behind {
-            let claimed = session.parser.wants().min(CLAIM_BYTES_MAX);
-            let wanted = batch.input.len() + claimed;
-            if wanted > batch.input.capacity()
-                && session.connection.authenticated
-                && self.reservation.resize(wanted)
-            {
-                batch.input.reserve_exact(claimed);
-            }
+            self.make_room(session, &mut batch);
         } else if batch.input.capacity() > LARGE_BYTES
             && (1..batch.input.capacity() / 4).contains(&(batch.peak as usize))
         {
             batch.input = Vec::with_capacity(pool::INPUT_BYTES);
         }
         batch.peak = 0;
-        let bytes = batch.input.capacity();
+        let parser = &session.parser;
+        let unread = batch.pending().len() - parser.read_len(batch.pending());
+        let bytes = batch.input.capacity() + parser.blocks_memory_bytes();
+        let shared = &session.connection.shared;
+        shared
+            .query_bytes
+            .store(unread + parser.filled_bytes(), Relaxed);
         if !self.reservation.resize(bytes) && !is_needed {
             self.reservation.resize(0);
             shared.buffer_bytes.store(0, Relaxed);
@@ -158,6 +154,28 @@ impl Kept {
         note_memory(session);
     }
 
+    /// Makes room for the rest of an argument that has begun to arrive, as far as the budget allows. A long one gets a
+    /// block of its own.
+    #[cold]
+    fn make_room(&mut self, session: &mut Session, batch: &mut Batch) {
+        let parser = &mut session.parser;
+        let held = batch.input.len() + parser.blocks_memory_bytes();
+        let claimed = parser.wants().min(CLAIM_BYTES_MAX);
+        let room = match parser.filling() {
+            Some(filling) => filling.room(),
+            None => batch.input.capacity() - batch.input.len(),
+        };
+        let is_granted = claimed > room
+            && session.connection.authenticated
+            && self.reservation.resize(held + claimed);
+        let granted = if is_granted { claimed } else { 0 };
+        batch.begin_block(parser, granted);
+        match parser.filling() {
+            Some(filling) => filling.reserve(granted),
+            None => batch.input.reserve_exact(granted),
+        }
+    }
+
     /// Whether some output is left that the client did not take.
     fn has_output(&self) -> bool {
         let batch = self.batch.as_ref();
@@ -165,11 +183,11 @@ impl Kept {
     }
 
     /// The connection is idle: it keeps the bytes of a request that has begun, and nothing else.
-    fn shrink(&mut self, session: &Session) {
+    fn shrink(&mut self, session: &mut Session) {
         let Some(mut batch) = self.batch.take() else {
             return;
         };
-        let shared = &session.connection.shared;
+        let shared = Arc::clone(&session.connection.shared);
         let is_behind = !batch.pending().is_empty() || session.parser.is_inside_request();
         if !is_behind && batch.out.is_empty() {
             pool::put(batch);
@@ -181,12 +199,15 @@ impl Kept {
             } else {
                 batch.input.shrink_to_fit();
             }
-            let bytes = batch.input.capacity();
+            if let Some(filling) = session.parser.filling() {
+                filling.shrink_to_fit();
+            }
+            let bytes = batch.input.capacity() + session.parser.blocks_memory_bytes();
             self.reservation.resize(bytes);
             shared.buffer_bytes.store(bytes, Relaxed);
             self.batch = Some(batch);
         }
-        LEDGER.note(shared);
+        LEDGER.note(&shared);
     }
 
     fn let_go(&mut self) {
@@ -236,29 +257,32 @@ async fn turn(
     kept: &mut Kept,
     config: &mut Arc<Config>,
 ) -> Result<(), End> {
-    let woken = loop {
+    let (woken, sent_meanwhile) = loop {
         match readable(stream, session, kept.has_output()).await? {
             Woken::Background => kept.shrink(session),
             Woken::Output => {
                 if let Some(mut batch) = kept.batch.take() {
-                    flush(stream, session, &mut batch, held_max()).await?;
+                    let count = flush_counting(stream, session, &mut batch, held_max()).await?;
+                    if count > 0 {
+                        kept.batch = Some(batch);
+                        break (Woken::Output, count);
+                    }
                     kept.put(session, batch);
                 }
             }
-            woken => break woken,
+            woken => break (woken, 0),
         }
     };
     let has_kept = kept.batch.is_some();
     let mut batch = kept.batch.take().unwrap_or_else(pool::take);
-    let received = batch.input.len();
     let read = match woken {
         Woken::Mail => deliver(stream, session, &mut batch).await,
+        Woken::Output => Ok(sent_meanwhile),
         _ => read(stream, session, &mut batch),
     };
-    let read_much = batch.input.len().saturating_sub(received) >= READ_BYTES_MAX / 2;
-    match read {
-        Ok(true) => {}
-        Ok(false) => {
+    let read_much = match read {
+        Ok(count) if count > 0 => count >= READ_BYTES_MAX / 2,
+        Ok(_) => {
             // Who only listens keeps nothing: thousands may hear of the same.
             let is_lent = woken == Woken::Mail && !has_kept && batch.out.is_empty();
             match is_lent && batch.input.is_empty() {
@@ -274,7 +298,7 @@ async fn turn(
             pool::put(batch);
             return Err(end);
         }
-    }
+    };
     loop {
         refresh(config, session);
         let left = match run_turn(stream, session, &mut batch, config).await {
@@ -336,16 +360,33 @@ async fn readable(stream: &mut Stream, session: &Session, has_output: bool) -> R
     .await
 }
 
-/// Sends what others have for the client; true when the client sent something meanwhile.
-async fn deliver(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Result<bool, End> {
-    let received = batch.input.len();
+/// Sends what others have for the client; how many bytes the client sent meanwhile.
+async fn deliver(
+    stream: &mut Stream,
+    session: &mut Session,
+    batch: &mut Batch,
+) -> Result<usize, End> {
     collect_mail(session, batch);
-    flush(stream, session, batch, 0).await?;
+    let count = flush_counting(stream, session, batch, 0).await?;
     if batch.out.memory_bytes() > pool::OUTPUT_BYTES_KEPT_MAX / 4 {
         // The mail came with memory of its own.
         batch.out = Out::new(batch.out.protocol());
     }
-    Ok(batch.input.len() > received)
+    Ok(count)
+}
+
+/// Sends the output as [`flush`] does; how many bytes the client sent meanwhile.
+async fn flush_counting(
+    stream: &mut Stream,
+    session: &mut Session,
+    batch: &mut Batch,
+    held_max: usize,
+) -> Result<usize, End> {
+    let received =
+        |session: &Session, batch: &Batch| batch.pending().len() + session.parser.moved_bytes();
+    let before = received(session, batch);
+    flush(stream, session, batch, held_max).await?;
+    Ok(received(session, batch) - before)
 }
 
 /// Puts what others have for the client behind the replies. No request of its own may be under way.
@@ -371,7 +412,7 @@ fn collect_mail(session: &Session, batch: &mut Batch) {
 /// taken while there was no reply knows of nothing that the reply does not know.
 async fn deliver_waiting(
     stream: &mut Stream,
-    session: &Session,
+    session: &mut Session,
     batch: &mut Batch,
 ) -> Result<(), End> {
     let Some(mut mail) = session.connection.shared.take_mail() else {
@@ -385,38 +426,19 @@ async fn deliver_waiting(
     flush(stream, session, batch, 0).await
 }
 
-/// Reads once; false when nothing was there after all.
-fn read(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Result<bool, End> {
-    let input = &mut batch.input;
-    if input.capacity() - input.len() < pool::INPUT_BYTES / 2 || session.parser.wants() > 0 {
-        // Room grows with what came, not with what a length claims, and doubles so that copying stays linear. Who has
-        // sent much of a long argument is believed the rest: to copy a hundred MiB would stall others.
-        let wants = session.parser.wants();
-        let wanted = match input.len() {
-            CLAIM_BYTES_MAX.. => wants,
-            received => wants.min(received),
-        };
-        if wants > 0 && input.len() > LARGE_BYTES {
-            // No more than that: what a client takes is counted.
-            input.reserve_exact(wanted.max(pool::INPUT_BYTES / 4));
-        } else {
-            input.reserve(wanted.max(pool::INPUT_BYTES));
-        }
-    }
-    match stream.try_read(input) {
-        Ok(0) => Err(End::Closed),
-        Ok(count) => {
+/// Reads once; how many bytes came, which may be none after all.
+fn read(stream: &mut Stream, session: &mut Session, batch: &mut Batch) -> Result<usize, End> {
+    match input::read(stream, &mut session.parser, batch)? {
+        None => Ok(0),
+        Some(0) => Err(End::Closed),
+        Some(count) => {
             let counters = counters::local();
             counters.bytes_in.add(count as u64);
             counters.reads.add(1);
             let shared = &session.connection.shared;
             shared.bytes_in.fetch_add(count as u64, Relaxed);
-            let received = u32::try_from(batch.input.len()).unwrap_or(u32::MAX);
-            batch.peak = batch.peak.max(received);
-            Ok(true)
+            Ok(count)
         }
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -458,7 +480,8 @@ async fn run_turn(
     };
     let count = batch.requests.requests.len();
     if count == 0 {
-        if batch.pending().len() as u64 > config.client_query_buffer_limit {
+        let received = batch.pending().len() + session.parser.moved_bytes();
+        if received as u64 > config.client_query_buffer_limit {
             return Err(End::Closed);
         }
         let shared = &session.connection.shared;
@@ -473,8 +496,11 @@ async fn run_turn(
     shared.commands.fetch_add(count as u64, Relaxed);
     batch.out.set_protocol(session.connection.protocol);
     batch.plan(&service.router);
-    look(batch, service, session.connection.db);
+    prefetch(batch, service, session.connection.db);
     let mut step = session.run(batch, config, now);
+    if let Some(position) = session.undelivered() {
+        delivered(session, position).await;
+    }
     let mut flushed: Option<Ticks> = None;
     loop {
         if is_over_output(session, batch, config) {
@@ -483,13 +509,17 @@ async fn run_turn(
         match step {
             Step::Done => break,
             Step::Wait(ticket) => {
-                let message = poll_fn(|cx| ticket.poll(cx)).await;
-                if let Some(next) = session.resume(batch, message, config, clock::now()) {
+                let mut job = Box::pin(await_job(stream, session, batch, &ticket)).await?;
+                if let Some(next) = session.resume(batch, &mut job, config, clock::now()) {
+                    if let Some(position) = session.undelivered() {
+                        delivered(session, position).await;
+                    }
                     step = next;
                     continue;
                 }
             }
-            Step::Configured => {}
+            // What has to be delivered is by now.
+            Step::Configured | Step::Deliver => {}
             Step::Flush => {
                 flush(stream, session, batch, held_max()).await?;
                 // A client that takes nothing for now has not had us wait.
@@ -529,6 +559,9 @@ async fn run_turn(
         }
         refresh(config, session);
         step = session.run(batch, config, clock::now());
+        if let Some(position) = session.undelivered() {
+            delivered(session, position).await;
+        }
     }
     batch.consume(consumed);
     collect_mail(session, batch);
@@ -550,6 +583,55 @@ async fn run_turn(
     })
 }
 
+/// Waits until others have what they are to hear of this connection's commands: its replies leave behind that. In a box of
+/// its own, as most connections never wait for it.
+#[cold]
+fn delivered(session: &Session, position: u64) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    let pubsub = &session.service().pubsub;
+    Box::pin(poll_fn(move |cx| pubsub.poll_delivered(position, cx)))
+}
+
+/// Waits for a job that is queued, until the connection is killed or its client is gone: the job runs all the same.
+///
+/// Meanwhile it goes on receiving, though not running, as [`sleep_until`] does. What others have for it stays for later:
+/// it belongs behind the reply.
+async fn await_job(
+    stream: &mut Stream,
+    session: &mut Session,
+    batch: &mut Batch,
+    ticket: &Ticket,
+) -> Result<QueuedJob, End> {
+    let mut receives = true;
+    loop {
+        let shared = &session.connection.shared;
+        let mut check = (!receives).then(|| Box::pin(tokio::time::sleep(CLOSED_CHECK)));
+        let job = poll_fn(|cx| {
+            shared.waker.register(cx.waker());
+            if let Poll::Ready(job) = ticket.poll(cx) {
+                return Poll::Ready(Ok(Some(job)));
+            }
+            if shared.is_killed() {
+                return Poll::Ready(Err(End::Closed));
+            }
+            let is_due = match &mut check {
+                Some(check) => check.as_mut().poll(cx).is_ready(),
+                None => stream.poll_read_ready(cx).is_ready(),
+            };
+            match is_due {
+                true => Poll::Ready(Ok(None)),
+                false => Poll::Pending,
+            }
+        })
+        .await?;
+        match job {
+            Some(job) => return Ok(job),
+            None if receives => receives = receive(stream, session, batch)?,
+            None if stream.is_closed_by_peer() => return Err(End::Closed),
+            None => {}
+        }
+    }
+}
+
 /// How often a sleeping connection that receives no more looks whether its client is still there.
 const CLOSED_CHECK: Duration = Duration::from_millis(500);
 
@@ -560,12 +642,12 @@ const CLOSED_CHECK: Duration = Duration::from_millis(500);
 /// to one who is not there any more.
 async fn sleep_until(
     stream: &mut Stream,
-    session: &Session,
+    session: &mut Session,
     batch: &mut Batch,
     until_ms: u64,
 ) -> Result<(), End> {
     let mut receives = true;
-    let shared = &session.connection.shared;
+    let shared = Arc::clone(&session.connection.shared);
     loop {
         let (mut has_input, mut has_mail) = (false, false);
         let left = Duration::from_millis(until_ms.saturating_sub(clock::unix_ms()));
@@ -616,14 +698,14 @@ async fn sleep_until(
 }
 
 /// Reads while requests of the same connection wait; whether there is room for more.
-fn receive(stream: &mut Stream, session: &Session, batch: &mut Batch) -> Result<bool, End> {
+fn receive(stream: &mut Stream, session: &mut Session, batch: &mut Batch) -> Result<bool, End> {
     let limit = match session.connection.authenticated {
         true => session.service().config.load().client_query_buffer_limit,
         // Who may not run anything may not fill the memory either.
         false => pool::INPUT_BYTES as u64,
     };
     read(stream, session, batch)?;
-    let pending = batch.pending().len();
+    let pending = batch.pending().len() + session.parser.moved_bytes();
     session
         .connection
         .shared
@@ -646,7 +728,7 @@ fn held_max() -> usize {
 /// reply, and would wait for ever on a server that waits for them.
 async fn flush(
     stream: &mut Stream,
-    session: &Session,
+    session: &mut Session,
     batch: &mut Batch,
     held_max: usize,
 ) -> Result<(), End> {
@@ -688,7 +770,9 @@ async fn flush(
                 if batch.unsent <= held_max {
                     return Ok(());
                 }
-                shared.buffer_bytes.store(batch.input.capacity(), Relaxed);
+                let blocks = session.parser.blocks_memory_bytes();
+                let bytes = batch.input_memory_bytes() + blocks;
+                shared.buffer_bytes.store(bytes, Relaxed);
                 note_memory(session);
                 let has_input = poll_fn(|cx| {
                     shared.waker.register(cx.waker());

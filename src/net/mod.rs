@@ -1,6 +1,7 @@
 //! Sockets: listeners, connections, buffers and their limits.
 
 pub mod connection;
+mod input;
 pub mod listener;
 pub mod pool;
 pub mod retained;

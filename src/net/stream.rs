@@ -33,7 +33,7 @@ impl Stream {
     ///
     /// Through the asynchronous reader, though nothing is awaited: that one knows that a read which did not fill the
     /// room has emptied the socket, and spares the next turn a call that would say so.
-    pub fn try_read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    pub fn try_read<B: BufMut>(&mut self, buffer: &mut B) -> io::Result<usize> {
         let mut cx = Context::from_waker(Waker::noop());
         let mut room = buffer.limit(READ_BYTES_MAX);
         let polled = match self {

@@ -1,28 +1,24 @@
-//! Keyspace notifications: what happened to keys, as messages.
+//! What shards tell others: keyspace notifications, invalidations, and messages of transactions and scripts, in one order.
 //!
-//! Shards number what they hand out ([`Batch::turns`]), and whoever lets a shard go brings it here, so batches of one
-//! shard may come in any order. They are published in the shard's order: a batch whose turn has not come is put aside,
-//! for whoever publishes the one before it. A command over several shards is one batch, which waits for its turn in all
-//! of them. What a transaction or a script publishes between its changes takes its place among them.
+//! Whoever changes shards appends what others want to hear of it to one sequence, while the shards are in hand
+//! ([`Follower::append`]), and delivers it once they are let go. Delivering is a role that one thread has at a time, for a
+//! bounded number of records ([`Sequence::consume`]); no thread waits for another one's turn. What is left at the bound is for
+//! a task of its own ([`PubSub::poll_rest`]). A connection's replies leave when all is delivered that they know of
+//! ([`PubSub::poll_delivered`]), as on a server with one thread.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicU16, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
-};
-use std::task::Waker;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
 
-use parking_lot::{Condvar, Mutex};
+use atomic_waker::AtomicWaker;
+use parking_lot::Mutex;
 
 use super::PubSub;
+use super::sequence::{Left, Sequence};
 use crate::client::mailbox::Topic;
 use crate::config::values::EventClasses;
-use crate::engine::effect::{Batch, Effect, Follower, Interest, IsOut};
+use crate::engine::effect::{Effect, Follower, Interest, News};
 use crate::engine::tracking::Lapses;
-
-/// So many events may be put aside; whoever brings more waits until there are fewer.
-const ASIDE_MAX: usize = 100_000;
 
 /// Every class of events, by letter.
 const CLASSES: &[u8] = b"g$lshzxetdnm";
@@ -32,65 +28,16 @@ fn configured(class: u8) -> u16 {
     EventClasses::of(char::from(class)).map_or(0, |classes| classes.0)
 }
 
-/// Which events are published, and those whose turn has not come.
+/// Which events are published, and those that are on their way.
 #[derive(Default)]
 pub(super) struct Events {
     classes: AtomicU16,
     /// Subscriptions that an event could reach: patterns, and channels named as those of events are.
     listeners: Mutex<usize>,
     pub(super) interest: Arc<Interest>,
-    turns: Mutex<Turns>,
-    /// A batch has been published for which somebody may wait.
-    published: Condvar,
-    /// Events put aside.
-    aside: AtomicUsize,
-}
-
-#[derive(Default)]
-struct Turns {
-    /// The number of the batch that is published next, by shard.
-    next: HashMap<u16, u64>,
-    /// Batches whose turn has not come.
-    aside: HashMap<u64, Batch>,
-    /// The same by each of their turns.
-    by_turn: HashMap<(u16, u64), u64>,
-    /// How many were put aside so far.
-    count: u64,
-}
-
-impl Turns {
-    fn is_due(&self, batch: &Batch) -> bool {
-        let is_next =
-            |(shard, number): &(u16, u64)| self.next.get(shard).copied().unwrap_or(0) == *number;
-        batch.turns.iter().all(is_next)
-    }
-
-    fn put_aside(&mut self, batch: Batch) {
-        self.count += 1;
-        for turn in &batch.turns {
-            self.by_turn.insert(*turn, self.count);
-        }
-        self.aside.insert(self.count, batch);
-    }
-
-    /// A batch was published: those that waited for it alone are due.
-    fn pass(&mut self, passed: &Batch, due: &mut Vec<Batch>) {
-        for (shard, number) in &passed.turns {
-            self.next.insert(*shard, number + 1);
-        }
-        for (shard, number) in &passed.turns {
-            let Some(&id) = self.by_turn.get(&(*shard, number + 1)) else {
-                continue;
-            };
-            let is_due = self.aside.get(&id).is_some_and(|batch| self.is_due(batch));
-            if is_due && let Some(batch) = self.aside.remove(&id) {
-                for turn in &batch.turns {
-                    self.by_turn.remove(turn);
-                }
-                due.push(batch);
-            }
-        }
-    }
+    sequence: Sequence<News>,
+    /// Wakes the task that goes on where a thread has reached its bound.
+    rest: AtomicWaker,
 }
 
 impl Events {
@@ -115,15 +62,6 @@ impl Events {
         }
     }
 
-    /// Sleeps until something is so that whoever publishes brings about before it takes the lock of the turns.
-    #[cold]
-    fn wait_until(&self, is_so: impl Fn() -> bool) {
-        let mut turns = self.turns.lock();
-        while !is_so() {
-            self.published.wait(&mut turns);
-        }
-    }
-
     /// Shards record events only while they may reach somebody.
     fn publish_interest(&self, listeners: usize) {
         let classes = self.classes.load(Relaxed);
@@ -137,80 +75,74 @@ impl Events {
 }
 
 impl Follower for PubSub {
-    fn follow(&self, mut batch: Batch) {
-        let mut wakes = Vec::new();
-        if batch.turns.is_empty() {
-            self.publish_batch(&batch, &mut wakes);
-            return wake_all(wakes);
-        }
-        let events = &self.events;
-        if !batch.lapses.is_empty() && !events.turns.lock().is_due(&batch) {
-            // Whoever caches does not wait for the turns of others, nor do messages go before.
-            self.tell_lapses(&std::mem::take(&mut batch.lapses), &mut wakes);
-        }
-        let mut due = Vec::new();
-        {
-            let mut turns = events.turns.lock();
-            if turns.is_due(&batch) {
-                due.push(batch);
-            } else {
-                events.aside.fetch_add(batch.effects.len(), Relaxed);
-                turns.put_aside(batch);
-            }
-        }
-        if due.is_empty() {
-            wake_all(wakes);
-            // Whoever publishes will get to it. If that takes long, commands must not run ahead of it without end.
-            if events.aside.load(Relaxed) > ASIDE_MAX {
-                events.wait_until(|| events.aside.load(Relaxed) <= ASIDE_MAX);
-            }
-            return;
-        }
-        let mut is_first = true;
-        while let Some(batch) = due.pop() {
-            self.publish_batch(&batch, &mut wakes);
-            if !std::mem::take(&mut is_first) {
-                events.aside.fetch_sub(batch.effects.len(), Relaxed);
-            }
-            events.turns.lock().pass(&batch, &mut due);
-            events.published.notify_all();
-        }
-        wake_all(wakes);
+    fn append(&self, news: Box<News>) -> u64 {
+        self.events.sequence.append(news, || {
+            self.consume();
+        })
     }
-}
 
-fn wake_all(wakes: Vec<Waker>) {
-    wakes.into_iter().for_each(Waker::wake);
+    fn deliver(&self) {
+        if self.consume() == Left::Some {
+            self.events.rest.wake();
+        }
+    }
 }
 
 impl PubSub {
-    /// Returns when the messages of a batch are out, for those who brought it here and hold no shard: whoever has the turn
-    /// before has let its shards go, and tells of what it did now, so that this is over as soon as it has run.
-    pub fn await_turn(&self, is_out: &IsOut) {
-        if !is_out.load(Acquire) {
-            self.events.wait_until(|| is_out.load(Acquire));
+    /// Delivers what is due, up to a bound.
+    fn consume(&self) -> Left {
+        let mut wakes = Vec::new();
+        let left = self
+            .events
+            .sequence
+            .consume(|news| self.publish_news(&news, &mut wakes));
+        wakes.into_iter().for_each(Waker::wake);
+        left
+    }
+
+    /// Whether all before a position is delivered.
+    #[inline]
+    pub fn has_delivered(&self, position: u64) -> bool {
+        self.events.sequence.has_passed(position)
+    }
+
+    /// Ready when all before a position is delivered. For those who hold no shard.
+    pub fn poll_delivered(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
+        self.deliver();
+        self.events.sequence.poll_passed(position, cx)
+    }
+
+    /// For the task that delivers what others have left at their bounds: ready when it has done a part of that.
+    pub fn poll_rest(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.events.rest.register(cx.waker());
+        match self.consume() {
+            Left::Some => Poll::Ready(()),
+            Left::Nothing => Poll::Pending,
         }
     }
 
+    /// Whether so much is on its way that commands should wait before they add to it.
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        self.events.sequence.is_crowded()
+    }
+
     /// Publishes what happened and what is void by it, with the messages between.
-    fn publish_batch(&self, batch: &Batch, wakes: &mut Vec<Waker>) {
-        let Lapses { keys, written, all } = &batch.lapses;
+    fn publish_news(&self, news: &News, wakes: &mut Vec<Waker>) {
+        let Lapses { keys, written, all } = &news.lapses;
         self.tell_wide(written, *all, wakes);
-        let (mut keys, mut effects) = (keys.as_slice(), batch.effects.as_slice());
-        for said in &batch.spoken {
+        let (mut keys, mut effects) = (keys.as_slice(), news.effects.as_slice());
+        for said in &news.spoken {
             let count = keys.partition_point(|lapsed| lapsed.stamp <= said.stamp);
             self.tell_lapsed(keys.split_off(..count).unwrap_or_default(), wakes);
             let count = effects.partition_point(|effect| effect.stamp <= said.stamp);
             self.publish_events(effects.split_off(..count).unwrap_or_default(), wakes);
             if let Some(message) = said.message.downcast_ref() {
-                self.send_held(message, wakes);
+                self.send_pending(message, wakes);
             }
         }
         self.tell_lapsed(keys, wakes);
         self.publish_events(effects, wakes);
-        if let Some(is_out) = &batch.is_out {
-            is_out.store(true, Release);
-        }
     }
 
     fn publish_events(&self, effects: &[Effect], wakes: &mut Vec<Waker>) {
@@ -226,14 +158,20 @@ impl PubSub {
         }
         let name = effect.event.name.as_bytes();
         let mut channel = Vec::with_capacity(effect.key.len() + name.len() + 32);
-        for (kind, word, about, payload) in [
-            (b'K', "keyspace", &*effect.key, name),
-            (b'E', "keyevent", name, &*effect.key),
-        ] {
+        /// Class, first word of the channel, what it is about, payload.
+        type Kind<'e> = (u8, &'e [u8], &'e [u8], &'e [u8]);
+        let kinds: [Kind<'_>; 2] = [
+            (b'K', b"keyspace", &effect.key, name),
+            (b'E', b"keyevent", name, &effect.key),
+        ];
+        for (kind, word, about, payload) in kinds {
             if classes & configured(kind) != 0 {
                 channel.clear();
-                channel.extend_from_slice(format!("__{word}@{}__:", effect.db).as_bytes());
-                channel.extend_from_slice(about);
+                let mut db = itoa::Buffer::new();
+                let db = db.format(effect.db).as_bytes();
+                for part in [b"__", word, b"@", db, b"__:", about] {
+                    channel.extend_from_slice(part);
+                }
                 self.publish(&channel, payload, wakes);
             }
         }
@@ -243,21 +181,25 @@ impl PubSub {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::random::Random;
     use crate::client::registry::Shared;
     use crate::engine::effect::Event;
 
-    fn batch(turns: &[(u16, u64)], key: String) -> Batch {
-        Batch {
-            turns: turns.to_vec(),
+    fn news(key: &str) -> Box<News> {
+        Box::new(News {
             effects: vec![Effect {
                 stamp: 1,
                 db: 0,
-                key: key.into_bytes().into(),
+                key: key.as_bytes().into(),
                 event: Event::DEL,
             }],
-            ..Batch::default()
-        }
+            ..News::default()
+        })
+    }
+
+    fn publish(pubsub: &PubSub, key: &str) {
+        let position = pubsub.append(news(key));
+        pubsub.deliver();
+        assert!(pubsub.has_delivered(position));
     }
 
     fn listening(classes: &str, pattern: &str) -> (PubSub, Arc<Shared>) {
@@ -292,7 +234,7 @@ mod tests {
             ("A", vec![]),
         ] {
             let (pubsub, client) = listening(classes, "*");
-            pubsub.follow(batch(&[(0, 0)], "k".into()));
+            publish(&pubsub, "k");
             assert_eq!(heard(&client), expected, "{classes}");
         }
     }
@@ -325,67 +267,55 @@ mod tests {
     }
 
     #[test]
-    fn events_are_published_in_the_order_of_their_shards() {
-        let mut random = Random::new(7);
-        for _ in 0..200 {
-            let (pubsub, client) = listening("AE", "*");
-            let mut next = [0; 3];
-            let mut batches = Vec::new();
-            let mut expected: Vec<Vec<String>> = vec![Vec::new(); 3];
-            for number in 0..40 {
-                let first = random.next_u64() as usize % 3;
-                let is_wide = random.next_u64().is_multiple_of(4);
-                let shards = if is_wide {
-                    vec![first, (first + 1) % 3]
-                } else {
-                    vec![first]
-                };
-                let mut turns = Vec::new();
-                for shard in shards {
-                    turns.push((shard as u16, next[shard]));
-                    next[shard] += 1;
-                    expected[shard].push(format!("__keyevent@0__:del {number}"));
-                }
-                batches.push(batch(&turns, number.to_string()));
+    fn what_many_threads_append_is_heard_in_the_order_in_which_it_was_appended() {
+        const THREADS: usize = 4;
+        const EACH: usize = 50;
+        let (pubsub, client) = listening("gE", "*");
+        let appended = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (pubsub, appended) = (&pubsub, &appended);
+                scope.spawn(move || {
+                    for number in 0..EACH {
+                        {
+                            // As if a shard were in hand.
+                            let mut appended = appended.lock();
+                            let key = format!("{thread}:{number}");
+                            pubsub.append(news(&key));
+                            appended.push(format!("__keyevent@0__:del {key}"));
+                        }
+                        pubsub.deliver();
+                    }
+                });
             }
-            while !batches.is_empty() {
-                let at = random.next_u64() as usize % batches.len().min(8);
-                pubsub.follow(batches.remove(at));
-            }
-            let heard = heard(&client);
-            assert_eq!(heard.len(), 40);
-            for expected in expected {
-                let places: Vec<_> = expected
-                    .iter()
-                    .map(|event| heard.iter().position(|heard| heard == event))
-                    .collect();
-                assert!(places.is_sorted() && places.iter().all(Option::is_some));
-            }
-            assert!(pubsub.events.turns.lock().by_turn.is_empty());
-        }
+        });
+        while pubsub.consume() == Left::Some {}
+        assert!(heard(&client) == *appended.lock(), "another order");
     }
 
     #[test]
-    fn who_awaits_a_turn_goes_on_when_the_one_before_is_out() {
-        use std::sync::atomic::AtomicBool;
-        for _ in 0..200 {
-            let (pubsub, client) = listening("AE", "*");
-            let is_out: IsOut = Arc::default();
-            let mut second = batch(&[(0, 1)], "second".into());
-            second.is_out = Some(Arc::clone(&is_out));
-            let is_there = AtomicBool::new(false);
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    pubsub.follow(second);
-                    is_there.store(true, Release);
-                    pubsub.await_turn(&is_out);
-                    assert_eq!(heard(&client).len(), 2);
-                });
-                while !is_there.load(Acquire) {
-                    std::thread::yield_now();
-                }
-                pubsub.follow(batch(&[(0, 0)], "first".into()));
-            });
+    fn who_reaches_the_bound_leaves_the_rest_to_the_task() {
+        use std::sync::atomic::AtomicUsize;
+        use std::task::Wake;
+        #[derive(Default)]
+        struct Woken(AtomicUsize);
+        impl Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Relaxed);
+            }
         }
+        let (pubsub, client) = listening("gE", "*");
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut cx = Context::from_waker(&waker);
+        assert!(pubsub.poll_rest(&mut cx).is_pending());
+        let last = (0..200).map(|number| pubsub.append(news(&number.to_string())));
+        let last = last.last().expect("many");
+        pubsub.deliver();
+        assert!(!pubsub.has_delivered(last));
+        assert_eq!(woken.0.load(Relaxed), 1);
+        while pubsub.poll_rest(&mut cx).is_ready() {}
+        assert!(pubsub.has_delivered(last));
+        assert_eq!(heard(&client).len(), 200);
     }
 }

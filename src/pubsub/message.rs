@@ -4,6 +4,9 @@ use bytes::Bytes;
 
 use crate::resp::reply::{Out, Protocol, SHARED_LEN_MIN};
 
+/// Bytes of a push beside its channel and payload, at most.
+const FRAME_BYTES: usize = 80;
+
 /// See the module.
 pub(super) struct Message<'m> {
     channel: &'m [u8],
@@ -27,7 +30,8 @@ impl<'m> Message<'m> {
 
     fn of_kind(kind: &[u8], channel: &'m [u8], payload: &'m [u8]) -> Message<'m> {
         let shared = (payload.len() >= SHARED_LEN_MIN).then(|| Bytes::copy_from_slice(payload));
-        let mut whole = Out::new(Protocol::Resp2);
+        let own_bytes = channel.len() + if shared.is_none() { payload.len() } else { 0 };
+        let mut whole = Out::with_room(Protocol::Resp2, own_bytes + FRAME_BYTES);
         whole.push(3);
         whole.bulk(kind);
         whole.bulk(channel);

@@ -7,9 +7,10 @@
 
 mod channels;
 mod events;
-pub mod held;
 mod message;
 pub mod monitor;
+pub mod pending;
+pub mod sequence;
 mod tracking;
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The registry with clients that have no connection.
 
-use super::held::Held;
+use super::pending::PendingMessage;
 use super::*;
 use crate::client::connection::Connection;
 use crate::resp::reply::Protocol;
@@ -51,9 +51,9 @@ fn a_held_message_goes_to_its_publisher_as_it_was_and_to_others_as_they_are() {
     pubsub.subscribe(&one, Topic::Pattern, b"x*");
     let mut connection = Connection::new(Arc::clone(&one), true);
     connection.protocol = Protocol::Resp3;
-    let held = Held::new(&connection, false, b"news", b"x");
+    let held = PendingMessage::new(&connection, false, b"news", b"x");
     assert_eq!(pubsub.receivers_of(&held), 3);
-    let nothing = Held::new(&connection, true, b"news", b"x");
+    let nothing = PendingMessage::new(&connection, true, b"news", b"x");
     assert_eq!(pubsub.receivers_of(&nothing), 0);
     for (topic, name) in [(Topic::Channel, &b"news"[..]), (Topic::Pattern, b"n*")] {
         pubsub.unsubscribe(&one, topic, name);
@@ -64,9 +64,8 @@ fn a_held_message_goes_to_its_publisher_as_it_was_and_to_others_as_they_are() {
     pubsub.subscribe(&three, Topic::Pattern, b"news");
     assert_eq!(pubsub.receivers_of(&held), 3);
     let mut wakes = Vec::new();
-    pubsub.send_held(&held, &mut wakes);
-    pubsub.send_held(&nothing, &mut wakes);
-    assert_eq!((held.receivers(), nothing.receivers()), (3, 0));
+    pubsub.send_pending(&held, &mut wakes);
+    pubsub.send_pending(&nothing, &mut wakes);
     assert_eq!(
         mail(&one),
         ">3 $7 message $4 news $1 x >4 $8 pmessage $2 n* $4 news $1 x "

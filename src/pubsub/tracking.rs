@@ -16,7 +16,7 @@ use super::PubSub;
 use super::channels::{Subscribers, insert, take_out};
 use crate::client::registry::Shared;
 use crate::client::tracking::{Options, Tracking};
-use crate::engine::tracking::{Lapsed, Lapses, TrackedCount, Written};
+use crate::engine::tracking::{Lapsed, TrackedCount, Written};
 use crate::resp::reply::{Out, Protocol};
 
 /// Where those hear of lapsed keys who cannot be pushed to, because they speak RESP2.
@@ -133,12 +133,6 @@ impl PubSub {
     fn note_prefixes(&self, count: usize) {
         self.caches.prefix_count.store(count, Relaxed);
         self.events.interest.set_all_keys(count > 0);
-    }
-
-    /// Tells what lapsed to those whom it concerns.
-    pub(super) fn tell_lapses(&self, lapses: &Lapses, wakes: &mut Vec<Waker>) {
-        self.tell_wide(&lapses.written, lapses.all, wakes);
-        self.tell_lapsed(&lapses.keys, wakes);
     }
 
     /// Tells what is not told key by key: what was written, to those who hear of prefixes, and that everything is void.

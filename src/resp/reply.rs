@@ -147,6 +147,13 @@ impl Out {
         }
     }
 
+    /// An empty output with room for so many bytes.
+    pub fn with_room(protocol: Protocol, bytes: usize) -> Self {
+        let mut out = Out::new(protocol);
+        out.bytes = Vec::with_capacity(bytes);
+        out
+    }
+
     /// The protocol of what is written next.
     pub fn protocol(&self) -> Protocol {
         self.protocol
@@ -172,9 +179,13 @@ impl Out {
     }
 
     /// A status, which has no line ends in it.
-    pub fn simple(&mut self, text: &str) {
-        debug_assert!(!text.contains(['\r', '\n']), "a status is one line");
-        self.line(b'+', text.as_bytes());
+    pub fn simple(&mut self, text: impl AsRef<[u8]>) {
+        let text = text.as_ref();
+        debug_assert!(
+            memchr::memchr2(b'\r', b'\n', text).is_none(),
+            "a status is one line"
+        );
+        self.line(b'+', text);
     }
 
     /// An error: its code, a blank, a sentence. Line ends become blanks, or are dropped at the end.
@@ -307,11 +318,12 @@ impl Out {
     }
 
     /// An integer of any length. RESP2 sees a string.
-    pub fn big_number(&mut self, digits: &str) {
+    pub fn big_number(&mut self, digits: impl AsRef<[u8]>) {
+        let digits = digits.as_ref();
         if self.is_resp3() {
-            self.line(b'(', digits.as_bytes());
+            self.line(b'(', digits);
         } else {
-            self.bulk(digits.as_bytes());
+            self.bulk(digits);
         }
     }
 

@@ -5,11 +5,22 @@
 //! but what is new, however large the request. Nothing is reserved for a length that a client merely
 //! claims: memory grows with the bytes that came.
 //!
+//! A long argument that has not arrived whole may leave the read buffer for a block of its own
+//! ([`Parser::begin_block`]), into which the socket writes the rest of it and which a command can store as it is.
+//! The request goes on in the read buffer as if the argument were not there.
+//!
+//! ```text
+//! *3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$100000\r\n | \r\n        the read buffer
+//!                                       └ 100,000 bytes, in a block
+//! ```
+//!
 //! Knows no command, no socket and no connection. It is as strict, and as lax, as Redis is: lengths are
 //! canonical decimal numbers; the two bytes behind an argument and the byte behind a `\r` are skipped
 //! unread. Three deliberate differences: whether a line is too long depends on the line alone, never on how
 //! the network cut it, so the same bytes always give the same requests; a zero byte in a line is a byte like
 //! others (Redis no longer finds the end of such a line); and a single request of 2 GiB is refused.
+
+mod long;
 
 use std::fmt;
 
@@ -17,23 +28,27 @@ use memchr::memchr;
 
 use crate::base::number::parse_i64;
 use crate::base::text::split_arguments;
+use crate::structures::block::{Block, Content};
+use long::Long;
 
-/// One argument: where it lies in the buffer that was given to [`Parser::parse`].
-///
-/// Arguments of inline commands lie in [`Requests::unescaped`] instead; the highest bit of `start` says so.
+/// One argument: where it lies in the buffer that was given to [`Parser::parse`], or in the [`Arena`] beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Offset of the first byte; resolve it with [`Span::bytes`].
-    pub start: u32,
+    /// Offset of the first byte in the buffer. With the highest bit set, an offset in [`Arena::unescaped`]; with the
+    /// two highest, an index of [`Arena::blocks`].
+    start: u32,
     /// Count of bytes.
-    pub len: u32,
+    len: u32,
 }
 
-/// The bit of [`Span::start`] that marks an argument of an inline command.
-const UNESCAPED: u32 = 1 << 31;
+/// The bit of [`Span::start`] that marks an argument that is not in the buffer.
+const BESIDE: u32 = 1 << 31;
+
+/// The bits of [`Span::start`] that mark an argument in a block.
+const IN_BLOCK: u32 = BESIDE | 1 << 30;
 
 /// No span reaches beyond this offset. A single request this long is refused.
-const OFFSET_MAX: usize = UNESCAPED as usize - 1;
+const OFFSET_MAX: usize = BESIDE as usize - 1;
 
 /// Spans beyond this count are not kept allocated for the next requests.
 const SPANS_KEPT_MAX: usize = 16 * 1024;
@@ -41,21 +56,123 @@ const SPANS_KEPT_MAX: usize = 16 * 1024;
 /// Bytes of inline arguments beyond this count are not kept allocated.
 const UNESCAPED_KEPT_MAX: usize = 64 * 1024;
 
+/// Handles of blocks beyond this count are not kept room for.
+const BLOCKS_KEPT_MAX: usize = 64;
+
 impl Span {
-    /// Whether it lies in the buffer that was parsed, and not in [`Requests::unescaped`].
-    pub fn is_in_buffer(self) -> bool {
-        self.start & UNESCAPED == 0
+    /// An argument in the buffer.
+    pub fn in_buffer(start: usize, len: usize) -> Span {
+        debug_assert!(start + len <= OFFSET_MAX);
+        Span {
+            start: start as u32,
+            len: len as u32,
+        }
     }
 
-    /// The argument itself, given the buffer that was parsed and [`Requests::unescaped`].
+    /// An argument that is a block.
+    fn in_block(index: usize, len: usize) -> Span {
+        Span {
+            start: index as u32 | IN_BLOCK,
+            len: len as u32,
+        }
+    }
+
+    /// Count of bytes.
     #[inline]
-    pub fn bytes<'a>(self, buf: &'a [u8], unescaped: &'a [u8]) -> &'a [u8] {
-        let (source, start) = if self.start & UNESCAPED == 0 {
-            (buf, self.start as usize)
+    pub fn len(self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Offset of the first byte in the buffer, if the argument lies there.
+    #[inline]
+    pub fn start(self) -> Option<usize> {
+        (self.start & BESIDE == 0).then_some(self.start as usize)
+    }
+
+    /// Which block the argument is, if it is one.
+    #[inline]
+    pub fn block(self) -> Option<usize> {
+        (self.start & IN_BLOCK == IN_BLOCK).then_some((self.start & !IN_BLOCK) as usize)
+    }
+
+    /// The argument itself, given the buffer that was parsed and what lies beside it.
+    #[inline]
+    pub fn bytes<'a>(self, buf: &'a [u8], arena: &'a Arena) -> &'a [u8] {
+        if self.start & BESIDE == 0 {
+            let start = self.start as usize;
+            &buf[start..start + self.len as usize]
         } else {
-            (unescaped, (self.start & !UNESCAPED) as usize)
-        };
-        &source[start..start + self.len as usize]
+            arena.content(self).bytes()
+        }
+    }
+
+    /// The argument with the block that it is, if it is one.
+    #[inline]
+    pub fn content<'a>(self, buf: &'a [u8], arena: &'a Arena) -> Content<'a> {
+        if self.start & BESIDE == 0 {
+            let start = self.start as usize;
+            Content::from(&buf[start..start + self.len as usize])
+        } else {
+            arena.content(self)
+        }
+    }
+}
+
+/// Arguments that do not lie in the buffer that was parsed.
+#[derive(Clone, Debug, Default)]
+pub struct Arena {
+    /// The arguments of inline commands, their quotes and escapes resolved.
+    pub unescaped: Vec<u8>,
+    /// Long arguments.
+    pub blocks: Vec<Block>,
+}
+
+/// What lies beside a buffer that has all arguments.
+pub static NOTHING_BESIDE: Arena = Arena {
+    unescaped: Vec::new(),
+    blocks: Vec::new(),
+};
+
+impl Arena {
+    #[cold]
+    fn content(&self, span: Span) -> Content<'_> {
+        match span.block() {
+            Some(index) => Content::from(&self.blocks[index]),
+            None => {
+                let start = (span.start & !BESIDE) as usize;
+                Content::from(&self.unescaped[start..start + span.len as usize])
+            }
+        }
+    }
+
+    /// Adds a block; where it is.
+    pub fn push(&mut self, block: Block) -> Span {
+        let span = Span::in_block(self.blocks.len(), block.len());
+        self.blocks.push(block);
+        span
+    }
+
+    /// What the allocator has set aside for all of it.
+    pub fn memory_bytes(&self) -> usize {
+        let handles = self.blocks.capacity() * size_of::<Block>();
+        let blocks = self.blocks.iter().map(Block::memory_bytes);
+        self.unescaped.capacity() + handles + blocks.sum::<usize>()
+    }
+
+    fn clear(&mut self) {
+        self.unescaped.clear();
+        if self.unescaped.capacity() > UNESCAPED_KEPT_MAX {
+            self.unescaped.shrink_to(UNESCAPED_KEPT_MAX);
+        }
+        if !self.blocks.is_empty() {
+            self.blocks.clear();
+            self.blocks.shrink_to(BLOCKS_KEPT_MAX);
+        }
     }
 }
 
@@ -77,8 +194,8 @@ pub struct Requests {
     pub spans: Vec<Span>,
     /// The requests, in order.
     pub requests: Vec<Request>,
-    /// The arguments of inline commands, their quotes and escapes resolved.
-    pub unescaped: Vec<u8>,
+    /// Those of the arguments that do not lie in the buffer.
+    pub arena: Box<Arena>,
 }
 
 impl Requests {
@@ -86,19 +203,16 @@ impl Requests {
     pub fn clear(&mut self) {
         self.spans.clear();
         self.requests.clear();
-        self.unescaped.clear();
+        self.arena.clear();
         if self.spans.capacity() > SPANS_KEPT_MAX {
             self.spans.shrink_to(SPANS_KEPT_MAX);
-        }
-        if self.unescaped.capacity() > UNESCAPED_KEPT_MAX {
-            self.unescaped.shrink_to(UNESCAPED_KEPT_MAX);
         }
     }
 
     /// The argument `spans[index]`, where `buf` is the buffer that was parsed.
     #[inline]
     pub fn argument<'a>(&'a self, buf: &'a [u8], index: usize) -> &'a [u8] {
-        self.spans[index].bytes(buf, &self.unescaped)
+        self.spans[index].bytes(buf, &self.arena)
     }
 
     /// The spans of `request`.
@@ -115,7 +229,7 @@ impl Requests {
     ) -> impl ExactSizeIterator<Item = &'a [u8]> {
         self.spans_of(request)
             .iter()
-            .map(move |span| span.bytes(buf, &self.unescaped))
+            .map(move |span| span.bytes(buf, &self.arena))
     }
 }
 
@@ -213,33 +327,46 @@ impl std::error::Error for ProtocolError {}
 ///
 /// ```text
 /// *3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$100000\r\nvalu
-/// └ offset 0             spans: SET, key  └ position (missing: 1; wants: what is left of the value)
+/// └ offset 0             spans: SET, key  │└ header_len: 9 (wants: what is left of the value)
+///                                         └ position (missing: 1)
 /// ```
 #[derive(Debug, Default)]
 pub struct Parser {
     /// The finished arguments of the request.
     spans: Vec<Span>,
-    /// Offset of the argument header to be read next.
+    /// Its long arguments, if it has any.
+    long: Option<Box<Long>>,
+    /// Offset of the argument to be read next: of its header, or, once it has left for a block, of the line end
+    /// behind it.
     position: u32,
     /// Count of the arguments to come; 0 when no request is begun.
     missing: u32,
+    /// Bytes of the header at `position`, 0 if it is not complete.
+    header_len: u32,
     /// Bytes missing for the argument at `position`, 0 if unknown.
     wants: u32,
 }
 
-const _: () = assert!(size_of::<Parser>() == 40);
+const _: () = assert!(size_of::<Parser>() == 48);
 
 /// How reading the arguments of one request ended.
 enum Progress {
     /// All are there; the request ends at this offset.
     Complete(usize),
     /// More bytes are needed.
-    /// The argument at `position` ends at `end`, as far as known.
-    Incomplete {
-        position: usize,
-        missing: u32,
-        end: usize,
-    },
+    Incomplete(Missing),
+}
+
+/// What is missing of a request.
+struct Missing {
+    /// Offset of the header of the argument that is being read.
+    position: usize,
+    /// Count of the arguments to come.
+    missing: u32,
+    /// Bytes of that header, 0 if it is not complete.
+    header_len: usize,
+    /// Where the argument ends, as far as known.
+    end: usize,
 }
 
 /// A count or a length with its line end.
@@ -271,13 +398,9 @@ impl Parser {
         let mut start = 0;
         let requests_max = into.requests.len() + count_max;
         if self.missing > 0 && count_max > 0 {
-            match self.resume(buf, limits, into) {
-                Ok(Some(end)) => start = end,
-                Ok(None) => return Ok(0),
-                Err(error) => {
-                    *self = Self::default();
-                    return Err(error);
-                }
+            match self.resume(buf, limits, into)? {
+                Some(end) => start = end,
+                None => return Ok(0),
             }
         }
         let mut found = start > 0;
@@ -301,22 +424,18 @@ impl Parser {
     /// Bytes still missing for the argument that is being read, with its line end; 0 if not known. A hint
     /// for the next read: the client claimed this length and may never send it.
     pub fn wants(&self) -> usize {
-        self.wants as usize
+        match &self.long {
+            Some(long) => long.wants().unwrap_or(self.wants as usize),
+            None => self.wants as usize,
+        }
     }
 
     /// How many bytes of `buf`, in which the last call found no complete request any more, have been understood: the
     /// finished arguments of a request, and the header of the one that is being read.
     pub fn read_len(&self, buf: &[u8]) -> usize {
-        let position = self.position as usize;
-        match buf.get(position..) {
-            Some(rest) if self.missing > 0 => {
-                let header = match self.wants {
-                    0 => 0,
-                    _ => memchr::memchr(b'\n', rest).map_or(0, |at| at + 1),
-                };
-                position + header
-            }
-            _ => 0,
+        match self.missing {
+            0 => 0,
+            _ => (self.position as usize + self.header_len as usize).min(buf.len()),
         }
     }
 
@@ -363,12 +482,8 @@ impl Parser {
                 });
                 Ok(Some(end))
             }
-            Progress::Incomplete {
-                position,
-                missing,
-                end,
-            } => {
-                if start == 0 && end > OFFSET_MAX {
+            Progress::Incomplete(mut missing) => {
+                if start == 0 && missing.end > OFFSET_MAX {
                     return Err(ProtocolError::RequestTooLong);
                 }
                 // The next buffer begins where this request does.
@@ -378,13 +493,15 @@ impl Parser {
                     start: s.start - back,
                     len: s.len,
                 }));
-                self.stop_at(position - start, missing, end.saturating_sub(buf.len()));
+                missing.position -= start;
+                missing.end -= start;
+                self.stop(&missing, buf.len() - start);
                 Ok(None)
             }
         }
     }
 
-    /// Goes on with the request at the beginning of `buf`.
+    /// Goes on with the request at the beginning of `buf`. After an error it stands where it stood before.
     #[cold]
     fn resume(
         &mut self,
@@ -392,38 +509,57 @@ impl Parser {
         limits: &Limits,
         into: &mut Requests,
     ) -> Result<Option<usize>, ProtocolError> {
+        if !self.end_block(buf) {
+            return Ok(None);
+        }
+        let finished = self.spans.len();
         let (position, missing) = (self.position as usize, self.missing);
-        match arguments(buf, position, missing, limits, &mut self.spans)? {
-            Progress::Complete(end) => {
-                let first = into.spans.len() as u32;
-                let count = self.spans.len() as u32;
-                into.spans.append(&mut self.spans);
-                into.requests.push(Request {
-                    first,
-                    count,
-                    end: end as u32,
-                });
-                self.spans.shrink_to(SPANS_KEPT_MAX);
-                self.stop_at(0, 0, 0);
+        let progress = arguments(buf, position, missing, limits, &mut self.spans);
+        let moved = self.long.as_ref().map_or(0, |long| long.len);
+        match progress {
+            Ok(Progress::Complete(end)) => {
+                self.hand_over(end, into);
                 Ok(Some(end))
             }
-            Progress::Incomplete {
-                position,
-                missing,
-                end,
-            } => {
-                if end > OFFSET_MAX {
-                    return Err(ProtocolError::RequestTooLong);
-                }
-                self.stop_at(position, missing, end.saturating_sub(buf.len()));
+            Ok(Progress::Incomplete(missing)) if missing.end + moved <= OFFSET_MAX => {
+                self.stop(&missing, buf.len());
                 Ok(None)
+            }
+            other => {
+                self.spans.truncate(finished);
+                Err(other.err().unwrap_or(ProtocolError::RequestTooLong))
             }
         }
     }
 
-    fn stop_at(&mut self, position: usize, missing: u32, wants: usize) {
-        self.position = position as u32;
-        self.missing = missing;
+    /// Appends the request, which is complete, and ends at this offset.
+    fn hand_over(&mut self, end: usize, into: &mut Requests) {
+        let first = into.spans.len() as u32;
+        let count = self.spans.len() as u32;
+        if let Some(long) = self.long.take() {
+            let before = into.arena.blocks.len() as u32;
+            for span in &mut self.spans {
+                span.start += if span.block().is_some() { before } else { 0 };
+            }
+            into.arena.blocks.extend(long.blocks);
+        }
+        into.spans.append(&mut self.spans);
+        into.requests.push(Request {
+            first,
+            count,
+            end: end as u32,
+        });
+        self.spans.shrink_to(SPANS_KEPT_MAX);
+        (self.position, self.missing) = (0, 0);
+        (self.header_len, self.wants) = (0, 0);
+    }
+
+    /// Stops before the end of a request that begins a buffer of this length.
+    fn stop(&mut self, missing: &Missing, buf_len: usize) {
+        self.position = missing.position as u32;
+        self.missing = missing.missing;
+        self.header_len = missing.header_len as u32;
+        let wants = missing.end.saturating_sub(buf_len);
         self.wants = u32::try_from(wants).unwrap_or(u32::MAX);
     }
 }
@@ -443,22 +579,24 @@ fn arguments(
             None => match bulk_length(buf, position, limits)? {
                 Some(read) => read,
                 None => {
-                    return Ok(Progress::Incomplete {
+                    return Ok(Progress::Incomplete(Missing {
                         position,
                         missing,
+                        header_len: 0,
                         end: position,
-                    });
+                    }));
                 }
             },
         };
         // Two bytes follow an argument. Like Redis, which clients may depend on, do not look at them.
         let end = data + len + 2;
         if end > buf.len() {
-            return Ok(Progress::Incomplete {
+            return Ok(Progress::Incomplete(Missing {
                 position,
                 missing,
+                header_len: data - position,
                 end,
-            });
+            }));
         }
         spans.push(Span {
             start: data as u32,
@@ -567,12 +705,13 @@ fn inline(
     let Requests {
         spans,
         requests,
-        unescaped,
+        arena,
     } = into;
+    let unescaped = &mut arena.unescaped;
     let unescaped_len = unescaped.len();
     let split = split_arguments(line, unescaped, |range| {
         spans.push(Span {
-            start: range.start as u32 | UNESCAPED,
+            start: range.start as u32 | BESIDE,
             len: range.len() as u32,
         });
     });

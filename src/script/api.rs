@@ -17,7 +17,7 @@ use crate::resp::reply::Protocol;
 use crate::structures::lua::{Taken, direct};
 
 /// The version that is claimed, as `redis.REDIS_VERSION` and as a number.
-const VERSION: (&str, i64) = ("7.2.6", 0x0007_0206);
+const VERSION: (&str, i64) = ("7.4.0", 0x0007_0400);
 
 /// The levels of `redis.log`.
 const LEVELS: [&str; 4] = ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"];
@@ -67,7 +67,15 @@ pub(super) fn install(lua: &Lua, native: &Table, libraries: &Table) -> mlua::Res
         lua.create_function(|_, _: MultiValue| Ok(false))?,
     )?;
     redis.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
+    // Valkey's name for the same.
+    libraries.raw_set("server", &redis)?;
     libraries.raw_set("redis", redis)?;
+    let os = lua.create_table()?;
+    os.raw_set(
+        "clock",
+        lua.create_function(|_, _: MultiValue| Ok(processor_seconds()))?,
+    )?;
+    libraries.raw_set("os", os)?;
 
     let loading = lua.create_table()?;
     common(lua, &loading)?;
@@ -76,6 +84,12 @@ pub(super) fn install(lua: &Lua, native: &Table, libraries: &Table) -> mlua::Res
         lua.create_function(super::functions::compiled::register)?,
     )?;
     native.raw_set("loading_redis", loading)
+}
+
+/// `os.clock`: the processor time that the server took, in seconds.
+fn processor_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// What is there even while a library is loaded.

@@ -13,6 +13,7 @@ use crate::command::Out;
 use crate::command::declaration::{Command, Flags, Run};
 use crate::command::error::CommandError;
 use crate::command::table::{registry, resolve};
+use crate::resp::request::{NOTHING_BESIDE, Span};
 use crate::structures::lua::{Answer, Direct, Given, Return, answer};
 
 /// What became of a call.
@@ -175,11 +176,11 @@ fn fail(lua: &Lua, is_raising: bool, text: Vec<u8>, is_counted: bool) -> mlua::R
 fn dispatch(
     host: &mut (dyn Host + '_),
     data: &[u8],
-    spans: &[crate::resp::request::Span],
+    spans: &[Span],
     bounds: Bounds,
     out: &mut Out,
 ) -> Called {
-    let argument = |at: usize| spans[at].bytes(data, &[]);
+    let argument = |at: usize| spans[at].bytes(data, &NOTHING_BESIDE);
     let command = find(spans.len(), &argument);
     if let Some(text) = refusal(host, command, spans.len(), bounds) {
         return refuse(host, command, text);
@@ -266,7 +267,7 @@ pub(super) fn check_permission(_: &Lua) -> mlua::Result<Value> {
         return Err(errors::reply(text));
     }
     let is_there = with_arguments(|arguments| {
-        let argument = |at: usize| arguments.spans[at].bytes(&arguments.data, &[]);
+        let argument = |at: usize| arguments.spans[at].bytes(&arguments.data, &NOTHING_BESIDE);
         find(arguments.spans.len(), &argument).is_some()
     });
     if !is_there {

@@ -240,7 +240,7 @@ fn write_table(
     }
     if let Value::String(text) = table.raw_get("ok")? {
         let line = one_line(&until_nul(&text.as_bytes()));
-        out.simple(&String::from_utf8_lossy(&line));
+        out.simple(&line);
         return Ok(Written::default());
     }
     match table.raw_get("double")? {
@@ -256,7 +256,7 @@ fn write_table(
     }
     if let Value::String(digits) = table.raw_get("big_number")? {
         let line = one_line(&digits.as_bytes());
-        out.big_number(&String::from_utf8_lossy(&line));
+        out.big_number(&line);
         return Ok(Written::default());
     }
     if let Value::Table(inner) = table.raw_get("verbatim_string")?
@@ -385,10 +385,8 @@ impl Arguments {
 
     fn push(&mut self, bytes: &[u8]) {
         // Longer than 4 GiB together is more than Lua may take.
-        self.spans.push(Span {
-            start: self.data.len() as u32,
-            len: bytes.len() as u32,
-        });
+        self.spans
+            .push(Span::in_buffer(self.data.len(), bytes.len()));
         self.data.extend_from_slice(bytes);
     }
 

@@ -8,6 +8,8 @@ use std::fmt;
 
 use mlua::{Error, Lua, Table, Value};
 
+use crate::base::lossless;
+
 /// Why a callback does not return.
 #[derive(Clone, Debug)]
 pub(super) enum Raised {
@@ -43,10 +45,10 @@ impl From<Raised> for Error {
     }
 }
 
-/// Raises a table, as the functions of `redis` do.
+/// Raises a table, as the functions of `redis` do; of a text that may quote a client.
 pub(super) fn reply(text: &str) -> Error {
     let raised = Raised::Reply {
-        text: with_code(text.as_bytes()),
+        text: with_code(&lossless::bytes_of(text)),
         is_counted: false,
     };
     raised.into()

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::base::text;
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, shown};
 
 /// A set of flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,9 +85,8 @@ pub(super) fn of_script(body: &[u8]) -> Result<(ScriptFlags, usize), CommandErro
         Some(Err(())) => return Err("ERR Invalid script shebang".into()),
         Some(Ok(head)) => head,
     };
-    let refuse = |what: &str, word: &[u8]| {
-        CommandError::from(format!("ERR {what}: {}", String::from_utf8_lossy(word)))
-    };
+    let refuse =
+        |what: &str, word: &[u8]| CommandError::from(format!("ERR {what}: {}", shown(word)));
     let Some((engine, options)) = words.split_first() else {
         return Err("ERR Invalid engine in script shebang".into());
     };

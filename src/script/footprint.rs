@@ -24,7 +24,7 @@ const SLOTS: usize = 1024;
 const TEMPLATES_MAX: usize = 16;
 
 /// Undeclared keys of one run that are looked at.
-pub const STRAYS_MAX: usize = 16;
+pub const UNDECLARED_MAX: usize = 16;
 
 /// Longer keys are no templates.
 const KEY_BYTES_MAX: usize = 256;
@@ -127,7 +127,7 @@ pub struct Advice {
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Undeclared keys of shards that were not in hand at first.
-    pub strays: Vec<Vec<u8>>,
+    pub undeclared: Vec<Vec<u8>>,
     /// Shards that it got on the way.
     pub extended: u32,
     /// How often it was undone, and run again.
@@ -259,7 +259,7 @@ impl Footprints {
         statistics.slow += u64::from(outcome.was_slow);
         statistics.wide += u64::from(outcome.is_wide);
         footprint.is_slow = outcome.duration_ns > SLOW_NS;
-        for key in &outcome.strays {
+        for key in &outcome.undeclared {
             footprint.add(Template::of(key, args));
         }
         let was_wide = footprint.wide_left > 0;
@@ -350,18 +350,15 @@ mod tests {
         let mut data = Vec::new();
         let mut spans = Vec::new();
         for word in words {
-            spans.push(Span {
-                start: data.len() as u32,
-                len: word.len() as u32,
-            });
+            spans.push(Span::in_buffer(data.len(), word.len()));
             data.extend_from_slice(word.as_bytes());
         }
-        run(&Args::new(&data, &[], &spans, &[]))
+        run(&Args::in_buffer(&data, &spans, &[]))
     }
 
     fn strayed(keys: &[&str], reruns: u32) -> Outcome {
         Outcome {
-            strays: keys.iter().map(|key| key.as_bytes().to_vec()).collect(),
+            undeclared: keys.iter().map(|key| key.as_bytes().to_vec()).collect(),
             extended: u32::from(reruns == 0),
             reruns,
             ..Outcome::default()

@@ -36,7 +36,7 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// The arguments, without keys.
     pub fn args(&self) -> Args<'a> {
-        Args::new(self.data, &[], self.spans, &[])
+        Args::in_buffer(self.data, self.spans, &[])
     }
 }
 

@@ -148,17 +148,16 @@ fn run_function(
     library: &Library,
     out: &mut Out,
 ) -> Result<Ended, CommandError> {
-    let found = library
-        .functions
-        .find(args.get(1))
-        .ok_or("ERR Function not found")?;
+    vm.follow(library);
+    let function = vm.of_function(args.get(1), &library.functions)?;
     let key_count = key_count(args, "ERR Bad number of keys provided")?;
-    let function = vm.of_function(&found)?;
-    begin(found.flags, verb == ScriptVerb::FcallRo, host)?;
+    begin(function.flags, verb == ScriptVerb::FcallRo, host)?;
     let result = lend(host, args, key_count, |keys, rest| {
-        vm.run_function(&function, keys, rest, |text| answer_text(text, out))
+        vm.run_function(&function.callback, keys, rest, |text| {
+            answer_text(text, out)
+        })
     });
-    conclude(result, out, || &found.name)
+    conclude(result, out, || &function.name)
 }
 
 /// Runs something with the host within reach of what it calls, and the keys and the other arguments apart.
@@ -324,11 +323,11 @@ fn fail(result: mlua::Result<Called<()>>, name: &str, out: &mut Out) -> Ended {
 fn write_failure(name: &str, value: &Value, out: &mut Out) -> bool {
     let Value::Table(table) = value else {
         let why = match value {
-            Value::String(text) => String::from_utf8_lossy(&text.as_bytes()).into_owned(),
-            _ => "execution failure".to_owned(),
+            Value::String(text) => text.as_bytes().iter().copied().take(100).collect(),
+            _ => b"execution failure".to_vec(),
         };
-        let why: String = why.chars().take(100).collect();
-        out.error(format!("ERR Error running script {name}, {why}"));
+        let start = format!("ERR Error running script {name}, ");
+        out.error([start.as_bytes(), &why].concat());
         return false;
     };
     let text_of = |field: &str| match table.raw_get(field) {
@@ -364,7 +363,7 @@ pub fn may_write(command: &Command, args: &Args<'_>, library: &Library) -> bool 
         }
         Run::Script(ScriptVerb::Fcall | ScriptVerb::FcallRo) => {
             let found = library.functions.find(args.get(1));
-            found.map(|found| found.flags)
+            found.map(|found| found.flags())
         }
         _ => None,
     };
@@ -398,6 +397,11 @@ impl commands::Scripts for Library {
         self.contains(sha1)
     }
 
+    fn body(&self, sha1: &[u8]) -> Option<Vec<u8>> {
+        let body = self.find(sha1)?.body()?;
+        Some(body.to_vec())
+    }
+
     fn flush(&self) {
         Library::flush(self);
         vm::follow_flush(self);
@@ -417,6 +421,7 @@ impl commands::Scripts for Library {
 
     fn flush_libraries(&self) {
         self.functions.flush();
+        vm::follow_flush(self);
     }
 
     fn libraries(&self, pattern: Option<&[u8]>) -> Vec<commands::LibraryView> {

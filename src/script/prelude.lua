@@ -178,8 +178,10 @@ native.plain_globals, native.reading_globals, native.shared_names = plain, readi
 local function_globals = {}
 for key, value in next, G do function_globals[key] = value end
 function_globals.redis = protect(native.function_redis)
+function_globals.server = function_globals.redis
 setmetatable(function_globals, { __index = missing })
 local loading = { redis = protect_globals(native.loading_redis) }
+loading.server = loading.redis
 setmetatable(loading, { __index = missing })
 local switch = { __index = function_globals, __newindex = refuse }
 switch.__metatable = protect({ __index = missing })

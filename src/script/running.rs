@@ -282,7 +282,13 @@ mod tests {
     fn text(result: Result<(), CommandError>) -> String {
         match result {
             Ok(()) => "OK".to_owned(),
-            Err(error) => error.text().split(' ').next().unwrap_or("").to_owned(),
+            Err(error) => error
+                .text()
+                .into_owned()
+                .split(' ')
+                .next()
+                .unwrap_or("")
+                .to_owned(),
         }
     }
 

@@ -19,9 +19,12 @@ thread_local! {
     static IS_LARGE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says that the calling thread was given [`BYTES_MIN`].
+/// Says that the calling thread was given [`BYTES_MIN`]; it gets a stack for what handles crashes too, as one that runs out
+/// of stack has none left.
 pub fn mark() {
     IS_LARGE.set(true);
+    #[cfg(not(miri))]
+    crate::structures::crash::prepare_thread();
 }
 
 /// The system has no room for another thread. What the thread was to do was not begun, and is dropped.

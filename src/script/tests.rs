@@ -116,15 +116,12 @@ impl Bench {
     }
 
     fn request(&mut self, verb: ScriptVerb, arguments: &[&[u8]]) -> String {
-        let (mut data, mut spans) = (b"eval".to_vec(), vec![Span { start: 0, len: 4 }]);
+        let (mut data, mut spans) = (b"eval".to_vec(), vec![Span::in_buffer(0, 4)]);
         for argument in arguments {
-            spans.push(Span {
-                start: data.len() as u32,
-                len: argument.len() as u32,
-            });
+            spans.push(Span::in_buffer(data.len(), argument.len()));
             data.extend_from_slice(argument);
         }
-        let args = Args::new(&data, &[], &spans, &[]);
+        let args = Args::in_buffer(&data, &spans, &[]);
         let mut out = Out::new(self.protocol);
         self.last = run(verb, &args, &mut self.host, &self.library, &mut out);
         render(out.as_slice().expect("small"))
@@ -442,7 +439,7 @@ fn errors_are_caught_as_in_redis() {
             "return {redis.LOG_WARNING, redis.REPL_ALL, tostring(redis.replicate_commands())}",
             "1) (integer) 3\n2) (integer) 3\n3) \"true\"",
         ),
-        ("return redis.REDIS_VERSION", "\"7.2.6\""),
+        ("return redis.REDIS_VERSION", "\"7.4.0\""),
     ]);
     let mut bench = Bench::new();
     bench.check_error("error('plain')", "ERR user_script:1: plain");

@@ -16,7 +16,10 @@ use super::calls::Unfinished;
 use super::convert::Arguments;
 use super::errors::{self, Raised};
 use super::footprint;
-use super::functions::compiled::Libraries;
+use super::functions::{
+    Functions,
+    compiled::{self, Libraries},
+};
 use super::host::{Hosts, Interrupted};
 use super::library::{Library, Script, Sha};
 use super::plain::Manner;
@@ -27,7 +30,7 @@ use crate::command::Out;
 use crate::command::error::CommandError;
 use crate::resp::reply::Protocol;
 use crate::structures::lending::Lending;
-use crate::structures::lua::{self, Called};
+use crate::structures::lua::{self, Called, Pinned};
 use crate::telemetry::clock::Ticks;
 
 /// Bytes that one interpreter may take.
@@ -91,6 +94,8 @@ pub struct Memory {
     pub total: usize,
     /// One of them, as the last collection of any left it.
     pub live_each: usize,
+    /// Compiled libraries of functions, in all of them.
+    pub functions: usize,
 }
 
 /// What interpreters take.
@@ -98,6 +103,7 @@ pub fn memory_figures() -> Memory {
     Memory {
         total: MEMORY_BYTES.load(Relaxed),
         live_each: LIVE_BYTES.load(Relaxed),
+        functions: compiled::bytes(),
     }
 }
 
@@ -143,7 +149,7 @@ pub(super) struct Run {
     /// Since when a library is being loaded.
     pub(super) loading_since: Cell<Option<Ticks>>,
     /// What the library registered so far.
-    pub(super) registered: RefCell<Vec<super::functions::compiled::Registered>>,
+    pub(super) registered: RefCell<compiled::SoFar>,
     /// Replies of commands on their way to Lua.
     pub(super) out: RefCell<Out>,
     /// What the function that finishes a call is to do.
@@ -160,7 +166,7 @@ pub(super) fn with_arguments<R>(work: impl FnOnce(&mut Arguments) -> R) -> R {
 /// all threads.
 pub(super) struct Compiled {
     pub(super) script: Arc<Script>,
-    run: Function,
+    run: Rc<Pinned>,
     manner: Manner,
     used: Cell<u64>,
 }
@@ -169,7 +175,7 @@ pub(super) struct Compiled {
 pub(super) struct Vm {
     pub(super) lua: Lua,
     /// The handler below every script.
-    handle: lua::Pinned,
+    handle: Pinned,
     pub(super) set_loading: Function,
     pub(super) library_globals: Table,
     /// What stands behind the globals that scripts see, and the names of lists in there.
@@ -254,7 +260,7 @@ fn with_vm<R>(mut place: RefMut<'_, Option<Vm>>, work: impl FnOnce(&mut Vm) -> R
     // until scripts have made as much garbage again.
     let is_time = match used < MEMORY_BYTES_SMALL {
         true => vm.runs.is_multiple_of(RUNS_PER_LOOK),
-        false => used > MEMORY_BYTES_LARGE && vm.is_due(),
+        false => used > MEMORY_BYTES_LARGE && vm.is_due(used),
     };
     if is_time {
         used = vm.collect();
@@ -266,13 +272,18 @@ fn with_vm<R>(mut place: RefMut<'_, Option<Vm>>, work: impl FnOnce(&mut Vm) -> R
     result
 }
 
-/// Collects what the scripts of this thread left, if that is much; for threads that are about to wait, as the next script
-/// may be far away.
+/// Collects what the scripts of this thread left, if that is much, and what functions did whose libraries are gone; for
+/// threads that are about to wait, as the next script may be far away.
 pub(super) fn rest() {
     VM.with_borrow_mut(|place| {
-        if let Some(vm) = place
-            && std::mem::replace(&mut vm.rested, vm.runs) != vm.runs
-            && vm.lua.used_memory() > MEMORY_BYTES_LARGE
+        let Some(vm) = place else {
+            return;
+        };
+        if vm.libraries.rest() {
+            vm.settle();
+        }
+        if std::mem::replace(&mut vm.rested, vm.runs) != vm.runs
+            && vm.has_garbage(vm.lua.used_memory())
         {
             let used = vm.collect();
             vm.memory.set(used);
@@ -280,7 +291,8 @@ pub(super) fn rest() {
     });
 }
 
-/// SCRIPT FLUSH: has the interpreter of this thread drop what it compiled. Those of other threads do with their next script.
+/// SCRIPT FLUSH and FUNCTION FLUSH: has the interpreter of this thread drop what it compiled. Those of other threads do
+/// with their next script.
 pub(super) fn follow_flush(library: &Library) {
     VM.with(|place| {
         // Who flushes from within a script waits as the others do.
@@ -293,13 +305,23 @@ pub(super) fn follow_flush(library: &Library) {
 }
 
 impl Vm {
-    /// Drops what it compiled if the library was emptied since this was last called.
+    /// Drops what it compiled if the library was emptied since this was last called, and what functions left whose
+    /// libraries are gone.
     #[inline]
     pub(super) fn follow(&mut self, library: &Library) {
         let flushes = library.flushes();
         if self.flushes != flushes {
             self.flushes = flushes;
             self.forget_all();
+        }
+        self.follow_functions(&library.functions);
+    }
+
+    /// Drops what functions left whose libraries are gone.
+    #[inline]
+    pub(super) fn follow_functions(&mut self, functions: &Functions) {
+        if self.libraries.follow(functions) {
+            self.settle();
         }
     }
 
@@ -309,18 +331,30 @@ impl Vm {
         self.by_sha = Default::default();
         self.by_tag = Default::default();
         self.by_digits = Default::default();
+        self.settle();
+    }
+
+    #[cold]
+    fn settle(&mut self) {
         let used = self.collect();
         self.memory.set(used);
     }
 
-    /// Whether a large one is to be collected now.
-    fn is_due(&self) -> bool {
-        self.live < MEMORY_BYTES_SMALL || self.runs.is_multiple_of(RUNS_PER_LOOK_LARGE)
+    /// Whether a large one, of this size, is to be collected now. A collection goes through all that is live, so there has
+    /// to be half as much garbage.
+    fn is_due(&self, used: usize) -> bool {
+        self.live < MEMORY_BYTES_SMALL
+            || self.runs.is_multiple_of(RUNS_PER_LOOK_LARGE) && self.has_garbage(used)
+    }
+
+    fn has_garbage(&self, used: usize) -> bool {
+        used > MEMORY_BYTES_LARGE && used > self.live + self.live / 2
     }
 
     /// Frees what nothing refers to; the bytes that are live.
     fn collect(&mut self) -> usize {
         self.drop_lists();
+        self.lua.expire_registry_values();
         let _ = self.lua.gc_collect();
         self.live = self.lua.used_memory();
         LIVE_BYTES.store(self.live, Relaxed);
@@ -370,7 +404,7 @@ impl Vm {
         let live = lua.used_memory();
         LIVE_BYTES.store(live, Relaxed);
         Ok(Vm {
-            handle: lua::Pinned::new(&lua, native.raw_get::<Function>("handle")?)?,
+            handle: Pinned::new(&lua, native.raw_get::<Function>("handle")?)?,
             names: [lua.create_string("KEYS")?, lua.create_string("ARGV")?],
             set_loading: native.raw_get("set_loading")?,
             library_globals: native.raw_get("library_globals")?,
@@ -515,7 +549,7 @@ impl Vm {
     fn rename(&mut self, hash: u64, compiled: &Compiled, script: Arc<Script>) -> Rc<Compiled> {
         let renamed = Compiled {
             script,
-            run: compiled.run.clone(),
+            run: Rc::clone(&compiled.run),
             manner: compiled.manner,
             used: Cell::new(self.uses),
         };
@@ -541,14 +575,20 @@ impl Vm {
         {
             manner = Manner::Guarded;
         }
+        let run = self.pin(&run)?;
         let used = Cell::new(self.uses);
         let compiled = Compiled {
             script,
-            run,
+            run: Rc::new(run),
             manner,
             used,
         };
         Ok(self.keep(hash, compiled))
+    }
+
+    fn pin(&self, function: &Function) -> Result<Pinned, CommandError> {
+        let pinned = Pinned::new(&self.lua, function);
+        Ok(pinned.map_err(|error| format!("ERR {}", errors::plain(&error)))?)
     }
 
     fn load_script(&self, code: &[u8]) -> Result<Function, CommandError> {
@@ -572,7 +612,9 @@ impl Vm {
             .set_environment(environment.clone())
             .into_function()
             .map_err(|error| match error {
-                mlua::Error::SyntaxError { message, .. } => message,
+                mlua::Error::SyntaxError { message, .. } => {
+                    lua::compile_failure(&self.lua, code, name, message)
+                }
                 other => errors::plain(&other),
             })
     }
@@ -686,7 +728,7 @@ impl Vm {
     /// The same with a function of FCALL.
     pub(super) fn run_function<R>(
         &self,
-        function: &Function,
+        function: &Pinned,
         keys: &[&[u8]],
         arguments: &[&[u8]],
         on_text: impl FnOnce(&[u8]) -> R,
@@ -700,7 +742,8 @@ impl Vm {
 
     /// Runs a function without arguments, below the handler.
     pub(super) fn call_protected(&self, function: &Function) -> mlua::Result<Called<()>> {
-        lua::call_below(&self.lua, &self.handle, function, &[], &[], |_| ())
+        let function = Pinned::new(&self.lua, function)?;
+        lua::call_below(&self.lua, &self.handle, &function, &[], &[], |_| ())
     }
 
     /// Puts the functions for patterns where scripts of tests find them.

@@ -1,7 +1,6 @@
 //! Accepting connections: limits, protected mode, and handing each to its task.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,6 +9,7 @@ use tokio::sync::watch;
 
 use super::listening::Open;
 use super::runtime::Spawner;
+use crate::base::lossless;
 use crate::client::connection::Connection;
 use crate::client::registry::Shared;
 use crate::config::Config;
@@ -55,7 +55,7 @@ pub(super) fn open_unix(config: &Config) -> Result<Vec<Listener>, String> {
     if config.unixsocket.is_empty() {
         return Ok(Vec::new());
     }
-    let path = Path::new(&config.unixsocket);
+    let path = &lossless::path_of(&config.unixsocket);
     match listener::unix(path, config.unixsocketperm) {
         Ok(socket) => Ok(vec![Listener::Unix(socket)]),
         Err(error) => Err(format!("Failed opening Unix socket: bind: {error}")),

@@ -1,4 +1,4 @@
-//! What goes on beside the commands: each shard's worker, the slices of expiry and of freeing, timeouts, signals.
+//! What goes on beside the commands: each shard's worker, the slices of expiry and of freeing, timeouts.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 
 use super::defrag::Defragging;
@@ -68,6 +67,17 @@ pub(super) fn start_workers(service: &Arc<Service>, runtimes: &Runtimes) {
             }
         });
     }
+}
+
+/// Spawns the task that delivers to others what threads have left of it at their bounds.
+pub(super) fn start_delivery(service: &Arc<Service>, runtimes: &Runtimes) {
+    let pubsub = Arc::clone(&service.pubsub);
+    runtimes.spawner().spawn(async move {
+        loop {
+            poll_fn(|cx| pubsub.poll_rest(cx)).await;
+            tokio::task::yield_now().await;
+        }
+    });
 }
 
 /// Starts the background thread; it ends when the server stops.
@@ -220,13 +230,12 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
             engine.switch_curve(now);
             freeing.visit(shard, &mut engine, false);
             serve_waiters(&mut engine, now);
-            let mut deferred = std::mem::take(&mut engine.deferred);
             service
                 .shards
                 .note_hold_ns(shard as u16, Ticks::now().since_ns(taken));
-            drop(engine);
             let before = Ticks::now();
-            deferred.settle();
+            // What was given up is freed when the shard is let go.
+            drop(engine);
             if expires {
                 note_expiry(expiry, before);
             }
@@ -377,16 +386,4 @@ fn cut_slow_clients(service: &Service) {
             client.check_output(bound, now_ms);
         }
     }
-}
-
-/// Ends when SIGTERM or SIGINT comes, or a client asks for a shutdown.
-pub(super) async fn until_stopped(stop: watch::Sender<bool>, mut stopped: watch::Receiver<bool>) {
-    let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM can be listened for");
-    let mut interrupt = signal(SignalKind::interrupt()).expect("SIGINT can be listened for");
-    tokio::select! {
-        _ = terminate.recv() => tracing::warn!("Received SIGTERM scheduling shutdown..."),
-        _ = interrupt.recv() => tracing::warn!("Received SIGINT scheduling shutdown..."),
-        _ = stopped.wait_for(|stopped| *stopped) => tracing::warn!("User requested shutdown..."),
-    }
-    let _ = stop.send(true);
 }

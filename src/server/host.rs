@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 
 use super::background;
 use super::listening::Listening;
+use super::oom_score::OomScore;
+use super::shutdown::Shutdown;
 use super::title::Title;
 use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
@@ -39,14 +41,17 @@ pub(super) struct Host {
     pub(super) listening: Listening,
     /// What `ps` shows.
     pub(super) title: Title,
-    /// Held while the system is asked for something that a change of the configuration, or the writing of its file, needs;
+    /// What a signal asked for.
+    pub(super) shutdown: Shutdown,
+    pub(super) oom_score: OomScore,
+    /// ShardGuard while the system is asked for something that a change of the configuration, or the writing of its file, needs;
     /// never by a transaction.
     asking: Mutex<()>,
-    /// Held for the moment in which a change is put in force. Transactions take it with shards in hand.
+    /// ShardGuard for the moment in which a change is put in force. Transactions take it with shards in hand.
     publishing: Mutex<()>,
     /// The limit of memory has changed since the allocator and the background were last told of it.
     limit_changed: AtomicBool,
-    /// Held while the allocator is told.
+    /// ShardGuard while the allocator is told.
     following: Mutex<()>,
 }
 
@@ -62,11 +67,20 @@ impl Host {
             file,
             listening,
             title,
+            shutdown: Shutdown::default(),
+            oom_score: OomScore::of_process(),
             asking: Mutex::new(()),
             publishing: Mutex::new(()),
             limit_changed: AtomicBool::new(false),
             following: Mutex::new(()),
         }
+    }
+
+    /// How long a round of the background takes; none while it is paused.
+    pub(super) fn round(&self) -> Option<Duration> {
+        let is_paused = self.service.cron_paused.load(Relaxed);
+        let hz = self.service.config.load().hz;
+        (!is_paused).then(|| Duration::from_secs(1) / hz.max(1))
     }
 
     /// Gives the background a moment to evict what a lower limit asks for, so that whoever set it finds some of it done.
@@ -108,12 +122,19 @@ impl Host {
             std::env::set_current_dir(&new.dir)
                 .map_err(|error| failed("dir", &error.to_string()))?;
         }
+        if is_changed("oom-score-adj") || is_changed("oom-score-adj-values") {
+            let why = "Failed to set current oom_score_adj. Check server logs.";
+            self.oom_score
+                .apply(new)
+                .map_err(|_| failed("oom-score-adj", why))?;
+        }
         // Last of what may fail, because it puts back itself what it changed.
         if is_changed("port") || is_changed("bind") {
             self.listening.replace(old, new).map_err(|text| {
                 tracing::warn!("{text}");
-                // It was possible before, so it is possible again.
+                // They were possible before, so they are possible again.
                 let _ = std::env::set_current_dir(&old.dir);
+                let _ = self.oom_score.apply(old);
                 match is_changed("port") {
                     true => failed("port", "Unable to listen on this port. Check server logs."),
                     false => failed("bind", "Failed to bind to specified addresses."),
@@ -124,7 +145,7 @@ impl Host {
     }
 
     /// Puts a change in force, in memory alone. Changes that are made at once follow each other, in all that they concern.
-    fn publish(&self, pairs: &[(String, String)], peer: Peer) -> Result<(), CommandError> {
+    fn publish(&self, pairs: &[(&[u8], &[u8])], peer: Peer) -> Result<(), CommandError> {
         let _one_at_a_time = self.publishing.lock();
         let service = &self.service;
         let (new, changed) = changed(&service.config.load(), pairs, peer)?;
@@ -155,7 +176,7 @@ impl Host {
 /// A configuration with some parameters changed, and which of them have other values now.
 fn changed(
     old: &Config,
-    pairs: &[(String, String)],
+    pairs: &[(&[u8], &[u8])],
     peer: Peer,
 ) -> Result<(Config, Vec<&'static str>), CommandError> {
     let mut new = old.clone();
@@ -223,12 +244,9 @@ impl Server for Host {
         self.service.config.load_full()
     }
 
-    fn config_set(&self, pairs: &[(String, String)], is_local: bool) -> Result<(), CommandError> {
+    fn config_set(&self, pairs: &[(&[u8], &[u8])], is_local: bool) -> Result<(), CommandError> {
         let peer = if is_local { Peer::Local } else { Peer::Remote };
-        if !pairs
-            .iter()
-            .any(|(name, _)| live::asks_system(name.as_bytes()))
-        {
+        if !pairs.iter().any(|(name, _)| live::asks_system(name)) {
             return self.publish(pairs, peer);
         }
         let _one_at_a_time = self.asking.lock();
@@ -268,6 +286,10 @@ impl Server for Host {
         let _one_at_a_time = self.asking.lock();
         rewrite::rewrite_file(&self.service.config.load(), self.file.as_deref(), adding)
             .map_err(|error| CommandError::from(format!("ERR {error}")))
+    }
+
+    fn abort_shutdown(&self) -> bool {
+        self.shutdown.abort()
     }
 
     fn reset_statistics(&self) {

@@ -23,11 +23,12 @@ use tokio::runtime::Handle;
 
 use crate::command::generic::migrate::Migration;
 use crate::session::service::{Migrator, Service};
-use crate::shard::message::Message;
+use crate::shard::QueuedJob;
+use crate::shard::job::command::Ended;
+use crate::shard::job::task::Task;
+use crate::shard::job::{Job, Work};
 use crate::shard::migration::{Errand, Moving, State, request};
-use crate::shard::ownership::parcel::Parcel;
-use crate::shard::transaction::Watched;
-use crate::telemetry::clock;
+use crate::shard::unit::transaction::Watched;
 
 /// The most connections that are kept for the next migration, and for how long.
 const LINKS_MAX: usize = 64;
@@ -63,20 +64,23 @@ impl Carrier {
 }
 
 impl Migrator for Carrier {
-    fn start(&self, migration: Box<Migration>, mut reply: Box<Parcel<Message>>) {
+    fn start(&self, migration: Box<Migration>, mut queued: QueuedJob) {
         let (service, links) = (self.service, Arc::clone(&self.links));
         self.runtime.spawn(async move {
+            let Work::Command(reply) = &mut queued.work else {
+                unreachable!("a command asked for it")
+            };
             let stamp = &mut reply.client.stamp;
             match carry(service, &links, &migration, stamp).await {
                 Ok(text) => reply.out.simple(text),
                 Err(failure) => {
-                    reply.failed = true;
+                    reply.ended = Ended::Answered { failed: true };
                     reply.out.error(failure.text());
                 }
             }
             let kept = links.count();
             service.telemetry.migrate_links.store(kept, Relaxed);
-            Message::answer(reply);
+            Job::answer(queued);
             if links.begin_sweeping() {
                 links.sweep(service).await;
             }
@@ -199,13 +203,14 @@ fn moving(service: &Service, migration: &Migration, key: &[u8]) -> Moving {
 
 /// Has the shards do what an errand is about.
 async fn run(service: &'static Service, errand: Box<Errand>) -> Box<Errand> {
-    let config = service.config.load_full();
-    let (message, ticket) = Message::migrate(errand, clock::now(), &config);
-    service.shards.submit(message);
-    let mut message = poll_fn(|cx| ticket.poll(cx)).await;
-    message
-        .take_errand()
-        .expect("it comes back with its message")
+    let mut queued = Task::migrate(errand);
+    let ticket = Job::await_end(&mut queued);
+    service.shards.submit(queued);
+    let parcel = poll_fn(|cx| ticket.poll(cx)).await;
+    match parcel.into_message().work {
+        Work::Task(Task::Migrate(errand)) => errand,
+        _ => unreachable!("it comes back with its job"),
+    }
 }
 
 /// Sends what was dumped, and notes what arrived.

@@ -3,11 +3,14 @@
 mod accept;
 mod announce;
 mod background;
+mod crash;
 mod defrag;
 mod host;
 mod listening;
 mod migrate;
+mod oom_score;
 mod runtime;
+mod shutdown;
 mod title;
 
 use std::sync::atomic::AtomicBool;
@@ -17,6 +20,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use crate::base::hash::Seed;
+use crate::base::lossless;
 use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
 use crate::command::context::Server;
@@ -28,8 +32,9 @@ use crate::engine::expire::Rest;
 use crate::pubsub::PubSub;
 use crate::session::pause::Pause;
 use crate::session::service::Service;
+use crate::shard::Shards;
+use crate::shard::job::task::Summoner;
 use crate::shard::route::Router;
-use crate::shard::{Shards, blocking};
 use crate::telemetry::{Telemetry, clock, log, memory};
 use host::Host;
 use listening::Listening;
@@ -66,6 +71,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
         config.shard_count(cores),
         telemetry,
     ));
+    crash::watch(Arc::clone(&service));
     let runtimes = Runtimes::new(config.runtime, thread_count);
     service.telemetry.rounds.follow(runtimes.handles());
     let (stop, stopped) = watch::channel(false);
@@ -91,6 +97,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
         "the migrator is set once"
     );
     background::start_workers(&service, &runtimes);
+    background::start_delivery(&service, &runtimes);
     let background = background::start(Arc::clone(&service), runtimes.spawner(), stopped.clone());
     let metrics = {
         let _registers_here = runtimes.main().enter();
@@ -108,9 +115,13 @@ pub fn run(startup: Startup, program: String) -> i32 {
         return 1;
     }
     host.title.show(&config);
+    // What went wrong is in the log.
+    let _ = host.oom_score.apply(&config);
     announce::ready(&config);
     service.telemetry.set_ready(true);
-    runtimes.block_on(background::until_stopped(stop, stopped));
+    let round = || host.round();
+    let ended = shutdown::until_stopped(&host.shutdown, round, stop, stopped);
+    runtimes.block_on(ended);
     // Before any connection is closed: whose goes can tell from it that nobody can connect any more.
     host.listening.stop();
     service.telemetry.set_ready(false);
@@ -174,7 +185,8 @@ fn descriptors(wanted: u64) -> Result<(), u64> {
 
 fn write_pidfile(path: &str) {
     if !path.is_empty()
-        && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
+        && let Err(error) =
+            std::fs::write(lossless::path_of(path), format!("{}\n", std::process::id()))
     {
         tracing::warn!("Failed to write the PID file {path}: {error}");
     }
@@ -184,7 +196,7 @@ fn write_pidfile(path: &str) {
 fn remove_files(config: &Config) {
     for path in [&config.pidfile, &config.unixsocket] {
         if !path.is_empty() {
-            let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(lossless::path_of(path));
         }
     }
 }
@@ -199,7 +211,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
     let pubsub = Arc::new(PubSub::default());
     pubsub.configure(&config);
     let rest = Arc::<Rest>::default();
-    let caller = Arc::<blocking::Caller>::default();
+    let summoner = Arc::<Summoner>::default();
     let mut engines: Vec<Engine> = (0..shard_count)
         .map(|shard| {
             let mut engine = Engine::new(config.databases as usize, seed, rand::random());
@@ -207,7 +219,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
             engine.rest = Arc::clone(&rest);
             let follower = Arc::clone(&pubsub);
             engine.effects.set_follower(pubsub.interest(), follower);
-            engine.waiters.caller = Some(Arc::clone(&caller) as _);
+            engine.waiters.caller = Some(Arc::clone(&summoner) as _);
             engine.effects.count_tracked(pubsub.tracked_count());
             engine.board().want_curve(config.miss_ratio_curve);
             engine.switch_curve(clock::now());
@@ -224,7 +236,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
     }
     telemetry.hot_keys.configure(config.hot_keys_sample);
     let shards = Arc::new(Shards::new(engines));
-    caller.reach(&shards);
+    summoner.reach(&shards);
     Service {
         shards,
         boards,
@@ -238,8 +250,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         cron_paused: AtomicBool::new(false),
         slowlog: Default::default(),
         scripts: Default::default(),
-        script_threads: Default::default(),
-        command_threads: Default::default(),
+        offload: Default::default(),
         script_calls_unbound: AtomicBool::new(false),
         telemetry,
         server: OnceLock::new(),

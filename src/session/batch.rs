@@ -3,16 +3,17 @@
 //! A batch is scratch: it is taken from a pool when a connection has input and given back when it was idle for some
 //! time, so that an idle connection keeps no buffers.
 
-use crate::command::args::{Args, RoutedKey};
+use std::task::Waker;
+
+use crate::command::args::{Args, BYTES_HERE_MAX, COUNT_HERE_MAX, RoutedKey};
 use crate::command::context::Gather;
 use crate::command::declaration::{Command, Run};
 use crate::command::keys;
 use crate::command::table::{registry, resolve};
-use crate::engine::Deferred;
 use crate::resp::reply::Out;
-use crate::resp::request::{Request, Requests, Span};
-use crate::shard::message::Lent;
-use crate::shard::route::Router;
+use crate::resp::request::{Parser, Request, Requests, Span};
+use crate::shard::route::{self, Router};
+use crate::structures::block::LONG_BYTES_MIN;
 
 /// Which shards a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +49,6 @@ pub struct Plan {
     keys_end: u32,
 }
 
-/// Requests from this length on are lent to whoever runs them instead of copied.
-const LENT_BYTES_MIN: usize = 64 * 1024;
-
 /// See the module.
 #[derive(Default)]
 pub struct Batch {
@@ -69,25 +67,28 @@ pub struct Batch {
     pub late: Out,
     /// Of these, what the client did not take when it was last tried.
     pub unsent: usize,
-    /// What is to be done when no token is held.
-    pub deferred: Deferred,
+    /// Tasks that have messages of this turn, woken when it is over.
+    pub wakes: Vec<Waker>,
     /// The next plan to run.
     pub next: usize,
-    /// A command on its way from shard to shard, and the shard it visits next.
-    pub gather: Option<(Gather, u16)>,
+    /// The next request, on its way from shard to shard.
+    pub gathering: Option<Gathering>,
     /// The next request has let others go first.
     pub others_went: bool,
-    /// How long that command has run before it let others go on.
-    pub gather_ns: u64,
     keys: Vec<RoutedKey>,
     shards: Vec<u16>,
 }
 
-/// Arguments that a command may have where others wait for it.
-const ARGUMENTS_HERE_MAX: usize = 8 * 1024;
-
-/// Bytes that it may have.
-const BYTES_HERE_MAX: u32 = 512 * 1024;
+/// A command on its way from shard to shard.
+#[derive(Default)]
+pub struct Gathering {
+    /// What earlier visits gathered.
+    pub gather: Gather,
+    /// The shard that it visits next.
+    pub next: u16,
+    /// Nanoseconds that it ran so far.
+    pub spent_ns: u64,
+}
 
 /// What a run of one planned request borrows of its batch.
 pub struct Parts<'b> {
@@ -95,17 +96,21 @@ pub struct Parts<'b> {
     pub args: Args<'b>,
     /// Where its reply goes.
     pub out: &'b mut Out,
-    /// Where that goes which is done once no token is held.
-    pub deferred: &'b mut Deferred,
+    /// Where tasks go that are to be woken.
+    pub wakes: &'b mut Vec<Waker>,
     /// The list that [`Route::Several`] is a range of.
     pub shards: &'b [u16],
 }
 
+/// Whether a request may have so many arguments, or so long ones, that they have to be looked at one by one.
 #[inline]
-fn is_long(spans: &[Span], request: Request) -> bool {
+fn may_be_long(requests: &Requests, spans: &[Span], request: Request) -> bool {
     // Of a line, whose arguments lie elsewhere, the difference says nothing; but a line is short.
-    let first = spans.first().map_or(0, |span| span.start);
-    spans.len() > ARGUMENTS_HERE_MAX || request.end.saturating_sub(first) > BYTES_HERE_MAX
+    let end = request.end as usize;
+    let start = spans.first().and_then(|span| span.start()).unwrap_or(end);
+    spans.len() > COUNT_HERE_MAX
+        || end.saturating_sub(start) > BYTES_HERE_MAX
+        || !requests.arena.blocks.is_empty()
 }
 
 /// Buffers come and go with these. In a size class with the tasks of connections they would leave those in sparse slabs.
@@ -117,12 +122,17 @@ impl Batch {
         self.shards.get(index as usize).copied()
     }
 
+    /// The shards that [`Route::Several`] ranges over.
+    pub fn listed_shards(&self, first: u32, end: u32) -> &[u16] {
+        &self.shards[first as usize..end as usize]
+    }
+
     /// The arguments of a planned request.
     #[inline]
     pub fn args(&self, plan: &Plan) -> Args<'_> {
         Args::new(
             &self.input[self.start..],
-            &self.requests.unescaped,
+            &self.requests.arena,
             self.requests.spans_of(plan.request),
             &self.keys[plan.keys_first as usize..plan.keys_end as usize],
         )
@@ -137,39 +147,51 @@ impl Batch {
             requests,
             keys,
             out,
-            deferred,
+            wakes,
             shards,
             ..
         } = self;
         let keys = &keys[plan.keys_first as usize..plan.keys_end as usize];
         let spans = requests.spans_of(plan.request);
         Parts {
-            args: Args::new(&input[*start..], &requests.unescaped, spans, keys),
+            args: Args::new(&input[*start..], &requests.arena, spans, keys),
             out,
-            deferred,
+            wakes,
             shards,
         }
     }
 
-    /// Lends out all that was received, for a request that is to run elsewhere and is too long to be copied. Until it is
-    /// given back nothing else may be done with the batch.
-    pub fn lend(&mut self, plan: &Plan) -> Option<Lent> {
-        let spans = self.requests.spans_of(plan.request);
-        let bytes: usize = spans.iter().map(|span| span.len as usize).sum();
-        if bytes < LENT_BYTES_MIN || !spans.iter().all(|span| span.is_in_buffer()) {
-            return None;
+    /// A visit of the request that goes from shard to shard is over.
+    pub fn resume_visits(&mut self, gather: Gather) {
+        if let Some(gathering) = &mut self.gathering {
+            gathering.next += u16::from(gather.position == 0);
+            gathering.gather = gather;
         }
-        Some(Lent {
-            spans: spans.to_vec(),
-            start: self.start,
-            data: std::mem::take(&mut self.input),
-        })
     }
 
-    /// Takes back what was lent.
-    pub fn take_back(&mut self, data: Vec<u8>) {
-        debug_assert!(self.input.is_empty(), "nothing came meanwhile");
-        self.input = data;
+    /// Wakes the tasks that have messages of this turn.
+    #[inline]
+    pub fn wake_all(&mut self) {
+        if !self.wakes.is_empty() {
+            self.wakes.drain(..).for_each(Waker::wake);
+        }
+    }
+
+    /// What the input takes, with long arguments that left it.
+    pub fn input_memory_bytes(&self) -> usize {
+        self.input.capacity() + self.requests.arena.memory_bytes()
+    }
+
+    /// Moves what was received of a long argument that is not complete to a block, with room for `more` bytes, see
+    /// [`Parser::begin_block`]. No request may be under way.
+    pub fn begin_block(&mut self, parser: &mut Parser, more: usize) {
+        debug_assert!(self.plans.is_empty(), "all requests ran");
+        parser.begin_block(&mut self.input, self.start, LONG_BYTES_MIN, more);
+    }
+
+    /// Moves what has been received since of that argument to its block.
+    pub fn fill_block(&mut self, parser: &mut Parser) {
+        parser.fill_block(&mut self.input, self.start);
     }
 
     /// The keys that a plan routes.
@@ -192,13 +214,12 @@ impl Batch {
         self.input.clear();
         self.start = 0;
         self.consume(0);
-        self.gather = None;
-        self.gather_ns = 0;
+        self.gathering = None;
         self.unsent = 0;
         self.others_went = false;
         self.out.clear();
         self.late.clear();
-        self.deferred.settle();
+        self.wake_all();
     }
 
     /// Forgets all requests and plans, and the bytes they stood in.
@@ -238,14 +259,14 @@ impl Batch {
             ..
         } = self;
         let spans = requests.spans_of(request);
-        let argument = |index: usize| spans[index].bytes(&input[*start..], &requests.unescaped);
+        let argument = |index: usize| spans[index].bytes(&input[*start..], &requests.arena);
         let count = spans.len();
         let keys_first = keys.len() as u32;
         let mut plan = Plan {
             command: registry().find(argument(0)),
             route: Route::Refused,
             request,
-            is_long: is_long(spans, request),
+            is_long: false,
             keys_first,
             keys_end: keys_first,
         };
@@ -261,71 +282,61 @@ impl Batch {
         if !command.accepts(count) {
             return plan;
         }
+        if may_be_long(requests, spans, request) {
+            let args = Args::new(&input[*start..], &requests.arena, spans, &[]);
+            plan.is_long = args.are_long(command);
+        }
+        if matches!(command.run, Run::Keys(_) | Run::Script(_)) {
+            // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
+            let _ = keys::positions(command, count, argument, |at, _| {
+                keys.push(router.routed(at, argument(at)));
+            });
+        }
+        let named = &mut keys[keys_first as usize..];
         plan.route = match command.run {
             Run::Session(_) | Run::Transaction(_) => Route::Session,
             Run::Container(_) => Route::Refused,
             Run::AllShards(_) => Route::All,
             Run::EachShard(..) | Run::Cursor(..) => Route::Each,
-            Run::Script(_) => {
-                let _ = keys::positions(command, count, argument, |at, _| {
-                    let (hash, shard) = router.route(argument(at));
-                    keys.push(RoutedKey {
-                        hash,
-                        argument: at as u32,
-                        shard,
-                        hand: 0,
-                    });
-                });
-                Route::Script
-            }
+            Run::Script(_) => Route::Script,
             Run::Keys(_) => {
-                let shards_first = shards.len();
-                // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
-                let _ = keys::positions(command, count, argument, |at, _| {
-                    let (hash, shard) = router.route(argument(at));
-                    keys.push(RoutedKey {
-                        hash,
-                        argument: at as u32,
-                        shard,
-                        hand: 0,
-                    });
-                });
-                let args = Args::new(&input[*start..], &requests.unescaped, spans, &[]);
-                match &mut keys[keys_first as usize..] {
-                    named if command.needs_all_shards(&args) => {
+                let args = Args::new(&input[*start..], &requests.arena, spans, &[]);
+                match command.needs_all_shards(&args) {
+                    true => {
                         named.iter_mut().for_each(|key| key.hand = key.shard);
                         Route::All
                     }
-                    [] => Route::Shard(0),
-                    [key] => Route::Shard(key.shard),
-                    several => {
-                        shards.extend(several.iter().map(|key| key.shard));
-                        shards[shards_first..].sort_unstable();
-                        let mut kept = shards_first;
-                        for at in shards_first + 1..shards.len() {
-                            if shards[at] != shards[kept] {
-                                kept += 1;
-                                shards[kept] = shards[at];
-                            }
-                        }
-                        shards.truncate(kept + 1);
-                        let unique = &shards[shards_first..];
-                        if let [shard] = unique {
-                            let shard = *shard;
-                            shards.truncate(shards_first);
-                            Route::Shard(shard)
-                        } else {
-                            for key in several {
-                                key.hand =
-                                    unique.partition_point(|shard| *shard < key.shard) as u16;
-                            }
-                            Route::Several(shards_first as u32, shards.len() as u32)
-                        }
-                    }
+                    false => route_of(named, shards),
                 }
             }
         };
         plan.keys_end = keys.len() as u32;
         plan
     }
+}
+
+/// The shards of some keys: where there are several they are added to the list, and each key learns its place among them.
+fn route_of(keys: &mut [RoutedKey], shards: &mut Vec<u16>) -> Route {
+    let several = match keys {
+        [] => return Route::Shard(0),
+        [key] => return Route::Shard(key.shard),
+        several => several,
+    };
+    let first = shards.len();
+    shards.extend(several.iter().map(|key| key.shard));
+    shards[first..].sort_unstable();
+    let mut kept = first;
+    for at in first + 1..shards.len() {
+        if shards[at] != shards[kept] {
+            kept += 1;
+            shards[kept] = shards[at];
+        }
+    }
+    shards.truncate(kept + 1);
+    if let [shard] = shards[first..] {
+        shards.truncate(first);
+        return Route::Shard(shard);
+    }
+    route::set_hands(several, &shards[first..]);
+    Route::Several(first as u32, shards.len() as u32)
 }

@@ -15,7 +15,7 @@ use crate::command::Args;
 use crate::command::declaration::{Command, Flags, Run};
 use crate::engine::expire::Rest;
 use crate::script::{self, library::Library};
-use crate::shard::transaction::Transaction;
+use crate::shard::unit::transaction::Transaction;
 
 /// The longest that a command waits for a key before it looks again, even if nobody nudges it.
 const LOOK_AGAIN_MS: u64 = 50;
@@ -159,7 +159,7 @@ mod tests {
 
     fn is_held(pause: &Pause, name: &str) -> bool {
         let command = registry().find(name.as_bytes()).expect("a command");
-        let args = Args::new(&[], &[], &[], &[]);
+        let args = Args::none();
         let scripts = Library::default();
         pause.is_on(5) && pause.holds(command, &args, None, &scripts, 5).is_some()
     }

@@ -1,15 +1,16 @@
 //! Commands of a transaction that sleep, or ask the system for what may take time: they run in their order once the shards
 //! of the transaction are let go, and their replies stand where they stood among the commands.
 
+use std::task::Waker;
 use std::time::Duration;
 
 use super::Session;
 use crate::command::Out;
 use crate::command::context::{After, Outbox, SessionCx};
 use crate::command::declaration::Run;
-use crate::engine::Deferred;
 use crate::resp::reply::{Filling, Mark};
-use crate::shard::transaction::{Aftermath, Transaction};
+use crate::shard::unit::context::UnitOutcome;
+use crate::shard::unit::transaction::Transaction;
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::counters;
 
@@ -18,13 +19,13 @@ impl Session {
     pub(super) fn run_postponed(
         &mut self,
         transaction: &Transaction,
-        aftermath: &mut Aftermath,
-        deferred: &mut Deferred,
+        outcome: &mut UnitOutcome,
+        wakes: &mut Vec<Waker>,
     ) -> Vec<(Mark, Filling)> {
-        let Some(seldom) = &mut aftermath.seldom else {
+        let Some(notes) = &mut outcome.notes else {
             return Vec::new();
         };
-        let mut postponed = std::mem::take(&mut seldom.postponed).into_iter().peekable();
+        let mut postponed = std::mem::take(&mut notes.postponed).into_iter().peekable();
         let mut places = Vec::with_capacity(postponed.len());
         for (step, (command, args)) in transaction.commands().enumerate() {
             let Some((_, mark)) = postponed.next_if(|(at, _)| *at == step) else {
@@ -42,7 +43,7 @@ impl Session {
                 now: clock::now(),
                 command,
                 after: After::Nothing,
-                outbox: Outbox::Open(&mut deferred.wakes),
+                outbox: Outbox::Open(wakes),
             };
             let result = handler(&mut cx, &args, &mut reply);
             match cx.after {
@@ -54,18 +55,18 @@ impl Session {
                     }
                     (block.on_timeout)(&mut reply);
                 }
-                After::Configured if !matches!(aftermath.after, After::Nothing) => {}
-                after => aftermath.after = after,
+                After::Configured if !matches!(outcome.after, After::Nothing) => {}
+                after => outcome.after = after,
             }
             let failed = result.is_err();
             if let Err(error) = result {
                 reply.error(error.text().as_bytes());
                 let text = reply.as_slice().unwrap_or_default().to_vec();
-                aftermath.seldom().errors.push(text);
+                outcome.notes().errors.push(text);
             }
             let duration_ns = Ticks::now().since_ns(began);
             counters::local().command(command).ran(duration_ns, failed);
-            aftermath.note_time(step, duration_ns, &self.service.config.load());
+            outcome.note_time(step, duration_ns, &self.service.config.load());
             places.push((mark, Filling::Reply(reply)));
         }
         places

@@ -15,12 +15,12 @@ use crate::engine::evict::budget::Budget;
 use crate::engine::{Engine, Now};
 use crate::pubsub::{self, PubSub};
 use crate::script;
+use crate::shard::QueuedJob;
 use crate::shard::Shards;
-use crate::shard::attempt::threads::Threads;
 use crate::shard::execute::serve_waiters;
-use crate::shard::message::{Ground, Message};
-use crate::shard::ownership::Held;
-use crate::shard::ownership::parcel::Parcel;
+use crate::shard::job::{Executor, Job};
+use crate::shard::offload::OffloadPool;
+use crate::shard::ownership::ShardGuard;
 use crate::shard::route::Router;
 use crate::telemetry::Telemetry;
 use crate::telemetry::clock::{self, Ticks};
@@ -58,10 +58,8 @@ pub struct Service {
     pub scripts: crate::script::library::Library,
     /// Whether scripts may call what is not meant for them (DEBUG SET-DISABLE-DENY-SCRIPTS).
     pub script_calls_unbound: AtomicBool,
-    /// Threads for scripts that take long.
-    pub script_threads: Threads,
-    /// Threads for commands that take long; scripts, which may be endless, can not use them up.
-    pub command_threads: Threads,
+    /// Threads for what takes long.
+    pub offload: OffloadPool,
     /// What handlers may ask of the server.
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
     /// Who carries MIGRATE out.
@@ -71,24 +69,16 @@ pub struct Service {
 /// Carries keys to other servers.
 pub trait Migrator: Send + Sync {
     /// Begins a migration. Its reply goes into the message, which is given back in the end.
-    fn start(&self, migration: Box<Migration>, reply: Box<Parcel<Message>>);
+    fn start(&self, migration: Box<Migration>, reply: QueuedJob);
 }
 
 impl Service {
-    /// What units with scripts run on.
-    pub fn ground(&'static self) -> Ground {
-        Ground {
+    /// Where jobs run.
+    pub fn executor(&'static self) -> Executor {
+        Executor {
             shards: &self.shards,
-            threads: &self.script_threads,
+            offload: &self.offload,
             router: self.router,
-        }
-    }
-
-    /// What commands run on that take long.
-    pub fn ground_apart(&'static self) -> Ground {
-        Ground {
-            threads: &self.command_threads,
-            ..self.ground()
         }
     }
 
@@ -122,9 +112,6 @@ impl Service {
             };
             engine.limit_tracked(keys_max, LAPSED_PER_VISIT);
             serve_waiters(&mut engine, clock::now());
-            let mut deferred = std::mem::take(&mut engine.deferred);
-            drop(engine);
-            deferred.settle();
         }
         exceeds()
     }
@@ -186,20 +173,20 @@ impl Service {
         self.budget.is_behind()
     }
 
-    fn settle_debt(&self, mut engine: Held<'_, Engine, Message>, now: Now) {
+    fn settle_debt(&self, mut engine: ShardGuard<'_, Engine, Job>, now: Now) {
         let began = Ticks::now();
         engine.evict_slice(now);
         let evicted = Ticks::now();
         serve_waiters(&mut engine, now);
-        let mut deferred = std::mem::take(&mut engine.deferred);
+        let freeing = Ticks::now();
+        // What was evicted is freed when the shard is let go.
         drop(engine);
+        let freed = Ticks::now();
         let config = self.config.load();
         let spent_ns = evicted.since_ns(began);
         self.telemetry
             .note_evict_slice(&config, now.unix_ms, spent_ns);
-        let began = Ticks::now();
-        deferred.settle();
-        let spent_ns = Ticks::now().since_ns(began);
+        let spent_ns = freed.since_ns(freeing);
         self.telemetry
             .note_evicted_freed(&config, now.unix_ms, spent_ns);
     }
@@ -247,6 +234,7 @@ impl Observed for Service {
             functions: functions as u64,
             functions_bytes: self.scripts.functions.bytes() as u64,
             interpreters_bytes: interpreters.total as u64,
+            interpreted_functions_bytes: interpreters.functions as u64,
             interpreter_bytes: interpreters.live_each as u64,
             runs: counters::units(counters::Kind::Script),
             transactions: counters::units(counters::Kind::Transaction),

@@ -4,32 +4,31 @@
 //! its keys. Whoever changes such a key serves the queue as soon as its own command is over, before it lets the shard
 //! go: it runs the waiting request again, with the keys whose shards it has, and hands the reply to the connection.
 //! A request that needs more shards than are at hand ([`Wait::needs_all`]) is sent to all of them as soon as these are
-//! let go ([`Caller`]), and meanwhile holds its place: those behind it in the queue wait for it.
+//! let go (`job::task::Summoner`), and meanwhile holds its place: those behind it in the queue wait for it. So is one that
+//! was being served on one shard, and found nothing, while its key on another shard changed.
 //!
 //! Serving, the end of the time, CLIENT UNBLOCK and a disconnect race on one word of the connection
 //! ([`Shared::change_wait`]), with one winner.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Wake, Waker};
 
 use parking_lot::Mutex;
 
-use super::Shards;
-use super::execute::{self, Scene};
-use super::message::Message;
+use super::execute::{self, ExecutionContext};
 use crate::client::registry::{Shared, WaitNumber, WaitState};
 use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, NOT_IN_HAND, ShardPlace, Wait};
 use crate::command::declaration::{Command, Flags};
+use crate::command::owned::OwnedArgs;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::value::{DataType, Kind};
 use crate::engine::waiting::{self, Interest, Place, Waiting};
 use crate::engine::{Engine, Key, Now};
-use crate::resp::request::Span;
-use crate::telemetry::clock;
+use crate::resp::reply::Protocol;
 
 /// How many waiters there were so far.
 static WAITERS: AtomicU64 = AtomicU64::new(0);
@@ -40,34 +39,32 @@ pub struct Waiter {
     connection: Arc<Shared>,
     number: WaitNumber,
     pub(super) command: &'static Command,
-    data: Vec<u8>,
-    spans: Vec<Span>,
-    keys: Vec<RoutedKey>,
+    args: OwnedArgs,
     pub(super) client: ClientView,
     pub(super) config: Arc<Config>,
     place: ShardPlace,
     wait: Wait,
     reply: Mutex<Option<Served>>,
-    protocol: crate::resp::reply::Protocol,
+    protocol: Protocol,
 }
 
 /// The reply of a request that waited.
 pub struct Served {
     /// The reply itself.
     pub out: Out,
-    /// Stamp of the last effect that it knows of.
-    pub stamp: u64,
+    /// The client, with the stamp of the last effect that the reply knows of.
+    pub client: ClientView,
     /// Whether it is an error.
     pub failed: bool,
 }
 
-/// What came of an attempt to serve.
-enum Attempt {
+/// What came of a try to serve.
+enum Try {
     /// It has its reply, or waits no more.
     Over,
     /// There is nothing for it.
     NotYet,
-    /// It is on its way to all its shards; nobody behind it may be served before.
+    /// It is on its way to all its shards, or will be; no request behind it may be served before.
     Called,
 }
 
@@ -79,7 +76,7 @@ impl waiting::Waiter for Waiter {
     fn is_waiting(&self) -> bool {
         matches!(
             self.state(),
-            WaitState::Blocked | WaitState::Serving | WaitState::Called
+            WaitState::Blocked | WaitState::Serving | WaitState::Missed | WaitState::Called
         )
     }
 
@@ -94,36 +91,28 @@ impl Waiter {
         connection: &Arc<Shared>,
         command: &'static Command,
         args: &Args<'_>,
-        client: &ClientView,
-        scene: Scene<'_>,
+        (client, protocol): (ClientView, Protocol),
+        context: ExecutionContext<'_>,
         wait: Wait,
-        out: &Out,
     ) -> Arc<Waiter> {
-        let mut data = Vec::new();
-        let mut spans = Vec::with_capacity(args.len());
-        for (at, argument) in args.from(0).enumerate() {
+        let mut owned = OwnedArgs::default();
+        for (at, argument) in args.contents(0).enumerate() {
             let rewritten = wait.rewritten.iter().find(|(index, _)| *index == at);
-            let argument = rewritten.map_or(argument, |(_, bytes)| bytes);
-            spans.push(Span {
-                start: data.len() as u32,
-                len: argument.len() as u32,
-            });
-            data.extend_from_slice(argument);
+            owned.push(rewritten.map_or(argument, |(_, bytes)| bytes[..].into()));
         }
+        owned.route(args.keys());
         Arc::new(Waiter {
             id: WAITERS.fetch_add(1, Relaxed),
             connection: Arc::clone(connection),
             number: connection.block(),
             command,
-            data,
-            spans,
-            keys: args.keys().to_vec(),
-            client: *client,
-            config: Arc::clone(scene.config),
-            place: scene.place,
+            args: owned,
+            client,
+            config: Arc::clone(context.config),
+            place: context.place,
             wait,
             reply: Mutex::new(None),
-            protocol: out.protocol(),
+            protocol,
         })
     }
 
@@ -149,7 +138,7 @@ impl Waiter {
 
     /// The shards in whose queues it may stand.
     pub fn shards(&self) -> Vec<u16> {
-        let mut shards: Vec<u16> = self.keys.iter().map(|key| key.shard).collect();
+        let mut shards: Vec<u16> = self.args.keys().iter().map(|key| key.shard).collect();
         shards.sort_unstable();
         shards.dedup();
         shards
@@ -157,15 +146,16 @@ impl Waiter {
 
     /// The keys in whose queues it stands.
     fn awaited(&self) -> &[RoutedKey] {
-        debug_assert!(self.keys.is_sorted_by_key(|key| key.argument));
+        let keys = self.args.keys();
+        debug_assert!(keys.is_sorted_by_key(|key| key.argument));
         match self.wait.needs_all {
-            true => &self.keys[..1],
-            false => &self.keys,
+            true => &keys[..1],
+            false => keys,
         }
     }
 
     fn key(&self, routed: &RoutedKey) -> &[u8] {
-        self.spans[routed.argument as usize].bytes(&self.data, &[])
+        self.args.args().get(routed.argument as usize)
     }
 
     /// Stands in line for its keys. All shards are in hand.
@@ -186,7 +176,7 @@ impl Waiter {
     }
 
     /// Serves it where it was called to, with all its shards in hand.
-    pub(super) fn answer_call(self: &Arc<Self>, engines: &mut [&mut Engine], now: Now) {
+    pub fn answer_call(self: &Arc<Self>, engines: &mut [&mut Engine], now: Now) {
         let engines = engines.iter_mut().map(|engine| &mut **engine).collect();
         let mut engines = Engines::Many(engines);
         if self.state() == WaitState::Called {
@@ -213,7 +203,7 @@ impl Waiter {
     }
 
     /// Leaves the queues of one shard.
-    pub(super) fn leave_shard(&self, engine: &mut Engine) {
+    pub fn leave_shard(&self, engine: &mut Engine) {
         for routed in self.awaited() {
             if routed.shard == engine.shard {
                 self.leave_queue(engine, routed);
@@ -229,64 +219,94 @@ impl Waiter {
         }
     }
 
+    fn change(&self, from: WaitState, to: WaitState) -> bool {
+        self.connection.change_wait(self.number, from, to)
+    }
+
+    /// Begins to serve it, unless somebody else does, or it waits no more.
+    fn begin_serving(&self) -> Result<(), Try> {
+        use WaitState::{Blocked, Called, Missed, Serving};
+        loop {
+            // Whoever has all its shards before those to whom it was called serves it as well.
+            if self.change(Blocked, Serving) || self.change(Called, Serving) {
+                return Ok(());
+            }
+            // It is being served on another shard. If it finds nothing there, it comes here with all its shards.
+            if self.change(Serving, Missed) || self.state() == Missed {
+                return Err(Try::Called);
+            }
+            if !matches!(self.state(), Blocked | Called | Serving) {
+                return Err(Try::Over);
+            }
+        }
+    }
+
+    /// There was nothing for it.
+    fn end_serving(self: &Arc<Self>, engines: &mut Engines<'_>) -> Try {
+        if self.change(WaitState::Serving, WaitState::Blocked) {
+            return Try::NotYet;
+        }
+        // A key of another shard has changed meanwhile.
+        self.change(WaitState::Missed, WaitState::Called);
+        self.call(engines);
+        Try::Called
+    }
+
     /// Runs the request again with the engines in hand.
-    fn serve(self: &Arc<Self>, engines: &mut Engines<'_>, now: Now) -> Attempt {
-        let mut keys = self.keys.clone();
+    fn serve(self: &Arc<Self>, engines: &mut Engines<'_>, now: Now) -> Try {
+        let mut keys = self.args.keys().to_vec();
         for key in &mut keys {
             key.hand = hand_of(engines, key.shard);
         }
         let lacks_some = keys.iter().any(|key| key.hand == NOT_IN_HAND);
-        let change = |from, to| self.connection.change_wait(self.number, from, to);
         if self.wait.needs_all && lacks_some {
             if self.state() == WaitState::Called {
-                return Attempt::Called;
+                return Try::Called;
             }
-            if !change(WaitState::Blocked, WaitState::Called) {
-                return Attempt::Over;
+            if !self.change(WaitState::Blocked, WaitState::Called) {
+                return Try::Over;
             }
             self.call(engines);
-            return Attempt::Called;
+            return Try::Called;
         }
-        // Whoever has all its shards before those to whom it was called serves it as well.
-        if !change(WaitState::Blocked, WaitState::Serving)
-            && !change(WaitState::Called, WaitState::Serving)
-        {
-            return Attempt::Over;
+        if let Err(instead) = self.begin_serving() {
+            return instead;
         }
-        let args = Args::new(&self.data, &[], &self.spans, &keys);
+        let args = self.args.args_with(&keys);
         let mut out = Out::new(self.protocol);
         let mut client = self.client;
-        let scene = Scene {
+        let context = ExecutionContext {
             now,
             config: &self.config,
             place: self.place,
             blocker: None,
-            may_leave: false,
+            may_offload: false,
         };
         let (failed, is_answered) = {
-            let mut cx = execute::context(self.command, reborrow(engines), &client, scene, &args);
+            let mut cx = execute::begin(self.command, reborrow(engines), &client, context, &args);
             cx.allow_blocking();
             let failed = execute::answer(self.command, &mut cx, &args, &mut out);
-            execute::learn(&mut cx, &mut client);
             (failed, cx.take_wait().is_none())
         };
         if !is_answered {
-            change(WaitState::Serving, WaitState::Blocked);
-            return Attempt::NotYet;
+            return self.end_serving(engines);
         }
+        execute::learn(engines, &mut client);
         if self.command.flags.has(Flags::DENYOOM) {
-            execute::pay(engines, now, keys.len());
+            engines.each(|engine| engine.pay(now, keys.len()));
         }
         *self.reply.lock() = Some(Served {
             out,
-            stamp: client.stamp,
+            client,
             failed,
         });
-        change(WaitState::Serving, WaitState::Served);
+        // It has missed nothing that it still wants.
+        let _ = self.change(WaitState::Serving, WaitState::Served)
+            || self.change(WaitState::Missed, WaitState::Served);
         if let Some(waker) = self.connection.nudge_later() {
             engine_at(engines, 0).deferred.wakes.push(waker);
         }
-        Attempt::Over
+        Try::Over
     }
 
     /// Has it brought to all its shards, as soon as those in hand are let go.
@@ -310,26 +330,6 @@ struct Call {
 impl Wake for Call {
     fn wake(self: Arc<Self>) {
         self.caller.call(Arc::clone(&self.waiter) as _);
-    }
-}
-
-/// Has messages bring waiters to the shards of a server.
-#[derive(Default)]
-pub struct Caller(OnceLock<Weak<Shards>>);
-
-impl Caller {
-    /// These are the shards.
-    pub fn reach(&self, shards: &Arc<Shards>) {
-        self.0.get_or_init(|| Arc::downgrade(shards));
-    }
-}
-
-impl waiting::Caller for Caller {
-    fn call(&self, waiter: Arc<dyn waiting::Waiter>) {
-        let shards = self.0.get().and_then(Weak::upgrade);
-        if let (Some(shards), Ok(waiter)) = (shards, waiter.into_any().downcast::<Waiter>()) {
-            shards.submit(Message::call(&waiter, clock::now()));
-        }
     }
 }
 
@@ -380,14 +380,14 @@ fn serve_key(engines: &mut Engines<'_>, hand: usize, place: &Place, now: Now) {
         };
         held = None;
         match waiter.serve(engines, now) {
-            Attempt::Over => {
+            Try::Over => {
                 waiter.leave(engines);
                 engine_at(engines, hand)
                     .waiters
                     .remove(place.0, &place.1, id);
             }
-            Attempt::NotYet => index += 1,
-            Attempt::Called => return,
+            Try::NotYet => index += 1,
+            Try::Called => return,
         }
     }
 }

@@ -1,30 +1,32 @@
 //! Running one command with its shards in hand: the same code for a command that runs at once and for one that was
-//! queued. Afterwards those are served who waited for what it changed.
+//! queued. Afterwards those are served who waited for what it changed, and what others want to hear of is appended to the
+//! sequence that they hear.
 
 use std::sync::Arc;
 
 use super::blocking::{self, Waiter};
 use crate::client::registry::Shared;
-use crate::command::context::{ClientView, Engines, Gather, Publications, ShardCx, ShardPlace};
+use crate::command::context::{ClientView, Engines, Gather, ShardCx, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Flags, Group, Run};
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::config::Config;
-use crate::engine::{Engine, Now, effect};
+use crate::engine::effect::{self, Spoken};
+use crate::engine::{Engine, Now};
 
-/// All that a command needs besides its shards and arguments.
+/// What a command runs with, besides its shards and arguments.
 #[derive(Clone, Copy)]
-pub struct Scene<'a> {
+pub struct ExecutionContext<'a> {
     /// The moment.
     pub now: Now,
     /// Limits and thresholds.
     pub config: &'a Arc<Config>,
     /// The shard in hand, for cursors.
     pub place: ShardPlace,
-    /// Who waits if the command has to; nobody, if it must not.
+    /// The connection that waits if the command has to; none, if it must not.
     pub blocker: Option<&'a Arc<Shared>>,
-    /// Whether it can be run again on a thread of its own.
-    pub may_leave: bool,
+    /// Whether the command can be run again on a thread of its own.
+    pub may_offload: bool,
 }
 
 /// How a command ended.
@@ -39,7 +41,7 @@ pub enum Outcome {
     /// It waits.
     Blocked(Arc<Waiter>),
     /// It was not run: it takes too long for this thread.
-    Leaves,
+    Offload,
 }
 
 /// Runs a command.
@@ -47,76 +49,46 @@ pub fn run(
     command: &'static Command,
     mut engines: Engines<'_>,
     client: &mut ClientView,
-    scene: Scene<'_>,
+    context: ExecutionContext<'_>,
     args: &Args<'_>,
     out: &mut Out,
 ) -> Outcome {
     let may_grow = command.flags.has(Flags::DENYOOM);
-    if may_grow && !have_room(&mut engines, scene.now) {
+    if may_grow && !engines.all(|engine| engine.has_room(context.now)) {
         out.error(CommandError::OutOfMemory.text().as_bytes());
         return Outcome::Refused;
     }
     if command.flags.has(Flags::BLOCKING) {
-        return run_blocking(command, engines, client, scene, args, out);
+        return run_blocking(command, engines, client, context, args, out);
     }
-    let may_leave = scene.may_leave && command.may_leave();
-    if may_leave {
-        keep_reads(&mut engines);
+    let may_offload = context.may_offload && command.may_leave();
+    if may_offload {
+        engines.each(Engine::keep_reads);
     }
-    let mut cx = context(command, engines, client, scene, args);
-    if may_leave {
+    let mut cx = begin(command, engines, client, context, args);
+    if may_offload {
         cx.allow_leaving();
     }
     let failed = answer(command, &mut cx, args, out);
-    learn(&mut cx, client);
     let leaves = cx.leaves();
     let mut engines = cx.into_engines();
     if leaves {
         forget_reads(&mut engines);
     }
     if may_grow {
-        pay(&mut engines, scene.now, args.keys().len());
+        engines.each(|engine| engine.pay(context.now, args.keys().len()));
     }
-    serve(&mut engines, scene.now);
+    end(&mut engines, client, context.now);
     match leaves {
-        true => Outcome::Leaves,
+        true => Outcome::Offload,
         false => Outcome::Done { failed },
-    }
-}
-
-/// Whether all shards in hand have room for a command that may make them grow.
-#[inline]
-fn have_room(engines: &mut Engines<'_>, now: Now) -> bool {
-    match engines {
-        Engines::One(engine) => engine.has_room(now),
-        Engines::Many(engines) => engines.iter_mut().all(|engine| engine.has_room(now)),
-    }
-}
-
-/// Has the shards in hand pay for what a command put in that named so many keys.
-#[inline]
-pub(super) fn pay(engines: &mut Engines<'_>, now: Now, keys: usize) {
-    match engines {
-        Engines::One(engine) => engine.pay(now, keys),
-        Engines::Many(engines) => engines.iter_mut().for_each(|engine| engine.pay(now, keys)),
-    }
-}
-
-/// A command may find that it has to run elsewhere.
-fn keep_reads(engines: &mut Engines<'_>) {
-    match engines {
-        Engines::One(engine) => engine.keep_reads(),
-        Engines::Many(engines) => engines.iter_mut().for_each(|engine| engine.keep_reads()),
     }
 }
 
 /// What a command looked up that did nothing is not counted, nor told.
 #[cold]
 fn forget_reads(engines: &mut Engines<'_>) {
-    match engines {
-        Engines::One(engine) => engine.forget_reads(),
-        Engines::Many(engines) => engines.iter_mut().for_each(|engine| engine.forget_reads()),
-    }
+    engines.each(|engine| engine.forget_reads());
 }
 
 /// Runs a command that may have to wait.
@@ -126,30 +98,37 @@ fn run_blocking(
     command: &'static Command,
     engines: Engines<'_>,
     client: &mut ClientView,
-    scene: Scene<'_>,
+    context: ExecutionContext<'_>,
     args: &Args<'_>,
     out: &mut Out,
 ) -> Outcome {
-    let mut cx = context(command, engines, client, scene, args);
-    if scene.blocker.is_some() {
+    let mut cx = begin(command, engines, client, context, args);
+    if context.blocker.is_some() {
         cx.allow_blocking();
     }
     let failed = answer(command, &mut cx, args, out);
-    learn(&mut cx, client);
     let wait = cx.take_wait();
     let mut engines = cx.into_engines();
-    let outcome = match (wait, scene.blocker) {
+    let outcome = match (wait, context.blocker) {
         (Some(wait), Some(blocker)) => {
-            let waiter = Waiter::new(blocker, command, args, client, scene, wait, out);
+            learn(&engines, client);
+            let waiter = Waiter::new(
+                blocker,
+                command,
+                args,
+                (*client, out.protocol()),
+                context,
+                wait,
+            );
             waiter.register(&mut engines);
             Outcome::Blocked(waiter)
         }
         _ => Outcome::Done { failed },
     };
     if command.flags.has(Flags::DENYOOM) {
-        pay(&mut engines, scene.now, args.keys().len());
+        engines.each(|engine| engine.pay(context.now, args.keys().len()));
     }
-    serve(&mut engines, scene.now);
+    end(&mut engines, client, context.now);
     outcome
 }
 
@@ -158,17 +137,16 @@ pub fn run_part(
     command: &'static Command,
     engines: Engines<'_>,
     client: &mut ClientView,
-    scene: Scene<'_>,
+    context: ExecutionContext<'_>,
     args: &Args<'_>,
     gather: &mut Gather,
 ) -> CommandResult {
     let (Run::EachShard(part, _) | Run::Cursor(_, part, _)) = command.run else {
         unreachable!("{} does not go from shard to shard", command.full_name)
     };
-    let mut cx = context(command, engines, client, scene, args);
+    let mut cx = begin(command, engines, client, context, args);
     let result = part(&mut cx, args, gather);
-    learn(&mut cx, client);
-    serve(&mut cx.into_engines(), scene.now);
+    end(&mut cx.into_engines(), client, context.now);
     result
 }
 
@@ -217,11 +195,11 @@ fn track(command: &Command, cx: &mut ShardCx<'_>, args: &Args<'_>) {
 
 /// A context over engines, which agree with the connection on the largest Lamport stamp that any of them knows.
 #[inline]
-pub(super) fn context<'c>(
+pub(super) fn begin<'c>(
     command: &'static Command,
     mut engines: Engines<'c>,
     client: &ClientView,
-    scene: Scene<'c>,
+    context: ExecutionContext<'c>,
     args: &Args<'c>,
 ) -> ShardCx<'c> {
     let only_reads = command.flags.has(Flags::READONLY);
@@ -231,13 +209,10 @@ pub(super) fn context<'c>(
             engine.board().commands.add(1);
         }
         Engines::Many(engines) => {
-            let stamp = engines
-                .iter()
-                .map(|engine| engine.effects.stamp())
-                .max()
-                .unwrap_or(0);
+            let stamps = engines.iter().map(|engine| engine.effects.stamp());
+            let stamp = stamps.fold(client.stamp, u64::max);
             for engine in engines.iter_mut() {
-                engine.begin_command(client.id, stamp.max(client.stamp), only_reads);
+                engine.begin_command(client.id, stamp, only_reads);
             }
             if let Some(engine) = engines.first() {
                 engine.board().commands.add(1);
@@ -247,82 +222,68 @@ pub(super) fn context<'c>(
     ShardCx::new(
         engines,
         *client,
-        scene.now,
-        scene.config,
+        context.now,
+        context.config,
         command,
-        scene.place,
+        context.place,
         args,
     )
 }
 
-/// The connection knows of all effects after.
+/// The connection knows of all effects after, and its reply of all that others are to hear before.
 #[inline]
-pub(super) fn learn(cx: &mut ShardCx<'_>, client: &mut ClientView) {
-    for hand in 0..cx.engine_count() {
-        client.stamp = client.stamp.max(cx.engine(hand).effects.stamp());
-    }
+pub(super) fn learn(engines: &Engines<'_>, client: &mut ClientView) {
+    engines.look_at_each(|engine| {
+        client.stamp = client.stamp.max(engine.effects.stamp());
+        client.position = client.position.max(engine.effects.position());
+    });
 }
 
-/// Serves those who waited for what changed.
+/// The end of each command: those are served who waited for what changed, and what others want to hear is appended.
 #[inline]
-fn serve(engines: &mut Engines<'_>, now: Now) {
-    let is_due = match engines {
-        Engines::One(engine) => engine.waiters.has_ready(),
-        Engines::Many(engines) => engines.iter().any(|engine| engine.waiters.has_ready()),
-    };
-    if is_due {
+fn end(engines: &mut Engines<'_>, client: &mut ClientView, now: Now) {
+    if engines.any(|engine| engine.waiters.has_ready()) {
         blocking::serve(engines, now);
     }
-    hand_out(engines);
-}
-
-/// Leaves what happened to whoever lets the shards go, who tells it to those who follow it.
-#[inline]
-fn hand_out(engines: &mut Engines<'_>) {
-    let has_news = match engines {
-        Engines::One(engine) => engine.effects.has_news(),
-        Engines::Many(engines) => engines.iter().any(|engine| engine.effects.has_news()),
-    };
-    if has_news {
-        match engines {
-            Engines::One(engine) => hand_out_all(&mut [engine]),
-            Engines::Many(engines) => hand_out_all(engines),
-        }
+    if engines.any(|engine| engine.effects.has_news()) {
+        append_news(engines);
     }
+    learn(engines, client);
 }
 
 #[cold]
-fn hand_out_all(engines: &mut [&mut Engine]) {
-    hand_out_with(engines, &mut Publications::default());
-}
-
-#[cold]
-fn hand_out_with(engines: &mut [&mut Engine], publications: &mut Publications) {
-    let all = engines
-        .iter_mut()
-        .map(|engine| (engine.shard, &mut engine.effects));
-    if let (Some(mut told), Some(engine)) = (effect::merge(all), engines.first_mut()) {
-        publications.go_with(&mut told);
-        engine.deferred.told.push(told);
+#[inline(never)]
+fn append_news(engines: &mut Engines<'_>) {
+    match engines {
+        Engines::One(engine) => append(&mut [engine], &mut Vec::new()),
+        Engines::Many(engines) => append(engines, &mut Vec::new()),
     }
 }
 
-/// As after a command, for whoever ran several, and published between them.
-pub(super) fn serve_waiters_of_all(
-    engines: &mut [&mut Engine],
-    now: Now,
-    publications: &mut Publications,
-) {
+/// Appends what others want to hear of these shards, and the messages between; they are delivered once the shards are
+/// let go.
+#[cold]
+fn append(engines: &mut [&mut Engine], spoken: &mut Vec<Spoken>) {
+    if let Some(follower) = effect::append(engines, spoken)
+        && let Some(engine) = engines.first_mut()
+    {
+        engine.deferred.follower = Some(follower);
+    }
+}
+
+/// As after a command, where several shards were changed by other means, and messages published between the changes.
+/// Without a shard the messages stay.
+pub(super) fn end_of_several(engines: &mut [&mut Engine], now: Now, spoken: &mut Vec<Spoken>) {
     if engines.iter().any(|engine| engine.waiters.has_ready()) {
         let engines = engines.iter_mut().map(|engine| &mut **engine).collect();
         blocking::serve(&mut Engines::Many(engines), now);
     }
-    if engines.iter().any(|engine| engine.effects.has_news()) {
-        hand_out_with(engines, publications);
+    if !spoken.is_empty() || engines.iter().any(|engine| engine.effects.has_news()) {
+        append(engines, spoken);
     }
 }
 
-/// As after a command, for whoever changed a shard otherwise, by expiry above all.
+/// As after a command, where a shard was changed by other means, by expiry above all.
 pub fn serve_waiters(engine: &mut Engine, now: Now) {
-    serve(&mut Engines::One(engine), now);
+    end(&mut Engines::One(engine), &mut ClientView::default(), now);
 }

@@ -6,7 +6,7 @@
 //!
 //! Invariant: a key that is collected to be moved is watched until it is settled.
 
-use super::transaction::Watched;
+use super::unit::transaction::Watched;
 use crate::engine::effect::Event;
 use crate::engine::serial::writer::Writer;
 use crate::engine::serial::{self, Form, frame};

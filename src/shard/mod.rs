@@ -1,21 +1,32 @@
-//! The token of each shard, and how commands meet shards.
+//! How commands meet shards.
 //!
-//! [`ownership`] is the protocol and knows nothing of Redis; [`route`] names the shard of a key; [`execute`] runs one
-//! command with its shards in hand; [`message`] is a command that had to queue; [`migration`] is what MIGRATE
-//! does with its keys.
+//! ```text
+//! ownership  the token of each shard, its queue, and guards; knows nothing of Redis
+//! route      the shard of a key
+//! execute    one command with its shards in hand
+//! blocking   requests that wait for a key
+//! unit       transactions and scripts: several commands as one, which can be rolled back
+//! job        what queues: a command, a unit or a task that owns all it needs
+//! offload    threads for work that takes long
+//! migration  what MIGRATE does with its keys
+//! ```
 
-pub mod attempt;
 pub mod blocking;
 pub mod execute;
-mod heavy;
-pub mod message;
+pub mod job;
 pub mod migration;
+pub mod offload;
 pub mod ownership;
 pub mod route;
-pub mod script;
-pub mod transaction;
+pub mod unit;
 
 use crate::engine::Engine;
 
 /// The shards of this server.
-pub type Shards = ownership::Shards<Engine, message::Message>;
+pub type Shards = ownership::Shards<Engine, job::Job>;
+
+/// A job in the form in which it queues.
+pub type QueuedJob = Box<ownership::queued::QueuedMessage<job::Job>>;
+
+/// The tokens that a unit has in hand, and can extend.
+pub type HeldShards<'a> = ownership::extend::HeldTokens<'a, Engine, job::Job>;

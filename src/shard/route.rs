@@ -5,6 +5,7 @@
 //! key). The table inside a shard uses another, keyed hash.
 
 use crate::base::hash::{Seed, slot};
+use crate::command::args::RoutedKey;
 
 /// See the module.
 #[derive(Clone, Copy)]
@@ -33,6 +34,18 @@ impl Router {
         self.mask + 1
     }
 
+    /// The key at an argument position, on a command that needs no other shard.
+    #[inline]
+    pub fn routed(&self, argument: usize, key: &[u8]) -> RoutedKey {
+        let (hash, shard) = self.route(key);
+        RoutedKey {
+            hash,
+            argument: argument as u32,
+            shard,
+            hand: 0,
+        }
+    }
+
     /// A key's hash and shard.
     #[inline]
     pub fn route(&self, key: &[u8]) -> (u64, u16) {
@@ -42,5 +55,12 @@ impl Router {
             slot(key) & self.mask
         };
         (self.seed.hash(key), shard)
+    }
+}
+
+/// Tells each key the place of its shard among these, which are ascending and have the shards of all keys.
+pub fn set_hands(keys: &mut [RoutedKey], shards: &[u16]) {
+    for key in keys {
+        key.hand = shards.partition_point(|shard| *shard < key.shard) as u16;
     }
 }

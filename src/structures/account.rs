@@ -124,11 +124,6 @@ pub(super) fn take_over(layout: Layout) {
     count(layout_class(layout));
 }
 
-/// Has a piece that the calling thread allocated count as freed, until somebody takes it over.
-pub(super) fn lay_aside(layout: Layout) {
-    count(-layout_class(layout));
-}
-
 #[inline]
 fn count(bytes: i64) {
     let cell = CELL.get();

@@ -23,7 +23,6 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use bytes::Bytes;
 
 use crate::structures::account::{self, size_class};
-use crate::structures::ahead::{self, Plan};
 
 /// From this size on, growth adds this much instead of doubling.
 const GROWTH_MAX: usize = 1 << 20;
@@ -53,31 +52,9 @@ impl Block {
     /// A block that holds a copy of `bytes`, with no room beyond the allocator's class.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
-        if let Some(memory) = ahead::take(bytes, Self::plan(bytes.len())) {
-            let (_, cap) = layout_for(bytes.len());
-            let head = memory.cast::<Head>();
-            // SAFETY: ours, allocated with the layout of this room; the bytes lie behind the header already.
-            unsafe {
-                head.write(Head {
-                    owners: AtomicU32::new(1),
-                    len: bytes.len(),
-                    cap,
-                })
-            };
-            return Self(head);
-        }
         let mut block = Self::with_capacity(bytes.len());
         block.fill(bytes);
         block
-    }
-
-    /// Where [`Block::new`] keeps so many bytes.
-    #[must_use]
-    pub fn plan(len: usize) -> Plan {
-        Plan {
-            layout: layout_for(len).0,
-            at: size_of::<Head>(),
-        }
     }
 
     /// An empty block with room for `cap` bytes.
@@ -99,32 +76,10 @@ impl Block {
         Self(head)
     }
 
-    /// A block of the same bytes, but with others from `offset` on; between them and the end of the old ones are zeros. If
-    /// it is longer it has room for more, as one that grew has.
-    #[must_use]
-    pub fn overwritten(&self, offset: usize, bytes: &[u8]) -> Self {
-        let end = offset + bytes.len();
-        let room = match end > self.len() && !self.is_empty() {
-            true => end + end.min(GROWTH_MAX),
-            false => end.max(self.len()),
-        };
-        let mut block = Self::with_capacity(room);
-        block.fill(self);
-        block.resize(end.max(self.len()));
-        block.make_mut()[offset..end].copy_from_slice(bytes);
-        block
-    }
-
     /// The number of bytes that it can hold where it lies.
     #[must_use]
     pub fn room(&self) -> usize {
         self.head().cap
-    }
-
-    /// Whether these are two handles of one block.
-    #[must_use]
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.0 == other.0
     }
 
     /// The number of bytes held.
@@ -180,6 +135,27 @@ impl Block {
         if layout_for(self.len()).1 < self.head().cap && self.is_unique() {
             self.regrow(self.len(), self.len());
         }
+    }
+
+    /// Room for `cap` bytes, and none beyond the allocator's class. The block has one owner.
+    pub(super) fn reserve_exact(&mut self, cap: usize) {
+        debug_assert!(self.is_unique() && cap >= self.len());
+        self.regrow(self.len(), cap);
+    }
+
+    /// Where the bytes end, and the room behind them begins.
+    pub(super) fn end(&mut self) -> *mut u8 {
+        // SAFETY: within the allocation, or one past its end.
+        unsafe { self.data().add(self.len()) }
+    }
+
+    /// Sets the length.
+    ///
+    /// # Safety
+    /// The block has one owner, its room is no smaller, and the bytes below are initialised.
+    pub(super) unsafe fn set_len(&mut self, len: usize) {
+        debug_assert!(len <= self.room());
+        self.head_mut().len = len;
     }
 
     /// The same bytes as a network buffer; they are shared, not copied.
@@ -334,14 +310,78 @@ impl Drop for Block {
     }
 }
 
+/// Bytes that are to be stored, with the block that they are if they lie in one, which is then kept and not copied.
+#[derive(Clone, Copy)]
+pub struct Content<'a> {
+    bytes: &'a [u8],
+    block: Option<&'a Block>,
+}
+
+impl<'a> Content<'a> {
+    /// The bytes.
+    #[inline]
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The block, if they lie in one.
+    #[inline]
+    #[must_use]
+    pub fn block(self) -> Option<&'a Block> {
+        self.block
+    }
+}
+
+impl<'a> From<&'a [u8]> for Content<'a> {
+    #[inline]
+    fn from(bytes: &'a [u8]) -> Content<'a> {
+        Content { bytes, block: None }
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Content<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Content<'a> {
+        Content::from(&bytes[..])
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Content<'a> {
+    fn from(bytes: &'a [u8; N]) -> Content<'a> {
+        Content::from(&bytes[..])
+    }
+}
+
+impl<'a> From<&'a Block> for Content<'a> {
+    #[inline]
+    fn from(block: &'a Block) -> Content<'a> {
+        Content {
+            bytes: block,
+            block: Some(block),
+        }
+    }
+}
+
+impl Deref for Content<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
 /// A block that belongs to a structure, which pays for it: see the module.
 pub struct Kept(ManuallyDrop<Block>);
 
 impl Kept {
-    /// Keeps a copy of `bytes`, made here and now or ahead.
+    /// Keeps the block that the bytes lie in, for which nobody else pays, or a copy of them.
     #[must_use]
-    pub fn copy(bytes: &[u8]) -> Self {
-        Self(ManuallyDrop::new(Block::new(bytes)))
+    pub fn new(content: Content<'_>) -> Self {
+        match content.block {
+            Some(block) => Self::adopt(block.clone()),
+            None => Self(ManuallyDrop::new(Block::new(content.bytes))),
+        }
     }
 
     /// Keeps a block that nobody else pays for.
@@ -391,12 +431,12 @@ mod tests {
         let (charged, own) = (charged_bytes(), thread_bytes());
         let paid = || (charged_bytes() - charged, thread_bytes() - own);
         // Freed with the structure.
-        let kept = Kept::copy(&bytes);
+        let kept = Kept::new(Content::from(&bytes[..]));
         assert_eq!(paid(), (size, size));
         drop(kept);
         assert_eq!(paid(), (0, 0));
         // A reply holds it for longer, and is freed elsewhere.
-        let kept = Kept::copy(&bytes);
+        let kept = Kept::new(Content::from(&bytes[..]));
         let shared = kept.clone();
         drop(kept);
         assert_eq!(paid(), (0, size));
@@ -453,23 +493,6 @@ mod tests {
             assert_eq!(&block[..], &model[..]);
             assert!(others.iter().all(|(model, block)| block[..] == model[..]));
         }
-    }
-
-    #[test]
-    fn what_is_overwritten_may_lie_within_at_the_end_or_behind_it() {
-        let block = Block::new(b"abcdef");
-        assert_eq!(&block.overwritten(2, b"XY")[..], b"abXYef");
-        assert_eq!(&block.overwritten(4, b"XYZ")[..], b"abcdXYZ");
-        assert_eq!(&block.overwritten(8, b"X")[..], b"abcdef\0\0X");
-        assert_eq!(&block.overwritten(7, b"")[..], b"abcdef\0");
-        assert_eq!(&block.overwritten(3, b"")[..], b"abcdef");
-        assert_eq!(&block[..], b"abcdef");
-        let exact = Block::new(&[]).overwritten(0, &[7; 5000]);
-        assert_eq!(exact.memory_bytes(), size_class(5000 + 24));
-        assert_eq!(
-            exact.overwritten(5000, b"x").memory_bytes(),
-            size_class(10_002 + 24)
-        );
     }
 
     #[test]

@@ -17,19 +17,17 @@
 
 #![expect(unsafe_code, reason = "a packed layout behind a thin pointer")]
 
-mod copied;
 mod splice;
 #[cfg(test)]
 mod tests;
 
 use std::alloc::{self, Layout};
 use std::marker::PhantomData;
-use std::mem;
+use std::mem::{self, ManuallyDrop};
 use std::ptr::{self, NonNull};
 use std::slice;
 
 use crate::structures::account::size_class;
-use crate::structures::ahead::BYTES_MIN;
 use crate::structures::block::Block;
 use crate::structures::table::Stored;
 
@@ -395,21 +393,15 @@ impl<O> Entry<O> {
         deadline: Option<u64>,
     ) -> (Self, *mut u8) {
         let shape = Shape::new(form, key.len(), value_len, deadline.is_some());
-        let ahead = match key.len() >= BYTES_MIN {
-            true => copied::key_ahead(key, shape),
-            false => None,
-        };
         let mut entry = Self {
-            address: ahead.unwrap_or_else(|| allocate(shape)),
+            address: allocate(shape),
             _owns: PhantomData,
         };
-        // SAFETY: all within memory of the shape's size, which is ours. What was made ahead has the key.
+        // SAFETY: all within fresh memory of the shape's size.
         let at = unsafe {
             entry.write_header(kind, 0, shape);
-            if ahead.is_none() {
-                let key_at = entry.address.add(shape.key_at()).as_ptr();
-                ptr::copy_nonoverlapping(key.as_ptr(), key_at, key.len());
-            }
+            let key_at = entry.address.add(shape.key_at()).as_ptr();
+            ptr::copy_nonoverlapping(key.as_ptr(), key_at, key.len());
             entry.address.add(shape.value_at()).as_ptr()
         };
         if deadline.is_some() {
@@ -439,9 +431,9 @@ impl<O> Entry<O> {
             match old.flags & FORM {
                 FORM_BLOCK => {
                     let block = self.value_ptr().cast::<Block>().read();
+                    let mut block = ManuallyDrop::new(block);
                     self.forget_value();
-                    // As with the entry itself: a reply may hold the block for longer, and nobody pays for it here any more.
-                    mem::ManuallyDrop::new(block).give_up();
+                    block.give_up();
                 }
                 FORM_OBJECT => {
                     let object = self.value_ptr().cast::<Box<O>>().read();

@@ -36,6 +36,8 @@ use mlua::{
     Value, ffi,
 };
 
+use crate::base::lossless;
+
 /// Bytes that are passed without a look at the bound of memory.
 const FREE_BYTES_MAX: usize = 64 * 1024;
 
@@ -137,7 +139,9 @@ const KEPT_TEXTS_MAX: usize = 16;
 /// Bytes of each of them.
 const KEPT_TEXT_BYTES_MAX: usize = 1024;
 
-/// A value of an interpreter that is pushed again and again.
+/// A value of an interpreter that is kept for long, or pushed again and again. It lies in the interpreter's registry,
+/// which grows with what is kept: what `mlua` refers to otherwise has a place on the stack of one of Lua's threads, of
+/// which there are 8,000.
 pub struct Pinned {
     place: RegistryKey,
     /// The interpreter of the value.
@@ -151,6 +155,11 @@ impl Pinned {
             place: lua.create_registry_value(value)?,
             home: home_of(lua),
         })
+    }
+
+    /// Whether this is a value of an interpreter, and not of one that is gone and had its place.
+    pub fn is_of(&self, lua: &Lua) -> bool {
+        lua.owns_registry_value(&self.place)
     }
 
     /// Pushes it.
@@ -326,6 +335,38 @@ impl IntoLuaMulti for Answer {
     }
 }
 
+/// Why a text does not compile, as any bytes may stand in it; `message` is what is known of it. For texts that were found
+/// not to.
+#[cold]
+pub fn compile_failure(lua: &Lua, code: &[u8], name: &str, message: String) -> String {
+    let (Some(_lifted), Ok(name)) = (Lifted::of(lua), std::ffi::CString::new(name)) else {
+        return message;
+    };
+    lua.exec_raw_lua(|raw| {
+        let state = raw.state();
+        // SAFETY: room for what is pushed is made, and the bound is lifted. The code is readable for its length, and the
+        // name ends with a zero. Compiling is protected, and leaves a function or a text, which is popped again. A text is
+        // not converted by asking for its bytes, and stays where it is while it lies on the stack.
+        unsafe {
+            if ffi::lua_checkstack(state, 2) == 0 {
+                return message;
+            }
+            let mode = c"t".as_ptr();
+            let status =
+                ffi::luaL_loadbufferx(state, code.as_ptr().cast(), code.len(), name.as_ptr(), mode);
+            let mut text = message;
+            if status != ffi::LUA_OK && ffi::lua_type(state, -1) == ffi::LUA_TSTRING {
+                let mut len = 0;
+                let start = ffi::lua_tolstring(state, -1, &mut len);
+                text =
+                    lossless::text_of(std::slice::from_raw_parts(start.cast(), len)).into_owned();
+            }
+            ffi::lua_pop(state, 1);
+            text
+        }
+    })
+}
+
 // Out of Lua -----------------------------------------------------------------------------------------------------
 
 /// What a function was called with.
@@ -392,13 +433,15 @@ pub enum Called<R> {
 pub fn call_below<R>(
     lua: &Lua,
     handler: &Pinned,
-    function: &Function,
+    function: &Pinned,
     filled: &[(&Kept, &[&[u8]])],
     arguments: &[Table],
     on_text: impl FnOnce(&[u8]) -> R,
 ) -> mlua::Result<Called<R>> {
     let home = home_of(lua);
-    let are_here = handler.home == home && filled.iter().all(|(kept, _)| kept.pinned.home == home);
+    let are_here = handler.home == home
+        && function.home == home
+        && filled.iter().all(|(kept, _)| kept.pinned.home == home);
     assert!(are_here, "a value of another interpreter");
     if arguments.len() > CALL_ARGUMENTS_MAX {
         return Err(mlua::Error::StackError);
@@ -423,7 +466,8 @@ pub fn call_below<R>(
             }
             drop(lifted);
             handler.push(state);
-            let mut pushed = raw.push(function);
+            function.push(state);
+            let mut pushed = Ok(());
             for argument in arguments {
                 pushed = pushed.and_then(|()| raw.push(argument));
             }

@@ -1,12 +1,14 @@
 //! Bytes and numbers: tables, entries, wheels. With shard/ownership the only home of unsafe code.
 
 pub mod account;
-pub mod ahead;
 pub mod block;
 pub mod burial;
+#[cfg(not(miri))]
+pub mod crash;
 pub mod entry;
 pub mod environment;
 pub mod fifo;
+pub mod filling;
 pub mod frequent;
 pub mod geohash;
 pub mod ghost;

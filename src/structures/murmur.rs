@@ -2,16 +2,8 @@
 //!
 //! Not keyed: whoever chooses the elements can choose where they collide.
 
-use crate::structures::ahead::{self, Function};
-
-/// MurmurHash64A. It may have been found ahead.
-#[inline]
+/// MurmurHash64A. Words are little-endian on every machine.
 pub fn murmur64a(bytes: &[u8], seed: u64) -> u64 {
-    ahead::hash(bytes, Function::Murmur(seed))
-}
-
-/// MurmurHash64A, here and now. Words are little-endian on every machine.
-pub(super) fn compute(bytes: &[u8], seed: u64) -> u64 {
     const FACTOR: u64 = 0xc6a4_a793_5bd1_e995;
     const SHIFT: u32 = 47;
     let mut hash = seed ^ (bytes.len() as u64).wrapping_mul(FACTOR);

@@ -6,7 +6,7 @@
 //! length     one byte below 254, or 0xfe and u32 little-endian
 //! ```
 //!
-//! A count of 254 and more means that one has to walk.
+//! A count of 254 means that one has to walk.
 
 const END: u8 = 0xff;
 const LENGTH_LONG: u8 = 254;
@@ -31,7 +31,7 @@ impl<'a> Zipmap<'a> {
             (_, rest) = pair(rest)?;
             count += 1;
         }
-        (claimed >= LENGTH_LONG || usize::from(claimed) == count).then_some(Zipmap { pairs, count })
+        (claimed == LENGTH_LONG || usize::from(claimed) == count).then_some(Zipmap { pairs, count })
     }
 
     /// How many pairs there are.

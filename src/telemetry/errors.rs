@@ -1,7 +1,7 @@
 //! INFO errorstats: error replies by their first word.
 //!
 //! Errors are rare next to commands, so one small locked map does. The number of words is bounded: a script may make up
-//! as many as it likes, and what comes after the bound is only counted in the total.
+//! as many as it likes. As in Redis 7.4, one more than the bound ends the counting by word until CONFIG RESETSTAT.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,20 +14,33 @@ const CODES_MAX: usize = 128;
 /// Bytes of a word that are kept.
 const CODE_BYTES_MAX: usize = 64;
 
+/// What is shown in place of the words once there were too many.
+const DISABLED: &str = "ERRORSTATS_DISABLED";
+
 static ALL: Errors = Errors::new();
 
 /// Counts by word, and in all.
 #[derive(Debug)]
 struct Errors {
     total: AtomicU64,
-    counts: Mutex<BTreeMap<Box<str>, u64>>,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    by_word: BTreeMap<Box<str>, u64>,
+    /// Words that were given up.
+    dropped: u64,
 }
 
 impl Errors {
     const fn new() -> Errors {
         Errors {
             total: AtomicU64::new(0),
-            counts: Mutex::new(BTreeMap::new()),
+            counts: Mutex::new(Counts {
+                by_word: BTreeMap::new(),
+                dropped: 0,
+            }),
         }
     }
 
@@ -35,23 +48,39 @@ impl Errors {
         self.total.fetch_add(1, Relaxed);
         let code = code(text);
         let mut counts = self.counts.lock();
-        if let Some(count) = counts.get_mut(&*code) {
-            *count += 1;
-        } else if counts.len() < CODES_MAX {
-            counts.insert(code.into(), 1);
+        if counts.dropped > 0 {
+            return;
         }
+        if let Some(count) = counts.by_word.get_mut(&*code) {
+            *count += 1;
+        } else if counts.by_word.len() < CODES_MAX {
+            counts.by_word.insert(code.into(), 1);
+        } else {
+            let words: Vec<_> = counts.by_word.keys().map(AsRef::as_ref).collect();
+            tracing::warn!(
+                "Errorstats stopped adding because the number of errors reached the limit ({CODES_MAX}), list of errors: {}",
+                words.join(", ")
+            );
+            counts.dropped = counts.by_word.len() as u64;
+            counts.by_word = BTreeMap::from([(DISABLED.into(), 1)]);
+        }
+    }
+
+    fn dropped(&self) -> u64 {
+        self.counts.lock().dropped
     }
 
     fn counts(&self) -> Vec<(Box<str>, u64)> {
         let counts = self.counts.lock();
         counts
+            .by_word
             .iter()
             .map(|(code, count)| (code.clone(), *count))
             .collect()
     }
 
     fn reset(&self) {
-        self.counts.lock().clear();
+        *self.counts.lock() = Counts::default();
         self.total.store(0, Relaxed);
     }
 }
@@ -65,6 +94,11 @@ pub fn note(text: &[u8]) {
 /// All words with their counts, sorted.
 pub fn counts() -> Vec<(Box<str>, u64)> {
     ALL.counts()
+}
+
+/// Words that were given up because there were too many.
+pub fn dropped() -> u64 {
+    ALL.dropped()
 }
 
 /// Error replies since the last reset.
@@ -125,7 +159,16 @@ mod tests {
         for number in 0..1_000 {
             errors.note(format!("MADEUP{number} x").as_bytes());
         }
+        assert_eq!(errors.counts(), [(DISABLED.into(), 1)]);
+        assert_eq!(errors.dropped(), CODES_MAX as u64);
+        errors.reset();
+        errors.note(b"ERR again");
+        assert_eq!(errors.counts(), [("ERR".into(), 1)]);
+        for number in 1..CODES_MAX {
+            errors.note(format!("MADEUP{number} x").as_bytes());
+        }
+        errors.note(b"ERR known");
         assert_eq!(errors.counts().len(), CODES_MAX);
-        assert_eq!(errors.total.load(Relaxed), 1_000);
+        assert_eq!(errors.total.load(Relaxed), 1 + CODES_MAX as u64);
     }
 }

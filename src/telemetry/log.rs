@@ -28,6 +28,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 
 use super::clock;
+use crate::base::lossless;
 use crate::config::values::LogLevel;
 
 /// Seconds for which one kind of warning is not repeated.
@@ -55,7 +56,7 @@ pub fn start(level: LogLevel, file: &str) -> io::Result<()> {
         Output::Stdout
     } else {
         // Made absolute now: `dir` may change later.
-        let path = std::path::absolute(file)?;
+        let path = std::path::absolute(lossless::path_of(file))?;
         OpenOptions::new().create(true).append(true).open(&path)?;
         Output::File(path)
     };
@@ -150,6 +151,13 @@ impl<S: Subscriber> Layer<S> for Lines {
         );
         // A log that can not be written must not stop the server.
         let _ = write(&line);
+    }
+}
+
+/// Writes lines as they are, at every level but `nothing`.
+pub fn raw(text: &str) {
+    if LEVEL.load(Relaxed) < 4 {
+        let _ = write(text);
     }
 }
 

@@ -54,6 +54,8 @@ pub struct ScriptFigures {
     pub interpreter_bytes: u64,
     /// What all interpreters take.
     pub interpreters_bytes: u64,
+    /// What compiled libraries take of that.
+    pub interpreted_functions_bytes: u64,
     /// Runs by the shards that they took.
     pub runs: Extents,
     /// The same of transactions, with scripts or without.

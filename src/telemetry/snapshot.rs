@@ -119,6 +119,8 @@ pub struct Snapshot {
     pub dirty: u64,
     /// Keys that somebody waits for.
     pub waited_keys: u64,
+    /// Keys that transactions to be watch.
+    pub watched_keys: u64,
     /// Those of them whose waiters also want to know when the key goes.
     pub waited_keys_when_gone: u64,
     /// Expired keys by how late they were deleted.
@@ -276,6 +278,7 @@ impl Snapshot {
             expire_ns: telemetry.expire_ns.load(Relaxed),
             dirty: 0,
             waited_keys: 0,
+            watched_keys: 0,
             waited_keys_when_gone: 0,
             lag: [0; LAG_BUCKETS],
             lag_sum_ms: 0,
@@ -304,6 +307,7 @@ impl Snapshot {
         for board in service.boards() {
             snapshot.dirty += board.dirty.get();
             snapshot.waited_keys += board.waited_keys.get();
+            snapshot.watched_keys += board.watched_keys.get();
             snapshot.waited_keys_when_gone += board.waited_keys_when_gone.get();
             snapshot.lag_sum_ms += board.expiry_lag_sum_ms.get();
             snapshot.lag_max_ms = snapshot.lag_max_ms.max(board.expiry_lag_max_ms.get());

@@ -1,5 +1,4 @@
-//! Long arguments, which are copied to where they will be kept before any shard is in hand: stored as they came, wherever
-//! they go, and counted once.
+//! Long arguments, which values are made of as they came from the socket: stored whole, wherever they go, and counted once.
 
 use crate::support::{self, Options, Server, at_each_shard_count, check};
 use crate::wire::{self, Raw, Value};
@@ -79,6 +78,94 @@ fn long_strings_are_stored_as_they_came_and_counted_once() {
         support::eventually("all is given back", || {
             (used(&mut raw) - before).abs() < 1e6
         });
+    });
+}
+
+#[test]
+fn long_arguments_arrive_in_pieces_of_any_size() {
+    at_each_shard_count(|server| {
+        let (mut raw, mut other) = (server.raw(), server.raw());
+        raw.stream().set_nodelay(true).expect("a socket");
+        let lens = [16_383, 16_384, 16_385, 24_575, 40_000, 300_000, 1_100_000];
+        for piece in [7_000, 16_384, 20_011, 700_000] {
+            for len in lens.into_iter().filter(|len| *len < 20 * piece) {
+                let value: String = (0..len / 8).map(|number| format!("{number:08}")).collect();
+                let value = format!("{value}{}", "x".repeat(len % 8));
+                let mut bytes = b"PING\r\n".to_vec();
+                let requests: [&[&str]; 4] = [
+                    &["MSET", "a", &value, "b", "short", "c", &value],
+                    &["RPUSH", "list", "first", &value, "last"],
+                    &["HSET", "hash", "f", &value],
+                    &["ECHO", &value],
+                ];
+                for words in requests {
+                    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+                    bytes.extend(request(&words));
+                }
+                for part in bytes.chunks(piece) {
+                    raw.send(part);
+                    // It has read what came before, or is about to.
+                    check(&mut other, "PING", "PONG");
+                }
+                let replies: Vec<Value> = (0..5).map(|_| raw.read()).collect();
+                let [_, set, pushed, _, echo] = &replies[..] else {
+                    unreachable!("five were read")
+                };
+                assert_eq!((set.text(), pushed.integer()), (String::from("OK"), 3));
+                assert!(echo.text() == value, "{len} bytes in pieces of {piece}");
+                expect(&mut raw, &["STRLEN", "a"], &format!("(integer) {len}"));
+                let again: [&[&str]; 4] = [
+                    &["GET", "a"],
+                    &["GET", "c"],
+                    &["LINDEX", "list", "1"],
+                    &["HGET", "hash", "f"],
+                ];
+                for words in again {
+                    assert!(ask(&mut raw, words) == value, "{words:?} of {len}");
+                }
+                expect(&mut raw, &["DEL", "a", "b", "c", "list"], "(integer) 4");
+            }
+        }
+    });
+}
+
+/// A value is still a part of its request when commands behind it in one pipeline write to it.
+#[test]
+fn what_is_stored_and_written_to_in_one_pipeline_is_right_and_counted_once() {
+    with_all_given_back(|raw| {
+        let value = "v".repeat(1 << 20);
+        let requests: [&[&str]; 9] = [
+            &["SET", "k", &value],
+            &["SETRANGE", "k", "1", "x"],
+            &["APPEND", "k", "end"],
+            &["GETSET", "k", &value],
+            &["RPUSH", "list", &value, "short"],
+            &["LMOVE", "list", "{list}", "LEFT", "LEFT"],
+            &["HSET", "hash", "f", &value],
+            &["HSET", "hash", "f", "over"],
+            &["SET", "other", &value],
+        ];
+        let mut bytes = Vec::new();
+        for words in requests {
+            let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+            bytes.extend(request(&words));
+        }
+        for _ in 0..3 {
+            raw.send(&bytes);
+            let replies: Vec<Value> = requests.iter().map(|_| raw.read()).collect();
+            let written = format!("vx{}end", &value[2..]);
+            assert!(replies[3].text() == written);
+            assert!(replies[5].text() == value);
+            for (words, reply) in [
+                (&["GET", "k"][..], &*value),
+                (&["LPOP", "{list}"], &value),
+                (&["LPOP", "list"], "short"),
+                (&["HGET", "hash", "f"], "over"),
+                (&["GET", "other"], &value),
+            ] {
+                assert!(ask(raw, words) == reply, "{words:?}");
+            }
+        }
     });
 }
 
@@ -302,7 +389,6 @@ fn sketches_count_long_elements_as_any_others() {
         let mut raw = server.raw();
         let name = |last: &str| format!("{}{last}", "n".repeat(2 << 20));
         let (a, b, none) = (&*name("a"), &*name("b"), &*name("c"));
-        // In scripts nothing is done ahead.
         for (add, has) in [
             ("PFADD", ""),
             ("BF.ADD", "BF.EXISTS"),

@@ -5,6 +5,7 @@ mod bits;
 mod calm;
 mod concurrency;
 mod connection;
+mod core_faults;
 mod debug;
 mod dump;
 mod events;

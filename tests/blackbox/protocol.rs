@@ -285,6 +285,15 @@ fn a_query_buffer_above_its_limit_closes_the_client() {
         raw.send_unchecked(&vec![b'x'; 1_000_000]);
     }
     assert!(raw.read_to_close().is_empty(), "closed without a word");
+    // Arguments that have arrived whole count, too.
+    let mut raw = server.raw();
+    raw.send(b"*5\r\n$3\r\nSET\r\n$1\r\nk\r\n");
+    for _ in 0..2 {
+        raw.send_unchecked(b"$600000\r\n");
+        raw.send_unchecked(&vec![b'x'; 600_000]);
+        raw.send_unchecked(b"\r\n");
+    }
+    assert!(raw.read_to_close().is_empty(), "closed without a word");
     check(&mut server.raw(), "PING", "PONG");
 }
 

@@ -181,8 +181,9 @@ fn on_each_way_out(body: impl Fn(&mut Raw, &str)) {
             // Nothing was sent that nobody expected.
             check(&mut raw, "SET k v", "OK");
             let info = raw.call("INFO stats").body();
+            // A brief one is undone, too, if its thread loses its core for long.
             let is_undone = !info.contains("script_reruns_for_time:0");
-            assert_eq!(is_undone, line == slow, "{line}: {info}");
+            assert!(is_undone || line != slow, "{line}: {info}");
         }
     });
 }

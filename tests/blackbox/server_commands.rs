@@ -224,6 +224,62 @@ fn shutdown_ends_the_process_well() {
     }
 }
 
+fn signal(signal: &str, server: &Server) {
+    let pid = server.pid().to_string();
+    let sent = Command::new("kill").args([signal, &pid]).status();
+    assert!(sent.expect("kill").success());
+}
+
+#[test]
+fn what_a_signal_asked_for_is_taken_back_until_the_background_comes_round() {
+    let mut server = Server::start(&Options::shards(8));
+    let mut raw = server.raw();
+    assert!(raw.call("SHUTDOWN ABORT").is_error());
+    for name in ["-TERM", "-INT"] {
+        assert_eq!(raw.call("DEBUG PAUSE-CRON 1").text(), "OK");
+        let times = |text: &str| server.log().matches(text).count();
+        let before = times("scheduling shutdown");
+        signal(name, &server);
+        support::eventually("the signal arrives", || {
+            times("scheduling shutdown") > before
+        });
+        assert_eq!(raw.call("SHUTDOWN ABORT").text(), "OK");
+        assert_eq!(
+            raw.call("SHUTDOWN ABORT").text(),
+            "ERR No shutdown in progress."
+        );
+        assert!(times("Shutdown manually aborted") > 0);
+        assert_eq!(raw.call("DEBUG PAUSE-CRON 0").text(), "OK");
+    }
+    assert_eq!(raw.call("PING").text(), "PONG");
+    signal("-TERM", &server);
+    assert_eq!(server.wait_for_exit(), Some(0), "{}", server.log());
+}
+
+#[test]
+fn the_kernel_is_told_how_soon_the_server_may_go() {
+    let server = Server::start(
+        &Options::shards(2)
+            .with("oom-score-adj", "relative")
+            .with("oom-score-adj-values", "11 22 33"),
+    );
+    let score = || -> i32 {
+        let file = format!("/proc/{}/oom_score_adj", server.pid());
+        let text = std::fs::read_to_string(file).expect("it runs");
+        text.trim().parse().expect("a number")
+    };
+    let own = std::fs::read_to_string("/proc/self/oom_score_adj").expect("it runs");
+    let own: i32 = own.trim().parse().expect("a number");
+    support::eventually("it is set", || score() == own + 11);
+    let mut raw = server.raw();
+    support::check(&mut raw, "CONFIG SET oom-score-adj-values '40 0 0'", "OK");
+    assert_eq!(score(), own + 40);
+    support::check(&mut raw, "CONFIG SET oom-score-adj absolute", "OK");
+    assert_eq!(score(), 40);
+    support::check(&mut raw, "CONFIG SET oom-score-adj no", "OK");
+    assert_eq!(score(), own);
+}
+
 #[test]
 fn the_log_has_the_shape_that_tools_read() {
     let server = Server::start(&Options::shards(2));
@@ -583,4 +639,63 @@ fn the_process_shows_its_title() {
         assert!(reply.contains("template format is invalid"), "{reply}");
         assert_eq!(shown_title(&mut raw), "-");
     }
+}
+
+#[test]
+fn a_crash_leaves_a_report_in_the_log() {
+    for (line, cause) in [
+        (
+            "DEBUG SEGFAULT\r\n",
+            "crashed by signal: 11, si_code: 1, accessing address: 0x8",
+        ),
+        (
+            "DEBUG PANIC\r\n",
+            "Guru Meditation: called by Debug Command #src/command/debug/mod.rs:",
+        ),
+    ] {
+        let mut server = Server::start(&Options::shards(2));
+        let mut raw = server.raw();
+        raw.call("CLIENT SETNAME crashing");
+        raw.send(line.as_bytes());
+        // In a build for tests a panic ends the connection only.
+        support::eventually("the report", || {
+            server.log().contains("REDIS BUG REPORT END")
+        });
+        assert!(raw.is_closed());
+        let log = server.log();
+        for part in [
+            "=== REDIS BUG REPORT START: Cut & paste starting from here ===",
+            cause,
+            "------ STACK TRACE ------",
+            "basalt(+0x",
+            "------ INFO OUTPUT ------\n# Server\n",
+            "# Keyspace",
+            "------ CLIENT LIST OUTPUT ------\nid=",
+            " name=crashing ",
+        ] {
+            assert!(log.contains(part), "{part}:\n{log}");
+        }
+        if line.contains("SEGFAULT") {
+            assert_eq!(server.wait_for_exit(), Some(-1), "the signal ends it");
+        }
+    }
+    let mut server = Server::start(&Options::shards(2).with("crash-log-enabled", "no"));
+    let mut raw = server.raw();
+    raw.send(b"DEBUG SEGFAULT\r\n");
+    assert!(raw.is_closed());
+    assert_eq!(server.wait_for_exit(), Some(-1));
+    assert!(!server.log().contains("BUG REPORT"));
+}
+
+#[test]
+fn a_signal_from_outside_is_reported_with_its_sender() {
+    let mut server = Server::start(&Options::shards(2));
+    signal("-ABRT", &server);
+    assert_eq!(server.wait_for_exit(), Some(-1));
+    let log = server.log();
+    assert!(
+        log.contains("crashed by signal: 6, si_code: 0, sent by process "),
+        "{log}"
+    );
+    assert!(log.contains("REDIS BUG REPORT END"), "{log}");
 }

@@ -2,7 +2,8 @@
 //! and stops them when they go out of scope. Knows how servers are started, nothing of what they are asked.
 //!
 //! `BASALT_TEST_SERVER=/usr/bin/redis-server` puts another binary in our server's place, without the directives that
-//! only basalt has: this is how the tests themselves are checked before they judge anything.
+//! only basalt has: this is how the tests themselves are checked before they judge anything. `BASALT_BINARY` names another
+//! build of ours, with all its directives: this is how a fault is shown in the state before its mend.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -34,6 +35,7 @@ pub(crate) struct Options {
     shards: Option<usize>,
     threads: Option<usize>,
     port: Option<u16>,
+    binary: Option<OsString>,
     directives: Vec<(String, String)>,
 }
 
@@ -53,6 +55,12 @@ impl Options {
     /// On this port instead of a free one: where an earlier server was.
     pub(crate) fn port(mut self, port: u16) -> Options {
         self.port = Some(port);
+        self
+    }
+
+    /// Another build of ours, if there is one.
+    pub(crate) fn binary(mut self, binary: Option<OsString>) -> Options {
+        self.binary = binary;
         self
     }
 
@@ -87,7 +95,11 @@ impl Server {
             }
         }
         own.extend(options.directives.iter().cloned());
-        let binary = stand_in.unwrap_or_else(|| OsString::from(env!("CARGO_BIN_EXE_basalt")));
+        let ours = || OsString::from(env!("CARGO_BIN_EXE_basalt"));
+        let binary = stand_in
+            .or_else(|| options.binary.clone())
+            .or_else(|| std::env::var_os("BASALT_BINARY"))
+            .unwrap_or_else(ours);
         let name = format!("server under test {options:?}");
         Server::spawn(&binary, &own, options.port, name)
     }
@@ -113,6 +125,8 @@ impl Server {
             ]);
             command.arg("--dir").arg(dir.path());
             command.args(["--enable-debug-command", "yes"]);
+            // The server takes variables that begin so for directives.
+            command.env_remove("BASALT_BINARY");
             for (directive, value) in directives {
                 command.arg(format!("--{directive}"));
                 command.args(value.split(' '));

@@ -342,6 +342,11 @@ impl Raw {
         self.pending().to_vec()
     }
 
+    /// Whether some of what the peer sent has been received and not been taken yet.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending().is_empty()
+    }
+
     fn pending(&self) -> &[u8] {
         &self.buffer[self.start..]
     }

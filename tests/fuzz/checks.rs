@@ -16,12 +16,19 @@ use basalt::resp::request::{Limits, Parser, ProtocolError, Requests};
 /// What came out of a stream of requests.
 pub(crate) type Outcome = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
-/// Feeds `bytes` to a parser in pieces that end at the ascending `cuts`.
-pub(crate) fn feed(bytes: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
+/// Feeds `bytes` to a parser in pieces that end at the ascending `cuts`. Arguments of `block_len_min` bytes and more that
+/// come in several pieces are gathered in blocks: their odd pieces through the buffer, the others straight.
+pub(crate) fn feed(bytes: &[u8], cuts: &[usize], block_len_min: usize, limits: &Limits) -> Outcome {
     let (mut parser, mut requests) = (Parser::default(), Requests::default());
     let (mut commands, mut buf, mut fed) = (Vec::new(), Vec::new(), 0);
-    for cut in cuts.iter().copied().chain([bytes.len()]) {
+    for (number, cut) in cuts.iter().copied().chain([bytes.len()]).enumerate() {
+        if number % 2 == 0
+            && let Some(filling) = parser.filling()
+        {
+            fed += filling.take_in(&bytes[fed..cut]);
+        }
         buf.extend_from_slice(&bytes[fed..cut]);
+        parser.fill_block(&mut buf, 0);
         fed = cut;
         loop {
             requests.clear();
@@ -42,14 +49,16 @@ pub(crate) fn feed(bytes: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
                 break;
             }
         }
+        parser.begin_block(&mut buf, 0, block_len_min, 0);
     }
     (commands, None)
 }
 
-/// However the bytes of a connection arrive, they are the same requests, and the same error behind them.
+/// However the bytes of a connection arrive, and whichever arguments become blocks, they are the same requests, and the same
+/// error behind them.
 ///
 /// The first bytes choose the limits and the cuts, the rest is what the client sends.
-pub(crate) fn request(data: &[u8], feed: impl Fn(&[u8], &[usize], &Limits) -> Outcome) {
+pub(crate) fn request(data: &[u8], feed: impl Fn(&[u8], &[usize], usize, &Limits) -> Outcome) {
     let [flags, first, second, third, bytes @ ..] = data else {
         return;
     };
@@ -58,17 +67,22 @@ pub(crate) fn request(data: &[u8], feed: impl Fn(&[u8], &[usize], &Limits) -> Ou
         inline_len_max: if flags & 2 == 0 { 64 << 10 } else { 16 },
         bulk_len_max: if flags & 4 == 0 { 512 << 20 } else { 1000 },
     };
-    let whole = feed(bytes, &[], &limits);
+    let whole = feed(bytes, &[], usize::MAX, &limits);
     assert!(
         whole.0.iter().all(|command| !command.is_empty()),
         "a request has arguments"
     );
     let mut cuts = [first, second, third].map(|cut| usize::from(*cut).min(bytes.len()));
     cuts.sort_unstable();
-    assert_eq!(feed(bytes, &cuts, &limits), whole, "cut at {cuts:?}");
-    if bytes.len() <= 200 {
-        let every: Vec<usize> = (0..bytes.len()).collect();
-        assert_eq!(feed(bytes, &every, &limits), whole, "byte by byte");
+    let every: Vec<usize> = (0..bytes.len()).collect();
+    for block_len_min in [usize::MAX, usize::from(flags >> 3)] {
+        let how = format!("blocks from {block_len_min} bytes on");
+        let parsed = feed(bytes, &cuts, block_len_min, &limits);
+        assert_eq!(parsed, whole, "cut at {cuts:?}, {how}");
+        if bytes.len() <= 200 {
+            let parsed = feed(bytes, &every, block_len_min, &limits);
+            assert_eq!(parsed, whole, "byte by byte, {how}");
+        }
     }
 }
 

@@ -56,9 +56,27 @@ fn requests_do_not_depend_on_how_they_arrive() {
 fn a_parser_without_memory_is_caught() {
     let outcome = std::panic::catch_unwind(|| {
         smoke(1, REQUEST, |data| {
-            checks::request(data, |bytes, cuts, limits| {
+            checks::request(data, |bytes, cuts, block_len_min, limits| {
                 let last = cuts.last().copied().unwrap_or(0);
-                checks::feed(&bytes[last..], &[], limits)
+                checks::feed(&bytes[last..], &[], block_len_min, limits)
+            });
+        });
+    });
+    assert!(outcome.is_err());
+}
+
+/// The canary: a parser that loses what it gathers in blocks must be caught.
+#[test]
+fn a_parser_without_blocks_is_caught() {
+    let outcome = std::panic::catch_unwind(|| {
+        smoke(1, REQUEST, |data| {
+            checks::request(data, |bytes, cuts, block_len_min, limits| {
+                let mut outcome = checks::feed(bytes, cuts, block_len_min, limits);
+                if block_len_min < 10 {
+                    let long = |argument: &Vec<u8>| argument.len() >= 10;
+                    outcome.0.retain(|command| !command.iter().any(long));
+                }
+                outcome
             });
         });
     });

@@ -7,12 +7,12 @@ use crate::command::declaration::{Command, CommandResult, Group, KeyFlags, KeySp
 use crate::command::error::CommandError;
 use crate::engine::value::Text;
 
-/// `BITCOUNT key [start end [BYTE | BIT]]`
+/// `BITCOUNT key [start [end [BYTE | BIT]]]`
 pub(super) static BITCOUNT: Command = Command::new("bitcount", Group::Bitmap, -2)
     .reads(&[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))])
     .doc(
         "2.6.0",
-        "key [start end [BYTE | BIT]]",
+        "key [start [end [BYTE | BIT]]]",
         "Counts the set bits of a string, or of a part of it.",
     )
     .complexity("O(N)")
@@ -23,6 +23,7 @@ pub(super) static BITCOUNT: Command = Command::new("bitcount", Group::Bitmap, -2
 fn bitcount(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let range = match args.len() {
         2 => None,
+        3 => Some((args.integer(2)?, -1, Unit::Byte)),
         4 | 5 => {
             let (start, end) = (args.integer(2)?, args.integer(3)?);
             Some((start, end, Unit::parse(args, 4)?))

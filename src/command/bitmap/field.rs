@@ -10,6 +10,7 @@ use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
+use crate::command::string::edit::weigh_write;
 use crate::structures::account;
 
 /// `BITFIELD key [GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] <SET | INCRBY> encoding offset value ...]`
@@ -23,7 +24,6 @@ pub(super) static BITFIELD: Command = Command::new("bitfield", Group::Bitmap, -2
     )
     .note("This command allows both access and modification of the key")])
     .flags(Flags::DENYOOM)
-    .renews()
     .doc(
         "3.2.0",
         "key [GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] \
@@ -33,6 +33,7 @@ pub(super) static BITFIELD: Command = Command::new("bitfield", Group::Bitmap, -2
         "Reads, sets and adds to integers of any width inside a string.",
     )
     .complexity("O(1) for each operation.")
+    .takes_long()
     .on_keys(bitfield);
 
 /// `BITFIELD_RO key [GET encoding offset [GET encoding offset ...]]`
@@ -280,7 +281,7 @@ fn bitfield(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         Some(place) => keyspace.text(place)?.len() < len_min,
         None => true,
     };
-    let found = super::grown_ahead(cx, args, &key, found, len_min)?;
+    weigh_write(cx, &key, found, len_min, 0)?;
     let mut keyspace = cx.at(&key);
     out.array(summary.count);
     let mut operations = Operations::of(args, limit_bytes);

@@ -18,12 +18,9 @@ use super::Out;
 use super::context::ShardCx;
 use super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use super::error::CommandError;
-use super::renewal::{Write, renewed};
+use super::string::edit::weigh_write;
 use crate::base::number;
-use crate::engine::Key;
 use crate::engine::effect::Event;
-use crate::engine::keyspace::Deadline;
-use crate::structures::table::Place;
 
 pub(super) static TABLE: &[&Command] = &[
     &count::BITCOUNT,
@@ -69,12 +66,12 @@ fn bit_at(bytes: &[u8], offset: u64) -> bool {
 static SETBIT: Command = Command::new("setbit", Group::Bitmap, 4)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM)
-    .renews()
     .doc(
         "2.2.0",
         "key offset value:integer",
         "Sets or clears a bit of a string, which grows where it is too short; answers the bit before.",
     )
+    .takes_long()
     .on_keys(setbit);
 
 fn setbit(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -92,7 +89,7 @@ fn setbit(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         None => 0,
     };
     let byte = (offset / 8) as usize;
-    let found = grown_ahead(cx, args, &key, found, byte + 1)?;
+    weigh_write(cx, &key, found, byte, 1)?;
     let was = cx.at(&key).edit_text(&key, found, byte + 1, |bytes| {
         let was = bit_at(bytes, offset);
         let mask = 0x80 >> (offset % 8);
@@ -108,27 +105,6 @@ fn setbit(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     }
     out.integer(i64::from(was));
     Ok(())
-}
-
-/// Has a string that is about to grow to a length put there whole, if that would move much; where the key lies then.
-pub(super) fn grown_ahead(
-    cx: &mut ShardCx<'_>,
-    args: &Args<'_>,
-    key: &Key<'_>,
-    found: Option<Place>,
-    len_min: usize,
-) -> Result<Option<Place>, CommandError> {
-    let write = Write {
-        offset: len_min,
-        len: 0,
-        argument: None,
-    };
-    let Some(block) = renewed(cx, args, key, found, write)? else {
-        return Ok(found);
-    };
-    let mut keyspace = cx.at(key);
-    keyspace.put_block(key, found, block, Deadline::Keep);
-    Ok(keyspace.find_as_it_lies(key))
 }
 
 /// `GETBIT key offset`

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::filters::{Filters, Target};
 use super::{ADMIN, FLAGS, GROUP};
 use crate::base::number;
 use crate::client::mailbox::{Mailbox, Topic};
@@ -11,7 +12,7 @@ use crate::client::tracking::{Options, Tracking};
 use crate::command::connection::DEFAULT_USER;
 use crate::command::context::SessionCx;
 use crate::command::declaration::{Command, CommandResult, Flags};
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, shown};
 use crate::command::table::registry;
 use crate::command::{Args, Out};
 
@@ -30,7 +31,7 @@ fn info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-/// `CLIENT LIST [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]`
+/// `CLIENT LIST [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]] [filter value ...]`
 pub(super) static LIST: Command = Command::sub("client|list", "list", GROUP, -2)
     .flags(ADMIN.or(Flags::OTHERS_FIRST))
     .doc(
@@ -59,38 +60,24 @@ pub(super) static LIST: Command = Command::sub("client|list", "list", GROUP, -2)
 
 fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let mut text = String::new();
-    if args.len() == 4 && args.is(2, "type") {
-        let wanted = ClientType::named(args.get(3))?;
-        describe_all(cx, args, &mut text, |client| {
-            ClientType::of(client) == wanted
-        });
-    } else if args.len() > 3 && args.is(2, "id") {
-        for id in args.from(3) {
-            let id = number::parse_i64(id).ok_or("ERR Invalid client ID")?;
+    let ids: Option<Vec<i64>> = args.from(3).map(number::parse_i64).collect();
+    if let Some(ids) = ids.filter(|_| args.len() > 3 && args.is(2, "id")) {
+        // In the order in which they were asked for.
+        for id in ids {
             if let Some(client) = cx.server.clients().get(id as u64) {
                 describe(cx, args, &client, &mut text);
             }
         }
-    } else if args.len() == 2 {
-        describe_all(cx, args, &mut text, |_| true);
     } else {
-        return Err(CommandError::Syntax);
+        let filters = Filters::read(args, Target::List)?;
+        for client in cx.server.clients().all() {
+            if filters.hold(&client, cx.client.id(), cx.now.unix_ms) {
+                describe(cx, args, &client, &mut text);
+            }
+        }
     }
     out.verbatim("txt", text);
     Ok(())
-}
-
-fn describe_all(
-    cx: &SessionCx<'_>,
-    args: &Args<'_>,
-    text: &mut String,
-    is_wanted: impl Fn(&Shared) -> bool,
-) {
-    for client in cx.server.clients().all() {
-        if is_wanted(&client) {
-            describe(cx, args, &client, text);
-        }
-    }
 }
 
 /// What a connection is used for. There are no replicas as yet.
@@ -123,7 +110,7 @@ impl ClientType {
             .find(|(word, _)| name.eq_ignore_ascii_case(word.as_bytes()))
             .map(|(_, client_type)| *client_type)
             .ok_or_else(|| {
-                let name = String::from_utf8_lossy(name);
+                let name = shown(name);
                 format!("ERR Unknown client type '{name}'").into()
             })
     }
@@ -215,7 +202,7 @@ pub(super) fn redirection(client: &Shared) -> i64 {
     }
 }
 
-fn flags(client: &Shared) -> String {
+pub(super) fn flags(client: &Shared) -> String {
     let tracking = client.tracking_options();
     let letters = [
         ('O', client.is_monitor()),

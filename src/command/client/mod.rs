@@ -3,10 +3,12 @@
 //! ```text
 //! mod       ID GETNAME SETNAME SETINFO REPLY NO-EVICT NO-TOUCH HELP
 //! list      INFO LIST, and the line that describes a connection
+//! filters   which connections LIST shows and KILL closes
 //! others    KILL PAUSE UNPAUSE UNBLOCK
 //! tracking  TRACKING CACHING GETREDIR TRACKINGINFO
 //! ```
 
+mod filters;
 mod list;
 mod others;
 #[cfg(test)]
@@ -17,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::context::SessionCx;
 use super::declaration::{Command, CommandResult, Flags, Group};
-use super::error::CommandError;
+use super::error::{CommandError, shown};
 use super::server::reply_help;
 use super::{Args, Out};
 use crate::client::connection::ReplyMode;
@@ -129,7 +131,7 @@ static SETINFO: Command = Command::sub("client|setinfo", "setinfo", GROUP, 4)
 
 fn set_info(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let is_name = args.is(2, "lib-name");
-    let attribute = || String::from_utf8_lossy(args.get(2)).into_owned();
+    let attribute = || shown(args.get(2)).into_owned();
     if !is_name && !args.is(2, "lib-ver") {
         return Err(format!("ERR Unrecognized option '{}'", attribute()).into());
     }

@@ -1,13 +1,11 @@
 //! What one connection may do to others: close them, hold them back, end their waits.
 
-use super::list::ClientType;
+use super::filters::{Filters, Target};
 use super::{ADMIN, GROUP};
-use crate::base::number;
-use crate::client::registry::{Shared, Unblocked};
-use crate::command::connection::DEFAULT_USER;
+use crate::client::registry::Unblocked;
 use crate::command::context::{After, SessionCx};
 use crate::command::declaration::{Command, CommandResult};
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, shown_name};
 use crate::command::options::blocking_timeout_ms;
 use crate::command::{Args, Out};
 
@@ -37,98 +35,17 @@ pub(super) static KILL: Command = Command::sub("client|kill", "kill", GROUP, -3)
     ])
     .on_session(kill);
 
-/// Which connections to close: those for which every filter holds.
-struct Filters<'a> {
-    id: Option<u64>,
-    address: Option<&'a [u8]>,
-    local_address: Option<&'a [u8]>,
-    client_type: Option<ClientType>,
-    age_s_min: Option<u64>,
-    spares_self: bool,
-}
-
-impl<'a> Filters<'a> {
-    fn read(args: &Args<'a>) -> Result<Filters<'a>, CommandError> {
-        let mut filters = Filters {
-            id: None,
-            address: None,
-            local_address: None,
-            client_type: None,
-            age_s_min: None,
-            spares_self: true,
-        };
-        if args.len() == 3 {
-            // The old form: one address, which may be one's own.
-            filters.address = Some(args.get(2));
-            filters.spares_self = false;
-            return Ok(filters);
-        }
-        let mut at = 2;
-        while at < args.len() {
-            if at + 1 >= args.len() {
-                return Err(CommandError::Syntax);
-            }
-            let value = args.get(at + 1);
-            if args.is(at, "id") {
-                let id = number::parse_i64(value).filter(|id| *id > 0);
-                filters.id = Some(id.ok_or("ERR client-id should be greater than 0")? as u64);
-            } else if args.is(at, "maxage") {
-                let age_s = number::parse_i64(value)
-                    .ok_or("ERR maxage is not an integer or out of range")?;
-                if age_s <= 0 {
-                    return Err("ERR maxage should be greater than 0".into());
-                }
-                filters.age_s_min = Some(age_s as u64);
-            } else if args.is(at, "type") {
-                filters.client_type = Some(ClientType::named(value)?);
-            } else if args.is(at, "addr") {
-                filters.address = Some(value);
-            } else if args.is(at, "laddr") {
-                filters.local_address = Some(value);
-            } else if args.is(at, "user") {
-                // The only user is everybody's.
-                if value != DEFAULT_USER.as_bytes() {
-                    let name = String::from_utf8_lossy(value);
-                    return Err(format!("ERR No such user '{name}'").into());
-                }
-            } else if args.is(at, "skipme") {
-                filters.spares_self = args.is(at + 1, "yes");
-                if !filters.spares_self && !args.is(at + 1, "no") {
-                    return Err(CommandError::Syntax);
-                }
-            } else {
-                return Err(CommandError::Syntax);
-            }
-            at += 2;
-        }
-        Ok(filters)
-    }
-
-    fn hold(&self, client: &Shared, self_id: u64, now_s: u64) -> bool {
-        let age_s = now_s.saturating_sub(client.created_ms / 1000);
-        self.id.is_none_or(|id| id == client.id)
-            && self
-                .address
-                .is_none_or(|at| at == client.address.as_bytes())
-            && self
-                .local_address
-                .is_none_or(|at| at == client.local_address.as_bytes())
-            && self
-                .client_type
-                .is_none_or(|wanted| wanted == ClientType::of(client))
-            && self.age_s_min.is_none_or(|min| age_s >= min)
-            && !(self.spares_self && client.id == self_id)
-    }
-}
-
 fn kill(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let filters = Filters::read(args)?;
+    let filters = match args.len() {
+        3 => Filters::of_address(args.get(2)),
+        _ => Filters::read(args, Target::Kill)?,
+    };
     let self_id = cx.client.id();
-    let now_s = cx.now.unix_ms / 1000;
+    let now_ms = cx.now.unix_ms;
     let mut killed = 0;
     let clients = cx.server.clients();
     for client in clients.all() {
-        if !filters.hold(&client, self_id, now_s) {
+        if !filters.hold(&client, self_id, now_ms) {
             continue;
         }
         killed += 1;
@@ -213,7 +130,7 @@ fn unblock(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
 
 #[cold]
 fn too_many(args: &Args<'_>) -> CommandError {
-    let name = String::from_utf8_lossy(args.get(1));
+    let name = shown_name(args.get(1));
     format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try CLIENT HELP.")
         .into()
 }

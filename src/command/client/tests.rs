@@ -116,6 +116,14 @@ fn list_filters_by_type_and_number() {
         ("CLIENT LIST TYPE slave", &[]),
         ("CLIENT LIST ID 2", &["id=2"]),
         ("CLIENT LIST ID 2 7 1", &["id=2", "id=1"]),
+        ("CLIENT LIST ID 2 7 1 SKIPME yes", &["id=2"]),
+        ("CLIENT LIST MAXAGE 5", &["id=2"]),
+        ("CLIENT LIST IDLE 6", &[]),
+        ("CLIENT LIST ADDR 10.0.0.1:1234", &["id=2"]),
+        ("CLIENT LIST IP 10.0.0.1 TYPE normal", &["id=2"]),
+        ("CLIENT LIST USER default DB 0 FLAGS N", &["id=1", "id=2"]),
+        ("CLIENT LIST NAME x", &[]),
+        ("CLIENT LIST LIB-NAME x LIB-VER y", &[]),
     ] {
         assert_eq!(ids(&cli.run(line)), expected, "{line}");
     }
@@ -132,6 +140,8 @@ fn list_filters_by_type_and_number() {
         ("CLIENT LIST ID", "(error) ERR syntax error"),
         ("CLIENT LIST ID x", "(error) ERR Invalid client ID"),
         ("CLIENT LIST foo", "(error) ERR syntax error"),
+        ("CLIENT LIST ID 1 foo", "(error) ERR syntax error"),
+        ("CLIENT LIST DB x", "(error) ERR DB index is out of range"),
     ]);
 }
 

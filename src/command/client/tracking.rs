@@ -9,7 +9,7 @@ use crate::client::registry::Shared;
 use crate::client::tracking::{Options, Tracking};
 use crate::command::context::SessionCx;
 use crate::command::declaration::{Command, CommandResult};
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, shown};
 use crate::command::pubsub::take_messages;
 use crate::command::{Args, Out};
 
@@ -110,8 +110,8 @@ fn cannot_switch(what: &str) -> CommandError {
 /// A key must not be told twice: no prefix begins with another one. `existing` is in order and has no such pair.
 fn check_prefixes(prefixes: &[&[u8]], existing: &[Box<[u8]>]) -> CommandResult {
     let refusal = |prefix: &[u8], kind: &str, other: &[u8]| {
-        let prefix = String::from_utf8_lossy(prefix);
-        let other = String::from_utf8_lossy(other);
+        let prefix = shown(prefix);
+        let other = shown(other);
         Err(format!(
             "ERR Prefix '{prefix}' overlaps with {kind} prefix '{other}'. Prefixes for a single \
              client must not overlap."

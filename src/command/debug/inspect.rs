@@ -11,8 +11,11 @@ use crate::engine::Key;
 use crate::engine::keyspace::Deadline;
 use crate::engine::serial::writer::Writer;
 use crate::engine::serial::{self, Form};
+use crate::engine::value::hash::HashRef;
 use crate::engine::value::list::ListRef;
-use crate::engine::value::{Encoding, Object};
+use crate::engine::value::set::SetRef;
+use crate::engine::value::sorted_set::SortedSet;
+use crate::engine::value::{DataType, Encoding, Object};
 use crate::structures::entry::EntryRef;
 
 const KEY: &[KeySpec] = &[KeySpec::one(2, KeyFlags::RO)];
@@ -42,7 +45,7 @@ fn object(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let idle_ms = idle_ms(&keyspace, &key, place);
     let clock = (now_ms.saturating_sub(idle_ms) / 1_000) & CLOCK_MASK;
     let idle_s = idle_ms / 1_000;
-    out.simple(&format!(
+    out.simple(format!(
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{saved_bytes} lru:{clock} \
          lru_seconds_idle:{idle_s}{}",
         keyspace.entry(place).key().as_ptr(),
@@ -88,7 +91,7 @@ fn listpack(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     if !matches!(encoding, Encoding::Listpack | Encoding::Listpackex) {
         return Err("ERR Not a listpack encoded object.".into());
     }
-    out.simple(&format!(
+    out.simple(format!(
         "Listpack in an entry of {} bytes",
         keyspace.entry(place).memory_bytes()
     ));
@@ -133,6 +136,46 @@ fn htstats(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             about(volatile)
         ),
     );
+    Ok(())
+}
+
+/// `DEBUG HTSTATS-KEY key [FULL]`
+pub(super) static HTSTATS_KEY: Command =
+    Command::sub("debug|htstats-key", "htstats-key", GROUP, -2)
+        .flags(PART)
+        .names_keys(KEY)
+        .doc(
+            "4.0.0",
+            "key [FULL]",
+            "Answers figures about the table of a value.",
+        )
+        .on_keys(htstats_key);
+
+fn htstats_key(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    if args.len() < 3 {
+        return Err(unknown(args));
+    }
+    let (key, now_ms) = (args.key(2), cx.now.unix_ms);
+    let keyspace = cx.at(&key).untouched();
+    let place = keyspace
+        .find_as_it_lies(&key)
+        .ok_or(CommandError::NoSuchKey)?;
+    if !matches!(
+        keyspace.kind(place).encoding(),
+        Encoding::Hashtable | Encoding::Skiplist
+    ) {
+        return Err(
+            "ERR The value stored at the specified key is not represented using an hash table"
+                .into(),
+        );
+    }
+    let entry = keyspace.entry(place);
+    let count = match keyspace.kind(place).data_type() {
+        DataType::Set => SetRef::of(entry).len(),
+        DataType::SortedSet => SortedSet::of(entry).len(),
+        _ => HashRef::of(entry, now_ms).map_or(0, |hash| hash.len()),
+    };
+    out.verbatim("txt", format!(" number of elements: {count}\n"));
     Ok(())
 }
 

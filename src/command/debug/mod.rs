@@ -2,8 +2,8 @@
 //!
 //! One command to clients, allowed by `enable-debug-command` only. The subcommands that need shards are rows of their
 //! own, for routing; COMMAND does not list them. Redis's switches for parts that this server does not have (its cron,
-//! its replication ids, its resizable reply buffers) are taken and change nothing; what would need persistence or
-//! would crash the server is refused as unknown.
+//! its replication ids, its resizable reply buffers) are taken and change nothing; what would need persistence
+//! is refused as unknown.
 
 mod allocator;
 mod digest;
@@ -15,7 +15,7 @@ mod tests;
 
 use super::context::{After, Block, SessionCx};
 use super::declaration::{Command, CommandResult, Flags, Group};
-use super::error::CommandError;
+use super::error::{CommandError, shown_name};
 use super::server::{reply_help, text};
 use super::{Args, Out};
 use crate::base::glob::{self, Case};
@@ -45,6 +45,7 @@ static DEBUG: Command = Command::new("debug", GROUP, -2)
         &digest::DIGEST,
         &digest::DIGEST_VALUE,
         &inspect::HTSTATS,
+        &inspect::HTSTATS_KEY,
         &inspect::LISTPACK,
         &inspect::OBJECT,
         &inspect::POPULATE,
@@ -61,9 +62,7 @@ fn waits(args: &Args<'_>) -> bool {
 
 /// No such subcommand, or not with so many arguments.
 fn unknown(args: &Args<'_>) -> CommandError {
-    const QUOTED_BYTES_MAX: usize = 128;
-    let name = args.get(1);
-    let name = String::from_utf8_lossy(&name[..name.len().min(QUOTED_BYTES_MAX)]);
+    let name = shown_name(args.get(1));
     format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try DEBUG HELP.")
         .into()
 }
@@ -100,6 +99,9 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             cx.server.config_rewrite(Adding::All)?;
             out.ok();
         }
+        #[cfg(not(miri))]
+        (b"segfault", 2) => crate::structures::crash::segfault(),
+        (b"panic", 2) => panic!("called by Debug Command"),
         (b"error", 3) => out.error(args.get(2)),
         (b"protocol", 3) => protocol::reply(args.get(2), out)?,
         (b"quicklist-packed-threshold", 3) => {
@@ -183,6 +185,8 @@ fn help(out: &mut Out) {
         "    Answer an error with this text.",
         "HTSTATS <dbid>",
         "    Figures about the tables of a database.",
+        "HTSTATS-KEY <key>",
+        "    The same about the table of a hash, a set or a sorted set.",
         "LISTPACK <key>",
         "    Say how large a packed value is.",
         "LOG <message>",
@@ -196,6 +200,8 @@ fn help(out: &mut Out) {
         "    Say how a value is kept.",
         "PAUSE-CRON <0|1>",
         "    Whether idle clients keep their buffers.",
+        "PANIC",
+        "    End the server as a fault of its own does.",
         "POPULATE <count> [<prefix>] [<size>]",
         "    Create string keys <prefix>:<number> (prefix 'key' if none is given).",
         "PROTOCOL <type>",
@@ -208,6 +214,8 @@ fn help(out: &mut Out) {
         "    Taken for the sake of tests: no connection has a reply buffer of its own.",
         "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
         "    Write every value as a snapshot would and read it back, in memory: there is no file.",
+        "SEGFAULT",
+        "    End the server by reading where nothing is.",
         "SET-ACTIVE-EXPIRE <0|1>",
         "    Whether expired keys are deleted before somebody asks for them.",
         "SET-SKIP-CHECKSUM-VALIDATION <0|1>",

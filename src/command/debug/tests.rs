@@ -100,7 +100,6 @@ fn a_key_that_rests_shows_since_when() {
 fn whatever_does_not_fit_is_an_unknown_subcommand() {
     on_every_setup(|cli| {
         for line in [
-            "segfault",
             "object",
             "object a b",
             "digest x",
@@ -192,6 +191,18 @@ fn switches_and_texts_are_taken() {
         cli.check("DEBUG HTSTATS 99", "(error) ERR Out of range database");
         cli.check("SET k v", "OK");
         assert!(cli.run("DEBUG HTSTATS 0").contains("number of elements: 1"));
+        let no_table = "(error) ERR The value stored at the specified key is not represented using an hash table";
+        cli.check("DEBUG HTSTATS-KEY k", no_table);
+        cli.check("DEBUG HTSTATS-KEY none", "(error) ERR no such key");
+        cli.configure(|config| config.hash_max_listpack_entries = 1);
+        cli.configure(|config| config.set_max_listpack_entries = 1);
+        cli.configure(|config| config.zset_max_listpack_entries = 1);
+        for line in ["HSET h a 1 b 2", "SADD s a b", "ZADD z 1 a 2 b"] {
+            cli.check(line, "(integer) 2");
+            let key = line.split(' ').nth(1).expect("a key");
+            let said = cli.run(&format!("DEBUG HTSTATS-KEY {key}"));
+            assert!(said.contains(" number of elements: 2"), "{line}: {said}");
+        }
     });
 }
 

@@ -11,12 +11,10 @@ use std::sync::atomic::{AtomicU16, Ordering};
 pub use flags::{Categories, Flags, KeyFlags};
 pub use keys::{BeginSearch, FindKeys, KeySpec};
 
-use super::args::Stored;
 use super::context::{Gather, SessionCx, ShardCx};
 use super::error::CommandError;
-use super::made::Builder;
+use super::prepared::Builder;
 use super::{Args, Out};
-use crate::engine::value::ahead::Form;
 use crate::structures::quicklist::End;
 
 /// What a handler answers: its reply is already in the output, or an error is written for it.
@@ -156,6 +154,25 @@ pub enum Ahead {
     Element(usize),
 }
 
+/// Positions of arguments: the first of them, and each so many behind it.
+#[derive(Clone, Copy)]
+struct Every {
+    first: usize,
+    step: usize,
+}
+
+impl Every {
+    const NONE: Every = Every {
+        first: usize::MAX,
+        step: 1,
+    };
+
+    fn has(self, position: usize) -> bool {
+        let behind = position.checked_sub(self.first);
+        behind.is_some_and(|behind| behind.is_multiple_of(self.step))
+    }
+}
+
 /// One command: see the module.
 pub struct Command {
     /// Lower case; a subcommand's own word only.
@@ -195,10 +212,7 @@ pub struct Command {
     needs_all_shards: Option<fn(&Args<'_>) -> bool>,
     secrets: Option<fn(&Args<'_>, usize) -> bool>,
     postponed: Option<fn(&Args<'_>) -> bool>,
-    /// Which arguments become strings as they are.
-    pub stored: Stored,
-    /// See [`Command::renews`].
-    pub renews: bool,
+    kept: Every,
     /// See [`Command::builds`].
     pub builds: Option<Builder>,
     /// What it reads of the collection under its key.
@@ -240,8 +254,7 @@ impl Command {
             needs_all_shards: None,
             secrets: None,
             postponed: None,
-            stored: Stored::NONE,
-            renews: false,
+            kept: Every::NONE,
             builds: None,
             ahead: Ahead::Nothing,
             subcommands: &[],
@@ -323,21 +336,15 @@ impl Command {
         self
     }
 
-    /// Stores this argument, which is copied before its shard is in hand if it is long.
-    pub const fn stores(mut self, form: Form, argument: usize) -> Command {
-        self.stored = Stored::one(form, argument);
-        self
+    /// Keeps this argument, if it is long, as the block that it came in: however long, it takes no time.
+    pub const fn keeps_block(self, argument: usize) -> Command {
+        self.keeps_blocks(argument, usize::MAX)
     }
 
-    /// The same of this argument and each so many behind it. Some of them may be something else, which is never long.
-    pub const fn stores_every(mut self, form: Form, first: usize, step: usize) -> Command {
-        self.stored = Stored::every(form, first, step);
-        self
-    }
-
-    /// Writes to a string, which is made anew before its shard is in hand where that would move much.
-    pub const fn renews(mut self) -> Command {
-        self.renews = true;
+    /// Keeps this argument, and each so many behind it, as blocks if they are long. Some of them may be something else,
+    /// which is never long.
+    pub const fn keeps_blocks(mut self, first: usize, step: usize) -> Command {
+        self.kept = Every { first, step };
         self
     }
 
@@ -484,7 +491,12 @@ impl Command {
     /// Whether it may find, before it did anything, that it had better run where nobody waits for its thread.
     #[inline]
     pub fn may_leave(&self) -> bool {
-        self.flags.has(Flags::TAKES_LONG) || self.renews
+        self.flags.has(Flags::TAKES_LONG)
+    }
+
+    /// Whether it keeps an argument as the block that it came in.
+    pub fn keeps(&self, argument: usize) -> bool {
+        self.kept.has(argument)
     }
 
     /// Whether an argument is a secret, which MONITOR and the slow log must not show.

@@ -15,7 +15,7 @@ use crate::command::declaration::{
     Categories, Command, CommandResult, Flags, Group, KeyFlags, KeySpec,
 };
 use crate::command::error::CommandError;
-use crate::command::made::{Built, Made};
+use crate::command::prepared::{Built, Prepared};
 use crate::command::{Args, Out};
 use crate::command::{hash, set, sorted_set};
 use crate::config::Config;
@@ -158,7 +158,7 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         _ => Some(now_ms.saturating_add(ttl)),
     };
     let at_ms = at_ms.map(|at_ms| at_ms.min(DEADLINE_MAX));
-    let built = args.made().and_then(Made::take_built);
+    let built = args.prepared().and_then(Prepared::take);
     let mut entry = built.unwrap_or_else(|| read(args, config, seed, now))?;
     entry.set_deadline(at_ms);
 

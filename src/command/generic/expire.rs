@@ -2,7 +2,7 @@
 
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, shown};
 use crate::command::{Args, Out};
 use crate::engine::effect::Event;
 use crate::structures::entry::DEADLINE_MAX;
@@ -92,7 +92,7 @@ impl Condition {
                 () if args.is(at, "gt") => &mut condition.later,
                 () if args.is(at, "lt") => &mut condition.sooner,
                 () => {
-                    let option = String::from_utf8_lossy(args.get(at)).into_owned();
+                    let option = shown(args.get(at)).into_owned();
                     return Err(format!("ERR Unsupported option {option}").into());
                 }
             };

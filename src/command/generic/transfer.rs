@@ -9,7 +9,6 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::engine::effect::Event;
-use crate::engine::value::ahead::Form;
 
 const SAME_OBJECT: &str = "ERR source and destination objects are the same";
 
@@ -27,7 +26,6 @@ pub(super) static RENAME: Command = Command::new("rename", Group::Generic, 3)
         "key newkey",
         "Renames a key; what had the new name is deleted.",
     )
-    .stores(Form::Key, 2)
     .on_keys(rename_over);
 
 /// `RENAMENX key newkey`
@@ -43,7 +41,6 @@ pub(super) static RENAMENX: Command = Command::new("renamenx", Group::Generic, 3
         "Renames a key unless the new name is taken.",
     )
     .history(&[("3.2.0", "Renaming a key to itself is no error any more.")])
-    .stores(Form::Key, 2)
     .on_keys(rename_if_free);
 
 fn rename_over(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {

@@ -8,7 +8,6 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags
 use crate::command::error::CommandError;
 use crate::command::sorted_set::add::{Rules, add};
 use crate::engine::value::DataType;
-use crate::engine::value::ahead::Form;
 use crate::engine::value::sorted_set::SortedSet;
 
 const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
@@ -17,7 +16,6 @@ const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 pub(super) static GEOADD: Command = Command::new("geoadd", Group::Geo, -5)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM)
-    .stores_every(Form::Ranked, 4, 1)
     .doc(
         "3.2.0",
         "key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]",

@@ -13,7 +13,7 @@ use crate::command::declaration::{
     Command, CommandResult, FindKeys, Flags, Group, KeyFlags, KeySpec,
 };
 use crate::command::element::reply_element;
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, shown};
 use crate::command::sorted_set::{event, store};
 use crate::engine::value::DataType;
 use crate::engine::value::sorted_set::SortedSet;
@@ -283,7 +283,7 @@ impl Request {
 
 #[cold]
 fn exactly_one(what: &str, args: &Args<'_>) -> CommandError {
-    let name = String::from_utf8_lossy(args.get(0));
+    let name = shown(args.get(0));
     format!("ERR exactly one of {what} can be specified for {name}").into()
 }
 

@@ -11,11 +11,11 @@ use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::element::reply_item;
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, shown};
 use crate::command::options::TimeForm;
 use crate::engine::value::DataType;
-use crate::engine::value::ahead::Form;
 use crate::engine::value::hash::{FieldDeadline, new_hash};
+use crate::structures::block::Content;
 
 const COMPLEXITY: &str = "O(N), N being the count of fields named.";
 
@@ -132,7 +132,7 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 pub(super) static HSETEX: Command = Command::new("hsetex", Group::Hash, -6)
     .writes(UPDATED)
     .flags(Flags::DENYOOM.or(Flags::FAST))
-    .stores_every(Form::Field, 5, 1)
+    .keeps_blocks(5, 1)
     .doc(
         "8.0.0",
         "key [FNX | FXX] \
@@ -215,7 +215,7 @@ impl SetEx {
                 }
                 request.presence = presence;
             } else if !keeps {
-                let word = String::from_utf8_lossy(args.get(at)).into_owned();
+                let word = shown(args.get(at)).into_owned();
                 return Err(format!("ERR unknown argument: {word}").into());
             }
             at += 1;
@@ -226,10 +226,14 @@ impl SetEx {
     fn pairs<'a>(
         &self,
         args: &Args<'a>,
-    ) -> impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> + Clone + use<'a> {
+    ) -> impl ExactSizeIterator<Item = (&'a [u8], Content<'a>)> + Clone + use<'a> {
         let (args, first) = (*args, self.first);
-        (0..self.count)
-            .map(move |pair| (args.get(first + 2 * pair), args.get(first + 2 * pair + 1)))
+        (0..self.count).map(move |pair| {
+            (
+                args.get(first + 2 * pair),
+                args.content(first + 2 * pair + 1),
+            )
+        })
     }
 }
 

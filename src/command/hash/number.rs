@@ -9,7 +9,6 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group};
 use crate::command::error::CommandError;
 use crate::engine::effect::Event;
 use crate::engine::value::DataType;
-use crate::engine::value::ahead::Form;
 use crate::engine::value::hash::{FieldDeadline, new_hash};
 use crate::structures::item::Item;
 
@@ -19,7 +18,6 @@ const FLAGS: Flags = Flags::DENYOOM.or(Flags::FAST);
 pub(super) static HINCRBY: Command = Command::new("hincrby", Group::Hash, 4)
     .writes(ACCESSED_AND_UPDATED)
     .flags(FLAGS)
-    .stores(Form::Field, 3)
     .doc(
         "2.0.0",
         "key field increment",
@@ -50,7 +48,6 @@ fn hincrby(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 pub(super) static HINCRBYFLOAT: Command = Command::new("hincrbyfloat", Group::Hash, 4)
     .writes(ACCESSED_AND_UPDATED)
     .flags(FLAGS)
-    .stores(Form::Field, 3)
     .doc(
         "2.6.0",
         "key field increment:double",

@@ -7,7 +7,6 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
 use crate::engine::value::DataType;
-use crate::engine::value::ahead::Form;
 use crate::engine::value::hash::{FieldDeadline, HashRef, new_hash};
 
 const SET_FLAGS: Flags = Flags::DENYOOM.or(Flags::FAST);
@@ -16,7 +15,7 @@ const SET_FLAGS: Flags = Flags::DENYOOM.or(Flags::FAST);
 pub(super) static HSET: Command = Command::new("hset", Group::Hash, -4)
     .writes(UPDATED)
     .flags(SET_FLAGS)
-    .stores_every(Form::Field, 3, 2)
+    .keeps_blocks(3, 2)
     .doc(
         "2.0.0",
         "key field value [field value ...]",
@@ -35,7 +34,7 @@ pub(super) static HSET: Command = Command::new("hset", Group::Hash, -4)
 pub(super) static HMSET: Command = Command::new("hmset", Group::Hash, -4)
     .writes(UPDATED)
     .flags(SET_FLAGS)
-    .stores_every(Form::Field, 3, 2)
+    .keeps_blocks(3, 2)
     .doc(
         "2.0.0",
         "key field value [field value ...]",
@@ -59,7 +58,7 @@ fn set_pairs(
         return Err(CommandError::Arity(command));
     }
     let pairs =
-        (0..args.len() / 2 - 1).map(|pair| (args.get(2 * pair + 2), args.get(2 * pair + 3)));
+        (0..args.len() / 2 - 1).map(|pair| (args.get(2 * pair + 2), args.content(2 * pair + 3)));
     let rules = rules(cx);
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
@@ -67,7 +66,7 @@ fn set_pairs(
         Some(place) => edit(&mut keyspace, place, &rules, |hash| {
             hash.expect(pairs.clone());
             pairs
-                .filter(|(name, value)| hash.set(name, value, FieldDeadline::Clear))
+                .filter(|(name, value)| hash.set(name, *value, FieldDeadline::Clear))
                 .count()
         }),
         None => {
@@ -83,7 +82,7 @@ fn set_pairs(
 pub(super) static HSETNX: Command = Command::new("hsetnx", Group::Hash, 4)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::INSERT))])
     .flags(SET_FLAGS)
-    .stores(Form::Field, 3)
+    .keeps_block(3)
     .doc(
         "2.0.0",
         "key field value",
@@ -95,7 +94,7 @@ pub(super) static HSETNX: Command = Command::new("hsetnx", Group::Hash, 4)
 fn hsetnx(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let rules = rules(cx);
     let key = args.key(1);
-    let (name, value) = (args.get(2), args.get(3));
+    let (name, value) = (args.get(2), args.content(3));
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_typed(&key, DataType::Hash)?;
     if let Some(place) = found {

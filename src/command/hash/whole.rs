@@ -99,7 +99,7 @@ fn hscan(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         scan::reply_nothing(out);
         return Ok(());
     };
-    let options = scan::Options::parse_with_no_values(args, 3)?;
+    let options = scan::Options::parse_with(args, 3, Some("novalues"))?;
     let mut fields = Out::new(out.protocol());
     let mut count = 0;
     let next = hash.scan(cursor, options.count, |field| {
@@ -108,7 +108,7 @@ fn hscan(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         }
         count += 1;
         reply_element(field.name, &mut fields);
-        if !options.no_values {
+        if !options.is_bare {
             count += 1;
             reply_item(field.value, &mut fields);
         }

@@ -4,6 +4,7 @@ use super::{corrupt, own, sparse_bytes_max, with_sketch};
 use crate::base::random::Random;
 use crate::command::context::{SessionCx, ShardCx};
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
+use crate::command::error::shown;
 use crate::command::{Args, Out};
 use crate::engine::Key;
 use crate::engine::keyspace::Keyspace;
@@ -58,7 +59,7 @@ fn pfdebug(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         out.integer(i64::from(encoding == Encoding::Sparse));
         Ok(())
     } else {
-        let name = String::from_utf8_lossy(args.get(1));
+        let name = shown(args.get(1));
         Err(format!("ERR Unknown PFDEBUG subcommand '{name}'").into())
     }
 }

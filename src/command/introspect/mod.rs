@@ -14,6 +14,7 @@ use super::declaration::{Categories, Command, CommandResult, Flags, Group};
 use super::server::reply_help;
 use super::table::{registry, resolve};
 use super::{Args, Out};
+use crate::command::error::shown_name;
 
 pub(super) static TABLE: &[&Command] = &[&COMMAND];
 
@@ -44,8 +45,8 @@ static COMMAND: Command = Command::new("command", GROUP, -1)
 
 fn command(_: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if args.len() > 1 {
-        let name = String::from_utf8_lossy(args.get(1));
-        return Err(format!("ERR unknown subcommand '{name:.128}'. Try COMMAND HELP.").into());
+        let name = shown_name(args.get(1));
+        return Err(format!("ERR unknown subcommand '{name}'. Try COMMAND HELP.").into());
     }
     info::reply_all(out);
     Ok(())

@@ -8,7 +8,6 @@ use crate::command::{Args, Out};
 use crate::engine::effect::Event;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::DataType;
-use crate::engine::value::ahead::Form;
 use crate::engine::value::list::{self, ListRef};
 use crate::structures::quicklist::End;
 use crate::structures::table::Place;
@@ -24,7 +23,7 @@ pub(super) fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> ListRef<'k> {
 pub(super) static LINSERT: Command = Command::new("linsert", Group::List, 5)
     .writes(&[KeySpec::one(1, PUSHED)])
     .flags(Flags::DENYOOM)
-    .stores(Form::Element, 4)
+    .keeps_block(4)
     .doc(
         "2.2.0",
         "key <BEFORE | AFTER> pivot element",
@@ -52,7 +51,7 @@ fn linsert(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         return Ok(());
     };
     let len = keyspace.edit(place, |entry| {
-        list::insert(entry, pivot + behind, args.get(4), &limits)
+        list::insert(entry, pivot + behind, args.content(4), &limits)
     });
     keyspace.wrote(key.bytes, Event::new(b'l', "linsert"));
     out.integer(len as i64);
@@ -63,7 +62,7 @@ fn linsert(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 pub(super) static LSET: Command = Command::new("lset", Group::List, 4)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM)
-    .stores(Form::Element, 3)
+    .keeps_block(3)
     .doc(
         "1.0.0",
         "key index element",
@@ -80,7 +79,9 @@ fn lset(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
         .ok_or(CommandError::NoSuchKey)?;
     let index = index_within(args.integer(2)?, at(&keyspace, place).len())
         .ok_or(CommandError::OutOfRange)?;
-    keyspace.edit(place, |entry| list::set(entry, index, args.get(3), &limits));
+    keyspace.edit(place, |entry| {
+        list::set(entry, index, args.content(3), &limits)
+    });
     keyspace.wrote(key.bytes, Event::new(b'l', "lset"));
     out.ok();
     Ok(())

@@ -4,7 +4,6 @@ use super::{PUSHED, limits, pushed_event};
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
 use crate::command::{Args, Out};
-use crate::engine::value::ahead::Form;
 use crate::engine::value::{DataType, list};
 use crate::structures::quicklist::End;
 
@@ -18,7 +17,7 @@ const SEVERAL: &str = "Takes several elements at once.";
 pub(super) static LPUSH: Command = Command::new("lpush", Group::List, -3)
     .writes(ONE_PUSHED)
     .flags(FLAGS)
-    .stores_every(Form::Element, 2, 1)
+    .keeps_blocks(2, 1)
     .doc(
         "1.0.0",
         SYNTAX,
@@ -32,7 +31,7 @@ pub(super) static LPUSH: Command = Command::new("lpush", Group::List, -3)
 pub(super) static RPUSH: Command = Command::new("rpush", Group::List, -3)
     .writes(ONE_PUSHED)
     .flags(FLAGS)
-    .stores_every(Form::Element, 2, 1)
+    .keeps_blocks(2, 1)
     .doc(
         "1.0.0",
         SYNTAX,
@@ -46,7 +45,7 @@ pub(super) static RPUSH: Command = Command::new("rpush", Group::List, -3)
 pub(super) static LPUSHX: Command = Command::new("lpushx", Group::List, -3)
     .writes(ONE_PUSHED)
     .flags(FLAGS)
-    .stores_every(Form::Element, 2, 1)
+    .keeps_blocks(2, 1)
     .doc(
         "2.2.0",
         SYNTAX,
@@ -60,7 +59,7 @@ pub(super) static LPUSHX: Command = Command::new("lpushx", Group::List, -3)
 pub(super) static RPUSHX: Command = Command::new("rpushx", Group::List, -3)
     .writes(ONE_PUSHED)
     .flags(FLAGS)
-    .stores_every(Form::Element, 2, 1)
+    .keeps_blocks(2, 1)
     .doc(
         "2.2.0",
         SYNTAX,
@@ -95,8 +94,9 @@ fn push(
         }
         None => keyspace.create(&key, || list::empty_entry(key.bytes)),
     };
-    let len = keyspace.edit(place, |entry| {
-        list::push(entry, end, || args.from(2), &limits)
+    let len = keyspace.edit(place, |entry| match args.may_have_blocks() {
+        true => list::push_contents(entry, end, || args.contents(2), &limits),
+        false => list::push(entry, end, || args.from(2), &limits),
     });
     keyspace.wrote(key.bytes, pushed_event(end));
     out.integer(len as i64);

@@ -386,6 +386,26 @@ fn info(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
+/// `BF.DEBUG key`
+pub(super) static BF_DEBUG: Command = Command::new("bf.debug", Group::Bloom, 2)
+    .reads(READ_KEY)
+    .flags(Flags::FAST)
+    .doc(SINCE, "key", "Describes the layers of a Bloom filter.")
+    .on_keys(debug);
+
+fn debug(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let filter = read::<Bloom>(&mut keyspace, &key, NOT_FOUND)?;
+    let layers = filter.describe_layers();
+    out.array(1 + layers.len());
+    out.bulk(format!("size:{}", filter.len()).as_bytes());
+    for layer in layers {
+        out.bulk(layer.as_bytes());
+    }
+    Ok(())
+}
+
 const WHOLE: &str = "O(N), N being the capacity.";
 
 /// `BF.SCANDUMP key iterator`

@@ -415,6 +415,30 @@ fn info(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
+/// `CF.DEBUG key`
+pub(super) static CF_DEBUG: Command = Command::new("cf.debug", Group::Cuckoo, 2)
+    .reads(READ_KEY)
+    .flags(Flags::FAST)
+    .doc(SINCE, "key", "Describes a cuckoo filter in one line.")
+    .on_keys(debug);
+
+fn debug(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let key = args.key(1);
+    let mut keyspace = cx.at(&key);
+    let filter = read::<Cuckoo>(&mut keyspace, &key, NOT_FOUND)?;
+    let (bucket_size, moves_max, expansion) = filter.settings();
+    let text = format!(
+        "bktsize:{bucket_size} buckets:{} items:{} deletes:{} filters:{} max_iterations:{moves_max} \
+         expansion:{expansion}",
+        filter.buckets(),
+        filter.len(),
+        filter.removed(),
+        filter.layers(),
+    );
+    out.bulk(text.as_bytes());
+    Ok(())
+}
+
 const WHOLE: &str = "O(N), N being the capacity.";
 
 /// `CF.SCANDUMP key iterator`

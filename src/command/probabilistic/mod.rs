@@ -29,6 +29,7 @@ use crate::structures::table::Place;
 pub(super) static TABLE: &[&Command] = &[
     &bloom::BF_ADD,
     &bloom::BF_CARD,
+    &bloom::BF_DEBUG,
     &bloom::BF_EXISTS,
     &bloom::BF_INFO,
     &bloom::BF_INSERT,
@@ -40,6 +41,7 @@ pub(super) static TABLE: &[&Command] = &[
     &cuckoo::CF_ADD,
     &cuckoo::CF_ADDNX,
     &cuckoo::CF_COUNT,
+    &cuckoo::CF_DEBUG,
     &cuckoo::CF_DEL,
     &cuckoo::CF_EXISTS,
     &cuckoo::CF_INFO,

@@ -7,9 +7,9 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group};
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::engine::effect::Event;
-use crate::engine::value::sketch::{entry_of, view_mut};
+use crate::engine::value::sketch::{entry_of, view, view_mut};
 use crate::structures::account;
-use crate::structures::sketch::top_k::{DEPTH_MAX, Plan, TopK};
+use crate::structures::sketch::top_k::{Plan, TopK};
 
 const MISSING: &str = "TopK: key does not exist";
 
@@ -53,9 +53,6 @@ fn reserve(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         }
         (width, depth, decay)
     };
-    if u64::from(depth) > DEPTH_MAX {
-        return Err("TopK: invalid depth".into());
-    }
     let plan = Plan::new(k, width, depth, decay)
         .ok_or("ERR Insufficient memory to create topk data structure")?;
     keyspace.create(&key, || entry_of(key.bytes, plan.build()));
@@ -77,6 +74,7 @@ pub(super) static TOPK_ADD: Command = Command::new("topk.add", Group::TopK, -3)
         "Counts elements once each; answers for each which one left the list for it.",
     )
     .complexity(EACH)
+    .takes_long()
     .on_keys(add);
 
 fn add(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -94,6 +92,7 @@ pub(super) static TOPK_INCRBY: Command = Command::new("topk.incrby", Group::TopK
         "Counts elements several times each; answers for each which one left the list for it.",
     )
     .complexity(EACH)
+    .takes_long()
     .on_keys(incrby);
 
 fn incrby(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -130,9 +129,10 @@ fn count<'a>(
     name: &'static str,
     out: &mut Out,
 ) -> CommandResult {
-    let key = args.key(1);
+    let (key, scales) = (args.key(1), cx.scales());
     let mut keyspace = cx.at(&key);
     let place = find::<TopK>(&mut keyspace, &key, MISSING)?;
+    scales.weigh(touched(view::<TopK>(keyspace.entry(place)), args.len() - 2))?;
     let mut random = keyspace.engine().random.fork();
     let mark = out.later();
     let mut replies = 0;
@@ -151,6 +151,12 @@ fn count<'a>(
     out.close_array(mark, replies);
     keyspace.wrote(key.bytes, Event::new(b'd', name));
     Ok(())
+}
+
+/// Counters that so many elements touch.
+fn touched(sketch: &TopK, elements: usize) -> usize {
+    let (.., depth, _) = sketch.settings();
+    elements.saturating_mul(depth as usize)
 }
 
 /// `TOPK.QUERY key item [item ...]`
@@ -183,13 +189,15 @@ pub(super) static TOPK_COUNT: Command = Command::new("topk.count", Group::TopK, 
         "key item [item ...]",
         "Answers about how often elements were counted.",
     )
-    .complexity("O(N), N being the count of elements.")
+    .complexity("O(N * D), N being the count of elements and D the depth.")
+    .takes_long()
     .on_keys(count_of);
 
 fn count_of(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let key = args.key(1);
+    let (key, scales) = (args.key(1), cx.scales());
     let mut keyspace = cx.at(&key);
     let sketch = read::<TopK>(&mut keyspace, &key, MISSING)?;
+    scales.weigh(touched(sketch, args.len() - 2))?;
     out.array(args.len() - 2);
     for item in args.from(2) {
         out.integer(i64::from(sketch.count(item)));

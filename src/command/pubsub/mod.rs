@@ -17,12 +17,14 @@ use std::sync::Arc;
 
 pub(super) use connect::take_messages;
 
-use super::context::{Outbox, Publication, SessionCx};
+use super::context::{Outbox, SessionCx};
 use super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use super::server::reply_help;
 use super::{Args, Out};
 use crate::client::mailbox::Topic;
-use crate::pubsub::held::Held;
+use crate::command::error::shown_name;
+use crate::engine::effect::{Follower, News, Spoken};
+use crate::pubsub::pending::PendingMessage;
 
 pub(super) static TABLE: &[&Command] = &[
     &monitor::MONITOR,
@@ -75,18 +77,32 @@ fn publish(
     is_sharded: bool,
 ) -> CommandResult {
     let (channel, payload) = (args.get(1), args.get(2));
-    match &mut cx.outbox {
-        Outbox::Open(wakes) => {
-            let pubsub = cx.server.pubsub();
-            let receivers = pubsub.send(is_sharded, channel, payload, wakes);
-            out.integer(receivers as i64);
+    let pubsub = cx.server.pubsub();
+    let held = |client| Arc::new(PendingMessage::new(client, is_sharded, channel, payload));
+    let receivers = match &mut cx.outbox {
+        Outbox::Open(wakes) if pubsub.has_delivered(cx.client.position) => {
+            pubsub.send(is_sharded, channel, payload, wakes)
         }
-        Outbox::Held(publications) => publications.push(Publication {
-            message: Arc::new(Held::new(cx.client, is_sharded, channel, payload)),
-            reply: Some(out.later()),
-            stamp: cx.client.stamp,
-        }),
-    }
+        Outbox::Open(_) => {
+            // What the connection did before is still on its way to others: the message goes behind it.
+            let message = held(cx.client);
+            let receivers = pubsub.receivers_of(&message);
+            let stamp = cx.client.stamp;
+            let mut news = Box::<News>::default();
+            news.spoken.push(Spoken { stamp, message });
+            cx.client.position = pubsub.append(news);
+            pubsub.deliver();
+            receivers
+        }
+        Outbox::Pending(spoken) => {
+            let message = held(cx.client);
+            let receivers = pubsub.receivers_of(&message);
+            let stamp = cx.client.stamp;
+            spoken.push(Spoken { stamp, message });
+            receivers
+        }
+    };
+    out.integer(receivers as i64);
     Ok(())
 }
 
@@ -149,7 +165,7 @@ fn names(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out, topic: Topic) -
 }
 
 fn unknown(args: &Args<'_>) -> super::error::CommandError {
-    let name = String::from_utf8_lossy(args.get(1));
+    let name = shown_name(args.get(1));
     format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try PUBSUB HELP.")
         .into()
 }

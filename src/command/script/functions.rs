@@ -5,6 +5,7 @@ use super::super::declaration::{Command, CommandResult, Flags, always};
 use super::super::server::reply_help;
 use super::super::{Args, Out};
 use super::{GROUP, Kind, LibraryView, Restore};
+use crate::command::error::{shown, shown_name};
 
 const FLAGS: Flags = Flags::NOSCRIPT;
 
@@ -70,7 +71,7 @@ fn flush(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 
 /// Too many arguments for a subcommand.
 fn syntax_error(args: &Args<'_>) -> super::CommandError {
-    let name = String::from_utf8_lossy(args.get(1)).into_owned();
+    let name = shown_name(args.get(1));
     format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try FUNCTION HELP.")
         .into()
 }
@@ -149,7 +150,7 @@ fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
             }
             pattern = Some(args.get(at));
         } else {
-            let shown = String::from_utf8_lossy(args.get(at)).into_owned();
+            let shown = shown(args.get(at));
             return Err(format!("ERR Unknown argument {shown}").into());
         }
         at += 1;
@@ -204,7 +205,7 @@ fn load(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let mut may_replace = false;
     for at in 2..last {
         if !args.is(at, "replace") {
-            let shown = String::from_utf8_lossy(args.get(at)).into_owned();
+            let shown = shown(args.get(at));
             return Err(format!("ERR Unknown option given: {shown}").into());
         }
         may_replace = true;

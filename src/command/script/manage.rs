@@ -13,7 +13,7 @@ const FLAGS: Flags = Flags::NOSCRIPT;
 pub(super) static SCRIPT: Command = Command::new("script", GROUP, -2)
     .doc("2.6.0", "", "Holds the commands that manage scripts.")
     .complexity("Depends on subcommand.")
-    .container(&[&DEBUG, &EXISTS, &FLUSH, &HELP, &KILL, &LOAD, &STATS]);
+    .container(&[&DEBUG, &EXISTS, &FLUSH, &HELP, &KILL, &LOAD, &SHOW, &STATS]);
 
 /// `SCRIPT DEBUG YES|SYNC|NO`
 static DEBUG: Command = Command::sub("script|debug", "debug", GROUP, 3)
@@ -107,12 +107,27 @@ fn help(_: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
             "    End the scripts that run and have not written yet.",
             "LOAD <script>",
             "    Compile a script and keep it; its name is the answer.",
+            "SHOW <sha1>",
+            "    Show the text of a script.",
             "STATS [<name>]",
             "    Tell what runs for long now, and which scripts needed more shards, or more time, than they",
             "    said.",
         ],
         out,
     );
+    Ok(())
+}
+
+/// `SCRIPT SHOW sha1`: of Valkey 8.
+static SHOW: Command = Command::sub("script|show", "show", GROUP, 3)
+    .flags(FLAGS.or(Flags::STALE).or(Flags::UNLISTED))
+    .doc("8.0.0", "sha1", "Shows the text of a script.")
+    .repeatable()
+    .on_session(show);
+
+fn show(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    let body = cx.server.scripts().body(args.get(2));
+    out.bulk(&body.ok_or("NOSCRIPT No matching script.")?);
     Ok(())
 }
 

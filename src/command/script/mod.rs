@@ -117,6 +117,8 @@ pub trait Scripts: Send + Sync {
     fn load(&self, body: &[u8]) -> Result<[u8; 40], CommandError>;
     /// Whether a script of this name can be called.
     fn exists(&self, sha1: &[u8]) -> bool;
+    /// The text of a script.
+    fn body(&self, sha1: &[u8]) -> Option<Vec<u8>>;
     /// Forgets all scripts.
     fn flush(&self);
     /// Ends all scripts (or all functions) that run for long and have changed nothing.
@@ -287,6 +289,9 @@ impl Scripts for NoScripts {
     }
     fn exists(&self, _: &[u8]) -> bool {
         false
+    }
+    fn body(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
     }
     fn flush(&self) {}
     fn kill(&self, _: Kind) -> Result<(), CommandError> {

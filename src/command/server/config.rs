@@ -5,6 +5,7 @@ use super::super::declaration::{Command, CommandResult, Flags, Group, always};
 use super::super::error::CommandError;
 use super::super::{Args, Out};
 use super::reply_help;
+use crate::base::lossless;
 use crate::config::live;
 use crate::config::rewrite::Adding;
 
@@ -42,8 +43,8 @@ fn get(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let rows = live::get(cx.config, &patterns);
     out.map(rows.len());
     for (name, value) in rows {
-        out.bulk(name.as_bytes());
-        out.bulk(value.as_bytes());
+        out.bulk(&lossless::bytes_of(&name));
+        out.bulk(&lossless::bytes_of(&value));
     }
     Ok(())
 }
@@ -77,13 +78,9 @@ fn set(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     if !args.len().is_multiple_of(2) {
         return Err(CommandError::Syntax);
     }
-    let words: Vec<String> = args
-        .from(2)
-        .map(|word| String::from_utf8_lossy(word).into_owned())
-        .collect();
-    let pairs: Vec<(String, String)> = words
-        .chunks_exact(2)
-        .map(|pair| (pair[0].clone(), pair[1].clone()))
+    let pairs: Vec<(&[u8], &[u8])> = (2..args.len())
+        .step_by(2)
+        .map(|at| (args.get(at), args.get(at + 1)))
         .collect();
     cx.server.config_set(&pairs, cx.client.shared.is_local())?;
     if !cx.outbox.is_of_transaction() {

@@ -113,7 +113,7 @@ pub(super) static SHUTDOWN: Command = Command::new("shutdown", Group::Server, -1
     .history(&[("7.0.0", "Added the `NOW`, `FORCE` and `ABORT` modifiers.")])
     .on_session(shutdown);
 
-fn shutdown(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
+fn shutdown(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (mut save, mut abort, mut other) = (false, false, false);
     for index in 1..args.len() {
         if args.is(index, "save") && !other {
@@ -131,6 +131,10 @@ fn shutdown(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResu
     }
     if abort && (save || other) {
         return Err(CommandError::Syntax);
+    }
+    if abort && cx.server.abort_shutdown() {
+        out.ok();
+        return Ok(());
     }
     if abort {
         return Err("ERR No shutdown in progress.".into());

@@ -5,10 +5,12 @@ mod hotkeys;
 mod info;
 mod latency;
 mod memory;
+mod module;
 mod slowlog;
 
 use super::declaration::Command;
 use super::{Args, Out};
+use crate::base::lossless;
 
 pub(super) static TABLE: &[&Command] = &[
     &config::CONFIG,
@@ -19,13 +21,14 @@ pub(super) static TABLE: &[&Command] = &[
     &info::TIME,
     &latency::LATENCY,
     &memory::MEMORY,
+    &module::MODULE,
     &slowlog::SLOWLOG,
 ];
 
 /// The answer of every `… HELP`: a title, the lines of the container, and how to get help.
 pub(super) fn reply_help(container: &str, lines: &[&str], out: &mut Out) {
     out.array(lines.len() + 3);
-    out.simple(&format!(
+    out.simple(format!(
         "{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
     ));
     for line in lines {
@@ -35,7 +38,7 @@ pub(super) fn reply_help(container: &str, lines: &[&str], out: &mut Out) {
     out.simple("    Print this help.");
 }
 
-/// An argument as text; what is no UTF-8 is replaced, since no name or number has such bytes.
+/// An argument as text, which stands for any bytes as [`lossless`] has it.
 pub(super) fn text(args: &Args<'_>, index: usize) -> String {
-    String::from_utf8_lossy(args.get(index)).into_owned()
+    lossless::text_of(args.get(index)).into_owned()
 }

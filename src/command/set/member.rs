@@ -8,7 +8,6 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags
 use crate::command::element::reply_element;
 use crate::command::scan;
 use crate::engine::effect::Event;
-use crate::engine::value::ahead::Form;
 use crate::engine::value::set::{self, SetRef};
 use crate::engine::value::{DataType, Object};
 use crate::structures::entry::Entry;
@@ -23,7 +22,6 @@ const ACCESS: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))]
 pub(super) static SADD: Command = Command::new("sadd", Group::Set, -3)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::INSERT))])
     .flags(Flags::DENYOOM.or(Flags::FAST))
-    .stores_every(Form::Member, 2, 1)
     .doc(
         "1.0.0",
         "key member [member ...]",
@@ -106,7 +104,6 @@ pub(super) static SMOVE: Command = Command::new("smove", Group::Set, 4)
         KeySpec::one(2, KeyFlags::RW.or(KeyFlags::INSERT)),
     ])
     .flags(Flags::FAST)
-    .stores(Form::Member, 3)
     .doc(
         "1.0.0",
         "source destination member",

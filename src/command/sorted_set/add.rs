@@ -9,7 +9,6 @@ use crate::command::error::CommandError;
 use crate::engine::Key;
 use crate::engine::effect::Event;
 use crate::engine::value::DataType;
-use crate::engine::value::ahead::Form;
 use crate::engine::value::sorted_set::SortedSetMut;
 
 const ADDED: Event = event("zadd");
@@ -110,7 +109,6 @@ pub(in crate::command) fn add<'a>(
 pub(super) static ZADD: Command = Command::new("zadd", Group::SortedSet, -4)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM.or(Flags::FAST))
-    .stores_every(Form::Ranked, 3, 1)
     .doc(
         "1.2.0",
         "key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]",
@@ -182,7 +180,6 @@ pub(super) static ZINCRBY: Command = Command::new("zincrby", Group::SortedSet, 4
         KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
     )])
     .flags(Flags::DENYOOM.or(Flags::FAST))
-    .stores(Form::Ranked, 3)
     .doc(
         "1.2.0",
         "key increment member",

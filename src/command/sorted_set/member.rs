@@ -295,12 +295,12 @@ fn draw_count(args: &Args<'_>) -> Result<i64, CommandError> {
     Ok(count)
 }
 
-/// `ZSCAN key cursor [MATCH pattern] [COUNT count]`
+/// `ZSCAN key cursor [MATCH pattern] [COUNT count] [NOSCORES]`
 pub(super) static ZSCAN: Command = Command::new("zscan", Group::SortedSet, -3)
     .reads(READ)
     .doc(
         "2.8.0",
-        "key cursor [MATCH pattern] [COUNT count]",
+        "key cursor [MATCH pattern] [COUNT count] [NOSCORES]",
         "Walks over members and scores, some at a time.",
     )
     .complexity("O(1) for each call, O(N) for a whole walk over N members.")
@@ -315,15 +315,18 @@ fn zscan(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         scan::reply_nothing(out);
         return Ok(());
     };
-    let options = scan::Options::parse(args, 3)?;
+    let options = scan::Options::parse_with(args, 3, Some("noscores"))?;
     let set = SortedSet::of(keyspace.entry(place));
     let mut elements = Out::new(out.protocol());
     let mut count = 0;
     let next = set.scan(cursor, options.count, |member, score| {
         if options.pattern.is_none() || member.with_bytes(|member| options.fits(member)) {
             reply_element(member, &mut elements);
-            elements.bulk(F64Buffer::default().format(score));
-            count += 2;
+            count += 1;
+            if !options.is_bare {
+                elements.bulk(F64Buffer::default().format(score));
+                count += 1;
+            }
         }
     });
     scan::reply(next, count, &mut elements, out);

@@ -5,6 +5,7 @@ use super::{edit_stream, event, interval_start, no_group, now_ms, reply_entry, r
 use super::{stream_at, strict_id, unnotified};
 use crate::base::number;
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
+use crate::command::error::shown;
 use crate::engine::value::stream::Stream;
 use crate::engine::value::stream::group::Pending;
 
@@ -78,7 +79,7 @@ impl Claim {
                 at += 1;
                 claim.last_id = strict_id(args.get(at))?;
             } else {
-                let word = String::from_utf8_lossy(args.get(at));
+                let word = shown(args.get(at));
                 return Err(format!("ERR Unrecognized XCLAIM option '{word}'").into());
             }
             at += 1;

@@ -3,6 +3,7 @@
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, Place, ShardCx, StreamId};
 use super::{any_id, edit_stream, event, stream_at, strict_id};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
+use crate::command::error::{shown, shown_name};
 use crate::command::server::reply_help;
 use crate::engine::Key;
 use crate::engine::keyspace::Keyspace;
@@ -63,11 +64,9 @@ impl Options {
 
 #[cold]
 fn wrong_arguments(args: &Args<'_>) -> CommandError {
-    let name = String::from_utf8_lossy(args.get(1));
-    format!(
-        "ERR unknown subcommand or wrong number of arguments for '{name:.128}'. Try XGROUP HELP."
-    )
-    .into()
+    let name = shown_name(args.get(1));
+    format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try XGROUP HELP.")
+        .into()
 }
 
 #[cold]
@@ -101,8 +100,8 @@ fn find_group(
 pub(super) fn no_group_of(key: &[u8], group: &[u8]) -> CommandError {
     CommandError::from(format!(
         "NOGROUP No such consumer group '{}' for key name '{}'",
-        String::from_utf8_lossy(group),
-        String::from_utf8_lossy(key)
+        shown(group),
+        shown(key)
     ))
 }
 

@@ -4,6 +4,7 @@ use super::group::no_group_of;
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
 use super::{now_ms, reply_entries, reply_entry, reply_id, stream_at};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
+use crate::command::error::shown_name;
 use crate::command::server::reply_help;
 use crate::engine::value::stream::Stream;
 use crate::engine::value::stream::group::{Consumer, Group as ConsumerGroup, NEVER, UNKNOWN_READ};
@@ -157,7 +158,7 @@ fn stream(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 /// How much FULL is to show, if it is asked for; 0 for everything.
 fn full_count(args: &Args<'_>) -> Result<Option<u64>, CommandError> {
     let wrong = || {
-        let name = String::from_utf8_lossy(args.get(1));
+        let name = shown_name(args.get(1));
         CommandError::from(format!(
             "ERR unknown subcommand or wrong number of arguments for '{name}'. Try XINFO HELP."
         ))

@@ -25,7 +25,7 @@ mod tests;
 
 use super::context::ShardCx;
 use super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
-use super::error::CommandError;
+use super::error::{CommandError, shown};
 use super::{Args, Out};
 use crate::engine::effect::Event;
 use crate::engine::keyspace::Keyspace;
@@ -135,8 +135,8 @@ fn edit_stream<R>(
 fn no_group(key: &[u8], group: &[u8]) -> CommandError {
     CommandError::from(format!(
         "NOGROUP No such key '{}' or consumer group '{}'",
-        String::from_utf8_lossy(key),
-        String::from_utf8_lossy(group)
+        shown(key),
+        shown(group)
     ))
 }
 

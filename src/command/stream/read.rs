@@ -10,6 +10,7 @@ use super::{reply_entries, unnotified};
 use crate::command::args::RoutedKey;
 use crate::command::context::Wait;
 use crate::command::declaration::{FindKeys, Flags, Group, KeyFlags, KeySpec};
+use crate::command::error::shown;
 use crate::command::options::blocking_timeout_ms;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::stream::Stream;
@@ -124,9 +125,6 @@ impl<'a> Options<'a> {
         while at < args.len() && streams.is_none() {
             let more = args.len() - at - 1;
             if args.is(at, "block") && more >= 1 {
-                if cx.client.is_in_script {
-                    return Err(never_waits(args.get(0)));
-                }
                 at += 1;
                 until_ms = Some(blocking_timeout_ms(args, at, cx.now)?);
             } else if args.is(at, "count") && more >= 1 {
@@ -178,13 +176,6 @@ impl<'a> Options<'a> {
             stream_count,
         })
     }
-}
-
-/// Of a script, under the name that it used.
-#[cold]
-fn never_waits(name: &[u8]) -> CommandError {
-    let name = String::from_utf8_lossy(name);
-    format!("ERR {name} command is not allowed with BLOCK option from scripts").into()
 }
 
 #[cold]
@@ -311,8 +302,8 @@ fn start(
     {
         return Err(CommandError::from(format!(
             "NOGROUP No such key '{}' or consumer group '{}' in XREADGROUP with GROUP option",
-            String::from_utf8_lossy(key.bytes),
-            String::from_utf8_lossy(reader.group)
+            shown(key.bytes),
+            shown(reader.group)
         )));
     }
     let last_id = stream.map_or(StreamId::MIN, |stream| stream.facts().last_id);
@@ -412,7 +403,7 @@ fn answer_history(
         keyspace.wrote_beside(key.bytes, CONSUMER_CREATED);
     }
     if !again.is_empty() {
-        keyspace.wrote_beside(key.bytes, unnotified("xclaim"));
+        keyspace.noted_beside(key.bytes, unnotified("xclaim"));
     }
 }
 

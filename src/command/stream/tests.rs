@@ -524,3 +524,21 @@ fn counts_that_nobody_has_room_for_are_no_harm() {
         assert!(!cli.run(line).starts_with("(error)"), "{line}");
     }
 }
+
+#[test]
+fn what_is_pending_and_read_again_is_no_change_to_be_saved() {
+    on_every_setup(|cli| {
+        for line in [
+            "XADD s 1-1 a 1",
+            "XGROUP CREATE s g 0",
+            "XREADGROUP GROUP g c STREAMS s >",
+        ] {
+            cli.run(line);
+        }
+        let before = cli.dirty();
+        cli.run("XREADGROUP GROUP g c STREAMS s 0");
+        assert_eq!(cli.dirty(), before);
+        cli.run("XREADGROUP GROUP g d STREAMS s 0");
+        assert_eq!(cli.dirty(), before + 1, "a consumer is made");
+    });
+}

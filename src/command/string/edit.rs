@@ -5,21 +5,24 @@ use crate::command::Args;
 use crate::command::Out;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
-use crate::command::renewal::{Write, renewed};
+use crate::engine::Key;
 use crate::engine::effect::Event;
 use crate::engine::keyspace::Deadline;
+use crate::engine::value::Text;
+use crate::structures::table::Place;
 
 /// `APPEND key value`
 pub(super) static APPEND: Command = Command::new("append", Group::String, 3)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::INSERT))])
     .flags(Flags::DENYOOM.or(Flags::FAST))
-    .renews()
+    .keeps_block(2)
     .doc(
         "2.0.0",
         "key value",
         "Adds to the end of a string; makes the key if there is none.",
     )
     .complexity("O(1) amortized for short additions, as the room of a string grows by doubling.")
+    .takes_long()
     .on_keys(append);
 
 fn append(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -35,19 +38,14 @@ fn append(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         Some(_) => grown_len(before, addition.len(), limit)?,
         None => addition.len(),
     };
-    let write = Write {
-        offset: before,
-        len: addition.len(),
-        argument: Some(2),
-    };
-    let renewed = renewed(cx, args, &key, found, write)?;
-    let mut keyspace = cx.at(&key);
-    match (renewed, found) {
-        (Some(block), _) => keyspace.put_block(&key, found, block, Deadline::Keep),
-        (None, None) => keyspace.put_text(&key, None, addition, Deadline::Clear),
-        (None, Some(_)) => keyspace.edit_text(&key, found, total, |bytes| {
+    if found.is_none() {
+        keyspace.put_text(&key, None, args.content(2), Deadline::Clear);
+    } else {
+        weigh_write(cx, &key, found, before, addition.len())?;
+        keyspace = cx.at(&key);
+        keyspace.edit_text(&key, found, total, |bytes| {
             bytes[before..].copy_from_slice(addition);
-        }),
+        });
     }
     keyspace.wrote(key.bytes, Event::string("append"));
     out.integer(total as i64);
@@ -58,13 +56,13 @@ fn append(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 pub(super) static SETRANGE: Command = Command::new("setrange", Group::String, 4)
     .writes(&[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM)
-    .renews()
     .doc(
         "2.2.0",
         "key offset value",
         "Overwrites a part of a string, which grows with zero bytes where it is too short.",
     )
     .complexity("O(1) for short values, else O(M), M being the length of the value.")
+    .takes_long()
     .on_keys(setrange);
 
 fn setrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
@@ -84,20 +82,60 @@ fn setrange(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         return Ok(());
     }
     let end = grown_len(offset, value.len(), limit)?;
-    let write = Write {
-        offset,
-        len: value.len(),
-        argument: Some(3),
-    };
-    let renewed = renewed(cx, args, &key, found, write)?;
+    weigh_write(cx, &key, found, offset, value.len())?;
     let mut keyspace = cx.at(&key);
-    match renewed {
-        Some(block) => keyspace.put_block(&key, found, block, Deadline::Keep),
-        None => keyspace.edit_text(&key, found, end, |bytes| {
-            bytes[offset..end].copy_from_slice(value);
-        }),
-    }
+    keyspace.edit_text(&key, found, end, |bytes| {
+        bytes[offset..end].copy_from_slice(value);
+    });
     keyspace.wrote(key.bytes, Event::string("setrange"));
     out.integer(before.max(end) as i64);
     Ok(())
+}
+
+/// Asks, before bytes are written to the string that a look-up just found, whether that moves too many here.
+pub(in crate::command) fn weigh_write(
+    cx: &mut ShardCx<'_>,
+    key: &Key<'_>,
+    found: Option<Place>,
+    offset: usize,
+    len: usize,
+) -> CommandResult {
+    let scales = cx.scales();
+    let keyspace = cx.at(key);
+    let text = match found {
+        Some(place) => Some(keyspace.text(place)?),
+        None => None,
+    };
+    scales.weigh_bytes(moved_by(text, offset, len))
+}
+
+/// Bytes that a write moves: its own, or all, if the string has to find another place.
+fn moved_by(text: Option<Text<'_>>, offset: usize, len: usize) -> usize {
+    let end = offset.saturating_add(len);
+    match text {
+        Some(Text::Block(block)) if end <= block.room() && block.is_unique() => {
+            end.saturating_sub(offset.min(block.len()))
+        }
+        Some(text) => end.max(text.len()),
+        None => end,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::structures::block::Block;
+
+    #[test]
+    fn a_write_moves_all_that_has_to_find_a_new_place() {
+        let block = Block::new(&[1; 1000]);
+        let room = block.room();
+        let text = Some(Text::Block(&block));
+        assert_eq!(moved_by(text, 10, 5), 5);
+        assert_eq!(moved_by(text, 1000, room - 1000), room - 1000);
+        assert_eq!(moved_by(text, 1000, room), 1000 + room);
+        assert_eq!(moved_by(None, 1000, 1), 1001);
+        let _shared = block.clone();
+        assert_eq!(moved_by(text, 10, 5), 1000);
+    }
 }

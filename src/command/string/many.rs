@@ -12,7 +12,6 @@ use crate::command::declaration::{
 use crate::command::error::CommandError;
 use crate::command::options::{Expiry, KEEPTTL};
 use crate::engine::keyspace::Deadline;
-use crate::engine::value::ahead::Form;
 
 /// `MGET key [key ...]`
 pub(super) static MGET: Command = Command::new("mget", Group::String, -2)
@@ -45,7 +44,7 @@ const PAIRS_COMPLEXITY: &str = "O(N), N being the count of keys.";
 pub(super) static MSET: Command = Command::new("mset", Group::String, -3)
     .writes(&[KeySpec::range(1, -1, 2, KeyFlags::OW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM)
-    .stores_every(Form::Text, 2, 2)
+    .keeps_blocks(2, 2)
     .doc(
         "1.0.1",
         "key value [key value ...]",
@@ -69,7 +68,7 @@ fn mset(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
 pub(super) static MSETNX: Command = Command::new("msetnx", Group::String, -3)
     .writes(&[KeySpec::range(1, -1, 2, KeyFlags::OW.or(KeyFlags::INSERT))])
     .flags(Flags::DENYOOM)
-    .stores_every(Form::Text, 2, 2)
+    .keeps_blocks(2, 2)
     .doc(
         "1.0.1",
         "key value [key value ...]",
@@ -104,7 +103,7 @@ fn set_all(cx: &mut ShardCx<'_>, args: &Args<'_>, deadline: Deadline) {
         let mut keyspace = cx.at_routed(routed);
         let found = keyspace.find_write(&key);
         let value = routed.argument as usize + 1;
-        keyspace.put_text(&key, found, args.get(value), deadline);
+        keyspace.put_text(&key, found, args.content(value), deadline);
         keyspace.wrote(key.bytes, SET_EVENT);
         if matches!(deadline, Deadline::At(_)) {
             keyspace.wrote(key.bytes, EXPIRE_EVENT);
@@ -133,7 +132,7 @@ pub(super) static MSETEX: Command = Command::new("msetex", Group::String, -4)
     .writes(&[KeySpec::counted(1, KeyFlags::OW.or(KeyFlags::UPDATE))
         .find(FindKeys::KeyNum { count_at: 0, first: 1, step: 2 })])
     .flags(Flags::DENYOOM.or(Flags::MOVABLEKEYS))
-    .stores_every(Form::Text, 3, 2)
+    .keeps_blocks(3, 2)
     .doc(
         "8.4.0",
         "numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | \

@@ -16,7 +16,7 @@
 
 mod conditional;
 mod counter;
-mod edit;
+pub(super) mod edit;
 mod float;
 mod get;
 mod lcs;

@@ -10,7 +10,6 @@ use crate::command::error::CommandError;
 use crate::command::options::{Expiry, KEEPTTL, TimeForm};
 use crate::engine::effect::Event;
 use crate::engine::keyspace::Deadline;
-use crate::engine::value::ahead::Form;
 
 pub(super) const SET_EVENT: Event = Event::string("set");
 pub(super) const EXPIRE_EVENT: Event = Event::generic("expire");
@@ -23,7 +22,7 @@ pub(super) static SET: Command = Command::new("set", Group::String, -3)
     )
     .note("RW and ACCESS due to the optional `GET` argument")])
     .flags(Flags::DENYOOM)
-    .stores(Form::Text, 2)
+    .keeps_block(2)
     .doc(
         "1.0.0",
         "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] \
@@ -46,7 +45,7 @@ fn set(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_write(&key);
-    keyspace.put_text(&key, found, args.get(2), Deadline::Clear);
+    keyspace.put_text(&key, found, args.content(2), Deadline::Clear);
     keyspace.wrote(key.bytes, SET_EVENT);
     out.ok();
     Ok(())
@@ -135,7 +134,7 @@ fn set_with_options(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Com
         None => out.ok(),
     }
     if holds {
-        keyspace.put_text(&key, found, args.get(2), deadline);
+        keyspace.put_text(&key, found, args.content(2), deadline);
         keyspace.wrote(key.bytes, SET_EVENT);
         if matches!(deadline, Deadline::At(_)) {
             keyspace.wrote(key.bytes, EXPIRE_EVENT);
@@ -148,7 +147,7 @@ fn set_with_options(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Com
 pub(super) static SETNX: Command = Command::new("setnx", Group::String, 3)
     .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::INSERT))])
     .flags(Flags::DENYOOM.or(Flags::FAST))
-    .stores(Form::Text, 2)
+    .keeps_block(2)
     .deprecated("2.6.12", "`SET` with the `NX` argument")
     .doc(
         "1.0.0",
@@ -162,7 +161,7 @@ fn setnx(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_write(&key);
     if found.is_none() {
-        keyspace.put_text(&key, None, args.get(2), Deadline::Clear);
+        keyspace.put_text(&key, None, args.content(2), Deadline::Clear);
         keyspace.wrote(key.bytes, SET_EVENT);
     }
     out.integer(i64::from(found.is_none()));
@@ -173,7 +172,7 @@ fn setnx(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
 pub(super) static SETEX: Command = Command::new("setex", Group::String, 4)
     .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM)
-    .stores(Form::Text, 3)
+    .keeps_block(3)
     .deprecated("2.6.12", "`SET` with the `EX` argument")
     .doc(
         "2.0.0",
@@ -186,7 +185,7 @@ pub(super) static SETEX: Command = Command::new("setex", Group::String, 4)
 pub(super) static PSETEX: Command = Command::new("psetex", Group::String, 4)
     .writes(&[KeySpec::one(1, KeyFlags::OW.or(KeyFlags::UPDATE))])
     .flags(Flags::DENYOOM)
-    .stores(Form::Text, 3)
+    .keeps_block(3)
     .deprecated("2.6.12", "`SET` with the `PX` argument")
     .doc(
         "2.6.0",
@@ -200,7 +199,7 @@ fn set_for(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm)
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_write(&key);
-    keyspace.put_text(&key, found, args.get(3), Deadline::At(at_ms));
+    keyspace.put_text(&key, found, args.content(3), Deadline::At(at_ms));
     keyspace.wrote(key.bytes, SET_EVENT);
     keyspace.wrote(key.bytes, EXPIRE_EVENT);
     out.ok();
@@ -214,7 +213,7 @@ pub(super) static GETSET: Command = Command::new("getset", Group::String, 3)
         KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::UPDATE),
     )])
     .flags(Flags::DENYOOM.or(Flags::FAST))
-    .stores(Form::Text, 2)
+    .keeps_block(2)
     .deprecated("6.2.0", "`SET` with the `!GET` argument")
     .doc(
         "1.0.0",
@@ -231,7 +230,7 @@ fn getset(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         Some(place) => reply_text(keyspace.text(place)?, out),
         None => out.null(),
     }
-    keyspace.put_text(&key, found, args.get(2), Deadline::Clear);
+    keyspace.put_text(&key, found, args.content(2), Deadline::Clear);
     keyspace.wrote(key.bytes, SET_EVENT);
     Ok(())
 }

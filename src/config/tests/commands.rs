@@ -269,13 +269,26 @@ fn protected_parameters_open_for_all_or_for_local_clients() {
 }
 
 #[test]
-fn names_and_values_that_are_no_text_are_refused() {
+fn values_may_be_any_bytes_and_names_that_nothing_has_are_unknown() {
     let mut config = Config::default();
     let pairs: [(&[u8], &[u8]); 1] = [(b"requirepass", b"\xff")];
-    assert!(live::set(&mut config, &pairs, Peer::Remote).is_err());
+    let changed = live::set(&mut config, &pairs, Peer::Remote);
+    assert_eq!(changed.expect("any bytes"), ["requirepass"]);
+    assert_eq!(*lossless::bytes_of(&config.requirepass), *b"\xff");
     let pairs: [(&[u8], &[u8]); 1] = [(b"\xff", b"1")];
     assert!(matches!(
         live::set(&mut config, &pairs, Peer::Remote),
         Err(SetError::Unknown(_))
     ));
+}
+
+#[test]
+fn a_name_ends_with_a_zero_wherever_it_is_looked_at() {
+    let mut config = Config::default();
+    let pairs: [(&[u8], &[u8]); 1] = [(b"port\0x", b"7")];
+    let changed = live::set(&mut config, &pairs, Peer::Remote);
+    assert_eq!(changed.expect("as in Redis"), ["port"]);
+    assert!(live::asks_system(b"port\0x") && !live::asks_system(b"maxmemory"));
+    assert!(live::asks_system(b"oom-score-adj") && live::asks_system(b"oom-score-adj-values"));
+    assert!(live::is_sensitive(b"requirepass\0x") && !live::is_sensitive(b"port"));
 }

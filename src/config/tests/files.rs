@@ -113,14 +113,29 @@ fn files_that_include_each_other_end_in_an_error() {
 }
 
 #[test]
-fn comments_may_be_in_any_encoding_and_values_only_in_utf_8() {
+fn comments_and_values_may_be_any_bytes_and_are_written_back_as_they_were() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("a.conf");
-    fs::write(&path, b"# caf\xe9\nport 7\n").expect("written");
-    assert_eq!(load_file(&path).expect("good").config.port, 7);
-    fs::write(&path, b"port 7\nrequirepass caf\xe9\n").expect("written");
-    assert!(complaint(load_file(&path)).ends_with("a value is not valid UTF-8"));
-    assert!(complaint(load_text("requirepass \"\\xff\"")).ends_with("a value is not valid UTF-8"));
+    let text = b"# caf\xe9\nport 7\nrequirepass caf\xe9\xff\nmasteruser \"\\xf4\\x8f\\xbf\\xbf\"\n";
+    fs::write(&path, text).expect("written");
+    let mut config = load_file(&path).expect("good").config;
+    assert_eq!(config.port, 7);
+    assert_eq!(*lossless::bytes_of(&config.requirepass), *b"caf\xe9\xff");
+    assert_eq!(
+        *lossless::bytes_of(&config.masteruser),
+        *b"\xf4\x8f\xbf\xbf"
+    );
+    let pairs = [("masterauth", b"\xc9\0\xf4".as_slice())];
+    live::set(&mut config, &pairs, Peer::Local).expect("any bytes");
+    rewrite::rewrite_file(&config, Some(&path), Adding::Differing).expect("written");
+    let written = fs::read(&path).expect("there");
+    assert!(written.starts_with(b"# caf\xe9\nport 7\nrequirepass \"caf\\xe9\\xff\"\n"));
+    let again = load_file(&path).expect("good").config;
+    assert_eq!(
+        (&again.requirepass, &again.masteruser, &again.masterauth),
+        (&config.requirepass, &config.masteruser, &config.masterauth)
+    );
+    assert_eq!(*lossless::bytes_of(&again.masterauth), *b"\xc9\0\xf4");
 }
 
 #[test]

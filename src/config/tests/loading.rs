@@ -367,3 +367,32 @@ fn shards_and_threads_follow_the_cores_unless_given() {
     assert_eq!(config.shard_count(64), 1);
     assert!(load_text("shards 1025").is_err());
 }
+
+#[test]
+fn what_files_of_other_versions_say_starts_the_server_and_is_named_if_it_has_no_effect() {
+    let shipped = include_str!("shipped.txt").lines();
+    for line in shipped.filter(|line| !line.starts_with('#')) {
+        let started = load_text(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let name = line.split(' ').next().expect("a name");
+        let is_known = find(name).is_some() || name == "lua-replicate-commands";
+        let is_named = started.warnings.iter().any(|text| text.contains(name));
+        assert!(is_known || is_named, "{line}: {:?}", started.warnings);
+    }
+    assert_eq!(
+        load_text("availability-zone a\nDual-Channel-Replication-Enabled no")
+            .expect("good")
+            .warnings,
+        [
+            "'availability-zone' has no effect: no client is told of zones",
+            "'dual-channel-replication-enabled' has no effect: replication is not built yet",
+        ]
+    );
+    assert!(load_text("availability-zone").is_err());
+    let config = load_text("primaryauth secret\ncommandlog-execution-slower-than 7")
+        .expect("good")
+        .config;
+    assert_eq!(
+        (config.masterauth.as_str(), config.slowlog_log_slower_than),
+        ("secret", 7)
+    );
+}

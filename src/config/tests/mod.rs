@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
+use crate::base::lossless;
+
 use super::live::{self, Peer, SetError};
 use super::parameter::{Kind, Mode, Support};
 use super::rewrite::{self, Adding, RewriteError};

@@ -332,8 +332,13 @@ impl Budget {
     /// Whoever paid something says so, where the limit is kept to the byte.
     pub(super) fn note_unsettled(&self) {
         if self.is_exact() {
-            self.is_unsettled.store(true, Relaxed);
+            self.ask_to_settle();
         }
+    }
+
+    /// Asks for all shards to pay what they owe, before the next reply leaves.
+    pub(super) fn ask_to_settle(&self) {
+        self.is_unsettled.store(true, Relaxed);
     }
 
     /// Whether all shards are to be asked for what they owe now: by whoever calls this, who has none in hand.

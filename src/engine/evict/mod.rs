@@ -248,7 +248,9 @@ impl Engine {
                     return true;
                 }
                 let has_moved = self.budget.beg(&self.board, debt, start) > 0;
-                self.deferred.others_owe |= has_moved;
+                if has_moved {
+                    self.budget.ask_to_settle();
+                }
                 return has_moved;
             };
             let before = self.board.used_bytes();

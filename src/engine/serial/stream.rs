@@ -110,14 +110,19 @@ pub(super) fn read(
     Ok(stream_entry(key, stream))
 }
 
-/// The figures, which must agree with the entries.
+/// The figures. Servers keep a length beside the entries, and there are files in which it is another one than that of the
+/// entries: it stays what XLEN says, as it does there.
 fn read_facts(form: u8, reader: &mut Reader<'_>, stream: &mut Stream) -> Result<(), Malformed> {
     let mut facts = stream.counted_facts();
     let (length, last_id) = (reader.length()?, read_id(reader)?);
     let is_behind = stream.last_written_id().is_none_or(|last| last <= last_id);
-    if length != facts.length || !is_behind {
-        return Err(Malformed("a stream whose figures do not fit its entries"));
+    if !is_behind {
+        return Err(Malformed("a stream whose last entry is behind its last id"));
     }
+    if i64::try_from(length).is_err() {
+        return Err(Malformed("a stream of more entries than can be"));
+    }
+    facts.length = length;
     facts.last_id = last_id;
     facts.entries_added = length;
     if form != types::STREAM_LISTPACKS {
@@ -125,9 +130,9 @@ fn read_facts(form: u8, reader: &mut Reader<'_>, stream: &mut Stream) -> Result<
         read_id(reader)?;
         facts.max_deleted_id = read_id(reader)?;
         facts.entries_added = reader.length()?;
-        // Commands do not let it become less, nor greater than what a signed number holds.
-        if facts.entries_added < length || i64::try_from(facts.entries_added).is_err() {
-            return Err(Malformed("a stream that had fewer entries than it has"));
+        // Commands do not let it become greater than what a signed number holds.
+        if i64::try_from(facts.entries_added).is_err() {
+            return Err(Malformed("a stream that had more entries than can be"));
         }
     }
     stream.set_facts(facts);

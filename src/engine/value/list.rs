@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::object::{Body, Collection, Journal, Object, Part, Standing};
 use super::{DataType, Encoding, Kind};
 use crate::base::number::parse_i64;
+use crate::structures::block::Content;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
 use crate::structures::pack::{self, Element, Pack, PackMut};
@@ -328,17 +329,35 @@ pub fn push<'v, I: Iterator<Item = &'v [u8]>>(
     pack.as_pack().len()
 }
 
+/// Adds elements at an end, one after the other; long ones as the blocks that they came in.
+#[cold]
+pub fn push_contents<'v, I: Iterator<Item = Content<'v>>>(
+    entry: &mut Entry<Object>,
+    end: End,
+    elements: impl Fn() -> I,
+    limits: &Limits,
+) -> usize {
+    let bytes = elements().fold(0_usize, |bytes, element| {
+        bytes.saturating_add(element.len())
+    });
+    make_room(entry, bytes, elements().count(), limits);
+    if let Some(list) = nodes_mut(entry) {
+        elements().for_each(|element| list.push_content(end, element));
+        return list.len();
+    }
+    push(entry, end, || elements().map(Content::bytes), limits)
+}
+
 /// Adds an element at an end that was taken out of another list: a long one as it is.
 pub fn push_element(entry: &mut Entry<Object>, end: End, element: Item<'_>, limits: &Limits) {
-    if let Item::Block(block) = element {
-        make_room(entry, block.len(), 1, limits);
-        if let Some(list) = nodes_mut(entry)
-            && list.push_block(end, block)
-        {
-            return;
+    match element {
+        Item::Block(block) => {
+            push_contents(entry, end, || std::iter::once(block.into()), limits);
+        }
+        element => {
+            element.with_bytes(|element| push(entry, end, || std::iter::once(element), limits));
         }
     }
-    element.with_bytes(|element| push(entry, end, || std::iter::once(element), limits));
 }
 
 /// Takes the element at an end out; the length that is left.
@@ -389,7 +408,7 @@ pub fn remove_range(
 }
 
 /// Makes the element with this number, which there is, another one.
-pub fn set(entry: &mut Entry<Object>, index: usize, element: &[u8], limits: &Limits) {
+pub fn set(entry: &mut Entry<Object>, index: usize, element: Content<'_>, limits: &Limits) {
     make_room(entry, element.len(), 1, limits);
     if let Some(list) = nodes_mut(entry) {
         list.set(index, element);
@@ -401,12 +420,17 @@ pub fn set(entry: &mut Entry<Object>, index: usize, element: &[u8], limits: &Lim
         .ok()
         .and_then(|index| pack.as_pack().nth(index));
     if let Some(at) = at {
-        pack.replace(at, element);
+        pack.replace(at, &element);
     }
 }
 
 /// Puts an element in front of the one with this number, or behind all; the new length.
-pub fn insert(entry: &mut Entry<Object>, index: usize, element: &[u8], limits: &Limits) -> usize {
+pub fn insert(
+    entry: &mut Entry<Object>,
+    index: usize,
+    element: Content<'_>,
+    limits: &Limits,
+) -> usize {
     make_room(entry, element.len(), 1, limits);
     if let Some(list) = nodes_mut(entry) {
         list.insert(index, element);
@@ -417,8 +441,8 @@ pub fn insert(entry: &mut Entry<Object>, index: usize, element: &[u8], limits: &
         .ok()
         .and_then(|index| pack.as_pack().nth(index));
     match at {
-        Some(at) => drop(pack.insert_before(at, element)),
-        None => pack.push_back(element),
+        Some(at) => drop(pack.insert_before(at, &element)),
+        None => pack.push_back(&element),
     }
     pack.as_pack().len()
 }

@@ -1,6 +1,5 @@
 //! What a key can hold: the types, their encodings, and how handlers see them.
 
-pub mod ahead;
 pub mod hash;
 pub mod hyperloglog;
 pub mod kind;

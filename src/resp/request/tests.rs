@@ -1,6 +1,7 @@
 //! The parser against the `redis-protocol` crate, against Redis's error texts, and against itself at
-//! every split of the same bytes.
+//! every split of the same bytes, with arguments in the read buffer and in blocks.
 
+use bytes::BufMut;
 use proptest::prelude::*;
 use redis_protocol::resp2::decode::decode;
 use redis_protocol::resp2::types::OwnedFrame;
@@ -13,15 +14,63 @@ fn open() -> Limits {
     Limits::default()
 }
 
+/// What came out of a stream of requests.
+type Outcome = (Vec<Command>, Option<ProtocolError>);
+
+/// How long arguments are received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Long {
+    /// In the read buffer, like all others.
+    Buffered,
+    /// In blocks, to which the read buffer's part is moved, from this length on.
+    Moved(usize),
+    /// In blocks into which all that comes later is written, from this length on.
+    Straight(usize),
+}
+
+/// All ways, for lengths that short tests have.
+const LONG: [Long; 6] = [
+    Long::Buffered,
+    Long::Moved(0),
+    Long::Moved(5),
+    Long::Straight(0),
+    Long::Straight(3),
+    Long::Straight(11),
+];
+
+/// Receives a piece; what is left of it for the read buffer.
+fn receive<'p>(parser: &mut Parser, buf: &mut Vec<u8>, piece: &'p [u8], long: Long) -> &'p [u8] {
+    let mut rest = piece;
+    if let Some(filling) = parser.filling()
+        && matches!(long, Long::Straight(_))
+    {
+        let (straight, behind) = piece.split_at(filling.missing().min(piece.len()));
+        filling.reserve(straight.len());
+        filling.put_slice(straight);
+        rest = behind;
+    }
+    buf.extend_from_slice(rest);
+    parser.fill_block(buf, 0);
+    rest
+}
+
 /// Feeds `bytes` in pieces that end at `cuts`, as a connection would; the commands, and the error if any.
-fn feed(bytes: &[u8], cuts: &[usize], limits: &Limits) -> (Vec<Command>, Option<ProtocolError>) {
+fn feed(bytes: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
+    let outcome = feed_as(Long::Buffered, bytes, cuts, limits);
+    for long in LONG {
+        assert_eq!(feed_as(long, bytes, cuts, limits), outcome, "{long:?}");
+    }
+    outcome
+}
+
+fn feed_as(long: Long, bytes: &[u8], cuts: &[usize], limits: &Limits) -> Outcome {
     let mut parser = Parser::default();
     let mut requests = Requests::default();
     let mut commands = Vec::new();
     let mut buf: Vec<u8> = Vec::new();
     let mut fed = 0;
     for cut in cuts.iter().copied().chain([bytes.len()]) {
-        buf.extend_from_slice(&bytes[fed..cut]);
+        receive(&mut parser, &mut buf, &bytes[fed..cut], long);
         fed = cut;
         loop {
             requests.clear();
@@ -48,6 +97,9 @@ fn feed(bytes: &[u8], cuts: &[usize], limits: &Limits) -> (Vec<Command>, Option<
             if consumed == 0 {
                 break;
             }
+        }
+        if let Long::Moved(len_min) | Long::Straight(len_min) = long {
+            parser.begin_block(&mut buf, 0, len_min, 0);
         }
     }
     (commands, None)
@@ -499,12 +551,58 @@ fn an_unfinished_argument_says_how_much_it_wants() {
 }
 
 #[test]
+fn a_long_argument_leaves_the_buffer_for_a_block() {
+    let head = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000\r\n";
+    let value: Vec<u8> = (0..100_000_u32).map(|at| at as u8).collect();
+    let mut parser = Parser::default();
+    let mut requests = Requests::default();
+    let mut buf = [&b"rest"[..], head, &value[..1000]].concat();
+    assert_eq!(parser.parse(&buf[4..], &open(), 64, &mut requests), Ok(0));
+    parser.begin_block(&mut buf, 4, 100_001, 0);
+    assert!(parser.filling().is_none(), "it is not that long");
+    parser.begin_block(&mut buf, 4, 100_000, 0);
+    assert_eq!(buf[4..], head[..]);
+    assert_eq!((parser.wants(), parser.filled_bytes()), (99_002, 1000));
+    assert_eq!(parser.moved_bytes(), 1000);
+    assert_eq!(parser.read_len(&buf[4..]), head.len());
+    let filling = parser.filling().expect("begun");
+    assert_eq!((filling.missing(), filling.room() < 500), (99_000, true));
+    filling.reserve(98_000);
+    filling.put_slice(&value[1000..99_000]);
+    assert!(!parser.is_block_full());
+    // The end comes with what follows.
+    buf.extend_from_slice(&value[99_000..]);
+    buf.extend_from_slice(b"\r\nPING\r\n");
+    parser.fill_block(&mut buf, 4);
+    assert!(parser.is_block_full());
+    assert_eq!(parser.moved_bytes(), 100_000);
+    let parsed = parser.parse(&buf[4..], &open(), 64, &mut requests);
+    assert_eq!(parsed, Ok(head.len() + 2 + 6));
+    let set = requests.requests[0];
+    assert_eq!(requests.spans_of(set)[2].block(), Some(0));
+    let arguments: Vec<&[u8]> = requests.arguments(&buf[4..], set).collect();
+    assert_eq!(arguments, [&b"SET"[..], b"k", &value]);
+    let block = &requests.arena.blocks[0];
+    assert!(block.is_unique());
+    assert_eq!(block.memory_bytes(), Block::new(&value).memory_bytes());
+    assert_eq!((parser.moved_bytes(), parser.filled_bytes()), (0, 0));
+    assert_eq!(parser.blocks_memory_bytes(), 0);
+    let kept = block.clone();
+    requests.clear();
+    assert!(kept.is_unique(), "no request holds it any more");
+}
+
+#[test]
 fn nothing_is_reserved_for_what_is_merely_claimed() {
     let mut parser = Parser::default();
     let mut requests = Requests::default();
     let bytes = b"*2147483647\r\n$536870912\r\nabc";
     assert_eq!(parser.parse(bytes, &open(), 64, &mut requests), Ok(0));
     assert!(requests.spans.capacity() < 64 && parser.spans.capacity() < 64);
+    assert_eq!(parser.wants(), 536_870_912 + 2 - 3);
+    let mut buf = bytes.to_vec();
+    parser.begin_block(&mut buf, 0, 16 * 1024, 0);
+    assert!(parser.blocks_memory_bytes() < 64);
     assert_eq!(parser.wants(), 536_870_912 + 2 - 3);
 }
 
@@ -552,6 +650,13 @@ fn a_request_of_two_gibibytes_is_refused() {
             );
         }
     }
+    // What has left the buffer counts, too.
+    let bytes = b"*3\r\n$9\r\n123456789\r\n$2147483614\r\n";
+    let every: Vec<usize> = (0..bytes.len()).collect();
+    let too_long = feed(bytes, &every, &limits).1;
+    assert_eq!(too_long, Some(ProtocolError::RequestTooLong));
+    let just_not = b"*3\r\n$9\r\n123456789\r\n$2147483613\r\n";
+    assert_eq!(feed(just_not, &every, &limits).1, None);
     let after_another = b"PING\r\n*1\r\n$9223372036854775807\r\n";
     assert_eq!(feed(after_another, &[], &limits).0.len(), 1);
 }

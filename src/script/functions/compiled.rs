@@ -1,82 +1,205 @@
 //! Libraries in one interpreter: their code is run once, and leaves callbacks behind.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
-use super::{BAD_NAME, Found, Source, is_name};
-use crate::command::error::CommandError;
+use super::{BAD_NAME, Declared, Functions, LOST, Source, is_name};
+use crate::command::error::{CommandError, shown};
 use crate::script::errors;
 use crate::script::flags::ScriptFlags;
 use crate::script::vm::{RUN, Vm};
-use crate::structures::lua::Called;
+use crate::structures::lua::{Called, Pinned};
 use crate::telemetry::clock::Ticks;
+
+/// Names under which functions were found that an interpreter remembers.
+const NAMES_MAX: usize = 4096;
+
+/// What a function takes in an interpreter beside its code: the closure, what it closes over, its place in the registry.
+const FUNCTION_BYTES: usize = 48;
+
+/// Bytes that compiled libraries take in all interpreters.
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes that compiled libraries take in all interpreters, as of when their code was run.
+pub(in crate::script) fn bytes() -> usize {
+    BYTES.load(Relaxed)
+}
 
 /// A function that a library registered.
 pub(in crate::script) struct Registered {
-    pub(super) name: String,
-    pub(super) description: Option<Vec<u8>>,
-    pub(super) flags: ScriptFlags,
-    callback: Function,
+    pub(super) declared: Declared,
+    callback: Pinned,
+}
+
+/// What a library registered so far.
+#[derive(Default)]
+pub(in crate::script) struct SoFar {
+    functions: Vec<Registered>,
+    names: HashSet<String>,
+}
+
+/// What the code of a library left in an interpreter.
+pub(super) struct Ran {
+    pub(super) functions: Vec<Registered>,
+    /// What that takes, roughly: compiling leaves more garbage than code, so the growth of the interpreter does not tell.
+    bytes: usize,
+}
+
+/// A function that can be called in one interpreter.
+pub(in crate::script) struct Callable {
+    /// The name that the library gave the function.
+    pub(in crate::script) name: String,
+    /// What the function says of itself.
+    pub(in crate::script) flags: ScriptFlags,
+    pub(in crate::script) callback: Pinned,
 }
 
 /// Callbacks by library and name.
 #[derive(Default)]
 pub(in crate::script) struct Libraries {
     loaded: HashMap<u64, Loaded>,
+    /// The names that were called, as they were written, and what they stood for at [`Libraries::version`].
+    by_name: HashMap<Vec<u8>, Rc<Callable>>,
+    version: u64,
+    /// How many libraries had been lost when a thread last looked before it waited.
+    lost: u64,
+    /// The version at which what belongs to libraries that are gone was dropped.
+    pruned: u64,
 }
 
 struct Loaded {
     source: Weak<Source>,
-    callbacks: HashMap<String, Function>,
+    callbacks: Vec<Rc<Callable>>,
+    bytes: usize,
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        BYTES.fetch_sub(self.bytes, Relaxed);
+    }
 }
 
 impl Libraries {
-    /// Keeps what the code of a library left; what belongs to libraries that are gone goes.
-    pub(super) fn keep(&mut self, source: &Arc<Source>, registered: Vec<Registered>) {
-        self.loaded
-            .retain(|_, loaded| loaded.source.strong_count() > 0);
-        let callbacks = registered
-            .into_iter()
-            .map(|function| (function.name, function.callback))
-            .collect();
+    /// Keeps what the code of a library left.
+    fn keep(&mut self, source: &Arc<Source>, ran: Ran) {
+        let callbacks = ran.functions.into_iter().map(|function| {
+            Rc::new(Callable {
+                name: function.declared.name,
+                flags: function.declared.flags,
+                callback: function.callback,
+            })
+        });
+        BYTES.fetch_add(ran.bytes, Relaxed);
         let loaded = Loaded {
             source: Arc::downgrade(source),
-            callbacks,
+            callbacks: callbacks.collect(),
+            bytes: ran.bytes,
         };
         self.loaded.insert(source.id, loaded);
+    }
+
+    /// Forgets what names stood for if that may have changed. Once a good part of the libraries may be gone, what
+    /// belongs to these goes too; whether it did.
+    #[inline]
+    pub(in crate::script) fn follow(&mut self, functions: &Functions) -> bool {
+        let version = functions.version();
+        self.version != version && self.catch_up(version)
+    }
+
+    #[cold]
+    fn catch_up(&mut self, version: u64) -> bool {
+        self.version = version;
+        self.by_name = HashMap::new();
+        // Each look costs as much as there are libraries.
+        if version - self.pruned <= self.loaded.len() as u64 / 4 {
+            return false;
+        }
+        self.pruned = version;
+        self.prune()
+    }
+
+    /// Drops what belongs to libraries that are gone, if many may be, for a thread that is about to wait; whether any was.
+    pub(in crate::script) fn rest(&mut self) -> bool {
+        let lost = LOST.load(Relaxed);
+        if lost - self.lost <= self.loaded.len() as u64 / 4 {
+            return false;
+        }
+        self.lost = lost;
+        self.by_name = HashMap::new();
+        self.prune()
+    }
+
+    fn prune(&mut self) -> bool {
+        let before = self.loaded.len();
+        self.loaded
+            .retain(|_, loaded| loaded.source.strong_count() > 0);
+        self.loaded.shrink_to(self.loaded.len() * 2);
+        self.loaded.len() < before
     }
 }
 
 impl Vm {
-    /// The callback of a function; its library's code is run if that has not been done here.
+    /// The function of a name, in any case; its library's code is run if that has not been done here. For who has
+    /// [followed](Vm::follow) what was loaded and flushed.
+    #[inline]
     pub(in crate::script) fn of_function(
         &mut self,
-        found: &Found,
-    ) -> Result<Function, CommandError> {
+        name: &[u8],
+        functions: &Functions,
+    ) -> Result<Rc<Callable>, CommandError> {
+        match self.libraries.by_name.get(name) {
+            Some(callable) => Ok(Rc::clone(callable)),
+            None => self.look_up_function(name, functions),
+        }
+    }
+
+    #[inline(never)]
+    fn look_up_function(
+        &mut self,
+        name: &[u8],
+        functions: &Functions,
+    ) -> Result<Rc<Callable>, CommandError> {
+        const NOT_FOUND: &str = "ERR Function not found";
+        let found = functions.find(name).ok_or(NOT_FOUND)?;
         if !self.libraries.loaded.contains_key(&found.source.id) {
-            let registered = self.load_library(&found.source)?;
-            self.libraries.keep(&found.source, registered);
+            let ran = self.load_library(&found.source)?;
+            self.libraries.keep(&found.source, ran);
         }
         let loaded = self.libraries.loaded.get(&found.source.id);
-        let callback = loaded.and_then(|loaded| loaded.callbacks.get(&found.name));
-        callback
-            .cloned()
-            .ok_or_else(|| "ERR Function not found".into())
+        let wanted = &found.declared().name;
+        let same = |callable: &&Rc<Callable>| callable.name == *wanted;
+        let callable = loaded.and_then(|loaded| loaded.callbacks.iter().find(same));
+        let callable = Rc::clone(callable.ok_or(NOT_FOUND)?);
+        if self.libraries.by_name.len() >= NAMES_MAX {
+            self.libraries.by_name.clear();
+        }
+        self.libraries
+            .by_name
+            .insert(name.to_vec(), Rc::clone(&callable));
+        Ok(callable)
+    }
+
+    /// Keeps what the code of a library left, if it was run in this interpreter.
+    pub(super) fn keep_library(&mut self, source: &Arc<Source>, ran: Ran) {
+        let mut functions = ran.functions.iter();
+        if functions.all(|function| function.callback.is_of(&self.lua)) {
+            self.libraries.keep(source, ran);
+        }
     }
 
     /// Runs the code of a library; what it registered.
-    pub(super) fn load_library(
-        &mut self,
-        source: &Source,
-    ) -> Result<Vec<Registered>, CommandError> {
+    pub(super) fn load_library(&mut self, source: &Source) -> Result<Ran, CommandError> {
         let code = &source.code[source.code_start..];
         let run = self
             .load(code, "@user_function", &self.library_globals)
             .map_err(|text| format!("ERR Error compiling function: {text}"))?;
+        let compiled_bytes = run.dump(false).len();
         RUN.with(|state| {
-            state.registered.borrow_mut().clear();
+            state.registered.take();
             state.interrupted.set(None);
             state.loading_since.set(Some(Ticks::now()));
         });
@@ -95,9 +218,12 @@ impl Vm {
             return Err(refuse("ERR FUNCTION LOAD timeout"));
         }
         match result {
-            Ok(Called::Text(()) | Called::Value(_)) => Ok(registered),
+            Ok(Called::Text(()) | Called::Value(_)) => Ok(Ran {
+                bytes: compiled_bytes + FUNCTION_BYTES * registered.functions.len(),
+                functions: registered.functions,
+            }),
             Ok(Called::Failed(Value::Table(table))) => match table.raw_get::<Value>("err") {
-                Ok(Value::String(text)) => Err(refuse(&String::from_utf8_lossy(&text.as_bytes()))),
+                Ok(Value::String(text)) => Err(refuse(&shown(&text.as_bytes()))),
                 _ => Err(refuse("(null)")),
             },
             Ok(Called::Failed(_)) => Err(refuse("execution failure")),
@@ -153,14 +279,16 @@ pub(in crate::script) fn register(lua: &Lua, arguments: MultiValue) -> mlua::Res
     let name = String::from_utf8_lossy(&name).into_owned();
     RUN.with(|run| {
         let mut all = run.registered.borrow_mut();
-        if all.iter().any(|function| function.name == name) {
+        if !all.names.insert(name.clone()) {
             return Err(errors::reply("Function already exists in the library"));
         }
-        all.push(Registered {
-            name,
-            description: registered.description,
-            flags: registered.flags,
-            callback: registered.callback,
+        all.functions.push(Registered {
+            declared: Declared {
+                name,
+                description: registered.description,
+                flags: registered.flags,
+            },
+            callback: Pinned::new(lua, registered.callback)?,
         });
         Ok(())
     })

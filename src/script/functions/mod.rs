@@ -1,22 +1,26 @@
 //! Libraries of functions: what FUNCTION manages and FCALL finds.
 //!
 //! All interpreters share the sources; each runs a library's code when it first calls one of its functions
-//! ([`compiled`]). Readers take a snapshot; whoever changes something makes a new one.
+//! ([`compiled`]), and keeps what it found for as long as [`Functions::version`] stays what it was. So the lock is taken
+//! for a first call, and for changes, which take as long as what they change: code runs before the lock is taken.
 
 pub(super) mod compiled;
 mod payload;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 
+use self::compiled::Ran;
 use super::flags::{self, ScriptFlags};
 use super::vm;
 use crate::base::glob::{self, Case};
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, shown};
 use crate::command::script::{FunctionView, LibraryView, Restore};
 
 /// One library.
@@ -30,6 +34,13 @@ pub(super) struct Source {
     functions: Vec<Declared>,
 }
 
+impl Source {
+    /// What this takes in memory.
+    fn bytes(&self) -> usize {
+        self.code.len() + size_of::<Source>() + self.functions.len() * (size_of::<Declared>() + 64)
+    }
+}
+
 /// A function as its library registered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Declared {
@@ -38,30 +49,44 @@ struct Declared {
     flags: ScriptFlags,
 }
 
-/// What FCALL found.
+/// A function, and the library that registered it.
 pub(super) struct Found {
-    /// The function's name as its library wrote it.
-    pub(super) name: String,
-    /// Its flags.
-    pub(super) flags: ScriptFlags,
     source: Arc<Source>,
+    at: usize,
 }
 
-#[derive(Clone, Default)]
-struct Snapshot {
+impl Found {
+    fn declared(&self) -> &Declared {
+        &self.source.functions[self.at]
+    }
+
+    /// What the function says of itself.
+    pub(super) fn flags(&self) -> ScriptFlags {
+        self.declared().flags
+    }
+}
+
+#[derive(Default)]
+struct Known {
     libraries: BTreeMap<String, Arc<Source>>,
     /// By lower-case name: the library and the position in it.
     functions: HashMap<Vec<u8>, (Arc<Source>, usize)>,
+    /// What the libraries take in memory.
+    bytes: usize,
 }
 
 /// See the module.
 #[derive(Default)]
 pub struct Functions {
-    now: ArcSwap<Snapshot>,
-    changing: Mutex<()>,
+    known: RwLock<Known>,
+    /// Libraries that went, or were replaced, so far. Written below the lock of `known`.
+    version: AtomicU64,
 }
 
 static IDS: AtomicU64 = AtomicU64::new(1);
+
+/// Libraries that went, or were replaced, so far: threads that are about to wait look whether they hold any of them.
+static LOST: AtomicU64 = AtomicU64::new(0);
 
 const BAD_NAME: &str = "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one \
      character long";
@@ -69,59 +94,83 @@ const BAD_NAME: &str = "ERR Library names can only contain letters, numbers, or 
 impl Functions {
     /// The function of this name, in any case.
     pub(super) fn find(&self, name: &[u8]) -> Option<Found> {
-        let now = self.now.load();
-        let found = match now.functions.get(name) {
+        let known = self.known.read();
+        let found = match known.functions.get(name) {
             Some(found) => found,
-            None => now.functions.get(&name.to_ascii_lowercase())?,
+            None => known.functions.get(&name.to_ascii_lowercase())?,
         };
         let (source, at) = found;
-        let declared = source.functions.get(*at)?;
         Some(Found {
-            name: declared.name.clone(),
-            flags: declared.flags,
             source: Arc::clone(source),
+            at: *at,
         })
+    }
+
+    /// What was found while this was what it is now may be called without another look.
+    #[inline]
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Acquire)
+    }
+
+    /// So many libraries that may have been found are no longer there. For who holds the lock of `known`.
+    fn lose(&self, libraries: usize) {
+        self.version.fetch_add(libraries as u64, Release);
+        LOST.fetch_add(libraries as u64, Release);
     }
 
     /// Creates a library; its name.
     pub(super) fn load(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError> {
         let (name, code_start) = head(code)?;
         // Said before the code is run, as in Redis, and again when it is known how things stand then.
-        self.now.load().check(&name, may_replace)?;
-        let made = Made::new(&name, code, code_start)?;
-        {
-            let _one_at_a_time = self.changing.lock();
-            let mut next = (**self.now.load()).clone();
-            next.add(&made.source, may_replace)?;
-            self.now.store(Arc::new(next));
-        }
-        made.keep();
+        self.known.read().check(&name, may_replace)?;
+        let made = Made::new(self, name.clone(), code, code_start)?;
+        let before = {
+            let mut known = self.known.write();
+            known.check(&name, may_replace)?;
+            let before = known.remove(&name);
+            self.lose(usize::from(before.is_some()));
+            if let Err(error) = known.link(Arc::clone(&made.source)) {
+                if let Some(before) = before {
+                    let _ = known.link(before);
+                }
+                return Err(error);
+            }
+            before
+        };
+        drop(before);
+        Made::keep([made]);
         Ok(name)
     }
 
     /// Deletes a library.
     pub(super) fn delete(&self, name: &[u8]) -> Result<(), CommandError> {
-        let _one_at_a_time = self.changing.lock();
-        let mut next = (**self.now.load()).clone();
         let name = std::str::from_utf8(name).unwrap_or_default();
-        next.remove(name).ok_or("ERR Library not found")?;
-        self.now.store(Arc::new(next));
+        let mut known = self.known.write();
+        known.remove(name).ok_or("ERR Library not found")?;
+        self.lose(1);
         Ok(())
     }
 
     /// Deletes all of them.
     pub(super) fn flush(&self) {
-        let _one_at_a_time = self.changing.lock();
-        self.now.store(Arc::default());
+        self.replace(Known::default());
+    }
+
+    fn replace(&self, next: Known) {
+        let mut known = self.known.write();
+        let before = std::mem::replace(&mut *known, next);
+        self.lose(before.libraries.len());
+        drop(known);
+        drop(before);
     }
 
     /// The libraries whose names match.
     pub(super) fn views(&self, pattern: Option<&[u8]>) -> Vec<LibraryView> {
-        let now = self.now.load();
+        let known = self.known.read();
         let is_wanted = |name: &str| {
             pattern.is_none_or(|pattern| glob::matches(pattern, name.as_bytes(), Case::Insensitive))
         };
-        let wanted = now
+        let wanted = known
             .libraries
             .values()
             .filter(|source| is_wanted(&source.name));
@@ -135,55 +184,67 @@ impl Functions {
 
     /// How many libraries and functions there are.
     pub fn counts(&self) -> (usize, usize) {
-        let now = self.now.load();
-        (now.libraries.len(), now.functions.len())
+        let known = self.known.read();
+        (known.libraries.len(), known.functions.len())
     }
 
     /// What their sources take in memory.
     pub fn bytes(&self) -> usize {
-        let now = self.now.load();
-        let of = |source: &Arc<Source>| {
-            source.code.len()
-                + size_of::<Source>()
-                + source.functions.len() * (size_of::<Declared>() + 64)
-        };
-        now.libraries.values().map(of).sum()
+        self.known.read().bytes
     }
 
     /// All libraries as one payload.
     pub(super) fn dump(&self) -> Vec<u8> {
-        let now = self.now.load();
-        payload::write(now.libraries.values().map(|source| source.code.as_slice()))
+        let known = self.known.read();
+        let codes = known.libraries.values();
+        payload::write(codes.map(|source| source.code.as_slice()))
     }
 
     /// Creates the libraries of a payload, all or none.
     pub(super) fn restore(&self, bytes: &[u8], policy: Restore) -> Result<(), CommandError> {
-        let mut added = Snapshot::default();
+        let mut added = Known::default();
+        let mut all_made = Vec::new();
         for code in payload::read(bytes)? {
             let (name, code_start) = head(&code)?;
             added.check(&name, false)?;
-            let made = Made::new(&name, &code, code_start)?;
-            added.add(&made.source, false)?;
-            made.keep();
+            let made = Made::new(self, name, &code, code_start)?;
+            added.link(Arc::clone(&made.source))?;
+            all_made.push(made);
         }
-        let _one_at_a_time = self.changing.lock();
-        if policy == Restore::Flush {
-            self.now.store(Arc::new(added));
-            return Ok(());
+        match policy {
+            Restore::Flush => self.replace(added),
+            _ => self.add(added, policy)?,
         }
-        let mut next = (**self.now.load()).clone();
+        Made::keep(all_made);
+        Ok(())
+    }
+
+    /// Adds libraries to those that are known, all or none.
+    fn add(&self, added: Known, policy: Restore) -> Result<(), CommandError> {
+        let mut known = self.known.write();
+        let mut replaced = Vec::new();
         for name in added.libraries.keys() {
-            if next.libraries.contains_key(name) {
-                if policy == Restore::Append {
-                    return Err(format!("ERR Library {name} already exists").into());
-                }
-                next.remove(name);
+            if known.libraries.contains_key(name) && policy == Restore::Append {
+                return Err(format!("ERR Library {name} already exists").into());
             }
         }
-        for source in added.libraries.into_values() {
-            next.link(source)?;
+        for name in added.libraries.keys() {
+            replaced.extend(known.remove(name));
         }
-        self.now.store(Arc::new(next));
+        self.lose(replaced.len());
+        let mut linked: Vec<String> = Vec::new();
+        for (name, source) in added.libraries {
+            if let Err(error) = known.link(source) {
+                for name in &linked {
+                    known.remove(name);
+                }
+                for before in replaced {
+                    let _ = known.link(before);
+                }
+                return Err(error);
+            }
+            linked.push(name);
+        }
         Ok(())
     }
 }
@@ -196,45 +257,54 @@ fn view_of(declared: &Declared) -> FunctionView {
     }
 }
 
-/// A library whose code was run, and what that left behind.
+/// A library whose code was run, and what that left in the interpreter.
 struct Made {
     source: Arc<Source>,
-    registered: Vec<compiled::Registered>,
+    ran: Ran,
 }
 
 impl Made {
-    /// Runs the code of a library, which takes some time: no lock is held.
-    fn new(name: &str, code: &[u8], code_start: usize) -> Result<Made, CommandError> {
+    /// Runs the code of a library in this thread's interpreter, which takes some time: no lock is held.
+    fn new(
+        functions: &Functions,
+        name: String,
+        code: &[u8],
+        code_start: usize,
+    ) -> Result<Made, CommandError> {
         let mut source = Source {
             id: IDS.fetch_add(1, Relaxed),
-            name: name.to_owned(),
+            name,
             code: code.to_vec(),
             code_start,
             functions: Vec::new(),
         };
-        let registered = vm::with(|vm| vm.load_library(&source))?;
-        if registered.is_empty() {
+        let ran = vm::with(|vm| {
+            vm.follow_functions(functions);
+            vm.load_library(&source)
+        })?;
+        if ran.functions.is_empty() {
             return Err("ERR No functions registered".into());
         }
-        let declared = |function: &compiled::Registered| Declared {
-            name: function.name.clone(),
-            description: function.description.clone(),
-            flags: function.flags,
-        };
-        source.functions = registered.iter().map(declared).collect();
+        let declared = ran.functions.iter().map(|function| &function.declared);
+        source.functions = declared.cloned().collect();
         Ok(Made {
             source: Arc::new(source),
-            registered,
+            ran,
         })
     }
 
-    /// Leaves what the code registered in this thread's interpreter, which ran it.
-    fn keep(self) {
-        vm::with_own(|vm| vm.libraries.keep(&self.source, self.registered));
+    /// Leaves what the code registered in this thread's interpreter, if that one ran it: not if a script is running in
+    /// there, nor if it was thrown away since.
+    fn keep(all_made: impl IntoIterator<Item = Made>) {
+        vm::with_own(|vm| {
+            for made in all_made {
+                vm.keep_library(&made.source, made.ran);
+            }
+        });
     }
 }
 
-impl Snapshot {
+impl Known {
     /// Whether a library of this name can be added.
     fn check(&self, name: &str, may_replace: bool) -> Result<(), CommandError> {
         match self.libraries.contains_key(name) && !may_replace {
@@ -243,15 +313,13 @@ impl Snapshot {
         }
     }
 
-    fn add(&mut self, source: &Arc<Source>, may_replace: bool) -> Result<(), CommandError> {
-        self.check(&source.name, may_replace)?;
-        self.remove(&source.name);
-        self.link(Arc::clone(source))
-    }
-
     fn remove(&mut self, name: &str) -> Option<Arc<Source>> {
         let source = self.libraries.remove(name)?;
-        self.functions.retain(|_, (other, _)| other.id != source.id);
+        for function in &source.functions {
+            self.functions
+                .remove(function.name.to_ascii_lowercase().as_bytes());
+        }
+        self.bytes -= source.bytes();
         Some(source)
     }
 
@@ -266,6 +334,7 @@ impl Snapshot {
             let key = function.name.to_ascii_lowercase().into_bytes();
             self.functions.insert(key, (Arc::clone(&source), at));
         }
+        self.bytes += source.bytes();
         self.libraries.insert(source.name.clone(), source);
         Ok(())
     }
@@ -291,8 +360,8 @@ fn head(code: &[u8]) -> Result<(String, usize), CommandError> {
     for option in options {
         let is_name = option.len() >= 5 && option[..5].eq_ignore_ascii_case(b"name=");
         if !is_name {
-            let shown = String::from_utf8_lossy(option);
-            return Err(format!("ERR Invalid metadata value given: {shown}").into());
+            let given = shown(option);
+            return Err(format!("ERR Invalid metadata value given: {given}").into());
         }
         if name.replace(&option[5..]).is_some() {
             return Err(
@@ -306,8 +375,8 @@ fn head(code: &[u8]) -> Result<(String, usize), CommandError> {
     }
     let engine = engine.get(2..).unwrap_or_default();
     if !engine.eq_ignore_ascii_case(b"lua") {
-        let shown = String::from_utf8_lossy(engine);
-        return Err(format!("ERR Engine '{shown}' not found").into());
+        let engine = shown(engine);
+        return Err(format!("ERR Engine '{engine}' not found").into());
     }
     Ok((String::from_utf8_lossy(name).into_owned(), code_start))
 }

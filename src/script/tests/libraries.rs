@@ -150,3 +150,62 @@ fn functions_are_bound_by_their_flags_and_globals() {
         "(error) ERR Bad number of keys provided"
     );
 }
+
+#[test]
+fn many_libraries_are_called_and_flushed_and_leave_nothing() {
+    const LIBRARIES: usize = 9_000;
+    let mut bench = Bench::new();
+    assert_eq!(bench.eval("return 1"), "(integer) 1");
+    let before = crate::script::memory_figures().functions;
+    for number in 0..LIBRARIES {
+        let code = format!(
+            "#!lua name=l{number}\nredis.register_function('f{number}', function() return {number} end)"
+        );
+        assert_eq!(load(&bench, &code), format!("l{number}"));
+    }
+    let counted = crate::script::memory_figures().functions - before;
+    let live = || {
+        crate::script::vm::with(|vm| {
+            vm.lua.gc_collect().expect("room");
+            vm.lua.used_memory()
+        })
+    };
+    let full = live();
+    assert_eq!(bench.eval("return 1"), "(integer) 1");
+    for number in [0, LIBRARIES / 2, LIBRARIES - 1] {
+        assert_eq!(
+            call(&mut bench, &format!("F{number}")),
+            format!("(integer) {number}")
+        );
+    }
+    let payload = bench.library.functions.dump();
+    assert!(bench.library.functions.delete(b"l7").is_ok());
+    assert_eq!(call(&mut bench, "f7"), "(error) ERR Function not found");
+    assert_eq!(call(&mut bench, "f8"), "(integer) 8");
+    bench.library.functions.flush();
+    assert_eq!(call(&mut bench, "f8"), "(error) ERR Function not found");
+    assert!(crate::script::memory_figures().functions <= before + counted / 2);
+    let taken = full - live();
+    assert!(
+        counted > taken / 2 && counted < taken * 2,
+        "{counted} of {taken}"
+    );
+    let restored = bench.library.functions.restore(&payload, Restore::Append);
+    assert!(restored.is_ok());
+    assert_eq!(call(&mut bench, "f7"), "(integer) 7");
+    assert_eq!(bench.library.functions.counts(), (LIBRARIES, LIBRARIES));
+}
+
+#[test]
+fn one_library_may_have_many_functions() {
+    let mut bench = Bench::new();
+    let code = "#!lua name=l\nfor i = 1, 9000 do redis.register_function('f' .. i, function() return i end) end";
+    // A library has half a second to load, which a busy machine may not give it.
+    let loaded = (0..50)
+        .map(|_| load(&bench, code))
+        .find(|said| !said.contains("timeout"));
+    assert_eq!(loaded.as_deref(), Some("l"));
+    assert_eq!(call(&mut bench, "f1"), "(integer) 1");
+    assert_eq!(call(&mut bench, "f9000"), "(integer) 9000");
+    assert_eq!(bench.eval("return 1"), "(integer) 1");
+}

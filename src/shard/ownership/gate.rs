@@ -10,18 +10,24 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::parcel::Link;
+use super::queued::Link;
 use super::sync::{AtomicPtr, Fault, UnsafeCell};
 
 /// Bit 0 of the word; links are aligned, so their addresses leave it clear.
 const HELD: usize = 1;
+
+/// Bit 1: the holder will not let go for long, so that no message should wait here with tokens of other shards.
+const LONG: usize = 2;
+
+const FLAGS: usize = HELD | LONG;
 
 /// The word of a held shard with nothing queued. An address without provenance: it is compared, never followed.
 const HELD_ALONE: *mut Link = ptr::without_provenance_mut(HELD);
 
 /// The word, what the token protects, and the one counter that every take raises, on one line pair.
 ///
-/// The word is null (free, and then nothing is queued), or `newest queued link | HELD`.
+/// The word is null (free, and then nothing is queued), or `newest queued link | HELD`, with `LONG` where the holder set
+/// it. Only the holder sets and clears `LONG`, and clears it before it lets go.
 #[repr(C)]
 pub(super) struct Gate<E> {
     word: AtomicPtr<Link>,
@@ -48,6 +54,8 @@ pub(super) enum Entry {
     Taken,
     /// The link belongs to the holder now.
     Queued,
+    /// The shard is held for long, and the caller heeds that: nothing was done.
+    HeldLong,
 }
 
 impl<E> Gate<E> {
@@ -78,10 +86,6 @@ impl<E> Gate<E> {
     #[inline(always)]
     pub(super) fn engine(&self) -> *mut E {
         self.engine.get()
-    }
-
-    pub(super) fn engine_mut(&mut self) -> &mut E {
-        self.engine.get_mut()
     }
 
     pub(super) fn takes(&self) -> u64 {
@@ -116,12 +120,13 @@ impl<E> Gate<E> {
     }
 
     /// Takes the token or leaves the link with whoever has it: one atomic decision on one word, so there is no moment
-    /// at which a link could be queued at a shard that nobody holds.
+    /// at which a link could be queued at a shard that nobody holds. With `heeds_long` a shard that is held for long
+    /// gets no link: the same word says so, so that no link slips in behind the holder's look at the queue.
     ///
     /// # Safety
-    /// 1. `link` points to a live parcel that is in no queue. 2. After `Queued` the caller does not touch it again.
+    /// 1. `link` points to a live queued that is in no queue. 2. After `Queued` the caller does not touch it again.
     #[inline]
-    pub(super) unsafe fn take_or_push(&self, link: NonNull<Link>) -> Entry {
+    pub(super) unsafe fn take_or_push(&self, link: NonNull<Link>, heeds_long: bool) -> Entry {
         let mut word: *mut Link = ptr::null_mut();
         loop {
             if word.is_null() {
@@ -137,10 +142,14 @@ impl<E> Gate<E> {
                     Err(current) => word = current,
                 }
             } else {
-                let newest = word.map_addr(|address| address & !HELD);
+                let flags = word.addr() & FLAGS;
+                if heeds_long && flags & LONG != 0 {
+                    return Entry::HeldLong;
+                }
+                let newest = word.map_addr(|address| address & !FLAGS);
                 // SAFETY: (1) live; not published yet, so it is ours.
                 unsafe { Link::set_next(link, newest) };
-                let pushed = link.as_ptr().map_addr(|address| address | HELD);
+                let pushed = link.as_ptr().map_addr(|address| address | flags);
                 // Release pairs with the Acquire swap of `pop`: the holder sees the link, the message, and whatever was
                 // done under the tokens that the message carries. Later pushes continue the release sequence.
                 let push = if self.has(Fault::PushesRelaxed) {
@@ -194,7 +203,7 @@ impl<E> Gate<E> {
             let newest = self
                 .word
                 .swap(HELD_ALONE, Acquire)
-                .map_addr(|address| address & !HELD);
+                .map_addr(|address| address & !FLAGS);
             oldest = if self.has(Fault::RunsNewestFirst) {
                 newest
             } else {
@@ -217,9 +226,28 @@ impl<E> Gate<E> {
         oldest
     }
 
+    /// Says that the shard is held for long, or no more; for the holder. Links that are queued already stay.
+    pub(super) fn set_long(&self, is_long: bool) {
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let changed = word.map_addr(|address| match is_long {
+                true => address | LONG,
+                false => address & !LONG,
+            });
+            // Relaxed: the bit orders nothing by itself, and pushes before it stay in the release sequence of the word.
+            match self
+                .word
+                .compare_exchange_weak(word, changed, Relaxed, Relaxed)
+            {
+                Ok(_) => return,
+                Err(current) => word = current,
+            }
+        }
+    }
+
     /// Whether something was queued since the list was last taken; for the holder.
     pub(super) fn has_new(&self) -> bool {
-        !ptr::eq(self.word.load(Relaxed), HELD_ALONE)
+        self.word.load(Relaxed).addr() & !FLAGS != 0
     }
 
     /// All that is queued, oldest first, as a list.
@@ -227,11 +255,13 @@ impl<E> Gate<E> {
     /// # Safety
     /// The caller has the token.
     pub(super) unsafe fn take_queue(&self) -> *mut Link {
+        // Only the holder, which the caller is, changes the flags.
+        let flags = self.word.load(Relaxed).addr() & FLAGS;
         // Acquire as in `pop`.
         let newest = self
             .word
-            .swap(HELD_ALONE, Acquire)
-            .map_addr(|address| address & !HELD);
+            .swap(ptr::without_provenance_mut(flags), Acquire)
+            .map_addr(|address| address & !FLAGS);
         // SAFETY: the backlog belongs to the token's holder, and the list was published whole and is now ours alone.
         unsafe {
             let newer = reversed(newest);
@@ -261,7 +291,7 @@ impl<E> Gate<E> {
 
     /// Everything that is still queued, oldest first; for the end of the shard's life.
     pub(super) fn take_pending(&mut self) -> Vec<NonNull<Link>> {
-        let newest = self.word.load(Relaxed).map_addr(|address| address & !HELD);
+        let newest = self.word.load(Relaxed).map_addr(|address| address & !FLAGS);
         let mut links = Vec::new();
         // SAFETY: `&mut self`: nobody has the token or pushes, so both lists are ours.
         unsafe {

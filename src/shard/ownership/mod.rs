@@ -5,7 +5,7 @@
 //!
 //! # The protocol
 //!
-//! Each shard has one word: null when free, else a HELD bit and a list of parcels, newest first.
+//! Each shard has one word: null when free, else a HELD bit and a list of messages, newest first.
 //!
 //! - **Take**: one CAS, null to HELD. A free word has nothing queued, so a taker never owes anybody work.
 //! - **Submit**: "take it or queue" is one CAS on the one word: either the token is ours and the message runs here and
@@ -19,8 +19,14 @@
 //! - **Travel**: a message for several shards visits them in ascending order. Where a shard is free, its carrier takes
 //!   the token for it; where it is held, the message joins the queue *with the tokens it has*, and whoever holds that
 //!   shard carries it on. Who gets the last token runs it, then lets go of all.
-//! - **Reach**: what runs may try for more shards, never wait for them; a message that takes long departs with its
-//!   tokens for a thread of its own ([`reach`]).
+//! - **Held for long**: a message that takes long is offloaded with its tokens for a thread of its own ([`extend`]). Its shards
+//!   are marked so in their words, and no message waits there with tokens of other shards: it lets go of them and keeps its
+//!   place in that queue. At its turn it tries for the others without waiting; after some failures it travels with
+//!   tokens again and waits wherever it has to, so that it cannot starve.
+//! - **HeldTokens**: what runs may try for more shards, never wait for them ([`extend`]).
+//! - **End of a hold**: each time before a token is let go, what its engine has left to be done moves to the thread
+//!   ([`Message::collect`]), and is done when the thread has no token at all ([`Message::settle`]). There is no other way
+//!   to let go.
 //!
 //! Example: A holds shard 2. B submits a message for 1 and 2: takes 1, finds 2 held, queues there, and goes away (shard 1
 //! is held by nobody's thread now, only by the message). C submits to 1: held, so it queues. A lets go of 2: finds the
@@ -31,10 +37,11 @@
 //! - *Exclusion*: a token is in one place, with a thread, a travelling message or a worker, and moves by release and
 //!   acquire on one of two words (the gate's word, the worker's `handed`).
 //! - *No deadlock*: threads never wait. Only messages wait with tokens in hand, and only for higher shards; a queue is
-//!   worked off in order by a holder who does not wait, so the message with the highest shard in hand always moves.
+//!   worked off in order by a holder who does not wait, so the message with the highest shard in hand always moves. One
+//!   that has a shard that was held for long tries for the others, and lets go of all if it does not get them.
 //! - *Serialisable*: a message runs with all its tokens at once, and they were taken two-phase.
 //! - *No recursion*: carrying and letting go are one loop over a worklist ([`drain`]), whatever triggers what.
-//! - *Quiet*: `finish` (which wakes and frees) runs when this thread has no token at all ([`tenure`]).
+//! - *Quiet*: `finish` (which wakes and frees) runs when this thread has no token at all ([`holds`]).
 //!
 //! Limits: exclusive tokens serialise reads too; a thread that is descheduled under the token keeps the shard for its
 //! slice (others queue meanwhile, they do not block); and a travelling message holds its earlier shards while it waits
@@ -46,20 +53,22 @@
 
 pub mod counters;
 mod drain;
+pub mod engines;
+pub mod extend;
 mod gate;
-pub mod hands;
-pub mod parcel;
-pub mod reach;
+mod holds;
+pub mod queued;
 mod sync;
-mod tenure;
 
 #[cfg(all(test, loom))]
+#[path = "../../../tests/loom/src/models.rs"]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::task::{Poll, Waker};
 
@@ -67,14 +76,17 @@ use crossbeam::utils::CachePadded;
 
 use self::counters::{Counters, Tally};
 use self::drain::Drain;
+use self::engines::HeldEngines;
+use self::extend::{HeldTokens, Offloaded};
 use self::gate::{Entry, Gate};
-use self::hands::Hands;
-use self::parcel::Parcel;
-use self::reach::{Departed, Reach};
+use self::queued::{Link, QueuedMessage};
 use self::sync::{AtomicBool, AtomicWaker, Fault, spin_loop};
 
 /// Messages that one holder runs for others before the shard's worker gets the rest.
 pub const DRAIN_MESSAGES_MAX: usize = 64;
+
+/// Some shards, mostly few.
+pub type ShardList = smallvec::SmallVec<[u16; 8]>;
 
 /// Most shards in one set; shard numbers are `u16`.
 pub const SHARDS_MAX: usize = 1 << 16;
@@ -83,38 +95,48 @@ pub const SHARDS_MAX: usize = 1 << 16;
 ///
 /// It owns all it needs: who asked for it may be gone when it runs.
 pub trait Message<E>: Send + Sized + 'static {
-    /// The shards it needs: ascending, without duplicates, at least one (but for a message that departs), and the same
+    /// The shards it needs: ascending, without duplicates, at least one (but for a message that is offloaded), and the same
     /// each time.
     fn shards(&self) -> &[u16];
 
     /// Does the work. All its shards are in hand. Must not take, submit, let go, wake, block or free large things; a
     /// panic ends the process.
-    fn run(&mut self, hands: &mut Hands<'_, E>);
+    fn run(&mut self, hands: &mut HeldEngines<'_, E>);
 
     /// Called once after `run`, with no token on this thread: wakes whoever waits, frees or recycles. May submit; but a
-    /// message that was turned away (see [`Reach::tend`]) did not run, and may not submit.
-    fn finish(parcel: Box<Parcel<Self>>);
+    /// message that was turned away (see [`HeldTokens::turn_away`]) did not run, and may not submit.
+    fn finish(queued: Box<QueuedMessage<Self>>);
 
-    /// Whether it may come to need more shards, and runs by [`Message::run_reaching`] therefore. The same each time.
-    fn reaches(&self) -> bool {
+    /// Moves what an engine has left to be done to this thread; whether there is anything. Its token is in hand, and is
+    /// about to be let go.
+    fn collect(engine: &mut E) -> bool {
+        let _ = engine;
+        false
+    }
+
+    /// Does what was collected on this thread, which has no token. May submit.
+    fn settle() {}
+
+    /// Whether it may come to need more shards, and runs by [`Message::run_extendable`] therefore. The same each time.
+    fn is_extendable(&self) -> bool {
         false
     }
 
     /// As [`Message::run`], and may try for more shards.
-    fn run_reaching(&mut self, reach: &mut Reach<'_, E, Self>) {
+    fn run_extendable(&mut self, reach: &mut HeldTokens<'_, E, Self>) {
         let _ = reach;
         unreachable!("a message that reaches says how");
     }
 
-    /// Whether it does not run on the thread that gets its last token, but departs. The same each time.
-    fn departs(&self) -> bool {
+    /// Whether it does not run on the thread that gets its last token, but is offloaded. The same each time.
+    fn is_offloaded(&self) -> bool {
         false
     }
 
-    /// Takes a message that departs, to a thread that will [`Shards::resume`] it. No token is on this thread.
-    fn depart(departed: Departed<Self>) {
-        drop(departed);
-        unreachable!("a message that departs says how");
+    /// Takes a message that is offloaded, to a thread that will [`Shards::resume`] it. No token is on this thread.
+    fn offload(offloaded: Offloaded<Self>) {
+        drop(offloaded);
+        unreachable!("a message that is offloaded says how");
     }
 }
 
@@ -169,9 +191,9 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
 
     /// Takes the token if it is free: one CAS. Free also means that nothing is queued, so there is nothing to run first.
     #[inline]
-    pub fn try_take(&self, shard: u16) -> Option<Held<'_, E, M>> {
+    pub fn try_take(&self, shard: u16) -> Option<ShardGuard<'_, E, M>> {
         if self.gates[shard as usize].try_take() {
-            return Some(Held::new(self, shard));
+            return Some(ShardGuard::new(self, shard));
         }
         self.found_held(shard);
         None
@@ -179,60 +201,35 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
 
     /// Takes the token, looking again up to `spins` times (some 10-40 ns each, by processor) while it is held.
     #[inline]
-    pub fn take_spinning(&self, shard: u16, spins: u32) -> Option<Held<'_, E, M>> {
+    pub fn take_spinning(&self, shard: u16, spins: u32) -> Option<ShardGuard<'_, E, M>> {
         if self.gates[shard as usize].try_take() {
-            return Some(Held::new(self, shard));
+            return Some(ShardGuard::new(self, shard));
         }
         self.spin_and_take(shard, spins)
     }
 
     #[cold]
-    fn spin_and_take(&self, shard: u16, spins: u32) -> Option<Held<'_, E, M>> {
+    fn spin_and_take(&self, shard: u16, spins: u32) -> Option<ShardGuard<'_, E, M>> {
         self.found_held(shard);
         let gate = &self.gates[shard as usize];
         for _ in 0..spins {
             spin_loop();
             if gate.seems_free() && gate.try_take() {
-                return Some(Held::new(self, shard));
+                return Some(ShardGuard::new(self, shard));
             }
         }
         None
-    }
-
-    /// Takes all of `shards` (ascending, no duplicates) without waiting, or none of them.
-    pub fn try_take_all<'s>(&'s self, shards: &'s [u16]) -> Option<HeldAll<'s, E, M>> {
-        assert!(
-            is_route(shards, self.len()),
-            "ascending shards without duplicates"
-        );
-        tenure::enter();
-        let mut held = HeldAll {
-            shards: self,
-            taken: &shards[..0],
-            not_send: PhantomData,
-        };
-        for (index, &shard) in shards.iter().enumerate() {
-            if !self.gates[shard as usize].try_take() {
-                self.found_held(shard);
-                return None; // and `held` lets go of what it has
-            }
-            held.taken = &shards[..=index];
-        }
-        if shards.len() > 1 {
-            self.tally(shards[0]).multi_shard_runs.fetch_add(1, Relaxed);
-        }
-        Some(held)
     }
 
     /// Runs the message: here and now if its shards are free, else by whoever holds them. Never waits.
     ///
     /// `finish` follows when this thread holds nothing, or on the thread that ran it. A message on its way when the set
     /// is dropped is dropped without a `finish`.
-    pub fn submit(&self, mut parcel: Box<Parcel<M>>) {
-        parcel.home = std::ptr::from_ref(self).addr();
-        let route = parcel.shards();
-        if route.is_empty() && parcel.departs() {
-            return M::depart(Departed::new(parcel));
+    pub fn submit(&self, mut queued: Box<QueuedMessage<M>>) {
+        queued.home = std::ptr::from_ref(self).addr();
+        let route = queued.shards();
+        if route.is_empty() && queued.is_offloaded() {
+            return M::offload(Offloaded::new(queued));
         }
         // Here and not under a token, where a panic would end the process.
         assert!(
@@ -240,25 +237,25 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
             "ascending shards without duplicates, in range"
         );
         assert!(
-            parcel.tokens.is_empty(),
-            "a parcel at rest carries no tokens"
+            queued.tokens.is_empty(),
+            "a queued at rest carries no tokens"
         );
         let first = route[0];
-        let tenure = tenure::Tenure::new();
-        let link = parcel.into_link();
+        let hold = holds::Hold::new();
+        let link = queued.into_link();
         // SAFETY: (1) just made from a box, hence live and in no queue; (2) used below only if it was not queued.
-        match unsafe { self.gates[first as usize].take_or_push(link) } {
-            Entry::Queued => {
+        match unsafe { self.gates[first as usize].take_or_push(link, false) } {
+            Entry::Queued | Entry::HeldLong => {
                 self.tally(first).queued.fetch_add(1, Relaxed);
             }
             Entry::Taken => {
                 let mut drain = Drain::new(self);
-                // SAFETY: (1) and (2) the parcel and the token of its first shard are ours.
+                // SAFETY: (1) and (2) the queued and the token of its first shard are ours.
                 unsafe { drain.carry_and_settle(link, first) };
                 drain.close();
             }
         }
-        drop(tenure);
+        drop(hold);
     }
 
     /// The worker's side of a shard: ready when a holder had handed the token over; then one bounded round of the queue
@@ -275,12 +272,12 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
                 return Poll::Pending;
             }
         }
-        let tenure = tenure::Tenure::new();
+        let hold = holds::Hold::new();
         let mut drain = Drain::new(self);
         // SAFETY: the token was handed to us.
         unsafe { drain.settle(shard) };
         let messages = drain.close();
-        drop(tenure);
+        drop(hold);
         Poll::Ready(Round { messages })
     }
 
@@ -300,11 +297,6 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         self.gates[shard as usize].seems_free()
     }
 
-    /// The engine, where nobody else can have it anyway: while starting and stopping.
-    pub fn engine_mut(&mut self, shard: u16) -> &mut E {
-        self.gates[shard as usize].engine_mut()
-    }
-
     fn tally(&self, shard: u16) -> &Tally {
         &self.sides[shard as usize].tally
     }
@@ -318,9 +310,52 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     /// 1. The tokens of `shards` are the caller's for `'a`, and it uses no other view of them meanwhile. 2. `shards` is
     ///    ascending without duplicates and in range.
     #[inline(always)]
-    unsafe fn hands<'a>(&'a self, shards: &'a [u16]) -> Hands<'a, E> {
+    unsafe fn hands<'a>(&'a self, shards: &'a [u16]) -> HeldEngines<'a, E> {
         // SAFETY: the caller's (1) and (2).
-        unsafe { Hands::new(&self.gates, shards) }
+        unsafe { HeldEngines::new(&self.gates, shards) }
+    }
+
+    /// Lets go of a token if no message waits for it; whether it did. What the engine left to be done comes to this
+    /// thread in any case. Every token is let go here.
+    ///
+    /// # Safety
+    /// The token is the caller's, and after `true` no longer.
+    #[inline]
+    unsafe fn try_release(&self, shard: u16) -> bool {
+        let gate = &self.gates[shard as usize];
+        // SAFETY: the caller's token, and no view of the engine lives any more.
+        if M::collect(unsafe { &mut *gate.engine() }) {
+            holds::owe(M::settle);
+        }
+        // SAFETY: the caller's.
+        unsafe { gate.try_release() }
+    }
+
+    /// Says that a shard is held for long. Messages that wait there with tokens keep their places and lose their tokens,
+    /// which are added to `loose`.
+    ///
+    /// # Safety
+    /// The token is the caller's. So are those in `loose` afterwards.
+    unsafe fn hold_long(&self, shard: u16, loose: &mut ShardList) {
+        let gate = &self.gates[shard as usize];
+        gate.set_long(true);
+        if !gate.has_new() {
+            return;
+        }
+        // SAFETY: the caller's token; what was in the queue is ours until it is put back.
+        unsafe {
+            let list = gate.take_queue();
+            let mut next = NonNull::new(list);
+            while let Some(link) = next {
+                let queued = QueuedMessage::<M>::borrow(link);
+                if !queued.tokens.is_empty() && !queued.insists() {
+                    loose.append(&mut queued.tokens);
+                    queued.waits_without_tokens = true;
+                }
+                next = NonNull::new(Link::next(link));
+            }
+            gate.put_queue_back(list);
+        }
     }
 
     /// Gives a held token to the shard's worker, which is to be woken afterwards.
@@ -345,8 +380,8 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     unsafe fn let_go_all(&self, tokens: &[u16]) {
         // All that nobody waits for go at once; the list of the rest is only allocated if there is a rest.
         // SAFETY: the caller's tokens, each let go once and not used again.
-        let let_go = |&shard: &u16| unsafe { self.gates[shard as usize].try_release() };
-        let wanted: Vec<u16> = tokens
+        let let_go = |&shard: &u16| unsafe { self.try_release(shard) };
+        let wanted: ShardList = tokens
             .iter()
             .copied()
             .filter(|shard| !let_go(shard))
@@ -367,7 +402,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     #[inline(never)]
     fn let_go_slowly(&self, shard: u16) {
         let mut drain = Drain::new(self);
-        // SAFETY: called by `Held` for its own token.
+        // SAFETY: called by `ShardGuard` for its own token.
         unsafe { drain.settle(shard) };
         drain.close();
     }
@@ -389,8 +424,8 @@ impl<E, M> Drop for Shards<E, M> {
     fn drop(&mut self) {
         for gate in &mut self.gates {
             for link in gate.take_pending() {
-                // SAFETY: (1) only parcels of `M` are queued here, (2) each is in one queue only, and this empties it.
-                drop(unsafe { Parcel::<M>::from_link(link) });
+                // SAFETY: (1) only messages of `M` are queued here, (2) each is in one queue only, and this empties it.
+                drop(unsafe { QueuedMessage::<M>::from_link(link) });
             }
         }
     }
@@ -406,17 +441,17 @@ pub struct Round {
 /// One shard's token. Dropping it runs what came in meanwhile (up to [`DRAIN_MESSAGES_MAX`], then the worker) and lets
 /// go. Stays on its thread; not to be forgotten, or the shard stays held and this thread finishes nothing any more.
 #[must_use = "dropping it lets go of the shard"]
-pub struct Held<'s, E: Send, M: Message<E>> {
+pub struct ShardGuard<'s, E: Send, M: Message<E>> {
     shards: &'s Shards<E, M>,
     shard: u16,
     not_send: PhantomData<*mut E>,
 }
 
-impl<'s, E: Send, M: Message<E>> Held<'s, E, M> {
+impl<'s, E: Send, M: Message<E>> ShardGuard<'s, E, M> {
     #[inline(always)]
-    fn new(shards: &'s Shards<E, M>, shard: u16) -> Held<'s, E, M> {
-        tenure::enter();
-        Held {
+    fn new(shards: &'s Shards<E, M>, shard: u16) -> ShardGuard<'s, E, M> {
+        holds::enter();
+        ShardGuard {
             shards,
             shard,
             not_send: PhantomData,
@@ -431,13 +466,13 @@ impl<'s, E: Send, M: Message<E>> Held<'s, E, M> {
 
     /// The engine as code for any number of shards sees it.
     #[inline]
-    pub fn hands(&mut self) -> Hands<'_, E> {
+    pub fn hands(&mut self) -> HeldEngines<'_, E> {
         // SAFETY: (1) our token, and `&mut self` for the view's life; (2) one shard, checked when it was taken.
         unsafe { self.shards.hands(std::slice::from_ref(&self.shard)) }
     }
 }
 
-impl<E: Send, M: Message<E>> Deref for Held<'_, E, M> {
+impl<E: Send, M: Message<E>> Deref for ShardGuard<'_, E, M> {
     type Target = E;
     #[inline]
     fn deref(&self) -> &E {
@@ -446,7 +481,7 @@ impl<E: Send, M: Message<E>> Deref for Held<'_, E, M> {
     }
 }
 
-impl<E: Send, M: Message<E>> DerefMut for Held<'_, E, M> {
+impl<E: Send, M: Message<E>> DerefMut for ShardGuard<'_, E, M> {
     #[inline]
     fn deref_mut(&mut self) -> &mut E {
         // SAFETY: our token, and `&mut self` lets out one reference at a time.
@@ -454,50 +489,17 @@ impl<E: Send, M: Message<E>> DerefMut for Held<'_, E, M> {
     }
 }
 
-impl<E: Send, M: Message<E>> Drop for Held<'_, E, M> {
+impl<E: Send, M: Message<E>> Drop for ShardGuard<'_, E, M> {
     #[inline]
     fn drop(&mut self) {
-        if tenure::unwinds() {
+        if holds::unwinds() {
             return;
         }
         // SAFETY: our token; after `true` it is not used again.
-        if !unsafe { self.shards.gates[self.shard as usize].try_release() } {
+        if !unsafe { self.shards.try_release(self.shard) } {
             self.shards.let_go_slowly(self.shard);
         }
-        tenure::leave();
-    }
-}
-
-/// The tokens of several shards, with the same promises as [`Held`].
-#[must_use = "dropping it lets go of the shards"]
-pub struct HeldAll<'s, E: Send, M: Message<E>> {
-    shards: &'s Shards<E, M>,
-    taken: &'s [u16],
-    not_send: PhantomData<*mut E>,
-}
-
-impl<E: Send, M: Message<E>> HeldAll<'_, E, M> {
-    /// The shards in hand, ascending.
-    pub fn shards(&self) -> &[u16] {
-        self.taken
-    }
-
-    /// The engines in hand.
-    #[inline]
-    pub fn hands(&mut self) -> Hands<'_, E> {
-        // SAFETY: (1) our tokens, and `&mut self` for the view's life; (2) checked when they were taken.
-        unsafe { self.shards.hands(self.taken) }
-    }
-}
-
-impl<E: Send, M: Message<E>> Drop for HeldAll<'_, E, M> {
-    fn drop(&mut self) {
-        if tenure::unwinds() {
-            return;
-        }
-        // SAFETY: our tokens, not used again.
-        unsafe { self.shards.let_go_all(self.taken) };
-        tenure::leave();
+        holds::leave();
     }
 }
 

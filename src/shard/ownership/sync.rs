@@ -13,6 +13,7 @@ mod plain {
     pub(in super::super) use atomic_waker::AtomicWaker;
     pub(in super::super) use std::hint::spin_loop;
     pub(in super::super) use std::sync::atomic::{AtomicBool, AtomicPtr};
+    pub(in super::super) use std::thread::yield_now;
 
     /// std's cell, with the access by closure that loom needs to watch it.
     pub(in super::super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -52,6 +53,7 @@ mod watched {
     pub(in super::super) use loom::cell::UnsafeCell;
     pub(in super::super) use loom::hint::spin_loop;
     pub(in super::super) use loom::sync::atomic::{AtomicBool, AtomicPtr};
+    pub(in super::super) use loom::thread::yield_now;
     use std::task::Waker;
 
     /// The waker's slot with the real type's promise: `register` and `wake` have an order, a wake after a registration
@@ -117,4 +119,6 @@ pub(super) enum Fault {
     ForgetsExtension,
     /// Who looks after a queue loses what should stay in it.
     DropsKept,
+    /// A message that gives up its tokens forgets to let go of them.
+    ForgetsLoose,
 }

@@ -1,15 +1,9 @@
 //! What an element says to which register: MurmurHash64A of its bytes, with the seed that Redis uses.
 
 use super::INDEX_BITS;
-use crate::structures::ahead::{Ahead, Function};
 use crate::structures::murmur::murmur64a;
 
 const SEED: u64 = 0xadc8_3b19;
-
-/// Does ahead what takes long of [`register_of`].
-pub fn prepare(element: &[u8], ahead: &mut Ahead) {
-    ahead.hash(element, Function::Murmur(SEED));
-}
 
 /// The register of an element and the value that it asks for: 1 to 51.
 #[inline]

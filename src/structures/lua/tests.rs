@@ -85,6 +85,7 @@ fn a_kept_table_holds_what_it_was_filled_with_last() {
     lua.globals().raw_set("A", kept.table()).expect("room");
     let nothing = lua.load("").into_function().expect("compiles");
     let handler = Pinned::new(&lua, &nothing).expect("room");
+    let nothing = Pinned::new(&lua, &nothing).expect("room");
     let fill = |texts: &[&[u8]]| {
         let called = call_below(&lua, &handler, &nothing, &[(&kept, texts)], &[], |_| ());
         assert!(matches!(called, Ok(Called::Value(Value::Nil))));
@@ -180,6 +181,7 @@ fn a_call_below_a_handler_ends_with_a_text_a_value_or_what_the_handler_made() {
     let handler = Pinned::new(&lua, handler.expect("room")).expect("room");
     let describe = |code: &str, arguments: &[Table]| {
         let function = lua.load(code).into_function().expect("compiles");
+        let function = Pinned::new(&lua, function).expect("room");
         let called = call_below(&lua, &handler, &function, &[], arguments, <[u8]>::to_vec);
         match called.expect("room") {
             Called::Text(text) => format!("text {}", String::from_utf8_lossy(&text)),
@@ -211,5 +213,16 @@ fn a_call_below_a_handler_ends_with_a_text_a_value_or_what_the_handler_made() {
     assert_eq!(describe("return f(41)", &[]), "value Integer(42)");
     let too_many = vec![list; CALL_ARGUMENTS_MAX + 1];
     let function = lua.load("return 1").into_function().expect("compiles");
+    let function = Pinned::new(&lua, function).expect("room");
     assert!(call_below(&lua, &handler, &function, &[], &too_many, |_| ()).is_err());
+}
+
+#[test]
+fn a_pinned_value_is_of_one_interpreter_also_when_that_one_is_gone() {
+    let (lua, other) = (Lua::new(), Lua::new());
+    let pinned = Pinned::new(&lua, 7).expect("room");
+    assert!(pinned.is_of(&lua) && !pinned.is_of(&other));
+    drop(lua);
+    let others: Vec<Lua> = (0..10).map(|_| Lua::new()).collect();
+    assert!(!others.iter().any(|lua| pinned.is_of(lua)));
 }

@@ -18,7 +18,6 @@
 use super::record::{Record, Scored};
 use super::{Direction, Form, Index, IndexItems, Item, Movers, Ordered};
 use crate::base::hash::Seed;
-use crate::structures::ahead::Plan;
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
 use crate::structures::tape::Tape;
@@ -45,12 +44,6 @@ impl Ranking {
             seed,
             changes: None,
         }
-    }
-
-    /// Where it keeps a member.
-    #[must_use]
-    pub fn plan(member_len: usize) -> Plan {
-        Record::plan(member_len)
     }
 
     /// Which kind of index it has.

@@ -21,7 +21,6 @@ use std::ptr::{self, NonNull};
 use std::slice;
 
 use super::Item;
-use crate::structures::ahead::{self, Plan};
 use crate::structures::table::Stored;
 
 const LEN_AT: usize = 8;
@@ -63,32 +62,19 @@ impl Record {
             member.len() <= u32::MAX as usize,
             "lengths are kept in 32 bits"
         );
-        let plan = Self::plan(member.len());
-        let ahead = ahead::take(member, plan);
-        let address = ahead.unwrap_or_else(|| {
-            // SAFETY: the size is not zero.
-            let memory = unsafe { alloc::alloc(plan.layout) };
-            let fresh = NonNull::new(memory);
-            fresh.unwrap_or_else(|| alloc::handle_alloc_error(plan.layout))
-        });
-        // SAFETY: all within memory of the layout, which is ours and aligned to 8. What was made ahead has the member.
+        let layout = layout(member.len());
+        // SAFETY: the size is not zero.
+        let Some(address) = NonNull::new(unsafe { alloc::alloc(layout) }) else {
+            alloc::handle_alloc_error(layout)
+        };
+        // SAFETY: all within fresh memory of the layout, which is aligned to 8.
         unsafe {
             address.cast::<f64>().write(score);
             address.add(LEN_AT).cast::<u32>().write(member.len() as u32);
-            if ahead.is_none() {
-                let to = address.add(MEMBER_AT).as_ptr();
-                ptr::copy_nonoverlapping(member.as_ptr(), to, member.len());
-            }
+            let to = address.add(MEMBER_AT).as_ptr();
+            ptr::copy_nonoverlapping(member.as_ptr(), to, member.len());
         }
         Self { address }
-    }
-
-    /// Where a record keeps its member.
-    pub(super) fn plan(member_len: usize) -> Plan {
-        Plan {
-            layout: layout(member_len),
-            at: MEMBER_AT,
-        }
     }
 
     /// The same in fresh memory.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::node::Node;
 use super::undo::{keep_pop, keep_push};
 use super::{ELEMENT_BYTES_MORE, End, Quicklist, Wanted};
-use crate::structures::block::{Block, LONG_BYTES_MIN};
+use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
 use crate::structures::item::Item;
 use crate::structures::pack::{Pack, encoded_len};
 
@@ -38,14 +38,22 @@ impl Quicklist {
         }
     }
 
+    /// Adds an element at an end, which may be kept as the block that it came in.
+    pub fn push_content(&mut self, end: End, element: Content<'_>) {
+        match element.block() {
+            Some(block) if self.push_block(end, block) => {}
+            _ => self.push(end, &element),
+        }
+    }
+
     /// Adds an element at an end that others share, if it is to have a node for itself; else does nothing.
-    pub fn push_block(&mut self, end: End, element: &Block) -> bool {
+    fn push_block(&mut self, end: End, element: &Block) -> bool {
         let is_plain = element.len() >= LONG_BYTES_MIN && self.limits.is_plain(element.len());
         if is_plain {
             if let Some(node) = self.end_mut(end) {
                 node.seal();
             }
-            self.push_at(end, Node::block(element.clone()));
+            self.push_at(end, Node::plain(element.into()));
             self.count += 1;
             if let Some(changes) = &mut self.changes {
                 keep_push(changes, end);
@@ -62,7 +70,7 @@ impl Quicklist {
             node.len_bytes()
         });
         let node = if self.limits.is_plain(element.len()) {
-            Node::plain(element)
+            Node::plain(element.into())
         } else {
             let mut node = Node::empty(
                 end,
@@ -92,7 +100,7 @@ impl Quicklist {
 
     /// Adds an element behind the last one, as a node of its own.
     pub fn append_plain(&mut self, element: &[u8]) {
-        self.append(Node::plain(element));
+        self.append(Node::plain(element.into()));
     }
 
     fn append(&mut self, node: Node) {
@@ -149,22 +157,23 @@ impl Quicklist {
     }
 
     /// Puts an element in front of the one with this number, or behind all if it is their count.
-    pub fn insert(&mut self, index: usize, element: &[u8]) {
+    pub fn insert<'v>(&mut self, index: usize, element: impl Into<Content<'v>>) {
+        let element: Content<'_> = element.into();
         if index == 0 {
-            return self.push(End::Front, element);
+            return self.push_content(End::Front, element);
         }
         let Some((at, offset)) = self.locate(index) else {
-            return self.push(End::Back, element);
+            return self.push_content(End::Back, element);
         };
         let limits = self.limits;
         let alone = limits.is_plain(element.len());
         self.count += 1;
         if !alone && limits.take(&self.nodes[at], element.len()) {
             self.keep_window(at..at + 1);
-            self.change(at, |node| node.insert(offset, element));
+            self.change(at, |node| node.insert(offset, &element));
         } else if !alone && offset == 0 && limits.take(&self.nodes[at - 1], element.len()) {
             self.keep_window(at - 1..at);
-            self.change(at - 1, |node| node.push(End::Back, element));
+            self.change(at - 1, |node| node.push(End::Back, &element));
         } else {
             self.keep_window(around(at..at + 1));
             self.insert_node(at, offset, element);
@@ -172,7 +181,7 @@ impl Quicklist {
     }
 
     /// Puts an element into a node of its own, between two nodes or the halves of one.
-    fn insert_node(&mut self, mut at: usize, offset: usize, element: &[u8]) {
+    fn insert_node(&mut self, mut at: usize, offset: usize, element: Content<'_>) {
         if offset > 0 {
             let second = self.change(at, |node| node.split(offset));
             at += 1;
@@ -182,7 +191,7 @@ impl Quicklist {
             Node::plain(element)
         } else {
             let mut node = Node::empty(End::Back, element.len() + ELEMENT_BYTES_MORE);
-            node.push(End::Back, element);
+            node.push(End::Back, &element);
             node.seal();
             node
         };
@@ -191,7 +200,8 @@ impl Quicklist {
     }
 
     /// Makes the element with this number another one; false if there is none.
-    pub fn set(&mut self, index: usize, element: &[u8]) -> bool {
+    pub fn set<'v>(&mut self, index: usize, element: impl Into<Content<'v>>) -> bool {
+        let element: Content<'_> = element.into();
         let Some((at, offset)) = self.locate(index) else {
             return false;
         };
@@ -200,9 +210,9 @@ impl Quicklist {
             self.keep_window(around(at..at + 1));
             self.nodes.remove(at);
             self.insert_node(at, 0, element);
-        } else if !alone && self.may_replace(at, offset, element) {
+        } else if !alone && self.may_replace(at, offset, &element) {
             self.keep_window(at..at + 1);
-            self.change(at, |node| node.replace(offset, element));
+            self.change(at, |node| node.replace(offset, &element));
         } else {
             self.keep_window(at..at + 1);
             self.change(at, |node| node.remove_range(offset, 1));

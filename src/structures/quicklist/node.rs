@@ -13,7 +13,7 @@
 use crate::structures::account::size_class;
 use std::ops::{Deref, DerefMut};
 
-use crate::structures::block::{Block, Kept, LONG_BYTES_MIN};
+use crate::structures::block::{Content, Kept, LONG_BYTES_MIN};
 use crate::structures::item::Item;
 use crate::structures::lzf;
 use crate::structures::pack::{self, Pack, PackMut};
@@ -41,11 +41,11 @@ enum Memory {
 }
 
 impl Memory {
-    /// A copy of one element.
-    fn plain(element: &[u8]) -> Memory {
+    /// One element: as the block that it came in if it is long and came in one, else copied.
+    fn plain(element: Content<'_>) -> Memory {
         match element.len() >= LONG_BYTES_MIN {
-            true => Memory::Long(Kept::copy(element)),
-            false => Memory::Own(element.into()),
+            true => Memory::Long(Kept::new(element)),
+            false => Memory::Own(element.bytes().into()),
         }
     }
 }
@@ -118,20 +118,9 @@ impl Node {
     }
 
     /// One large element.
-    pub(super) fn plain(element: &[u8]) -> Node {
+    pub(super) fn plain(element: Content<'_>) -> Node {
         Node {
             memory: Memory::plain(element),
-            start: 0,
-            end: 0,
-            count: 1,
-            form: Form::Plain,
-        }
-    }
-
-    /// One large element that is shared.
-    pub(super) fn block(element: Block) -> Node {
-        Node {
-            memory: Memory::Long(Kept::adopt(element)),
             start: 0,
             end: 0,
             count: 1,
@@ -172,7 +161,7 @@ impl Node {
             _ => (Form::Plain, bytes.len(), 0),
         };
         let memory = match form {
-            Form::Plain => Memory::plain(bytes),
+            Form::Plain => Memory::plain(bytes.into()),
             _ => {
                 let mut memory = zeros(room);
                 memory[..bytes.len()].copy_from_slice(bytes);
@@ -405,7 +394,7 @@ impl Node {
     pub(super) fn duplicate(&self) -> Node {
         match self.form {
             Form::Packed => Node::packed(Pack::new(self.bytes())),
-            Form::Plain => Node::plain(&self.memory),
+            Form::Plain => Node::plain(Content::from(&*self.memory)),
             Form::Compressed => Node {
                 memory: Memory::Own((*self.memory).into()),
                 ..*self

@@ -15,7 +15,6 @@
 //! clients: every length and count in them is checked.
 
 use super::{BYTES_MAX, CHUNK_BYTES_MAX, Parts, Reader, is_available, locate};
-use crate::structures::ahead::{Ahead, BYTES_MIN, Function};
 use crate::structures::murmur::murmur64a;
 use std::f64::consts::LN_2;
 
@@ -170,15 +169,6 @@ struct Layer {
     len: u64,
 }
 
-/// Hashes an element ahead.
-pub fn prepare(element: &[u8], ahead: &mut Ahead) {
-    if element.len() >= BYTES_MIN {
-        let first = murmur64a(element, SEED);
-        ahead.hash(element, Function::Murmur(SEED));
-        ahead.hash(element, Function::Murmur(first));
-    }
-}
-
 /// Two hashes of an element, from which its bits in every layer follow.
 #[derive(Clone, Copy)]
 struct Hashes(u64, u64);
@@ -276,6 +266,21 @@ impl Bloom {
     /// How many layers there are.
     pub fn layers(&self) -> usize {
         self.layers.len()
+    }
+
+    /// Each layer in a line, as Redis's module describes it.
+    pub fn describe_layers(&self) -> impl ExactSizeIterator<Item = String> {
+        self.layers.iter().map(|layer| {
+            let bytes = layer.bits.len();
+            format!(
+                "bytes:{bytes} bits:{} hashes:{} hashwidth:64 capacity:{} size:{} ratio:{}",
+                bytes * 8,
+                layer.hashes,
+                layer.capacity,
+                layer.len,
+                layer.error_rate,
+            )
+        })
     }
 
     /// How many times more elements the next layer takes; `None` if there will be none.

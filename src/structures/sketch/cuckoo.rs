@@ -12,7 +12,6 @@
 //! earlier ones, and frees it when it is empty. Hash, buckets and the layout of dumps are those of Redis's filters.
 
 use super::{BYTES_MAX, CHUNK_BYTES_MAX, Parts, Reader, is_available, locate};
-use crate::structures::ahead::{Ahead, Function};
 use crate::structures::murmur::murmur64a;
 
 /// Layers that a filter can have.
@@ -126,11 +125,6 @@ pub enum Added {
     Full,
     /// It would grow beyond what it may take.
     NoMemory,
-}
-
-/// Hashes an element ahead.
-pub fn prepare(element: &[u8], ahead: &mut Ahead) {
-    ahead.hash(element, Function::Murmur(0));
 }
 
 /// An element as the filter sees it.

@@ -4,7 +4,8 @@
 //! `depth` rows of `width` counters, each with the fingerprint of the element that it counts for. An element that
 //! meets another's counter lowers it with a probability of `decay` to the power of the count, so that rare elements
 //! fade and frequent ones stay; at zero the counter changes hands. Beside the rows a heap, lowest count first, keeps
-//! the names of the `k` best.
+//! the names of the `k` best. It has `k` places from the start, those without a name at a count of zero, and names sink
+//! in it as in Redis's module, where of names with one count those in the root go first.
 //!
 //! Instead of throwing a die for each single one of an increment, the number of throws until the next hit is drawn
 //! from its geometric distribution: a large count costs no more than the hits. Randomness is handed in.
@@ -17,9 +18,6 @@ use crate::structures::murmur::murmur32;
 
 /// Seed of the fingerprints; rows hash with their number.
 const FINGERPRINT_SEED: u32 = 1919;
-
-/// Rows that an element may touch: more would only cost time.
-pub const DEPTH_MAX: u64 = 1024;
 
 /// A sketch that may be made.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,12 +36,7 @@ impl Plan {
         let bytes = counters
             .checked_mul(8)?
             .checked_add(u64::from(k) * NAME_BYTES)?;
-        let makes_sense = k > 0
-            && width > 0
-            && depth > 0
-            && u64::from(depth) <= DEPTH_MAX
-            && decay > 0.0
-            && decay <= 1.0;
+        let makes_sense = k > 0 && width > 0 && depth > 0 && decay > 0.0 && decay <= 1.0;
         (makes_sense && bytes <= COUNTERS_BYTES_MAX && is_available(bytes)).then_some(Plan {
             k,
             width,
@@ -57,8 +50,14 @@ impl Plan {
         TopK {
             plan: *self,
             counters: vec![[0; 2]; self.width as usize * self.depth as usize],
-            fingerprints: Vec::new(),
-            names: Vec::new(),
+            fingerprints: vec![0; self.k as usize],
+            names: vec![
+                Name {
+                    count: 0,
+                    element: Box::default(),
+                };
+                self.k as usize
+            ],
         }
     }
 }
@@ -68,6 +67,7 @@ type Counter = [u32; 2];
 const FINGERPRINT: usize = 0;
 const COUNT: usize = 1;
 
+/// A place of the heap; at a count of zero nobody's.
 #[derive(Clone)]
 struct Name {
     count: u32,
@@ -135,15 +135,15 @@ impl TopK {
 
     /// The count that a new name must reach.
     fn lowest(&self) -> u32 {
-        if self.names.len() < self.plan.k as usize {
-            return 0;
-        }
         self.names.first().map_or(0, |name| name.count)
     }
 
     fn position(&self, element: &[u8], fingerprint: u32) -> Option<usize> {
         let same = |(at, other): (usize, &u32)| {
-            let is_same = *other == fingerprint && *self.names.get(at)?.element == *element;
+            let is_same = *other == fingerprint && {
+                let name = self.names.get(at)?;
+                name.count > 0 && *name.element == *element
+            };
             is_same.then_some(at)
         };
         self.fingerprints.iter().enumerate().find_map(same)
@@ -161,16 +161,10 @@ impl TopK {
             count,
             element: element.into(),
         };
-        if self.names.len() < self.plan.k as usize {
-            self.names.push(name);
-            self.fingerprints.push(fingerprint);
-            self.sift_up(self.names.len() - 1);
-            return None;
-        }
         let gone = std::mem::replace(self.names.first_mut()?, name);
         self.fingerprints[0] = fingerprint;
         self.sift_down(0);
-        Some(gone.element)
+        (gone.count > 0).then_some(gone.element)
     }
 
     fn swap(&mut self, first: usize, second: usize) {
@@ -189,17 +183,20 @@ impl TopK {
         }
     }
 
+    /// Sinks a name below those of lower counts, and at first below one of its own count.
     fn sift_down(&mut self, mut at: usize) {
+        let mut is_first = true;
         loop {
             let children = 2 * at + 1..(2 * at + 3).min(self.names.len());
             let Some(lowest) = children.min_by_key(|child| self.names[*child].count) else {
                 return;
             };
-            if self.names[at].count <= self.names[lowest].count {
+            let (own, below) = (self.names[at].count, self.names[lowest].count);
+            if own < below || own == below && !is_first {
                 return;
             }
             self.swap(at, lowest);
-            at = lowest;
+            (at, is_first) = (lowest, false);
         }
     }
 
@@ -218,14 +215,16 @@ impl TopK {
         own.map(|counter| counter[COUNT]).max().unwrap_or(0)
     }
 
-    /// The best, highest count first.
+    /// The best, highest count first, then in the order of the heap.
     pub fn list(&self) -> Vec<(&[u8], u32)> {
         let mut list: Vec<(&[u8], u32)> = self
             .names
             .iter()
+            .filter(|name| name.count > 0)
             .map(|name| (&*name.element, name.count))
             .collect();
-        list.sort_by(|first, second| second.1.cmp(&first.1).then(first.0.cmp(second.0)));
+        // Stable: of one count, those nearer to the root come first.
+        list.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         list
     }
 
@@ -280,7 +279,7 @@ fn misses_before_hit(chance: f64, random: &mut Random) -> u64 {
 }
 
 impl Parts for TopK {
-    /// The plan, then the names in the order of their heap.
+    /// The plan, then the names in the order of their heap, with its places that have none.
     fn head(&self) -> Vec<u8> {
         let mut head = Vec::new();
         let (k, width, depth, decay) = self.settings();
@@ -313,24 +312,37 @@ impl Parts for TopK {
             return None;
         }
         let mut sketch = Plan::new(k, width, depth, decay)?.build();
+        let mut names = Vec::new();
         while !reader.rest.is_empty() {
             let (count, len) = (reader.u32()?, reader.u32()? as usize);
             let (element, rest) = reader.rest.split_at_checked(len)?;
             reader.rest = rest;
-            let above = sketch.names.len().checked_sub(1).map(|last| last / 2);
-            let is_heap = above.is_none_or(|above| sketch.names[above].count <= count);
-            if !is_heap || sketch.names.len() == k as usize || count == 0 {
+            if names.len() == k as usize || count == 0 && len > 0 {
                 return None;
             }
-            sketch.fingerprints.push(fingerprint(element));
-            sketch.names.push(Name {
-                count,
-                element: element.into(),
-            });
+            names.push((count, element));
         }
-        let distinct: HashSet<&[u8]> = sketch.names.iter().map(|name| &*name.element).collect();
-        if distinct.len() != sketch.names.len() {
+        let is_whole = names.len() == k as usize;
+        let above = |at: usize| names[at.saturating_sub(1) / 2].0;
+        if !(0..names.len()).all(|at| above(at) <= names[at].0) {
             return None;
+        }
+        let named = || names.iter().filter(|(count, _)| *count > 0);
+        let distinct: HashSet<&[u8]> = named().map(|(_, element)| *element).collect();
+        if distinct.len() != named().count() {
+            return None;
+        }
+        for (at, (count, element)) in names.iter().enumerate().filter(|(_, name)| name.0 > 0) {
+            // What was written without empty places is a heap anew.
+            let at = if is_whole { at } else { 0 };
+            sketch.fingerprints[at] = fingerprint(element);
+            sketch.names[at] = Name {
+                count: *count,
+                element: (*element).into(),
+            };
+            if !is_whole {
+                sketch.sift_down(0);
+            }
         }
         let mut reader = Reader { rest: data };
         for counter in &mut sketch.counters {
@@ -356,7 +368,8 @@ mod tests {
         for at in 1..sketch.names.len() {
             assert!(sketch.names[(at - 1) / 2].count <= sketch.names[at].count);
         }
-        for (name, print) in sketch.names.iter().zip(&sketch.fingerprints) {
+        let pairs = sketch.names.iter().zip(&sketch.fingerprints);
+        for (name, print) in pairs.filter(|(name, _)| name.count > 0) {
             assert_eq!(fingerprint(&name.element), *print);
         }
     }
@@ -406,6 +419,43 @@ mod tests {
         assert_eq!(sketch.list(), [(&b"c"[..], 10), (b"a", 5)]);
         assert_eq!(sketch.add(b"d", 0, &mut random), None);
         check_invariants(&sketch);
+    }
+
+    #[test]
+    fn of_names_with_one_count_those_go_that_go_in_rediss_module() {
+        let mut random = Random::new(1);
+        let mut sketch = make(3, 50, 4, 0.9);
+        for name in [b"A", b"B", b"C"] {
+            assert_eq!(sketch.add(name, 1, &mut random), None);
+        }
+        let list: Vec<&[u8]> = sketch.list().iter().map(|(name, _)| *name).collect();
+        assert_eq!(list, [b"A", b"C", b"B"]);
+        for (name, gone) in [(b"D", b"A"), (b"E", b"C"), (b"F", b"D")] {
+            let expelled = sketch.add(name, 1, &mut random);
+            assert_eq!(expelled.as_deref(), Some(&gone[..]));
+            check_invariants(&sketch);
+        }
+        let again = TopK::from_parts(&sketch.head(), &sketch.data()).expect("whole");
+        assert_eq!(again.list(), sketch.list());
+    }
+
+    #[test]
+    fn what_was_written_without_empty_places_is_read() {
+        let mut random = Random::new(1);
+        let mut sketch = make(5, 50, 4, 0.9);
+        for (name, times) in [(b"a", 3), (b"b", 1), (b"c", 2)] {
+            sketch.add(name, times, &mut random);
+        }
+        let mut head = sketch.head();
+        head.truncate(20);
+        for (count, name) in [(1_u32, b"b"), (3, b"a"), (2, b"c")] {
+            head.extend_from_slice(&count.to_le_bytes());
+            head.extend_from_slice(&1_u32.to_le_bytes());
+            head.extend_from_slice(name);
+        }
+        let again = TopK::from_parts(&head, &sketch.data()).expect("whole");
+        check_invariants(&again);
+        assert_eq!(again.list(), sketch.list());
     }
 
     #[cfg(not(miri))]

@@ -33,7 +33,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::base::hash::Seed;
-use crate::structures::ahead::{self, Function};
 
 use directory::{DEPTH_MAX, Directory};
 use segment::{Hit, Probe, Segment, Slot, Spot};
@@ -171,7 +170,7 @@ impl<T: Stored> Table<T> {
     #[inline]
     #[must_use]
     pub fn hash(&self, key: &[u8]) -> u64 {
-        ahead::hash(key, Function::Keyed(self.seed))
+        self.seed.hash(key)
     }
 
     /// How many of the highest bits of a hash say in which segment its entry lies.

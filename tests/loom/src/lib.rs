@@ -5,3 +5,7 @@
 /// The shard token.
 #[path = "../../../src/shard/ownership/mod.rs"]
 pub mod ownership;
+
+/// The ring of records.
+#[path = "../../../src/pubsub/sequence.rs"]
+pub mod sequence;

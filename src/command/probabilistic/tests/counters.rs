@@ -187,7 +187,6 @@ fn arguments_of_top_k_commands_are_checked_and_change_nothing() {
             ),
             ("TOPK.RESERVE t 5 x 5 0.9", "TopK: invalid width"),
             ("TOPK.RESERVE t 5 5 0 0.9", "TopK: invalid depth"),
-            ("TOPK.RESERVE t 5 5 100000 0.9", "TopK: invalid depth"),
             ("TOPK.RESERVE t 5 5 5 0", decay),
             ("TOPK.RESERVE t 5 5 5 1.1", decay),
             ("TOPK.RESERVE t 5 5 5 x", decay),
@@ -218,6 +217,10 @@ fn arguments_of_top_k_commands_are_checked_and_change_nothing() {
             cli.check(line, &format!("(error) {error}"));
             cli.check("EXISTS t", "(integer) 0");
         }
+        cli.check("TOPK.RESERVE deep 3 2 5000 0.9", "OK");
+        cli.check("TOPK.ADD deep a a", "1) (nil)\n2) (nil)");
+        cli.check("TOPK.COUNT deep a", "1) (integer) 2");
+        cli.events();
         cli.check("TOPK.RESERVE t 3", "OK");
         cli.check("TOPK.RESERVE t 3", "(error) TopK: key already exists");
         for wrong in ["x", "-1", "100001"] {

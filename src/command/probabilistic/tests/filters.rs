@@ -399,3 +399,23 @@ fn arguments_of_cuckoo_commands_are_checked_and_change_nothing() {
         assert_eq!(cli.events(), "");
     });
 }
+
+#[test]
+fn filters_are_described_as_the_module_describes_them() {
+    on_every_setup(|cli| {
+        cli.run("BF.ADD b x");
+        cli.check(
+            "BF.DEBUG b",
+            "1) \"size:1\"\n\
+             2) \"bytes:144 bits:1152 hashes:8 hashwidth:64 capacity:100 size:1 ratio:0.005\"",
+        );
+        cli.check("CF.RESERVE c 64", "OK");
+        cli.run("CF.ADD c x");
+        cli.check(
+            "CF.DEBUG c",
+            "\"bktsize:2 buckets:32 items:1 deletes:0 filters:1 max_iterations:20 expansion:1\"",
+        );
+        cli.check("BF.DEBUG none", "(error) ERR not found");
+        cli.check("CF.DEBUG none", "(error) ERR not found");
+    });
+}

@@ -7,8 +7,7 @@
 use super::deadlines::{DEADLINE_MAX, Deadlines, Due};
 use crate::base::hash::Seed;
 use crate::engine::value::object::{Body, Journal, Part, Standing};
-use crate::structures::ahead::Plan;
-use crate::structures::block::{Kept, LONG_BYTES_MIN};
+use crate::structures::block::{Content, Kept, LONG_BYTES_MIN};
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
 use crate::structures::slabs::Mover;
@@ -76,17 +75,17 @@ pub(super) fn record_value(record: RecordRef<'_>) -> Item<'_> {
     }
 }
 
-fn new_record(field: &[u8], value: &[u8], deadline: Option<u64>) -> Record {
+fn new_record(field: &[u8], value: Content<'_>, deadline: Option<u64>) -> Record {
     match value.len() >= LONG_BYTES_MIN {
-        true => Record::object(KIND, field, Box::new(Kept::copy(value)), deadline),
-        false => Record::bytes(KIND, field, value, deadline),
+        true => Record::object(KIND, field, Box::new(Kept::new(value)), deadline),
+        false => Record::bytes(KIND, field, &value, deadline),
     }
 }
 
-fn set_value(record: &mut Record, value: &[u8]) {
+fn set_value(record: &mut Record, value: Content<'_>) {
     match value.len() >= LONG_BYTES_MIN {
-        true => record.set_object(Box::new(Kept::copy(value))),
-        false => record.set_bytes(value),
+        true => record.set_object(Box::new(Kept::new(value))),
+        false => record.set_bytes(&value),
     }
 }
 
@@ -97,11 +96,6 @@ fn is_live(record: RecordRef<'_>, now_ms: u64) -> bool {
 }
 
 impl HashTable {
-    /// Where the name of a field is kept.
-    pub fn plan(name_len: usize) -> Plan {
-        Record::plan_key(name_len)
-    }
-
     /// A hash without fields.
     pub fn new(seed: Seed) -> HashTable {
         HashTable {
@@ -163,7 +157,7 @@ impl HashTable {
     pub fn set(
         &mut self,
         field: &[u8],
-        value: &[u8],
+        value: Content<'_>,
         deadline: FieldDeadline,
         now_ms: u64,
     ) -> bool {
@@ -195,7 +189,7 @@ impl HashTable {
             keep_absence(changes, field);
         }
         self.fields
-            .insert_new(hash, new_record(field, value, deadline));
+            .insert_new(hash, new_record(field, value.into(), deadline));
         if let Some(deadline_ms) = deadline {
             self.note(deadline_ms, hash);
         }
@@ -209,7 +203,7 @@ impl HashTable {
         };
         let before = self.fields.at(place).deadline();
         self.move_deadline(place, hash, before, deadline);
-        set_value(&mut self.fields.edit(place), value);
+        set_value(&mut self.fields.edit(place), value.into());
     }
 
     /// Deletes a field; true if it was there and not due.
@@ -386,7 +380,8 @@ impl Body for HashTable {
         self.fields.for_each(|record| {
             let name = record.key();
             let deadline = record.deadline();
-            let twin = record_value(record).with_bytes(|value| new_record(name, value, deadline));
+            let twin =
+                record_value(record).with_bytes(|value| new_record(name, value.into(), deadline));
             copy.fields.insert_new(copy.fields.hash(name), twin);
         });
         copy

@@ -23,6 +23,7 @@ use super::kind::{DataType, Encoding, Kind};
 use super::object::{Collection, Object};
 use crate::base::hash::Seed;
 use crate::base::random::Random;
+use crate::structures::block::Content;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
 use crate::structures::pack::{At, EMPTY, Element, Pack, PackMut, encoded_len};
@@ -334,23 +335,24 @@ impl<'a> HashRef<'a> {
 }
 
 /// A new hash of these fields, later values counting; at least one.
-pub fn new_hash<'f>(
+pub fn new_hash<'f, V: Into<Content<'f>>>(
     key: &[u8],
-    fields: impl Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
+    fields: impl Iterator<Item = (&'f [u8], V)> + Clone,
     rules: &HashRules,
 ) -> Entry<Object> {
+    let fields = fields.map(|(name, value)| (name, value.into()));
     let (mut count, mut bytes, mut is_small) = (0, EMPTY.len(), true);
     for (name, value) in fields.clone() {
         count += 1;
-        bytes += encoded_len(name) + encoded_len(value);
-        is_small &= rules.fits(name, value);
+        bytes += encoded_len(name) + encoded_len(&value);
+        is_small &= rules.fits(name, &value);
     }
     if is_small && count <= rules.fields_max && Pack::new(&EMPTY).fits(bytes) {
         let mut pack = Vec::with_capacity(bytes);
         pack.extend_from_slice(&EMPTY);
         let mut pairs = PackMut::new(&mut pack);
         for (name, value) in fields {
-            small::set_pair(&mut pairs, name, value);
+            small::set_pair(&mut pairs, name, &value);
         }
         return Entry::bytes(LISTPACK.0, key, &pack, None);
     }
@@ -393,9 +395,9 @@ impl<'e> HashMut<'e> {
     }
 
     /// Makes it large if fields that are about to be set would do so one after the other.
-    pub fn expect<'f>(&mut self, fields: impl ExactSizeIterator<Item = (&'f [u8], &'f [u8])>) {
+    pub fn expect<'f>(&mut self, fields: impl ExactSizeIterator<Item = (&'f [u8], Content<'f>)>) {
         if fields.len() > self.rules.fields_max || { fields }
-            .any(|(name, value)| !self.rules.fits(name, value))
+            .any(|(name, value)| !self.rules.fits(name, &value))
         {
             self.make_large();
         }
@@ -403,18 +405,24 @@ impl<'e> HashMut<'e> {
 
     /// Sets a field; true when it is a new one.
     #[inline]
-    pub fn set(&mut self, name: &[u8], value: &[u8], deadline: FieldDeadline) -> bool {
+    pub fn set<'v>(
+        &mut self,
+        name: &[u8],
+        value: impl Into<Content<'v>>,
+        deadline: FieldDeadline,
+    ) -> bool {
+        let value: Content<'_> = value.into();
         let now_ms = self.rules.now_ms;
         if let Some(table) = large_mut(self.entry) {
             return table.set(name, value, deadline, now_ms);
         }
-        let more = encoded_len(name) + encoded_len(value) + TRIPLE_BYTES;
-        if !self.rules.fits(name, value) || !self.pack().fits(more) {
+        let more = encoded_len(name) + encoded_len(&value) + TRIPLE_BYTES;
+        if !self.rules.fits(name, &value) || !self.pack().fits(more) {
             return self.make_large().set(name, value, deadline, now_ms);
         }
         let is_new = match self.form() {
-            Form::Pairs => small::set_pair(&mut PackMut::new(self.entry), name, value),
-            Form::Triples => self.set_triple(name, value, deadline),
+            Form::Pairs => small::set_pair(&mut PackMut::new(self.entry), name, &value),
+            Form::Triples => self.set_triple(name, &value, deadline),
         };
         if is_new && self.pack().len() / self.form().step() > self.rules.fields_max {
             self.make_large();

@@ -415,7 +415,7 @@ fn a_large_hash_whose_changes_are_undone_has_its_fields_values_and_deadlines_aga
                 0..=2 => {
                     let value = vec![b'v'; random.below(30) as usize];
                     let keeps = [FieldDeadline::Keep, FieldDeadline::Clear][random.index(2)];
-                    table.set(&name, &value, keeps, *now_ms);
+                    table.set(&name, Content::from(&value), keeps, *now_ms);
                 }
                 3 | 4 => drop(table.remove(&name, *now_ms)),
                 5..=7 => drop(table.set_deadline(&name, deadline, *now_ms)),

@@ -3,7 +3,6 @@
 use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::engine::value::{Body, Journal, Part, Standing};
-use crate::structures::ahead::Plan;
 use crate::structures::entry::Entry;
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
@@ -34,11 +33,6 @@ impl Members {
             seed,
             changes: None,
         }
-    }
-
-    /// Where one is kept.
-    pub fn plan(member_len: usize) -> Plan {
-        Entry::<()>::plan_key(member_len)
     }
 
     /// How many there are.

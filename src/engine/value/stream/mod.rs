@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Invariants: nodes are in the order of their IDs and do not overlap; `length` counts the entries that are not
-//! deleted; `first_id` is the first of these, 0-0 if there is none; no entry is greater than `last_id`.
+//! deleted, but in a stream that came with another length; `first_id` is the first of these entries, 0-0 if there is
+//! none; no entry is greater than `last_id`.
 
 mod before;
 pub mod group;
@@ -38,7 +39,7 @@ use node::{Item, Items, Node};
 /// What a stream knows of itself, beside its entries and groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Entries that are not deleted.
+    /// Entries that are not deleted; where a restored stream said otherwise, what it said, and each that comes or goes.
     pub length: u64,
     /// The first of them, 0-0 if there is none.
     pub first_id: StreamId,
@@ -62,7 +63,7 @@ impl Facts {
 
     /// Whether an entry from `start` on was deleted by name, so that counting no longer tells how far one has read.
     fn has_deleted_from(&self, start: StreamId) -> bool {
-        self.length > 0
+        self.first_id != StreamId::MIN
             && self.max_deleted_id != StreamId::MIN
             && self.first_id <= self.max_deleted_id
             && start <= self.max_deleted_id
@@ -254,10 +255,10 @@ impl Stream {
             }
         }
         let facts = &mut self.facts;
-        facts.length += 1;
+        facts.length = facts.length.saturating_add(1);
         facts.entries_added = facts.entries_added.saturating_add(1);
         facts.last_id = id;
-        if facts.length == 1 {
+        if facts.first_id == StreamId::MIN {
             facts.first_id = id;
         }
     }
@@ -284,7 +285,7 @@ impl Stream {
         }
         self.facts.length = self.facts.length.saturating_sub(1);
         self.facts.max_deleted_id = self.facts.max_deleted_id.max(id);
-        if id == self.facts.first_id || self.facts.length == 0 {
+        if id == self.facts.first_id {
             self.find_first();
         }
         true

@@ -204,6 +204,11 @@ fn what_no_server_would_write_is_refused() {
             ("NaN", one_string(17, &pack(&[b"a", b"nan"]))),
             ("no field", strings(4, 0, &[])),
             ("no field", one_string(9, &zipmap(&[], 0))),
+            ("a map of 255 fields with one", {
+                let mut map = zipmap(&[(b"a", b"1")], 0);
+                map[0] = 0xff;
+                one_string(9, &map)
+            }),
             ("no field", one_string(16, &pack(&[]))),
             ("twice", strings(4, 2, &[b"a", b"1", b"a", b"2"])),
             (

@@ -184,23 +184,9 @@ fn a_stream_whose_parts_do_not_fit_is_refused() {
     ];
     let cases = [
         (
-            "length",
-            Parts {
-                length: 3,
-                ..whole()
-            },
-        ),
-        (
             "an entry behind the last",
             Parts {
                 last: [5, 3],
-                ..whole()
-            },
-        ),
-        (
-            "more entries than ever",
-            Parts {
-                added: 1,
                 ..whole()
             },
         ),
@@ -271,5 +257,40 @@ fn a_stream_whose_parts_do_not_fit_is_refused() {
                 "{reason}"
             );
         }
+    });
+}
+
+/// From a server: entries 1-1 and 2-1, three by its own count.
+const COUNTED_OTHERWISE: &[u8] = b"\x13\x01\x10\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01\x28\x28\0\0\0\x0f\0\x02\x01\0\x01\x01\x01\x81a\
+    \x02\0\x01\x02\x01\0\x01\0\x01\x81b\x02\x04\x01\x02\x01\x01\x01\0\x01\x81b\x02\x04\x01\xff\x03\x02\x01\x01\x01\0\0\x02\0\
+    \x0a\0\xae\xa1\xa1\xe9\x57\x8f\xf5\xea";
+
+#[test]
+fn a_stream_keeps_the_length_that_it_came_with() {
+    on_every_setup(|cli| {
+        for _ in 0..2 {
+            assert_eq!(restore(cli, "k", COUNTED_OTHERWISE, "replace"), "OK");
+            cli.check("XLEN k", "(integer) 3");
+            cli.check("XDEL k 1-1", "(integer) 1");
+            cli.check("XLEN k", "(integer) 2");
+            cli.check("XTRIM k MAXLEN 1", "(integer) 1");
+            cli.check("XRANGE k - +", "(empty array)");
+            cli.check("XLEN k", "(integer) 1");
+            cli.check("XADD k 3-1 f y", "\"3-1\"");
+            cli.check("XADD k 4-1 f y", "\"4-1\"");
+            cli.check("XLEN k", "(integer) 3");
+            cli.check("XTRIM k MAXLEN 0", "(integer) 2");
+            cli.check("DEBUG RELOAD", "OK");
+            cli.check("XLEN k", "(integer) 1");
+        }
+        // None by its count, one there.
+        let parts = Parts {
+            length: 0,
+            added: 1,
+            ..Parts::default()
+        };
+        assert_eq!(try_restore(cli, &parts), "OK");
+        cli.check("XDEL k 5-1 6-0", "(integer) 2");
+        cli.check("XLEN k", "(integer) 0");
     });
 }

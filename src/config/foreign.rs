@@ -1,0 +1,122 @@
+//! Directives of other versions, and of Valkey, that have nothing to act on here: files that name them start the server,
+//! which says so. They are no parameters: CONFIG GET does not show them.
+
+const NO_CLUSTER: &str = "cluster mode is not built yet";
+const NO_REPLICAS: &str = "replication is not built yet";
+const NO_SAVING: &str = "nothing is saved yet";
+const NO_TLS: &str = "TLS is not built yet";
+const NO_RDMA: &str = "connections come over TCP and unix sockets";
+const NO_MODULE: &str = "the module that reads it is not here";
+const NO_LOG_FORMATS: &str = "the log has one format";
+const NO_COMMAND_LOG: &str = "large requests and replies are not recorded";
+const OTHER_DESIGN: &str = "it tunes something that this server does not have";
+const FOR_TESTS: &str = "it is there for the tests of another server";
+
+/// Names in order, and why each changes nothing.
+static DIRECTIVES: &[(&str, &str)] = &[
+    ("active-defrag-cycle-us", OTHER_DESIGN),
+    ("aof-load-corrupt-tail-max-size", NO_SAVING),
+    ("auto-failover-on-shutdown", NO_CLUSTER),
+    ("availability-zone", "no client is told of zones"),
+    ("client-default-resp", FOR_TESTS),
+    ("cluster-announce-client-ipv4", NO_CLUSTER),
+    ("cluster-announce-client-ipv6", NO_CLUSTER),
+    ("cluster-announce-client-port", NO_CLUSTER),
+    ("cluster-announce-client-tls-port", NO_CLUSTER),
+    ("cluster-blacklist-ttl", NO_CLUSTER),
+    ("cluster-compatibility-sample-ratio", NO_CLUSTER),
+    ("cluster-config-save-behavior", NO_CLUSTER),
+    ("cluster-databases", NO_CLUSTER),
+    ("cluster-manual-failover-timeout", NO_CLUSTER),
+    ("cluster-message-gossip-perc", NO_CLUSTER),
+    ("cluster-slot-migration-handoff-max-lag-bytes", NO_CLUSTER),
+    ("cluster-slot-migration-log-max-len", NO_CLUSTER),
+    (
+        "cluster-slot-migration-sync-buffer-drain-timeout",
+        NO_CLUSTER,
+    ),
+    ("cluster-slot-migration-write-pause-timeout", NO_CLUSTER),
+    ("cluster-slot-stats-enabled", NO_CLUSTER),
+    ("commandlog-large-reply-max-len", NO_COMMAND_LOG),
+    ("commandlog-large-request-max-len", NO_COMMAND_LOG),
+    ("commandlog-reply-larger-than", NO_COMMAND_LOG),
+    ("commandlog-request-larger-than", NO_COMMAND_LOG),
+    ("debug-context", FOR_TESTS),
+    ("dual-channel-replication-enabled", NO_REPLICAS),
+    ("enable-debug-assert", FOR_TESTS),
+    ("events-per-io-thread", OTHER_DESIGN),
+    (
+        "extended-redis-compatibility",
+        "INFO and HELLO speak of a Redis in any case",
+    ),
+    ("gopher-enabled", "the Gopher protocol is gone"),
+    ("hash-seed", "keys are hashed with a random seed"),
+    ("import-mode", "keys expire in any case"),
+    ("io-threads-always-active", OTHER_DESIGN),
+    (
+        "io-threads-do-commands-offloading-with-modules",
+        OTHER_DESIGN,
+    ),
+    ("key-memory-histograms", OTHER_DESIGN),
+    ("log-format", NO_LOG_FORMATS),
+    ("log-timestamp-format", NO_LOG_FORMATS),
+    ("lookahead", "whole batches are looked ahead in any case"),
+    (
+        "lua-enable-deprecated-api",
+        "scripts find what Redis 7.4 has",
+    ),
+    ("lua-enable-insecure-api", "scripts find what Redis 7.4 has"),
+    ("memory-tracking-per-slot", NO_CLUSTER),
+    ("min-io-threads-avoid-copy-reply", OTHER_DESIGN),
+    ("min-string-size-avoid-copy-reply", OTHER_DESIGN),
+    ("min-string-size-avoid-copy-reply-threaded", OTHER_DESIGN),
+    ("mptcp", "connections are of TCP alone"),
+    ("prefetch-batch-max-size", OTHER_DESIGN),
+    ("rdb-version-check", NO_SAVING),
+    ("rdma-bind", NO_RDMA),
+    ("rdma-completion-vector", NO_RDMA),
+    ("rdma-port", NO_RDMA),
+    ("rdma-rx-size", NO_RDMA),
+    ("repl-mptcp", NO_REPLICAS),
+    ("repl-rdb-channel", NO_REPLICAS),
+    ("replica-full-sync-buffer-limit", NO_REPLICAS),
+    ("req-res-logfile", FOR_TESTS),
+    ("slot-migration-max-failover-repl-bytes", NO_CLUSTER),
+    ("stream-idmp-duration", OTHER_DESIGN),
+    ("stream-idmp-maxsize", OTHER_DESIGN),
+    ("tls-auth-clients-user", NO_TLS),
+    ("tls-auto-reload-interval", NO_TLS),
+    (
+        "unixsocketgroup",
+        "the group of the socket is that of the process",
+    ),
+];
+
+/// How the names of parameters begin that modules of Redis 8 read.
+const OF_MODULES: [&str; 3] = ["search-", "ts-", "vset-"];
+
+/// Why a directive changes nothing here, if it is one of these; the name in lower case.
+pub(super) fn reason(name: &str) -> Option<&'static str> {
+    if OF_MODULES.iter().any(|start| name.starts_with(start)) {
+        return Some(NO_MODULE);
+    }
+    let found = DIRECTIVES.binary_search_by(|(known, _)| (*known).cmp(name));
+    Some(DIRECTIVES[found.ok()?].1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::find;
+
+    #[test]
+    fn names_are_in_order_and_those_of_no_parameter() {
+        assert!(DIRECTIVES.is_sorted_by(|one, next| one.0 < next.0));
+        for (name, why) in DIRECTIVES {
+            assert!(find(name).is_none(), "{name} is a parameter");
+            assert_eq!(reason(name), Some(*why));
+        }
+        assert!(reason("search-threads").is_some());
+        assert!(reason("searching").is_none() && reason("tls-port").is_none());
+    }
+}

@@ -1,0 +1,137 @@
+//! Messages of transactions and scripts: published when their step runs, on their way when the shards are let go.
+//!
+//! Between the two, a later step may have the connection subscribe, unsubscribe, or speak another protocol. So what it
+//! is sent itself is settled when the step runs. All others get the message if they are subscribed when it goes out:
+//! they come and go meanwhile, and nothing may follow the confirmation that a subscription has ended.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::PubSub;
+use super::message::Message;
+use crate::base::glob::{self, Case};
+use crate::client::connection::Connection;
+use crate::client::mailbox::Topic;
+use crate::client::registry::Shared;
+use crate::resp::reply::Protocol;
+
+/// See the module.
+pub struct PendingMessage {
+    channel: Box<[u8]>,
+    payload: Box<[u8]>,
+    is_sharded: bool,
+    publisher: Arc<Shared>,
+    own: Own,
+}
+
+/// What the publisher is sent itself.
+struct Own {
+    protocol: Protocol,
+    by_name: bool,
+    /// Its patterns that match the channel.
+    patterns: Vec<Arc<[u8]>>,
+}
+
+impl Own {
+    fn of(client: &Connection, is_sharded: bool, channel: &[u8]) -> Own {
+        let mut own = Own {
+            protocol: client.protocol,
+            by_name: false,
+            patterns: Vec::new(),
+        };
+        let mailbox = client.shared.mailbox();
+        if let Some(mailbox) = mailbox.filter(|mailbox| mailbox.subscriptions() > 0) {
+            // Only the connection itself takes this lock.
+            let subscribed = mailbox.subscribed.lock();
+            let topic = match is_sharded {
+                true => Topic::ShardChannel,
+                false => Topic::Channel,
+            };
+            own.by_name = subscribed[topic as usize].contains(channel);
+            if !is_sharded {
+                let patterns = subscribed[Topic::Pattern as usize].iter();
+                let matching =
+                    patterns.filter(|text| glob::matches(text, channel, Case::Sensitive));
+                own.patterns.extend(matching.cloned());
+            }
+        }
+        own
+    }
+
+    fn count(&self) -> usize {
+        usize::from(self.by_name) + self.patterns.len()
+    }
+}
+
+impl PendingMessage {
+    /// A message that a connection publishes now.
+    pub fn new(
+        client: &Connection,
+        is_sharded: bool,
+        channel: &[u8],
+        payload: &[u8],
+    ) -> PendingMessage {
+        PendingMessage {
+            channel: channel.into(),
+            payload: payload.into(),
+            is_sharded,
+            publisher: Arc::clone(&client.shared),
+            own: Own::of(client, is_sharded, channel),
+        }
+    }
+}
+
+impl PubSub {
+    /// Sends a message that was held. For those who hold no shard.
+    pub fn send_pending(&self, held: &PendingMessage, wakes: &mut Vec<Waker>) {
+        let PendingMessage {
+            channel,
+            payload,
+            is_sharded,
+            publisher,
+            own,
+        } = held;
+        if own.count() == 0 && self.has_nobody(*is_sharded) {
+            return;
+        }
+        let message = match is_sharded {
+            true => Message::sharded(channel, payload),
+            false => Message::new(channel, payload),
+        };
+        let bound = self.bounds.pubsub();
+        if own.by_name {
+            wakes.extend(publisher.post(bound, |out| {
+                out.set_protocol(own.protocol);
+                message.write(out);
+            }));
+        }
+        for pattern in &own.patterns {
+            wakes.extend(publisher.post(bound, |out| {
+                out.set_protocol(own.protocol);
+                message.write_matched(pattern, out);
+            }));
+        }
+        self.post_to_all(&message, *is_sharded, Some(publisher.id), wakes);
+    }
+
+    /// How many would get a message if it went out now.
+    pub fn receivers_of(&self, held: &PendingMessage) -> usize {
+        let is_other = |client: &Arc<Shared>| client.id != held.publisher.id;
+        let count =
+            |clients: &[Arc<Shared>]| clients.iter().filter(|client| is_other(client)).count();
+        let mut receivers = held.own.count();
+        let channels = match held.is_sharded {
+            true => &self.shard_channels,
+            false => &self.channels,
+        };
+        channels.with(&held.channel, |clients| receivers += count(clients));
+        if !held.is_sharded {
+            self.patterns.with_each(|pattern, clients| {
+                if glob::matches(pattern, &held.channel, Case::Sensitive) {
+                    receivers += count(clients);
+                }
+            });
+        }
+        receivers
+    }
+}

@@ -1,0 +1,421 @@
+//! What follows a command, wherever it ran: counts, slow log, latency monitor, hot keys, MONITOR, CLIENT REPLY, CLIENT
+//! CACHING, WATCH.
+//!
+//! A command that waits is told of when it has its reply, with the time that it ran and not that it waited. One that
+//! a transaction runs is told of by itself.
+
+use std::ops::ControlFlow::{Break, Continue};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::batch::Plan;
+use super::turn::Turn;
+use super::waiting::Blocked;
+use super::{Flow, Ran, Session, Step};
+use crate::client::connection::ReplyMode;
+use crate::command::context::After;
+use crate::command::declaration::{Command, Flags, Run};
+use crate::command::transaction::is_watch;
+use crate::command::{Args, Out};
+use crate::config::Config;
+use crate::engine::Now;
+use crate::resp::reply::Position;
+use crate::shard::unit::context::UnitOutcome;
+use crate::shard::unit::transaction::Transaction;
+use crate::telemetry::clock::Ticks;
+use crate::telemetry::{counters, errors, latency, slowlog};
+
+/// How long a request ran that waits.
+pub(super) struct Waited {
+    ran_ns: u64,
+    /// Its wait counts as well, from then on.
+    counts_from: Option<Ticks>,
+}
+
+/// A command that has run.
+pub(super) struct Finished {
+    /// Where its reply begins.
+    pub mark: Position,
+    /// How long it ran, in nanoseconds.
+    pub duration_ns: u64,
+    /// Its reply is an error.
+    pub failed: bool,
+    /// The configuration that it has set.
+    pub renewed: Option<Arc<Config>>,
+}
+
+impl Finished {
+    pub(super) fn new(mark: Position, duration_ns: u64, failed: bool) -> Finished {
+        Finished {
+            mark,
+            duration_ns,
+            failed,
+            renewed: None,
+        }
+    }
+}
+
+impl Session {
+    /// Accounts for a plan that was dispatched, and says how the turn goes on.
+    #[inline]
+    pub(super) fn account(
+        &mut self,
+        turn: &mut Turn<'_>,
+        plan: &Plan,
+        command: &'static Command,
+        mark: Position,
+        ran: Ran,
+    ) -> Flow {
+        let (failed, after) = match ran {
+            Ran::Answered { failed } => (failed, After::Nothing),
+            Ran::Then(after) => (false, after),
+            Ran::Queued(ticket) => return Break(Step::Wait(ticket)),
+            Ran::Later => return Break(Step::Yield),
+            Ran::Refused => {
+                self.note_refused(turn, mark, command);
+                return Continue(());
+            }
+            Ran::Blocked(blocked) => return self.block(turn, plan, command, (blocked, mark)),
+        };
+        if let After::Block(block) = after {
+            return self.block(turn, plan, command, (Blocked::For(block), mark));
+        }
+        let duration_ns = turn.lap_ns() + std::mem::take(&mut turn.earlier_ns);
+        turn.note_hold(plan.route, duration_ns);
+        let mut finished = Finished::new(mark, duration_ns, failed);
+        if self.pending.is_some() && !failed && self.is_queueing(command) {
+            // What is queued counts when it is run.
+            self.end_reply(turn, command, mark);
+        } else {
+            if let After::Configured = after {
+                finished.renewed = Some(self.service.config.load_full());
+            }
+            self.finish(turn, plan, command, &finished);
+        }
+        match after {
+            After::Nothing | After::Block(_) | After::Migrate(_) => {}
+            After::Configured => return Break(Step::Configured),
+            After::Close => return Break(Step::Close),
+            After::Shutdown => return Break(Step::Shutdown),
+        }
+        match turn.is_long(duration_ns) {
+            true => Break(Step::Yield),
+            false => Continue(()),
+        }
+    }
+
+    /// A request begins to wait. It stays the next one until it is answered.
+    #[cold]
+    fn block(
+        &mut self,
+        turn: &mut Turn<'_>,
+        plan: &Plan,
+        command: &'static Command,
+        (blocked, mark): (Blocked, Position),
+    ) -> Flow {
+        turn.release();
+        let duration_ns = turn.lap_ns();
+        // What the wait is a part of counts when it is over (DEBUG SLEEP).
+        let holds = matches!(&blocked, Blocked::For(block) if block.holds);
+        if !holds {
+            self.count(
+                turn,
+                plan,
+                command,
+                &Finished::new(mark, duration_ns, false),
+            );
+        }
+        self.begin_wait(duration_ns, holds);
+        if turn.is_monitored {
+            self.show(turn, plan, command);
+        }
+        if let Blocked::For(_) = blocked {
+            self.connection.shared.block();
+        }
+        self.blocked = Some(Box::new(blocked));
+        Continue(())
+    }
+
+    /// Accounts for a command that has its reply; the next one follows.
+    #[inline]
+    pub(super) fn finish(
+        &mut self,
+        turn: &mut Turn<'_>,
+        plan: &Plan,
+        command: &'static Command,
+        finished: &Finished,
+    ) {
+        self.count(turn, plan, command, finished);
+        self.tell(turn, plan, command, finished);
+        if turn.is_monitored {
+            turn.release();
+            self.show(turn, plan, command);
+        }
+        if command.flags.has(Flags::TRANSACTIONAL) && is_watch(command) && !finished.failed {
+            self.note_watched(turn.batch, plan);
+        }
+        self.end_reply(turn, command, finished.mark);
+    }
+
+    /// Counts a command that ran, and samples its keys.
+    #[inline]
+    pub(super) fn count(
+        &self,
+        turn: &mut Turn<'_>,
+        plan: &Plan,
+        command: &'static Command,
+        finished: &Finished,
+    ) {
+        let Finished {
+            mark,
+            duration_ns,
+            failed,
+            ..
+        } = *finished;
+        turn.counters.command(command).ran(duration_ns, failed);
+        if turn.counters.takes_sample() {
+            self.sample(turn, plan, duration_ns, mark);
+        }
+    }
+
+    /// Tells the statistics of errors, the slow log and the latency monitor of a command.
+    #[inline]
+    fn tell(
+        &mut self,
+        turn: &mut Turn<'_>,
+        plan: &Plan,
+        command: &'static Command,
+        finished: &Finished,
+    ) {
+        let shared = &self.connection.shared;
+        shared.last_command.store(command.id() as u16, Relaxed);
+        let duration_ns = finished.duration_ns;
+        let config = finished.renewed.as_ref().unwrap_or(turn.config);
+        let is_slow =
+            slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns);
+        if !finished.failed && !is_slow {
+            return;
+        }
+        let config = Arc::clone(config);
+        // What follows takes a lock, which no command should wait for with a token in hand.
+        turn.release();
+        // Scripts note their errors themselves.
+        if finished.failed && !matches!(command.run, Run::Script(_)) {
+            errors::note(turn.batch.out.since(finished.mark));
+        }
+        let args = turn.batch.args(plan);
+        self.tell_slow(&args, command, (&config, turn.now), duration_ns);
+    }
+
+    /// Tells the slow log and the latency monitor of a command, if it took long enough.
+    fn tell_slow(
+        &self,
+        args: &Args<'_>,
+        command: &'static Command,
+        (config, now): (&Config, Now),
+        duration_ns: u64,
+    ) {
+        if slowlog::is_slow(config, duration_ns) {
+            self.note_slow(args, command, (config, now), duration_ns / 1_000);
+        }
+        if latency::is_slow(config, duration_ns) {
+            self.note_latency(command, (config, now), duration_ns / 1_000_000);
+        }
+    }
+
+    /// The reply of a command is complete: CLIENT REPLY may take it out again, and the next command is on.
+    #[inline]
+    fn end_reply(&mut self, turn: &mut Turn<'_>, command: &'static Command, mark: Position) {
+        let mark = match command.flags.has(Flags::SUBSCRIBER) && command.flags.has(Flags::PUBSUB) {
+            // Confirmations are no replies: they come even to those who want none.
+            true => turn.batch.out.position(),
+            false => mark,
+        };
+        self.apply_reply_mode(&mut turn.batch.out, mark);
+        if self.connection.is_caching {
+            self.end_caching(command);
+        }
+        turn.batch.next += 1;
+    }
+
+    /// A command was refused that had been admitted; the refusal stands behind `mark`.
+    #[cold]
+    pub(super) fn note_refused(
+        &mut self,
+        turn: &mut Turn<'_>,
+        mark: Position,
+        command: &'static Command,
+    ) {
+        turn.release();
+        turn.counters.command(command).rejected.add(1);
+        errors::note(turn.batch.out.since(mark));
+        self.apply_reply_mode(&mut turn.batch.out, mark);
+        turn.batch.next += 1;
+    }
+
+    /// CLIENT CACHING speaks of the next command, or of the next transaction.
+    #[cold]
+    fn end_caching(&mut self, command: &Command) {
+        if !self.is_open() && !command.flags.has(Flags::KEEPS_CACHING) {
+            let tracking = self.connection.tracking;
+            self.connection.set_tracking(tracking, false);
+        }
+    }
+
+    /// CLIENT REPLY OFF and SKIP: takes the reply that was just written out again.
+    #[inline]
+    pub(super) fn apply_reply_mode(&mut self, out: &mut Out, mark: Position) {
+        match self.connection.reply_mode {
+            ReplyMode::On => {}
+            ReplyMode::Off => out.truncate(mark),
+            ReplyMode::SkipThis => {
+                out.truncate(mark);
+                self.connection.reply_mode = ReplyMode::On;
+            }
+            ReplyMode::SkipNext => {
+                out.truncate(mark);
+                self.connection.reply_mode = ReplyMode::SkipThis;
+            }
+        }
+    }
+
+    /// A request begins to wait; whether its wait is what it does (DEBUG SLEEP).
+    #[cold]
+    pub(super) fn begin_wait(&mut self, ran_ns: u64, wait_counts: bool) {
+        self.waited = Some(Box::new(Waited {
+            ran_ns,
+            counts_from: wait_counts.then(Ticks::now),
+        }));
+    }
+
+    /// A request that waited has its reply. It was counted when it began to wait, unless its wait is what it does.
+    #[cold]
+    pub(super) fn finish_wait(
+        &mut self,
+        turn: &mut Turn<'_>,
+        plan: &Plan,
+        command: &'static Command,
+        (mark, failed): (Position, bool),
+    ) {
+        let waited = self.waited.take();
+        let mut finished = Finished::new(mark, 0, failed);
+        if let Some(Waited {
+            ran_ns,
+            counts_from,
+        }) = waited.map(|waited| *waited)
+        {
+            let counters = turn.counters.command(command);
+            finished.duration_ns = ran_ns;
+            match counts_from {
+                Some(since) => {
+                    finished.duration_ns += Ticks::now().since_ns(since);
+                    counters.ran(finished.duration_ns, failed);
+                }
+                None => counters.failed.add(u64::from(failed)),
+            }
+        }
+        self.tell(turn, plan, command, &finished);
+        self.end_reply(turn, command, mark);
+    }
+
+    /// Lets the command that the countdown chose count for its keys, and begins the next countdown.
+    #[cold]
+    #[inline(never)]
+    fn sample(&self, turn: &Turn<'_>, plan: &Plan, duration_ns: u64, mark: Position) {
+        self.service.telemetry.hot_keys.count_anew(turn.counters);
+        let reply_bytes = turn.batch.out.len_since(mark);
+        self.note_hot(&turn.batch.args(plan), duration_ns, reply_bytes);
+    }
+
+    /// Tells of those commands of a transaction that took long, or that are sampled for hot keys. No shard may be in hand.
+    pub(super) fn tell_steps(
+        &self,
+        transaction: &Transaction,
+        outcome: &UnitOutcome,
+        config: &Config,
+        now: Now,
+    ) {
+        let Some(notes) = &outcome.notes else {
+            return;
+        };
+        notes.errors.iter().for_each(|text| errors::note(text));
+        let mut slow = notes.slow.iter().peekable();
+        let mut sampled = notes.sampled.iter().peekable();
+        if slow.peek().is_none() && sampled.peek().is_none() {
+            return;
+        }
+        for (index, (command, args)) in transaction.commands().enumerate() {
+            if let Some((_, duration_ns, reply_bytes)) =
+                sampled.next_if(|(step, ..)| *step == index)
+            {
+                self.note_hot(&args, *duration_ns, *reply_bytes);
+            }
+            if let Some((_, duration_ns)) = slow.next_if(|(step, _)| *step == index) {
+                self.tell_slow(&args, command, (config, now), *duration_ns);
+            }
+        }
+    }
+
+    /// Lets a command that was sampled count for its keys.
+    #[cold]
+    #[inline(never)]
+    fn note_hot(&self, args: &Args<'_>, duration_ns: u64, reply_bytes: usize) {
+        /// Of an argument, beside its bytes.
+        const FRAME_BYTES: usize = 5;
+        let received: usize = args
+            .from(0)
+            .map(|argument| argument.len() + FRAME_BYTES)
+            .sum();
+        let bytes = (received + reply_bytes) as u64;
+        let keys = args.keys().iter().map(|routed| args.key_of(routed));
+        let hot_keys = &self.service().telemetry.hot_keys;
+        hot_keys.add(counters::local(), keys, duration_ns, bytes);
+    }
+
+    /// Tells the latency monitor of a command that reached its threshold.
+    #[cold]
+    fn note_latency(
+        &self,
+        command: &'static Command,
+        (config, now): (&Config, Now),
+        duration_ms: u64,
+    ) {
+        let event = if command.flags.has(Flags::FAST) {
+            latency::FAST_COMMAND
+        } else {
+            latency::COMMAND
+        };
+        self.service()
+            .telemetry
+            .latency
+            .note(config, event, now.unix_ms / 1_000, duration_ms);
+    }
+
+    /// Puts a slow command into the slow log; what a sensitive one was told stays out of it.
+    #[cold]
+    fn note_slow(
+        &self,
+        args: &Args<'_>,
+        command: &'static Command,
+        (config, now): (&Config, Now),
+        duration_us: u64,
+    ) {
+        if command.flags.has(Flags::SKIP_SLOWLOG) {
+            return;
+        }
+        let shared = &self.connection.shared;
+        self.service().slowlog.add(
+            config,
+            now.unix_ms / 1_000,
+            duration_us,
+            args.from(0).enumerate().map(|(index, argument)| {
+                match command.is_secret(args, index) {
+                    true => b"(redacted)",
+                    false => argument,
+                }
+            }),
+            &shared.address,
+            &shared.labels().name,
+        );
+    }
+}

@@ -1,0 +1,109 @@
+//! Showing what was run to those who look on (MONITOR), without the secrets in it.
+
+use super::Session;
+use super::batch::Plan;
+use super::turn::Turn;
+use crate::command::Args;
+use crate::command::declaration::{Command, Flags, Run};
+use crate::pubsub::monitor::Shown;
+use crate::shard::unit::context::UnitOutcome;
+use crate::shard::unit::transaction::Transaction;
+use crate::telemetry::clock;
+
+impl Session {
+    /// Shows a command that was run. No shard may be in hand.
+    #[cold]
+    pub(super) fn show(&self, turn: &mut Turn<'_>, plan: &Plan, command: &'static Command) {
+        if matches!(command.run, Run::Script(_)) {
+            // It was shown before what it called.
+            return;
+        }
+        let mut wakes = std::mem::take(&mut turn.batch.wakes);
+        let db = self.connection.db;
+        self.show_one(command, &turn.batch.args(plan), db, &mut wakes);
+        turn.batch.wakes = wakes;
+    }
+
+    /// Shows what a transaction ran.
+    pub(super) fn show_transaction(
+        &self,
+        transaction: &Transaction,
+        outcome: &UnitOutcome,
+        wakes: &mut Vec<std::task::Waker>,
+    ) {
+        if self.service.pubsub.is_monitored() {
+            let mut db = outcome.db;
+            let mut selections = outcome.selections.iter().peekable();
+            for (step, (command, args)) in transaction.commands().enumerate() {
+                // A command that chooses a database is shown in the one that it chose.
+                if let Some((_, chosen)) = selections.next_if(|(by, _)| *by == step) {
+                    db = *chosen;
+                }
+                self.show_with_calls(command, &args, (step, db), outcome, wakes);
+            }
+        }
+    }
+
+    /// Shows a script and what it called.
+    #[cold]
+    pub(super) fn show_script(
+        &self,
+        turn: &mut Turn<'_>,
+        plan: &Plan,
+        command: &'static Command,
+        outcome: &UnitOutcome,
+    ) {
+        let mut wakes = std::mem::take(&mut turn.batch.wakes);
+        let place = (0, self.connection.db);
+        let args = turn.batch.args(plan);
+        self.show_with_calls(command, &args, place, outcome, &mut wakes);
+        turn.batch.wakes = wakes;
+    }
+
+    fn show_with_calls(
+        &self,
+        command: &'static Command,
+        args: &Args<'_>,
+        (step, db): (usize, usize),
+        outcome: &UnitOutcome,
+        wakes: &mut Vec<std::task::Waker>,
+    ) {
+        self.show_one(command, args, db, wakes);
+        let notes = outcome.notes.iter();
+        let calls = notes.flat_map(|notes| &notes.script_calls);
+        for call in calls.filter(|call| call.step == step) {
+            let shown = Shown {
+                unix_us: clock::unix_us(),
+                db: call.db,
+                client: None,
+            };
+            let arguments = call.arguments.iter().map(Vec::as_slice);
+            self.service.pubsub.show(&shown, arguments, wakes);
+        }
+    }
+
+    fn show_one(
+        &self,
+        command: &'static Command,
+        args: &Args<'_>,
+        db: usize,
+        wakes: &mut Vec<std::task::Waker>,
+    ) {
+        let is_hidden = command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR));
+        if is_hidden && !matches!(command.run, Run::Script(_)) {
+            return;
+        }
+        let shown = Shown {
+            unix_us: clock::unix_us(),
+            db,
+            client: Some(&self.connection.shared),
+        };
+        let arguments = args.from(0).enumerate().map(|(index, argument)| {
+            match command.is_secret(args, index) {
+                true => &b"(redacted)"[..],
+                false => argument,
+            }
+        });
+        self.service.pubsub.show(&shown, arguments, wakes);
+    }
+}

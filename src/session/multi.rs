@@ -1,0 +1,204 @@
+//! MULTI, EXEC, DISCARD, WATCH and UNWATCH: what is queued, and what is watched.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::batch::{Batch, Plan};
+use super::turn::Turn;
+use super::{Ran, Session};
+use crate::command::context::After;
+use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
+use crate::shard::job::task::Task;
+use crate::shard::unit::transaction::{Transaction, Watched};
+
+/// What a connection that has begun to watch or to queue keeps of it.
+#[derive(Default)]
+pub(super) struct Pending {
+    /// What is queued, and what is watched.
+    transaction: Transaction,
+    /// MULTI was sent.
+    is_open: bool,
+    /// A command was refused when it should have been queued.
+    is_spoiled: bool,
+    /// So many watched keys are looked through for those that are there twice.
+    merges_at: usize,
+}
+
+/// Watched keys that are too few to be looked through.
+const WATCHED_MIN: usize = 64;
+
+impl Pending {
+    /// What is queued.
+    pub(super) fn transaction(&self) -> &Transaction {
+        &self.transaction
+    }
+}
+
+impl Session {
+    /// A command was refused: a transaction that is being queued will not run.
+    pub(super) fn spoil_transaction(&mut self) {
+        if let Some(pending) = &mut self.pending {
+            pending.is_spoiled |= pending.is_open;
+        }
+    }
+
+    /// Whether a command is queued by a transaction, so that nothing can hold it back before EXEC.
+    pub(super) fn is_queueing(&self, command: &Command) -> bool {
+        self.is_open() && is_queued(command)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.is_open)
+    }
+
+    /// Deals with a command while something is watched or queued, or that has to do with that; nothing if it is to
+    /// run as any other. No shard is in hand.
+    #[cold]
+    pub(super) fn transact(
+        &mut self,
+        turn: &mut Turn<'_>,
+        plan: &Plan,
+        command: &'static Command,
+    ) -> Option<Ran> {
+        let is_open = self.is_open();
+        if is_open && is_queued(command) {
+            return Some(self.enqueue(turn, plan, command));
+        }
+        let verb = match command.run {
+            Run::Transaction(verb) => verb,
+            // WATCH runs as any other command, and is noted afterwards; RESET and QUIT end what was begun.
+            Run::Keys(_) if !is_open => return None,
+            Run::Keys(_) => {
+                return Some(error(turn, "ERR WATCH inside MULTI is not allowed"));
+            }
+            _ => {
+                if command.flags.has(Flags::TRANSACTIONAL) {
+                    self.discard();
+                }
+                return None;
+            }
+        };
+        Some(match verb {
+            TransactionVerb::Multi if is_open => error(turn, "ERR MULTI calls can not be nested"),
+            TransactionVerb::Multi => {
+                self.pending.get_or_insert_default().is_open = true;
+                turn.batch.out.ok();
+                Ran::Answered { failed: false }
+            }
+            TransactionVerb::Exec if !is_open => error(turn, "ERR EXEC without MULTI"),
+            TransactionVerb::Exec => self.exec(turn),
+            TransactionVerb::Discard if !is_open => error(turn, "ERR DISCARD without MULTI"),
+            TransactionVerb::Discard | TransactionVerb::Unwatch => {
+                self.discard();
+                turn.batch.out.ok();
+                Ran::Answered { failed: false }
+            }
+        })
+    }
+
+    fn enqueue(&mut self, turn: &mut Turn<'_>, plan: &Plan, command: &'static Command) -> Ran {
+        let Some(pending) = &mut self.pending else {
+            unreachable!("a transaction is open")
+        };
+        if !pending.is_spoiled {
+            pending.transaction.push(command, &turn.batch.args(plan));
+            let bytes = pending.transaction.memory_bytes() as u64;
+            if bytes > turn.config.client_query_buffer_limit {
+                self.must_close = true;
+                return Ran::Then(After::Close);
+            }
+        }
+        turn.batch.out.simple("QUEUED");
+        Ran::Answered { failed: false }
+    }
+
+    /// Tells others what the connection queues and watches.
+    pub fn note_pending(&self) {
+        let shared = &self.connection.shared;
+        let (mut bytes, mut queued) = (0, -1);
+        if let Some(pending) = &self.pending {
+            bytes = pending.transaction.memory_bytes();
+            if pending.is_open {
+                queued = i32::try_from(pending.transaction.len()).unwrap_or(i32::MAX);
+            }
+        } else if shared.queued_bytes.load(Relaxed) == 0 && shared.queued.load(Relaxed) < 0 {
+            return;
+        }
+        shared.queued_bytes.store(bytes, Relaxed);
+        shared.queued.store(queued, Relaxed);
+    }
+
+    /// Notes what WATCH has just begun to watch.
+    pub(super) fn note_watched(&mut self, batch: &Batch, plan: &Plan) {
+        let args = batch.args(plan);
+        let pending = self.pending.get_or_insert_default();
+        for routed in args.keys() {
+            pending.transaction.watch(Watched {
+                db: self.connection.db,
+                key: args.get(routed.argument as usize).into(),
+                hash: routed.hash,
+                shard: routed.shard,
+                stamp: self.connection.stamp,
+                times: 1,
+            });
+        }
+        // Whoever watches the same keys over and over is not to fill the memory with that.
+        let watched = &mut pending.transaction.watched;
+        if watched.len() >= pending.merges_at {
+            Watched::merge(watched);
+            pending.merges_at = watched.len() * 2 + WATCHED_MIN;
+        }
+    }
+
+    /// Forgets what is queued and what is watched.
+    pub(super) fn discard(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            self.unwatch(pending.transaction.watched);
+        }
+    }
+
+    /// Has the shards forget what was watched; nobody awaits that.
+    pub(super) fn unwatch(&self, mut watched: Vec<Watched>) {
+        watched.sort_by_key(|watched| watched.shard);
+        for group in watched.chunk_by(|one, other| one.shard == other.shard) {
+            let task = Task::unwatch(group.to_vec(), group[0].shard);
+            self.service.shards.submit(task);
+        }
+    }
+
+    fn exec(&mut self, turn: &mut Turn<'_>) -> Ran {
+        let Some(pending) = self.pending.take() else {
+            unreachable!("a transaction is open")
+        };
+        let mut transaction = pending.transaction;
+        if pending.is_spoiled {
+            self.unwatch(transaction.watched);
+            return error(
+                turn,
+                "EXECABORT Transaction discarded because of previous errors.",
+            );
+        }
+        if let Some(why) = self.refuses_transaction(turn.config, transaction.flags()) {
+            self.unwatch(transaction.watched);
+            let text = [
+                b"EXECABORT Transaction discarded because of: ".as_slice(),
+                &why,
+            ]
+            .concat();
+            return error(turn, text);
+        }
+        let hot_keys = &self.service.telemetry.hot_keys;
+        transaction.sample(hot_keys.choose(turn.counters, transaction.len()));
+        self.run_transaction(turn, transaction)
+    }
+}
+
+/// Whether an open transaction queues a command, rather than doing it at once.
+fn is_queued(command: &Command) -> bool {
+    !command.flags.has(Flags::TRANSACTIONAL)
+        || matches!(command.run, Run::Transaction(TransactionVerb::Unwatch))
+}
+
+fn error(turn: &mut Turn<'_>, text: impl AsRef<[u8]>) -> Ran {
+    turn.batch.out.error(text);
+    Ran::Answered { failed: true }
+}

@@ -1,0 +1,89 @@
+//! The prefetch pass: before a batch runs, fetch into the cache what it will touch.
+//!
+//! First the bucket lines of all keys are prefetched without any token, from the directory that each table publishes.
+//! Then each free shard is taken for a moment, the slots that may hold the key are found by their tags, and the
+//! entries are prefetched; nothing is read of them. Where the command leads further, into a list or to an element of a
+//! large table, one more step follows. So the cache misses of a pipeline overlap instead of following one
+//! another under the token. It changes nothing and may be left out at any place.
+
+use super::batch::{Batch, Plan, Route};
+use super::service::Service;
+use crate::command::declaration::Ahead;
+use crate::structures::table::prefetch_line;
+
+/// Below so many requests the pass costs more than it saves.
+const REQUESTS_MIN: usize = 4;
+
+/// Fetches what the plans of a batch from `batch.next` on will touch.
+pub fn prefetch(batch: &Batch, service: &Service, db: usize) {
+    let plans = &batch.plans[batch.next..];
+    if plans.len() < REQUESTS_MIN {
+        return;
+    }
+    for plan in plans {
+        for key in batch.keys(plan) {
+            let board = &service.boards[usize::from(key.shard)];
+            prefetch_line(&board.dbs[db].directory, key.hash);
+        }
+    }
+    let mut leads_further = false;
+    let mut previous = None;
+    for plan in plans {
+        leads_further |= plan
+            .command
+            .is_some_and(|command| command.ahead != Ahead::Nothing);
+        if !matches!(plan.route, Route::Shard(_) | Route::Script) {
+            continue;
+        }
+        let [key] = batch.keys(plan) else { continue };
+        // A run on one shard keeps its token when it is executed; its lines come along with the first.
+        if previous == Some(key.hash) {
+            continue;
+        }
+        previous = Some(key.hash);
+        if let Some(engine) = service.shards.try_take(key.shard)
+            && let Some(db) = engine.db(db)
+        {
+            db.prefetch(key.hash);
+        }
+    }
+    if leads_further {
+        prefetch_further(batch, plans, service, db);
+    }
+}
+
+/// Fetches what lies behind the entries, where commands say what they read there.
+///
+/// Of large sets and hashes these are the lines of the elements that are named: an element is hashed twice for it, which
+/// costs less than a miss of a table that no cache near by holds. Of lists it is the end that is read from: what lies in
+/// between is followed, as it is in some cache near by if the list is used at all. What a command that adds to a list
+/// touches is what the one before it has touched; one that reads or takes comes to elements that nobody has seen for
+/// long, and says so.
+fn prefetch_further(batch: &Batch, plans: &[Plan], service: &Service, db: usize) {
+    let mut previous = None;
+    for plan in plans {
+        let (Some(command), Route::Shard(shard)) = (plan.command, plan.route) else {
+            continue;
+        };
+        let [routed] = batch.keys(plan) else { continue };
+        match command.ahead {
+            Ahead::Nothing => continue,
+            // The same end once more.
+            Ahead::End(end) if previous.replace((routed.hash, end)) == Some((routed.hash, end)) => {
+                continue;
+            }
+            Ahead::End(_) | Ahead::Element(_) => {}
+        }
+        let Some(engine) = service.shards.try_take(shard) else {
+            continue;
+        };
+        let Some(db) = engine.db(db) else { continue };
+        let args = batch.args(plan);
+        let key = args.key_of(routed);
+        match command.ahead {
+            Ahead::Nothing => {}
+            Ahead::End(end) => db.prefetch_end(&key, end),
+            Ahead::Element(argument) => db.prefetch_element(&key, args.get(argument)),
+        }
+    }
+}

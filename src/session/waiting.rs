@@ -1,0 +1,128 @@
+//! A request that ran and has no reply yet: what it waits for, and how it goes on.
+
+use std::ops::ControlFlow::{Break, Continue};
+use std::sync::Arc;
+
+use super::batch::Plan;
+use super::turn::Turn;
+use super::{Flow, Session, Step};
+use crate::client::registry::{Unblocked, WaitState};
+use crate::command::context::Block;
+use crate::command::declaration::Command;
+use crate::shard::blocking::Waiter;
+use crate::shard::job::task::Task;
+
+/// What a connection waits for.
+pub(super) enum Blocked {
+    /// For its time to end, or CLIENT UNBLOCK.
+    For(Block),
+    /// For a key as well.
+    On(Arc<Waiter>),
+}
+
+/// How soon to look again at a wait that ended by its time while somebody was about to serve it.
+const SOON_MS: u64 = 1;
+
+impl Session {
+    /// Goes on with the request that the connection is blocked in, as far as that is possible. No shard is in hand.
+    #[cold]
+    pub(super) fn end_wait(
+        &mut self,
+        turn: &mut Turn<'_>,
+        plan: &Plan,
+        command: &'static Command,
+    ) -> Flow {
+        let Some(blocked) = self.blocked.take() else {
+            return Continue(());
+        };
+        let mark = turn.batch.out.position();
+        let served = match &*blocked {
+            Blocked::On(waiter) if waiter.state() == WaitState::Served => Some(waiter),
+            _ => None,
+        };
+        let failed = match served {
+            Some(waiter) => self.take_served(turn, waiter),
+            None => match self.end_of_time(turn, &blocked) {
+                Ok(failed) => failed,
+                Err(until_ms) => {
+                    self.blocked = Some(blocked);
+                    return Break(Step::SleepUntil(until_ms));
+                }
+            },
+        };
+        self.finish_wait(turn, plan, command, (mark, failed));
+        Continue(())
+    }
+
+    /// Takes the reply of a request that was served; whether it is an error.
+    fn take_served(&mut self, turn: &mut Turn<'_>, waiter: &Arc<Waiter>) -> bool {
+        self.connection.shared.end();
+        let mut failed = false;
+        if let Some(mut served) = waiter.take_reply() {
+            turn.batch.out.append(&mut served.out);
+            self.learn(&served.client);
+            failed = served.failed;
+        }
+        // Whoever served it had some of its shards in hand only.
+        if waiter.shards().len() > 1 {
+            self.leave_queues(waiter);
+        }
+        failed
+    }
+
+    /// The end of a wait without what it waited for; whether the reply is an error. Or the Unix time in milliseconds until
+    /// which it goes on, unless it is nudged.
+    fn end_of_time(&mut self, turn: &mut Turn<'_>, blocked: &Blocked) -> Result<bool, u64> {
+        let (until_ms, on_timeout) = match blocked {
+            Blocked::For(block) => (block.until_ms, block.on_timeout),
+            Blocked::On(waiter) => (waiter.wait().until_ms, waiter.wait().on_timeout),
+        };
+        let now_ms = turn.now.unix_ms;
+        // Times are whole milliseconds, cut off: only the one after the last is never before the time that was asked for.
+        let end_ms = until_ms.map(|until_ms| until_ms.saturating_add(1));
+        let is_late = end_ms.is_some_and(|end_ms| end_ms <= now_ms);
+        let Some(unblocked) = self.connection.shared.unblocked(is_late) else {
+            return Err(match is_late {
+                true => now_ms + SOON_MS,
+                false => end_ms.unwrap_or(u64::MAX),
+            });
+        };
+        if let Blocked::On(waiter) = blocked {
+            self.leave_queues(waiter);
+        }
+        let out = &mut turn.batch.out;
+        Ok(match unblocked {
+            Unblocked::TimedOut => {
+                on_timeout(out);
+                false
+            }
+            Unblocked::WithError => {
+                out.error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+                true
+            }
+        })
+    }
+
+    /// Whether the reply is there that the connection waits for. What others have for it may tell of changes that the
+    /// reply does not know of, and must stand behind it then.
+    pub fn is_served(&self) -> bool {
+        matches!(self.blocked.as_deref(), Some(Blocked::On(waiter)) if waiter.state() == WaitState::Served)
+    }
+
+    /// The connection ends: nobody may serve it any more, and those behind it in the queues move up.
+    pub fn end(&mut self) {
+        self.discard();
+        self.service.pubsub.forget(&self.connection.shared);
+        if let Some(Blocked::On(waiter)) = self.blocked.take().as_deref() {
+            self.connection.shared.unblock(Unblocked::TimedOut);
+            self.connection.shared.end();
+            self.leave_queues(waiter);
+        }
+    }
+
+    fn leave_queues(&self, waiter: &Arc<Waiter>) {
+        for shard in waiter.shards() {
+            self.service.shards.submit(Task::forget(waiter, shard));
+        }
+    }
+}

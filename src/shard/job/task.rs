@@ -1,0 +1,84 @@
+//! What the server asks of shards that is no command of a client.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use super::Job;
+use crate::engine::{Engine, waiting};
+use crate::shard::QueuedJob;
+use crate::shard::Shards;
+use crate::shard::blocking::Waiter;
+use crate::shard::execute;
+use crate::shard::migration::Errand;
+use crate::shard::ownership::engines::HeldEngines;
+use crate::shard::unit::transaction::Watched;
+use crate::telemetry::clock;
+
+/// See the module.
+pub enum Task {
+    /// A request waits no more: it leaves the queues of the shard.
+    Forget(Arc<Waiter>),
+    /// A request that waits can be served, with all its shards in hand.
+    Serve(Arc<Waiter>),
+    /// A connection watches these keys no more.
+    Unwatch(Vec<Watched>),
+    /// Keys move to another server.
+    Migrate(Box<Errand>),
+}
+
+impl Task {
+    /// Takes a waiter out of the queues of one shard.
+    pub fn forget(waiter: &Arc<Waiter>, shard: u16) -> QueuedJob {
+        Job::task(&[shard], Task::Forget(Arc::clone(waiter)))
+    }
+
+    /// Has one shard forget what was watched.
+    pub fn unwatch(watched: Vec<Watched>, shard: u16) -> QueuedJob {
+        Job::task(&[shard], Task::Unwatch(watched))
+    }
+
+    /// Takes an errand to its shards.
+    pub fn migrate(errand: Box<Errand>) -> QueuedJob {
+        let shards = errand.shards();
+        Job::task(&shards, Task::Migrate(errand))
+    }
+
+    pub(super) fn run(&mut self, hands: &mut HeldEngines<'_, Engine>) {
+        let now = clock::now();
+        let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
+        match self {
+            Task::Forget(waiter) => engines
+                .iter_mut()
+                .for_each(|engine| waiter.leave_shard(engine)),
+            Task::Serve(waiter) => waiter.answer_call(&mut engines, now),
+            Task::Unwatch(watched) => {
+                for engine in &mut engines {
+                    for Watched { db, key, times, .. } in &*watched {
+                        engine.watches.remove(*db, key, *times);
+                    }
+                }
+            }
+            Task::Migrate(errand) => errand.run(&mut engines, now),
+        }
+        execute::end_of_several(&mut engines, now, &mut Vec::new());
+    }
+}
+
+/// Sends waiters that need more shards than are in hand to all of these.
+#[derive(Default)]
+pub struct Summoner(OnceLock<Weak<Shards>>);
+
+impl Summoner {
+    /// These are the shards.
+    pub fn reach(&self, shards: &Arc<Shards>) {
+        self.0.get_or_init(|| Arc::downgrade(shards));
+    }
+}
+
+impl waiting::Caller for Summoner {
+    fn call(&self, waiter: Arc<dyn waiting::Waiter>) {
+        let shards = self.0.get().and_then(Weak::upgrade);
+        if let (Some(shards), Ok(waiter)) = (shards, waiter.into_any().downcast::<Waiter>()) {
+            shards.submit(Job::task(&waiter.shards(), Task::Serve(waiter)));
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What a thread must know of itself: whether it has tokens, and which messages it owes their `finish`.
+//!
+//! Knows neither shards nor message types. Invariants: no `finish` runs while this thread has a token, even one of
+//! another set of shards; no `finish` runs inside another, so a `finish` that submits cannot recurse; messages are
+//! finished in the order in which they ran.
+#![expect(unsafe_code, reason = "messages of any message type wait in one list")]
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+use super::queued::{FinishFn, Link};
+use super::sync::{per_thread, stop_unwinding};
+
+struct ThreadHolds {
+    /// Guards alive on this thread, each for one token or several.
+    depth: Cell<usize>,
+    finishing: Cell<bool>,
+    /// Only watched in debug builds: a message must not touch tokens while it runs.
+    running: Cell<bool>,
+    /// Does what engines have left to be done.
+    settle: Cell<Option<fn()>>,
+    oldest: Cell<*mut Link>,
+    newest: Cell<*mut Link>,
+}
+
+per_thread!(THREAD_HOLDS: ThreadHolds = ThreadHolds {
+    depth: Cell::new(0),
+    finishing: Cell::new(false),
+    running: Cell::new(false),
+    settle: Cell::new(None),
+    oldest: Cell::new(ptr::null_mut()),
+    newest: Cell::new(ptr::null_mut()),
+});
+
+/// This thread is about to have tokens.
+#[inline]
+pub(super) fn enter() {
+    THREAD_HOLDS.with(|holds| {
+        debug_assert!(
+            !holds.running.get(),
+            "a running message must not take, submit or let go"
+        );
+        holds.depth.set(holds.depth.get() + 1);
+    });
+}
+
+/// The tokens since the matching [`enter`] are gone; with the last of them, what is due is done and what ran is finished.
+#[inline]
+pub(super) fn leave() {
+    let owes = THREAD_HOLDS.with(|holds| {
+        let depth = holds.depth.get() - 1;
+        holds.depth.set(depth);
+        depth == 0
+            && (!holds.oldest.get().is_null() || holds.settle.get().is_some())
+            && !holds.finishing.get()
+    });
+    if owes {
+        finish_all();
+    }
+}
+
+/// What engines have left to be done has come to this thread: `settle` does it when no token is left here.
+#[cold]
+pub(super) fn owe(settle: fn()) {
+    THREAD_HOLDS.with(|holds| holds.settle.set(Some(settle)));
+}
+
+/// Whether this thread has tokens.
+#[cfg(test)]
+pub(super) fn is_open() -> bool {
+    THREAD_HOLDS.with(|holds| holds.depth.get() > 0)
+}
+
+/// Ends the process if this thread unwinds with a token in hand: others would trust a half-changed engine. Says whether
+/// it unwinds, for models, which go on.
+#[inline]
+pub(super) fn unwinds() -> bool {
+    let unwinds = std::thread::panicking();
+    if unwinds {
+        stop_unwinding();
+    }
+    unwinds
+}
+
+/// A guard over a stretch in which tokens are held by something else than a guard of the public kind.
+pub(super) struct Hold(());
+
+impl Hold {
+    pub(super) fn new() -> Hold {
+        enter();
+        Hold(())
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if !unwinds() {
+            leave();
+        }
+    }
+}
+
+/// Runs a message: nothing in it may take, submit or let go (watched in debug builds).
+#[inline(always)]
+pub(super) fn while_running(run: impl FnOnce()) {
+    if cfg!(debug_assertions) {
+        THREAD_HOLDS.with(|holds| holds.running.set(true));
+    }
+    run();
+    if cfg!(debug_assertions) {
+        THREAD_HOLDS.with(|holds| holds.running.set(false));
+    }
+}
+
+/// Owes `finish` to a queued that has run.
+///
+/// # Safety
+/// 1. `link` points to a live queued that nobody else has. 2. `finish` is right for its type. 3. A hold is open.
+pub(super) unsafe fn defer(link: NonNull<Link>, finish: FinishFn) {
+    THREAD_HOLDS.with(|holds| {
+        debug_assert!(holds.depth.get() > 0);
+        // SAFETY: (1).
+        unsafe {
+            Link::set_finish(link, finish);
+            Link::set_next(link, ptr::null_mut());
+        }
+        match NonNull::new(holds.newest.replace(link.as_ptr())) {
+            // SAFETY: messages in this list are this thread's.
+            Some(newest) => unsafe { Link::set_next(newest, link.as_ptr()) },
+            None => holds.oldest.set(link.as_ptr()),
+        }
+    });
+}
+
+#[cold]
+#[inline(never)]
+fn finish_all() {
+    /// A `finish` that panics must not leave the thread believing that it still finishes.
+    struct Finishing;
+    impl Drop for Finishing {
+        fn drop(&mut self) {
+            THREAD_HOLDS.with(|holds| holds.finishing.set(false));
+        }
+    }
+
+    THREAD_HOLDS.with(|holds| holds.finishing.set(true));
+    let _finishing = Finishing;
+    loop {
+        // Followers hear of what a message did before its client has the reply.
+        if let Some(settle) = THREAD_HOLDS.with(|holds| holds.settle.take()) {
+            settle();
+            continue;
+        }
+        let Some(link) = THREAD_HOLDS.with(pop) else {
+            return;
+        };
+        // SAFETY: messages in this list are this thread's; `pop` has taken this one out.
+        let finish = unsafe { Link::finish(link) };
+        let finish = finish.expect("a deferred queued knows how to finish");
+        // SAFETY: set together with the queued by `defer`, clauses 1 and 2.
+        unsafe { finish(link) };
+    }
+}
+
+fn pop(holds: &ThreadHolds) -> Option<NonNull<Link>> {
+    let link = NonNull::new(holds.oldest.get())?;
+    // SAFETY: messages in this list are this thread's.
+    let next = unsafe { Link::next(link) };
+    holds.oldest.set(next);
+    if next.is_null() {
+        holds.newest.set(ptr::null_mut());
+    }
+    Some(link)
+}

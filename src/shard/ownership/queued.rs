@@ -1,0 +1,148 @@
+//! A message with its queue link: one allocation for each message that may have to queue.
+//!
+//! Knows neither gates nor engines. A queued is always in exactly one place: with its requester, in one shard's queue,
+//! in the hands of one thread, or among a thread's messages to be finished. Only that place touches the link.
+#![expect(
+    unsafe_code,
+    reason = "intrusive list: links are raw pointers to boxes given up by their owners"
+)]
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+
+use super::ShardList;
+use super::sync::UnsafeCell;
+
+/// What is called on a queued when the last token was let go; knows the queued's type.
+pub(super) type FinishFn = unsafe fn(NonNull<Link>);
+
+/// First field of every queued; the queues know no more of it than this.
+pub(super) struct Link {
+    next: UnsafeCell<*mut Link>,
+    finish: UnsafeCell<Option<FinishFn>>,
+}
+
+// Bits 0 and 1 of a link's address are the gate's flags.
+const _: () = assert!(align_of::<Link>() >= 4);
+
+impl Link {
+    /// # Safety
+    /// 1. `link` points to a live queued. 2. The caller is the only one who may touch its link now.
+    #[inline]
+    pub(super) unsafe fn next(link: NonNull<Link>) -> *mut Link {
+        // SAFETY: (1) and (2) are the caller's.
+        unsafe { link.as_ref().next.with(|next| *next) }
+    }
+
+    /// # Safety
+    /// 1. `link` points to a live queued. 2. The caller is the only one who may touch its link now.
+    #[inline]
+    pub(super) unsafe fn set_next(link: NonNull<Link>, to: *mut Link) {
+        // SAFETY: (1) and (2) are the caller's.
+        unsafe { link.as_ref().next.with_mut(|next| *next = to) }
+    }
+
+    /// # Safety
+    /// 1. `link` points to a live queued. 2. The caller is the only one who may touch its link now.
+    #[inline]
+    pub(super) unsafe fn finish(link: NonNull<Link>) -> Option<FinishFn> {
+        // SAFETY: (1) and (2) are the caller's.
+        unsafe { link.as_ref().finish.with(|finish| *finish) }
+    }
+
+    /// # Safety
+    /// 1. `link` points to a live queued. 2. The caller is the only one who may touch its link now.
+    #[inline]
+    pub(super) unsafe fn set_finish(link: NonNull<Link>, to: FinishFn) {
+        // SAFETY: (1) and (2) are the caller's.
+        unsafe { link.as_ref().finish.with_mut(|finish| *finish = Some(to)) }
+    }
+}
+
+/// Turns at which a message without tokens may fail to get its other shards before it insists.
+const MISSES_MAX: u8 = 4;
+
+/// A message in the form in which it can queue. Made once, recycled as often as `finish` likes.
+#[repr(C)] // the link comes first: a pointer to the queued is a pointer to its link
+pub struct QueuedMessage<M> {
+    link: Link,
+    /// The shards whose tokens this queued carries, ascending. Only used with more than one shard. What is let go
+    /// after the run is read from here and never from the message, so a message that lies about its shards cannot
+    /// release what it does not have.
+    pub(super) tokens: ShardList,
+    /// It waits in the queue of a shard that is, or was, held for long, and gave up the tokens of its other shards.
+    pub(super) waits_without_tokens: bool,
+    /// Turns in a queue at which it did not get the tokens of its other shards.
+    pub(super) misses: u8,
+    /// The address of the shards that it was submitted to.
+    pub(super) home: usize,
+    /// What the caller put in.
+    pub(super) message: M,
+}
+
+// SAFETY: the raw pointers in the link are only followed by whoever has the queued (module invariant), the rest is
+// `Send` with `M`.
+unsafe impl<M: Send> Send for QueuedMessage<M> {}
+
+impl<M> QueuedMessage<M> {
+    /// Wraps a message; the only allocation that queueing needs, but for a list of shards when there are several.
+    pub fn new(message: M) -> Box<QueuedMessage<M>> {
+        Box::new(QueuedMessage {
+            link: Link {
+                next: UnsafeCell::new(ptr::null_mut()),
+                finish: UnsafeCell::new(None),
+            },
+            tokens: ShardList::new(),
+            waits_without_tokens: false,
+            misses: 0,
+            home: 0,
+            message,
+        })
+    }
+
+    /// Whether it waits with tokens in hand even where a shard is held for long. Where that happens other shards wait
+    /// with it, so it is for messages that would starve otherwise.
+    pub(super) fn insists(&self) -> bool {
+        self.misses >= MISSES_MAX
+    }
+
+    /// Unwraps the message.
+    pub fn into_message(self) -> M {
+        self.message
+    }
+
+    #[inline]
+    pub(super) fn into_link(self: Box<QueuedMessage<M>>) -> NonNull<Link> {
+        // The cast keeps the provenance of the whole box.
+        NonNull::from(Box::leak(self)).cast()
+    }
+
+    /// # Safety
+    /// 1. `link` came from [`QueuedMessage::into_link`] of the same `M`. 2. Nobody else has it any more.
+    #[inline]
+    pub(super) unsafe fn from_link(link: NonNull<Link>) -> Box<QueuedMessage<M>> {
+        // SAFETY: (1) the pointer is that of a leaked box of this type; (2) it is turned back once.
+        unsafe { Box::from_raw(link.cast().as_ptr()) }
+    }
+
+    /// # Safety
+    /// As [`QueuedMessage::from_link`], but the queued stays where it is: 3. the reference ends before the queued moves on.
+    #[inline]
+    pub(super) unsafe fn borrow<'a>(link: NonNull<Link>) -> &'a mut QueuedMessage<M> {
+        // SAFETY: (1) live and of this type, (2) and (3) no other reference during `'a`.
+        unsafe { link.cast().as_mut() }
+    }
+}
+
+impl<M> Deref for QueuedMessage<M> {
+    type Target = M;
+    fn deref(&self) -> &M {
+        &self.message
+    }
+}
+
+impl<M> DerefMut for QueuedMessage<M> {
+    fn deref_mut(&mut self) -> &mut M {
+        &mut self.message
+    }
+}

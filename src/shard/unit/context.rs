@@ -1,0 +1,162 @@
+//! What the steps of a unit run with, and what they leave to be done.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::client::connection::Connection;
+use crate::client::registry::Sayings;
+use crate::command::context::{After, Server};
+use crate::command::declaration::Command;
+use crate::config::Config;
+use crate::engine::Now;
+use crate::engine::effect::Spoken;
+use crate::resp::reply::Mark;
+use crate::script::library::Library;
+use crate::telemetry::counters::{self, Spent, Tally};
+use crate::telemetry::{latency, slowlog};
+
+/// What a unit runs with besides its shards.
+pub struct UnitContext<'a> {
+    /// The connection, whose database a step may change.
+    pub connection: &'a mut Connection,
+    /// What steps may ask of the server.
+    pub server: &'static dyn Server,
+    /// Scripts and functions.
+    pub scripts: &'static Library,
+    /// Limits and thresholds.
+    pub config: &'a Arc<Config>,
+    /// Limits and thresholds that a step has set in place of them.
+    pub renewed: Option<Arc<Config>>,
+    /// The moment.
+    pub now: Now,
+    /// Shards of the server.
+    pub shard_count: u16,
+}
+
+impl UnitContext<'_> {
+    /// Limits and thresholds as the steps before have left them.
+    pub fn config(&self) -> &Arc<Config> {
+        self.renewed.as_ref().unwrap_or(self.config)
+    }
+
+    /// Lets CLIENT LIST see what steps made of the connection.
+    pub fn publish(&self) {
+        let Connection {
+            shared,
+            db,
+            protocol,
+            ..
+        } = &*self.connection;
+        shared.db.store(*db as u32, Relaxed);
+        shared.resp.store(protocol.version(), Relaxed);
+    }
+}
+
+/// A command that a script called, for MONITOR.
+pub struct ScriptCall {
+    /// The number of the script among the steps of the unit.
+    pub step: usize,
+    /// The database.
+    pub db: usize,
+    /// What was called.
+    pub arguments: Vec<Vec<u8>>,
+}
+
+/// What few units leave to be done.
+#[derive(Default)]
+pub struct UnitNotes {
+    /// The error replies of steps, for the statistics.
+    pub errors: Vec<Vec<u8>>,
+    /// The steps that took long for the slow log or the latency monitor, with the nanoseconds that they took.
+    pub slow: Vec<(usize, u64)>,
+    /// The steps that are sampled for hot keys, with their nanoseconds and the bytes of their replies.
+    pub sampled: Vec<(usize, u64, usize)>,
+    /// What scripts called, while there are monitors.
+    pub script_calls: Vec<ScriptCall>,
+    /// Steps that run when the shards are let go, with the places of their replies.
+    pub postponed: Vec<(usize, Mark)>,
+    /// What the connection said of itself before a step that may have changed it.
+    pub said: Option<Sayings>,
+}
+
+/// What a run leaves to be done besides its reply.
+#[derive(Default)]
+pub struct UnitOutcome {
+    /// Whether the commands were run at all: no watched key had changed.
+    pub was_run: bool,
+    /// The unit was not run, for want of memory or because a script is busy; the reply says so.
+    pub was_refused: bool,
+    /// A script held its shards for too long. What it watched is watched still.
+    pub was_turned_away: bool,
+    /// What a step wants the session to do.
+    pub after: After,
+    /// What is to be published when the unit commits.
+    pub spoken: Vec<Spoken>,
+    /// What is yet to be counted of the unit's commands, and of those that its scripts called.
+    pub tally: Tally,
+    /// The unit may be rolled back yet, so that nothing of it is counted.
+    pub is_open: bool,
+    /// The database that the first command ran in.
+    pub db: usize,
+    /// The commands that chose another database, and which: it is that of the following ones, too.
+    pub selections: Vec<(usize, usize)>,
+    /// The number of the command that is running.
+    pub step: usize,
+    /// A script that is no transaction's answered with an error.
+    pub failed: bool,
+    /// The command under way may say that it takes too long here, and has the unit rolled back and offloaded.
+    pub may_offload: bool,
+    /// The command under way has said so, and did nothing.
+    pub offloads: bool,
+    /// What most units have none of.
+    pub notes: Option<Box<UnitNotes>>,
+}
+
+impl UnitOutcome {
+    /// The notes, made if there are none.
+    #[cold]
+    pub fn notes(&mut self) -> &mut UnitNotes {
+        self.notes.get_or_insert_default()
+    }
+
+    /// Keeps what a step is about to change of what the connection says of itself, which is rolled back with the unit.
+    #[cold]
+    pub fn keep_sayings(&mut self, connection: &Connection) {
+        let said = &mut self.notes().said;
+        said.get_or_insert_with(|| connection.shared.sayings());
+    }
+
+    /// Counts the step under way, which has run.
+    pub fn note(&mut self, command: &'static Command, spent: Spent, config: &Config) {
+        let duration_ns = spent.duration_ns;
+        match self.is_open {
+            true => self.tally.ran(command, spent),
+            false => counters::local()
+                .command(command)
+                .ran(duration_ns, spent.failed),
+        }
+        self.note_time(self.step, duration_ns, config);
+    }
+
+    /// Keeps the time of a step for the slow log and the latency monitor, if that is what they want to know.
+    pub fn note_time(&mut self, step: usize, duration_ns: u64, config: &Config) {
+        if slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns) {
+            let slow = &mut self.notes().slow;
+            let at = slow.partition_point(|(other, _)| *other < step);
+            slow.insert(at, (step, duration_ns));
+        }
+    }
+
+    /// Whether a step runs, and counts, when the shards are let go.
+    pub fn is_postponed(&self, step: usize) -> bool {
+        let postponed = self.notes.iter().flat_map(|notes| &notes.postponed);
+        postponed.last().is_some_and(|(last, _)| *last == step)
+    }
+
+    /// The unit is done: what was put off is counted.
+    pub fn close(&mut self) {
+        if std::mem::take(&mut self.is_open) {
+            self.tally.count(counters::local());
+        }
+    }
+}

@@ -1,0 +1,680 @@
+//! Units: transactions and scripts, which run as one step and may be rolled back and run again.
+//!
+//! ```text
+//! mod          what a unit may do while it runs: get more shards, change data, go on; commit and rollback
+//! plan         how a unit runs: with which shards, on which thread; and how it runs again after a rollback
+//! context      what its steps run with, and what they leave to be done
+//! transaction  the queued commands, and the loop that runs them
+//! step         one command of a unit
+//! script       one script of a unit: the commands that it calls
+//! weight       which transactions may take too long for the thread of a connection
+//! ```
+//!
+//! A unit is one EVAL, EVALSHA or FCALL, or an EXEC. It runs where it is, with the shards of the keys that it names. When
+//! a command needs another shard it is tried for. If that is held, what the unit did is rolled back (`engine::undo`), and
+//! it runs again with all the shards that it is known to need by then; after some such runs, with all there are. A unit
+//! that takes longer than [`INLINE_NS`] is rolled back too, and runs again on a thread of its own, so that no thread of
+//! connections is held by a script for longer than that. Collections write down what undoes their changes, however large
+//! they are. Where a change would still need a large copy to be undone, the unit runs again with all shards, so that
+//! nothing can come in between, and nothing is kept. A transaction of commands that are known to be short, and name all
+//! their keys, can never fail on its way: no undo log is kept for it.
+//!
+//! Nobody sees anything of a unit before it commits: effects, publications and replies wait. What Lua keeps between runs
+//! (a function's upvalues) is not rolled back.
+//!
+//! Invariants: an engine is changed only with an undo log on, unless the unit is irrevocable; no log is left on when a unit
+//! ends.
+
+pub mod context;
+pub mod plan;
+pub mod script;
+#[cfg(test)]
+mod simulation;
+mod step;
+pub mod transaction;
+mod weight;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::HeldShards;
+use super::execute;
+use super::ownership::engines::HeldEngines;
+use super::route::Router;
+use crate::command::declaration::{Command, Flags, Group, KeyFlags, KeySpec, Run};
+use crate::command::transaction::EXEC_ROW;
+use crate::command::{Args, keys};
+use crate::config::Config;
+use crate::engine::effect::{Follower, News};
+use crate::engine::undo::Change;
+use crate::engine::value::Part;
+use crate::engine::{Engine, Key, Now, Reads};
+use crate::script::footprint::UNDECLARED_MAX;
+use crate::script::host::Interrupted;
+use crate::script::running::{self, Running, Runs};
+use crate::telemetry::clock::{self, Ticks};
+use crate::telemetry::counters::{self, Extent, Kind};
+use context::{UnitContext, UnitOutcome};
+use plan::{Abort, UnitPlan};
+
+/// Nanoseconds for which a script may hold the thread of a connection.
+pub const INLINE_NS: u64 = 10_000_000;
+
+/// A unit that takes less nanoseconds than this leaves nothing that could have expired meanwhile.
+const BRIEF_NS: u64 = 500_000;
+
+/// Nanoseconds between two looks at the queues of the shards that a long script holds.
+const QUEUES_NS: u64 = 1_000_000;
+
+/// Looks at a held shard before the unit is rolled back because of it.
+const SPINS: u32 = 64;
+
+/// Looks at a held shard by a unit on a thread of its own, for which no connection waits.
+const SPINS_OFFLOADED: u32 = 4_096;
+
+/// Bytes of the largest collection that is copied to be restored: that takes some tens of microseconds of one shard, and
+/// a run with all shards on a thread of its own takes as much of all of them. (Tests have small collections.)
+const IMAGE_BYTES_MAX: usize = if cfg!(test) { 1024 } else { 32 * 1024 };
+
+/// Bytes of the largest string that is copied to be restored.
+const IMAGE_TEXT_BYTES_MAX: usize = 1024 * 1024;
+
+/// Where a unit runs.
+enum Site<'r> {
+    /// On the thread of a connection.
+    Inline,
+    /// On a thread of its own.
+    Offloaded {
+        running: &'r Running,
+        /// The script that runs.
+        script: Option<Arc<running::Unit>>,
+        /// The transaction around it, if there is one.
+        transaction: Option<Arc<running::Unit>>,
+        /// When the queues were last looked at.
+        looked: Ticks,
+    },
+}
+
+/// What shards had counted of reads at some moment; most units read of one.
+#[derive(Default)]
+struct KeptReads {
+    first: Option<(u16, Reads)>,
+    more: Vec<(u16, Reads)>,
+}
+
+impl KeptReads {
+    fn of(&self, shard: u16) -> Option<Reads> {
+        let mut all = self.first.iter().chain(&self.more);
+        all.find(|(kept, _)| *kept == shard)
+            .map(|(_, reads)| *reads)
+    }
+
+    fn keep(&mut self, shard: u16, reads: Reads) {
+        match self.first {
+            None => self.first = Some((shard, reads)),
+            Some(_) => self.more.push((shard, reads)),
+        }
+    }
+}
+
+/// A unit that runs. See the module.
+pub struct Unit<'r, 'a> {
+    held: &'r mut HeldShards<'a>,
+    router: Router,
+    /// It is not rolled back any more, and keeps no undo log.
+    is_irrevocable: bool,
+    site: Site<'r>,
+    since: Ticks,
+    /// The clock when it was last read.
+    latest: Ticks,
+    abort: Option<Abort>,
+    /// Shards that it needed and did not get.
+    missing: Vec<u16>,
+    /// Shards that it got on the way.
+    extended: u32,
+    /// Some shards may keep an undo log.
+    has_undo_logs: bool,
+    /// Keys that it did not begin with.
+    undeclared: Vec<Vec<u8>>,
+    /// What shards had counted of reads before its first, but for those that go back by themselves.
+    reads: KeptReads,
+    /// Time does not pass; calls that are left until it is over all the same.
+    #[cfg(test)]
+    timeless: Option<u64>,
+}
+
+impl<'r, 'a> Unit<'r, 'a> {
+    /// A unit on the thread of a connection.
+    pub fn inline(held: &'r mut HeldShards<'a>, router: Router) -> Unit<'r, 'a> {
+        let since = Ticks::now();
+        Unit {
+            held,
+            router,
+            is_irrevocable: false,
+            site: Site::Inline,
+            since,
+            latest: since,
+            abort: None,
+            missing: Vec::new(),
+            extended: 0,
+            has_undo_logs: false,
+            undeclared: Vec::new(),
+            reads: KeptReads::default(),
+            #[cfg(test)]
+            timeless: None,
+        }
+    }
+
+    /// A unit on a thread of its own.
+    pub fn offloaded(
+        held: &'r mut HeldShards<'a>,
+        router: Router,
+        plan: &UnitPlan,
+        running: &'r Running,
+    ) -> Unit<'r, 'a> {
+        let unit = Unit::inline(held, router);
+        let site = Site::Offloaded {
+            running,
+            script: None,
+            transaction: None,
+            looked: unit.since,
+        };
+        Unit {
+            is_irrevocable: plan.is_irrevocable,
+            site,
+            ..unit
+        }
+    }
+
+    /// The owner of each key.
+    pub fn router(&self) -> Router {
+        self.router
+    }
+
+    /// Whether it has to be rolled back.
+    pub fn is_aborted(&self) -> bool {
+        self.abort.is_some()
+    }
+
+    /// A script of the unit begins, for a client.
+    pub fn begin_script(&mut self, command: &'static Command, args: &Args<'_>, client: u64) {
+        if let Site::Offloaded {
+            running, script, ..
+        } = &mut self.site
+        {
+            let begun = running.begin(command, args.to_vec(), client);
+            begun.set_shards(self.held.shards());
+            *script = Some(begun);
+        }
+    }
+
+    /// A script of the unit is over.
+    pub fn end_script(&mut self) {
+        if let Site::Offloaded {
+            running, script, ..
+        } = &mut self.site
+            && let Some(script) = script.take()
+        {
+            running.end(&script);
+        }
+    }
+
+    /// The unit is a transaction, of a client.
+    pub fn begin_transaction(&mut self, client: u64) {
+        if let Site::Offloaded {
+            running,
+            transaction,
+            ..
+        } = &mut self.site
+        {
+            let begun = running.begin(EXEC_ROW, Vec::new(), client);
+            begun.set_shards(self.held.shards());
+            *transaction = Some(begun);
+        }
+    }
+
+    /// The unit is over, with its script and transaction.
+    fn end_all(&mut self) {
+        self.end_script();
+        if let Site::Offloaded {
+            running,
+            transaction,
+            ..
+        } = &mut self.site
+            && let Some(transaction) = transaction.take()
+        {
+            running.end(&transaction);
+        }
+    }
+
+    /// The clock when it was last read, which is done before each command, after those of scripts, and each few thousand
+    /// instructions of a script.
+    pub fn latest(&self) -> Ticks {
+        self.latest
+    }
+
+    /// The moment, at the end of a unit that began at another one.
+    fn now(&self, began: Now) -> Now {
+        match self.latest.since_ns(self.since) {
+            ..BRIEF_NS => began,
+            _ => clock::now(),
+        }
+    }
+
+    /// Reads the clock behind a command: nanoseconds since it was read before.
+    pub fn read_clock_ns(&mut self) -> u64 {
+        let now = Ticks::now();
+        now.since_ns(std::mem::replace(&mut self.latest, now))
+    }
+
+    /// Asked now and then: whether the unit may go on.
+    pub fn tick(&mut self, config: &Config) -> Result<(), Interrupted> {
+        if self.abort.is_some() {
+            return Err(Interrupted::Again);
+        }
+        #[cfg(test)]
+        if let Some(left) = &mut self.timeless {
+            if *left == 0 {
+                return Err(self.end(Abort::TooSlow));
+            }
+            *left -= 1;
+            return Ok(());
+        }
+        let now = Ticks::now();
+        self.latest = now;
+        if let Site::Inline = self.site {
+            if now.since_ns(self.since) > INLINE_NS && !self.is_irrevocable {
+                return Err(self.end(Abort::TooSlow));
+            }
+            return Ok(());
+        }
+        self.tick_offloaded(now, config)
+    }
+
+    /// Looks at the queues of the shards that the unit holds, and at whether its script was killed.
+    #[cold]
+    fn tick_offloaded(&mut self, now: Ticks, config: &Config) -> Result<(), Interrupted> {
+        let Site::Offloaded {
+            running,
+            script,
+            transaction,
+            looked,
+        } = &mut self.site
+        else {
+            return Ok(());
+        };
+        if now.since_ns(*looked) < QUEUES_NS {
+            return Ok(());
+        }
+        *looked = now;
+        let Some(unit) = script.as_ref().or(transaction.as_ref()) else {
+            return Ok(());
+        };
+        if unit.is_killed() {
+            return Err(Interrupted::Killed);
+        }
+        let threshold_ms = u64::try_from(config.busy_reply_threshold).unwrap_or(0);
+        // Redis takes zero for "never".
+        if threshold_ms > 0 && now.since_ns(self.since) / 1_000_000 >= threshold_ms {
+            let is_news = running.note_busy(unit);
+            let text = unit.busy_text();
+            self.held.turn_away(is_news, |job| job.turn_away(text));
+        }
+        Ok(())
+    }
+
+    /// Lets no time pass.
+    #[cfg(test)]
+    fn let_no_time_pass(&mut self) {
+        self.timeless = Some(u64::MAX);
+    }
+
+    /// Lets the time be over after so many calls.
+    #[cfg(test)]
+    fn stop_after(&mut self, calls: u64) {
+        self.timeless = Some(calls);
+    }
+
+    /// From here on it is not rolled back: what it did stays. Whatever comes has its shards by now.
+    pub fn make_irrevocable(&mut self) {
+        if !std::mem::replace(&mut self.is_irrevocable, true) && self.has_undo_logs {
+            self.with_engines(|engines| {
+                for engine in engines {
+                    engine.commit_attempt();
+                }
+            });
+        }
+    }
+
+    /// Whether it is never rolled back.
+    pub fn is_irrevocable(&self) -> bool {
+        self.is_irrevocable
+    }
+
+    /// Whether a command of it may say that it takes too long here.
+    pub fn may_offload(&self) -> bool {
+        !self.is_irrevocable && self.abort.is_none() && matches!(self.site, Site::Inline)
+    }
+
+    /// A command of it has said that it takes too long here.
+    pub fn offload(&mut self) -> Interrupted {
+        self.end(Abort::TooSlow)
+    }
+
+    #[cold]
+    fn end(&mut self, abort: Abort) -> Interrupted {
+        self.abort.get_or_insert(abort);
+        Interrupted::Again
+    }
+
+    /// Gets the shards of a command, and makes sure that what it changes can be undone.
+    pub fn prepare(
+        &mut self,
+        command: &'static Command,
+        args: &Args<'_>,
+        db: usize,
+        config: &Config,
+    ) -> Result<(), Interrupted> {
+        self.tick(config)?;
+        let needs_all = command.needs_all_shards(args)
+            || matches!(command.run, Run::EachShard(..) | Run::Cursor(..));
+        if needs_all {
+            if self.held.shards().len() < usize::from(self.router.shard_count()) {
+                return Err(self.end(Abort::NeedsAllShards));
+            }
+        } else if matches!(command.run, Run::Keys(_)) {
+            self.get_shards(args)?;
+        } else {
+            return Ok(());
+        }
+        const MAY_WRITE: Flags = Flags::WRITE.or(Flags::MAY_REPLICATE);
+        if command.flags.any(MAY_WRITE) {
+            if !self.is_irrevocable {
+                self.keep_images(command, args, db, needs_all)?;
+            }
+            if let Site::Offloaded {
+                script: Some(script),
+                ..
+            } = &self.site
+                && !script.note_write()
+            {
+                return Err(Interrupted::Killed);
+            }
+        } else if !self.is_irrevocable && !self.has_reads(args, needs_all) {
+            self.keep_reads(args, needs_all);
+        }
+        Ok(())
+    }
+
+    /// Whether all that is to be remembered of a command that reads is remembered already.
+    #[inline]
+    fn has_reads(&self, args: &Args<'_>, needs_all: bool) -> bool {
+        let Some((first, _)) = self.reads.first else {
+            return false;
+        };
+        !needs_all && args.keys().iter().all(|key| key.shard == first)
+    }
+
+    /// Remembers what the shards of a command that reads have counted so far.
+    fn keep_reads(&mut self, args: &Args<'_>, needs_all: bool) {
+        let mut hands = self.held.hands();
+        let reads = &mut self.reads;
+        let mut keep = |shard: u16, engine: &mut Engine| {
+            if reads.of(shard).is_none() && !engine.is_in_attempt() {
+                reads.keep(shard, engine.reads());
+            }
+        };
+        if needs_all {
+            hands.iter().for_each(|(shard, engine)| keep(shard, engine));
+        } else {
+            for key in args.keys() {
+                if let Some(engine) = hands.get(key.shard) {
+                    keep(key.shard, engine);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn get_shards(&mut self, args: &Args<'_>) -> Result<(), Interrupted> {
+        let keys = args.keys();
+        match !keys.is_empty() && keys.iter().all(|key| self.held.holds(key.shard)) {
+            true => Ok(()),
+            false => self.get_more_shards(args),
+        }
+    }
+
+    #[cold]
+    fn get_more_shards(&mut self, args: &Args<'_>) -> Result<(), Interrupted> {
+        let keys = args.keys();
+        let spins = match self.site {
+            Site::Inline => SPINS,
+            Site::Offloaded { .. } => SPINS_OFFLOADED,
+        };
+        for key in keys {
+            if !self.held.holds(key.shard) {
+                if self.undeclared.len() < UNDECLARED_MAX {
+                    self.undeclared.push(args.key_of(key).bytes.to_vec());
+                }
+                match self.held.try_extend(key.shard, spins) {
+                    true => self.extended += 1,
+                    false => self.missing.push(key.shard),
+                }
+            }
+        }
+        // A command whose keys could not be found runs anywhere, to say so.
+        if keys.is_empty() && self.held.shards().is_empty() && !self.held.try_extend(0, spins) {
+            self.missing.push(0);
+        }
+        if let Site::Offloaded {
+            script,
+            transaction,
+            ..
+        } = &self.site
+        {
+            let units = script.iter().chain(transaction);
+            units.for_each(|unit| unit.set_shards(self.held.shards()));
+        }
+        match self.missing.is_empty() {
+            true => Ok(()),
+            false => Err(self.end(Abort::MissingShards)),
+        }
+    }
+
+    /// Sees to it that what a command changes can be undone.
+    fn keep_images(
+        &mut self,
+        command: &'static Command,
+        args: &Args<'_>,
+        db: usize,
+        needs_all: bool,
+    ) -> Result<(), Interrupted> {
+        self.has_undo_logs = true;
+        let mut hands = self.held.hands();
+        begin_undo_logs(&mut hands, args, needs_all);
+        // Whatever only overwrites or deletes is done here.
+        let edits = |spec: &KeySpec| spec.flags.has(KeyFlags::RW);
+        if command.key_finder.is_none() && !command.keys.iter().any(edits) {
+            return Ok(());
+        }
+        match needs_large_image(&mut hands, command, args, db) {
+            true => Err(self.end(Abort::TooLargeToUndo)),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether there is memory for what a script may add.
+    pub fn has_room(&mut self, now: Now, config: &Config) -> bool {
+        if config.maxmemory == 0 {
+            return true;
+        }
+        // Any shard knows, and there may be none in hand yet.
+        if self.held.shards().is_empty() && self.get_shards(&Args::none()).is_err() {
+            return true;
+        }
+        self.with_engines(|engines| engines.iter_mut().all(|engine| engine.has_room(now)))
+    }
+
+    /// The engines in hand, ascending.
+    pub fn with_engines<R>(&mut self, work: impl FnOnce(&mut [&mut Engine]) -> R) -> R {
+        let mut hands = self.held.hands();
+        let (mut one, mut many);
+        let engines: &mut [&mut Engine] = match hands.len() {
+            1 => {
+                one = [hands.first()];
+                &mut one
+            }
+            _ => {
+                many = all_of(&mut hands);
+                &mut many
+            }
+        };
+        work(engines)
+    }
+
+    /// The unit is done: what it changed stays, those are served who waited for it, and what others want to hear of it is
+    /// appended, with the messages that it published.
+    pub fn commit(
+        mut self,
+        kind: Kind,
+        cx: &mut UnitContext<'_>,
+        outcome: &mut UnitOutcome,
+        plan: &mut UnitPlan,
+    ) {
+        self.end_all();
+        let (now, spoken) = (self.now(cx.now), &mut outcome.spoken);
+        let is_irrevocable = self.is_irrevocable;
+        let mut position = 0;
+        self.with_engines(|engines| {
+            if !is_irrevocable {
+                for engine in engines.iter_mut() {
+                    engine.commit_attempt();
+                }
+            }
+            execute::end_of_several(engines, now, spoken);
+            let positions = engines.iter().map(|engine| engine.effects.position());
+            position = positions.max().unwrap_or(0);
+        });
+        if !spoken.is_empty() {
+            let mut news = Box::<News>::default();
+            news.spoken.append(spoken);
+            position = cx.server.pubsub().append(news);
+        }
+        cx.connection.position = cx.connection.position.max(position);
+        let in_hand = self.held.shards().len();
+        let extent = Extent::of(in_hand, self.router.shard_count());
+        counters::local().ran_unit(kind, extent);
+        plan.outcome.is_wide = extent == Extent::All;
+        plan.outcome.duration_ns = self.latest.since_ns(self.since);
+        self.note_undeclared(plan);
+        if in_hand > 1 || matches!(self.site, Site::Offloaded { .. }) || plan.outcome.reruns > 0 {
+            self.count_run(plan, &cx.scripts.runs);
+        }
+        outcome.close();
+    }
+
+    /// Counts what was unusual about the runs of the unit.
+    #[cold]
+    fn count_run(&self, plan: &UnitPlan, runs: &Runs) {
+        let is_offloaded = matches!(self.site, Site::Offloaded { .. });
+        let count = |figure: &AtomicU64, by: u64| {
+            if by > 0 {
+                figure.fetch_add(by, Relaxed);
+            }
+        };
+        count(&runs.extended, u64::from(plan.outcome.extended));
+        count(&runs.reruns, u64::from(plan.outcome.reruns));
+        count(&runs.slow, u64::from(plan.outcome.was_slow));
+        count(&runs.apart, u64::from(is_offloaded));
+    }
+
+    fn note_undeclared(&mut self, plan: &mut UnitPlan) {
+        let outcome = &mut plan.outcome;
+        outcome.extended += self.extended;
+        for key in self.undeclared.drain(..) {
+            if outcome.undeclared.len() < UNDECLARED_MAX && !outcome.undeclared.contains(&key) {
+                outcome.undeclared.push(key);
+            }
+        }
+    }
+
+    /// The unit did nothing; how it runs again is written into `plan`.
+    pub fn roll_back(mut self, plan: &mut UnitPlan) {
+        self.end_all();
+        let reads = std::mem::take(&mut self.reads);
+        self.with_engines(|engines| {
+            for engine in engines {
+                engine.undo_attempt();
+                if let Some(reads) = reads.of(engine.shard) {
+                    engine.forget_reads_since(reads);
+                }
+            }
+        });
+        self.note_undeclared(plan);
+        let abort = self.abort.unwrap_or(Abort::TooSlow);
+        let count = self.router.shard_count();
+        plan.after(abort, self.held.shards(), &self.missing, count);
+    }
+}
+
+/// Begins the undo logs of the shards that a command may change.
+fn begin_undo_logs(hands: &mut HeldEngines<'_, Engine>, args: &Args<'_>, needs_all: bool) {
+    let begin = |engine: &mut Engine| {
+        if !engine.is_in_attempt() {
+            engine.begin_attempt();
+        }
+    };
+    if needs_all || args.keys().is_empty() {
+        hands.iter().for_each(|(_, engine)| begin(engine));
+    }
+    for key in args.keys() {
+        if let Some(engine) = hands.get(key.shard) {
+            begin(engine);
+        }
+    }
+}
+
+/// Whether a command may change a value that is too large to be copied.
+fn needs_large_image(
+    hands: &mut HeldEngines<'_, Engine>,
+    command: &'static Command,
+    args: &Args<'_>,
+    db: usize,
+) -> bool {
+    let change = match command.group {
+        Group::Generic => Change::Taken,
+        _ if command.flags.has(Flags::ENTRIES_ONLY) => Change::InPlace(Part::Entries),
+        _ => Change::InPlace(Part::Any),
+    };
+    let mut is_large = false;
+    let _ = keys::positions(
+        command,
+        args.len(),
+        |at| args.get(at),
+        |at, flags| {
+            // What is overwritten or deleted moves and is not copied; what is only read stays. Of commands on keys as
+            // such, those that read the value take it elsewhere, and others give it a deadline.
+            let is_generic = command.group == Group::Generic;
+            let is_edited = flags.has(KeyFlags::RW) && (!is_generic || flags.has(KeyFlags::ACCESS));
+            let routed = args.keys().iter().find(|key| key.argument as usize == at);
+            if let Some(routed) = routed
+                && is_edited
+                && let Some(engine) = hands.get(routed.shard)
+            {
+                let key = Key {
+                    bytes: args.get(at),
+                    hash: routed.hash,
+                };
+                let (collection_max, text_max) = (IMAGE_BYTES_MAX, IMAGE_TEXT_BYTES_MAX);
+                is_large |= engine.needs_large_image(db, &key, change, collection_max, text_max);
+            }
+        },
+    );
+    is_large
+}
+
+/// Several engines, or none.
+#[cold]
+fn all_of<'h>(hands: &'h mut HeldEngines<'_, Engine>) -> Vec<&'h mut Engine> {
+    hands.iter().map(|(_, engine)| engine).collect()
+}

@@ -1,0 +1,193 @@
+//! One script of a unit: it runs on the shards in hand and the connection that asked.
+//!
+//! Every command that a script calls gets the shards of its keys from the [`Unit`] that runs the unit.
+
+use smallvec::SmallVec;
+
+use super::context::{ScriptCall, UnitContext, UnitOutcome};
+use super::{Unit, step};
+use crate::command::args::RoutedKey;
+use crate::command::context::Server;
+use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
+use crate::command::keys;
+use crate::command::{Args, Out};
+use crate::config::Config;
+use crate::resp::request::NOTHING_BESIDE;
+use crate::script::host::{Call, Host, Interrupted};
+use crate::shard::ownership::ShardList;
+use crate::shard::route;
+use crate::telemetry::counters::Spent;
+
+/// Declared keys among which those of a call are looked for.
+const DECLARED_MAX: usize = 4;
+
+/// See the module.
+struct UnitHost<'a, 'r, 'h, 's> {
+    unit: &'a mut Unit<'r, 'h>,
+    cx: &'a mut UnitContext<'s>,
+    outcome: &'a mut UnitOutcome,
+    /// What the script was given: its keys are routed already.
+    given: Args<'a>,
+    /// Those of the call under way.
+    keys: SmallVec<[RoutedKey; 4]>,
+    /// How many keys may have been added to.
+    growing_calls: usize,
+    is_monitored: bool,
+}
+
+/// Runs a script as one command of a unit; true when it answered with an error.
+pub(super) fn run(
+    (command, verb): (&'static Command, ScriptVerb),
+    args: &Args<'_>,
+    unit: &mut Unit<'_, '_>,
+    cx: &mut UnitContext<'_>,
+    out: &mut Out,
+    outcome: &mut UnitOutcome,
+) -> bool {
+    let (db, mark) = (cx.connection.db, out.position());
+    let scripts = cx.scripts;
+    let mut host = UnitHost {
+        is_monitored: cx.server.pubsub().is_monitored(),
+        unit,
+        cx,
+        outcome,
+        given: *args,
+        keys: SmallVec::new(),
+        growing_calls: 0,
+    };
+    host.cx.connection.is_in_script = true;
+    let client = host.cx.connection.id();
+    host.unit.begin_script(command, args, client);
+    let ended = crate::script::run(verb, args, &mut host, scripts, out);
+    host.unit.end_script();
+    let (paid_keys, now) = (host.growing_calls, host.cx.now);
+    if paid_keys > 0 && !host.unit.is_aborted() {
+        host.unit.with_engines(|engines| {
+            engines
+                .iter_mut()
+                .for_each(|engine| engine.pay(now, paid_keys))
+        });
+    }
+    // SELECT is the script's own affair.
+    cx.connection.db = db;
+    cx.connection.is_in_script = false;
+    if ended.failed && !ended.is_counted {
+        outcome.notes().errors.push(out.since(mark).to_vec());
+    }
+    ended.failed
+}
+
+/// Keeps a call for MONITOR.
+#[cold]
+fn show(outcome: &mut UnitOutcome, db: usize, args: &Args<'_>) {
+    let step = outcome.step;
+    outcome.notes().script_calls.push(ScriptCall {
+        step,
+        db,
+        arguments: args.to_vec(),
+    });
+}
+
+impl UnitHost<'_, '_, '_, '_> {
+    /// Finds the keys of a call, and for each the position of its shard among the shards of all of them.
+    fn route(&mut self, call: &Call<'_>) {
+        let (keys, router, given) = (&mut self.keys, self.unit.router(), &self.given);
+        keys.clear();
+        let argument = |at: usize| call.spans[at].bytes(call.data, &NOTHING_BESIDE);
+        // A count of keys that is wrong leaves the command without keys; its handler says what is wrong.
+        let _ = keys::positions(call.command, call.spans.len(), argument, |at, _| {
+            let name = argument(at);
+            let mut declared = given.keys().iter().take(DECLARED_MAX);
+            keys.push(match declared.find(|key| given.key_of(key).bytes == name) {
+                Some(key) => RoutedKey {
+                    argument: at as u32,
+                    hand: 0,
+                    ..*key
+                },
+                None => router.routed(at, name),
+            });
+        });
+        if call.command.needs_all_shards(&call.args()) {
+            keys.iter_mut().for_each(|key| key.hand = key.shard);
+        } else if keys.len() > 1 {
+            let mut shards: ShardList = keys.iter().map(|key| key.shard).collect();
+            shards.sort_unstable();
+            shards.dedup();
+            route::set_hands(keys, &shards);
+        }
+    }
+}
+
+impl Host for UnitHost<'_, '_, '_, '_> {
+    fn call(&mut self, call: &Call<'_>, out: &mut Out) -> Result<(), Interrupted> {
+        if matches!(call.command.run, Run::Keys(_)) {
+            self.route(call);
+        } else {
+            self.keys.clear();
+        }
+        let args = Args::in_buffer(call.data, call.spans, &self.keys);
+        let is_shown =
+            self.is_monitored && !call.command.flags.any(Flags::ADMIN.or(Flags::SKIP_MONITOR));
+        if is_shown {
+            show(self.outcome, self.cx.connection.db, &args);
+        }
+        let db = self.cx.connection.db;
+        let config = self.cx.config();
+        self.unit.prepare(call.command, &args, db, config)?;
+        if call.command.flags.has(Flags::DENYOOM) {
+            self.growing_calls += self.keys.len();
+        }
+        let mark = out.position();
+        let (cx, outcome) = (&mut *self.cx, &mut *self.outcome);
+        outcome.may_offload = self.unit.may_offload();
+        let failed = self
+            .unit
+            .with_engines(|engines| step::run(call.command, &args, engines, cx, out, outcome));
+        if outcome.offloads {
+            return Err(self.unit.offload());
+        }
+        // What chooses a database is shown in the one that it chose.
+        if is_shown && let Some(shown) = self.outcome.notes().script_calls.last_mut() {
+            shown.db = self.cx.connection.db;
+        }
+        if failed {
+            let text = out.since(mark).to_vec();
+            self.outcome.notes().errors.push(text);
+        }
+        let duration_ns = self.unit.read_clock_ns();
+        let spent = Spent {
+            duration_ns,
+            failed,
+        };
+        self.outcome.tally.ran(call.command, spent);
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), Interrupted> {
+        self.unit.tick(self.cx.config())
+    }
+
+    fn has_room(&mut self) -> bool {
+        // As in Redis it counts what held when the transaction began.
+        self.unit.has_room(self.cx.now, self.cx.config)
+    }
+
+    fn note_refused(&mut self, command: Option<&'static Command>, text: &[u8]) {
+        if let Some(command) = command {
+            self.outcome.tally.rejected(command);
+        }
+        self.outcome.notes().errors.push(text.to_vec());
+    }
+
+    fn server(&self) -> &dyn Server {
+        self.cx.server
+    }
+
+    fn config(&self) -> &Config {
+        self.cx.config()
+    }
+
+    fn db(&self) -> usize {
+        self.cx.connection.db
+    }
+}

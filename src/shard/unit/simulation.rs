@@ -1,0 +1,487 @@
+//! Units on many shards, played on one thread from a seed: others hold shards at random, units begin with some of
+//! theirs, stray, lack, are interrupted, undone and run again, at once or as messages. What comes of it must be what the
+//! same commands bring about one after the other on a server without any of that.
+//!
+//! `BASALT_SIMULATION_STEPS=800000` plays so many units instead of a few thousand, from seeds that begin at
+//! `BASALT_SIMULATION_SEED`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Waker};
+
+use super::Unit;
+use super::context::{UnitContext, UnitOutcome};
+use super::plan::UnitPlan;
+use super::transaction::Transaction;
+use crate::base::random::Random;
+use crate::client::connection::Connection;
+use crate::client::registry::Shared;
+use crate::command::context::Server;
+use crate::command::declaration::Command;
+use crate::command::keys;
+use crate::command::table::{registry, resolve};
+use crate::command::testing::{self, Terminal};
+use crate::command::{Args, Out};
+use crate::config::Config;
+use crate::engine::{Engine, Now};
+use crate::resp::reply::Protocol;
+use crate::resp::request::{NOTHING_BESIDE, Span};
+use crate::script::library::Library;
+use crate::shard::job::unit::UnitJob;
+use crate::shard::job::{Executor, Job, Work};
+use crate::shard::offload::OffloadPool;
+use crate::shard::route::{self, Router};
+use crate::shard::{HeldShards, Shards};
+
+const SHARDS: u16 = 8;
+
+const KEYS: u64 = 40;
+
+/// Too long for a small collection.
+const LONG: &str = "this-is-a-member-or-a-value-that-is-too-long-to-lie-in-a-small-collection";
+
+/// `$` is a key, `#` a small number.
+const TEMPLATES: &[&str] = &[
+    "SET $ #",
+    "INCR $",
+    "APPEND $ x#",
+    "GET $",
+    "DEL $ $",
+    "MSET $ # $ #",
+    "MGET $ $ $",
+    "RENAME $ $",
+    "COPY $ $ REPLACE",
+    "RPUSH $ # # #",
+    "LPOP $",
+    "LMOVE $ $ LEFT RIGHT",
+    "LRANGE $ 0 3",
+    "LTRIM $ 1 -1",
+    "HSET $ f# #",
+    "HDEL $ f#",
+    "HGET $ f#",
+    "SADD $ # # #",
+    "SREM $ #",
+    "SMOVE $ $ #",
+    "SCARD $",
+    "SUNIONSTORE $ $ $",
+    "ZADD $ # m#",
+    "ZINCRBY $ # m#",
+    "ZCARD $",
+    "EXPIRE $ 1000",
+    "PERSIST $",
+    "TTL $",
+    "STRLEN $",
+    "TYPE $",
+    "DBSIZE",
+    "XADD $ * f #",
+    "XLEN $",
+    "SETBIT $ 90000 1",
+    "RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#",
+    "RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#",
+    "RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#",
+    "LTRIM big 1 -1",
+    "LREM big 1 element:number:#",
+    "LPOP big",
+    "LSET big 0 element:number:#",
+    "LINSERT big AFTER element:number:# other",
+    "HSET bighash f# #-LONG f# 1 f# #-LONG",
+    "HDEL bighash f# f#",
+    "HPEXPIRE bighash 1000# FIELDS 2 f# f#",
+    "HLEN bighash",
+    "HMGET bighash f# f#",
+    "HPTTL bighash FIELDS 1 f#",
+    "SADD bigset #-LONG #-LONG #",
+    "SREM bigset #-LONG #",
+    "SMOVE bigset $ #-LONG",
+    "ZADD bigzset # #-LONG # #-LONG",
+    "ZINCRBY bigzset # #-LONG",
+    "ZREM bigzset #-LONG",
+    "ZPOPMIN bigzset",
+    "ZRANGE bigzset 0 -1",
+    "XADD bigstream * f #-LONG",
+    "XADD bigstream MAXLEN ~ 20 * f #-LONG",
+    "XDEL bigstream 1-# 2-#",
+    "XTRIM bigstream MAXLEN 1#",
+    "XREVRANGE bigstream + - COUNT 3",
+    "RENAME bigzset $",
+    "COPY bighash $ REPLACE",
+    "DEL bigset",
+    "BF.RESERVE bigfilter 0.01 2000",
+    "BF.ADD bigfilter #",
+];
+
+struct World {
+    executor: Executor,
+    connection: Connection,
+    config: Arc<Config>,
+    server: &'static dyn Server,
+    library: &'static Library,
+    now: Now,
+    random: Random,
+    model: Terminal,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    units: usize,
+    messages: usize,
+    lacked: usize,
+    interrupted: usize,
+    bare: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let model = Terminal::with(usize::from(SHARDS), Protocol::Resp2);
+        let hash_seed = model.engines[0].seed();
+        let engine = |shard: u16| {
+            let mut engine = Engine::new(16, hash_seed, u64::from(shard) + 1);
+            engine.shard = shard;
+            engine
+        };
+        let shards: Shards = Shards::new((0..SHARDS).map(engine).collect());
+        let address = String::from("127.0.0.1:1");
+        let shared = Shared::new(1, address.clone(), address, 8, false, model.now_ms);
+        World {
+            executor: Executor {
+                shards: Box::leak(Box::new(shards)),
+                offload: Box::leak(Box::new(OffloadPool::default())),
+                router: Router::new(hash_seed, SHARDS),
+            },
+            connection: Connection::new(Arc::new(shared), true),
+            config: Arc::clone(&model.config),
+            server: Box::leak(testing::no_server()),
+            library: Box::leak(Box::new(Library::default())),
+            now: Now {
+                unix_ms: model.now_ms,
+            },
+            random: Random::new(seed),
+            model,
+            counts: Counts::default(),
+        }
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.random.below(below)
+    }
+
+    fn line(&mut self) -> String {
+        let template = TEMPLATES[self.draw(TEMPLATES.len() as u64) as usize];
+        template
+            .split(' ')
+            .map(|word| match word {
+                "$" => format!("key{}", self.draw(KEYS)),
+                word => word
+                    .replace('#', &self.draw(9).to_string())
+                    .replace("LONG", LONG),
+            })
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    /// Some shards, each with a chance of one in so many.
+    fn some_shards(&mut self, one_in: u64) -> Vec<u16> {
+        (0..SHARDS).filter(|_| self.draw(one_in) == 0).collect()
+    }
+
+    fn transaction(&self, lines: &[String]) -> Transaction {
+        let mut transaction = Transaction::default();
+        for line in lines {
+            with_args(line, self.executor.router, |command, args| {
+                transaction.push(command, args);
+            });
+        }
+        transaction
+    }
+
+    /// Runs a unit here, as a session does, again and again until it is done.
+    fn at_once(&mut self, transaction: &Transaction, mut plan: UnitPlan) -> Vec<u8> {
+        let shards = self.executor.shards;
+        for round in 0.. {
+            assert!(round < 50, "the unit gets done");
+            let others: Vec<u16> = match plan.is_irrevocable {
+                true => Vec::new(),
+                false => self
+                    .some_shards(4)
+                    .into_iter()
+                    .filter(|shard| !plan.shards.contains(shard))
+                    .collect(),
+            };
+            let is_interrupted = !plan.is_irrevocable && self.draw(5) == 0;
+            let held: Vec<_> = others
+                .iter()
+                .filter_map(|&shard| shards.try_take(shard))
+                .collect();
+            let mut grip = shards
+                .try_take_all(&plan.shards)
+                .expect("the others have others");
+            let mut reach = grip.tokens();
+            let mut out = Out::new(Protocol::Resp2);
+            let done = self.run(transaction, &mut reach, &mut plan, is_interrupted, &mut out);
+            drop(grip);
+            drop(held);
+            if done {
+                return testing::wire(&out);
+            }
+        }
+        unreachable!("it got done")
+    }
+
+    fn run(
+        &mut self,
+        transaction: &Transaction,
+        held: &mut HeldShards<'_>,
+        plan: &mut UnitPlan,
+        is_interrupted: bool,
+        out: &mut Out,
+    ) -> bool {
+        let router = self.executor.router;
+        let mut unit = match plan.is_irrevocable {
+            true => Unit::offloaded(held, router, plan, &self.library.running),
+            false => Unit::inline(held, router),
+        };
+        // The thread may be slow; only seeds decide here.
+        unit.let_no_time_pass();
+        if is_interrupted {
+            unit.stop_after(self.random.below(4));
+        }
+        let mut unit_connection = self.connection.clone();
+        let cx = UnitContext {
+            connection: &mut unit_connection,
+            server: self.server,
+            scripts: self.library,
+            config: &self.config,
+            renewed: None,
+            now: self.now,
+            shard_count: SHARDS,
+        };
+        let reruns_before = plan.reruns;
+        let done = transaction.run(unit, cx, out, plan);
+        self.connection.stamp = self.connection.stamp.max(unit_connection.stamp);
+        self.counts.lacked += usize::from(plan.reruns > reruns_before);
+        self.counts.interrupted += usize::from(done.is_none() && is_interrupted);
+        self.counts.bare += usize::from(done.is_some() && plan.is_irrevocable);
+        if !plan.is_irrevocable {
+            // There are no other threads here.
+            plan.is_offloaded = false;
+        }
+        done.is_some()
+    }
+
+    /// Sends a unit as a message while others hold shards, which they let go one after the other.
+    fn by_message(&mut self, transaction: Transaction, plan: UnitPlan) -> Vec<u8> {
+        let shards = self.executor.shards;
+        let held_shards = self.some_shards(2);
+        let mut held: Vec<_> = held_shards
+            .iter()
+            .filter_map(|&shard| shards.try_take(shard))
+            .collect();
+        let job = UnitJob {
+            transaction,
+            connection: self.connection.clone(),
+            server: self.server,
+            scripts: self.library,
+            config: Arc::clone(&self.config),
+            plan,
+            out: Out::new(Protocol::Resp2),
+            outcome: UnitOutcome::default(),
+            duration_ns: 0,
+            now: Some(self.now),
+        };
+        let ticket = Job::send(Job::unit(job, self.executor));
+        while !held.is_empty() {
+            let at = self.draw(held.len() as u64) as usize;
+            drop(held.swap_remove(at));
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        loop {
+            for shard in 0..SHARDS {
+                while shards.poll_worker(shard, Waker::noop()).is_ready() {}
+            }
+            if let Poll::Ready(job) = ticket.poll(&mut cx) {
+                let Work::Unit(job) = &job.work else {
+                    unreachable!("it was a unit")
+                };
+                let stamp = &mut self.connection.stamp;
+                *stamp = job.connection.stamp.max(*stamp);
+                return testing::wire(&job.out);
+            }
+            // It may run on a thread of its own by now.
+            std::thread::yield_now();
+        }
+    }
+
+    fn play(&mut self, units: usize) {
+        for _ in 0..units {
+            let count = self.draw(6) + 1;
+            let lines: Vec<String> = (0..count).map(|_| self.line()).collect();
+            let transaction = self.transaction(&lines);
+            let mut plan = UnitPlan::with(self.some_shards(3));
+            let is_message = !plan.shards.is_empty() && self.draw(3) == 0;
+            plan.is_offloaded = false;
+            let mine = match is_message {
+                true => self.by_message(transaction, plan),
+                false => self.at_once(&transaction, plan),
+            };
+            self.counts.units += 1;
+            self.counts.messages += usize::from(is_message);
+            let mut expected = format!("*{count}\r\n").into_bytes();
+            for line in &lines {
+                let words: Vec<&str> = line.split(' ').collect();
+                expected.extend(self.model.reply_bytes(&words));
+            }
+            assert_eq!(
+                mine.escape_ascii().to_string(),
+                expected.escape_ascii().to_string(),
+                "unit {}: {lines:#?}",
+                self.counts.units
+            );
+        }
+        let transaction = self.transaction(&["DEBUG DIGEST".to_owned()]);
+        let mine = self.at_once(&transaction, UnitPlan::with(0..SHARDS));
+        let theirs = self.model.reply_bytes(&["DEBUG", "DIGEST"]);
+        assert_eq!(mine[4..], theirs, "the data");
+    }
+}
+
+fn with_args(line: &str, router: Router, run: impl FnOnce(&'static Command, &Args<'_>)) {
+    let mut spans = Vec::new();
+    let mut start = 0;
+    for word in line.split(' ') {
+        spans.push(Span::in_buffer(start, word.len()));
+        start += word.len() + 1;
+    }
+    let argument = |at: usize| spans[at].bytes(line.as_bytes(), &NOTHING_BESIDE);
+    let command = registry().find(argument(0)).expect("a command");
+    let command = resolve(command, (spans.len() > 1).then(|| argument(1)));
+    let mut routed = Vec::new();
+    keys::positions(command, spans.len(), argument, |at, _| {
+        routed.push(router.routed(at, argument(at)));
+    })
+    .expect("good counts");
+    let mut hands: Vec<u16> = routed.iter().map(|key| key.shard).collect();
+    hands.sort_unstable();
+    hands.dedup();
+    route::set_hands(&mut routed, &hands);
+    run(command, &Args::in_buffer(line.as_bytes(), &spans, &routed));
+}
+
+/// Units from one seed, where the environment says how many there are to be in all.
+const UNITS_A_SEED: usize = 20_000;
+
+#[test]
+fn units_that_are_undone_and_run_again_are_as_if_they_ran_once() {
+    let told = |name| -> Option<u64> { std::env::var(name).ok()?.parse().ok() };
+    let (seeds, units) = match told("BASALT_SIMULATION_STEPS") {
+        Some(steps) => (steps.div_ceil(UNITS_A_SEED as u64), UNITS_A_SEED),
+        None => (3, 1_000),
+    };
+    let first = told("BASALT_SIMULATION_SEED").unwrap_or(0);
+    let mut all = Counts::default();
+    for seed in first..first + seeds {
+        let mut world = World::new(seed);
+        world.play(units);
+        let counts = world.counts;
+        all.units += counts.units;
+        all.messages += counts.messages;
+        all.lacked += counts.lacked;
+        all.interrupted += counts.interrupted;
+        all.bare += counts.bare;
+    }
+    assert!(
+        all.messages > 500 && all.lacked > 500 && all.interrupted > 300 && all.bare > 20,
+        "everything happened: {all:?}"
+    );
+    eprintln!("{seeds} seeds from {first}: {all:?}");
+}
+
+#[test]
+fn a_unit_that_misses_a_shard_says_which() {
+    let mut world = World::new(1);
+    let transaction = world.transaction(&["SET key1 1".to_owned(), "SET key2 2".to_owned()]);
+    let (one, two) = (
+        world.executor.router.route(b"key1").1,
+        world.executor.router.route(b"key2").1,
+    );
+    assert_ne!(one, two, "on different shards");
+    let shards = world.executor.shards;
+    let mut plan = UnitPlan::default();
+    let held = shards.try_take(two).expect("free");
+    let mut grip = shards.try_take_all(&[]).expect("nothing to take");
+    let mut out = Out::new(Protocol::Resp2);
+    let done = world.run(&transaction, &mut grip.tokens(), &mut plan, false, &mut out);
+    drop((grip, held));
+    let mut both = [one, two];
+    both.sort_unstable();
+    assert!(!done);
+    assert_eq!((&plan.shards[..], plan.reruns), (&both[..], 1));
+    assert_eq!(testing::wire(&out), b"");
+    let mut held = shards.try_take(one).expect("let go");
+    let key = crate::engine::Key::new(b"key1", held.seed());
+    assert!(
+        held.keyspace(0, world.now).find_write(&key).is_none(),
+        "undone"
+    );
+}
+
+#[test]
+fn only_what_cannot_be_undone_before_a_script_makes_a_unit_take_all_shards() {
+    let world = World::new(1);
+    let script = "EVAL return(1) 1 key1";
+    let own = world.executor.router.route(b"key1").1;
+    for (lines, is_irrevocable) in [
+        (&[script][..], false),
+        (&["PING", "SELECT 1", script, "PUBLISH c m"], false),
+        (
+            &[script, "CLIENT SETNAME me", "CONFIG SET maxclients 9"],
+            false,
+        ),
+        (
+            &["CLIENT SETNAME me", "HELLO 3", "CLIENT NO-TOUCH ON", script],
+            false,
+        ),
+        (&["CONFIG SET maxclients 9", script], true),
+        (&[script, "SUBSCRIBE c", script], true),
+    ] {
+        let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        let plan = world.transaction(&lines).plan(SHARDS);
+        assert_eq!(plan.is_irrevocable, is_irrevocable, "{lines:?}");
+        if !is_irrevocable {
+            assert_eq!(plan.shards[..], [own], "{lines:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_connection_says_of_itself_is_undone_with_the_unit() {
+    let mut world = World::new(1);
+    let lines = [
+        "CLIENT SETNAME me",
+        "CLIENT SETINFO lib-name mine",
+        "CLIENT NO-EVICT ON",
+        "CLIENT NO-TOUCH ON",
+        "SET key1 1",
+    ];
+    let transaction = world.transaction(&lines.map(str::to_owned));
+    let shards = world.executor.shards;
+    let shared = Arc::clone(&world.connection.shared);
+    shared.set_labels(|labels| labels.name = b"before".to_vec());
+    let said = || {
+        let labels = shared.labels();
+        let switches = (shared.no_evict.load(Relaxed), shared.no_touch.load(Relaxed));
+        (labels.name, labels.lib_name, switches)
+    };
+    let held = shards.try_take(world.executor.router.route(b"key1").1);
+    let mut plan = UnitPlan::default();
+    let mut out = Out::new(Protocol::Resp2);
+    let mut grip = shards.try_take_all(&[]).expect("nothing to take");
+    let done = world.run(&transaction, &mut grip.tokens(), &mut plan, false, &mut out);
+    assert!(!done, "somebody has the shard");
+    assert_eq!(said(), (b"before".to_vec(), vec![], (false, false)));
+    drop((grip, held));
+    let mut grip = shards.try_take_all(&plan.shards).expect("let go");
+    let done = world.run(&transaction, &mut grip.tokens(), &mut plan, false, &mut out);
+    assert!(done, "nobody has it any more");
+    assert_eq!(said(), (b"me".to_vec(), b"mine".to_vec(), (true, true)));
+}

@@ -1,0 +1,217 @@
+//! One command of a unit, with the shards of the unit in hand.
+
+use std::time::Duration;
+
+use super::context::{UnitContext, UnitOutcome};
+use super::weight::{KEYS_MANY, keys_in};
+use crate::command::context::{After, ClientView, Engines, Gather, Outbox, SessionCx, ShardPlace};
+use crate::command::declaration::{Command, CommandResult, Flags, Run, SessionHandler};
+use crate::command::{Args, Out};
+use crate::engine::Engine;
+use crate::shard::execute::{self, ExecutionContext};
+use crate::telemetry::clock;
+
+/// Runs one command; true when it answered with an error.
+pub(super) fn run(
+    command: &'static Command,
+    args: &Args<'_>,
+    engines: &mut [&mut Engine],
+    cx: &mut UnitContext<'_>,
+    out: &mut Out,
+    outcome: &mut UnitOutcome,
+) -> bool {
+    let result = match command.run {
+        Run::Session(_) if !cx.connection.is_in_script && command.is_postponed(args) => {
+            let place = (outcome.step, out.later());
+            outcome.notes().postponed.push(place);
+            return false;
+        }
+        Run::Session(handler) => run_on_session((command, handler), args, cx, out, outcome),
+        // UNWATCH: the keys are watched no more when a transaction runs.
+        Run::Transaction(_) => {
+            out.ok();
+            Ok(())
+        }
+        Run::Container(_) => Err("ERR unknown subcommand".into()),
+        Run::Script(_) => Err("ERR a script cannot run here".into()),
+        _ => {
+            let mut step = ShardStep {
+                command,
+                args,
+                view: ClientView::of(cx.connection),
+                cx: &*cx,
+                may_offload: outcome.may_offload,
+                offloads: false,
+            };
+            let failed = step.run(engines, out);
+            outcome.offloads |= step.offloads;
+            let view = step.view;
+            cx.connection.stamp = view.stamp;
+            return failed;
+        }
+    };
+    answer(result, out)
+}
+
+/// Writes the error, if there is one; whether there is.
+fn answer(result: CommandResult, out: &mut Out) -> bool {
+    match result {
+        Ok(()) => false,
+        Err(error) => {
+            out.error(error.text().as_bytes());
+            true
+        }
+    }
+}
+
+fn run_on_session(
+    (command, handler): (&'static Command, SessionHandler),
+    args: &Args<'_>,
+    unit: &mut UnitContext<'_>,
+    out: &mut Out,
+    outcome: &mut UnitOutcome,
+) -> CommandResult {
+    let config = unit.renewed.as_ref().unwrap_or(unit.config);
+    let mut cx = SessionCx {
+        client: unit.connection,
+        server: unit.server,
+        config,
+        now: unit.now,
+        command,
+        after: After::Nothing,
+        outbox: Outbox::Pending(&mut outcome.spoken),
+    };
+    let result = handler(&mut cx, args, out);
+    match cx.after {
+        After::Nothing => {}
+        After::Configured => {
+            unit.renewed = Some(unit.server.config());
+            if matches!(outcome.after, After::Nothing) {
+                outcome.after = After::Configured;
+            }
+        }
+        // Nothing waits inside a transaction.
+        After::Block(block) => {
+            if let (true, Some(until_ms)) = (block.holds, block.until_ms) {
+                let left_ms = until_ms.saturating_sub(clock::unix_ms());
+                std::thread::sleep(Duration::from_millis(left_ms));
+            }
+            (block.on_timeout)(out);
+        }
+        after => outcome.after = after,
+    }
+    result
+}
+
+/// A command on shards.
+struct ShardStep<'s, 'c> {
+    command: &'static Command,
+    args: &'s Args<'s>,
+    view: ClientView,
+    cx: &'s UnitContext<'c>,
+    may_offload: bool,
+    offloads: bool,
+}
+
+fn context<'s>(cx: &'s UnitContext<'_>, index: u16) -> ExecutionContext<'s> {
+    ExecutionContext {
+        now: cx.now,
+        config: cx.config(),
+        place: ShardPlace {
+            index,
+            count: cx.shard_count,
+        },
+        blocker: None,
+        may_offload: false,
+    }
+}
+
+impl ShardStep<'_, '_> {
+    fn run(&mut self, engines: &mut [&mut Engine], out: &mut Out) -> bool {
+        let command = self.command;
+        match command.run {
+            Run::EachShard(..)
+                if self.may_offload
+                    && command.flags.has(Flags::TAKES_LONG)
+                    && keys_in(engines, self.view.db) > KEYS_MANY =>
+            {
+                self.offloads = true;
+                true
+            }
+            Run::EachShard(_, merge) | Run::Cursor(_, _, merge) => {
+                let result = self.visit_each(engines);
+                answer(result.and_then(|gather| merge(self.args, gather, out)), out)
+            }
+            _ => match engines {
+                [only] => self.run_on(Engines::One(only), out),
+                _ => {
+                    let mine = self.named(engines);
+                    self.run_on(mine, out)
+                }
+            },
+        }
+    }
+
+    /// The engines that the command names.
+    fn named<'e>(&self, engines: &'e mut [&mut Engine]) -> Engines<'e> {
+        let needs_all = self.command.needs_all_shards(self.args);
+        let keys = self.args.keys();
+        let is_mine = |shard: u16| needs_all || keys.iter().any(|key| key.shard == shard);
+        // A command without keys that could be found runs anywhere, to say so.
+        let anywhere = match engines.iter().any(|engine| is_mine(engine.shard)) {
+            true => None,
+            false => engines.first().map(|engine| engine.shard),
+        };
+        let mut mine: Vec<&mut Engine> = engines
+            .iter_mut()
+            .filter(|engine| is_mine(engine.shard) || anywhere == Some(engine.shard))
+            .map(|engine| &mut **engine)
+            .collect();
+        match mine.len() {
+            1 => Engines::One(mine.remove(0)),
+            _ => Engines::Many(mine),
+        }
+    }
+
+    fn run_on(&mut self, engines: Engines<'_>, out: &mut Out) -> bool {
+        let index = match &engines {
+            Engines::One(engine) => engine.shard,
+            Engines::Many(engines) => engines.first().map_or(0, |engine| engine.shard),
+        };
+        let context = context(self.cx, index);
+        let mut cx = execute::begin(self.command, engines, &self.view, context, self.args);
+        if self.may_offload {
+            cx.allow_leaving();
+        }
+        let failed = execute::answer(self.command, &mut cx, self.args, out);
+        let offloads = cx.leaves();
+        execute::learn(&cx.into_engines(), &mut self.view);
+        self.offloads |= offloads;
+        failed
+    }
+
+    fn visit_each(&mut self, engines: &mut [&mut Engine]) -> CommandResult<Gather> {
+        let (command, args) = (self.command, self.args);
+        let count = self.cx.shard_count;
+        let (part, first) = match command.run {
+            Run::EachShard(part, _) => (part, 0),
+            Run::Cursor(shard_of, part, _) => (part, shard_of(args, count)?),
+            _ => unreachable!("{} does not go from shard to shard", command.full_name),
+        };
+        let mut gather = Gather::default();
+        for engine in engines.iter_mut().filter(|engine| engine.shard >= first) {
+            if gather.done {
+                break;
+            }
+            let context = context(self.cx, engine.shard);
+            let mut cx = execute::begin(command, Engines::One(engine), &self.view, context, args);
+            let mut result = part(&mut cx, args, &mut gather);
+            while result.is_ok() && gather.position != 0 {
+                result = part(&mut cx, args, &mut gather);
+            }
+            execute::learn(&cx.into_engines(), &mut self.view);
+            result?;
+        }
+        Ok(gather)
+    }
+}

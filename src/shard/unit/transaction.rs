@@ -1,0 +1,501 @@
+//! The commands of a transaction, queued, and run as one step with all their shards in hand.
+//!
+//! It owns all that it needs, so that it can travel as a message like any other command.
+
+use super::context::{UnitContext, UnitOutcome};
+use super::plan::UnitPlan;
+use super::weight::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, chosen_db, keys_in};
+use super::{Unit, script, step};
+use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
+use crate::command::error::CommandError;
+use crate::command::owned::OwnedArgs;
+use crate::command::{Args, Out};
+use crate::engine::{Engine, Key, Now};
+use crate::script::footprint;
+use crate::telemetry::clock::Ticks;
+use crate::telemetry::counters::{Kind, Spent};
+
+/// A key that must not change before EXEC.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// Its database.
+    pub db: usize,
+    /// Its name.
+    pub key: Box<[u8]>,
+    /// Its hash.
+    pub hash: u64,
+    /// Its shard.
+    pub shard: u16,
+    /// The largest stamp that the connection knew of when it began to watch.
+    pub stamp: u64,
+    /// How often it was asked to be watched.
+    pub times: usize,
+}
+
+impl Watched {
+    /// A key whose time came meanwhile goes now, and that is a change.
+    pub fn expire(&self, engine: &mut Engine, now: Now) {
+        let key = Key {
+            bytes: &self.key,
+            hash: self.hash,
+        };
+        let _ = engine.keyspace(self.db, now).untouched().find_write(&key);
+    }
+
+    /// One record for each key, whose watch begins where the first of them did.
+    pub fn merge(all: &mut Vec<Watched>) {
+        all.sort_by(|one, other| {
+            (one.db, &one.key, one.stamp).cmp(&(other.db, &other.key, other.stamp))
+        });
+        all.dedup_by(|later, first| {
+            let is_same = (later.db, &later.key) == (first.db, &first.key);
+            first.times += if is_same { later.times } else { 0 };
+            is_same
+        });
+    }
+}
+
+/// One queued command.
+struct Step {
+    command: &'static Command,
+    needs_all_shards: bool,
+    spans_end: u32,
+    keys_end: u32,
+}
+
+/// Queued commands and watched keys.
+#[derive(Default)]
+pub struct Transaction {
+    args: OwnedArgs,
+    /// A step has so many arguments, or so long ones, that it takes long.
+    is_long: bool,
+    steps: Vec<Step>,
+    /// What must not have changed.
+    pub watched: Vec<Watched>,
+    /// One command that no MULTI began: a script, which answers for itself.
+    is_lone: bool,
+    /// What the names in there take.
+    watched_names_bytes: usize,
+    /// The commands that are sampled for hot keys, ascending.
+    sampled: Vec<usize>,
+}
+
+/// What a watched key takes in its shard.
+const WATCHED_BYTES: usize = 64;
+
+/// What the commands of a transaction run on.
+enum StepRunner<'h, 'e, 'r, 'a> {
+    /// The shards of all of them, for as long as it takes.
+    Engines(&'h mut [&'e mut Engine]),
+    /// A unit, which may come to need more, and may have to be rolled back.
+    Unit(&'h mut Unit<'r, 'a>),
+}
+
+impl StepRunner<'_, '_, '_, '_> {
+    fn with_engines<R>(&mut self, work: impl FnOnce(&mut [&mut Engine]) -> R) -> R {
+        match self {
+            StepRunner::Engines(engines) => work(engines),
+            StepRunner::Unit(unit) => unit.with_engines(work),
+        }
+    }
+
+    /// Whether the unit has to be rolled back.
+    fn is_aborted(&self) -> bool {
+        matches!(self, StepRunner::Unit(unit) if unit.is_aborted())
+    }
+
+    /// Runs one command; true when it answered with an error, which is of no meaning if the unit has to be rolled back.
+    fn run(
+        &mut self,
+        command: &'static Command,
+        args: &Args<'_>,
+        cx: &mut UnitContext<'_>,
+        out: &mut Out,
+        outcome: &mut UnitOutcome,
+    ) -> bool {
+        if let StepRunner::Unit(unit) = self {
+            if let Run::Script(verb) = command.run {
+                // Scripts note their errors themselves.
+                return script::run((command, verb), args, unit, cx, out, outcome);
+            }
+            if matches!(command.run, Run::Session(_)) {
+                match command.flags.has(Flags::REPEATABLE) {
+                    true => outcome.keep_sayings(cx.connection),
+                    false => unit.make_irrevocable(),
+                }
+            }
+            if unit
+                .prepare(command, args, cx.connection.db, cx.config())
+                .is_err()
+            {
+                return false;
+            }
+            outcome.may_offload = unit.may_offload();
+        }
+        let mark = out.position();
+        let failed =
+            self.with_engines(|engines| step::run(command, args, engines, cx, out, outcome));
+        if let StepRunner::Unit(unit) = self
+            && outcome.offloads
+        {
+            unit.offload();
+            return false;
+        }
+        if failed {
+            outcome.notes().errors.push(out.since(mark).to_vec());
+        }
+        failed
+    }
+}
+
+impl Transaction {
+    /// A script that is its own unit.
+    pub fn lone(command: &'static Command, args: &Args<'_>) -> Transaction {
+        let mut transaction = Transaction {
+            is_lone: true,
+            ..Transaction::default()
+        };
+        transaction.push(command, args);
+        transaction
+    }
+
+    /// Whether it is a script and no transaction.
+    pub fn is_lone(&self) -> bool {
+        self.is_lone
+    }
+
+    /// Queues a command.
+    pub fn push(&mut self, command: &'static Command, args: &Args<'_>) {
+        self.args.push_all(args);
+        self.is_long |= args.are_long(command);
+        self.steps.push(Step {
+            command,
+            needs_all_shards: command.needs_all_shards(args),
+            spans_end: self.args.len() as u32,
+            keys_end: self.args.keys().len() as u32,
+        });
+    }
+
+    /// The queued commands with their arguments.
+    pub fn commands(&self) -> impl Iterator<Item = (&'static Command, Args<'_>)> {
+        let (mut span, mut key) = (0, 0);
+        self.steps.iter().map(move |step| {
+            let (spans, keys) = (span..step.spans_end as usize, key..step.keys_end as usize);
+            (span, key) = (spans.end, keys.end);
+            (step.command, self.args.part(spans, keys))
+        })
+    }
+
+    /// How many commands are queued.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// What it takes in memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.args.memory_bytes()
+            + self.steps.capacity() * size_of::<Step>()
+            + self.watched.capacity() * size_of::<Watched>()
+            + self.watched.len() * WATCHED_BYTES
+            + self.watched_names_bytes
+    }
+
+    /// Says which commands are sampled for hot keys, ascending.
+    pub fn sample(&mut self, sampled: Vec<usize>) {
+        self.sampled = sampled;
+    }
+
+    /// Adds a key that must not change.
+    pub fn watch(&mut self, watched: Watched) {
+        self.watched_names_bytes += watched.key.len();
+        self.watched.push(watched);
+    }
+
+    /// Whether a command of it needs all shards, whatever its keys are. Scripts begin with what they name.
+    fn is_wide(&self) -> bool {
+        self.steps.iter().any(|step| match step.command.run {
+            Run::Script(_) => false,
+            Run::EachShard(..) | Run::Cursor(..) => true,
+            _ => step.needs_all_shards,
+        })
+    }
+
+    /// The flags of all queued commands together; scripts look at what they call themselves.
+    pub fn flags(&self) -> Flags {
+        let flags = self.steps.iter().map(|step| step.command.flags);
+        flags.fold(Flags::NONE, Flags::or)
+    }
+
+    /// The shards that it needs to begin with, ascending, out of so many.
+    pub fn shards(&self, count: u16) -> Vec<u16> {
+        if self.is_wide() {
+            return (0..count).collect();
+        }
+        let mut shards: Vec<u16> = self.args.keys().iter().map(|key| key.shard).collect();
+        shards.extend(self.watched.iter().map(|watched| watched.shard));
+        // A command whose keys could not be found runs anywhere, to say so.
+        let is_lost = |step: &Step| matches!(step.command.run, Run::Keys(_));
+        if shards.is_empty() && self.steps.iter().any(is_lost) {
+            shards.push(0);
+        }
+        shards.sort_unstable();
+        shards.dedup();
+        shards
+    }
+
+    /// Whether any of the queued commands may take too long for the thread of a connection, going by how large the values
+    /// are before the first of them runs. The engines are those of [`Transaction::shards`].
+    fn may_be_heavy(&self, engines: &[&mut Engine], db: usize) -> bool {
+        let takes_long = |step: &Step| step.command.flags.has(Flags::TAKES_LONG);
+        if !self.steps.iter().any(takes_long) {
+            return false;
+        }
+        let mut db = db;
+        let count = engines.first().map_or(0, |engine| engine.board().dbs.len());
+        let mut steps = self.steps.iter().zip(self.commands());
+        steps.any(|(step, (command, args))| {
+            if let Some(chosen) = chosen_db(command, &args).filter(|chosen| *chosen < count) {
+                db = chosen;
+            }
+            takes_long(step)
+                && match command.run {
+                    Run::EachShard(..) => keys_in(engines, db) > KEYS_MANY,
+                    _ => bytes_in(engines, db, &args) > LARGE_BYTES_MIN,
+                }
+        })
+    }
+
+    /// Whether the arguments of a queued command are so many or so long that to run it takes long.
+    fn is_long(&self) -> bool {
+        self.is_long
+    }
+
+    /// Whether any of the queued commands may add data.
+    fn may_grow(&self) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(|step| step.command.flags.has(Flags::DENYOOM))
+    }
+
+    /// Whether scripts are among the commands.
+    fn has_scripts(&self) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(|step| matches!(step.command.run, Run::Script(_)))
+    }
+
+    /// How the unit runs at first, with so many shards in the server.
+    pub fn plan(&self, count: u16) -> UnitPlan {
+        let mut scripts_follow = false;
+        for step in self.steps.iter().rev() {
+            match step.command.run {
+                Run::Script(_) => scripts_follow = true,
+                // What it does to others is not rolled back, and a script behind it may come to need other shards.
+                Run::Session(_) if scripts_follow && !step.command.flags.has(Flags::REPEATABLE) => {
+                    return UnitPlan::irrevocable(count);
+                }
+                _ => {}
+            }
+        }
+        UnitPlan {
+            is_complete: !self.has_scripts(),
+            ..UnitPlan::with(self.shards(count)).offloaded_if(self.is_long())
+        }
+    }
+
+    /// Runs everything, or nothing if a watched key changed or there is no memory for what may be added. None if it was
+    /// rolled back, and is to run again as the plan says by then.
+    pub fn run(
+        &self,
+        mut unit: Unit<'_, '_>,
+        mut cx: UnitContext<'_>,
+        out: &mut Out,
+        plan: &mut UnitPlan,
+    ) -> Option<UnitOutcome> {
+        if let ([step], true) = (self.steps.as_slice(), self.is_lone)
+            && let Run::Script(verb) = step.command.run
+        {
+            let args = self.args.args();
+            return run_lone((step.command, verb), &args, unit, cx, (out, plan));
+        }
+        let db = cx.connection.db;
+        let mut outcome = UnitOutcome::default();
+        unit.begin_transaction(cx.connection.id());
+        let is_brief = plan.is_complete
+            && unit.may_offload()
+            && unit.with_engines(|engines| {
+                let is_brief = !self.may_be_heavy(engines, db);
+                if is_brief {
+                    self.run_on(StepRunner::Engines(engines), &mut cx, out, &mut outcome);
+                }
+                is_brief
+            });
+        // It has its shards, and nothing in it can fail: no undo log is kept.
+        if is_brief || plan.is_complete && !unit.may_offload() {
+            unit.make_irrevocable();
+        }
+        if !is_brief {
+            outcome.is_open = true;
+            let (mark, before) = (out.position(), cx.connection.clone());
+            self.run_on(StepRunner::Unit(&mut unit), &mut cx, out, &mut outcome);
+            if unit.is_aborted() {
+                out.truncate(mark);
+                out.set_protocol(before.protocol);
+                *cx.connection = before;
+                if let Some(said) = outcome.notes.and_then(|notes| notes.said) {
+                    cx.connection.shared.say_again(said);
+                }
+                unit.roll_back(plan);
+                return None;
+            }
+        }
+        unit.read_clock_ns();
+        unit.commit(Kind::Transaction, &mut cx, &mut outcome, plan);
+        Some(outcome)
+    }
+
+    /// Runs everything, or nothing; or, if the unit has to be rolled back, some of it.
+    fn run_on(
+        &self,
+        mut runner: StepRunner<'_, '_, '_, '_>,
+        cx: &mut UnitContext<'_>,
+        out: &mut Out,
+        outcome: &mut UnitOutcome,
+    ) {
+        let (may_grow, now) = (self.may_grow(), cx.now);
+        let has_room =
+            |engines: &mut [&mut Engine]| engines.iter_mut().all(|engine| engine.has_room(now));
+        let has_changed = runner.with_engines(|engines| self.any_changed(engines, now));
+        if may_grow && !runner.with_engines(has_room) {
+            outcome.was_refused = true;
+            let why = CommandError::OutOfMemory;
+            let why = why.text();
+            let text = [
+                b"EXECABORT Transaction discarded because of: ",
+                why.as_bytes(),
+            ];
+            out.error(text.concat());
+        } else if has_changed {
+            out.null_array();
+        } else {
+            out.array(self.steps.len());
+            outcome.was_run = true;
+            self.run_steps(&mut runner, cx, out, outcome);
+        }
+        if runner.is_aborted() {
+            return;
+        }
+        runner.with_engines(|engines| {
+            self.unwatch(engines);
+            if may_grow && outcome.was_run {
+                for engine in engines {
+                    engine.pay(now, self.steps.len());
+                }
+            }
+        });
+        cx.publish();
+    }
+
+    fn run_steps(
+        &self,
+        runner: &mut StepRunner<'_, '_, '_, '_>,
+        cx: &mut UnitContext<'_>,
+        out: &mut Out,
+        outcome: &mut UnitOutcome,
+    ) {
+        let mut before = Ticks::now();
+        let mut db = cx.connection.db;
+        outcome.db = db;
+        for (number, (command, args)) in self.commands().enumerate() {
+            outcome.step = number;
+            let mark = out.position();
+            let failed = runner.run(command, &args, cx, out, outcome);
+            if runner.is_aborted() {
+                return;
+            }
+            if cx.connection.db != db {
+                db = cx.connection.db;
+                outcome.selections.push((number, db));
+            }
+            out.set_protocol(cx.connection.protocol);
+            let after = Ticks::now();
+            let duration_ns = after.since_ns(before);
+            before = after;
+            let spent = Spent {
+                duration_ns,
+                failed,
+            };
+            if !outcome.is_postponed(number) {
+                outcome.note(command, spent, cx.config());
+            }
+            if self.sampled.binary_search(&number).is_ok() {
+                let reply_bytes = out.len_since(mark);
+                let sample = (number, duration_ns, reply_bytes);
+                outcome.notes().sampled.push(sample);
+            }
+        }
+    }
+
+    /// Whether one of the watched keys has changed.
+    fn any_changed(&self, engines: &mut [&mut Engine], now: Now) -> bool {
+        let mut any_changed = false;
+        for watched in &self.watched {
+            let mut engines = engines.iter_mut();
+            if let Some(engine) = engines.find(|engine| engine.shard == watched.shard) {
+                any_changed |= has_changed(engine, watched, now);
+            }
+        }
+        any_changed
+    }
+
+    /// Watches no more.
+    fn unwatch(&self, engines: &mut [&mut Engine]) {
+        for watched in &self.watched {
+            let mut engines = engines.iter_mut();
+            if let Some(engine) = engines.find(|engine| engine.shard == watched.shard) {
+                let Watched { db, key, times, .. } = watched;
+                engine.watches.remove(*db, key, *times);
+            }
+        }
+    }
+}
+
+/// Whether a watched key changed since it is watched.
+fn has_changed(engine: &mut Engine, watched: &Watched, now: Now) -> bool {
+    watched.expire(engine, now);
+    engine
+        .watches
+        .changed_since(watched.db, &watched.key, watched.stamp)
+}
+
+/// Runs a script that is its own unit. None if it was rolled back, and is to run again as the plan says by then.
+pub fn run_lone(
+    (command, verb): (&'static Command, ScriptVerb),
+    args: &Args<'_>,
+    mut unit: Unit<'_, '_>,
+    mut cx: UnitContext<'_>,
+    (out, plan): (&mut Out, &mut UnitPlan),
+) -> Option<UnitOutcome> {
+    let mark = out.position();
+    let mut outcome = UnitOutcome {
+        was_run: true,
+        is_open: true,
+        db: cx.connection.db,
+        ..UnitOutcome::default()
+    };
+    let what = (command, verb);
+    outcome.failed = script::run(what, args, &mut unit, &mut cx, out, &mut outcome);
+    if unit.is_aborted() {
+        out.truncate(mark);
+        unit.roll_back(plan);
+        return None;
+    }
+    out.set_protocol(cx.connection.protocol);
+    unit.commit(Kind::Script, &mut cx, &mut outcome, plan);
+    let tag = plan.tag.unwrap_or_else(|| footprint::tag_of(args));
+    cx.scripts.footprints.note(tag, args, &plan.outcome);
+    Some(outcome)
+}

@@ -1,0 +1,160 @@
+//! Each request has one reply, whatever becomes of it, and one that was turned away has done nothing.
+
+use super::{Hold, SHARDS, eval, must_reply, reply_while, tag, turns_of_ms};
+use std::time::Duration;
+
+use crate::support::{Options, Server, check};
+use crate::wire::{Raw, Value, encode};
+
+/// Replies until the one to an ECHO of this mark, which is sent now.
+fn replies_before_mark(raw: &mut Raw, mark: &str) -> Vec<Value> {
+    raw.send(&encode(&["ECHO", mark]));
+    let mut replies = Vec::new();
+    loop {
+        let reply = must_reply(raw, &format!("ECHO {mark}"));
+        if reply == Value::Bulk(mark.as_bytes().to_vec()) {
+            return replies;
+        }
+        replies.push(reply);
+        assert!(replies.len() < 10_000, "no end of replies");
+    }
+}
+
+/// Increments what it names and reads what it does not name.
+fn straying_to(key: &str) -> String {
+    format!("redis.call('incr', KEYS[1]) redis.call('get', '{key}') return 'done'")
+}
+
+/// Clients send requests that need a shard which a function holds beyond the threshold, and do not name it: each begins,
+/// is undone, and waits. `request` ends with the one in question.
+fn is_turned_away_once(count: usize, request: &[u8], before: &[&str], counter: &str, held: &str) {
+    /// Longer than this nobody waits to be turned away.
+    const LOOKS: usize = 500;
+    let options = Options::shards(SHARDS)
+        .threads(4)
+        .with("busy-reply-threshold", "900");
+    let server = Server::start(&options);
+    let mut first = server.raw();
+    let turns = turns_of_ms(&mut first, 150).to_string();
+    let hold = Hold::begin(&server, held);
+    // What comes behind this queues for the shard that it names, and runs in the queue.
+    let spin = "for i = 1, tonumber(ARGV[1]) do end return 1";
+    first.send(&encode(&["EVAL", spin, "1", counter, &turns]));
+    std::thread::sleep(Duration::from_millis(30));
+    let mut clients: Vec<Raw> = (0..count).map(|_| server.raw()).collect();
+    clients.iter_mut().for_each(|raw| raw.send(request));
+    let mut looks = 0..LOOKS;
+    let mut replies: Vec<Vec<String>> = Vec::new();
+    for raw in &mut clients {
+        // The first, and what else there is by the end of the hold.
+        let first = reply_while(raw, || looks.next().is_some());
+        replies.push(first.iter().map(Value::show).collect());
+    }
+    let unanswered = replies.iter().filter(|replies| replies.is_empty()).count();
+    // Whatever is sent again and again is by now.
+    std::thread::sleep(Duration::from_millis(100));
+    hold.end();
+    for (replies, raw) in replies.iter_mut().zip(&mut clients) {
+        replies.extend(replies_before_mark(raw, "mark").iter().map(Value::show));
+        let text: Vec<&str> = replies.iter().take(4).map(String::as_str).collect();
+        let expected = before.len() + 1;
+        assert_eq!(
+            replies.len(),
+            expected,
+            "replies to {expected} requests, of which the first are {text:?}"
+        );
+        for (reply, expected) in replies.iter().zip(before) {
+            // On a slow machine the function may be past its time before.
+            assert!(reply == expected || reply.contains("BUSY"), "{reply}");
+        }
+        assert!(replies[before.len()].contains("BUSY"), "{text:?}");
+    }
+    assert_eq!(
+        unanswered, 0,
+        "clients were answered only when the function had ended"
+    );
+    let exists = format!("EXISTS {counter}");
+    check(&mut server.raw(), &exists, "(integer) 0");
+}
+
+/// How many clients, and the shards of what scripts name and of what is held, in either order: a message that has
+/// nothing yet queues for what is held first, or brings the other shard with it.
+const WAYS: [(usize, usize, usize); 3] = [(3, 2, 1), (1, 1, 2), (3, 1, 2)];
+
+#[test]
+fn a_script_that_was_undone_and_turned_away_has_one_reply_and_did_nothing() {
+    for (count, named, held) in WAYS {
+        let (counter, held) = (
+            format!("{}counter", tag(named)),
+            format!("{}held", tag(held)),
+        );
+        let script = straying_to(&held);
+        let request = encode(&["EVAL", &script, "1", &counter]);
+        is_turned_away_once(count, &request, &[], &counter, &held);
+    }
+}
+
+#[test]
+fn a_transaction_that_was_undone_and_turned_away_has_one_reply_and_did_nothing() {
+    for (count, named, held) in WAYS {
+        let (counter, held) = (
+            format!("{}counter", tag(named)),
+            format!("{}held", tag(held)),
+        );
+        let script = straying_to(&held);
+        let mut request = encode(&["MULTI"]);
+        request.extend(encode(&["INCR", &counter]));
+        request.extend(encode(&["EVAL", &script, "1", &counter]));
+        request.extend(encode(&["EXEC"]));
+        is_turned_away_once(
+            count,
+            &request,
+            &["OK", "QUEUED", "QUEUED"],
+            &counter,
+            &held,
+        );
+    }
+}
+
+/// A script that calls what scripts may call only where a test has allowed it.
+fn denied_by_default(server: &Server) -> Raw {
+    let mut raw = server.raw();
+    check(&mut raw, "DEBUG SET-DISABLE-DENY-SCRIPTS 1", "OK");
+    raw
+}
+
+const LOADS_SCRIPT: &str = "return redis.call('script', 'load', ARGV[1])";
+const LOADS_FUNCTION: &str = "return redis.call('function', 'load', ARGV[1])";
+
+#[test]
+fn a_script_that_loads_a_script_ends_no_server() {
+    let server = Server::start(&Options::shards(SHARDS).threads(2));
+    let mut raw = denied_by_default(&server);
+    let sha = eval(&mut raw, LOADS_SCRIPT, &["0", "return 'loaded'"]).text();
+    check(&mut raw, &format!("EVALSHA {sha} 0"), "\"loaded\"");
+    check(&mut server.raw(), "PING", "PONG");
+}
+
+#[test]
+fn a_script_that_loads_functions_ends_no_server() {
+    let server = Server::start(&Options::shards(SHARDS).threads(2));
+    let mut raw = denied_by_default(&server);
+    let library = "#!lua name=inner
+        redis.register_function('inner', function() return 'called' end)";
+    let reply = eval(&mut raw, LOADS_FUNCTION, &["0", library]);
+    assert_eq!(reply.show(), "\"inner\"");
+    check(&mut raw, "FCALL inner 0", "\"called\"");
+    check(&mut server.raw(), "PING", "PONG");
+}
+
+#[test]
+fn scripts_in_a_transaction_may_load_where_that_is_allowed() {
+    let server = Server::start(&Options::shards(SHARDS).threads(2));
+    let mut raw = denied_by_default(&server);
+    check(&mut raw, "MULTI", "OK");
+    eval(&mut raw, "return 1", &["0"]);
+    eval(&mut raw, LOADS_SCRIPT, &["0", "return 'second'"]);
+    let reply = raw.call("EXEC");
+    let sha = reply.items()[1].text();
+    check(&mut raw, &format!("EVALSHA {sha} 0"), "\"second\"");
+}
