@@ -32,6 +32,7 @@ const UNKILLABLE: &str = "UNKILLABLE Sorry the script already executed write com
 const UNWRITTEN: u8 = 0;
 const WROTE: u8 = 1;
 const KILLED: u8 = 2;
+const ROLLED_BACK: u8 = 3;
 
 /// One script, or one transaction that runs no script at the moment, as others see it.
 pub struct Unit {
@@ -64,6 +65,17 @@ impl Unit {
     /// Whether a kill was answered with OK, so that the script has to end.
     pub fn is_killed(&self) -> bool {
         self.standing.load(Relaxed) == KILLED
+    }
+
+    /// To be called before the run is rolled back, to begin anew: whether it may be. It may not, and ends here, once a kill
+    /// was answered with OK; kills that come later do not find it.
+    #[must_use = "a script that was killed must not begin anew"]
+    pub fn note_rollback(&self) -> bool {
+        let standing = &self.standing;
+        match standing.compare_exchange(UNWRITTEN, ROLLED_BACK, Relaxed, Relaxed) {
+            Ok(_) => true,
+            Err(standing) => standing != KILLED,
+        }
     }
 
     /// Says which shards are in hand, ascending.
@@ -217,7 +229,8 @@ impl Running {
 
     /// Ends all scripts, or all functions, that have changed nothing yet. An error if there is none of them.
     pub fn kill(&self, what: Kind) -> Result<(), CommandError> {
-        let units = self.all();
+        let mut units = self.all();
+        units.retain(|unit| unit.standing.load(Relaxed) != ROLLED_BACK);
         if units.is_empty() {
             return Err(NOT_BUSY.into());
         }
@@ -333,6 +346,22 @@ mod tests {
             assert_ne!(wrote, killed, "one of both");
             assert_eq!(unit.is_killed(), killed);
         }
+    }
+
+    #[test]
+    fn a_kill_holds_for_a_run_that_was_about_to_be_rolled_back() {
+        let running = Running::default();
+        let unit = begin(&running, &["eval", "x", "0"], 1);
+        assert_eq!(text(running.kill(Kind::Script)), "OK");
+        assert!(!unit.note_rollback(), "it would run again");
+        running.end(&unit);
+        let unit = begin(&running, &["eval", "x", "0"], 1);
+        assert!(unit.note_rollback());
+        assert_eq!(text(running.kill(Kind::Script)), "NOTBUSY");
+        assert!(!unit.is_killed());
+        // What was written is undone with the rest.
+        let unit = begin(&running, &["eval", "x", "0"], 1);
+        assert!(unit.note_write() && unit.note_rollback());
     }
 
     #[test]

@@ -211,12 +211,13 @@ fn set_limit(service: &Service, config: &Config) {
         MaxmemoryPolicy::VolatileTtl => Policy::VolatileTtl,
     };
     let budget = &service.budget;
+    // What is free from now on depends on it.
+    measure_base(service);
     budget.configure(config.maxmemory, policy, config.maxmemory_size_rule);
 }
 
 /// Makes the limit of memory felt by the allocator and the background.
 fn follow_limit(service: &Service) {
-    measure_base(service);
     memory::set_decay(match service.config.load().maxmemory {
         0 => Decay::Slow,
         _ => Decay::Soon,

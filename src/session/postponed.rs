@@ -11,7 +11,8 @@ use crate::command::declaration::Run;
 use crate::resp::reply::{Filling, Mark};
 use crate::shard::unit::context::UnitOutcome;
 use crate::shard::unit::transaction::Transaction;
-use crate::telemetry::clock;
+use crate::telemetry::clock::{self, Ticks};
+use crate::telemetry::counters;
 
 impl Session {
     /// Runs what a transaction postponed; what goes into the places kept for it. No shard may be in hand.
@@ -34,6 +35,7 @@ impl Session {
                 unreachable!("only these are postponed")
             };
             let mut reply = Out::new(self.connection.protocol);
+            let began = Ticks::now();
             let mut cx = SessionCx {
                 client: &mut self.connection,
                 server: self.service.server(),
@@ -56,11 +58,15 @@ impl Session {
                 After::Configured if !matches!(outcome.after, After::Nothing) => {}
                 after => outcome.after = after,
             }
+            let failed = result.is_err();
             if let Err(error) = result {
                 reply.error(error.text().as_bytes());
                 let text = reply.as_slice().unwrap_or_default().to_vec();
                 outcome.notes().errors.push(text);
             }
+            let duration_ns = Ticks::now().since_ns(began);
+            counters::local().command(command).ran(duration_ns, failed);
+            outcome.note_time(step, duration_ns, &self.service.config.load());
             places.push((mark, Filling::Reply(reply)));
         }
         places

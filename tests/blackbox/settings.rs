@@ -97,6 +97,7 @@ fn what_asks_the_system_runs_behind_its_transaction_and_answers_in_its_place() {
     subscriber.call("SUBSCRIBE news");
     let long = "x".repeat(20_000);
     check(&mut raw, &format!("SET long {long}"), "OK");
+    check(&mut raw, "CONFIG SET slowlog-log-slower-than 9000", "OK");
     // Blocks, numbers that are known later and replies that come later, side by side.
     let reply = transaction(
         &mut raw,
@@ -126,6 +127,22 @@ fn what_asks_the_system_runs_behind_its_transaction_and_answers_in_its_place() {
         &mut raw,
         "CONFIG GET maxclients",
         "1) \"maxclients\"\n2) \"1234\"",
+    );
+    // It is counted with the time that it took.
+    let stats = raw.call("INFO commandstats").body();
+    let line = stats
+        .lines()
+        .find(|line| line.starts_with("cmdstat_debug:"));
+    let line = line.expect("it was counted");
+    assert!(line.starts_with("cmdstat_debug:calls=1,"), "{line}");
+    let mut figures = line.split(',');
+    let usec = figures.find_map(|figure| figure.strip_prefix("usec="));
+    let usec: u64 = usec.and_then(|usec| usec.parse().ok()).expect("a number");
+    assert!(usec >= 9_000, "{line}");
+    let slow = raw.call("SLOWLOG GET").show();
+    assert!(
+        slow.contains("\"0.01\"") && !slow.contains("EXEC"),
+        "{slow}"
     );
     let errors = raw.call("INFO errorstats").body();
     assert!(errors.contains("errorstat_ERR:count=2"), "{errors}");

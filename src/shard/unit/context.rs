@@ -135,10 +135,22 @@ impl UnitOutcome {
                 .command(command)
                 .ran(duration_ns, spent.failed),
         }
+        self.note_time(self.step, duration_ns, config);
+    }
+
+    /// Keeps the time of a step for the slow log and the latency monitor, if that is what they want to know.
+    pub fn note_time(&mut self, step: usize, duration_ns: u64, config: &Config) {
         if slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns) {
-            let step = self.step;
-            self.notes().slow.push((step, duration_ns));
+            let slow = &mut self.notes().slow;
+            let at = slow.partition_point(|(other, _)| *other < step);
+            slow.insert(at, (step, duration_ns));
         }
+    }
+
+    /// Whether a step runs, and counts, when the shards are let go.
+    pub fn is_postponed(&self, step: usize) -> bool {
+        let postponed = self.notes.iter().flat_map(|notes| &notes.postponed);
+        postponed.last().is_some_and(|(last, _)| *last == step)
     }
 
     /// The unit is done: what was put off is counted.

@@ -363,6 +363,14 @@ impl<'r, 'a> Unit<'r, 'a> {
 
     #[cold]
     fn end(&mut self, abort: Abort) -> Interrupted {
+        if let Site::Offloaded {
+            script: Some(script),
+            ..
+        } = &self.site
+            && !script.note_rollback()
+        {
+            return Interrupted::Killed;
+        }
         self.abort.get_or_insert(abort);
         Interrupted::Again
     }

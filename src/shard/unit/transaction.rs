@@ -428,7 +428,9 @@ impl Transaction {
                 duration_ns,
                 failed,
             };
-            outcome.note(command, spent, cx.config());
+            if !outcome.is_postponed(number) {
+                outcome.note(command, spent, cx.config());
+            }
             if self.sampled.binary_search(&number).is_ok() {
                 let reply_bytes = out.len_since(mark);
                 let sample = (number, duration_ns, reply_bytes);

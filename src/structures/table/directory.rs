@@ -274,7 +274,7 @@ pub fn prefetch_line(board: &AtomicU64, hash: u64) {
     Segment::from_word(word.load(Ordering::Relaxed)).prefetch_home(hash);
 }
 
-#[cfg(all(test, not(any(loom, asan))))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
