@@ -95,8 +95,12 @@ impl<'a> Args<'a> {
         !self.arena.blocks.is_empty()
     }
 
-    /// The arguments from one position on.
-    pub fn from(&self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+    /// What `read` makes of the arguments from one position on.
+    fn map_from<T, F: Fn(Span, &'a [u8], &'a Arena) -> T>(
+        &self,
+        index: usize,
+        read: F,
+    ) -> impl ExactSizeIterator<Item = T> + use<'a, T, F> {
         let Args {
             buffer,
             arena,
@@ -105,20 +109,17 @@ impl<'a> Args<'a> {
         } = *self;
         spans[index.min(spans.len())..]
             .iter()
-            .map(move |span| span.bytes(buffer, arena))
+            .map(move |span| read(*span, buffer, arena))
+    }
+
+    /// The arguments from one position on.
+    pub fn from(&self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        self.map_from(index, Span::bytes)
     }
 
     /// The arguments from one position on, to be stored.
     pub fn contents(&self, index: usize) -> impl ExactSizeIterator<Item = Content<'a>> + use<'a> {
-        let Args {
-            buffer,
-            arena,
-            spans,
-            ..
-        } = *self;
-        spans[index.min(spans.len())..]
-            .iter()
-            .map(move |span| span.content(buffer, arena))
+        self.map_from(index, Span::content)
     }
 
     /// The key at an argument position.

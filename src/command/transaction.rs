@@ -74,6 +74,17 @@ pub static EXEC_ROW: &Command = &EXEC;
 /// UNWATCH, for what is done in its name.
 pub static UNWATCH_ROW: &Command = &UNWATCH;
 
+/// Whether a command is EXEC.
+pub fn is_exec(command: &Command) -> bool {
+    std::ptr::eq(command, &raw const EXEC)
+}
+
+/// The error of EXEC when the error `why` keeps a transaction from running.
+pub fn exec_abort(why: &[u8]) -> Vec<u8> {
+    let why = why.strip_prefix(b"ERR ").unwrap_or(why);
+    [b"EXECABORT Transaction discarded because of: ", why].concat()
+}
+
 /// Whether a command is WATCH, after which the session writes down what it watches.
 pub fn is_watch(command: &Command) -> bool {
     std::ptr::eq(command, &raw const WATCH)

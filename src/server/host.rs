@@ -44,14 +44,14 @@ pub(super) struct Host {
     /// What a signal asked for.
     pub(super) shutdown: Shutdown,
     pub(super) oom_score: OomScore,
-    /// ShardGuard while the system is asked for something that a change of the configuration, or the writing of its file, needs;
+    /// Held while the system is asked for what a change of the configuration, or the writing of its file, needs;
     /// never by a transaction.
     asking: Mutex<()>,
-    /// ShardGuard for the moment in which a change is put in force. Transactions take it with shards in hand.
+    /// Held for the moment in which a change is put in force. Transactions take it with shards in hand.
     publishing: Mutex<()>,
     /// The limit of memory has changed since the allocator and the background were last told of it.
     limit_changed: AtomicBool,
-    /// ShardGuard while the allocator is told.
+    /// Held while the allocator is told.
     following: Mutex<()>,
 }
 

@@ -55,6 +55,17 @@ impl Finished {
     }
 }
 
+/// How the turn goes on after a command that left this to be done.
+#[inline]
+pub(super) fn follow(after: &After) -> Flow {
+    match after {
+        After::Nothing | After::Block(_) | After::Migrate(_) => Continue(()),
+        After::Configured => Break(Step::Configured),
+        After::Close => Break(Step::Close),
+        After::Shutdown => Break(Step::Shutdown),
+    }
+}
+
 impl Session {
     /// Accounts for a plan that was dispatched, and says how the turn goes on.
     #[inline]
@@ -92,12 +103,7 @@ impl Session {
             }
             self.finish(turn, plan, command, &finished);
         }
-        match after {
-            After::Nothing | After::Block(_) | After::Migrate(_) => {}
-            After::Configured => return Break(Step::Configured),
-            After::Close => return Break(Step::Close),
-            After::Shutdown => return Break(Step::Shutdown),
-        }
+        follow(&after)?;
         match turn.is_long(duration_ns) {
             true => Break(Step::Yield),
             false => Continue(()),

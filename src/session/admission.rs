@@ -5,8 +5,9 @@ use super::batch::{Plan, Route};
 use super::turn::Turn;
 use crate::command::Args;
 use crate::command::admission::{self, Facts, Stage, Suspects};
-use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
+use crate::command::declaration::{Command, Flags};
 use crate::command::error::{self, CommandError};
+use crate::command::transaction::{exec_abort, is_exec};
 use crate::config::Config;
 use crate::config::live::Peer;
 use crate::resp::reply::Protocol;
@@ -143,14 +144,10 @@ impl Session {
         if let Some(command) = plan.command {
             counters::local().command(command).rejected.add(1);
         }
-        let is_exec = plan
-            .command
-            .is_some_and(|command| matches!(command.run, Run::Transaction(TransactionVerb::Exec)));
         // Also where no transaction is open: what is watched is watched no more.
-        let text = if is_exec {
+        let text = if plan.command.is_some_and(is_exec) {
             self.discard();
-            let why = text.strip_prefix(b"ERR ").unwrap_or(&text);
-            [b"EXECABORT Transaction discarded because of: ", why].concat()
+            exec_abort(&text)
         } else {
             text
         };

@@ -316,7 +316,7 @@ impl Session {
         CommandJob::new(command, &args, self.view(), place, turn.config, out)
     }
 
-    /// HeldEngines the command to the queue of its first shard.
+    /// Hands the command to the queue of its first shard.
     #[cold]
     fn queue(
         &mut self,

@@ -39,7 +39,8 @@ use std::sync::Arc;
 
 use crate::client::connection::Connection;
 use crate::command::context::{After, ClientView};
-use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
+use crate::command::declaration::{Command, Flags, Run};
+use crate::command::transaction::is_exec;
 use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::effect::Follower;
@@ -254,8 +255,7 @@ impl Session {
         if self.is_queueing(command) {
             return None;
         }
-        let is_exec = matches!(command.run, Run::Transaction(TransactionVerb::Exec));
-        let queued = self.pending.as_ref().filter(|_| is_exec);
+        let queued = self.pending.as_ref().filter(|_| is_exec(command));
         let queued = queued.map(|pending| pending.transaction());
         let Service { pause, scripts, .. } = self.service;
         let args = turn.batch.args(plan);
@@ -265,8 +265,7 @@ impl Session {
     /// Whether a command that runs now may add to what shards take.
     #[cold]
     fn may_grow(&self, command: &Command) -> bool {
-        let is_exec = matches!(command.run, Run::Transaction(TransactionVerb::Exec));
-        let is_unit = is_exec || matches!(command.run, Run::Script(_));
+        let is_unit = is_exec(command) || matches!(command.run, Run::Script(_));
         (is_unit || command.flags.has(Flags::DENYOOM))
             && self.blocked.is_none()
             && !self.is_queueing(command)

@@ -7,6 +7,7 @@ use super::turn::Turn;
 use super::{Ran, Session};
 use crate::command::context::After;
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
+use crate::command::transaction::exec_abort;
 use crate::shard::job::task::Task;
 use crate::shard::unit::transaction::{Transaction, Watched};
 
@@ -179,12 +180,7 @@ impl Session {
         }
         if let Some(why) = self.refuses_transaction(turn.config, transaction.flags()) {
             self.unwatch(transaction.watched);
-            let text = [
-                b"EXECABORT Transaction discarded because of: ".as_slice(),
-                &why,
-            ]
-            .concat();
-            return error(turn, text);
+            return error(turn, exec_abort(&why));
         }
         let hot_keys = &self.service.telemetry.hot_keys;
         transaction.sample(hot_keys.choose(turn.counters, transaction.len()));

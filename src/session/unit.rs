@@ -1,18 +1,21 @@
 //! EVAL and its kin, and EXEC: a unit that begins with the shards that it names, here and now if these are free, and goes
 //! on as a job if it has to wait, to run again, or to run on a thread of its own.
 
-use std::ops::ControlFlow::{Break, Continue};
+use std::ops::ControlFlow::Continue;
 use std::sync::Arc;
 
-use super::accounting::Finished;
+use super::accounting::{Finished, follow};
 use super::batch::{self, Plan};
 use super::dispatch::{SPINS_ALL, TRIES_ALL};
+use super::service::Service;
 use super::turn::Turn;
-use super::{Flow, Ran, Session, Step};
+use super::{Flow, Ran, Session};
+use crate::client::connection::Connection;
 use crate::command::Out;
 use crate::command::context::After;
 use crate::command::declaration::{Command, Run};
-use crate::engine::Engine;
+use crate::config::Config;
+use crate::engine::{Engine, Now};
 use crate::script::footprint::{self, Advice};
 use crate::shard::Shards;
 use crate::shard::job::Job;
@@ -48,15 +51,7 @@ impl Session {
         };
         unit_plan.tag = Some(tag);
         if let Some(mut guard) = take(&service.shards, &unit_plan) {
-            let cx = UnitContext {
-                connection: &mut self.connection,
-                server: service.server(),
-                scripts: &service.scripts,
-                config: turn.config,
-                renewed: None,
-                now: turn.now,
-                shard_count: router.shard_count(),
-            };
+            let cx = context(&mut self.connection, service, (turn.config, turn.now));
             let mut held = guard.tokens();
             let unit = Unit::inline(&mut held, router);
             let done = run_lone((command, verb), &args, unit, cx, (out, &mut unit_plan));
@@ -94,15 +89,7 @@ impl Session {
         let router = service.router;
         let mut plan = transaction.plan(router.shard_count());
         if let Some(mut guard) = take(&service.shards, &plan) {
-            let cx = UnitContext {
-                connection: &mut self.connection,
-                server: service.server(),
-                scripts: &service.scripts,
-                config: turn.config,
-                renewed: None,
-                now: turn.now,
-                shard_count: router.shard_count(),
-            };
+            let cx = context(&mut self.connection, service, (turn.config, turn.now));
             let mut held = guard.tokens();
             let unit = Unit::inline(&mut held, router);
             let done = transaction.run(unit, cx, &mut turn.batch.out, &mut plan);
@@ -197,11 +184,26 @@ impl Session {
         }
         self.finish(turn, plan, command, &finished);
         match ran {
-            Ran::Then(After::Close) => Break(Step::Close),
-            Ran::Then(After::Shutdown) => Break(Step::Shutdown),
-            Ran::Then(After::Configured) => Break(Step::Configured),
+            Ran::Then(after) => follow(&after),
             _ => Continue(()),
         }
+    }
+}
+
+/// What a unit runs with on the thread of its connection.
+fn context<'c>(
+    connection: &'c mut Connection,
+    service: &'static Service,
+    (config, now): (&'c Arc<Config>, Now),
+) -> UnitContext<'c> {
+    UnitContext {
+        connection,
+        server: service.server(),
+        scripts: &service.scripts,
+        config,
+        renewed: None,
+        now,
+        shard_count: service.router.shard_count(),
     }
 }
 

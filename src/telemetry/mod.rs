@@ -216,7 +216,7 @@ impl Telemetry {
     }
 }
 
-/// ShardGuard by tests that read or reset what the whole process counts.
+/// Held by tests that read or reset what the whole process counts.
 #[cfg(test)]
 static COUNTING: Mutex<()> = Mutex::new(());
 

@@ -6,6 +6,7 @@ use super::Next;
 use crate::client::connection::Connection;
 use crate::command::Out;
 use crate::command::context::Server;
+use crate::command::transaction::exec_abort;
 use crate::config::Config;
 use crate::script::library::Library;
 use crate::shard::HeldShards;
@@ -86,10 +87,7 @@ impl UnitJob {
         self.outcome.was_refused = true;
         match self.transaction.is_lone() {
             true => self.out.error(text),
-            false => {
-                let text = format!("EXECABORT Transaction discarded because of: {text}");
-                self.out.error(text.as_bytes());
-            }
+            false => self.out.error(exec_abort(text.as_bytes())),
         }
     }
 }

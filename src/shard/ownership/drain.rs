@@ -52,10 +52,10 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         self.messages
     }
 
-    /// Takes a queued as far as it goes and lets go of what that leaves.
+    /// Takes a message as far as it goes and lets go of what that leaves.
     ///
     /// # Safety
-    /// 1. The queued is the caller's. 2. So is the token of `shard`, the first one on the queued's route.
+    /// 1. The message is the caller's. 2. So is the token of `shard`, the first one on the message's route.
     pub(super) unsafe fn carry_and_settle(&mut self, link: NonNull<Link>, shard: u16) {
         // SAFETY: the caller's (1) and (2); `carry` says when the token is still ours.
         unsafe {
@@ -76,10 +76,10 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         self.settle_rest();
     }
 
-    /// Finishes a queued that has run, and lets go of what it carries and of whatever comes of it.
+    /// Finishes a message that has run, and lets go of what it carries and of whatever comes of it.
     ///
     /// # Safety
-    /// The queued is the caller's, with the tokens that it carries, and no longer afterwards.
+    /// The message is the caller's, with the tokens that it carries, and no longer afterwards.
     pub(super) unsafe fn settle_parcel(&mut self, link: NonNull<Link>) {
         // SAFETY: the caller's.
         unsafe { self.ran(link) };
@@ -118,7 +118,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
                 return;
             }
             self.messages += 1;
-            // SAFETY: `pop` (1) our token, (2) `try_release` has just said no. `carry` (1) a popped queued is its
+            // SAFETY: `pop` (1) our token, (2) `try_release` has just said no. `carry` (1) a popped message is its
             // popper's, (2) it queued here for this token.
             if unsafe { self.carry(gate.pop(), shard) } == Token::Leaves {
                 return;
@@ -126,12 +126,12 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         }
     }
 
-    /// Gives the queued the token of `shard`, for which it came or queued, and runs it or brings it to its next shard.
+    /// Gives the message the token of `shard`, for which it came or queued, and runs it or brings it to its next shard.
     ///
     /// # Safety
-    /// 1. The queued is the caller's. 2. So is the token of `shard`.
+    /// 1. The message is the caller's. 2. So is the token of `shard`.
     unsafe fn carry(&mut self, link: NonNull<Link>, shard: u16) -> Token {
-        // SAFETY: (1); the reference is not used after the queued moves on.
+        // SAFETY: (1); the reference is not used after the message moves on.
         let queued = unsafe { QueuedMessage::<M>::borrow(link) };
         let is_simple = !queued.message.is_extendable() && !queued.message.is_offloaded();
         if is_simple && queued.tokens.is_empty() && queued.message.shards().len() == 1 {
@@ -152,13 +152,13 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         Token::Leaves
     }
 
-    /// Brings a queued from shard to shard, upward, until it runs or has to queue.
+    /// Brings a message from shard to shard, upward, until it runs or has to queue.
     ///
     /// # Safety
-    /// 1. The queued is the caller's. 2. So is the token of `shard`, the next one on the queued's route.
+    /// 1. The message is the caller's. 2. So is the token of `shard`, the next one on the message's route.
     unsafe fn travel(&mut self, link: NonNull<Link>, mut shard: u16) {
         loop {
-            // SAFETY: (1); borrowed anew, for the queued may have been published and not left.
+            // SAFETY: (1); borrowed anew, for the message may have been published and not left.
             let queued = unsafe { QueuedMessage::<M>::borrow(link) };
             queued.tokens.push(shard);
             let Some(&next) = queued.message.shards().get(queued.tokens.len()) else {
@@ -190,10 +190,10 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         unsafe { self.run(link) };
     }
 
-    /// Queues a queued at a shard that is held for long, without the tokens that it has.
+    /// Queues a message at a shard that is held for long, without the tokens that it has.
     ///
     /// # Safety
-    /// The queued is the caller's, with the tokens that it carries.
+    /// The message is the caller's, with the tokens that it carries.
     unsafe fn wait_without_tokens(&mut self, link: NonNull<Link>, shard: u16) {
         // SAFETY: the caller's.
         let queued = unsafe { QueuedMessage::<M>::borrow(link) };
@@ -205,7 +205,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
                 self.shards.tally(shard).queued.fetch_add(1, Relaxed);
             }
             Entry::Taken | Entry::HeldLong => {
-                // SAFETY: the queued is ours still, and so is the token.
+                // SAFETY: the message is ours still, and so is the token.
                 unsafe {
                     QueuedMessage::<M>::borrow(link).waits_without_tokens = false;
                     self.take_rest(link, shard);
@@ -214,11 +214,11 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         }
     }
 
-    /// The turn of a queued that waited for `shard` without tokens: it runs if the rest of its shards can be had, else
+    /// The turn of a message that waited for `shard` without tokens: it runs if the rest of its shards can be had, else
     /// starts over.
     ///
     /// # Safety
-    /// 1. The queued is the caller's, and carries no tokens. 2. So is the token of `shard`, one on its route.
+    /// 1. The message is the caller's, and carries no tokens. 2. So is the token of `shard`, one on its route.
     unsafe fn take_rest(&mut self, link: NonNull<Link>, shard: u16) {
         // SAFETY: (1).
         let queued = unsafe { QueuedMessage::<M>::borrow(link) };
@@ -233,7 +233,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
                 // SAFETY: (1) live and in no queue; (2) we leave at once if it was queued.
                 return match unsafe { self.shards.gates[first as usize].take_or_push(link, false) }
                 {
-                    // SAFETY: the queued is ours still, and so is the token.
+                    // SAFETY: the message is ours still, and so is the token.
                     Entry::Taken => unsafe { self.travel(link, first) },
                     Entry::Queued | Entry::HeldLong => {}
                 };
@@ -270,10 +270,10 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         tokens.clear();
     }
 
-    /// Runs a queued that has all its tokens, or sends it to where it runs.
+    /// Runs a message that has all its tokens, or sends it to where it runs.
     ///
     /// # Safety
-    /// The queued is the caller's, with all its tokens.
+    /// The message is the caller's, with all its tokens.
     unsafe fn run(&mut self, link: NonNull<Link>) {
         // SAFETY: the caller's.
         let QueuedMessage {
@@ -287,10 +287,10 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         }
         if message.is_offloaded() {
             for &token in &*tokens {
-                // SAFETY: the tokens are ours with the queued.
+                // SAFETY: the tokens are ours with the message.
                 unsafe { self.shards.hold_long(token, &mut self.loose) };
             }
-            // SAFETY: (1) the queued is ours, and the tokens leave with it; (2) a queued of `M`; (3) as ever.
+            // SAFETY: (1) the message is ours, and the tokens leave with it; (2) a message of `M`; (3) as ever.
             return unsafe { holds::defer(link, offload::<E, M>) };
         }
         if message.is_extendable() {
@@ -298,8 +298,8 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
             let mut reach = unsafe { HeldTokens::new(self.shards, tokens) };
             holds::while_running(|| message.run_extendable(&mut reach));
         } else {
-            // SAFETY: the queued's tokens are ours with it, and used by nobody else while this runs; ascending, and each
-            // was in range of the gates when it was taken.
+            // SAFETY: the message's tokens are ours with it, and used by nobody else while this runs; ascending, and
+            // each was in range of the gates when it was taken.
             let mut hands = unsafe { self.shards.hands(tokens) };
             holds::while_running(|| message.run(&mut hands));
         }
@@ -307,10 +307,10 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         unsafe { self.ran(link) };
     }
 
-    /// A queued has run: it is owed its `finish`, before those that waited for its tokens.
+    /// A message has run: it is owed its `finish`, before those that waited for its tokens.
     ///
     /// # Safety
-    /// The queued is the caller's, with the tokens that it carries, and no longer afterwards.
+    /// The message is the caller's, with the tokens that it carries, and no longer afterwards.
     unsafe fn ran(&mut self, link: NonNull<Link>) {
         // SAFETY: the caller's.
         let queued = unsafe { QueuedMessage::<M>::borrow(link) };
@@ -320,13 +320,13 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
     }
 
     /// # Safety
-    /// The queued is the caller's, and no longer afterwards.
+    /// The message is the caller's, and no longer afterwards.
     unsafe fn defer_finish(&mut self, link: NonNull<Link>) {
-        // SAFETY: (1) the caller's; (2) a queued of `M`; (3) drains live inside holds.
+        // SAFETY: (1) the caller's; (2) a message of `M`; (3) drains live inside holds.
         unsafe { holds::defer(link, finish::<E, M>) };
     }
 }
-/// Where the token of a shard is after a queued got it.
+/// Where the token of a shard is after a message got it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Token {
     Stays,

@@ -105,7 +105,7 @@ impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
     /// of them. The ones that it turns away, with a reply, leave the queues and are finished. That wakes their tasks with
     /// tokens in hand: a microsecond of shards that are held for seconds.
     ///
-    /// Does nothing but for a message that offloaded: others have no time to look after queues.
+    /// Does nothing but for a message that was offloaded: others have no time to look after queues.
     pub fn turn_away(&mut self, whole: bool, mut refuse: impl FnMut(&mut M) -> bool) {
         if !self.holds_long {
             return;
@@ -236,7 +236,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         Some(grip)
     }
 
-    /// Runs a message that offloaded, on this thread, and lets go of its shards.
+    /// Runs a message that was offloaded, on this thread, and lets go of its shards.
     pub fn resume<R>(
         &self,
         offloaded: Offloaded<M>,
@@ -251,7 +251,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         let QueuedMessage {
             tokens, message, ..
         } = &mut *queued;
-        // SAFETY: (1) the tokens came with the queued, which is ours; (2) they were pushed ascending and in range of
+        // SAFETY: (1) the tokens came with the message, which is ours; (2) they were pushed ascending and in range of
         // these very gates; (3) let go below.
         let mut reach = unsafe { HeldTokens::new(self, tokens) };
         reach.holds_long = true;
@@ -260,7 +260,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
             self.gates[usize::from(token)].set_long(false);
         }
         let mut drain = Drain::new(self);
-        // SAFETY: the queued and its tokens are ours.
+        // SAFETY: the message and its tokens are ours.
         unsafe { drain.settle_parcel(queued.into_link()) };
         drain.close();
         drop(hold);

@@ -124,7 +124,7 @@ impl<E> Gate<E> {
     /// gets no link: the same word says so, so that no link slips in behind the holder's look at the queue.
     ///
     /// # Safety
-    /// 1. `link` points to a live queued that is in no queue. 2. After `Queued` the caller does not touch it again.
+    /// 1. `link` points to a live message that is in no queue. 2. After `Queued` the caller does not touch it again.
     #[inline]
     pub(super) unsafe fn take_or_push(&self, link: NonNull<Link>, heeds_long: bool) -> Entry {
         let mut word: *mut Link = ptr::null_mut();

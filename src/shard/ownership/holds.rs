@@ -112,10 +112,10 @@ pub(super) fn while_running(run: impl FnOnce()) {
     }
 }
 
-/// Owes `finish` to a queued that has run.
+/// Owes `finish` to a message that has run.
 ///
 /// # Safety
-/// 1. `link` points to a live queued that nobody else has. 2. `finish` is right for its type. 3. A hold is open.
+/// 1. `link` points to a live message that nobody else has. 2. `finish` is right for its type. 3. A hold is open.
 pub(super) unsafe fn defer(link: NonNull<Link>, finish: FinishFn) {
     THREAD_HOLDS.with(|holds| {
         debug_assert!(holds.depth.get() > 0);
@@ -156,8 +156,8 @@ fn finish_all() {
         };
         // SAFETY: messages in this list are this thread's; `pop` has taken this one out.
         let finish = unsafe { Link::finish(link) };
-        let finish = finish.expect("a deferred queued knows how to finish");
-        // SAFETY: set together with the queued by `defer`, clauses 1 and 2.
+        let finish = finish.expect("a deferred message knows how to finish");
+        // SAFETY: set together with the message by `defer`, clauses 1 and 2.
         unsafe { finish(link) };
     }
 }

@@ -19,8 +19,8 @@
 //! - **Travel**: a message for several shards visits them in ascending order. Where a shard is free, its carrier takes
 //!   the token for it; where it is held, the message joins the queue *with the tokens it has*, and whoever holds that
 //!   shard carries it on. Who gets the last token runs it, then lets go of all.
-//! - **Held for long**: a message that takes long is offloaded with its tokens for a thread of its own ([`extend`]). Its shards
-//!   are marked so in their words, and no message waits there with tokens of other shards: it lets go of them and keeps its
+//! - **Held for long**: a message that takes long is offloaded with its tokens, to a thread of its own ([`extend`]). Its
+//!   shards are marked so in their words, and no message waits there with tokens of other shards: it lets go of them and keeps its
 //!   place in that queue. At its turn it tries for the others without waiting; after some failures it travels with
 //!   tokens again and waits wherever it has to, so that it cannot starve.
 //! - **HeldTokens**: what runs may try for more shards, never wait for them ([`extend`]).
@@ -238,7 +238,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         );
         assert!(
             queued.tokens.is_empty(),
-            "a queued at rest carries no tokens"
+            "a message at rest carries no tokens"
         );
         let first = route[0];
         let hold = holds::Hold::new();
@@ -250,7 +250,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
             }
             Entry::Taken => {
                 let mut drain = Drain::new(self);
-                // SAFETY: (1) and (2) the queued and the token of its first shard are ours.
+                // SAFETY: (1) and (2) the message and the token of its first shard are ours.
                 unsafe { drain.carry_and_settle(link, first) };
                 drain.close();
             }

@@ -1,6 +1,6 @@
 //! A message with its queue link: one allocation for each message that may have to queue.
 //!
-//! Knows neither gates nor engines. A queued is always in exactly one place: with its requester, in one shard's queue,
+//! Knows neither gates nor engines. A message is always in exactly one place: with its requester, in one shard's queue,
 //! in the hands of one thread, or among a thread's messages to be finished. Only that place touches the link.
 #![expect(
     unsafe_code,
@@ -13,10 +13,10 @@ use std::ptr::{self, NonNull};
 use super::ShardList;
 use super::sync::UnsafeCell;
 
-/// What is called on a queued when the last token was let go; knows the queued's type.
+/// What is called on a message when the last token was let go; knows the message's type.
 pub(super) type FinishFn = unsafe fn(NonNull<Link>);
 
-/// First field of every queued; the queues know no more of it than this.
+/// First field of every message; the queues know no more of it than this.
 pub(super) struct Link {
     next: UnsafeCell<*mut Link>,
     finish: UnsafeCell<Option<FinishFn>>,
@@ -27,7 +27,7 @@ const _: () = assert!(align_of::<Link>() >= 4);
 
 impl Link {
     /// # Safety
-    /// 1. `link` points to a live queued. 2. The caller is the only one who may touch its link now.
+    /// 1. `link` points to a live message. 2. The caller is the only one who may touch its link now.
     #[inline]
     pub(super) unsafe fn next(link: NonNull<Link>) -> *mut Link {
         // SAFETY: (1) and (2) are the caller's.
@@ -35,7 +35,7 @@ impl Link {
     }
 
     /// # Safety
-    /// 1. `link` points to a live queued. 2. The caller is the only one who may touch its link now.
+    /// 1. `link` points to a live message. 2. The caller is the only one who may touch its link now.
     #[inline]
     pub(super) unsafe fn set_next(link: NonNull<Link>, to: *mut Link) {
         // SAFETY: (1) and (2) are the caller's.
@@ -43,7 +43,7 @@ impl Link {
     }
 
     /// # Safety
-    /// 1. `link` points to a live queued. 2. The caller is the only one who may touch its link now.
+    /// 1. `link` points to a live message. 2. The caller is the only one who may touch its link now.
     #[inline]
     pub(super) unsafe fn finish(link: NonNull<Link>) -> Option<FinishFn> {
         // SAFETY: (1) and (2) are the caller's.
@@ -51,7 +51,7 @@ impl Link {
     }
 
     /// # Safety
-    /// 1. `link` points to a live queued. 2. The caller is the only one who may touch its link now.
+    /// 1. `link` points to a live message. 2. The caller is the only one who may touch its link now.
     #[inline]
     pub(super) unsafe fn set_finish(link: NonNull<Link>, to: FinishFn) {
         // SAFETY: (1) and (2) are the caller's.
@@ -63,7 +63,7 @@ impl Link {
 const MISSES_MAX: u8 = 4;
 
 /// A message in the form in which it can queue. Made once, recycled as often as `finish` likes.
-#[repr(C)] // the link comes first: a pointer to the queued is a pointer to its link
+#[repr(C)] // the link comes first: a pointer to the message is a pointer to its link
 pub struct QueuedMessage<M> {
     link: Link,
     /// The shards whose tokens this queued carries, ascending. Only used with more than one shard. What is let go
@@ -80,7 +80,7 @@ pub struct QueuedMessage<M> {
     pub(super) message: M,
 }
 
-// SAFETY: the raw pointers in the link are only followed by whoever has the queued (module invariant), the rest is
+// SAFETY: the raw pointers in the link are only followed by whoever has the message (module invariant), the rest is
 // `Send` with `M`.
 unsafe impl<M: Send> Send for QueuedMessage<M> {}
 
@@ -126,7 +126,7 @@ impl<M> QueuedMessage<M> {
     }
 
     /// # Safety
-    /// As [`QueuedMessage::from_link`], but the queued stays where it is: 3. the reference ends before the queued moves on.
+    /// As [`QueuedMessage::from_link`], but the message stays where it is: 3. the reference ends before it moves on.
     #[inline]
     pub(super) unsafe fn borrow<'a>(link: NonNull<Link>) -> &'a mut QueuedMessage<M> {
         // SAFETY: (1) live and of this type, (2) and (3) no other reference during `'a`.

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_that_missing_shards_gets_them_and_in_the_end_all() {
+    fn a_unit_that_misses_shards_gets_them_and_in_the_end_all() {
         let mut plan = UnitPlan::with(vec![3, 1, 3]);
         assert_eq!(plan.shards[..], [1, 3]);
         plan.after(Abort::MissingShards, &[1, 3], &[2], 8);

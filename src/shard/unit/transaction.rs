@@ -9,9 +9,11 @@ use super::{Unit, script, step};
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::error::CommandError;
 use crate::command::owned::OwnedArgs;
+use crate::command::transaction::exec_abort;
 use crate::command::{Args, Out};
 use crate::engine::{Engine, Key, Now};
 use crate::script::footprint;
+use crate::shard::ownership::ShardList;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::counters::{Kind, Spent};
 
@@ -231,25 +233,23 @@ impl Transaction {
         flags.fold(Flags::NONE, Flags::or)
     }
 
-    /// The shards that it needs to begin with, ascending, out of so many.
-    pub fn shards(&self, count: u16) -> Vec<u16> {
+    /// The shards that it needs to begin with, out of so many, in any order and maybe more than once.
+    fn shards(&self, count: u16) -> ShardList {
         if self.is_wide() {
             return (0..count).collect();
         }
-        let mut shards: Vec<u16> = self.args.keys().iter().map(|key| key.shard).collect();
+        let mut shards: ShardList = self.args.keys().iter().map(|key| key.shard).collect();
         shards.extend(self.watched.iter().map(|watched| watched.shard));
         // A command whose keys could not be found runs anywhere, to say so.
         let is_lost = |step: &Step| matches!(step.command.run, Run::Keys(_));
         if shards.is_empty() && self.steps.iter().any(is_lost) {
             shards.push(0);
         }
-        shards.sort_unstable();
-        shards.dedup();
         shards
     }
 
     /// Whether any of the queued commands may take too long for the thread of a connection, going by how large the values
-    /// are before the first of them runs. The engines are those of [`Transaction::shards`].
+    /// are before the first of them runs. The engines are those of its plan.
     fn may_be_heavy(&self, engines: &[&mut Engine], db: usize) -> bool {
         let takes_long = |step: &Step| step.command.flags.has(Flags::TAKES_LONG);
         if !self.steps.iter().any(takes_long) {
@@ -268,11 +268,6 @@ impl Transaction {
                     _ => bytes_in(engines, db, &args) > LARGE_BYTES_MIN,
                 }
         })
-    }
-
-    /// Whether the arguments of a queued command are so many or so long that to run it takes long.
-    fn is_long(&self) -> bool {
-        self.is_long
     }
 
     /// Whether any of the queued commands may add data.
@@ -302,7 +297,7 @@ impl Transaction {
         }
         UnitPlan {
             is_complete: !self.has_scripts(),
-            ..UnitPlan::with(self.shards(count)).offloaded_if(self.is_long())
+            ..UnitPlan::with(self.shards(count)).offloaded_if(self.is_long)
         }
     }
 
@@ -371,13 +366,7 @@ impl Transaction {
         let has_changed = runner.with_engines(|engines| self.any_changed(engines, now));
         if may_grow && !runner.with_engines(has_room) {
             outcome.was_refused = true;
-            let why = CommandError::OutOfMemory;
-            let why = why.text();
-            let text = [
-                b"EXECABORT Transaction discarded because of: ",
-                why.as_bytes(),
-            ];
-            out.error(text.concat());
+            out.error(exec_abort(CommandError::OutOfMemory.text().as_bytes()));
         } else if has_changed {
             out.null_array();
         } else {
