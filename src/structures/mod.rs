@@ -29,7 +29,7 @@ pub mod sketch;
 pub mod slabs;
 pub mod splice;
 pub mod table;
-pub mod tape;
+pub mod undo_log;
 pub mod wheel;
 pub mod ziplist;
 pub mod zipmap;
