@@ -17,7 +17,7 @@ use crate::net::retained;
 use crate::script::stack;
 use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
-use crate::structures::burial::{self, Buried};
+use crate::structures::deferred_free::{self, DeferredFrees};
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::latency::Pass;
 
@@ -46,7 +46,7 @@ const LOOK_MS: u64 = 1_000;
 const SEGMENTS_PER_SLICE: usize = 16;
 
 /// Memory given back to the allocator in one go, of pieces that were too large for whoever let them go.
-const BURIED_BYTES_PER_SLICE: usize = 16 * 1024 * 1024;
+const DEFERRED_BYTES_PER_SLICE: usize = 16 * 1024 * 1024;
 
 /// Says that there is work which should not wait for the next tick.
 static HURRY: Notify = Notify::const_new();
@@ -98,7 +98,7 @@ pub(super) fn start(
 }
 
 async fn run(service: Arc<Service>, spawner: Spawner, mut stopped: watch::Receiver<bool>) {
-    burial::begin();
+    deferred_free::begin();
     let mut is_behind = false;
     // More than what fits into one slice.
     let mut has_freed = false;
@@ -153,7 +153,7 @@ async fn run(service: Arc<Service>, spawner: Spawner, mut stopped: watch::Receiv
 /// deadline set meanwhile is kept late.
 fn until_due(service: &Service) -> Duration {
     let now_ms = clock::unix_ms();
-    if burial::waiting_bytes() > 0 {
+    if deferred_free::waiting_bytes() > 0 {
         return TICK;
     }
     let due_ms = service.boards.iter().map(|board| match board.has_doomed() {
@@ -270,7 +270,7 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
 struct Freeing {
     doomed: Vec<GivenUp>,
     freed: Vec<GivenUp>,
-    buried: Buried,
+    deferred: DeferredFrees,
 }
 
 struct GivenUp {
@@ -311,7 +311,7 @@ impl Freeing {
         {
             self.freed.extend(self.doomed.pop());
         }
-        let more = self.buried.free_some(BURIED_BYTES_PER_SLICE);
+        let more = self.deferred.free_some(DEFERRED_BYTES_PER_SLICE);
         more || !self.doomed.is_empty() || !self.freed.is_empty()
     }
 

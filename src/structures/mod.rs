@@ -2,9 +2,9 @@
 
 pub mod account;
 pub mod block;
-pub mod burial;
 #[cfg(not(miri))]
 pub mod crash;
+pub mod deferred_free;
 pub mod entry;
 pub mod environment;
 pub mod fifo;
