@@ -15,7 +15,6 @@ pub mod ghost;
 pub mod hyperloglog;
 pub mod intset;
 pub mod item;
-pub mod lending;
 #[cfg(not(miri))]
 pub mod lua;
 pub mod lzf;
@@ -25,6 +24,7 @@ pub mod pack;
 pub mod prefetch;
 pub mod quicklist;
 pub mod reuse;
+pub mod scoped_tls;
 pub mod sketch;
 pub mod slabs;
 pub mod splice;
