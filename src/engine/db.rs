@@ -6,7 +6,7 @@ use super::Key;
 use super::board::{DbBoard, ShardBoard};
 use super::evict::order::{Order, VOLATILE_BIT, size_class, with_class};
 use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
-use super::told::Told;
+use super::restored_access::RestoredAccess;
 use super::undo::log::{Before, Image, Log, Sharing, copy};
 use super::value::hash::next_field_deadline;
 use super::value::object::{entry_bytes, note_entry_bytes, take_journal, undo};
@@ -30,7 +30,7 @@ pub struct Db {
     field_volatile_count: usize,
     /// Hashes with more due fields than one slice deletes.
     pub(super) unfinished: Vec<u64>,
-    pub(super) told: Told,
+    pub(super) restored_access: RestoredAccess,
     pub(super) largest: Largest,
     /// The order in which keys came, while memory is scarce and the policy wants to know.
     pub(super) order: Option<Box<Order>>,
@@ -90,7 +90,7 @@ impl Db {
             volatile_count: 0,
             field_volatile_count: 0,
             unfinished: Vec::new(),
-            told: Told::default(),
+            restored_access: RestoredAccess::default(),
             largest: Largest::default(),
             order: None,
             board,
@@ -460,8 +460,9 @@ impl Db {
         if may_be_large(old.view()) {
             self.forget_large(old.view());
         }
-        if !self.told.is_empty() {
-            self.told.forget(self.seed.hash(old.view().key()));
+        if !self.restored_access.is_empty() {
+            self.restored_access
+                .forget(self.seed.hash(old.view().key()));
         }
         self.volatile_count -= usize::from(old.view().deadline().is_some());
         self.field_volatile_count -= usize::from(next_field_deadline(old.view()).is_some());

@@ -7,7 +7,7 @@ use super::db::next_due;
 use super::effect::Event;
 use super::expire::{FIELDS_PER_LOOKUP, is_over};
 use super::largest::may_be_large;
-use super::told::Use;
+use super::restored_access::Access;
 use super::undo::log::Sharing;
 use super::value::object::{detached, entry_bytes, note_entry_bytes};
 use super::value::{
@@ -505,24 +505,25 @@ impl<'e> Keyspace<'e> {
             .saturating_sub(self.engine.board.used_at_ms.get())
     }
 
-    /// Remembers what another server knew of a key's use, until it is used here.
-    pub fn tell_use(&mut self, key: &Key<'_>, used: Use) {
+    /// Remembers what another server knew of the access to a key, until it is used here.
+    pub fn restore_access(&mut self, key: &Key<'_>, access: Access) {
         let Some(db) = self.engine.db_mut(self.db) else {
             return;
         };
         if let Some(place) = db.find(key) {
             db.charged(|db| {
-                let bits = db.table.bits(place) & !USE_BITS | used.bits();
+                let bits = db.table.bits(place) & !USE_BITS | access.bits();
                 db.table.set_bits(place, bits);
-                db.told.note(key.hash, used);
+                db.restored_access.note(key.hash, access);
             });
         }
     }
 
-    /// What [`Keyspace::tell_use`] was told of a key that has not been used since.
-    pub fn told_use(&self, key: &Key<'_>, place: Place) -> Option<Use> {
+    /// What [`Keyspace::restore_access`] remembers of a key that has not been used since.
+    pub fn restored_access(&self, key: &Key<'_>, place: Place) -> Option<Access> {
         let db = self.engine.db(self.db)?;
-        db.told.of(key.hash, db.table.bits(place) & USE_BITS)
+        db.restored_access
+            .of(key.hash, db.table.bits(place) & USE_BITS)
     }
 
     /// Stores an entry that [`Keyspace::take`] or [`Keyspace::duplicate`] handed out, perhaps under another key or in another shard.
