@@ -156,10 +156,13 @@ fn until_due(service: &Service) -> Duration {
     if deferred_free::waiting_bytes() > 0 {
         return TICK;
     }
-    let due_ms = service.boards.iter().map(|board| match board.has_doomed() {
-        true => now_ms,
-        false => board.next_deadline_ms.get(),
-    });
+    let due_ms = service
+        .all_published
+        .iter()
+        .map(|published| match published.has_doomed() {
+            true => now_ms,
+            false => published.next_deadline_ms.get(),
+        });
     let left_ms = match service.budget.policy().evicts() && service.budget.is_close() {
         // What connections take may grow while no command runs that would notice.
         true => 0,
@@ -187,15 +190,15 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
         let (mut more, mut only_frees, mut more_expires) = (false, true, false);
         // Who pays first may leave nothing to pay for the others.
         let first = budget.next_asked();
-        for step in 0..service.boards.len() {
-            let shard = first.wrapping_add(step) % service.boards.len();
-            let board = &service.boards[shard];
-            let due = board.next_deadline_ms.get() <= now.unix_ms;
-            let in_debt = budget.is_limited() && board.debt_bytes() > 0;
-            let is_idle_order = !budget.is_limited() && board.is_ordered();
-            let must_switch = board.has_curve_to_switch();
+        for step in 0..service.all_published.len() {
+            let shard = first.wrapping_add(step) % service.all_published.len();
+            let published = &service.all_published[shard];
+            let due = published.next_deadline_ms.get() <= now.unix_ms;
+            let in_debt = budget.is_limited() && published.debt_bytes() > 0;
+            let is_idle_order = !budget.is_limited() && published.is_ordered();
+            let must_switch = published.has_curve_to_switch();
             let is_idle = !due && !in_debt && !is_idle_order && !must_switch;
-            if is_idle && !board.has_doomed() && !freeing.owes(shard) {
+            if is_idle && !published.has_doomed() && !freeing.owes(shard) {
                 continue;
             }
             only_frees &= !due && !in_debt;
@@ -203,7 +206,7 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
                 due && service.active_expire.load(Relaxed) && !service.pause.rests(now.unix_ms);
             let Some(mut engine) = service.shards.try_take(shard as u16) else {
                 // Whoever has it pays for what he puts in: a debt that is seen meanwhile may be gone at once.
-                more |= due || board.has_doomed() || freeing.owes(shard);
+                more |= due || published.has_doomed() || freeing.owes(shard);
                 more_expires |= expires;
                 continue;
             };
@@ -289,7 +292,7 @@ impl Freeing {
 
     /// With a shard in hand: takes over what it gave up, and settles what was freed.
     fn visit(&mut self, shard: usize, engine: &mut Engine, has_expired: bool) {
-        if engine.board().has_doomed() {
+        if engine.published().has_doomed() {
             self.doomed.push(GivenUp {
                 shard,
                 doomed: engine.take_doomed(),

@@ -607,7 +607,7 @@ fn basalt(source: &Source<'_>, lines: &mut Lines) {
         ..
     } = source;
     let token = snapshot.tokens();
-    lines.field("shards", service.boards().len());
+    lines.field("shards", service.all_published().len());
     lines.field("threads", telemetry.thread_count);
     lines.field("takes", token.takes);
     lines.field("takes_found_held", token.takes_found_held);

@@ -14,7 +14,7 @@ use super::observed::Observed;
 use super::process;
 use super::snapshot::{ShardFigures, Snapshot};
 use crate::config::Config;
-use crate::engine::board::LAG_BOUNDS_MS;
+use crate::engine::published::LAG_BOUNDS_MS;
 use crate::structures::deferred_free;
 
 /// What the scraper is told of the format.
