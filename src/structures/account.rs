@@ -16,7 +16,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-use super::burial;
+use super::deferred_free;
 
 /// Wraps an allocator and counts the size classes of what it hands out.
 pub struct Counting<A>(pub A);
@@ -182,7 +182,9 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-layout_class(layout));
         // SAFETY: the caller's promise.
-        if layout.size() >= burial::BYTES_MIN && unsafe { burial::bury(pointer, layout) } {
+        if layout.size() >= deferred_free::BYTES_MIN
+            && unsafe { deferred_free::defer(pointer, layout) }
+        {
             return;
         }
         // SAFETY: the caller's promise.
