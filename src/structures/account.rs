@@ -181,11 +181,12 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     #[inline]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-layout_class(layout));
-        // SAFETY: the caller's promise.
-        if layout.size() >= deferred_free::BYTES_MIN
-            && unsafe { deferred_free::defer(pointer, layout) }
-        {
-            return;
+        if layout.size() >= deferred_free::BYTES_MIN {
+            // SAFETY: the caller's promise.
+            let is_deferred = unsafe { deferred_free::defer(pointer, layout) };
+            if is_deferred {
+                return;
+            }
         }
         // SAFETY: the caller's promise.
         unsafe { self.0.dealloc(pointer, layout) }
