@@ -181,10 +181,9 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     #[inline]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-layout_class(layout));
+        let is_large = layout.size() >= deferred_free::BYTES_MIN;
         // SAFETY: the caller's promise.
-        if layout.size() >= deferred_free::BYTES_MIN
-            && unsafe { deferred_free::defer(pointer, layout) }
-        {
+        if is_large && unsafe { deferred_free::defer(pointer, layout) } {
             return;
         }
         // SAFETY: the caller's promise.
