@@ -182,6 +182,30 @@ fn a_client_that_goes_while_its_request_is_queued_takes_nothing_later() {
 }
 
 #[test]
+fn a_client_that_was_killed_while_its_request_is_queued_begins_no_other() {
+    let server = Server::start(&Options::shards(SHARDS).threads(4));
+    let (mut busy, mut raw) = (server.raw(), server.raw());
+    let turns = turns_of_ms(&mut busy, 300).to_string();
+    let spin = "for i = 1, tonumber(ARGV[1]) do end return 1";
+    let (held, other) = (format!("{}held", tag(1)), format!("{}other", tag(2)));
+    busy.send(&encode(&["EVAL", spin, "1", &held, &turns]));
+    std::thread::sleep(Duration::from_millis(40));
+    let mut killed = server.raw();
+    let id = killed.call("CLIENT ID").show().replace("(integer) ", "");
+    let mut requests = encode(&["INCR", &held]);
+    requests.extend(encode(&["INCR", &other]));
+    killed.send(&requests);
+    std::thread::sleep(Duration::from_millis(40));
+    check(&mut raw, &format!("CLIENT KILL ID {id}"), "(integer) 1");
+    let before = raw.call(&format!("GET {other}")).show();
+    must_reply(&mut busy, "the script");
+    crate::support::eventually("its connection ends", || {
+        figure(&mut raw, "clients", "connected_clients") == 2
+    });
+    check(&mut raw, &format!("GET {other}"), &before);
+}
+
+#[test]
 fn what_a_script_publishes_comes_before_the_end_of_a_subscription() {
     let server = Server::start(&Options::shards(SHARDS).threads(4));
     let mut raw = server.raw3();
