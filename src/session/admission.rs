@@ -41,10 +41,9 @@ impl Facts for Asking<'_> {
             && connection.shared.subscriptions() > 0
     }
 
-    /// What waits already was admitted once.
     #[inline]
     fn lacks_replicas(&self) -> bool {
-        self.config.lacks_replicas() && self.session.blocked.is_none()
+        self.config.lacks_replicas()
     }
 
     fn is_out_of_memory(&self) -> bool {
