@@ -142,7 +142,7 @@ impl Session {
             let engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
             // All entries are fetched at once, so that the shards are held for one cache miss and not for many.
             for key in args.keys() {
-                if let Some(db) = engines[usize::from(key.hand)].db(view.db) {
+                if let Some(db) = engines[usize::from(key.engine_index)].db(view.db) {
                     db.prefetch(key.hash);
                 }
             }

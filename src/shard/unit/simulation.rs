@@ -363,7 +363,7 @@ fn with_args(line: &str, router: Router, run: impl FnOnce(&'static Command, &Arg
     let mut hands: Vec<u16> = routed.iter().map(|key| key.shard).collect();
     hands.sort_unstable();
     hands.dedup();
-    route::set_hands(&mut routed, &hands);
+    route::set_engine_indices(&mut routed, &hands);
     run(command, &Args::in_buffer(line.as_bytes(), &spans, &routed));
 }
 
