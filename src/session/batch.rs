@@ -49,6 +49,23 @@ pub struct Plan {
     keys_end: u32,
 }
 
+/// A request that may run.
+#[derive(Clone, Copy)]
+pub struct Admitted<'p> {
+    /// How.
+    pub plan: &'p Plan,
+    /// Its command.
+    pub command: &'static Command,
+}
+
+impl<'p> Admitted<'p> {
+    /// A request that was admitted before.
+    pub fn again(plan: &'p Plan) -> Option<Admitted<'p>> {
+        let command = plan.command?;
+        Some(Admitted { plan, command })
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Batch {
