@@ -1,6 +1,7 @@
 //! One command where it belongs: on the shard in hand, on several, on one after the other, or on none; or as a job, to
 //! the queue of a shard that is held, to a thread of its own, or with keys to another server.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::{self, Admitted, Gathering, Route};
@@ -9,8 +10,10 @@ use super::{Ran, Session};
 use crate::command::Out;
 use crate::command::context::{After, Engines, Gather, Outbox, SessionCx, ShardPlace};
 use crate::command::declaration::{Flags, Run};
+use crate::command::error::{CommandError, write_failure};
 use crate::command::generic::migrate::Migration;
-use crate::engine::Engine;
+use crate::config::Config;
+use crate::engine::{Engine, Now};
 use crate::shard::execute::{self, ExecutionContext, Outcome};
 use crate::shard::job::Job;
 use crate::shard::job::command::CommandJob;
@@ -62,13 +65,7 @@ impl Session {
             return self.queue(turn, request, &[shard]);
         };
         let mut view = self.view();
-        let context = ExecutionContext {
-            now,
-            config,
-            place: self.place(shard),
-            blocker: Some(&self.connection.shared),
-            may_offload: true,
-        };
+        let context = self.context((config, now), shard);
         let batch::Parts { args, out, .. } = batch.parts(request.plan);
         let engines = Engines::One(engine);
         let outcome = execute::run(request.command, engines, &mut view, context, &args, out);
@@ -118,13 +115,7 @@ impl Session {
                 continue;
             };
             let mut view = self.view();
-            let context = ExecutionContext {
-                now: turn.now,
-                config: turn.config,
-                place: self.place(wanted[0]),
-                blocker: Some(&self.connection.shared),
-                may_offload: true,
-            };
+            let context = self.context((turn.config, turn.now), wanted[0]);
             let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
             let mut hands = all.hands();
             let engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
@@ -150,15 +141,13 @@ impl Session {
         let mut under_way = match (turn.batch.gathering.take(), request.command.run) {
             (Some(under_way), _) => under_way,
             (None, Run::Cursor(shard_of, ..)) => {
-                match shard_of(&turn.batch.args(request.plan), count) {
+                let first = shard_of(&turn.batch.args(request.plan), count);
+                match first {
                     Ok(next) => Gathering {
                         next,
                         ..Gathering::default()
                     },
-                    Err(error) => {
-                        turn.batch.out.error(error.text().as_bytes());
-                        return Ran::Answered { failed: true };
-                    }
+                    Err(error) => return fail(turn, error),
                 }
             }
             (None, _) => Gathering::default(),
@@ -173,10 +162,7 @@ impl Session {
             }
             match self.visit(turn, request, &mut under_way) {
                 Some(Ok(())) => {}
-                Some(Err(error)) => {
-                    turn.batch.out.error(error.text().as_bytes());
-                    return Ran::Answered { failed: true };
-                }
+                Some(Err(error)) => return fail(turn, error),
                 None => {
                     under_way.spent_ns += spent_ns;
                     return self.queue_visit(turn, request, under_way);
@@ -188,11 +174,7 @@ impl Session {
             unreachable!("routed shard by shard")
         };
         let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
-        let result = merge(&args, under_way.gather, out);
-        let failed = result.is_err();
-        if let Err(error) = result {
-            out.error(error.text().as_bytes());
-        }
+        let failed = write_failure(merge(&args, under_way.gather, out), out);
         Ran::Answered { failed }
     }
 
@@ -207,11 +189,9 @@ impl Session {
         let mut held = self.service.shards.take_spinning(shard, SPINS_VISIT)?;
         let mut view = self.view();
         let context = ExecutionContext {
-            now: turn.now,
-            config: turn.config,
-            place: self.place(shard),
             blocker: None,
             may_offload: false,
+            ..self.context((turn.config, turn.now), shard)
         };
         let (args, gather) = (turn.batch.args(request.plan), &mut under_way.gather);
         let engines = Engines::One(&mut held);
@@ -261,10 +241,7 @@ impl Session {
         };
         let result = handler(&mut cx, &args, out);
         let after = cx.after;
-        let failed = result.is_err();
-        if let Err(error) = result {
-            out.error(error.text().as_bytes());
-        }
+        let failed = write_failure(result, out);
         out.set_protocol(self.connection.protocol);
         let shared = &self.connection.shared;
         shared.db.store(self.connection.db as u32, Relaxed);
@@ -275,6 +252,22 @@ impl Session {
             _ if failed => Ran::Answered { failed },
             After::Migrate(migration) => self.migrate(turn, request, migration),
             after => Ran::Then(after),
+        }
+    }
+
+    /// What a command runs with that may wait, and may be offloaded.
+    #[inline]
+    fn context<'c>(
+        &'c self,
+        (config, now): (&'c Arc<Config>, Now),
+        shard: u16,
+    ) -> ExecutionContext<'c> {
+        ExecutionContext {
+            now,
+            config,
+            place: self.place(shard),
+            blocker: Some(&self.connection.shared),
+            may_offload: true,
         }
     }
 
@@ -329,4 +322,10 @@ impl Session {
         migrator.start(migration, job);
         Ran::Queued(ticket)
     }
+}
+
+#[cold]
+fn fail(turn: &mut Turn<'_>, error: CommandError) -> Ran {
+    let failed = write_failure(Err(error), &mut turn.batch.out);
+    Ran::Answered { failed }
 }

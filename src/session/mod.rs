@@ -40,6 +40,7 @@ use std::sync::Arc;
 use crate::client::connection::Connection;
 use crate::command::context::{After, ClientView};
 use crate::command::declaration::{Command, Flags, Run};
+use crate::command::error::write_failure;
 use crate::command::transaction::is_exec;
 use crate::config::Config;
 use crate::engine::Now;
@@ -310,10 +311,9 @@ impl Session {
                 turn.batch.resume_visits(*gather);
                 return Continue(());
             }
-            Ended::Visited(_, Err(error)) => {
+            Ended::Visited(_, failure) => {
                 turn.batch.gathering = None;
-                job.out.error(error.text().as_bytes());
-                true
+                write_failure(failure, &mut job.out)
             }
             Ended::Blocked(waiter) => {
                 let finished = Finished::new(mark, job.duration_ns, false);

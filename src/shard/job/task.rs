@@ -44,7 +44,7 @@ impl Task {
 
     pub(super) fn run(&mut self, hands: &mut HeldEngines<'_, Engine>) {
         let now = clock::now();
-        let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
+        let mut engines = hands.all();
         match self {
             Task::Forget(waiter) => engines
                 .iter_mut()
