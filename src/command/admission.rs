@@ -24,8 +24,8 @@ pub trait Facts {
     fn is_subscribed(&self) -> bool {
         false
     }
-    /// Whether limits to writing do not concern it any more: a request was admitted before it began to wait, a script
-    /// has written and is to finish that, or says that it may.
+    /// Whether limits to writing do not concern it any more: a script has written and is to finish that, or says that it
+    /// may.
     fn is_exempt(&self) -> bool {
         false
     }

@@ -46,11 +46,6 @@ impl Facts for Asking<'_> {
             && connection.shared.subscriptions() > 0
     }
 
-    #[inline]
-    fn is_exempt(&self) -> bool {
-        self.session.blocked.is_some()
-    }
-
     fn is_out_of_memory(&mut self) -> bool {
         self.session.service.budget.is_out_of_memory()
     }

@@ -183,18 +183,25 @@ impl Session {
         if self.connection.hears_between_replies() {
             self.take_mail(turn)?;
         }
-        let Some(request) = self.admit(turn, plan) else {
-            turn.batch.next += 1;
-            return match self.must_close {
-                true => Break(Step::Close),
-                false => Continue(()),
-            };
+        let request = match Admitted::again(plan) {
+            // It was admitted when it began, and nothing holds it back.
+            Some(request) if self.blocked.is_some() => {
+                turn.release();
+                return self.end_wait(turn, request);
+            }
+            Some(request) if turn.batch.gathering.is_some() => request,
+            _ => {
+                let Some(request) = self.admit(turn, plan) else {
+                    turn.batch.next += 1;
+                    return match self.must_close {
+                        true => Break(Step::Close),
+                        false => Continue(()),
+                    };
+                };
+                self.hold_back(turn, request)?;
+                request
+            }
         };
-        self.hold_back(turn, request)?;
-        if self.blocked.is_some() {
-            turn.release();
-            return self.end_wait(turn, request);
-        }
         let mark = turn.batch.out.position();
         let ran = self.dispatch(turn, request);
         self.account(turn, request, mark, ran)
@@ -247,7 +254,7 @@ impl Session {
             turn.release();
             return Break(Step::Deliver);
         }
-        if service.pubsub.is_crowded() && self.blocked.is_none() {
+        if service.pubsub.is_crowded() {
             turn.release();
             service.pubsub.deliver();
             return Break(Step::Yield);
@@ -272,9 +279,7 @@ impl Session {
     #[cold]
     fn may_grow(&self, command: &Command) -> bool {
         let is_unit = is_exec(command) || matches!(command.run, Run::Script(_));
-        (is_unit || command.flags.has(Flags::DENYOOM))
-            && self.blocked.is_none()
-            && !self.is_queueing(command)
+        (is_unit || command.flags.has(Flags::DENYOOM)) && !self.is_queueing(command)
     }
 
     /// Takes a job that was waited for; [`Session::run`] goes on behind it, unless another step comes first.

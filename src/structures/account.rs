@@ -181,10 +181,12 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     #[inline]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-layout_class(layout));
-        let is_large = layout.size() >= deferred_free::BYTES_MIN;
-        // SAFETY: the caller's promise.
-        if is_large && unsafe { deferred_free::defer(pointer, layout) } {
-            return;
+        if layout.size() >= deferred_free::BYTES_MIN {
+            // SAFETY: the caller's promise.
+            let is_deferred = unsafe { deferred_free::defer(pointer, layout) };
+            if is_deferred {
+                return;
+            }
         }
         // SAFETY: the caller's promise.
         unsafe { self.0.dealloc(pointer, layout) }
