@@ -28,9 +28,9 @@ pub struct Labels {
     pub lib_ver: Vec<u8>,
 }
 
-/// What a connection said of itself, to go back to.
+/// What a connection has set for itself, to go back to.
 #[derive(Clone, Debug)]
-pub struct Sayings {
+pub struct Settings {
     labels: Labels,
     no_evict: bool,
     no_touch: bool,
@@ -414,17 +414,17 @@ impl Shared {
         *labels = (new != Labels::default()).then(|| Box::new(new));
     }
 
-    /// What it says of itself.
-    pub fn sayings(&self) -> Sayings {
-        Sayings {
+    /// What it has set for itself.
+    pub fn settings(&self) -> Settings {
+        Settings {
             labels: self.labels(),
             no_evict: self.no_evict.load(Relaxed),
             no_touch: self.no_touch.load(Relaxed),
         }
     }
 
-    /// Makes it say what it said before.
-    pub fn say_again(&self, before: Sayings) {
+    /// Goes back to what was set before.
+    pub fn restore_settings(&self, before: Settings) {
         self.set_labels(|labels| *labels = before.labels);
         self.no_evict.store(before.no_evict, Relaxed);
         self.no_touch.store(before.no_touch, Relaxed);
