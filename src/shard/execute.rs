@@ -387,3 +387,6 @@ pub fn serve_waiters(engine: &mut Engine, now: Now) {
         append_news(&mut engines);
     }
 }
+
+#[cfg(test)]
+mod tests;
