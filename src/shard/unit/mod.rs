@@ -136,6 +136,10 @@ pub struct Unit<'r, 'a> {
     has_undo_logs: bool,
     /// Keys that it did not begin with.
     undeclared: Vec<Vec<u8>>,
+    /// Scripts that have begun.
+    scripts: usize,
+    /// Those of them that were killed, in this run or in one that was rolled back.
+    killed: Vec<usize>,
     /// What shards had counted of reads before its first, but for those that go back by themselves.
     reads: KeptReads,
     /// Time does not pass; calls that are left until it is over all the same.
@@ -159,6 +163,8 @@ impl<'r, 'a> Unit<'r, 'a> {
             extended: 0,
             has_undo_logs: false,
             undeclared: Vec::new(),
+            scripts: 0,
+            killed: Vec::new(),
             reads: KeptReads::default(),
             #[cfg(test)]
             timeless: None,
@@ -181,6 +187,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         };
         Unit {
             is_irrevocable: plan.is_irrevocable,
+            killed: plan.killed.clone(),
             site,
             ..unit
         }
@@ -204,8 +211,12 @@ impl<'r, 'a> Unit<'r, 'a> {
         {
             let begun = running.begin(command, args.to_vec(), client);
             begun.set_shards(self.held.shards());
+            if self.killed.contains(&self.scripts) {
+                begun.kill_again();
+            }
             *script = Some(begun);
         }
+        self.scripts += 1;
     }
 
     /// A script of the unit is over.
@@ -216,6 +227,9 @@ impl<'r, 'a> Unit<'r, 'a> {
             && let Some(script) = script.take()
         {
             running.end(&script);
+            if script.is_killed() {
+                self.killed.push(self.scripts - 1);
+            }
         }
     }
 
@@ -454,6 +468,7 @@ impl<'r, 'a> Unit<'r, 'a> {
 
     #[cold]
     fn get_more_shards(&mut self, args: &Args<'_>) -> Result<(), Interrupted> {
+        self.missing.clear();
         let keys = args.keys();
         let spins = match self.site {
             Site::Inline => SPINS,
@@ -624,6 +639,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         let abort = self.abort.unwrap_or(Abort::TooSlow);
         let count = self.router.shard_count();
         plan.after(abort, self.held.shards(), &self.missing, count);
+        plan.killed = self.killed;
     }
 }
 
