@@ -770,6 +770,6 @@ mod tests {
             size_of::<F>()
         }
         let bytes = size(|stream, session| serve(stream, session, || ()));
-        assert!(bytes <= 656, "it takes {bytes} bytes");
+        assert!(bytes <= 640, "it takes {bytes} bytes");
     }
 }
