@@ -96,10 +96,10 @@ impl Site<'_> {
         command: &'static Command,
         args: Vec<Vec<u8>>,
         (client, shards): (u64, &[u16]),
-    ) -> Option<Arc<running::Unit>> {
+    ) -> Arc<running::Unit> {
         let begun = self.running.begin(command, args, client);
         begun.set_shards(shards);
-        Some(begun)
+        begun
     }
 }
 
@@ -145,6 +145,10 @@ pub struct Unit<'r, 'a> {
     has_undo_logs: bool,
     /// Keys that it did not begin with.
     undeclared: Vec<Vec<u8>>,
+    /// Scripts that have begun.
+    scripts: usize,
+    /// Those of them that were killed, in this run or in one that was rolled back.
+    killed: Vec<usize>,
     /// What shards had counted of reads before its first, but for those that go back by themselves.
     reads: KeptReads,
     /// Time does not pass; calls that are left until it is over all the same.
@@ -168,6 +172,8 @@ impl<'r, 'a> Unit<'r, 'a> {
             extended: 0,
             has_undo_logs: false,
             undeclared: Vec::new(),
+            scripts: 0,
+            killed: Vec::new(),
             reads: KeptReads::default(),
             #[cfg(test)]
             timeless: None,
@@ -191,6 +197,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         Unit {
             is_irrevocable: plan.is_irrevocable,
             offloaded: Some(site),
+            killed: plan.killed.clone(),
             ..unit
         }
     }
@@ -208,8 +215,13 @@ impl<'r, 'a> Unit<'r, 'a> {
     /// A script of the unit begins, for a client.
     pub fn begin_script(&mut self, command: &'static Command, args: &Args<'_>, client: u64) {
         if let Some(site) = &mut self.offloaded {
-            site.script = site.begin(command, args.to_vec(), (client, self.held.shards()));
+            let begun = site.begin(command, args.to_vec(), (client, self.held.shards()));
+            if self.killed.contains(&self.scripts) {
+                begun.kill_again();
+            }
+            site.script = Some(begun);
         }
+        self.scripts += 1;
     }
 
     /// The script that runs on a thread of its own.
@@ -224,13 +236,17 @@ impl<'r, 'a> Unit<'r, 'a> {
             && let Some(script) = site.script.take()
         {
             site.running.end(&script);
+            if script.is_killed() {
+                self.killed.push(self.scripts - 1);
+            }
         }
     }
 
     /// The unit is a transaction, of a client.
     pub fn begin_transaction(&mut self, client: u64) {
         if let Some(site) = &mut self.offloaded {
-            site.transaction = site.begin(EXEC_ROW, Vec::new(), (client, self.held.shards()));
+            let begun = site.begin(EXEC_ROW, Vec::new(), (client, self.held.shards()));
+            site.transaction = Some(begun);
         }
     }
 
@@ -435,6 +451,7 @@ impl<'r, 'a> Unit<'r, 'a> {
 
     #[cold]
     fn get_more_shards(&mut self, args: &Args<'_>) -> Result<(), Interrupted> {
+        self.missing.clear();
         let keys = args.keys();
         let spins = match self.offloaded {
             None => SPINS,
@@ -615,6 +632,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         let abort = self.abort.unwrap_or(Abort::TooSlow);
         let count = self.router.shard_count();
         plan.after(abort, self.held.shards(), &self.missing, count);
+        plan.killed = self.killed;
     }
 }
 
