@@ -314,6 +314,9 @@ mod tests {
         assert_eq!(states, [settled, wanted, wanted, State::Absent]);
         assert!(engine.watches.is_empty());
         assert_eq!(engine.keyspace(0, NOW).len(), 1);
+        let logged = engine.effects.records().iter();
+        let logged: Vec<Vec<u8>> = logged.map(|record| record.bytes.to_vec()).collect();
+        assert_eq!(logged, [b"*2\r\n$3\r\nDEL\r\n$4\r\nsame\r\n"]);
 
         transfer.collect();
         let requests = run(&mut transfer, &mut engine);
