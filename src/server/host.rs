@@ -314,6 +314,10 @@ impl Server for Host {
         self.service.slowlog.len()
     }
 
+    fn slowlog_resets(&self) -> u64 {
+        self.service.slowlog.resets()
+    }
+
     fn slowlog_reset(&self) {
         self.service.slowlog.reset();
     }

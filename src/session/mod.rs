@@ -36,6 +36,7 @@ mod waiting;
 
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::connection::Connection;
 use crate::command::context::{After, ClientView};
@@ -189,6 +190,8 @@ impl Session {
                 false => Continue(()),
             };
         };
+        let shared = &self.connection.shared;
+        shared.last_command.store(command.id() as u16, Relaxed);
         self.hold_back(turn, plan, command)?;
         if self.blocked.is_some() {
             turn.release();
