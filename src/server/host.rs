@@ -26,6 +26,7 @@ use crate::config::values::MaxmemoryPolicy;
 use crate::engine::evict::Policy;
 use crate::pubsub::PubSub;
 use crate::session::service::Service;
+use crate::structures::watchdog;
 use crate::telemetry::memory::{self, Decay};
 use crate::telemetry::{clock, histogram, info, log, snapshot};
 
@@ -268,6 +269,7 @@ impl Server for Host {
     }
 
     fn follow_config(&self) {
+        watchdog::look_again();
         if self.limit_changed.swap(false, Relaxed) {
             {
                 let _last_is_latest = self.following.lock();

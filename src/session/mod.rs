@@ -48,6 +48,7 @@ use crate::engine::effect::Follower;
 use crate::resp::request::Parser;
 use crate::shard::job::command::{CommandJob, Ended};
 use crate::shard::job::{Job, Ticket, Work};
+use crate::structures::crash;
 use accounting::{Finished, Waited};
 use batch::{Batch, Plan};
 use multi::Pending;
@@ -154,8 +155,10 @@ impl Session {
     pub fn run(&mut self, batch: &mut Batch, config: &Arc<Config>, now: Now) -> Step {
         let mut turn = Turn::new(batch, config, now, self.service);
         turn.counters.note_turn(turn.batch.plans.len());
+        let served = crash::serve(self.connection.id());
         let step = self.run_plans(&mut turn);
         drop(turn);
+        crash::serve(served);
         // Subscribers that got messages are woken once for all of them.
         batch.wake_all();
         // Before the replies: whoever has them is told nothing later that belongs before them.

@@ -30,6 +30,7 @@ pub mod slabs;
 pub mod splice;
 pub mod table;
 pub mod tape;
+pub mod watchdog;
 pub mod wheel;
 pub mod ziplist;
 pub mod zipmap;
