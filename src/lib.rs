@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! base ← structures ← engine ┐
-//! base ← resp ───────────────┼← command ← shard ← session ← net ← server ← main
+//! base ← resp ───────────────┼← command ← shard ← session ← net, persist ← server ← main
 //! base ← client, config ─────┤
 //! client, config ← pubsub ───┘
 //! command ← script ← shard
@@ -21,6 +21,7 @@ pub mod command;
 pub mod config;
 pub mod engine;
 pub mod net;
+pub mod persist;
 pub mod pubsub;
 pub mod resp;
 pub mod script;

@@ -98,6 +98,23 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "persist",
+        &[
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "client",
+            "config",
+            "command",
+            "pubsub",
+            "script",
+            "shard",
+            "session",
+            "telemetry",
+        ],
+    ),
+    (
         "server",
         &[
             "base",
@@ -111,11 +128,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "shard",
             "session",
             "net",
+            "persist",
             "script",
             "telemetry",
         ],
     ),
-    ("main", &["config", "server"]),
+    ("main", &["config", "persist", "server"]),
     ("lib", &["structures"]),
 ];
 

@@ -7,6 +7,7 @@ use super::effect::Event;
 use super::value::hash;
 use super::value::{Object, Trash};
 use super::{Engine, Leaving, Now};
+use crate::structures::account;
 use crate::structures::entry::EntryRef;
 use crate::structures::table::Place;
 use crate::structures::wheel;
@@ -90,7 +91,7 @@ impl Engine {
                 next_ms = 0;
             }
         }
-        self.board.next_deadline_ms.set(next_ms);
+        self.published.next_deadline_ms.set(next_ms);
         more
     }
 
@@ -114,9 +115,9 @@ impl Engine {
         });
         match (place, later_ms) {
             (Some(place), _) => {
-                let before = self.board.expired_fields.get();
+                let before = self.published.expired_fields.get();
                 let gone = self.expire_due(index, place, now, *fields_left);
-                let deleted = self.board.expired_fields.get() - before;
+                let deleted = self.published.expired_fields.get() - before;
                 *fields_left = fields_left.saturating_sub(deleted as usize);
                 if gone {
                     return;
@@ -150,7 +151,7 @@ impl Engine {
         };
         let now_ms = now.unix_ms;
         if let Some(attempt) = &mut self.attempt {
-            attempt.keep_lag(&self.board);
+            attempt.keep_lag(&self.published);
         }
         if is_over(db.at(place), now_ms) {
             self.leaves(index, place);
@@ -163,11 +164,12 @@ impl Engine {
             && gone_at(deadline_ms) <= now_ms
         {
             self.effects.expired(index, entry.key(), Event::EXPIRED);
+            self.effects.log_expired(index, entry.key());
             self.waiters.key_changed(index, entry.key());
             let stamp = self.effects.stamp();
             self.watches.key_changed(index, entry.key(), stamp);
-            self.board.note_lag(now_ms - deadline_ms);
-            self.board.expired.add(1);
+            self.published.note_lag(now_ms - deadline_ms);
+            self.published.expired.add(1);
             let trash = db.charged(|db| db.delete(place));
             self.discard(trash);
             return true;
@@ -175,27 +177,41 @@ impl Engine {
         if hash::next_field_deadline(entry).is_none_or(|deadline_ms| deadline_ms > now_ms) {
             return false;
         }
-        let board = &self.board;
+        let published = &self.published;
+        let is_logging = self.effects.is_logging();
+        let mut names = Vec::new();
         let count = db.edit(place, |entry| {
-            hash::expire_some(entry, now_ms, fields_max, |deadline_ms| {
-                board.note_lag(now_ms.saturating_sub(deadline_ms));
+            hash::expire_some(entry, now_ms, fields_max, |name, deadline_ms| {
+                published.note_lag(now_ms.saturating_sub(deadline_ms));
+                if is_logging {
+                    account::apart(|| names.push(name.to_vec()));
+                }
             })
+        });
+        account::apart(|| {
+            let entry = db.at(place);
+            for name in &names {
+                self.effects.log_expired_field(index, entry.key(), name);
+            }
         });
         let entry = db.at(place);
         // What is left of a hash that is over is seen by nobody: it goes with the key.
         let left = hash::is_empty_or_over(entry, now_ms);
         let count = count + left.unwrap_or(0);
-        board.expired_fields.add(count as u64);
+        published.expired_fields.add(count as u64);
         if count > 0 {
             self.effects.expired(index, entry.key(), Event::HEXPIRED);
             self.waiters.key_changed(index, entry.key());
             let stamp = self.effects.stamp();
             self.watches.key_changed(index, entry.key(), stamp);
         }
-        if left.is_none() {
+        let Some(left) = left else {
             return false;
-        }
+        };
         self.effects.expired(index, entry.key(), Event::DEL);
+        if left > 0 {
+            self.effects.log_expired(index, entry.key());
+        }
         let trash = db.charged(|db| db.delete(place));
         self.discard(trash);
         true
@@ -204,8 +220,10 @@ impl Engine {
     /// Keeps a large value until the token is let go, and a huge one for the background; small ones are freed already.
     pub(super) fn discard(&mut self, trash: Option<Trash>) {
         if let Some(trash) = trash {
-            self.board.add_used(-trash.bytes());
-            self.board.lazyfreed.add(u64::from(trash.is_collection()));
+            self.published.add_used(-trash.bytes());
+            self.published
+                .lazyfreed
+                .add(u64::from(trash.is_collection()));
             self.keep_trash(trash);
         }
     }
@@ -216,7 +234,7 @@ impl Engine {
             self.budget.add_leaving(trash.bytes());
             self.budget.add_pending(1);
             self.doomed_values.push(trash);
-            self.board.set_doomed(true);
+            self.published.set_doomed(true);
         } else {
             let leaving = Leaving::new(trash, &self.budget);
             self.deferred.trash.push(leaving);
@@ -271,7 +289,7 @@ mod tests {
             engine.db(0).map(|db| (db.len(), db.volatile_count())),
             Some((2_000, 1_000))
         );
-        assert_eq!(engine.board().expired.get(), 1_000);
+        assert_eq!(engine.published().expired.get(), 1_000);
         assert_eq!(engine.effects.dirty(), 1_000);
     }
 

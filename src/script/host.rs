@@ -10,8 +10,9 @@ use crate::command::context::Server;
 use crate::command::declaration::Command;
 use crate::command::{Args, Out};
 use crate::config::Config;
+use crate::engine::record::Audience;
 use crate::resp::request::Span;
-use crate::structures::lending::Lent;
+use crate::structures::scoped_tls::Scoped;
 
 /// The unit ends here. What the script answers is of no interest any more, unless it was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,9 @@ pub trait Host {
     /// A command that the script called was not admitted: counted, with the error reply that the script sees.
     fn note_refused(&mut self, command: Option<&'static Command>, text: &[u8]);
 
+    /// Says who reads what the script's next commands leave in the log.
+    fn set_audience(&mut self, audience: Audience);
+
     /// What session commands may ask of the server.
     fn server(&self) -> &dyn Server;
 
@@ -66,9 +70,9 @@ pub trait Host {
     fn db(&self) -> usize;
 }
 
-/// Lends a host to the callbacks of the interpreter.
+/// The hosts that callbacks of the interpreter reach.
 pub struct Hosts;
 
-impl Lent for Hosts {
+impl Scoped for Hosts {
     type With<'a> = dyn Host + 'a;
 }

@@ -24,6 +24,7 @@ use crate::config::live::{self, Peer};
 use crate::config::rewrite::{self, Adding};
 use crate::config::values::MaxmemoryPolicy;
 use crate::engine::evict::Policy;
+use crate::engine::record::Records;
 use crate::pubsub::PubSub;
 use crate::session::service::Service;
 use crate::structures::watchdog;
@@ -54,6 +55,8 @@ pub(super) struct Host {
     limit_changed: AtomicBool,
     /// Held while the allocator is told.
     following: Mutex<()>,
+    /// Held while libraries of functions change and until that is logged. Transactions take it with shards in hand.
+    changing_libraries: Mutex<()>,
 }
 
 impl Host {
@@ -74,6 +77,7 @@ impl Host {
             publishing: Mutex::new(()),
             limit_changed: AtomicBool::new(false),
             following: Mutex::new(()),
+            changing_libraries: Mutex::new(()),
         }
     }
 
@@ -155,8 +159,8 @@ impl Host {
             service.telemetry.hot_keys.configure(new.hot_keys_sample);
         }
         if is_changed("miss-ratio-curve") {
-            for board in &service.boards {
-                board.want_curve(new.miss_ratio_curve);
+            for published in &service.all_published {
+                published.want_curve(new.miss_ratio_curve);
             }
         }
         if is_changed("loglevel") {
@@ -407,6 +411,20 @@ impl Server for Host {
 
     fn allocator_report(&self) -> String {
         memory::allocator_report()
+    }
+
+    fn log_records(&self, records: &mut Records, is_unit: bool) -> Option<u64> {
+        self.service.log_records(records, is_unit)
+    }
+
+    fn change_libraries(
+        &self,
+        records: &mut Records,
+        change: &mut dyn FnMut(&dyn Scripts) -> Result<(), CommandError>,
+    ) -> Result<Option<u64>, CommandError> {
+        let _one_by_one = self.changing_libraries.lock();
+        change(&self.service.scripts)?;
+        Ok(self.service.log_records(records, false))
     }
 
     fn shard_count(&self) -> usize {

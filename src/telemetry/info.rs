@@ -4,17 +4,18 @@
 //! up. Fields are written in the order of Redis, so that texts compare line by line.
 
 use std::fmt::{Display, Write};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::curve::PERCENT;
 use super::histogram;
 use super::memory::human;
 use super::observed::Observed;
+use super::persistence::{Persistence, seconds_since};
 use super::snapshot::{CommandFigures, Snapshot};
 use super::{Telemetry, errors, memory, process};
 use crate::command::context::MemoryReport;
 use crate::config::Config;
-use crate::structures::burial;
+use crate::structures::deferred_free;
 
 /// The level of Redis that is claimed towards clients.
 pub const REDIS_VERSION: &str = "7.4.0";
@@ -313,7 +314,7 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     let defrag = &source.service.telemetry().defrag;
     lines.field("active_defrag_running", defrag.percent.load(Relaxed));
     let budget = source.service.budget();
-    let pending = budget.pending_objects() + burial::waiting_pieces() as u64;
+    let pending = budget.pending_objects() + deferred_free::waiting_pieces() as u64;
     lines.field("lazyfree_pending_objects", pending);
     // Redis frees the words of errors in the background too, and its tests count them there.
     let lazyfreed = source.snapshot.lazyfreed + errors::dropped();
@@ -321,35 +322,50 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
 }
 
 fn persistence(source: &Source<'_>, lines: &mut Lines) {
+    let Persistence { rdb, aof, loading } = &source.telemetry.persistence;
+    let now_s = source.snapshot.unix_us / 1_000_000;
+    let status = |is_good: &AtomicBool| if is_good.load(Relaxed) { "ok" } else { "err" };
+    let flag = |flag: &AtomicBool| u8::from(flag.load(Relaxed));
+    lines.field("loading", flag(&loading.is_loading));
     lines.zeroes(&[
-        "loading",
         "async_loading",
         "current_cow_peak",
         "current_cow_size",
         "current_cow_size_age",
     ]);
-    lines.decimal("current_fork_perc", 0.0);
-    lines.zeroes(&["current_save_keys_processed", "current_save_keys_total"]);
-    lines.field("rdb_changes_since_last_save", source.snapshot.dirty);
-    lines.field("rdb_bgsave_in_progress", 0);
-    lines.field("rdb_last_save_time", source.telemetry.started_ms / 1_000);
-    lines.field("rdb_last_bgsave_status", "ok");
-    lines.field("rdb_last_bgsave_time_sec", -1);
-    lines.field("rdb_current_bgsave_time_sec", -1);
-    lines.zeroes(&[
-        "rdb_saves",
-        "rdb_last_cow_size",
-        "rdb_last_load_keys_expired",
-        "rdb_last_load_keys_loaded",
-        "aof_enabled",
-        "aof_rewrite_in_progress",
-        "aof_rewrite_scheduled",
-    ]);
-    lines.field("aof_last_rewrite_time_sec", -1);
-    lines.field("aof_current_rewrite_time_sec", -1);
-    lines.field("aof_last_bgrewrite_status", "ok");
-    lines.zeroes(&["aof_rewrites", "aof_rewrites_consecutive_failures"]);
-    lines.field("aof_last_write_status", "ok");
+    let (done, total) = (&rdb.keys_processed, &rdb.keys_total);
+    let (done, total) = (done.load(Relaxed), total.load(Relaxed));
+    lines.decimal("current_fork_perc", 100.0 * ratio(done, total));
+    lines.field("current_save_keys_processed", done);
+    lines.field("current_save_keys_total", total);
+    let dirty = source.snapshot.dirty;
+    let unsaved = source.telemetry.persistence.changes_since_save(dirty);
+    lines.field("rdb_changes_since_last_save", unsaved);
+    lines.field("rdb_bgsave_in_progress", flag(&rdb.in_progress));
+    lines.field("rdb_last_save_time", rdb.last_save_s.load(Relaxed));
+    lines.field("rdb_last_bgsave_status", status(&rdb.last_ok));
+    let last_s = rdb.last_duration_s.load(Relaxed);
+    lines.field("rdb_last_bgsave_time_sec", last_s);
+    let current_s = seconds_since(&rdb.began_s, now_s);
+    lines.field("rdb_current_bgsave_time_sec", current_s);
+    lines.field("rdb_saves", rdb.saves.load(Relaxed));
+    lines.zeroes(&["rdb_last_cow_size"]);
+    let expired = loading.keys_expired.load(Relaxed);
+    lines.field("rdb_last_load_keys_expired", expired);
+    let loaded = loading.keys_loaded.load(Relaxed);
+    lines.field("rdb_last_load_keys_loaded", loaded);
+    lines.field("aof_enabled", flag(&aof.enabled));
+    lines.field("aof_rewrite_in_progress", flag(&aof.rewrite_in_progress));
+    lines.field("aof_rewrite_scheduled", flag(&aof.rewrite_scheduled));
+    let last_s = aof.last_rewrite_s.load(Relaxed);
+    lines.field("aof_last_rewrite_time_sec", last_s);
+    let current_s = seconds_since(&aof.rewrite_began_s, now_s);
+    lines.field("aof_current_rewrite_time_sec", current_s);
+    lines.field("aof_last_bgrewrite_status", status(&aof.last_rewrite_ok));
+    lines.field("aof_rewrites", aof.rewrites.load(Relaxed));
+    let failures = aof.rewrite_failures.load(Relaxed);
+    lines.field("aof_rewrites_consecutive_failures", failures);
+    lines.field("aof_last_write_status", status(&aof.last_write_ok));
     lines.zeroes(&[
         "aof_last_cow_size",
         "module_fork_in_progress",
@@ -593,7 +609,7 @@ fn basalt(source: &Source<'_>, lines: &mut Lines) {
         ..
     } = source;
     let token = snapshot.tokens();
-    lines.field("shards", service.boards().len());
+    lines.field("shards", service.all_published().len());
     lines.field("threads", telemetry.thread_count);
     lines.field("takes", token.takes);
     lines.field("takes_found_held", token.takes_found_held);

@@ -1,6 +1,6 @@
 //! Metrics, slow log, latency, INFO, log lines and the HTTP endpoint.
 //!
-//! The data path counts in plain integers ([`counters`], and the shards' boards); everything here reads them, and never
+//! The data path counts in plain integers ([`counters`], and what shards publish); everything here reads them, and never
 //! takes a shard's token.
 //!
 //! ```text
@@ -9,6 +9,7 @@
 //! process memory histogram   read from the system, the allocator, the buckets
 //! hotkeys                    which keys take most commands, bytes and time
 //! rounds                     how often the loops went round
+//! persistence                figures of snapshots, the append-only file and loading
 //! curve                      what hit ratio other sizes of memory would have
 //! observed snapshot          what is read of a server; all its figures of one moment, summed
 //! info metrics               the snapshot as text: for INFO, for Prometheus
@@ -28,6 +29,7 @@ pub mod log;
 pub mod memory;
 pub mod metrics;
 pub mod observed;
+pub mod persistence;
 pub mod process;
 pub mod rounds;
 pub mod sampler;
@@ -43,6 +45,7 @@ use crate::config::Config;
 use hotkeys::HotKeys;
 use latency::{Latency, Pass};
 use observed::Observed;
+use persistence::Persistence;
 use rounds::Rounds;
 use sampler::{Sampler, Totals};
 use snapshot::Baseline;
@@ -66,6 +69,8 @@ pub struct Telemetry {
     pub hot_keys: HotKeys,
     /// LATENCY.
     pub latency: Latency,
+    /// Snapshots, the append-only file, loading.
+    pub persistence: Persistence,
     /// The `instantaneous_*` figures.
     pub sampler: Sampler,
     /// The `eventloop_*` figures.
@@ -126,6 +131,7 @@ impl Telemetry {
             thread_count,
             hot_keys: HotKeys::default(),
             latency: Latency::default(),
+            persistence: Persistence::new(clock::unix_ms() / 1_000),
             sampler: Sampler::default(),
             rounds: Rounds::default(),
             used_at_start: used,

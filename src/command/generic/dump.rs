@@ -21,11 +21,12 @@ use crate::command::{hash, set, sorted_set};
 use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::effect::Event;
+use crate::engine::restored_access::Access;
 use crate::engine::serial::reader::Reader;
 use crate::engine::serial::writer::Writer;
 use crate::engine::serial::{self, Limits, frame};
-use crate::engine::told::Use;
 use crate::engine::value::list;
+use crate::structures::block::Content;
 use crate::structures::entry::DEADLINE_MAX;
 
 /// `DUMP key`
@@ -132,12 +133,12 @@ impl Options {
     }
 
     /// What it says of the key's use, if the policy of eviction asks for that.
-    fn used(&self, now_ms: u64, is_by_frequency: bool) -> Option<Use> {
+    fn access(&self, now_ms: u64, is_by_frequency: bool) -> Option<Access> {
         if is_by_frequency {
-            return self.frequency.map(Use::Frequency);
+            return self.frequency.map(Access::Frequency);
         }
         let idle_ms = self.idle_s?.saturating_mul(1000);
-        Some(Use::LastAt(now_ms.saturating_sub(idle_ms)))
+        Some(Access::LastAt(now_ms.saturating_sub(idle_ms)))
     }
 }
 
@@ -167,16 +168,31 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         if let Some(place) = found {
             keyspace.delete(place);
             keyspace.wrote(key.bytes, Event::DEL);
+            cx.log_deletion(key.bytes, config.lazyfree_lazy_server_del);
         }
     } else {
         keyspace.adopt(&key, found, entry);
-        if let Some(used) = options.used(now_ms, is_by_frequency) {
-            keyspace.tell_use(&key, used);
+        if let Some(access) = options.access(now_ms, is_by_frequency) {
+            keyspace.restore_access(&key, access);
         }
         keyspace.wrote(key.bytes, Event::generic("restore"));
+        if let Some(at_ms) = at_ms.filter(|_| !options.is_absolute) {
+            log_absolute(cx, args, at_ms);
+        }
     }
     out.ok();
     Ok(())
+}
+
+/// Logs a request that has a relative time with an absolute one.
+fn log_absolute(cx: &mut ShardCx<'_>, args: &Args<'_>, at_ms: u64) {
+    if cx.is_logged() {
+        let mut digits = itoa::Buffer::new();
+        let mut request: Vec<Content<'_>> = args.contents(0).collect();
+        request[2] = digits.format(at_ms).as_bytes().into();
+        request.push(b"ABSTTL".into());
+        cx.log_instead(request);
+    }
 }
 
 /// The value that a request brings, under its key.

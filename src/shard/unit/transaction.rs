@@ -8,11 +8,13 @@ use super::context::{UnitContext, UnitOutcome};
 use super::plan::UnitPlan;
 use super::weight::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, chosen_db, keys_in};
 use super::{Unit, script, step};
+use crate::command::admission::Candidate;
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::error::CommandError;
 use crate::command::owned::OwnedArgs;
 use crate::command::transaction::exec_abort;
 use crate::command::{Args, Out};
+use crate::engine::record;
 use crate::engine::{Engine, Key, Now};
 use crate::script::footprint;
 use crate::shard::ownership::ShardList;
@@ -254,10 +256,9 @@ impl Transaction {
         })
     }
 
-    /// The flags of all queued commands together; scripts look at what they call themselves.
-    pub fn flags(&self) -> Flags {
-        let flags = self.steps.iter().map(|step| step.command.flags);
-        flags.fold(Flags::NONE, Flags::or)
+    /// All queued commands, to be admitted together; scripts look at what they call themselves.
+    pub fn candidate(&self) -> Candidate<'_> {
+        Candidate::together(self.steps.iter().map(|step| step.command.flags))
     }
 
     /// The shards that it needs to begin with, out of so many, in any order and maybe more than once.
@@ -283,7 +284,9 @@ impl Transaction {
             return false;
         }
         let mut db = db;
-        let count = engines.first().map_or(0, |engine| engine.board().dbs.len());
+        let count = engines
+            .first()
+            .map_or(0, |engine| engine.published().dbs.len());
         let mut steps = self.steps.iter().zip(self.commands());
         steps.any(|(step, (command, args))| {
             if let Some(chosen) = chosen_db(command, &args).filter(|chosen| *chosen < count) {
@@ -406,7 +409,9 @@ impl Transaction {
         }
         runner.with_engines(|engines| {
             self.unwatch(engines);
-            if may_grow && outcome.was_run {
+            if may_grow && outcome.was_run && engines.iter().any(|engine| engine.owes()) {
+                // What goes for it goes by itself, after it. Nothing can undo it any more.
+                outcome.log_position = record::append(engines, &mut outcome.records, true);
                 for engine in engines {
                     engine.pay(now, self.steps.len());
                 }
@@ -499,6 +504,7 @@ pub fn run_lone(
     let mut outcome = UnitOutcome {
         was_run: true,
         is_open: true,
+        is_lone: true,
         db: cx.connection.db,
         ..UnitOutcome::default()
     };

@@ -10,9 +10,10 @@ use crate::engine::value::object::{Body, Journal, Part, Standing};
 use crate::structures::block::{Content, Kept, LONG_BYTES_MIN};
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
+use crate::structures::pack::Element;
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
-use crate::structures::tape::Tape;
+use crate::structures::undo_log::UndoLog;
 
 /// A field: its name is the key of the record. A long value is a block, which replies share.
 pub(super) type Record = Entry<Kept>;
@@ -33,7 +34,7 @@ pub struct HashTable {
     volatile_count: usize,
     seed: Seed,
     /// What undoes its changes, while somebody wants to know: for each field, what there was of it.
-    changes: Option<Tape>,
+    changes: Option<UndoLog>,
 }
 
 /// There was no such field.
@@ -46,12 +47,12 @@ const PRESENT: u8 = 1;
 const NO_DEADLINE: u64 = u64::MAX;
 
 #[cold]
-fn keep_absence(changes: &mut Tape, field: &[u8]) {
+fn keep_absence(changes: &mut UndoLog, field: &[u8]) {
     changes.keep(field, NO_DEADLINE, ABSENT);
 }
 
 #[cold]
-fn keep_record(changes: &mut Tape, record: RecordRef<'_>) {
+fn keep_record(changes: &mut UndoLog, record: RecordRef<'_>) {
     record_value(record).with_bytes(|value| changes.keep(value, 0, PRESENT));
     let deadline_ms = record.deadline().unwrap_or(NO_DEADLINE);
     changes.keep(record.key(), deadline_ms, PRESENT);
@@ -288,12 +289,12 @@ impl HashTable {
         self.next_ms = self.deadlines.first().map_or(u64::MAX, Due::deadline_ms);
     }
 
-    /// Deletes some of the fields that are due, `budget` at most, and shows the deadline of each; says how many.
+    /// Deletes some of the fields that are due, `budget` at most, and shows the name and the deadline of each; says how many.
     pub fn expire_some(
         &mut self,
         now_ms: u64,
         budget: usize,
-        mut deleted: impl FnMut(u64),
+        mut deleted: impl FnMut(Element<'_>, u64),
     ) -> usize {
         let mut count = 0;
         while count < budget
@@ -305,9 +306,10 @@ impl HashTable {
                 if let Some(changes) = &mut self.changes {
                     keep_record(changes, self.fields.at(place));
                 }
+                let name = Element::Bytes(self.fields.at(place).key());
+                deleted(name, due.deadline_ms());
                 drop(self.fields.remove(place));
                 self.volatile_count -= 1;
-                deleted(due.deadline_ms());
                 count += 1;
             }
             self.deadlines.pop_first();
@@ -408,12 +410,12 @@ impl Body for HashTable {
         }
     }
 
-    fn tape(&mut self) -> Option<&mut Option<Tape>> {
+    fn undo_log(&mut self) -> Option<&mut Option<UndoLog>> {
         Some(&mut self.changes)
     }
 
     fn undo(&mut self, journal: &Journal) {
-        let Journal::Tape(changes) = journal else {
+        let Journal::Changes(changes) = journal else {
             return;
         };
         let mut changes = changes.backwards();

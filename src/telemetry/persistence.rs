@@ -1,0 +1,137 @@
+//! What persistence says of itself: figures that INFO and the metrics read, written where saving, loading and the
+//! append-only file run.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+
+/// Figures of snapshots, of the append-only file and of loading. Times of day are Unix seconds.
+#[derive(Debug)]
+pub struct Persistence {
+    /// Figures of snapshots.
+    pub rdb: RdbFigures,
+    /// Figures of the append-only file.
+    pub aof: AofFigures,
+    /// Figures of loading.
+    pub loading: LoadingFigures,
+}
+
+/// Figures of snapshots.
+#[derive(Debug)]
+pub struct RdbFigures {
+    /// Changes that were counted when the last good snapshot was cut.
+    pub dirty_at_save: AtomicU64,
+    /// Whether a snapshot goes to a file in the background.
+    pub in_progress: AtomicBool,
+    /// When the last good snapshot ended.
+    pub last_save_s: AtomicU64,
+    /// Whether the last snapshot in the background went well.
+    pub last_ok: AtomicBool,
+    /// Seconds that the last snapshot in the background took; -1 before the first.
+    pub last_duration_s: AtomicI64,
+    /// When the snapshot under way began; 0 for none.
+    pub began_s: AtomicU64,
+    /// Snapshots written to files.
+    pub saves: AtomicU64,
+    /// Keys written by the snapshot under way.
+    pub keys_processed: AtomicU64,
+    /// Keys that the snapshot under way will write.
+    pub keys_total: AtomicU64,
+}
+
+/// Figures of the append-only file.
+#[derive(Debug)]
+pub struct AofFigures {
+    /// Whether writes are appended.
+    pub enabled: AtomicBool,
+    /// Whether a rewrite runs.
+    pub rewrite_in_progress: AtomicBool,
+    /// Whether a rewrite begins when the snapshot under way is done.
+    pub rewrite_scheduled: AtomicBool,
+    /// Seconds that the last rewrite took; -1 before the first.
+    pub last_rewrite_s: AtomicI64,
+    /// When the rewrite under way began; 0 for none.
+    pub rewrite_began_s: AtomicU64,
+    /// Whether the last rewrite went well.
+    pub last_rewrite_ok: AtomicBool,
+    /// Rewrites.
+    pub rewrites: AtomicU64,
+    /// Rewrites that failed one after the other.
+    pub rewrite_failures: AtomicU64,
+    /// Whether the last write and the last sync went well.
+    pub last_write_ok: AtomicBool,
+    /// Bytes of all files of the manifest.
+    pub current_bytes: AtomicU64,
+    /// Bytes of them after the last rewrite or at the start.
+    pub base_bytes: AtomicU64,
+    /// Bytes that wait to be written.
+    pub buffer_bytes: AtomicU64,
+    /// Syncs under way.
+    pub pending_fsync: AtomicU64,
+    /// Writes that went on while the sync before them was not done yet.
+    pub delayed_fsync: AtomicU64,
+}
+
+/// Figures of loading.
+#[derive(Debug, Default)]
+pub struct LoadingFigures {
+    /// Whether the server loads, and answers LOADING.
+    pub is_loading: AtomicBool,
+    /// When it began.
+    pub began_s: AtomicU64,
+    /// Bytes to load.
+    pub total_bytes: AtomicU64,
+    /// Bytes loaded.
+    pub loaded_bytes: AtomicU64,
+    /// Keys that had expired in the last snapshot that was loaded.
+    pub keys_expired: AtomicU64,
+    /// Keys of the last snapshot that was loaded.
+    pub keys_loaded: AtomicU64,
+}
+
+impl Persistence {
+    /// Of a server that started at this Unix second.
+    pub fn new(started_s: u64) -> Persistence {
+        Persistence {
+            rdb: RdbFigures {
+                dirty_at_save: AtomicU64::new(0),
+                in_progress: AtomicBool::new(false),
+                last_save_s: AtomicU64::new(started_s),
+                last_ok: AtomicBool::new(true),
+                last_duration_s: AtomicI64::new(-1),
+                began_s: AtomicU64::new(0),
+                saves: AtomicU64::new(0),
+                keys_processed: AtomicU64::new(0),
+                keys_total: AtomicU64::new(0),
+            },
+            aof: AofFigures {
+                enabled: AtomicBool::new(false),
+                rewrite_in_progress: AtomicBool::new(false),
+                rewrite_scheduled: AtomicBool::new(false),
+                last_rewrite_s: AtomicI64::new(-1),
+                rewrite_began_s: AtomicU64::new(0),
+                last_rewrite_ok: AtomicBool::new(true),
+                rewrites: AtomicU64::new(0),
+                rewrite_failures: AtomicU64::new(0),
+                last_write_ok: AtomicBool::new(true),
+                current_bytes: AtomicU64::new(0),
+                base_bytes: AtomicU64::new(0),
+                buffer_bytes: AtomicU64::new(0),
+                pending_fsync: AtomicU64::new(0),
+                delayed_fsync: AtomicU64::new(0),
+            },
+            loading: LoadingFigures::default(),
+        }
+    }
+
+    /// Changes since the last good snapshot, of so many in all.
+    pub fn changes_since_save(&self, dirty: u64) -> u64 {
+        dirty.saturating_sub(self.rdb.dirty_at_save.load(Relaxed))
+    }
+}
+
+/// Seconds since something began, -1 if nothing is under way.
+pub fn seconds_since(began_s: &AtomicU64, now_s: u64) -> i64 {
+    match began_s.load(Relaxed) {
+        0 => -1,
+        began_s => now_s.saturating_sub(began_s).cast_signed(),
+    }
+}
