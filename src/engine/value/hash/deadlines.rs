@@ -171,10 +171,16 @@ impl Deadlines {
                 .iter()
                 .filter_map(|name| self.pages.remove_entry(name));
             let taken: Vec<(Due, Vec<Due>)> = taken.collect();
+            // An empty tree keeps its last node, which goes once there is a new one.
+            let emptied = self
+                .pages
+                .is_empty()
+                .then(|| std::mem::take(&mut self.pages));
             let anew = |(name, page): (Due, Vec<Due>)| {
                 (name, page_of(&page, page.capacity() - page.len()))
             };
             self.pages.extend(taken.into_iter().map(anew));
+            drop(emptied);
         }
         next
     }
@@ -319,6 +325,21 @@ mod tests {
         assert!(stayed * 10 < before.len(), "{stayed} of {}", before.len());
         assert!(deadlines.iter().eq(items));
         deadlines.check_invariants();
+    }
+
+    #[test]
+    fn the_node_of_a_small_tree_moves_too() {
+        let mut deadlines = Deadlines::default();
+        deadlines.insert(Due::new(7, 1 << 40));
+        let place = |deadlines: &Deadlines| {
+            let name = deadlines.pages.keys().next().expect("a page");
+            std::ptr::from_ref(name).addr()
+        };
+        let before = place(&deadlines);
+        let mut mover = Mover::of_everything();
+        assert_eq!(deadlines.renew_some(0, 10, &mut mover), 0);
+        assert_ne!(place(&deadlines), before);
+        assert_eq!(deadlines.first(), Some(Due::new(7, 1 << 40)));
     }
 
     #[test]
