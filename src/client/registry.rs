@@ -28,9 +28,9 @@ pub struct Labels {
     pub lib_ver: Vec<u8>,
 }
 
-/// What a connection said of itself, to go back to.
+/// What a connection has set for itself, to go back to.
 #[derive(Clone, Debug)]
-pub struct Sayings {
+pub struct Settings {
     labels: Labels,
     no_evict: bool,
     no_touch: bool,
@@ -146,6 +146,10 @@ pub struct Shared {
     pub commands: AtomicU64,
     /// CLIENT NO-EVICT.
     pub no_evict: AtomicBool,
+    /// The position in the log behind its last write.
+    pub log_position: AtomicU64,
+    /// The position in the log behind all that its replies know of, be it its own or of others.
+    pub log_seen: AtomicU64,
     /// CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,
     /// Came through the unix socket.
@@ -164,6 +168,14 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// A command of the connection left something in the log before the first position, or nothing (0), and knows of what
+    /// lies before the second.
+    #[cold]
+    pub fn note_log(&self, position: u64, seen: u64) {
+        self.log_position.fetch_max(position, Relaxed);
+        self.log_seen.fetch_max(seen.max(position), Relaxed);
+    }
+
     /// A connection that just came in.
     pub fn new(
         id: u64,
@@ -182,6 +194,8 @@ impl Shared {
             active_ms: AtomicU64::new(now_ms),
             db: AtomicU32::new(0),
             resp: AtomicU8::new(2),
+            log_position: AtomicU64::new(0),
+            log_seen: AtomicU64::new(0),
             last_command: AtomicU16::new(u16::MAX),
             query_bytes: AtomicUsize::new(0),
             buffer_bytes: AtomicUsize::new(0),
@@ -412,17 +426,17 @@ impl Shared {
         *labels = (new != Labels::default()).then(|| Box::new(new));
     }
 
-    /// What it says of itself.
-    pub fn sayings(&self) -> Sayings {
-        Sayings {
+    /// What it has set for itself.
+    pub fn settings(&self) -> Settings {
+        Settings {
             labels: self.labels(),
             no_evict: self.no_evict.load(Relaxed),
             no_touch: self.no_touch.load(Relaxed),
         }
     }
 
-    /// Makes it say what it said before.
-    pub fn say_again(&self, before: Sayings) {
+    /// Goes back to what was set before.
+    pub fn restore_settings(&self, before: Settings) {
         self.set_labels(|labels| *labels = before.labels);
         self.no_evict.store(before.no_evict, Relaxed);
         self.no_touch.store(before.no_touch, Relaxed);

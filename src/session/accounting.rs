@@ -7,7 +7,7 @@
 use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 
-use super::batch::Plan;
+use super::batch::{Admitted, Plan};
 use super::turn::Turn;
 use super::waiting::Blocked;
 use super::{Flow, Ran, Session, Step};
@@ -71,8 +71,7 @@ impl Session {
     pub(super) fn account(
         &mut self,
         turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
+        request: Admitted<'_>,
         mark: Position,
         ran: Ran,
     ) -> Flow {
@@ -82,25 +81,25 @@ impl Session {
             Ran::Queued(ticket) => return Break(Step::Wait(ticket)),
             Ran::Later => return Break(Step::Yield),
             Ran::Refused => {
-                self.note_refused(turn, mark, command);
+                self.note_refused(turn, mark, request.command);
                 return Continue(());
             }
-            Ran::Blocked(blocked) => return self.block(turn, plan, command, (blocked, mark)),
+            Ran::Blocked(blocked) => return self.block(turn, request, (blocked, mark)),
         };
         if let After::Block(block) = after {
-            return self.block(turn, plan, command, (Blocked::For(block), mark));
+            return self.block(turn, request, (Blocked::For(block), mark));
         }
         let duration_ns = turn.lap_ns() + std::mem::take(&mut turn.earlier_ns);
-        turn.note_hold(plan.route, duration_ns);
+        turn.note_hold(request.plan.route, duration_ns);
         let mut finished = Finished::new(mark, duration_ns, failed);
-        if self.pending.is_some() && !failed && self.is_queueing(command) {
+        if self.pending.is_some() && !failed && self.is_queueing(request.command) {
             // What is queued counts when it is run.
-            self.end_reply(turn, command, mark);
+            self.end_reply(turn, request.command, mark);
         } else {
             if let After::Configured = after {
                 finished.renewed = Some(self.service.config.load_full());
             }
-            self.finish(turn, plan, command, &finished);
+            self.finish(turn, request, &finished);
         }
         follow(&after)?;
         match turn.is_long(duration_ns) {
@@ -114,8 +113,7 @@ impl Session {
     fn block(
         &mut self,
         turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
+        request: Admitted<'_>,
         (blocked, mark): (Blocked, Position),
     ) -> Flow {
         turn.release();
@@ -123,16 +121,11 @@ impl Session {
         // What the wait is a part of counts when it is over (DEBUG SLEEP).
         let holds = matches!(&blocked, Blocked::For(block) if block.holds);
         if !holds {
-            self.count(
-                turn,
-                plan,
-                command,
-                &Finished::new(mark, duration_ns, false),
-            );
+            self.count(turn, request, &Finished::new(mark, duration_ns, false));
         }
         self.begin_wait(duration_ns, holds);
         if turn.is_monitored {
-            self.show(turn, plan, command);
+            self.show(turn, request);
         }
         if let Blocked::For(_) = blocked {
             self.connection.shared.block();
@@ -146,52 +139,44 @@ impl Session {
     pub(super) fn finish(
         &mut self,
         turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
+        request: Admitted<'_>,
         finished: &Finished,
     ) {
-        self.count(turn, plan, command, finished);
-        self.tell(turn, plan, command, finished);
+        self.count(turn, request, finished);
+        self.tell(turn, request, finished);
         if turn.is_monitored {
             turn.release();
-            self.show(turn, plan, command);
+            self.show(turn, request);
         }
-        if command.flags.has(Flags::TRANSACTIONAL) && is_watch(command) && !finished.failed {
-            self.note_watched(turn.batch, plan);
+        if request.command.flags.has(Flags::TRANSACTIONAL)
+            && is_watch(request.command)
+            && !finished.failed
+        {
+            self.note_watched(turn.batch, request.plan);
         }
-        self.end_reply(turn, command, finished.mark);
+        self.end_reply(turn, request.command, finished.mark);
     }
 
     /// Counts a command that ran, and samples its keys.
     #[inline]
-    pub(super) fn count(
-        &self,
-        turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
-        finished: &Finished,
-    ) {
+    pub(super) fn count(&self, turn: &mut Turn<'_>, request: Admitted<'_>, finished: &Finished) {
         let Finished {
             mark,
             duration_ns,
             failed,
             ..
         } = *finished;
-        turn.counters.command(command).ran(duration_ns, failed);
+        turn.counters
+            .command(request.command)
+            .ran(duration_ns, failed);
         if turn.counters.takes_sample() {
-            self.sample(turn, plan, duration_ns, mark);
+            self.sample(turn, request.plan, duration_ns, mark);
         }
     }
 
     /// Tells the statistics of errors, the slow log and the latency monitor of a command.
     #[inline]
-    fn tell(
-        &mut self,
-        turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
-        finished: &Finished,
-    ) {
+    fn tell(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, finished: &Finished) {
         self.connection.shared.count_commands(1);
         let duration_ns = finished.duration_ns;
         let config = finished.renewed.as_ref().unwrap_or(turn.config);
@@ -204,20 +189,20 @@ impl Session {
         // What follows takes a lock, which no command should wait for with a token in hand.
         turn.release();
         // Scripts note their errors themselves.
-        if finished.failed && !matches!(command.run, Run::Script(_)) {
+        if finished.failed && !matches!(request.command.run, Run::Script(_)) {
             errors::note(turn.batch.out.since(finished.mark));
         }
-        let args = turn.batch.args(plan);
         if !is_slow {
             return;
         }
+        let args = turn.batch.args(request.plan);
         let slow = SlowStep {
             step: 0,
             duration_ns,
             resets_before: self.service.slowlog.resets(),
         };
-        let arguments = || slowlog::arguments(command, &args);
-        self.tell_slow(arguments, command, (&config, turn.now), slow);
+        let arguments = || slowlog::arguments(request.command, &args);
+        self.tell_slow(arguments, request.command, (&config, turn.now), slow);
     }
 
     /// Tells the slow log and the latency monitor of a command, if it took long enough.
@@ -307,8 +292,7 @@ impl Session {
     pub(super) fn finish_wait(
         &mut self,
         turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
+        request: Admitted<'_>,
         (mark, failed): (Position, bool),
     ) {
         let waited = self.waited.take();
@@ -318,7 +302,7 @@ impl Session {
             counts_from,
         }) = waited.map(|waited| *waited)
         {
-            let counters = turn.counters.command(command);
+            let counters = turn.counters.command(request.command);
             finished.duration_ns = ran_ns;
             match counts_from {
                 Some(since) => {
@@ -328,8 +312,8 @@ impl Session {
                 None => counters.failed.add(u64::from(failed)),
             }
         }
-        self.tell(turn, plan, command, &finished);
-        self.end_reply(turn, command, mark);
+        self.tell(turn, request, &finished);
+        self.end_reply(turn, request.command, mark);
     }
 
     /// Lets the command that the countdown chose count for its keys, and begins the next countdown.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::batch::{Batch, Plan};
+use super::batch::{Admitted, Batch, Plan};
 use super::turn::Turn;
 use super::{Ran, Session};
 use crate::command::context::After;
@@ -49,17 +49,12 @@ impl Session {
     /// Deals with a command while something is watched or queued, or that has to do with that; nothing if it is to
     /// run as any other. No shard is in hand.
     #[cold]
-    pub(super) fn transact(
-        &mut self,
-        turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
-    ) -> Option<Ran> {
+    pub(super) fn transact(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Option<Ran> {
         let is_open = self.is_open();
-        if is_open && is_queued(command) {
-            return Some(self.enqueue(turn, plan, command));
+        if is_open && is_queued(request.command) {
+            return Some(self.enqueue(turn, request));
         }
-        let verb = match command.run {
+        let verb = match request.command.run {
             Run::Transaction(verb) => verb,
             // WATCH runs as any other command, and is noted afterwards; RESET and QUIT end what was begun.
             Run::Keys(_) if !is_open => return None,
@@ -67,7 +62,7 @@ impl Session {
                 return Some(error(turn, "ERR WATCH inside MULTI is not allowed"));
             }
             _ => {
-                if command.flags.has(Flags::TRANSACTIONAL) {
+                if request.command.flags.has(Flags::TRANSACTIONAL) {
                     self.discard();
                 }
                 return None;
@@ -91,12 +86,14 @@ impl Session {
         })
     }
 
-    fn enqueue(&mut self, turn: &mut Turn<'_>, plan: &Plan, command: &'static Command) -> Ran {
+    fn enqueue(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
         let Some(pending) = &mut self.pending else {
             unreachable!("a transaction is open")
         };
         if !pending.is_spoiled {
-            pending.transaction.push(command, &turn.batch.args(plan));
+            pending
+                .transaction
+                .push(request.command, &turn.batch.args(request.plan));
             let bytes = pending.transaction.memory_bytes() as u64;
             if bytes > turn.config.client_query_buffer_limit {
                 self.must_close = true;

@@ -274,8 +274,8 @@ impl ownership::Message<Engine> for Job {
         self.is_offloaded
     }
 
-    fn offload(mut departed: Offloaded<Self>) {
-        let job = departed.message();
+    fn offload(mut offloaded: Offloaded<Self>) {
+        let job = offloaded.message();
         let Some(Executor {
             shards, offload, ..
         }) = job.executor
@@ -283,7 +283,7 @@ impl ownership::Message<Engine> for Job {
             unreachable!("tasks are not offloaded")
         };
         let holds_shards = !job.route.is_empty();
-        let run = move || shards.resume(departed, |job, held| job.run_offloaded(held));
+        let run = move || shards.resume(offloaded, |job, held| job.run_offloaded(held));
         offload.run(run, holds_shards);
     }
 }

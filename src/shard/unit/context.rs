@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::connection::Connection;
-use crate::client::registry::Sayings;
+use crate::client::registry::Settings;
 use crate::command::Args;
 use crate::command::context::{After, Server};
 use crate::command::declaration::Command;
@@ -106,8 +106,8 @@ pub struct UnitNotes {
     pub script_calls: Vec<ScriptCall>,
     /// Steps that run when the shards are let go, with the places of their replies.
     pub postponed: Vec<(usize, Mark)>,
-    /// What the connection said of itself before a step that may have changed it.
-    pub said: Option<Sayings>,
+    /// What the connection had set before a step that may have changed it.
+    pub settings_before: Option<Settings>,
 }
 
 /// What a run leaves to be done besides its reply.
@@ -158,11 +158,11 @@ impl UnitOutcome {
         self.notes.get_or_insert_default()
     }
 
-    /// Keeps what a step is about to change of what the connection says of itself, which is rolled back with the unit.
+    /// Keeps what a step is about to change of what the connection has set for itself, which is rolled back with the unit.
     #[cold]
-    pub fn keep_sayings(&mut self, connection: &Connection) {
-        let said = &mut self.notes().said;
-        said.get_or_insert_with(|| connection.shared.sayings());
+    pub fn keep_settings(&mut self, connection: &Connection) {
+        let before = &mut self.notes().settings_before;
+        before.get_or_insert_with(|| connection.shared.settings());
     }
 
     /// Counts the step under way, which has run.

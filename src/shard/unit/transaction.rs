@@ -123,7 +123,7 @@ impl StepRunner<'_, '_, '_, '_> {
             }
             if matches!(command.run, Run::Session(_)) {
                 match command.flags.has(Flags::REPEATABLE) {
-                    true => outcome.keep_sayings(cx.connection),
+                    true => outcome.keep_settings(cx.connection),
                     false => unit.make_irrevocable(),
                 }
             }
@@ -370,8 +370,8 @@ impl Transaction {
                 out.truncate(mark);
                 out.set_protocol(before.protocol);
                 *cx.connection = before;
-                if let Some(said) = outcome.notes.and_then(|notes| notes.said) {
-                    cx.connection.shared.say_again(said);
+                if let Some(before) = outcome.notes.and_then(|notes| notes.settings_before) {
+                    cx.connection.shared.restore_settings(before);
                 }
                 unit.roll_back(plan);
                 return None;
