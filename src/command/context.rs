@@ -578,6 +578,8 @@ pub trait Server: Send + Sync {
     fn slowlog_len(&self) -> usize;
     /// Empties the slow log.
     fn slowlog_reset(&self);
+    /// How often that was done so far.
+    fn slowlog_resets(&self) -> u64;
     /// Latest and worst latency of every event.
     fn latency_latest(&self) -> Vec<LatencyEvent>;
     /// Samples of one event: Unix seconds and milliseconds of latency.

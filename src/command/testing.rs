@@ -734,6 +734,9 @@ impl Server for NoServer {
         0
     }
     fn slowlog_reset(&self) {}
+    fn slowlog_resets(&self) -> u64 {
+        0
+    }
     fn latency_latest(&self) -> Vec<LatencyEvent> {
         Vec::new()
     }

@@ -6,21 +6,20 @@
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::{Admitted, Plan};
 use super::turn::Turn;
 use super::waiting::Blocked;
 use super::{Flow, Ran, Session, Step};
 use crate::client::connection::ReplyMode;
-use crate::command::context::After;
+use crate::command::context::{After, SlowlogEntry};
 use crate::command::declaration::{Command, Flags, Run};
 use crate::command::transaction::is_watch;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::Now;
 use crate::resp::reply::Position;
-use crate::shard::unit::context::UnitOutcome;
+use crate::shard::unit::context::{SlowStep, UnitNotes, UnitOutcome};
 use crate::shard::unit::transaction::Transaction;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::{counters, errors, latency, slowlog};
@@ -178,10 +177,7 @@ impl Session {
     /// Tells the statistics of errors, the slow log and the latency monitor of a command.
     #[inline]
     fn tell(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, finished: &Finished) {
-        let shared = &self.connection.shared;
-        shared
-            .last_command
-            .store(request.command.id() as u16, Relaxed);
+        self.connection.shared.count_commands(1);
         let duration_ns = finished.duration_ns;
         let config = finished.renewed.as_ref().unwrap_or(turn.config);
         let is_slow =
@@ -196,20 +192,30 @@ impl Session {
         if finished.failed && !matches!(request.command.run, Run::Script(_)) {
             errors::note(turn.batch.out.since(finished.mark));
         }
+        if !is_slow {
+            return;
+        }
         let args = turn.batch.args(request.plan);
-        self.tell_slow(&args, request.command, (&config, turn.now), duration_ns);
+        let slow = SlowStep {
+            step: 0,
+            duration_ns,
+            resets_before: self.service.slowlog.resets(),
+        };
+        let arguments = || slowlog::arguments(request.command, &args);
+        self.tell_slow(arguments, request.command, (&config, turn.now), slow);
     }
 
     /// Tells the slow log and the latency monitor of a command, if it took long enough.
     fn tell_slow(
         &self,
-        args: &Args<'_>,
+        arguments: impl FnOnce() -> Vec<Vec<u8>>,
         command: &'static Command,
         (config, now): (&Config, Now),
-        duration_ns: u64,
+        slow: SlowStep,
     ) {
-        if slowlog::is_slow(config, duration_ns) {
-            self.note_slow(args, command, (config, now), duration_ns / 1_000);
+        let duration_ns = slow.duration_ns;
+        if slowlog::is_slow(config, duration_ns) && !command.flags.has(Flags::SKIP_SLOWLOG) {
+            self.note_slow(arguments(), (config, now), slow);
         }
         if latency::is_slow(config, duration_ns) {
             self.note_latency(command, (config, now), duration_ns / 1_000_000);
@@ -333,7 +339,8 @@ impl Session {
         notes.errors.iter().for_each(|text| errors::note(text));
         let mut slow = notes.slow.iter().peekable();
         let mut sampled = notes.sampled.iter().peekable();
-        if slow.peek().is_none() && sampled.peek().is_none() {
+        let has_calls = !notes.slow_calls.is_empty();
+        if slow.peek().is_none() && sampled.peek().is_none() && !has_calls {
             return;
         }
         for (index, (command, args)) in transaction.commands().enumerate() {
@@ -342,9 +349,30 @@ impl Session {
             {
                 self.note_hot(&args, *duration_ns, *reply_bytes);
             }
-            if let Some((_, duration_ns)) = slow.next_if(|(step, _)| *step == index) {
-                self.tell_slow(&args, command, (config, now), *duration_ns);
+            if matches!(command.run, Run::Script(_)) {
+                self.tell_slow_calls(notes, index, (config, now));
             }
+            if let Some(slow) = slow.next_if(|slow| slow.step == index) {
+                let arguments = || slowlog::arguments(command, &args);
+                self.tell_slow(arguments, command, (config, now), *slow);
+            }
+        }
+    }
+
+    /// Tells of what a script, which was that step of a unit, called and what took long.
+    pub(super) fn tell_slow_calls(
+        &self,
+        notes: &UnitNotes,
+        step: usize,
+        (config, now): (&Config, Now),
+    ) {
+        let mut calls = notes.slow_calls.iter().peekable();
+        if calls.peek().is_some_and(|first| first.slow.step == step) {
+            self.service.slowlog.skip(notes.slow_calls_lost);
+        }
+        for call in calls.filter(|call| call.slow.step == step) {
+            let arguments = || call.arguments.clone();
+            self.tell_slow(arguments, call.command, (config, now), call.slow);
         }
     }
 
@@ -383,31 +411,20 @@ impl Session {
             .note(config, event, now.unix_ms / 1_000, duration_ms);
     }
 
-    /// Puts a slow command into the slow log; what a sensitive one was told stays out of it.
+    /// Puts a slow command into the slow log.
     #[cold]
-    fn note_slow(
-        &self,
-        args: &Args<'_>,
-        command: &'static Command,
-        (config, now): (&Config, Now),
-        duration_us: u64,
-    ) {
-        if command.flags.has(Flags::SKIP_SLOWLOG) {
-            return;
-        }
+    fn note_slow(&self, arguments: Vec<Vec<u8>>, (config, now): (&Config, Now), slow: SlowStep) {
         let shared = &self.connection.shared;
-        self.service().slowlog.add(
-            config,
-            now.unix_ms / 1_000,
-            duration_us,
-            args.from(0).enumerate().map(|(index, argument)| {
-                match command.is_secret(args, index) {
-                    true => b"(redacted)",
-                    false => argument,
-                }
-            }),
-            &shared.address,
-            &shared.labels().name,
-        );
+        let entry = SlowlogEntry {
+            id: 0,
+            at_s: now.unix_ms / 1_000,
+            duration_us: slow.duration_ns / 1_000,
+            arguments,
+            address: shared.address.to_string(),
+            name: String::from_utf8_lossy(&shared.labels().name).into_owned(),
+        };
+        self.service()
+            .slowlog
+            .add(config, slow.resets_before, entry);
     }
 }

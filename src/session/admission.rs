@@ -1,5 +1,7 @@
 //! Whether a request may run: the rules of [`admission`], and what happens to a request that is refused.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::Session;
 use super::batch::{Admitted, Plan, Route};
 use super::turn::Turn;
@@ -122,6 +124,8 @@ impl Session {
     fn refuse(&mut self, turn: &mut Turn<'_>, plan: &Plan, text: Vec<u8>) {
         turn.release();
         self.spoil_transaction();
+        let named = plan.command.map_or(u16::MAX, |command| command.id() as u16);
+        self.connection.shared.last_command.store(named, Relaxed);
         let mark = turn.batch.out.position();
         let args = turn.batch.args(plan);
         if plan.command.is_none() && (args.is(0, "post") || args.is(0, "host:")) {

@@ -36,6 +36,7 @@ mod waiting;
 
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::connection::Connection;
 use crate::command::context::{After, ClientView};
@@ -48,6 +49,7 @@ use crate::engine::effect::Follower;
 use crate::resp::request::Parser;
 use crate::shard::job::command::{CommandJob, Ended};
 use crate::shard::job::{Job, Ticket, Work};
+use crate::structures::crash;
 use accounting::{Finished, Waited};
 use batch::{Admitted, Batch, Plan};
 use multi::Pending;
@@ -154,8 +156,10 @@ impl Session {
     pub fn run(&mut self, batch: &mut Batch, config: &Arc<Config>, now: Now) -> Step {
         let mut turn = Turn::new(batch, config, now, self.service);
         turn.counters.note_turn(turn.batch.plans.len());
+        let served = crash::serve(self.connection.id());
         let step = self.run_plans(&mut turn);
         drop(turn);
+        crash::serve(served);
         // Subscribers that got messages are woken once for all of them.
         batch.wake_all();
         // Before the replies: whoever has them is told nothing later that belongs before them.
@@ -198,6 +202,10 @@ impl Session {
                         false => Continue(()),
                     };
                 };
+                let shared = &self.connection.shared;
+                shared
+                    .last_command
+                    .store(request.command.id() as u16, Relaxed);
                 self.hold_back(turn, request)?;
                 request
             }

@@ -20,12 +20,7 @@ pub(super) struct Pending {
     is_open: bool,
     /// A command was refused when it should have been queued.
     is_spoiled: bool,
-    /// So many watched keys are looked through for those that are there twice.
-    merges_at: usize,
 }
-
-/// Watched keys that are too few to be looked through.
-const WATCHED_MIN: usize = 64;
 
 impl Pending {
     /// What is queued.
@@ -102,6 +97,7 @@ impl Session {
             let bytes = pending.transaction.memory_bytes() as u64;
             if bytes > turn.config.client_query_buffer_limit {
                 self.must_close = true;
+                self.service.clients.overfed.fetch_add(1, Relaxed);
                 return Ran::Then(After::Close);
             }
         }
@@ -139,17 +135,19 @@ impl Session {
                 times: 1,
             });
         }
-        // Whoever watches the same keys over and over is not to fill the memory with that.
-        let watched = &mut pending.transaction.watched;
-        if watched.len() >= pending.merges_at {
-            Watched::merge(watched);
-            pending.merges_at = watched.len() * 2 + WATCHED_MIN;
-        }
+        let count = pending.transaction.watched.len();
+        self.connection.shared.watched.store(count, Relaxed);
+    }
+
+    /// What is queued and what is watched, which the connection has no longer.
+    fn take_pending(&mut self) -> Option<Box<Pending>> {
+        self.connection.shared.watched.store(0, Relaxed);
+        self.pending.take()
     }
 
     /// Forgets what is queued and what is watched.
     pub(super) fn discard(&mut self) {
-        if let Some(pending) = self.pending.take() {
+        if let Some(pending) = self.take_pending() {
             self.unwatch(pending.transaction.watched);
         }
     }
@@ -164,7 +162,7 @@ impl Session {
     }
 
     fn exec(&mut self, turn: &mut Turn<'_>) -> Ran {
-        let Some(pending) = self.pending.take() else {
+        let Some(pending) = self.take_pending() else {
             unreachable!("a transaction is open")
         };
         let mut transaction = pending.transaction;

@@ -66,7 +66,9 @@ impl Session {
             }
             let duration_ns = Ticks::now().since_ns(began);
             counters::local().command(command).ran(duration_ns, failed);
-            outcome.note_time(step, duration_ns, &self.service.config.load());
+            outcome.command_count += 1;
+            let place = (&**self.service.config.load(), self.service.server());
+            outcome.note_time(step, duration_ns, place);
             places.push((mark, Filling::Reply(reply)));
         }
         places

@@ -70,8 +70,10 @@ impl Session {
         if turn.is_monitored {
             self.show_script(turn, request, outcome);
         }
+        self.connection.shared.count_commands(outcome.command_count);
         if let Some(notes) = &outcome.notes {
             notes.errors.iter().for_each(|text| errors::note(text));
+            self.tell_slow_calls(notes, 0, (turn.config, turn.now));
         }
         Ran::Answered {
             failed: outcome.failed,
@@ -117,6 +119,7 @@ impl Session {
         }
         let renewed = renewed.then(|| self.service.config.load_full());
         let config = renewed.as_ref().unwrap_or(turn.config);
+        self.connection.shared.count_commands(outcome.command_count);
         self.tell_steps(transaction, &outcome, config, turn.now);
         match outcome.was_refused {
             true => Ran::Refused,

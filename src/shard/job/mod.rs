@@ -31,6 +31,7 @@ use super::ownership::{self, ShardList, Shards};
 use super::route::Router;
 use super::{HeldShards, QueuedJob};
 use crate::engine::{Deferred, Engine};
+use crate::structures::crash;
 
 /// Where a finished job is put for the connection that awaits it.
 #[derive(Default)]
@@ -199,7 +200,9 @@ impl Job {
         let Some(Executor { router, .. }) = self.executor else {
             unreachable!("units are made with one")
         };
+        let served = crash::serve(job.connection.id());
         self.next = job.run(held, router, self.is_offloaded);
+        crash::serve(served);
         if self.next == Next::Again {
             self.route.clone_from(&job.plan.shards);
             self.is_offloaded = job.plan.is_offloaded;
@@ -227,7 +230,11 @@ impl ownership::Message<Engine> for Job {
 
     fn run(&mut self, hands: &mut HeldEngines<'_, Engine>) {
         match &mut self.work {
-            Work::Command(job) => self.next = job.run(hands, !self.is_offloaded),
+            Work::Command(job) => {
+                let served = crash::serve(job.client.id);
+                self.next = job.run(hands, !self.is_offloaded);
+                crash::serve(served);
+            }
             Work::Task(task) => task.run(hands),
             Work::Unit(_) => unreachable!("units extend what they hold"),
         }

@@ -167,7 +167,7 @@ impl Host for UnitHost<'_, '_, '_, '_> {
             duration_ns,
             failed,
         };
-        self.outcome.tally.ran(call.command, spent);
+        self.outcome.note_call(call.command, &args, spent, self.cx);
         Ok(())
     }
 
