@@ -257,6 +257,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         telemetry,
         server: OnceLock::new(),
         log: OnceLock::new(),
+        changing_libraries: Default::default(),
         migrator: OnceLock::new(),
     }
 }
