@@ -90,7 +90,7 @@ impl Engine {
                 next_ms = 0;
             }
         }
-        self.board.next_deadline_ms.set(next_ms);
+        self.published.next_deadline_ms.set(next_ms);
         more
     }
 
@@ -114,9 +114,9 @@ impl Engine {
         });
         match (place, later_ms) {
             (Some(place), _) => {
-                let before = self.board.expired_fields.get();
+                let before = self.published.expired_fields.get();
                 let gone = self.expire_due(index, place, now, *fields_left);
-                let deleted = self.board.expired_fields.get() - before;
+                let deleted = self.published.expired_fields.get() - before;
                 *fields_left = fields_left.saturating_sub(deleted as usize);
                 if gone {
                     return;
@@ -150,7 +150,7 @@ impl Engine {
         };
         let now_ms = now.unix_ms;
         if let Some(attempt) = &mut self.attempt {
-            attempt.keep_lag(&self.board);
+            attempt.keep_lag(&self.published);
         }
         if is_over(db.at(place), now_ms) {
             self.leaves(index, place);
@@ -166,8 +166,8 @@ impl Engine {
             self.waiters.key_changed(index, entry.key());
             let stamp = self.effects.stamp();
             self.watches.key_changed(index, entry.key(), stamp);
-            self.board.note_lag(now_ms - deadline_ms);
-            self.board.expired.add(1);
+            self.published.note_lag(now_ms - deadline_ms);
+            self.published.expired.add(1);
             let trash = db.charged(|db| db.delete(place));
             self.discard(trash);
             return true;
@@ -175,17 +175,17 @@ impl Engine {
         if hash::next_field_deadline(entry).is_none_or(|deadline_ms| deadline_ms > now_ms) {
             return false;
         }
-        let board = &self.board;
+        let published = &self.published;
         let count = db.edit(place, |entry| {
             hash::expire_some(entry, now_ms, fields_max, |deadline_ms| {
-                board.note_lag(now_ms.saturating_sub(deadline_ms));
+                published.note_lag(now_ms.saturating_sub(deadline_ms));
             })
         });
         let entry = db.at(place);
         // What is left of a hash that is over is seen by nobody: it goes with the key.
         let left = hash::is_empty_or_over(entry, now_ms);
         let count = count + left.unwrap_or(0);
-        board.expired_fields.add(count as u64);
+        published.expired_fields.add(count as u64);
         if count > 0 {
             self.effects.expired(index, entry.key(), Event::HEXPIRED);
             self.waiters.key_changed(index, entry.key());
@@ -204,8 +204,10 @@ impl Engine {
     /// Keeps a large value until the token is let go, and a huge one for the background; small ones are freed already.
     pub(super) fn discard(&mut self, trash: Option<Trash>) {
         if let Some(trash) = trash {
-            self.board.add_used(-trash.bytes());
-            self.board.lazyfreed.add(u64::from(trash.is_collection()));
+            self.published.add_used(-trash.bytes());
+            self.published
+                .lazyfreed
+                .add(u64::from(trash.is_collection()));
             self.keep_trash(trash);
         }
     }
@@ -216,7 +218,7 @@ impl Engine {
             self.budget.add_leaving(trash.bytes());
             self.budget.add_pending(1);
             self.doomed_values.push(trash);
-            self.board.set_doomed(true);
+            self.published.set_doomed(true);
         } else {
             let leaving = Leaving::new(trash, &self.budget);
             self.deferred.trash.push(leaving);
@@ -271,7 +273,7 @@ mod tests {
             engine.db(0).map(|db| (db.len(), db.volatile_count())),
             Some((2_000, 1_000))
         );
-        assert_eq!(engine.board().expired.get(), 1_000);
+        assert_eq!(engine.published().expired.get(), 1_000);
         assert_eq!(engine.effects.dirty(), 1_000);
     }
 

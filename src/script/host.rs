@@ -11,7 +11,7 @@ use crate::command::declaration::Command;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::resp::request::Span;
-use crate::structures::lending::Lent;
+use crate::structures::scoped_tls::Scoped;
 
 /// The unit ends here. What the script answers is of no interest any more, unless it was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +66,9 @@ pub trait Host {
     fn db(&self) -> usize;
 }
 
-/// Lends a host to the callbacks of the interpreter.
+/// The hosts that callbacks of the interpreter reach.
 pub struct Hosts;
 
-impl Lent for Hosts {
+impl Scoped for Hosts {
     type With<'a> = dyn Host + 'a;
 }

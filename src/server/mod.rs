@@ -221,16 +221,16 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
             engine.effects.set_follower(pubsub.interest(), follower);
             engine.waiters.caller = Some(Arc::clone(&summoner) as _);
             engine.effects.count_tracked(pubsub.tracked_count());
-            engine.board().want_curve(config.miss_ratio_curve);
+            engine.published().want_curve(config.miss_ratio_curve);
             engine.switch_curve(clock::now());
             engine
         })
         .collect();
-    let boards: Box<[_]> = engines
+    let all_published: Box<[_]> = engines
         .iter()
-        .map(|engine| Arc::clone(engine.board()))
+        .map(|engine| Arc::clone(engine.published()))
         .collect();
-    let budget = Arc::new(Budget::of(boards.clone()));
+    let budget = Arc::new(Budget::of(all_published.clone()));
     for engine in &mut engines {
         engine.set_budget(Arc::clone(&budget));
     }
@@ -239,7 +239,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
     summoner.reach(&shards);
     Service {
         shards,
-        boards,
+        all_published,
         budget,
         router: Router::new(seed, shard_count as u16),
         config: ArcSwap::new(config),
