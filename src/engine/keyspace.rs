@@ -102,6 +102,9 @@ impl<'e> Keyspace<'e> {
     fn expire(&mut self, place: Place) -> Option<Place> {
         let now_ms = self.now.unix_ms;
         let engine = &*self.engine;
+        if engine.rest.is_loading() {
+            return Some(place);
+        }
         if engine.rest.holds(now_ms)
             && engine.effects.only_reads()
             && is_over(self.entry(place), now_ms)

@@ -191,7 +191,7 @@ fn read(args: &Args<'_>, config: &Config, seed: Seed, now: Now) -> Built {
 }
 
 /// The thresholds of the configuration, by which values that are read choose their encodings.
-pub(in crate::command) fn limits(config: &Config, seed: Seed, now: Now) -> Limits {
+pub fn limits(config: &Config, seed: Seed, now: Now) -> Limits {
     Limits {
         string_bytes_max: usize::try_from(config.proto_max_bulk_len)
             .map_or(u32::MAX as usize, |bytes| bytes.min(u32::MAX as usize)),
