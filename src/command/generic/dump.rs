@@ -4,7 +4,7 @@
 //! whole before anything changes.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use bytes::Bytes;
 

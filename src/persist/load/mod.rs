@@ -15,6 +15,8 @@ pub mod aof;
 mod commands;
 mod framing;
 pub mod progress;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use std::collections::BTreeMap;
@@ -144,12 +146,21 @@ impl Loaded {
 /// Loads into the shards of a server.
 pub struct Loader {
     service: &'static Service,
+    /// How many threads decode, or run commands.
+    threads: usize,
 }
 
 impl Loader {
     /// Into the shards of this one.
     pub fn new(service: &'static Service) -> Loader {
-        Loader { service }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = service.config.load().thread_count(cores).min(cores);
+        Loader { service, threads }
+    }
+
+    /// The same on so many threads.
+    pub fn with_threads(self, threads: usize) -> Loader {
+        Loader { threads, ..self }
     }
 
     /// Loads a snapshot, of which `begun` was read already. What was loaded before an error stays. The calling thread must
@@ -170,7 +181,7 @@ impl Loader {
         };
         let mut decoder =
             Decoder::new(from, begun, bounds).map_err(|fault| LoadError { offset: 0, fault })?;
-        let workers = Workers::start(self.service, Arc::clone(&config), now, rules);
+        let workers = Workers::start(self, Arc::clone(&config), now, rules);
         let mut loaded = Loaded {
             version: decoder.version(),
             ..Loaded::default()

@@ -45,7 +45,11 @@ pub fn check_file(path: &Path, out: &mut dyn Write) -> io::Result<bool> {
 }
 
 /// Checks a snapshot.
-fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<bool> {
+pub(in crate::persist) fn check(
+    from: &mut dyn Read,
+    now: Now,
+    out: &mut dyn Write,
+) -> io::Result<bool> {
     let bounds = Bounds {
         databases: DATABASES_MAX,
         checks: true,
