@@ -13,6 +13,7 @@ mod follow;
 pub mod keyspace;
 pub mod largest;
 pub mod published;
+pub mod record;
 pub mod restored_access;
 pub mod serial;
 pub mod tracking;

@@ -126,6 +126,12 @@ impl Waiter {
         &self.wait
     }
 
+    /// The connection that waits.
+    #[cfg(test)]
+    pub fn connection(&self) -> &Arc<Shared> {
+        &self.connection
+    }
+
     /// Where the wait stands.
     pub fn state(&self) -> WaitState {
         self.connection.wait_state_of(self.number)
@@ -291,6 +297,7 @@ impl Waiter {
         if !is_answered {
             return self.end_serving(engines);
         }
+        execute::append_records(self.command, engines, &mut client);
         execute::learn(engines, &mut client);
         if self.command.flags.has(Flags::DENYOOM) {
             engines.each(|engine| engine.pay(now, keys.len()));

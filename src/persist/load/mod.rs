@@ -297,10 +297,14 @@ impl Running<'_, '_> {
                 let age_s = (self.now.unix_ms / 1000).saturating_sub(number());
                 tracing::info!("RDB age {age_s} seconds");
             }
-            "used-mem" => tracing::info!(
-                "RDB memory usage when created {:.2} Mb",
-                number() as f64 / (1024.0 * 1024.0)
-            ),
+            "used-mem" => {
+                let figures = &self.service.telemetry.persistence.loading;
+                figures.snapshot_used_memory.store(number(), Relaxed);
+                tracing::info!(
+                    "RDB memory usage when created {:.2} Mb",
+                    number() as f64 / (1024.0 * 1024.0)
+                );
+            }
             "aof-base" | "aof-preamble" if number() != 0 => tracing::info!("RDB is base AOF"),
             name if name.starts_with('%') => tracing::info!("RDB '{name}': {value}"),
             _ => tracing::debug!("RDB field '{name}': {value}"),

@@ -6,11 +6,13 @@ use super::context::{UnitContext, UnitOutcome};
 use super::plan::UnitPlan;
 use super::weight::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, chosen_db, keys_in};
 use super::{Unit, script, step};
+use crate::command::admission::Candidate;
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::error::CommandError;
 use crate::command::owned::OwnedArgs;
 use crate::command::transaction::exec_abort;
 use crate::command::{Args, Out};
+use crate::engine::record;
 use crate::engine::{Engine, Key, Now};
 use crate::script::footprint;
 use crate::shard::ownership::ShardList;
@@ -227,10 +229,9 @@ impl Transaction {
         })
     }
 
-    /// The flags of all queued commands together; scripts look at what they call themselves.
-    pub fn flags(&self) -> Flags {
-        let flags = self.steps.iter().map(|step| step.command.flags);
-        flags.fold(Flags::NONE, Flags::or)
+    /// All queued commands, to be admitted together; scripts look at what they call themselves.
+    pub fn candidate(&self) -> Candidate<'_> {
+        Candidate::together(self.steps.iter().map(|step| step.command.flags))
     }
 
     /// The shards that it needs to begin with, out of so many, in any order and maybe more than once.
@@ -381,7 +382,9 @@ impl Transaction {
         }
         runner.with_engines(|engines| {
             self.unwatch(engines);
-            if may_grow && outcome.was_run {
+            if may_grow && outcome.was_run && engines.iter().any(|engine| engine.owes()) {
+                // What goes for it goes by itself, after it. Nothing can undo it any more.
+                outcome.log_position = record::append(engines, &mut outcome.records, true);
                 for engine in engines {
                     engine.pay(now, self.steps.len());
                 }
@@ -474,6 +477,7 @@ pub fn run_lone(
     let mut outcome = UnitOutcome {
         was_run: true,
         is_open: true,
+        is_lone: true,
         db: cx.connection.db,
         ..UnitOutcome::default()
     };
