@@ -49,9 +49,9 @@ pub(super) struct Workers {
 
 impl Workers {
     /// Starts all threads but one.
-    pub(super) fn start(loader: &Loader, config: Arc<Config>, now: Now, rules: Rules) -> Workers {
+    pub(super) fn start(loader: &Loader, config: &Config, now: Now, rules: Rules) -> Workers {
         let (service, others) = (loader.service, loader.threads.saturating_sub(1));
-        let limits = dump::limits(&config, service.router.seed(), now);
+        let limits = dump::limits(config, service.router.seed(), now);
         let placer = Arc::new(Placer {
             service,
             limits,
@@ -191,6 +191,7 @@ impl Placer {
     fn decode<'s>(&self, bytes: &'s [u8], raw: &'s RawEntry) -> Result<Option<Decoded<'s>>, Fault> {
         let malformed = |key: &[u8], error: Malformed| Fault::Value {
             key: key.to_vec(),
+            form: bytes[raw.at],
             why: error.0,
         };
         let mut reader = Reader::new(&bytes[raw.at..raw.end], self.limits.string_bytes_max);
