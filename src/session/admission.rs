@@ -51,16 +51,16 @@ impl Facts for Asking<'_> {
     #[inline]
     fn is_loading(&self) -> bool {
         let figures = &self.session.service.telemetry.persistence.loading;
-        figures.is_loading.load(Relaxed) && !self.session.replays
+        figures.is_loading.load(Relaxed) && !self.session.replays()
     }
 
     #[inline]
     fn is_exempt(&self) -> bool {
-        self.session.replays
+        self.session.replays()
     }
 
     fn is_out_of_memory(&mut self) -> bool {
-        !self.session.replays && self.session.service.budget.is_out_of_memory()
+        !self.session.replays() && self.session.service.budget.is_out_of_memory()
     }
 
     fn busy_text(&self) -> Option<&'static str> {
@@ -90,7 +90,7 @@ impl Session {
                 self.refuse(turn, plan, text);
                 return None;
             }
-            (Some(_), _) if self.replays => None,
+            (Some(_), _) if self.replays() => None,
             (Some(command), Route::Session) => self.refusal(turn, plan, command),
             (Some(command), _) if self.pending.is_some() => self.refusal(turn, plan, command),
             (Some(command), _) => {
