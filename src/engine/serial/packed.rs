@@ -71,11 +71,15 @@ pub(super) fn distinct(pack: Pack<'_>, step: usize) -> Result<Cow<'_, [u8]>, Mal
     let mut members = Fingerprints::of(pack.len() / step);
     let (mut is_canonical, mut behind) = (true, 0);
     for element in pack.iter() {
-        if let Element::Bytes(text) = element {
-            is_canonical = is_canonical && number::parse_i64(text).is_none();
+        let mut member = element;
+        if let Element::Bytes(text) = element
+            && let Some(number) = number::parse_i64(text)
+        {
+            is_canonical = false;
+            member = Element::Integer(number);
         }
         if behind == 0 {
-            members.add(as_member(element));
+            members.add(member);
         }
         behind += 1;
         if behind == step {
