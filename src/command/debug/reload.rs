@@ -35,9 +35,9 @@ fn reload(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         return Err("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.".into());
     }
     let mut is_whole = true;
-    for hand in 0..cx.engine_count() {
-        for db in 0..cx.engine(hand).database_count() {
-            is_whole &= reload_db(cx, hand, db);
+    for index in 0..cx.engine_count() {
+        for db in 0..cx.engine(index).database_count() {
+            is_whole &= reload_db(cx, index, db);
         }
     }
     if !is_whole {
@@ -48,15 +48,15 @@ fn reload(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
 }
 
 /// One database of one shard, without what is due; false if a value could not be read back.
-fn reload_db(cx: &mut ShardCx<'_>, hand: usize, db: usize) -> bool {
+fn reload_db(cx: &mut ShardCx<'_>, index: usize, db: usize) -> bool {
     const KEYS_A_STEP: usize = 1_000;
     let (limits, compresses) = (
         limits(cx.config, cx.seed(), cx.now),
         cx.config.rdbcompression,
     );
     let now_ms = cx.now.unix_ms;
-    let seed = cx.engine(hand).seed();
-    let mut keyspace = cx.keyspace(hand, db).untouched();
+    let seed = cx.engine(index).seed();
+    let mut keyspace = cx.keyspace(index, db).untouched();
     let mut keys: Vec<Vec<u8>> = Vec::with_capacity(keyspace.len());
     let mut cursor = 0;
     loop {
