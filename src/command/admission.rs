@@ -24,6 +24,10 @@ pub trait Facts {
     fn is_subscribed(&self) -> bool {
         false
     }
+    /// Whether data are being loaded.
+    fn is_loading(&self) -> bool {
+        false
+    }
     /// Whether limits to writing do not concern it any more: a script has written and is to finish that, or says that it
     /// may.
     fn is_exempt(&self) -> bool {
@@ -219,6 +223,9 @@ rules! {
          context",
         request.name()
     );
+    // loading
+    lacking(Flags::LOADING), at Stage::REQUEST.or(Stage::EXEC), if |facts, _| facts.is_loading() => |_, _|
+        CommandError::Loading;
     // busy-reply-threshold
     lacking(Flags::ALLOW_BUSY), at Stage::QUEUED.or(Stage::SHARDLESS), if |facts, _| facts.busy_text().is_some() =>
         |facts, _| facts.busy_text().unwrap_or_default();
@@ -234,6 +241,7 @@ mod tests {
         open: bool,
         needs_auth: bool,
         is_subscribed: bool,
+        is_loading: bool,
         is_exempt: bool,
         is_full: bool,
         is_busy: bool,
@@ -252,6 +260,9 @@ mod tests {
         }
         fn is_subscribed(&self) -> bool {
             self.is_subscribed
+        }
+        fn is_loading(&self) -> bool {
+            self.is_loading
         }
         fn is_exempt(&self) -> bool {
             self.is_exempt
@@ -277,6 +288,7 @@ mod tests {
             open: true,
             needs_auth: false,
             is_subscribed: false,
+            is_loading: false,
             is_exempt: false,
             is_full: false,
             is_busy: false,
@@ -312,6 +324,16 @@ mod tests {
                 request,
                 |facts| facts.is_subscribed = true,
                 "get set del publish auth exec multi debug wait",
+            ),
+            (
+                request,
+                |facts| facts.is_loading = true,
+                "get set del ping wait",
+            ),
+            (
+                Stage::EXEC,
+                |facts| facts.is_loading = true,
+                "get set del ping wait",
             ),
             (
                 queued,

@@ -44,6 +44,10 @@ pub enum CommandError {
     TooLongHere,
     /// Fewer replicas follow than writes ask for.
     NoReplicas,
+    /// Data are being loaded.
+    Loading,
+    /// A serialised value in this form is broken, and why: the log is told, and not the client.
+    BadValue(u8, &'static str),
     /// Any other text.
     Text(Cow<'static, [u8]>),
 }
@@ -68,6 +72,8 @@ impl CommandError {
                 "WRONGTYPE Operation against a key holding the wrong kind of value"
             }
             CommandError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+            CommandError::BadValue(..) => "ERR Bad data format",
+            CommandError::Loading => "LOADING Redis is loading the dataset in memory",
             CommandError::NoReplicas => "NOREPLICAS Not enough good replicas to write.",
             CommandError::Syntax => "ERR syntax error",
             CommandError::NotInteger => "ERR value is not an integer or out of range",

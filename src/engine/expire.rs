@@ -1,6 +1,6 @@
 //! Deleting keys whose time has come, in bounded slices, from the timer wheels.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::db::{gone_at, next_due};
 use super::effect::Event;
@@ -21,19 +21,33 @@ const FIELDS_PER_SLICE: usize = 256;
 /// And those that a command deletes which comes across a hash with due fields; it does not see the others.
 pub(super) const FIELDS_PER_LOOKUP: usize = 32;
 
-/// Until when no key is deleted because its time has come, though nobody sees it any more (CLIENT PAUSE).
+/// Until when no key is deleted because its time has come, though nobody sees it any more (CLIENT PAUSE), and whether keys
+/// whose time has come are there for everybody (loading: what follows may give them another time).
 #[derive(Debug, Default)]
-pub struct Rest(AtomicU64);
+pub struct Rest {
+    until_ms: AtomicU64,
+    is_loading: AtomicBool,
+}
 
 impl Rest {
     /// Says until when, as Unix time in milliseconds.
     pub fn set(&self, until_ms: u64) {
-        self.0.store(until_ms, Relaxed);
+        self.until_ms.store(until_ms, Relaxed);
     }
 
     /// Whether it is so now.
     pub fn holds(&self, now_ms: u64) -> bool {
-        self.0.load(Relaxed) > now_ms
+        self.until_ms.load(Relaxed) > now_ms || self.is_loading()
+    }
+
+    /// From now on all keys are there for everybody, or not any more.
+    pub fn set_loading(&self, is_loading: bool) {
+        self.is_loading.store(is_loading, Relaxed);
+    }
+
+    /// Whether all keys are there for everybody.
+    pub fn is_loading(&self) -> bool {
+        self.is_loading.load(Relaxed)
     }
 }
 

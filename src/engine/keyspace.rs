@@ -66,6 +66,22 @@ impl<'e> Keyspace<'e> {
         self.now
     }
 
+    /// Whether a deadline that is about to be given lies in the past, so that the key goes at once; never while data are
+    /// loaded, as what follows may take it away again.
+    pub fn is_past(&self, deadline_ms: u64) -> bool {
+        deadline_ms <= self.now.unix_ms && !self.engine.rest.is_loading()
+    }
+
+    /// Fields with deadlines up to this are not there any more: none while data are loaded, as what follows may take a
+    /// deadline away again.
+    #[inline]
+    pub fn fields_due_ms(&self) -> u64 {
+        match self.engine.rest.is_loading() {
+            true => 0,
+            false => self.now.unix_ms,
+        }
+    }
+
     /// The number of the database.
     pub fn db_index(&self) -> usize {
         self.db
@@ -102,6 +118,9 @@ impl<'e> Keyspace<'e> {
     fn expire(&mut self, place: Place) -> Option<Place> {
         let now_ms = self.now.unix_ms;
         let engine = &*self.engine;
+        if engine.rest.is_loading() {
+            return Some(place);
+        }
         if engine.rest.holds(now_ms)
             && engine.effects.only_reads()
             && is_over(self.entry(place), now_ms)

@@ -11,6 +11,7 @@ use super::batch::{Admitted, Plan};
 use super::turn::Turn;
 use super::waiting::Blocked;
 use super::{Flow, Ran, Session, Step};
+use crate::base::lossless;
 use crate::client::connection::ReplyMode;
 use crate::command::context::{After, SlowlogEntry};
 use crate::command::declaration::{Command, Flags, Run};
@@ -22,7 +23,7 @@ use crate::resp::reply::Position;
 use crate::shard::unit::context::{SlowStep, UnitNotes, UnitOutcome};
 use crate::shard::unit::transaction::Transaction;
 use crate::telemetry::clock::Ticks;
-use crate::telemetry::{counters, errors, latency, slowlog};
+use crate::telemetry::{counters, errors, latency, log, slowlog};
 
 /// How long a request ran that waits.
 pub(super) struct Waited {
@@ -63,6 +64,20 @@ pub(super) fn follow(after: &After) -> Flow {
         After::Close => Break(Step::Close),
         After::Shutdown => Break(Step::Shutdown),
     }
+}
+
+/// A command that went well when it was written down answers with an error now.
+#[cold]
+fn replay_failed(turn: &Turn<'_>, command: &Command, mark: Position) {
+    let reply = turn.batch.out.since(mark);
+    log::warn_seldom(
+        "replay",
+        format_args!(
+            "== CRITICAL == a command of the append-only file answers with an error: '{}' after processing the command '{}'",
+            lossless::text_of(reply).trim_end(),
+            command.full_name
+        ),
+    );
 }
 
 impl Session {
@@ -142,6 +157,13 @@ impl Session {
         request: Admitted<'_>,
         finished: &Finished,
     ) {
+        if self.replays() {
+            if finished.failed {
+                turn.release();
+                replay_failed(turn, request.command, finished.mark);
+            }
+            return self.end_reply(turn, request.command, finished.mark);
+        }
         self.count(turn, request, finished);
         self.tell(turn, request, finished);
         if turn.is_monitored {
@@ -266,7 +288,7 @@ impl Session {
     pub(super) fn apply_reply_mode(&mut self, out: &mut Out, mark: Position) {
         match self.connection.reply_mode {
             ReplyMode::On => {}
-            ReplyMode::Off => out.truncate(mark),
+            ReplyMode::Off | ReplyMode::Nobody => out.truncate(mark),
             ReplyMode::SkipThis => {
                 out.truncate(mark);
                 self.connection.reply_mode = ReplyMode::On;

@@ -48,8 +48,19 @@ impl Facts for Asking<'_> {
             && connection.shared.subscriptions() > 0
     }
 
+    #[inline]
+    fn is_loading(&self) -> bool {
+        let figures = &self.session.service.telemetry.persistence.loading;
+        figures.is_loading.load(Relaxed) && !self.session.replays()
+    }
+
+    #[inline]
+    fn is_exempt(&self) -> bool {
+        self.session.replays()
+    }
+
     fn is_out_of_memory(&mut self) -> bool {
-        self.session.service.budget.is_out_of_memory()
+        !self.session.replays() && self.session.service.budget.is_out_of_memory()
     }
 
     fn busy_text(&self) -> Option<&'static str> {
@@ -84,7 +95,9 @@ impl Session {
             return None;
         };
         let request = Admitted { plan, command };
-        let error = if plan.route == Route::Session || self.pending.is_some() {
+        let error = if self.replays() {
+            None
+        } else if plan.route == Route::Session || self.pending.is_some() {
             self.refusal(turn, request)
         } else {
             let facts = &mut self.asking(turn.config);

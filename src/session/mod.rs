@@ -38,7 +38,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::client::connection::Connection;
+use crate::client::connection::{Connection, ReplyMode};
 use crate::command::context::{After, ClientView};
 use crate::command::declaration::{Command, Flags, Run};
 use crate::command::error::write_failure;
@@ -134,6 +134,18 @@ impl Session {
             waited: None,
             pending: None,
         }
+    }
+
+    /// A session that runs what was admitted once and written down: nothing is refused for want of rights, memory or
+    /// replicas, nothing waits, and nothing is counted.
+    pub fn replaying(mut connection: Connection, service: &'static Service) -> Session {
+        connection.reply_mode = ReplyMode::Nobody;
+        Session::new(connection, service)
+    }
+
+    #[inline]
+    fn replays(&self) -> bool {
+        self.connection.reply_mode == ReplyMode::Nobody
     }
 
     /// What this session shares with all others.
@@ -238,6 +250,9 @@ impl Session {
     #[inline]
     fn hold_back(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Flow {
         let service = self.service;
+        if self.replays() {
+            return Continue(());
+        }
         if service.pause.is_on(turn.now.unix_ms)
             && let Some(until_ms) = self.paused_until(turn, request)
         {

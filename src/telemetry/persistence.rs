@@ -81,10 +81,19 @@ pub struct LoadingFigures {
     pub total_bytes: AtomicU64,
     /// Bytes loaded.
     pub loaded_bytes: AtomicU64,
+    /// What the server took in memory that wrote the snapshot which is loaded, as far as it says that.
+    pub snapshot_used_memory: AtomicU64,
     /// Keys that had expired in the last snapshot that was loaded.
     pub keys_expired: AtomicU64,
     /// Keys of the last snapshot that was loaded.
     pub keys_loaded: AtomicU64,
+}
+
+impl LoadingFigures {
+    /// Loading is about to begin.
+    pub fn announce(&self) {
+        self.is_loading.store(true, Relaxed);
+    }
 }
 
 impl Persistence {

@@ -175,7 +175,8 @@ fn about(
     }
 }
 
-pub(super) fn is_lfu(policy: MaxmemoryPolicy) -> bool {
+/// Whether a policy of eviction counts uses.
+pub fn is_lfu(policy: MaxmemoryPolicy) -> bool {
     matches!(
         policy,
         MaxmemoryPolicy::AllkeysLfu | MaxmemoryPolicy::VolatileLfu

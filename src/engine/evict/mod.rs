@@ -137,6 +137,9 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn find_room(&mut self, now: Now) -> bool {
+        if self.rest.is_loading() {
+            return true;
+        }
         self.budget
             .draw(&self.published, self.published.debt_bytes() + 1);
         self.keep_order();
@@ -237,7 +240,7 @@ impl Engine {
     /// ahead of need, so that what they have to be fetched for is waited for once. If the last of them was so large that
     /// far more is paid than was owed, others who owe have the rest.
     fn evict(&mut self, now: Now, evictions_max: usize) -> bool {
-        if self.budget.is_freeing() {
+        if self.budget.is_freeing() || self.rest.is_loading() {
             return false;
         }
         // 0 asks the background to tidy up, which takes too long for here.
