@@ -229,8 +229,11 @@ impl Engine {
             if db.save_slice(goes_on) {
                 return true;
             }
-            if let Some(db) = account::apart(|| self.flushed_unsaved.pop()) {
+            if let Some(db) = self.flushed_unsaved.pop() {
                 self.doom(db);
+            }
+            if self.flushed_unsaved.is_empty() {
+                self.flushed_unsaved = Vec::new();
             }
             if !goes_on() {
                 return self.is_in_snapshot();
@@ -255,4 +258,3 @@ impl Engine {
         account::apart(|| self.flushed_unsaved.push(db));
     }
 }
-
