@@ -1,3 +1,5 @@
 //! What outlives the process: the log of writes, the append-only file, snapshots, and loading them.
 //!
 //! Stands above sessions and below the server. Commands ask for it through `command::context::Server`.
+
+pub mod files;
