@@ -12,6 +12,7 @@ use super::record::{Audience, Head, Log, Records};
 use super::tracking::{Forgotten, Lapsed, Lapses, Tracked, TrackedCount, Written};
 use crate::base::hash::Seed;
 use crate::base::random::Random;
+use crate::structures::block::Content;
 
 /// Keys that a read of a tracking connection forgets at most, when too many are remembered.
 const LAPSED_PER_READ: usize = 16;
@@ -302,14 +303,48 @@ impl Effects {
         &self.interest
     }
 
-    /// The head of a record that comes behind all that this shard knows of.
-    pub fn head(&mut self, db: usize, audience: Audience) -> Head {
+    /// Logs a command behind all that this shard knows of.
+    pub fn log_command<'a>(
+        &mut self,
+        db: usize,
+        audience: Audience,
+        arguments: impl ExactSizeIterator<Item = Content<'a>>,
+    ) {
         self.stamp += 1;
-        Head {
-            stamp: self.stamp,
+        let stamp = self.stamp;
+        let head = Head {
+            stamp,
             db,
             audience,
+        };
+        self.records.push(head, arguments);
+    }
+
+    /// Logs that the time of a key had come.
+    pub(super) fn log_expired(&mut self, db: usize, key: &[u8]) {
+        if self.is_logging() {
+            let name = self.interest.deletion_of_expired();
+            self.log_bytes(db, &[name, key]);
         }
+    }
+
+    /// Logs that a key was evicted.
+    pub(super) fn log_evicted(&mut self, db: usize, key: &[u8]) {
+        if self.is_logging() {
+            let name = self.interest.deletion_of_evicted();
+            self.log_bytes(db, &[name, key]);
+        }
+    }
+
+    /// Logs that the time of a hash's field had come.
+    pub(super) fn log_expired_field(&mut self, db: usize, key: &[u8], field: &[u8]) {
+        self.log_bytes(db, &[b"HDEL", key, field]);
+    }
+
+    #[cold]
+    fn log_bytes(&mut self, db: usize, arguments: &[&[u8]]) {
+        let arguments = arguments.iter().map(|bytes| Content::from(*bytes));
+        self.log_command(db, Audience::BOTH, arguments);
     }
 
     /// What is to be logged of this shard.
@@ -317,9 +352,15 @@ impl Effects {
         &self.records
     }
 
-    /// The same, to be added to.
-    pub fn records_mut(&mut self) -> &mut Records {
+    /// The same, to be taken.
+    pub(super) fn records_mut(&mut self) -> &mut Records {
         &mut self.records
+    }
+
+    /// Whether something is to be appended: news, or records.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.has_news || !self.records.is_empty()
     }
 
     /// Where they go, if there are any.
@@ -328,11 +369,11 @@ impl Effects {
     }
 
     /// Appends what this shard alone leaves.
-    pub(super) fn append_records(&mut self) -> Option<u64> {
+    pub(super) fn append_records(&mut self, is_unit: bool) -> Option<u64> {
         if self.records.is_empty() {
             return None;
         }
-        let is_atomic = self.records.is_atomic();
+        let is_atomic = is_unit && self.records.len() > 1;
         let position = self
             .commands_log
             .as_ref()

@@ -55,6 +55,12 @@ impl Audience {
     }
 }
 
+impl Default for Audience {
+    fn default() -> Audience {
+        Audience::BOTH
+    }
+}
+
 /// Where a record belongs.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
@@ -157,8 +163,6 @@ pub struct Records {
     /// Long arguments, each with the position in `text` that it stands before.
     blocks: Vec<(usize, Block)>,
     ends: Vec<End>,
-    /// They have to take effect together.
-    is_atomic: bool,
 }
 
 impl Records {
@@ -260,7 +264,6 @@ impl Records {
             *self = Records::default();
         }
         self.truncate(0);
-        self.is_atomic = false;
     }
 
     /// Forgets all behind the first so many.
@@ -276,22 +279,11 @@ impl Records {
         self.ends.truncate(len);
     }
 
-    /// Says that they take effect together.
-    pub fn make_atomic(&mut self) {
-        self.is_atomic = true;
-    }
-
-    /// Whether they take effect together.
-    pub fn is_atomic(&self) -> bool {
-        self.is_atomic
-    }
-
     /// The records of several shards and of whatever ran beside them, by stamp. They are left without any.
     pub fn merge(sources: &mut [&mut Records]) -> Records {
         let mut order: Vec<(u64, usize, usize)> = Vec::new();
         let mut merged = Records::default();
         for (source, records) in sources.iter().enumerate() {
-            merged.is_atomic |= records.is_atomic;
             let heads = records.ends.iter().enumerate();
             order.extend(heads.map(|(index, end)| (end.head.stamp, source, index)));
         }
@@ -329,13 +321,15 @@ pub trait Log: Send + Sync {
 
 /// Appends the records of shards that are in hand together, merged by stamp with those of what ran beside them. The shards
 /// know the position from then on. None if there was nothing to append, or nobody to append it to.
-pub fn append(all: &mut [&mut Engine], beside: &mut Records) -> Option<u64> {
+///
+/// `is_unit`: they are what one command, one transaction or one script did, and if there are several of them, they take
+/// effect together or not at all. Keys that expire or are evicted by themselves go one by one.
+pub fn append(all: &mut [&mut Engine], beside: &mut Records, is_unit: bool) -> Option<u64> {
     if let ([engine], true) = (&mut *all, beside.is_empty()) {
-        return engine.effects.append_records();
+        return engine.effects.append_records(is_unit);
     }
-    let log: Arc<dyn Log> = all
-        .iter()
-        .find_map(|engine| engine.effects.log_of_records())?;
+    let mut logs = all.iter().map(|engine| engine.effects.log_of_records());
+    let log: Option<Arc<dyn Log>> = logs.find_map(|log| log);
     let mut sources: Vec<&mut Records> = Vec::with_capacity(all.len() + 1);
     sources.extend(all.iter_mut().map(|engine| engine.effects.records_mut()));
     sources.push(beside);
@@ -343,8 +337,8 @@ pub fn append(all: &mut [&mut Engine], beside: &mut Records) -> Option<u64> {
     if merged.is_empty() {
         return None;
     }
-    let is_atomic = merged.is_atomic;
-    let position = log.append(&mut merged, is_atomic);
+    let is_atomic = is_unit && merged.len() > 1;
+    let position = log?.append(&mut merged, is_atomic);
     for engine in all {
         engine.effects.note_log_position(position);
     }
@@ -431,7 +425,6 @@ mod tests {
         ] {
             all[source].push_bytes(head(stamp), &[name.as_bytes()]);
         }
-        all[1].make_atomic();
         let [first, second, third] = &mut all;
         let merged = Records::merge(&mut [first, second, third]);
         let names: String = merged
@@ -439,7 +432,6 @@ mod tests {
             .map(|record| char::from(record.bytes.to_vec()[8]))
             .collect();
         assert_eq!(names, "abcdef");
-        assert!(merged.is_atomic());
         assert!(all.iter().all(Records::is_empty));
     }
 }
