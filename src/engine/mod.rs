@@ -15,6 +15,7 @@ pub mod keyspace;
 pub mod largest;
 pub mod record;
 pub mod serial;
+pub mod snapshot;
 pub mod told;
 pub mod tracking;
 pub mod undo;
@@ -217,6 +218,8 @@ pub struct Engine {
     pub rest: Arc<expire::Rest>,
     /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
     doomed: Vec<(Db, i64)>,
+    /// Databases that were given up before a snapshot was through with them.
+    flushed_unsaved: Vec<Box<Db>>,
     /// Huge values, freed in slices too.
     doomed_values: Vec<value::Trash>,
     /// What can be undone, if anything.
@@ -250,6 +253,7 @@ impl Engine {
             reuse: None,
             rest: Arc::default(),
             doomed: Vec::new(),
+            flushed_unsaved: Vec::new(),
             doomed_values: Vec::new(),
             attempt: None,
             budget: Arc::default(),
@@ -469,6 +473,9 @@ impl Engine {
 
     /// Gives a database up; its memory comes back in slices, but for the smallest.
     fn doom(&mut self, db: Box<Db>) {
+        if db.is_saving() {
+            return self.keep_unsaved(db);
+        }
         // The database leaves its box, which is freed at the end of the block, and the list of the doomed may grow.
         let before = crate::structures::account::charged_bytes();
         let is_small = self.board.used_bytes() <= FREED_AT_ONCE_BYTES;

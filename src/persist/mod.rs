@@ -3,3 +3,4 @@
 //! Stands above sessions and below the server. Commands ask for it through `command::context::Server`.
 
 pub mod files;
+pub mod rdb;

@@ -18,7 +18,11 @@ const COPY_MAX: usize = 264;
 /// Three bytes may stand for 264, which no other form exceeds.
 const RATIO_MAX: usize = 88;
 
-const SLOT_BITS: u32 = 14;
+/// Slots for what was seen: as many as there are bytes, within these bounds.
+const SLOT_BITS_MIN: u32 = 6;
+const SLOT_BITS_MAX: u32 = 14;
+/// Up to here the slots lie on the stack.
+const SLOT_BITS_SMALL: u32 = 9;
 
 /// Compresses; nothing if it does not get smaller.
 #[must_use]
@@ -26,9 +30,20 @@ pub fn compress(input: &[u8]) -> Option<Vec<u8>> {
     if input.len() <= COPY_MIN || input.len() > u32::MAX as usize {
         return None;
     }
+    let bits = usize::BITS - input.len().leading_zeros();
+    let bits = bits.clamp(SLOT_BITS_MIN, SLOT_BITS_MAX);
+    // To have all slots empty takes longer than to compress a short string.
+    if bits <= SLOT_BITS_SMALL {
+        let mut seen = [0; 1 << SLOT_BITS_SMALL];
+        compress_with(input, &mut seen[..1 << bits], bits)
+    } else {
+        compress_with(input, &mut vec![0; 1 << bits], bits)
+    }
+}
+
+/// Compresses with so many bits of slots, all of them 0: where three bytes of a hash were seen last, plus one.
+fn compress_with(input: &[u8], seen: &mut [u32], bits: u32) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(input.len() / 2);
-    // Where three bytes of a hash were seen last, plus one.
-    let mut seen = vec![0_u32; 1 << SLOT_BITS];
     // What lies before this has been written.
     let mut written = 0;
     let mut at = 0;
@@ -36,7 +51,7 @@ pub fn compress(input: &[u8]) -> Option<Vec<u8>> {
         .get(at..)
         .and_then(|rest| rest.first_chunk::<COPY_MIN>())
     {
-        let slot = &mut seen[slot(here)];
+        let slot = &mut seen[slot(here, bits)];
         let candidate = (*slot as usize).checked_sub(1);
         *slot = at as u32 + 1;
         let Some(from) =
@@ -61,10 +76,10 @@ pub fn compress(input: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[inline]
-fn slot([a, b, c]: [u8; 3]) -> usize {
+fn slot([a, b, c]: [u8; 3], bits: u32) -> usize {
     // Knuth's multiplier spreads the three bytes over the high bits.
     let hash = u32::from_le_bytes([a, b, c, 0]).wrapping_mul(2_654_435_761);
-    (hash >> (u32::BITS - SLOT_BITS)) as usize
+    (hash >> (u32::BITS - bits)) as usize
 }
 
 fn write_runs(bytes: &[u8], out: &mut Vec<u8>) {

@@ -358,6 +358,7 @@ impl Engine {
     fn drop_empty(&mut self, index: usize) {
         let before = account::charged_bytes();
         if let Some(mut db) = self.dbs[index].take() {
+            db.end_saving_of_nothing();
             db.hide();
         }
         self.board.add_used(account::charged_bytes() - before);

@@ -43,21 +43,21 @@ pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Write
     };
     match (small, earliest) {
         (Some(pack), None) if Kind(entry.kind()) == LISTPACK => {
-            writer.byte(types::HASH_LISTPACK);
+            writer.kind(types::HASH_LISTPACK);
             writer.string(pack.bytes());
         }
-        (Some(_), None) if writer.form() == Form::Oldest => {
-            writer.byte(types::HASH_LISTPACK);
+        (Some(_), None) if writer.form() != Form::Whole => {
+            writer.kind(types::HASH_LISTPACK);
             writer.string(&packed(hash, false));
         }
         (Some(_), earliest) => {
             writer.needs(V12);
-            writer.byte(types::HASH_LISTPACK_EX);
+            writer.kind(types::HASH_LISTPACK_EX);
             writer.millis(earliest.unwrap_or(0));
             writer.string(&packed(hash, true));
         }
         (None, None) => {
-            writer.byte(types::HASH);
+            writer.kind(types::HASH);
             writer.length(hash.len() as u64);
             hash.for_each(|field| {
                 writer.element(field.name);
@@ -66,7 +66,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Write
         }
         (None, Some(earliest)) => {
             writer.needs(V12);
-            writer.byte(types::HASH_METADATA);
+            writer.kind(types::HASH_METADATA);
             writer.millis(earliest);
             writer.length(hash.len() as u64);
             hash.for_each(|field| {

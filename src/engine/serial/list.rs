@@ -24,7 +24,7 @@ const NODE_PACKED: u64 = 2;
 
 /// Writes a list as nodes, behind its type.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
-    writer.byte(types::LIST_QUICKLIST_2);
+    writer.kind(types::LIST_QUICKLIST_2);
     match (
         ListRef::of(entry).and_then(ListRef::as_quicklist),
         entry.value(),

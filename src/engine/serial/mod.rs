@@ -45,6 +45,9 @@ pub const V12: u16 = 12;
 pub enum Form {
     /// The oldest that can carry the value, as far as commands of that age could see it.
     Oldest,
+    /// As servers of 7.2 have it: small sets packed, and when consumers of a stream were active. Deadlines of fields are
+    /// written all the same.
+    Newer,
     /// One that loses nothing, for reading it back here.
     Whole,
 }
@@ -126,7 +129,7 @@ const SEARCHED_MAX: usize = 4096;
 pub fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) {
     match Kind(entry.kind()).data_type() {
         DataType::String => {
-            writer.byte(types::STRING);
+            writer.kind(types::STRING);
             match Text::of(entry) {
                 Some(Text::Integer(number)) => writer.integer(number),
                 Some(text) => text.with_bytes(|bytes| writer.string(bytes)),

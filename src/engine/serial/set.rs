@@ -23,16 +23,16 @@ const LISTPACK: Kind = Kind::new(DataType::Set, Encoding::Listpack);
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     match SetRef::of(entry) {
         SetRef::Intset(numbers) => {
-            writer.byte(types::SET_INTSET);
+            writer.kind(types::SET_INTSET);
             writer.string(numbers.bytes());
         }
-        SetRef::Listpack(pack) if writer.form() == Form::Whole => {
+        SetRef::Listpack(pack) if writer.form() != Form::Oldest => {
             writer.needs(V11);
-            writer.byte(types::SET_LISTPACK);
+            writer.kind(types::SET_LISTPACK);
             writer.string(pack.bytes());
         }
         set => {
-            writer.byte(types::SET);
+            writer.kind(types::SET);
             writer.length(set.len() as u64);
             set.for_each(|member| writer.element(member));
         }

@@ -52,7 +52,7 @@ fn number_of(data_type: DataType) -> u64 {
 /// Writes a sketch, behind its type.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     let data_type = Kind(entry.kind()).data_type();
-    writer.byte(types::MODULE_2);
+    writer.kind(types::MODULE_2);
     writer.length(number_of(data_type));
     let (head, data) = parts(entry);
     for piece in std::iter::once(head.as_slice()).chain(data.chunks(CHUNK_BYTES_MAX)) {

@@ -22,11 +22,11 @@ use crate::structures::pack::Pack;
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     match SortedSet::of(entry) {
         SortedSet::Small(pack) => {
-            writer.byte(types::ZSET_LISTPACK);
+            writer.kind(types::ZSET_LISTPACK);
             writer.string(pack.bytes());
         }
         set => {
-            writer.byte(types::ZSET_2);
+            writer.kind(types::ZSET_2);
             writer.length(set.len() as u64);
             // As servers do, for whom adding in front is fastest.
             for (member, score) in set.range(0, set.len(), Direction::Descending) {

@@ -32,12 +32,12 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     let Some(stream) = stream_of(entry) else {
         unreachable!("a stream is one");
     };
-    let is_whole = writer.form() == Form::Whole;
-    if is_whole {
+    let has_activity = writer.form() != Form::Oldest;
+    if has_activity {
         writer.needs(V11);
-        writer.byte(types::STREAM_LISTPACKS_3);
+        writer.kind(types::STREAM_LISTPACKS_3);
     } else {
-        writer.byte(types::STREAM_LISTPACKS_2);
+        writer.kind(types::STREAM_LISTPACKS_2);
     }
     let nodes = stream.nodes();
     writer.length(nodes.len() as u64);
@@ -68,7 +68,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
         for consumer in consumers {
             writer.string(&consumer.name);
             writer.millis(consumer.seen_ms as u64);
-            if is_whole {
+            if has_activity {
                 writer.millis(consumer.active_ms as u64);
             }
             writer.length(consumer.pending_count() as u64);

@@ -18,6 +18,8 @@ pub struct Writer {
     version: u16,
     compresses: bool,
     form: Form,
+    /// Where the type of the value that comes next is to stand, if its place was left before its key.
+    kind_at: Option<usize>,
 }
 
 impl Writer {
@@ -28,6 +30,15 @@ impl Writer {
             version: V10,
             compresses,
             form,
+            kind_at: None,
+        }
+    }
+
+    /// Goes on behind bytes that were written before.
+    pub fn behind(bytes: Vec<u8>, form: Form, compresses: bool) -> Writer {
+        Writer {
+            bytes,
+            ..Writer::new(form, compresses)
         }
     }
 
@@ -60,6 +71,21 @@ impl Writer {
     /// A byte.
     pub fn byte(&mut self, byte: u8) {
         self.bytes.push(byte);
+    }
+
+    /// Leaves a place for the type of the value that comes next, and writes its key: snapshots have both before the value.
+    pub fn key(&mut self, key: &[u8]) {
+        self.kind_at = Some(self.bytes.len());
+        self.bytes.push(0);
+        self.string(key);
+    }
+
+    /// The type of a value.
+    pub(super) fn kind(&mut self, kind: u8) {
+        match self.kind_at.take() {
+            Some(at) => self.bytes[at] = kind,
+            None => self.bytes.push(kind),
+        }
     }
 
     /// Bytes as they are.
@@ -158,7 +184,7 @@ impl Writer {
     }
 
     /// A time in Unix milliseconds.
-    pub(super) fn millis(&mut self, unix_ms: u64) {
+    pub fn millis(&mut self, unix_ms: u64) {
         self.bytes.extend_from_slice(&unix_ms.to_le_bytes());
     }
 }

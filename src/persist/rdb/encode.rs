@@ -1,0 +1,189 @@
+//! Writes the parts of a snapshot: each function appends one record. Their order is the caller's business, and so is
+//! the checksum, because stretches may be written and summed side by side (`base::checksum::combine`).
+
+use super::opcode;
+use crate::engine::serial::writer::Writer;
+use crate::engine::serial::{self, Form, V10, V11, V12};
+use crate::engine::told::Use;
+use crate::engine::value::Object;
+use crate::structures::entry::EntryRef;
+use crate::telemetry::info::REDIS_VERSION;
+
+/// How a snapshot is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Version of the format: 10 for servers from 7.0 on, 11 for those from 7.2 on, 12 for what loses nothing here.
+    pub version: u16,
+    /// Whether strings are compressed where that helps (`rdbcompression`).
+    pub compress: bool,
+    /// Whether a checksum stands at the end (`rdbchecksum`).
+    pub checksum: bool,
+}
+
+impl Options {
+    fn form(&self) -> Form {
+        match self.version {
+            ..=V10 => Form::Oldest,
+            V11 => Form::Newer,
+            V12.. => Form::Whole,
+        }
+    }
+}
+
+/// The first bytes, and names with values that whoever reads it may want to know.
+pub fn header(out: &mut Vec<u8>, options: &Options, aux: &[(&str, String)]) {
+    out.extend_from_slice(format!("REDIS{:04}", options.version).as_bytes());
+    for (name, value) in aux {
+        with_writer(out, options, |writer| {
+            writer.byte(opcode::AUX);
+            writer.string(name.as_bytes());
+            writer.string(value.as_bytes());
+        });
+    }
+}
+
+/// The names that servers write: who wrote it when, with how much memory in use, and whether it is the base of an
+/// append-only file. Those of replication, if there are any, follow.
+pub fn own_fields(now_ms: u64, used_bytes: u64, is_aof_base: bool) -> Vec<(&'static str, String)> {
+    vec![
+        ("redis-ver", REDIS_VERSION.to_owned()),
+        ("redis-bits", usize::BITS.to_string()),
+        ("ctime", (now_ms / 1000).to_string()),
+        ("used-mem", used_bytes.to_string()),
+        ("aof-base", u8::from(is_aof_base).to_string()),
+    ]
+}
+
+/// A library of functions.
+pub fn function(out: &mut Vec<u8>, source: &[u8], options: &Options) {
+    with_writer(out, options, |writer| {
+        writer.byte(opcode::FUNCTION);
+        writer.string(source);
+    });
+}
+
+/// The keys that follow are in this database.
+pub fn select_db(out: &mut Vec<u8>, db: usize) {
+    append(out, |writer| {
+        writer.byte(opcode::SELECT_DB);
+        writer.length(db as u64);
+    });
+}
+
+/// So many keys follow in this database, so many of them with a deadline. Who reads it makes room for them and believes
+/// nothing.
+pub fn resize_db(out: &mut Vec<u8>, keys: u64, expires: u64) {
+    append(out, |writer| {
+        writer.byte(opcode::RESIZE_DB);
+        writer.length(keys);
+        writer.length(expires);
+    });
+}
+
+/// A key as it is at a moment, with what is known of its use where the policy of eviction asks for that. Answers the
+/// lowest version of the format that knows what was written: where it is above the one that the header says, older
+/// servers refuse this key's type.
+pub fn entry(
+    out: &mut Vec<u8>,
+    entry: EntryRef<'_, Object>,
+    used: Option<Use>,
+    now_ms: u64,
+    options: &Options,
+) -> u16 {
+    with_writer(out, options, |writer| {
+        if let Some(at_ms) = entry.deadline() {
+            writer.byte(opcode::DEADLINE_MS);
+            writer.millis(at_ms);
+        }
+        match used {
+            Some(Use::LastAt(at_ms)) => {
+                writer.byte(opcode::IDLE);
+                writer.length(now_ms.saturating_sub(at_ms) / 1000);
+            }
+            Some(Use::Frequency(frequency)) => {
+                writer.byte(opcode::FREQUENCY);
+                writer.byte(frequency);
+            }
+            None => {}
+        }
+        writer.key(entry.key());
+        serial::write(entry, now_ms, writer);
+    })
+}
+
+/// The end, with the checksum of all before and of this opcode (see [`END`]), if one is wanted.
+pub fn end(out: &mut Vec<u8>, crc: Option<u64>) {
+    out.extend_from_slice(END);
+    out.extend_from_slice(&crc.unwrap_or(0).to_le_bytes());
+}
+
+/// The last byte that the checksum covers.
+pub const END: &[u8] = &[opcode::END];
+
+fn append(out: &mut Vec<u8>, write: impl FnOnce(&mut Writer)) {
+    let options = Options {
+        version: V10,
+        compress: false,
+        checksum: false,
+    };
+    with_writer(out, &options, write);
+}
+
+/// Appends to `out`; the lowest version that knows what was written.
+fn with_writer(out: &mut Vec<u8>, options: &Options, write: impl FnOnce(&mut Writer)) -> u16 {
+    let mut writer = Writer::behind(std::mem::take(out), options.form(), options.compress);
+    write(&mut writer);
+    let (bytes, version) = writer.finish();
+    *out = bytes;
+    version
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::checksum;
+    use crate::engine::value::string_entry;
+
+    /// `SET k v PXAT 1893456000000` in database 3 of redis-server 7.0.15, without aux fields: byte for byte.
+    #[test]
+    fn a_small_file_is_that_of_redis() {
+        let options = Options {
+            version: V10,
+            compress: true,
+            checksum: true,
+        };
+        let mut out = Vec::new();
+        header(&mut out, &options, &[]);
+        select_db(&mut out, 3);
+        resize_db(&mut out, 1, 1);
+        let value = string_entry(b"k", b"v", Some(1_893_456_000_000));
+        entry(&mut out, value.view(), None, 0, &options);
+        let crc = checksum::update(checksum::crc64(&out), END);
+        end(&mut out, Some(crc));
+        let expected =
+            b"REDIS0010\xfe\x03\xfb\x01\x01\xfc\x00\xb4\xc5\xda\xb8\x01\x00\x00\x00\x01k\x01v\xff";
+        let (body, sum) = out.split_at(out.len() - 8);
+        assert_eq!(body, expected);
+        assert_eq!(sum, checksum::crc64(body).to_le_bytes());
+    }
+
+    #[test]
+    fn what_is_known_of_a_keys_use_stands_before_it() {
+        let options = Options {
+            version: V10,
+            compress: true,
+            checksum: true,
+        };
+        let value = string_entry(b"k", b"12", None);
+        let mut out = Vec::new();
+        let used = Some(Use::LastAt(1_000));
+        let version = entry(&mut out, value.view(), used, 6_500, &options);
+        assert_eq!(
+            (out.as_slice(), version),
+            (&b"\xf8\x05\x00\x01k\xc0\x0c"[..], V10)
+        );
+        out.clear();
+        entry(&mut out, value.view(), Some(Use::Frequency(7)), 0, &options);
+        assert_eq!(out, b"\xf9\x07\x00\x01k\xc0\x0c");
+    }
+}
