@@ -47,7 +47,16 @@ pub struct Connection {
     pub stamp: u64,
     /// The position before which all has to be delivered to others when its replies leave (`pubsub::events`).
     pub position: u64,
+    /// Who reads what its commands leave in the log, in bits: all, but for scripts that chose otherwise.
+    pub log_audience: u8,
+    /// The position in the log behind its last write.
+    pub log_position: u64,
+    /// The position in the log behind all that its replies know of, be it its own or of others.
+    pub log_seen: u64,
 }
+
+/// The file and the replicas read what commands leave in the log.
+pub const ALL_READERS: u8 = 3;
 
 impl Connection {
     /// A fresh connection.
@@ -65,6 +74,9 @@ impl Connection {
             tracking: Options::OFF,
             stamp: 0,
             position: 0,
+            log_audience: ALL_READERS,
+            log_position: 0,
+            log_seen: 0,
         }
     }
 

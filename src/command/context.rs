@@ -9,6 +9,7 @@ use super::args::{Args, RoutedKey};
 use super::declaration::Command;
 use super::error::CommandError;
 use super::generic::migrate::Migration;
+use super::logging::Statement;
 use super::script::Scripts;
 use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
@@ -16,6 +17,7 @@ use crate::config::Config;
 use crate::config::rewrite::Adding;
 use crate::engine::effect::{Event, Spoken};
 use crate::engine::keyspace::{Keyspace, WrongType};
+use crate::engine::record::{Audience, Records};
 use crate::engine::value::{DataType, Object};
 use crate::engine::{Engine, Key, Now};
 use crate::pubsub::PubSub;
@@ -85,6 +87,12 @@ pub struct ClientView {
     pub stamp: u64,
     /// Its replies know of what others hear before this position (`pubsub::events`).
     pub position: u64,
+    /// Who reads what its commands leave in the log; a script may choose.
+    pub audience: Audience,
+    /// The position in the log behind its last write.
+    pub log_position: u64,
+    /// The position in the log behind all that its replies know of.
+    pub log_seen: u64,
 }
 
 impl ClientView {
@@ -98,6 +106,9 @@ impl ClientView {
             tracks: connection.tracks,
             stamp: connection.stamp,
             position: connection.position,
+            audience: Audience::from_bits(connection.log_audience),
+            log_position: connection.log_position,
+            log_seen: connection.log_seen,
         }
     }
 }
@@ -121,6 +132,7 @@ pub struct ShardCx<'a> {
     may_leave: bool,
     leaves: bool,
     wait: Option<Wait>,
+    pub(super) statement: Statement,
 }
 
 /// What a request waits for that found nothing to answer with.
@@ -231,6 +243,7 @@ impl<'a> ShardCx<'a> {
             may_leave: false,
             leaves: false,
             wait: None,
+            statement: Statement::Off,
         }
     }
 
@@ -288,6 +301,24 @@ impl<'a> ShardCx<'a> {
     /// Whether the shard of a key is in hand. It always is but for requests that waited, see [`Wait::needs_all`].
     pub fn holds(&self, key: &RoutedKey) -> bool {
         key.hand != NOT_IN_HAND
+    }
+
+    /// The engines in hand.
+    pub(super) fn engines(&self) -> &Engines<'a> {
+        &self.engines
+    }
+
+    /// Looks at each of them.
+    pub(super) fn look_at_engines(&self, look: impl FnMut(&Engine)) {
+        self.engines.look_at_each(look);
+    }
+
+    /// The first of them.
+    pub(super) fn first_engine_mut(&mut self) -> &mut Engine {
+        match &mut self.engines {
+            Engines::One(engine) => engine,
+            Engines::Many(engines) => engines[0],
+        }
     }
 
     /// Gives the engines back.
@@ -496,7 +527,7 @@ pub enum Outbox<'a> {
     /// No shard is in hand: it goes at once, and these tasks are woken when the batch is over.
     Open(&'a mut Vec<Waker>),
     /// Some are: it is kept until they are let go. What the client is sent itself comes behind the reply of EXEC.
-    Pending(&'a mut Vec<Spoken>),
+    Pending(&'a mut Vec<Spoken>, &'a mut Records),
 }
 
 impl Outbox<'_> {
@@ -567,6 +598,16 @@ pub trait Server: Send + Sync {
     fn purge_memory(&self);
     /// Statistics of the allocator in its own words.
     fn allocator_report(&self) -> String;
+    /// Appends to the log what commands leave that belong to no shard, and forgets it; the position behind it. See
+    /// [`crate::engine::record::append`] for `is_unit`.
+    fn log_records(&self, records: &mut Records, is_unit: bool) -> Option<u64>;
+    /// Changes libraries of functions, and appends the records of that if it succeeds: changes come one after the other,
+    /// so that their records do. The position behind them.
+    fn change_libraries(
+        &self,
+        records: &mut Records,
+        change: &mut dyn FnMut(&dyn Scripts) -> Result<(), CommandError>,
+    ) -> Result<Option<u64>, CommandError>;
     /// How many shards there are.
     fn shard_count(&self) -> usize;
     /// Scripts and functions.

@@ -21,6 +21,7 @@ pub mod hyperloglog;
 pub mod introspect;
 pub mod keys;
 pub mod list;
+pub mod logging;
 pub mod options;
 pub mod owned;
 pub mod prepared;

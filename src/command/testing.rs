@@ -36,6 +36,7 @@ use crate::config::Config;
 use crate::config::rewrite::Adding;
 use crate::engine::effect::Effect;
 use crate::engine::keyspace::Keyspace;
+use crate::engine::record::Records;
 use crate::engine::value::{DataType, Encoding, Kind};
 use crate::engine::{Engine, Key, Now};
 use crate::pubsub::PubSub;
@@ -287,7 +288,7 @@ impl Terminal {
             _ => Engines::Many(wanted),
         };
         let mut cx = ShardCx::new(engines, client, now, &self.config, command, place, args);
-        body(&mut cx)
+        cx.logged(args, |cx| body(cx))
     }
 
     /// Changes so far, without those of the clock.
@@ -716,6 +717,17 @@ impl Server for NoServer {
     fn purge_memory(&self) {}
     fn allocator_report(&self) -> String {
         String::new()
+    }
+    fn log_records(&self, records: &mut Records, _: bool) -> Option<u64> {
+        records.clear();
+        None
+    }
+    fn change_libraries(
+        &self,
+        _: &mut Records,
+        change: &mut dyn FnMut(&dyn super::script::Scripts) -> CommandResult,
+    ) -> CommandResult<Option<u64>> {
+        change(self.scripts()).map(|()| None)
     }
     fn shard_count(&self) -> usize {
         1

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::Key;
+use super::record::{Audience, Head, Log, Records};
 use super::tracking::{Forgotten, Lapsed, Lapses, Tracked, TrackedCount, Written};
 use crate::base::hash::Seed;
 use crate::base::random::Random;
+use crate::structures::block::Content;
 
 /// Keys that a read of a tracking connection forgets at most, when too many are remembered.
 const LAPSED_PER_READ: usize = 16;
@@ -67,7 +69,8 @@ pub struct Effect {
     pub event: Event,
 }
 
-/// The classes of events that anybody wants to hear of; all shards read it, few ever write it.
+/// The classes of events that anybody wants to hear of, and whether commands are logged; all shards read it, few ever write
+/// it.
 #[derive(Debug, Default)]
 pub struct Interest(AtomicU32);
 
@@ -83,30 +86,97 @@ impl Interest {
     /// Says what is wanted: the bits of classes.
     pub fn set(&self, bits: u32) {
         let _ = self.0.fetch_update(Relaxed, Relaxed, |old| {
-            Some(old & Interest::ALL_KEYS | bits & !Interest::ALL_KEYS)
+            Some(old & !Interest::CLASSES | bits & Interest::CLASSES)
         });
     }
+
+    /// Classes are letters.
+    const CLASSES: u32 = (1 << 27) - 1;
 
     /// Beside the classes: somebody wants to hear of every key that is written.
     const ALL_KEYS: u32 = 1 << 31;
 
+    /// What is logged is read by somebody.
+    const LOGGING: u32 = 1 << 30;
+
+    /// Replicas read it, too.
+    const REPLICATING: u32 = 1 << 29;
+
+    /// Keys that expire are logged as UNLINK.
+    const UNLINKS_EXPIRED: u32 = 1 << 28;
+
+    /// Keys that are evicted are logged as UNLINK.
+    const UNLINKS_EVICTED: u32 = 1 << 27;
+
+    fn put(&self, bit: u32, is_on: bool) {
+        match is_on {
+            true => self.0.fetch_or(bit, Relaxed),
+            false => self.0.fetch_and(!bit, Relaxed),
+        };
+    }
+
+    #[inline]
+    fn has(&self, bit: u32) -> bool {
+        self.0.load(Relaxed) & bit != 0
+    }
+
+    /// Says whether commands are logged.
+    pub fn set_logging(&self, is_on: bool) {
+        self.put(Interest::LOGGING, is_on);
+    }
+
+    /// Whether they are.
+    #[inline]
+    pub fn is_logging(&self) -> bool {
+        self.has(Interest::LOGGING)
+    }
+
+    /// Says whether replicas, or what is kept for them, read the log: what is meant for them alone is logged then.
+    pub fn set_replicating(&self, is_on: bool) {
+        self.put(Interest::REPLICATING, is_on);
+    }
+
+    /// Whether they do.
+    pub fn is_replicating(&self) -> bool {
+        self.has(Interest::REPLICATING)
+    }
+
+    /// Says whether keys that expire, and keys that are evicted, are logged as UNLINK, else as DEL.
+    pub fn set_unlinking(&self, expired: bool, evicted: bool) {
+        self.put(Interest::UNLINKS_EXPIRED, expired);
+        self.put(Interest::UNLINKS_EVICTED, evicted);
+    }
+
+    /// The command that deletes a key elsewhere whose time has come.
+    pub fn deletion_of_expired(&self) -> &'static [u8] {
+        match self.has(Interest::UNLINKS_EXPIRED) {
+            true => b"UNLINK",
+            false => b"DEL",
+        }
+    }
+
+    /// The command that deletes a key elsewhere that was evicted.
+    pub fn deletion_of_evicted(&self) -> &'static [u8] {
+        match self.has(Interest::UNLINKS_EVICTED) {
+            true => b"UNLINK",
+            false => b"DEL",
+        }
+    }
+
     /// Says whether somebody wants to hear of every key that is written (CLIENT TRACKING BCAST).
     pub fn set_all_keys(&self, wanted: bool) {
-        match wanted {
-            true => self.0.fetch_or(Interest::ALL_KEYS, Relaxed),
-            false => self.0.fetch_and(!Interest::ALL_KEYS, Relaxed),
-        };
+        self.put(Interest::ALL_KEYS, wanted);
     }
 
     /// Whether somebody does.
     pub fn wants_all_keys(&self) -> bool {
-        self.0.load(Relaxed) & Interest::ALL_KEYS != 0
+        self.has(Interest::ALL_KEYS)
     }
 
-    /// Whether anything is wanted at all.
+    /// Whether anything is wanted at all of single changes.
     #[inline]
     fn is_any(&self) -> bool {
-        self.0.load(Relaxed) != 0
+        self.has(Interest::ALL_KEYS | Interest::CLASSES)
     }
 
     /// Whether a class is wanted.
@@ -151,6 +221,7 @@ pub struct Mark {
     dirty: u64,
     by_clock: u64,
     recorded: usize,
+    logged: usize,
 }
 
 /// The changes of one shard.
@@ -174,6 +245,11 @@ pub struct Effects {
     follower: Option<Arc<dyn Follower>>,
     /// The position behind what this shard appended last, among what the follower hears of.
     position: u64,
+    /// The same in the log of commands.
+    log_position: u64,
+    /// What commands leave for the log that was not appended yet.
+    records: Records,
+    commands_log: Option<Arc<dyn Log>>,
 }
 
 impl Effects {
@@ -209,6 +285,113 @@ impl Effects {
     pub fn set_follower(&mut self, interest: Arc<Interest>, follower: Arc<dyn Follower>) {
         self.interest = interest;
         self.follower = Some(follower);
+    }
+
+    /// Says where the records of commands go. Whether there are any is what [`Interest::set_logging`] says.
+    pub fn set_log(&mut self, log: Arc<dyn Log>) {
+        self.commands_log = Some(log);
+    }
+
+    /// Whether commands are logged.
+    #[inline]
+    pub fn is_logging(&self) -> bool {
+        self.interest.is_logging()
+    }
+
+    /// What others are interested in.
+    pub fn interest(&self) -> &Interest {
+        &self.interest
+    }
+
+    /// Logs a command behind all that this shard knows of.
+    pub fn log_command<'a>(
+        &mut self,
+        db: usize,
+        audience: Audience,
+        arguments: impl ExactSizeIterator<Item = Content<'a>>,
+    ) {
+        self.stamp += 1;
+        let stamp = self.stamp;
+        let head = Head {
+            stamp,
+            db,
+            audience,
+        };
+        self.records.push(head, arguments);
+    }
+
+    /// Logs that the time of a key had come.
+    pub(super) fn log_expired(&mut self, db: usize, key: &[u8]) {
+        if self.is_logging() {
+            let name = self.interest.deletion_of_expired();
+            self.log_bytes(db, &[name, key]);
+        }
+    }
+
+    /// Logs that a key was evicted.
+    pub(super) fn log_evicted(&mut self, db: usize, key: &[u8]) {
+        if self.is_logging() {
+            let name = self.interest.deletion_of_evicted();
+            self.log_bytes(db, &[name, key]);
+        }
+    }
+
+    /// Logs that the time of a hash's field had come.
+    pub(super) fn log_expired_field(&mut self, db: usize, key: &[u8], field: &[u8]) {
+        self.log_bytes(db, &[b"HDEL", key, field]);
+    }
+
+    #[cold]
+    fn log_bytes(&mut self, db: usize, arguments: &[&[u8]]) {
+        let arguments = arguments.iter().map(|bytes| Content::from(*bytes));
+        self.log_command(db, Audience::BOTH, arguments);
+    }
+
+    /// What is to be logged of this shard.
+    pub fn records(&self) -> &Records {
+        &self.records
+    }
+
+    /// The same, to be taken.
+    pub(super) fn records_mut(&mut self) -> &mut Records {
+        &mut self.records
+    }
+
+    /// Whether something is to be appended: news, or records.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.has_news || !self.records.is_empty()
+    }
+
+    /// Where they go, if there are any.
+    pub(super) fn log_of_records(&self) -> Option<Arc<dyn Log>> {
+        self.commands_log.clone()
+    }
+
+    /// Appends what this shard alone leaves.
+    pub(super) fn append_records(&mut self, is_unit: bool) -> Option<u64> {
+        if self.records.is_empty() {
+            return None;
+        }
+        let is_atomic = is_unit && self.records.len() > 1;
+        let position = self
+            .commands_log
+            .as_ref()
+            .map(|log| log.append(&mut self.records, is_atomic));
+        self.records.clear();
+        self.log_position = position.unwrap_or(self.log_position);
+        position
+    }
+
+    /// The position in the log behind all changes that are visible in this shard.
+    #[inline]
+    pub fn log_position(&self) -> u64 {
+        self.log_position
+    }
+
+    /// Notes that records of this shard, perhaps with others, lie before this position.
+    pub fn note_log_position(&mut self, position: u64) {
+        self.log_position = self.log_position.max(position);
     }
 
     /// How many of them no command asked for: something's time had come.
@@ -364,6 +547,7 @@ impl Effects {
             dirty: self.dirty,
             by_clock: self.by_clock,
             recorded: self.log.len(),
+            logged: self.records.len(),
         }
     }
 
@@ -372,6 +556,7 @@ impl Effects {
         self.dirty = mark.dirty;
         self.by_clock = mark.by_clock;
         self.log.truncate(mark.recorded);
+        self.records.truncate(mark.logged);
     }
 
     /// How many effects are recorded that were not handed out yet.

@@ -7,6 +7,7 @@ use super::effect::Event;
 use super::value::hash;
 use super::value::{Object, Trash};
 use super::{Engine, Leaving, Now};
+use crate::structures::account;
 use crate::structures::entry::EntryRef;
 use crate::structures::table::Place;
 use crate::structures::wheel;
@@ -163,6 +164,7 @@ impl Engine {
             && gone_at(deadline_ms) <= now_ms
         {
             self.effects.expired(index, entry.key(), Event::EXPIRED);
+            self.effects.log_expired(index, entry.key());
             self.waiters.key_changed(index, entry.key());
             let stamp = self.effects.stamp();
             self.watches.key_changed(index, entry.key(), stamp);
@@ -176,10 +178,21 @@ impl Engine {
             return false;
         }
         let board = &self.board;
+        let is_logging = self.effects.is_logging();
+        let mut names = Vec::new();
         let count = db.edit(place, |entry| {
-            hash::expire_some(entry, now_ms, fields_max, |deadline_ms| {
+            hash::expire_some(entry, now_ms, fields_max, |name, deadline_ms| {
                 board.note_lag(now_ms.saturating_sub(deadline_ms));
+                if is_logging {
+                    account::apart(|| names.push(name.to_vec()));
+                }
             })
+        });
+        account::apart(|| {
+            let entry = db.at(place);
+            for name in &names {
+                self.effects.log_expired_field(index, entry.key(), name);
+            }
         });
         let entry = db.at(place);
         // What is left of a hash that is over is seen by nobody: it goes with the key.
@@ -192,10 +205,13 @@ impl Engine {
             let stamp = self.effects.stamp();
             self.watches.key_changed(index, entry.key(), stamp);
         }
-        if left.is_none() {
+        let Some(left) = left else {
             return false;
-        }
+        };
         self.effects.expired(index, entry.key(), Event::DEL);
+        if left > 0 {
+            self.effects.log_expired(index, entry.key());
+        }
         let trash = db.charged(|db| db.delete(place));
         self.discard(trash);
         true

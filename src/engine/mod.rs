@@ -13,6 +13,7 @@ pub mod expire;
 mod follow;
 pub mod keyspace;
 pub mod largest;
+pub mod record;
 pub mod serial;
 pub mod snapshot;
 pub mod told;

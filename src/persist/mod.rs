@@ -2,4 +2,5 @@
 //!
 //! Stands above sessions and below the server. Commands ask for it through `command::context::Server`.
 
+pub mod files;
 pub mod rdb;

@@ -66,6 +66,8 @@ impl PubSub {
     pub fn configure(&self, config: &Config) {
         self.bounds.set(config);
         self.events.set_classes(config.notify_keyspace_events);
+        let (expired, evicted) = (config.lazyfree_lazy_expire, config.lazyfree_lazy_eviction);
+        self.events.interest.set_unlinking(expired, evicted);
     }
 
     /// Which events shards are to record.

@@ -12,7 +12,8 @@ use super::calls::{self, Calling};
 use super::convert::{Argument, Bytes, truncated};
 use super::errors;
 use super::library;
-use super::vm::{RUN, with_arguments};
+use super::vm::{HOST, RUN, with_arguments};
+use crate::engine::record::Audience;
 use crate::resp::reply::Protocol;
 use crate::structures::lua::{Taken, direct};
 
@@ -354,13 +355,17 @@ fn set_protocol(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
     Ok(())
 }
 
-/// Effects are recorded by the shards, so there is nothing to choose yet; the values are checked all the same.
+/// Who reads what the script's next commands leave in the log.
 fn set_replication(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
     if arguments.len() != 1 {
         return Err(errors::reply("redis.set_repl() requires one argument."));
     }
     match loose_number(lua, arguments.front())? {
-        0..=3 => Ok(()),
+        bits @ 0..=3 => {
+            let audience = Audience::from_bits(bits as u8);
+            HOST.with(|place| place.borrow(|host| host.set_audience(audience)));
+            Ok(())
+        }
         _ => Err(errors::reply(
             "Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
         )),

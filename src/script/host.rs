@@ -10,6 +10,7 @@ use crate::command::context::Server;
 use crate::command::declaration::Command;
 use crate::command::{Args, Out};
 use crate::config::Config;
+use crate::engine::record::Audience;
 use crate::resp::request::Span;
 use crate::structures::lending::Lent;
 
@@ -55,6 +56,9 @@ pub trait Host {
 
     /// A command that the script called was not admitted: counted, with the error reply that the script sees.
     fn note_refused(&mut self, command: Option<&'static Command>, text: &[u8]);
+
+    /// Says who reads what the script's next commands leave in the log.
+    fn set_audience(&mut self, audience: Audience);
 
     /// What session commands may ask of the server.
     fn server(&self) -> &dyn Server;

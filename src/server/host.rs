@@ -24,6 +24,7 @@ use crate::config::live::{self, Peer};
 use crate::config::rewrite::{self, Adding};
 use crate::config::values::MaxmemoryPolicy;
 use crate::engine::evict::Policy;
+use crate::engine::record::Records;
 use crate::pubsub::PubSub;
 use crate::session::service::Service;
 use crate::telemetry::memory::{self, Decay};
@@ -53,6 +54,8 @@ pub(super) struct Host {
     limit_changed: AtomicBool,
     /// Held while the allocator is told.
     following: Mutex<()>,
+    /// Held while libraries of functions change and until that is logged. Transactions take it with shards in hand.
+    changing_libraries: Mutex<()>,
 }
 
 impl Host {
@@ -73,6 +76,7 @@ impl Host {
             publishing: Mutex::new(()),
             limit_changed: AtomicBool::new(false),
             following: Mutex::new(()),
+            changing_libraries: Mutex::new(()),
         }
     }
 
@@ -401,6 +405,20 @@ impl Server for Host {
 
     fn allocator_report(&self) -> String {
         memory::allocator_report()
+    }
+
+    fn log_records(&self, records: &mut Records, is_unit: bool) -> Option<u64> {
+        self.service.log_records(records, is_unit)
+    }
+
+    fn change_libraries(
+        &self,
+        records: &mut Records,
+        change: &mut dyn FnMut(&dyn Scripts) -> Result<(), CommandError>,
+    ) -> Result<Option<u64>, CommandError> {
+        let _one_by_one = self.changing_libraries.lock();
+        change(&self.service.scripts)?;
+        Ok(self.service.log_records(records, false))
     }
 
     fn shard_count(&self) -> usize {

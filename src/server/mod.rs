@@ -254,6 +254,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         script_calls_unbound: AtomicBool::new(false),
         telemetry,
         server: OnceLock::new(),
+        log: OnceLock::new(),
         migrator: OnceLock::new(),
     }
 }

@@ -89,6 +89,8 @@ impl Session {
         }
         self.connection.stamp = view.stamp;
         self.connection.position = view.position;
+        self.connection.log_position = view.log_position;
+        self.connection.log_seen = view.log_seen;
         self.ran(turn, plan, command, &[shard], outcome)
     }
 

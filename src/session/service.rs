@@ -12,6 +12,7 @@ use crate::command::generic::migrate::Migration;
 use crate::config::Config;
 use crate::engine::board::ShardBoard;
 use crate::engine::evict::budget::Budget;
+use crate::engine::record::{Log, Records};
 use crate::engine::{Engine, Now};
 use crate::pubsub::{self, PubSub};
 use crate::script;
@@ -62,6 +63,8 @@ pub struct Service {
     pub offload: OffloadPool,
     /// What handlers may ask of the server.
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
+    /// The log of commands; set before the first connection, if there is one.
+    pub log: std::sync::OnceLock<Arc<dyn Log>>,
     /// Who carries MIGRATE out.
     pub migrator: std::sync::OnceLock<Box<dyn Migrator>>,
 }
@@ -88,6 +91,28 @@ impl Service {
             .server
             .get()
             .expect("the server is set before it listens")
+    }
+
+    /// Has commands logged. All shards are in hand, or nobody else knows of them yet; whether anything is logged is what
+    /// [`Interest::set_logging`] says.
+    ///
+    /// [`Interest::set_logging`]: crate::engine::effect::Interest::set_logging
+    pub fn set_log(&self, log: &Arc<dyn Log>, engines: &mut [&mut Engine]) {
+        self.log.get_or_init(|| Arc::clone(log));
+        for engine in engines {
+            engine.effects.set_log(Arc::clone(log));
+        }
+    }
+
+    /// Appends what commands leave that belong to no shard; the position behind it.
+    pub fn log_records(&self, records: &mut Records, is_unit: bool) -> Option<u64> {
+        if records.is_empty() {
+            return None;
+        }
+        let is_atomic = is_unit && records.len() > 1;
+        let position = self.log.get().map(|log| log.append(records, is_atomic));
+        records.clear();
+        position
     }
 }
 

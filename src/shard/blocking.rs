@@ -291,6 +291,7 @@ impl Waiter {
         if !is_answered {
             return self.end_serving(engines);
         }
+        execute::append_records(self.command, engines, &mut client);
         execute::learn(engines, &mut client);
         if self.command.flags.has(Flags::DENYOOM) {
             engines.each(|engine| engine.pay(now, keys.len()));

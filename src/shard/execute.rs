@@ -1,6 +1,6 @@
 //! Running one command with its shards in hand: the same code for a command that runs at once and for one that was
-//! queued. Afterwards those are served who waited for what it changed, and what others want to hear of is appended to the
-//! sequence that they hear.
+//! queued. Afterwards those are served who waited for what it changed, what is to be logged is appended to the log, and what
+//! others want to hear of to the sequence that they hear.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::effect::{self, Spoken};
+use crate::engine::record::{self, Records};
 use crate::engine::{Engine, Now};
 
 /// What a command runs with, besides its shards and arguments.
@@ -54,7 +55,10 @@ pub fn run(
     out: &mut Out,
 ) -> Outcome {
     let may_grow = command.flags.has(Flags::DENYOOM);
-    if may_grow && !engines.all(|engine| engine.has_room(context.now)) {
+    if may_grow
+        && engines.any(|engine| engine.lacks_room())
+        && !find_room(&mut engines, context.now)
+    {
         out.error(CommandError::OutOfMemory.text().as_bytes());
         return Outcome::Refused;
     }
@@ -75,14 +79,43 @@ pub fn run(
     if leaves {
         forget_reads(&mut engines);
     }
-    if may_grow {
-        engines.each(|engine| engine.pay(context.now, args.keys().len()));
+    if may_grow && engines.any(|engine| engine.owes()) {
+        pay(
+            command,
+            &mut engines,
+            client,
+            (context.now, args.keys().len()),
+        );
     }
-    end(&mut engines, client, context.now);
+    end(command, &mut engines, client, context.now);
     match leaves {
         true => Outcome::Offload,
         false => Outcome::Done { failed },
     }
+}
+
+/// Makes room for what a command puts in. What goes for it goes by itself, before it.
+#[cold]
+#[inline(never)]
+fn find_room(engines: &mut Engines<'_>, now: Now) -> bool {
+    let has_room = engines.all(|engine| engine.has_room(now));
+    append_beside(engines, &mut Records::default(), false);
+    has_room
+}
+
+/// Pays with other keys for what a command put in. They go by themselves, after it.
+#[cold]
+#[inline(never)]
+fn pay(
+    command: &'static Command,
+    engines: &mut Engines<'_>,
+    client: &mut ClientView,
+    (now, keys): (Now, usize),
+) {
+    append_records(command, engines, client);
+    engines.each(|engine| engine.pay(now, keys));
+    // Whoever asks for the position of his last write means the one before.
+    append_beside(engines, &mut Records::default(), false);
 }
 
 /// What a command looked up that did nothing is not counted, nor told.
@@ -126,9 +159,14 @@ fn run_blocking(
         _ => Outcome::Done { failed },
     };
     if command.flags.has(Flags::DENYOOM) {
-        engines.each(|engine| engine.pay(context.now, args.keys().len()));
+        pay(
+            command,
+            &mut engines,
+            client,
+            (context.now, args.keys().len()),
+        );
     }
-    end(&mut engines, client, context.now);
+    end(command, &mut engines, client, context.now);
     outcome
 }
 
@@ -145,8 +183,8 @@ pub fn run_part(
         unreachable!("{} does not go from shard to shard", command.full_name)
     };
     let mut cx = begin(command, engines, client, context, args);
-    let result = part(&mut cx, args, gather);
-    end(&mut cx.into_engines(), client, context.now);
+    let result = cx.logged(args, |cx| part(cx, args, gather));
+    end(command, &mut cx.into_engines(), client, context.now);
     result
 }
 
@@ -161,7 +199,7 @@ pub(super) fn answer(
     let (Run::Keys(handler) | Run::AllShards(handler)) = command.run else {
         unreachable!("{} does not run with shards in hand", command.full_name)
     };
-    let failed = match handler(cx, args, out) {
+    let failed = match cx.logged(args, |cx| handler(cx, args, out)) {
         Ok(()) => false,
         Err(CommandError::TooLongHere) if cx.leave() => return true,
         Err(error) => {
@@ -236,19 +274,52 @@ pub(super) fn learn(engines: &Engines<'_>, client: &mut ClientView) {
     engines.look_at_each(|engine| {
         client.stamp = client.stamp.max(engine.effects.stamp());
         client.position = client.position.max(engine.effects.position());
+        client.log_seen = client.log_seen.max(engine.effects.log_position());
     });
 }
 
-/// The end of each command: those are served who waited for what changed, and what others want to hear is appended.
+/// The end of each command: those are served who waited for what changed, and what is to be logged, and what others want
+/// to hear, is appended.
 #[inline]
-fn end(engines: &mut Engines<'_>, client: &mut ClientView, now: Now) {
+fn end(command: &'static Command, engines: &mut Engines<'_>, client: &mut ClientView, now: Now) {
     if engines.any(|engine| engine.waiters.has_ready()) {
+        append_records(command, engines, client);
         blocking::serve(engines, now);
     }
+    if engines.any(|engine| engine.effects.is_due()) {
+        append_due(command, engines, client);
+    }
+    learn(engines, client);
+}
+
+#[cold]
+#[inline(never)]
+fn append_due(command: &'static Command, engines: &mut Engines<'_>, client: &mut ClientView) {
+    append_records(command, engines, client);
     if engines.any(|engine| engine.effects.has_news()) {
         append_news(engines);
     }
-    learn(engines, client);
+}
+
+/// Appends what a command leaves in the log.
+#[cold]
+pub(super) fn append_records(
+    command: &'static Command,
+    engines: &mut Engines<'_>,
+    client: &mut ClientView,
+) {
+    // What is deleted by one that may come across any key, because its time had come, goes by itself.
+    let is_unit = !command.keys.is_empty() || command.is_write();
+    if let Some(position) = append_beside(engines, &mut Records::default(), is_unit) {
+        client.log_position = client.log_position.max(position);
+    }
+}
+
+fn append_beside(engines: &mut Engines<'_>, beside: &mut Records, is_unit: bool) -> Option<u64> {
+    match engines {
+        Engines::One(engine) => record::append(&mut [engine], beside, is_unit),
+        Engines::Many(engines) => record::append(engines, beside, is_unit),
+    }
 }
 
 #[cold]
@@ -271,19 +342,48 @@ fn append(engines: &mut [&mut Engine], spoken: &mut Vec<Spoken>) {
     }
 }
 
+/// What a unit leaves beside its shards: messages, and what it did that belongs to no shard.
+pub(super) struct Beside<'u> {
+    /// Messages that it published.
+    pub spoken: &'u mut Vec<Spoken>,
+    /// What they, and commands without keys, leave in the log.
+    pub records: &'u mut Records,
+    /// All of it takes effect together.
+    pub is_unit: bool,
+}
+
 /// As after a command, where several shards were changed by other means, and messages published between the changes.
-/// Without a shard the messages stay.
-pub(super) fn end_of_several(engines: &mut [&mut Engine], now: Now, spoken: &mut Vec<Spoken>) {
+/// Without a shard the messages stay. The position in the log behind what they leave, if they leave anything.
+pub(super) fn end_of_several(
+    engines: &mut [&mut Engine],
+    now: Now,
+    beside: &mut Beside<'_>,
+) -> Option<u64> {
+    let is_due = engines.iter().any(|engine| engine.effects.is_due());
+    let position = match is_due || !beside.records.is_empty() {
+        true => record::append(engines, beside.records, beside.is_unit),
+        false => None,
+    };
     if engines.iter().any(|engine| engine.waiters.has_ready()) {
         let engines = engines.iter_mut().map(|engine| &mut **engine).collect();
         blocking::serve(&mut Engines::Many(engines), now);
     }
-    if !spoken.is_empty() || engines.iter().any(|engine| engine.effects.has_news()) {
-        append(engines, spoken);
+    if !beside.spoken.is_empty() || engines.iter().any(|engine| engine.effects.has_news()) {
+        append(engines, beside.spoken);
     }
+    position
 }
 
 /// As after a command, where a shard was changed by other means, by expiry above all.
 pub fn serve_waiters(engine: &mut Engine, now: Now) {
-    end(&mut Engines::One(engine), &mut ClientView::default(), now);
+    if engine.effects.is_due() {
+        record::append(&mut [engine], &mut Records::default(), false);
+    }
+    let mut engines = Engines::One(engine);
+    if engines.any(|engine| engine.waiters.has_ready()) {
+        blocking::serve(&mut engines, now);
+    }
+    if engines.any(|engine| engine.effects.has_news()) {
+        append_news(&mut engines);
+    }
 }

@@ -8,9 +8,11 @@
 
 use super::unit::transaction::Watched;
 use crate::engine::effect::Event;
+use crate::engine::record::Audience;
 use crate::engine::serial::writer::Writer;
 use crate::engine::serial::{self, Form, frame};
 use crate::engine::{Engine, Key, Now};
+use crate::structures::block::Content;
 
 /// One key on its way.
 #[derive(Debug)]
@@ -111,6 +113,7 @@ impl Errand {
         let mut requests = std::mem::take(&mut self.requests);
         requests.clear();
         self.agree(engines);
+        let mut gone: Vec<(usize, Box<[u8]>)> = Vec::new();
         for moving in &mut self.keys {
             let shard = moving.watched.shard;
             let Some(engine) = engines.iter_mut().find(|engine| engine.shard == shard) else {
@@ -121,7 +124,11 @@ impl Errand {
                     moving.state = dump(engine, &moving.watched, now, self.options, &mut requests);
                 }
                 (Task::Settle, State::Arrived) => {
-                    moving.state = settle(engine, &moving.watched, now)
+                    let was_there;
+                    (moving.state, was_there) = settle(engine, &moving.watched, now);
+                    if was_there {
+                        gone.push((moving.watched.db, moving.watched.key.clone()));
+                    }
                 }
                 (Task::Settle, State::Dumped) if self.options.is_moving => {
                     engine
@@ -133,6 +140,7 @@ impl Errand {
             }
         }
         self.agree(engines);
+        log_deletions(engines, &gone);
         if self.task == Task::Collect {
             // What happens to any of the keys from now on is stamped later than this.
             for moving in &mut self.keys {
@@ -192,26 +200,40 @@ fn dump(
     State::Dumped
 }
 
-/// Deletes a key that arrived, unless it changed.
-fn settle(engine: &mut Engine, watched: &Watched, now: Now) -> State {
+/// Logs that these keys, which are all of one database, were deleted.
+fn log_deletions(engines: &mut [&mut Engine], gone: &[(usize, Box<[u8]>)]) {
+    if let (Some(engine), Some((db, _))) = (engines.first_mut(), gone.first())
+        && engine.effects.is_logging()
+    {
+        let names = gone.iter().map(|(_, key)| Content::from(&**key));
+        let arguments: Vec<Content<'_>> = std::iter::once(b"DEL".into()).chain(names).collect();
+        engine
+            .effects
+            .log_command(*db, Audience::BOTH, arguments.into_iter());
+    }
+}
+
+/// Deletes a key that arrived, unless it changed; where it stands then, and whether it was there.
+fn settle(engine: &mut Engine, watched: &Watched, now: Now) -> (State, bool) {
     watched.expire(engine, now);
     let changed = engine
         .watches
         .touched_since(watched.db, &watched.key, watched.stamp);
     engine.watches.remove(watched.db, &watched.key, 1);
     if changed {
-        return State::Wanted;
+        return (State::Wanted, false);
     }
     let key = Key {
         bytes: &watched.key,
         hash: watched.hash,
     };
     let mut keyspace = engine.keyspace(watched.db, now);
-    if let Some(place) = keyspace.find_write(&key) {
+    let found = keyspace.find_write(&key);
+    if let Some(place) = found {
         keyspace.delete(place);
         keyspace.wrote(key.bytes, Event::DEL);
     }
-    State::Settled
+    (State::Settled, found.is_some())
 }
 
 /// Appends a request.

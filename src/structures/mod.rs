@@ -3,6 +3,7 @@
 pub mod account;
 pub mod block;
 pub mod burial;
+pub mod byte_ring;
 #[cfg(not(miri))]
 pub mod crash;
 pub mod entry;

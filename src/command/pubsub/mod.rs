@@ -94,7 +94,7 @@ fn publish(
             pubsub.deliver();
             receivers
         }
-        Outbox::Pending(spoken) => {
+        Outbox::Pending(spoken, _) => {
             let message = held(cx.client);
             let receivers = pubsub.receivers_of(&message);
             let stamp = cx.client.stamp;
@@ -102,6 +102,7 @@ fn publish(
             receivers
         }
     };
+    cx.tell_replicas(args);
     out.integer(receivers as i64);
     Ok(())
 }

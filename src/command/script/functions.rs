@@ -31,7 +31,7 @@ static DELETE: Command = Command::sub("function|delete", "delete", GROUP, 3)
     .on_session(delete);
 
 fn delete(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    cx.server.scripts().delete_library(args.get(2))?;
+    cx.change_libraries(args, |scripts| scripts.delete_library(args.get(2)))?;
     out.ok();
     Ok(())
 }
@@ -64,7 +64,10 @@ fn flush(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         3 => return Err("ERR FUNCTION FLUSH only supports SYNC|ASYNC option".into()),
         _ => return Err(syntax_error(args)),
     }
-    cx.server.scripts().flush_libraries();
+    cx.change_libraries(args, |scripts| {
+        scripts.flush_libraries();
+        Ok(())
+    })?;
     out.ok();
     Ok(())
 }
@@ -210,10 +213,11 @@ fn load(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         }
         may_replace = true;
     }
-    let name = cx
-        .server
-        .scripts()
-        .load_library(args.get(last), may_replace)?;
+    let mut name = String::new();
+    cx.change_libraries(args, |scripts| {
+        name = scripts.load_library(args.get(last), may_replace)?;
+        Ok(())
+    })?;
     out.bulk(name.as_bytes());
     Ok(())
 }
@@ -244,7 +248,9 @@ fn restore(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         }
         _ => return Err(syntax_error(args)),
     };
-    cx.server.scripts().restore_libraries(args.get(2), policy)?;
+    cx.change_libraries(args, |scripts| {
+        scripts.restore_libraries(args.get(2), policy)
+    })?;
     out.ok();
     Ok(())
 }

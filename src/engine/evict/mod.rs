@@ -108,10 +108,22 @@ impl Engine {
         &self.budget
     }
 
+    /// Before a command that may make the shard grow: whether there is no room but for what can be made.
+    #[inline]
+    pub fn lacks_room(&self) -> bool {
+        self.board.debt_bytes() >= 0
+    }
+
     /// Before a command that may make the shard grow: whether there is room, or can be made.
     #[inline]
     pub fn has_room(&mut self, now: Now) -> bool {
-        self.board.debt_bytes() < 0 || self.find_room(now)
+        !self.lacks_room() || self.find_room(now)
+    }
+
+    /// After such a command: whether it put in more than was granted.
+    #[inline]
+    pub fn owes(&self) -> bool {
+        self.board.debt_bytes() > 0
     }
 
     /// After such a command, which named so many keys: pays for what it put in.
@@ -323,6 +335,7 @@ impl Engine {
             return;
         }
         self.effects.expired(index, entry.key(), Event::EVICTED);
+        self.effects.log_evicted(index, entry.key());
         self.waiters.key_changed(index, entry.key());
         let stamp = self.effects.stamp();
         self.watches.key_changed(index, entry.key(), stamp);

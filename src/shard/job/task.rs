@@ -3,11 +3,12 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::Job;
+use crate::engine::record::Records;
 use crate::engine::{Engine, waiting};
 use crate::shard::QueuedJob;
 use crate::shard::Shards;
 use crate::shard::blocking::Waiter;
-use crate::shard::execute;
+use crate::shard::execute::{self, Beside};
 use crate::shard::migration::Errand;
 use crate::shard::ownership::engines::HeldEngines;
 use crate::shard::unit::transaction::Watched;
@@ -59,7 +60,12 @@ impl Task {
             }
             Task::Migrate(errand) => errand.run(&mut engines, now),
         }
-        execute::end_of_several(&mut engines, now, &mut Vec::new());
+        let mut beside = Beside {
+            spoken: &mut Vec::new(),
+            records: &mut Records::default(),
+            is_unit: true,
+        };
+        execute::end_of_several(&mut engines, now, &mut beside);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::command::declaration::Command;
 use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::effect::Spoken;
+use crate::engine::record::Records;
 use crate::resp::reply::Mark;
 use crate::script::library::Library;
 use crate::telemetry::counters::{self, Spent, Tally};
@@ -92,6 +93,12 @@ pub struct UnitOutcome {
     pub after: After,
     /// What is to be published when the unit commits.
     pub spoken: Vec<Spoken>,
+    /// What its commands without keys leave in the log.
+    pub records: Records,
+    /// It is a script that no transaction runs.
+    pub is_lone: bool,
+    /// The position in the log behind what it did, if that was appended before its end.
+    pub log_position: Option<u64>,
     /// What is yet to be counted of the unit's commands, and of those that its scripts called.
     pub tally: Tally,
     /// The unit may be rolled back yet, so that nothing of it is counted.

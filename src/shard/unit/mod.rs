@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::HeldShards;
-use super::execute;
+use super::execute::{self, Beside};
 use super::ownership::engines::HeldEngines;
 use super::route::Router;
 use crate::command::declaration::{Command, Flags, Group, KeyFlags, KeySpec, Run};
@@ -550,7 +550,14 @@ impl<'r, 'a> Unit<'r, 'a> {
         plan: &mut UnitPlan,
     ) {
         self.end_all();
-        let (now, spoken) = (self.now(cx.now), &mut outcome.spoken);
+        let now = self.now(cx.now);
+        let mut log_position = outcome.log_position;
+        let mut beside = Beside {
+            spoken: &mut outcome.spoken,
+            records: &mut outcome.records,
+            // Behind what was appended already there are only keys that went to make room.
+            is_unit: log_position.is_none(),
+        };
         let is_irrevocable = self.is_irrevocable;
         let mut position = 0;
         self.with_engines(|engines| {
@@ -559,10 +566,20 @@ impl<'r, 'a> Unit<'r, 'a> {
                     engine.commit_attempt();
                 }
             }
-            execute::end_of_several(engines, now, spoken);
+            let behind = execute::end_of_several(engines, now, &mut beside);
+            log_position = log_position.or(behind);
             let positions = engines.iter().map(|engine| engine.effects.position());
             position = positions.max().unwrap_or(0);
         });
+        if !beside.records.is_empty() {
+            // Without a shard in hand, as below.
+            log_position = cx.server.log_records(beside.records, true);
+        }
+        if let Some(log_position) = log_position {
+            cx.connection.log_position = cx.connection.log_position.max(log_position);
+            cx.connection.log_seen = cx.connection.log_seen.max(log_position);
+        }
+        let spoken = beside.spoken;
         if !spoken.is_empty() {
             let mut news = Box::<News>::default();
             news.spoken.append(spoken);

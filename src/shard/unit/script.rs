@@ -6,12 +6,14 @@ use smallvec::SmallVec;
 
 use super::context::{ScriptCall, UnitContext, UnitOutcome};
 use super::{Unit, step};
+use crate::client::connection::ALL_READERS;
 use crate::command::args::RoutedKey;
 use crate::command::context::Server;
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::keys;
 use crate::command::{Args, Out};
 use crate::config::Config;
+use crate::engine::record::{self, Audience};
 use crate::resp::request::NOTHING_BESIDE;
 use crate::script::host::{Call, Host, Interrupted};
 use crate::shard::ownership::ShardList;
@@ -62,7 +64,12 @@ pub(super) fn run(
     host.unit.end_script();
     let (paid_keys, now) = (host.growing_calls, host.cx.now);
     if paid_keys > 0 && !host.unit.is_aborted() {
+        let outcome = &mut *host.outcome;
         host.unit.with_engines(|engines| {
+            if outcome.is_lone && engines.iter().any(|engine| engine.owes()) {
+                // What goes for it goes by itself, after it. Nothing can undo it any more.
+                outcome.log_position = record::append(engines, &mut outcome.records, true);
+            }
             engines
                 .iter_mut()
                 .for_each(|engine| engine.pay(now, paid_keys))
@@ -71,6 +78,7 @@ pub(super) fn run(
     // SELECT is the script's own affair.
     cx.connection.db = db;
     cx.connection.is_in_script = false;
+    cx.connection.log_audience = ALL_READERS;
     if ended.failed && !ended.is_counted {
         outcome.notes().errors.push(out.since(mark).to_vec());
     }
@@ -177,6 +185,10 @@ impl Host for UnitHost<'_, '_, '_, '_> {
             self.outcome.tally.rejected(command);
         }
         self.outcome.notes().errors.push(text.to_vec());
+    }
+
+    fn set_audience(&mut self, audience: Audience) {
+        self.cx.connection.log_audience = audience.bits();
     }
 
     fn server(&self) -> &dyn Server {

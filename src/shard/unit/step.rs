@@ -47,6 +47,7 @@ pub(super) fn run(
             outcome.offloads |= step.offloads;
             let view = step.view;
             cx.connection.stamp = view.stamp;
+            cx.connection.log_seen = view.log_seen;
             return failed;
         }
     };
@@ -79,7 +80,7 @@ fn run_on_session(
         now: unit.now,
         command,
         after: After::Nothing,
-        outbox: Outbox::Pending(&mut outcome.spoken),
+        outbox: Outbox::Pending(&mut outcome.spoken, &mut outcome.records),
     };
     let result = handler(&mut cx, args, out);
     match cx.after {
@@ -205,10 +206,13 @@ impl ShardStep<'_, '_> {
             }
             let context = context(self.cx, engine.shard);
             let mut cx = execute::begin(command, Engines::One(engine), &self.view, context, args);
-            let mut result = part(&mut cx, args, &mut gather);
-            while result.is_ok() && gather.position != 0 {
-                result = part(&mut cx, args, &mut gather);
-            }
+            let result = cx.logged(args, |cx| {
+                let mut result = part(cx, args, &mut gather);
+                while result.is_ok() && gather.position != 0 {
+                    result = part(cx, args, &mut gather);
+                }
+                result
+            });
             execute::learn(&cx.into_engines(), &mut self.view);
             result?;
         }

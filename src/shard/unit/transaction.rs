@@ -11,6 +11,7 @@ use crate::command::error::CommandError;
 use crate::command::owned::OwnedArgs;
 use crate::command::transaction::exec_abort;
 use crate::command::{Args, Out};
+use crate::engine::record;
 use crate::engine::{Engine, Key, Now};
 use crate::script::footprint;
 use crate::shard::ownership::ShardList;
@@ -379,7 +380,9 @@ impl Transaction {
         }
         runner.with_engines(|engines| {
             self.unwatch(engines);
-            if may_grow && outcome.was_run {
+            if may_grow && outcome.was_run && engines.iter().any(|engine| engine.owes()) {
+                // What goes for it goes by itself, after it. Nothing can undo it any more.
+                outcome.log_position = record::append(engines, &mut outcome.records, true);
                 for engine in engines {
                     engine.pay(now, self.steps.len());
                 }
@@ -472,6 +475,7 @@ pub fn run_lone(
     let mut outcome = UnitOutcome {
         was_run: true,
         is_open: true,
+        is_lone: true,
         db: cx.connection.db,
         ..UnitOutcome::default()
     };

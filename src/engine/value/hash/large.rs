@@ -10,6 +10,7 @@ use crate::engine::value::object::{Body, Journal, Part, Standing};
 use crate::structures::block::{Content, Kept, LONG_BYTES_MIN};
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
+use crate::structures::pack::Element;
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
 use crate::structures::tape::Tape;
@@ -288,12 +289,12 @@ impl HashTable {
         self.next_ms = self.deadlines.first().map_or(u64::MAX, Due::deadline_ms);
     }
 
-    /// Deletes some of the fields that are due, `budget` at most, and shows the deadline of each; says how many.
+    /// Deletes some of the fields that are due, `budget` at most, and shows the name and the deadline of each; says how many.
     pub fn expire_some(
         &mut self,
         now_ms: u64,
         budget: usize,
-        mut deleted: impl FnMut(u64),
+        mut deleted: impl FnMut(Element<'_>, u64),
     ) -> usize {
         let mut count = 0;
         while count < budget
@@ -305,9 +306,10 @@ impl HashTable {
                 if let Some(changes) = &mut self.changes {
                     keep_record(changes, self.fields.at(place));
                 }
+                let name = Element::Bytes(self.fields.at(place).key());
+                deleted(name, due.deadline_ms());
                 drop(self.fields.remove(place));
                 self.volatile_count -= 1;
-                deleted(due.deadline_ms());
                 count += 1;
             }
             self.deadlines.pop_first();

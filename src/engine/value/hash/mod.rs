@@ -149,13 +149,13 @@ pub fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
         && is_empty_or_over(entry, now_ms).is_some()
 }
 
-/// Deletes some of the fields of a hash that are due, `budget` at most if it is large, and shows the deadline of each;
-/// says how many. The hash may be empty afterwards.
+/// Deletes some of the fields of a hash that are due, `budget` at most if it is large, and shows the name and the deadline of
+/// each; says how many. The hash may be empty afterwards.
 pub fn expire_some(
     entry: &mut Entry<Object>,
     now_ms: u64,
     budget: usize,
-    mut deleted: impl FnMut(u64),
+    mut deleted: impl FnMut(Element<'_>, u64),
 ) -> usize {
     if let Some(table) = large_mut(entry) {
         return table.expire_some(now_ms, budget, deleted);
@@ -168,7 +168,7 @@ pub fn expire_some(
     };
     let due = small::due(triples, now_ms);
     for field in small::fields(triples, Form::Triples).take(due) {
-        deleted(field.deadline.unwrap_or(now_ms));
+        deleted(field.name, field.deadline.unwrap_or(now_ms));
     }
     PackMut::new(entry).remove_range(first, due * Form::Triples.step());
     due

@@ -114,7 +114,7 @@ proptest! {
                 Step::Expire(budget) => {
                     let due = model.values().filter(|field| !is_live(field.1, now_ms)).count();
                     let mut lags = 0;
-                    let count = expire_some(&mut entry, now_ms, budget, |deadline_ms| {
+                    let count = expire_some(&mut entry, now_ms, budget, |_, deadline_ms| {
                         assert!(deadline_ms <= now_ms);
                         lags += 1;
                     });
@@ -128,7 +128,7 @@ proptest! {
                     deadlines.sort_unstable();
                     let is_tie = count > 0 && deadlines.get(count) == deadlines.get(count - 1);
                     if is_tie {
-                        expire_some(&mut entry, now_ms, usize::MAX, |_| {});
+                        expire_some(&mut entry, now_ms, usize::MAX, |_, _| {});
                     }
                     if count == due || is_tie {
                         model.retain(|_, field| is_live(field.1, now_ms));
@@ -221,7 +221,7 @@ fn a_table_can_be_copied_and_freed_in_slices() {
     }
     assert!(slices > 10, "{slices}");
     assert_eq!(copy.len(1_999), 4_500);
-    assert_eq!(copy.expire_some(1_999, 200, |_| ()), 200);
+    assert_eq!(copy.expire_some(1_999, 200, |_, _| ()), 200);
     assert_eq!(copy.total(), 4_800);
     copy.check_invariants();
 }
@@ -419,7 +419,7 @@ fn a_large_hash_whose_changes_are_undone_has_its_fields_values_and_deadlines_aga
                 }
                 3 | 4 => drop(table.remove(&name, *now_ms)),
                 5..=7 => drop(table.set_deadline(&name, deadline, *now_ms)),
-                8 => drop(table.expire_some(*now_ms, 3, |_| {})),
+                8 => drop(table.expire_some(*now_ms, 3, |_, _| {})),
                 _ => *now_ms += random.below(5),
             }
         };

@@ -1,0 +1,437 @@
+//! Command records: what a hold of shards leaves for the log, as commands that bring about elsewhere what happened here.
+//!
+//! A record is one command in RESP, with its database and who reads it. Records are written with the shards in hand and lie
+//! beside the effects of their shard ([`Effects`]), which undo them with the effects of a unit that is rolled back. When a
+//! command, a unit, or a slice of expiry is over, the records of all its shards are merged by their stamps and handed to the
+//! [`Log`] in one piece ([`append`]), so that the log's order agrees with the order of each shard and of each connection.
+//!
+//! Arguments from [`LONG_BYTES_MIN`] on are not copied: the record shares their block.
+//!
+//! Invariant: nothing is recorded while nobody listens ([`Interest::is_logging`]).
+//!
+//! [`Effects`]: super::effect::Effects
+//! [`Interest::is_logging`]: super::effect::Interest::is_logging
+
+use std::sync::Arc;
+
+use super::Engine;
+use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
+
+/// Bytes of records that a shard keeps room for between holds.
+const ROOM_BYTES_MAX: usize = 64 * 1024;
+
+/// Who reads a record: a set of readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Audience(u8);
+
+impl Audience {
+    /// Nobody.
+    pub const NONE: Audience = Audience(0);
+    /// The append-only file.
+    pub const FILE: Audience = Audience(1);
+    /// The replicas.
+    pub const REPLICAS: Audience = Audience(2);
+    /// The append-only file and the replicas.
+    pub const BOTH: Audience = Audience(3);
+
+    /// The set with these bits; others are ignored.
+    pub const fn from_bits(bits: u8) -> Audience {
+        Audience(bits & Audience::BOTH.0)
+    }
+
+    /// Its bits: 1 the file, 2 the replicas.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Whether any of the readers is among these.
+    pub const fn includes(self, other: Audience) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// The readers of either set.
+    pub const fn or(self, other: Audience) -> Audience {
+        Audience(self.0 | other.0)
+    }
+}
+
+impl Default for Audience {
+    fn default() -> Audience {
+        Audience::BOTH
+    }
+}
+
+/// Where a record belongs.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    /// Its place among the records of one hold; those of one stamp stay in the order in which they came.
+    pub stamp: u64,
+    /// The database in which the command runs.
+    pub db: usize,
+    /// Who reads it.
+    pub audience: Audience,
+}
+
+/// One record.
+pub struct Record<'a> {
+    /// Its place among the records of one hold.
+    pub stamp: u64,
+    /// The database in which the command runs.
+    pub db: usize,
+    /// Who reads it.
+    pub audience: Audience,
+    /// One command in RESP, in pieces.
+    pub bytes: Pieces<'a>,
+}
+
+/// A piece of a record.
+#[derive(Clone, Copy)]
+pub enum Piece<'a> {
+    /// Bytes to be copied.
+    Bytes(&'a [u8]),
+    /// A long argument, which can be shared.
+    Block(&'a Block),
+}
+
+impl<'a> Piece<'a> {
+    /// What it says.
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            Piece::Bytes(bytes) => bytes,
+            Piece::Block(block) => block,
+        }
+    }
+}
+
+/// The pieces of a record, in order; none is empty.
+#[derive(Clone)]
+pub struct Pieces<'a> {
+    text: &'a [u8],
+    /// Where `text` begins in the text of all records.
+    at: usize,
+    blocks: &'a [(usize, Block)],
+}
+
+impl<'a> Pieces<'a> {
+    /// Bytes of all of them.
+    pub fn len_bytes(&self) -> usize {
+        let blocks = self.blocks.iter().map(|(_, block)| block.len());
+        self.text.len() + blocks.sum::<usize>()
+    }
+
+    /// All of them in one.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.len_bytes());
+        self.clone()
+            .for_each(|piece| all.extend_from_slice(piece.bytes()));
+        all
+    }
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Piece<'a>;
+
+    fn next(&mut self) -> Option<Piece<'a>> {
+        let until = match self.blocks.first() {
+            Some((at, block)) if *at == self.at => {
+                self.blocks = &self.blocks[1..];
+                return Some(Piece::Block(block));
+            }
+            Some((at, _)) => at - self.at,
+            None => self.text.len(),
+        };
+        let (piece, rest) = self.text.split_at(until);
+        self.text = rest;
+        self.at += until;
+        (!piece.is_empty()).then_some(Piece::Bytes(piece))
+    }
+}
+
+/// Where a record ends.
+#[derive(Clone, Copy)]
+struct End {
+    head: Head,
+    text: usize,
+    blocks: usize,
+}
+
+/// What one hold leaves, in order.
+#[derive(Default)]
+pub struct Records {
+    /// RESP of all records, without the arguments that are blocks.
+    text: Vec<u8>,
+    /// Long arguments, each with the position in `text` that it stands before.
+    blocks: Vec<(usize, Block)>,
+    ends: Vec<End>,
+}
+
+impl Records {
+    /// Adds a command with its arguments, the name first.
+    pub fn push<'a>(&mut self, head: Head, arguments: impl ExactSizeIterator<Item = Content<'a>>) {
+        self.begin(arguments.len());
+        arguments.for_each(|argument| self.argument(argument));
+        self.end(head);
+    }
+
+    /// Adds a command with short arguments.
+    pub fn push_bytes(&mut self, head: Head, arguments: &[&[u8]]) {
+        self.push(head, arguments.iter().map(|bytes| Content::from(*bytes)));
+    }
+
+    /// Begins a command with so many arguments, which follow one by one.
+    pub fn begin(&mut self, count: usize) {
+        self.length(b'*', count);
+    }
+
+    /// Adds an argument of the command that was begun.
+    #[inline]
+    pub fn argument(&mut self, argument: Content<'_>) {
+        self.length(b'$', argument.len());
+        match argument.block() {
+            Some(block) if argument.len() >= LONG_BYTES_MIN => {
+                self.blocks.push((self.text.len(), block.clone()));
+            }
+            None if argument.len() >= LONG_BYTES_MIN => {
+                self.blocks.push((self.text.len(), Block::new(&argument)));
+            }
+            _ => self.text.extend_from_slice(&argument),
+        }
+        self.text.extend_from_slice(b"\r\n");
+    }
+
+    /// Ends the command that was begun.
+    pub fn end(&mut self, head: Head) {
+        self.ends.push(End {
+            head,
+            text: self.text.len(),
+            blocks: self.blocks.len(),
+        });
+    }
+
+    #[inline]
+    fn length(&mut self, sign: u8, length: usize) {
+        self.text.push(sign);
+        let mut digits = itoa::Buffer::new();
+        self.text
+            .extend_from_slice(digits.format(length).as_bytes());
+        self.text.extend_from_slice(b"\r\n");
+    }
+
+    /// The record at a position.
+    fn get(&self, index: usize) -> Record<'_> {
+        let end = &self.ends[index];
+        let (text, blocks) = match index.checked_sub(1) {
+            Some(before) => (self.ends[before].text, self.ends[before].blocks),
+            None => (0, 0),
+        };
+        Record {
+            stamp: end.head.stamp,
+            db: end.head.db,
+            audience: end.head.audience,
+            bytes: Pieces {
+                text: &self.text[text..end.text],
+                at: text,
+                blocks: &self.blocks[blocks..end.blocks],
+            },
+        }
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Record<'_>> {
+        (0..self.len()).map(|index| self.get(index))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Bytes of all of them, those in shared blocks included.
+    pub fn len_bytes(&self) -> usize {
+        let blocks = self.blocks.iter().map(|(_, block)| block.len());
+        self.text.len() + blocks.sum::<usize>()
+    }
+
+    /// Forgets all of them. Some room stays for the next ones.
+    pub fn clear(&mut self) {
+        if self.text.capacity() > ROOM_BYTES_MAX {
+            *self = Records::default();
+        }
+        self.truncate(0);
+    }
+
+    /// Forgets all behind the first so many.
+    pub fn truncate(&mut self, len: usize) {
+        let last = len.checked_sub(1).and_then(|last| self.ends.get(last));
+        let (text, blocks) = match (last, len) {
+            (_, 0) => (0, 0),
+            (Some(end), _) => (end.text, end.blocks),
+            (None, _) => return,
+        };
+        self.text.truncate(text);
+        self.blocks.truncate(blocks);
+        self.ends.truncate(len);
+    }
+
+    /// The records of several shards and of whatever ran beside them, by stamp. They are left without any.
+    pub fn merge(sources: &mut [&mut Records]) -> Records {
+        let mut order: Vec<(u64, usize, usize)> = Vec::new();
+        let mut merged = Records::default();
+        for (source, records) in sources.iter().enumerate() {
+            let heads = records.ends.iter().enumerate();
+            order.extend(heads.map(|(index, end)| (end.head.stamp, source, index)));
+        }
+        order.sort();
+        for (_, source, index) in order {
+            merged.take_over(sources[source].get(index));
+        }
+        sources.iter_mut().for_each(|records| records.clear());
+        merged
+    }
+
+    fn take_over(&mut self, record: Record<'_>) {
+        for piece in record.bytes {
+            match piece {
+                Piece::Bytes(bytes) => self.text.extend_from_slice(bytes),
+                Piece::Block(block) => self.blocks.push((self.text.len(), block.clone())),
+            }
+        }
+        self.end(Head {
+            stamp: record.stamp,
+            db: record.db,
+            audience: record.audience,
+        });
+    }
+}
+
+/// Where records go.
+pub trait Log: Send + Sync {
+    /// Appends what one hold of shards leaves, as one contiguous piece, with all its shards in hand; the position behind
+    /// it. The implementation may take the records out; what it leaves is forgotten. There is at least one.
+    ///
+    /// `is_atomic`: every reader gets those of its records, if there are any, between MULTI and EXEC.
+    fn append(&self, records: &mut Records, is_atomic: bool) -> u64;
+}
+
+/// Appends the records of shards that are in hand together, merged by stamp with those of what ran beside them. The shards
+/// know the position from then on. None if there was nothing to append, or nobody to append it to.
+///
+/// `is_unit`: they are what one command, one transaction or one script did, and if there are several of them, they take
+/// effect together or not at all. Keys that expire or are evicted by themselves go one by one.
+pub fn append(all: &mut [&mut Engine], beside: &mut Records, is_unit: bool) -> Option<u64> {
+    if let ([engine], true) = (&mut *all, beside.is_empty()) {
+        return engine.effects.append_records(is_unit);
+    }
+    let mut logs = all.iter().map(|engine| engine.effects.log_of_records());
+    let log: Option<Arc<dyn Log>> = logs.find_map(|log| log);
+    let mut sources: Vec<&mut Records> = Vec::with_capacity(all.len() + 1);
+    sources.extend(all.iter_mut().map(|engine| engine.effects.records_mut()));
+    sources.push(beside);
+    let mut merged = Records::merge(&mut sources);
+    if merged.is_empty() {
+        return None;
+    }
+    let is_atomic = is_unit && merged.len() > 1;
+    let position = log?.append(&mut merged, is_atomic);
+    for engine in all {
+        engine.effects.note_log_position(position);
+    }
+    Some(position)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(stamp: u64) -> Head {
+        Head {
+            stamp,
+            db: 0,
+            audience: Audience::BOTH,
+        }
+    }
+
+    fn texts(records: &Records) -> Vec<String> {
+        let text = |record: Record<'_>| String::from_utf8_lossy(&record.bytes.to_vec()).into();
+        records.iter().map(text).collect()
+    }
+
+    #[test]
+    fn commands_are_written_in_resp_and_can_be_cut_off_again() {
+        let mut records = Records::default();
+        records.push_bytes(head(1), &[b"SET", b"k", b"v"]);
+        records.push_bytes(head(2), &[b"DEL", b""]);
+        let (set, del) = (
+            "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n",
+            "*2\r\n$3\r\nDEL\r\n$0\r\n\r\n",
+        );
+        assert_eq!(texts(&records), [set, del]);
+        assert_eq!(records.len_bytes(), set.len() + del.len());
+        records.truncate(1);
+        assert_eq!(texts(&records), [set]);
+        records.truncate(5);
+        assert_eq!(records.len(), 1);
+        records.clear();
+        assert!(records.is_empty() && records.len_bytes() == 0);
+    }
+
+    #[test]
+    fn long_arguments_are_shared() {
+        let block = Block::new(&[b'x'; LONG_BYTES_MIN]);
+        let mut records = Records::default();
+        records.push_bytes(head(1), &[b"PING"]);
+        let arguments = [
+            Content::from(&b"SET"[..]),
+            Content::from(&block),
+            Content::from(&block),
+        ];
+        records.push(head(2), arguments.into_iter());
+        records.push_bytes(head(3), &[b"PING"]);
+        let pieces: Vec<Piece<'_>> = records.iter().nth(1).expect("one").bytes.collect();
+        let is_shared = |piece: &&Piece<'_>| matches!(piece, Piece::Block(shared) if shared.as_ptr() == block.as_ptr());
+        assert_eq!(pieces.iter().filter(is_shared).count(), 2);
+        let text: Vec<u8> = pieces
+            .iter()
+            .flat_map(|piece| piece.bytes().to_vec())
+            .collect();
+        let x = "x".repeat(LONG_BYTES_MIN);
+        let wanted = format!("*3\r\n$3\r\nSET\r\n$16384\r\n{x}\r\n$16384\r\n{x}\r\n");
+        assert!(text == wanted.as_bytes());
+        assert_eq!(
+            records.len_bytes(),
+            wanted.len() + 2 * "*1\r\n$4\r\nPING\r\n".len()
+        );
+        assert_eq!(texts(&records)[2], "*1\r\n$4\r\nPING\r\n");
+        records.truncate(1);
+        assert!(records.blocks.is_empty());
+    }
+
+    #[test]
+    fn records_of_several_shards_come_by_stamp_and_as_they_came_where_it_is_the_same() {
+        let mut all = [Records::default(), Records::default(), Records::default()];
+        for (source, stamp, name) in [
+            (0, 3, "c"),
+            (0, 9, "f"),
+            (1, 1, "a"),
+            (1, 2, "b"),
+            (1, 4, "d"),
+            (2, 4, "e"),
+        ] {
+            all[source].push_bytes(head(stamp), &[name.as_bytes()]);
+        }
+        let [first, second, third] = &mut all;
+        let merged = Records::merge(&mut [first, second, third]);
+        let names: String = merged
+            .iter()
+            .map(|record| char::from(record.bytes.to_vec()[8]))
+            .collect();
+        assert_eq!(names, "abcdef");
+        assert!(all.iter().all(Records::is_empty));
+    }
+}
