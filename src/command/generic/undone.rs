@@ -203,10 +203,10 @@ pub(super) fn accounts(cli: &mut Terminal) -> (i64, i64) {
 
 fn counters(cli: &Terminal) -> Vec<u64> {
     let of = |engine: &crate::engine::Engine| {
-        let board = engine.board();
-        let keys: u64 = board.dbs.iter().map(|db| db.keys.get()).sum();
-        let volatile: u64 = board.dbs.iter().map(|db| db.volatile_keys.get()).sum();
-        let fields: u64 = board
+        let published = engine.published();
+        let keys: u64 = published.dbs.iter().map(|db| db.keys.get()).sum();
+        let volatile: u64 = published.dbs.iter().map(|db| db.volatile_keys.get()).sum();
+        let fields: u64 = published
             .dbs
             .iter()
             .map(|db| db.field_volatile_keys.get())
@@ -215,9 +215,9 @@ fn counters(cli: &Terminal) -> Vec<u64> {
             keys,
             volatile,
             fields,
-            board.dirty.get(),
-            board.expired.get(),
-            board.lazyfreed.get(),
+            published.dirty.get(),
+            published.expired.get(),
+            published.lazyfreed.get(),
             engine.effects.dirty(),
         ]
     };

@@ -2,9 +2,9 @@
 //! the checksum, because stretches may be written and summed side by side (`base::checksum::combine`).
 
 use super::opcode;
+use crate::engine::restored_access::Access;
 use crate::engine::serial::writer::Writer;
 use crate::engine::serial::{self, Form, V10, V11, V12};
-use crate::engine::told::Use;
 use crate::engine::value::Object;
 use crate::structures::entry::EntryRef;
 use crate::telemetry::info::REDIS_VERSION;
@@ -86,7 +86,7 @@ pub fn resize_db(out: &mut Vec<u8>, keys: u64, expires: u64) {
 pub fn entry(
     out: &mut Vec<u8>,
     entry: EntryRef<'_, Object>,
-    used: Option<Use>,
+    used: Option<Access>,
     now_ms: u64,
     options: &Options,
 ) -> u16 {
@@ -96,11 +96,11 @@ pub fn entry(
             writer.millis(at_ms);
         }
         match used {
-            Some(Use::LastAt(at_ms)) => {
+            Some(Access::LastAt(at_ms)) => {
                 writer.byte(opcode::IDLE);
                 writer.length(now_ms.saturating_sub(at_ms) / 1000);
             }
-            Some(Use::Frequency(frequency)) => {
+            Some(Access::Frequency(frequency)) => {
                 writer.byte(opcode::FREQUENCY);
                 writer.byte(frequency);
             }
@@ -176,14 +176,20 @@ mod tests {
         };
         let value = string_entry(b"k", b"12", None);
         let mut out = Vec::new();
-        let used = Some(Use::LastAt(1_000));
+        let used = Some(Access::LastAt(1_000));
         let version = entry(&mut out, value.view(), used, 6_500, &options);
         assert_eq!(
             (out.as_slice(), version),
             (&b"\xf8\x05\x00\x01k\xc0\x0c"[..], V10)
         );
         out.clear();
-        entry(&mut out, value.view(), Some(Use::Frequency(7)), 0, &options);
+        entry(
+            &mut out,
+            value.view(),
+            Some(Access::Frequency(7)),
+            0,
+            &options,
+        );
         assert_eq!(out, b"\xf9\x07\x00\x01k\xc0\x0c");
     }
 }

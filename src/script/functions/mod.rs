@@ -119,7 +119,7 @@ impl Functions {
     }
 
     /// Creates a library; its name.
-    pub(super) fn load(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError> {
+    pub fn load(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError> {
         let (name, code_start) = head(code)?;
         // Said before the code is run, as in Redis, and again when it is known how things stand then.
         self.known.read().check(&name, may_replace)?;
@@ -152,7 +152,7 @@ impl Functions {
     }
 
     /// Deletes all of them.
-    pub(super) fn flush(&self) {
+    pub fn flush(&self) {
         self.replace(Known::default());
     }
 
