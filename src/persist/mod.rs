@@ -5,3 +5,4 @@
 pub mod files;
 pub mod load;
 pub mod rdb;
+pub mod snapshot;

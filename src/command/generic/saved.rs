@@ -163,7 +163,10 @@ fn used_bytes(cli: &Terminal) -> i64 {
 /// A server of which nothing was ever told how much memory there is.
 fn unlimited(shard_count: usize) -> Terminal {
     let mut cli = server(shard_count);
-    let boards = cli.engines.iter().map(|engine| Arc::clone(engine.published()));
+    let boards = cli
+        .engines
+        .iter()
+        .map(|engine| Arc::clone(engine.published()));
     let budget = Arc::new(Budget::of(boards.collect()));
     for engine in &mut cli.engines {
         engine.set_budget(Arc::clone(&budget));

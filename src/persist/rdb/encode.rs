@@ -111,6 +111,32 @@ pub fn entry(
     })
 }
 
+/// A key that holds a string, without the string: that follows, see [`text_or_length`].
+pub fn entry_without_text(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, options: &Options) {
+    with_writer(out, options, |writer| {
+        if let Some(at_ms) = entry.deadline() {
+            writer.byte(opcode::DEADLINE_MS);
+            writer.millis(at_ms);
+        }
+        // The type that it puts there first is that of strings.
+        writer.key(entry.key());
+    });
+}
+
+/// A string, compressed if that helps; or its length, and the answer is that the string itself has to follow.
+pub fn text_or_length(out: &mut Vec<u8>, text: &[u8], compress: bool) -> bool {
+    let options = Options {
+        version: V10,
+        compress,
+        checksum: false,
+    };
+    let mut is_whole = true;
+    with_writer(out, &options, |writer| {
+        is_whole = writer.long_string(text);
+    });
+    is_whole
+}
+
 /// The end, with the checksum of all before and of this opcode (see [`END`]), if one is wanted.
 pub fn end(out: &mut Vec<u8>, crc: Option<u64>) {
     out.extend_from_slice(END);
