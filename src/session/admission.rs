@@ -23,6 +23,9 @@ struct Asking<'s> {
 
 impl Facts for Asking<'_> {
     fn may_debug(&self) -> bool {
+        if self.session.replays {
+            return true;
+        }
         let peer = match self.session.connection.shared.is_local() {
             true => Peer::Local,
             false => Peer::Remote,
@@ -46,17 +49,17 @@ impl Facts for Asking<'_> {
     #[inline]
     fn is_loading(&self) -> bool {
         let figures = &self.session.service.telemetry.persistence.loading;
-        figures.is_loading.load(Relaxed)
+        figures.is_loading.load(Relaxed) && !self.session.replays
     }
 
     /// What waits already was admitted once.
     #[inline]
     fn lacks_replicas(&self) -> bool {
-        self.config.lacks_replicas() && self.session.blocked.is_none()
+        self.config.lacks_replicas() && self.session.blocked.is_none() && !self.session.replays
     }
 
     fn is_out_of_memory(&self) -> bool {
-        self.session.service.budget.is_out_of_memory()
+        self.session.service.budget.is_out_of_memory() && !self.session.replays
     }
 
     fn busy_text(&self) -> Option<&'static str> {

@@ -150,11 +150,11 @@ fn expire(
         out.integer(0);
         return Ok(());
     };
-    if at_ms <= now_ms {
+    if keyspace.is_past(u64::try_from(at_ms).unwrap_or(0)) {
         keyspace.delete(place);
         keyspace.wrote(key.bytes, Event::DEL);
     } else {
-        keyspace.set_deadline(&key, place, Some(at_ms as u64));
+        keyspace.set_deadline(&key, place, Some(u64::try_from(at_ms).unwrap_or(0)));
         keyspace.wrote(key.bytes, Event::generic("expire"));
     }
     out.integer(1);
