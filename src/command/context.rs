@@ -601,6 +601,8 @@ pub trait Server: Send + Sync {
     fn save_in_background(&self, may_wait: bool) -> Result<Option<Awaited>, CommandError>;
     /// Saves a snapshot in the background as soon as nothing else is under way; an error if one is being saved.
     fn schedule_save(&self) -> Result<(), CommandError>;
+    /// Why writes are refused because nothing could be saved, if they are.
+    fn unsaved_text(&self) -> Option<&'static str>;
     /// When the last snapshot was saved, in Unix seconds.
     fn last_save_s(&self) -> u64;
     /// Ends the server.

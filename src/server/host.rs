@@ -310,6 +310,11 @@ impl Server for Host {
         self.saving.schedule()
     }
 
+    fn unsaved_text(&self) -> Option<&'static str> {
+        let persistence = &self.service.telemetry.persistence;
+        persistence.unsaved_text(&self.service.config.load())
+    }
+
     fn last_save_s(&self) -> u64 {
         let figures = &self.service.telemetry.persistence.rdb;
         figures.last_save_s.load(Relaxed)
