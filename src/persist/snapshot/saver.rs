@@ -110,6 +110,12 @@ impl Saver {
             figures.last_save_s.store(now_s, Relaxed);
             figures.last_ok.store(true, Relaxed);
             figures.saves.fetch_add(1, Relaxed);
+            let spent_ms = clock::unix_ms().saturating_sub(cut.now.unix_ms).max(1);
+            let per_s = cut.keys().saturating_mul(1_000) / spent_ms;
+            figures.last_keys_per_s.store(per_s, Relaxed);
+            let path = path(&self.service.config.load());
+            let bytes = self.files.len(&path).ok().flatten();
+            figures.last_bytes.store(bytes.unwrap_or(0), Relaxed);
             tracing::info!("DB saved on disk");
         }
         if !is_background {
@@ -188,13 +194,13 @@ impl Saver {
             self.all_was_flushed(&config);
         }
         let figures = &persistence.rdb;
-        figures.keys_processed.store(
-            self.snapshots
-                .current()
-                .map_or(0, |running| running.keys_saved()),
-            Relaxed,
-        );
-        if self.snapshots.current().is_some() {
+        let current = self.snapshots.current();
+        let (keys, bytes) = current.as_ref().map_or((0, 0), |running| {
+            (running.keys_saved(), running.waiting_bytes() as u64)
+        });
+        figures.keys_processed.store(keys, Relaxed);
+        figures.waiting_bytes.store(bytes, Relaxed);
+        if current.is_some() {
             return;
         }
         let changes = persistence.changes_since_save(dirty);
