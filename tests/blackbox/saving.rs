@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use crate::support::{Draw, Options, Oracle, Raw, Server, check, eventually, is_stand_in};
+use crate::support::{Draw, Options, Oracle, Server, check, eventually, is_stand_in};
+use crate::wire::Raw;
 
 /// A figure of INFO.
 fn figure(client: &mut Raw, name: &str) -> String {
@@ -42,7 +43,7 @@ fn fill(client: &mut Raw) {
         ));
         client.call(&format!("SET number:{index} {index} EX 100000"));
     }
-    for (name, count) in [("small", 5), ("large", 900)] {
+    for (name, count) in [("small", 5), ("large", 2_500)] {
         for index in 0..count {
             client.call(&format!("RPUSH list:{name} element:{index}"));
             client.call(&format!("SADD set:{name} member:{index}"));
