@@ -603,6 +603,8 @@ pub trait Server: Send + Sync {
     fn schedule_save(&self) -> Result<(), CommandError>;
     /// Why writes are refused because nothing could be saved, if they are.
     fn unsaved_text(&self) -> Option<&'static str>;
+    /// After all data were deleted: what is being saved is given up, and the empty state is saved, if there are save points.
+    fn save_emptied(&self) -> Option<Awaited>;
     /// When the last snapshot was saved, in Unix seconds.
     fn last_save_s(&self) -> u64;
     /// Ends the server.

@@ -126,6 +126,7 @@ impl Session {
         if plan.is_long && !command.flags.has(Flags::BLOCKING) {
             return self.offload(turn, plan, command, &wanted);
         }
+        let mark = turn.batch.out.position();
         for _ in 0..TRIES_ALL {
             let Some(mut all) = shards.try_take_all(&wanted) else {
                 (0..SPINS_ALL).for_each(|_| std::hint::spin_loop());
@@ -152,6 +153,13 @@ impl Session {
             let outcome = execute::run(command, engines, &mut view, context, &args, out);
             drop(all);
             self.learn(&view);
+            let has_emptied = matches!(outcome, Outcome::Done { failed: false })
+                && command.flags.has(Flags::EMPTIES);
+            if has_emptied && let Some(awaited) = self.service.server().save_emptied() {
+                // The reply comes when that is saved.
+                turn.batch.out.truncate(mark);
+                return self.wait_for(turn, plan, command, &awaited);
+            }
             return self.ran(turn, plan, command, &wanted, outcome);
         }
         self.queue(turn, plan, command, &wanted)

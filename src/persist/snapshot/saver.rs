@@ -185,13 +185,13 @@ impl Saver {
         if persistence.loading.is_loading.load(Relaxed) {
             return;
         }
-        let published = service.all_published.iter();
-        let (flushes, dirty) = published.fold((0, 0), |(flushes, dirty), shard| {
-            (flushes + shard.flushes.get(), dirty + shard.dirty.get())
-        });
+        let dirty = service.all_published.iter().map(|shard| shard.dirty.get());
+        let dirty = dirty.sum();
         let config = service.config.load();
-        if self.flushes_seen.swap(flushes, Relaxed) != flushes {
-            self.all_was_flushed(&config);
+        if self.note_flushes() {
+            let saver = Arc::clone(self);
+            // What went wrong is in the log.
+            self.run(move || drop(saver.save(false)));
         }
         let figures = &persistence.rdb;
         let current = self.snapshots.current();
@@ -220,19 +220,19 @@ impl Saver {
         }
     }
 
-    /// After FLUSHALL what is being saved is history, and the file is to be as empty as the server.
-    fn all_was_flushed(self: &Arc<Self>, config: &Config) {
+    /// Looks whether all data were deleted since it last looked: then what is being saved is history, and is given up. Whether
+    /// the empty state is to be saved.
+    pub fn note_flushes(&self) -> bool {
+        let flushes = self.service.all_published.iter();
+        let flushes = flushes.map(|shard| shard.flushes.get()).sum();
+        if self.flushes_seen.swap(flushes, SeqCst) == flushes {
+            return false;
+        }
         if let Some(running) = self.running()
             && running.purpose == Purpose::BackgroundSave
         {
             running.cancel();
         }
-        if !config.save.is_empty() {
-            let saver = Arc::clone(self);
-            self.run(move || {
-                // What went wrong is in the log.
-                let _ = saver.save(false);
-            });
-        }
+        !self.service.config.load().save.is_empty()
     }
 }
