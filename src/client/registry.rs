@@ -28,9 +28,9 @@ pub struct Labels {
     pub lib_ver: Vec<u8>,
 }
 
-/// What a connection said of itself, to go back to.
+/// What a connection has set for itself, to go back to.
 #[derive(Clone, Debug)]
-pub struct Sayings {
+pub struct Settings {
     labels: Labels,
     no_evict: bool,
     no_touch: bool,
@@ -121,7 +121,8 @@ pub struct Shared {
     pub db: AtomicU32,
     /// Protocol version.
     pub resp: AtomicU8,
-    /// Id of the last command, in the command registry.
+    /// Id of the last command that was sent, in the command registry, be it that it waits or was refused; the largest
+    /// number if there is no such command.
     pub last_command: AtomicU16,
     /// Bytes of unprocessed input.
     pub query_bytes: AtomicUsize,
@@ -133,16 +134,22 @@ pub struct Shared {
     pub queued_bytes: AtomicUsize,
     /// Commands queued after MULTI; -1 outside of it.
     pub queued: AtomicI32,
+    /// Keys watched.
+    pub watched: AtomicUsize,
     /// What the ledger knows of all this.
     pub(super) counted_bytes: AtomicUsize,
     /// Bytes received.
     pub bytes_in: AtomicU64,
     /// Bytes sent.
     pub bytes_out: AtomicU64,
-    /// Commands received.
+    /// Commands that ran, with those of its transactions and scripts.
     pub commands: AtomicU64,
     /// CLIENT NO-EVICT.
     pub no_evict: AtomicBool,
+    /// The position in the log behind its last write.
+    pub log_position: AtomicU64,
+    /// The position in the log behind all that its replies know of, be it its own or of others.
+    pub log_seen: AtomicU64,
     /// CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,
     /// Came through the unix socket.
@@ -161,6 +168,14 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// A command of the connection left something in the log before the first position, or nothing (0), and knows of what
+    /// lies before the second.
+    #[cold]
+    pub fn note_log(&self, position: u64, seen: u64) {
+        self.log_position.fetch_max(position, Relaxed);
+        self.log_seen.fetch_max(seen.max(position), Relaxed);
+    }
+
     /// A connection that just came in.
     pub fn new(
         id: u64,
@@ -179,12 +194,15 @@ impl Shared {
             active_ms: AtomicU64::new(now_ms),
             db: AtomicU32::new(0),
             resp: AtomicU8::new(2),
+            log_position: AtomicU64::new(0),
+            log_seen: AtomicU64::new(0),
             last_command: AtomicU16::new(u16::MAX),
             query_bytes: AtomicUsize::new(0),
             buffer_bytes: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
             queued_bytes: AtomicUsize::new(0),
             queued: AtomicI32::new(-1),
+            watched: AtomicUsize::new(0),
             counted_bytes: AtomicUsize::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
@@ -202,6 +220,14 @@ impl Shared {
             wait: AtomicU64::new(0),
             waker: AtomicWaker::new(),
         }
+    }
+
+    /// For the connection itself: so many more of its commands have run.
+    #[inline]
+    pub fn count_commands(&self, more: u64) {
+        // Nobody else writes here, so that no locked instruction is needed.
+        self.commands
+            .store(self.commands.load(Relaxed) + more, Relaxed);
     }
 
     /// Asks the connection to close at its next occasion.
@@ -400,17 +426,17 @@ impl Shared {
         *labels = (new != Labels::default()).then(|| Box::new(new));
     }
 
-    /// What it says of itself.
-    pub fn sayings(&self) -> Sayings {
-        Sayings {
+    /// What it has set for itself.
+    pub fn settings(&self) -> Settings {
+        Settings {
             labels: self.labels(),
             no_evict: self.no_evict.load(Relaxed),
             no_touch: self.no_touch.load(Relaxed),
         }
     }
 
-    /// Makes it say what it said before.
-    pub fn say_again(&self, before: Sayings) {
+    /// Goes back to what was set before.
+    pub fn restore_settings(&self, before: Settings) {
         self.set_labels(|labels| *labels = before.labels);
         self.no_evict.store(before.no_evict, Relaxed);
         self.no_touch.store(before.no_touch, Relaxed);
@@ -435,6 +461,8 @@ pub struct Registry {
     pub accepted: AtomicU64,
     /// Connections refused because of `maxclients`.
     pub rejected: AtomicU64,
+    /// Connections closed because a request or a transaction took more than `client-query-buffer-limit`.
+    pub overfed: AtomicU64,
     count: AtomicUsize,
     evicting: Mutex<()>,
 }

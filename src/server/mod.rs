@@ -14,6 +14,7 @@ mod runtime;
 mod saving;
 mod shutdown;
 mod title;
+mod watchdog;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -79,6 +80,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
         telemetry,
     ));
     crash::watch(Arc::clone(&service));
+    watchdog::watch(Arc::clone(&service));
     let runtimes = Runtimes::new(config.runtime, thread_count);
     service.telemetry.rounds.follow(runtimes.handles());
     let (stop, stopped) = watch::channel(false);

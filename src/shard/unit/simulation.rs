@@ -1,6 +1,6 @@
 //! Units on many shards, played on one thread from a seed: others hold shards at random, units begin with some of
-//! theirs, stray, lack, are interrupted, undone and run again, at once or as messages. What comes of it must be what the
-//! same commands bring about one after the other on a server without any of that.
+//! theirs, need others, miss them, are interrupted, rolled back and run again, at once or as messages. What comes of it
+//! must be what the same commands bring about one after the other on a server without any of that.
 //!
 //! `BASALT_SIMULATION_STEPS=800000` plays so many units instead of a few thousand, from seeds that begin at
 //! `BASALT_SIMULATION_SEED`.
@@ -22,9 +22,10 @@ use crate::command::context::Server;
 use crate::command::declaration::Command;
 use crate::command::keys;
 use crate::command::table::{registry, resolve};
-use crate::command::testing::{self, Terminal};
+use crate::command::testing::{self, Appended, KeptLog, Terminal, state};
 use crate::command::{Args, Out};
 use crate::config::Config;
+use crate::engine::record::Audience;
 use crate::engine::{Engine, Now};
 use crate::resp::reply::Protocol;
 use crate::resp::request::{NOTHING_BESIDE, Span};
@@ -43,77 +44,28 @@ const KEYS: u64 = 40;
 /// Too long for a small collection.
 const LONG: &str = "this-is-a-member-or-a-value-that-is-too-long-to-lie-in-a-small-collection";
 
-/// `$` is a key, `#` a small number.
-const TEMPLATES: &[&str] = &[
-    "SET $ #",
-    "INCR $",
-    "APPEND $ x#",
-    "GET $",
-    "DEL $ $",
-    "MSET $ # $ #",
-    "MGET $ $ $",
-    "RENAME $ $",
-    "COPY $ $ REPLACE",
-    "RPUSH $ # # #",
-    "LPOP $",
-    "LMOVE $ $ LEFT RIGHT",
-    "LRANGE $ 0 3",
-    "LTRIM $ 1 -1",
-    "HSET $ f# #",
-    "HDEL $ f#",
-    "HGET $ f#",
-    "SADD $ # # #",
-    "SREM $ #",
-    "SMOVE $ $ #",
-    "SCARD $",
-    "SUNIONSTORE $ $ $",
-    "ZADD $ # m#",
-    "ZINCRBY $ # m#",
-    "ZCARD $",
-    "EXPIRE $ 1000",
-    "PERSIST $",
-    "TTL $",
-    "STRLEN $",
-    "TYPE $",
-    "DBSIZE",
-    "XADD $ * f #",
-    "XLEN $",
-    "SETBIT $ 90000 1",
-    "RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#",
-    "RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#",
-    "RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#",
-    "LTRIM big 1 -1",
-    "LREM big 1 element:number:#",
-    "LPOP big",
-    "LSET big 0 element:number:#",
-    "LINSERT big AFTER element:number:# other",
-    "HSET bighash f# #-LONG f# 1 f# #-LONG",
-    "HDEL bighash f# f#",
-    "HPEXPIRE bighash 1000# FIELDS 2 f# f#",
-    "HLEN bighash",
-    "HMGET bighash f# f#",
-    "HPTTL bighash FIELDS 1 f#",
-    "SADD bigset #-LONG #-LONG #",
-    "SREM bigset #-LONG #",
-    "SMOVE bigset $ #-LONG",
-    "ZADD bigzset # #-LONG # #-LONG",
-    "ZINCRBY bigzset # #-LONG",
-    "ZREM bigzset #-LONG",
-    "ZPOPMIN bigzset",
-    "ZRANGE bigzset 0 -1",
-    "XADD bigstream * f #-LONG",
-    "XADD bigstream MAXLEN ~ 20 * f #-LONG",
-    "XDEL bigstream 1-# 2-#",
-    "XTRIM bigstream MAXLEN 1#",
-    "XREVRANGE bigstream + - COUNT 3",
-    "RENAME bigzset $",
-    "COPY bighash $ REPLACE",
-    "DEL bigset",
-    "BF.RESERVE bigfilter 0.01 2000",
-    "BF.ADD bigfilter #",
-];
+/// Divided by semicolons; `$` is a key, `#` a small number.
+const TEMPLATES: &str = "\
+    SET $ #; INCR $; APPEND $ x#; GET $; DEL $ $; MSET $ # $ #; MGET $ $ $; RENAME $ $; \
+    COPY $ $ REPLACE; RPUSH $ # # #; LPOP $; LMOVE $ $ LEFT RIGHT; LRANGE $ 0 3; LTRIM $ 1 -1; \
+    HSET $ f# #; HDEL $ f#; HGET $ f#; SADD $ # # #; SREM $ #; SMOVE $ $ #; SCARD $; \
+    SUNIONSTORE $ $ $; ZADD $ # m#; ZINCRBY $ # m#; ZCARD $; EXPIRE $ 1000; PERSIST $; TTL $; \
+    STRLEN $; TYPE $; DBSIZE; XADD $ * f #; XLEN $; SETBIT $ 90000 1; \
+    RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#; \
+    RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#; \
+    RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#; \
+    LTRIM big 1 -1; LREM big 1 element:number:#; LPOP big; LSET big 0 element:number:#; \
+    LINSERT big AFTER element:number:# other; HSET bighash f# #-LONG f# 1 f# #-LONG; \
+    HDEL bighash f# f#; HPEXPIRE bighash 1000# FIELDS 2 f# f#; HLEN bighash; HMGET bighash f# f#; \
+    HPTTL bighash FIELDS 1 f#; SADD bigset #-LONG #-LONG #; SREM bigset #-LONG #; \
+    SMOVE bigset $ #-LONG; ZADD bigzset # #-LONG # #-LONG; ZINCRBY bigzset # #-LONG; \
+    ZREM bigzset #-LONG; ZPOPMIN bigzset; ZRANGE bigzset 0 -1; XADD bigstream * f #-LONG; \
+    XADD bigstream MAXLEN ~ 20 * f #-LONG; XDEL bigstream 1-# 2-#; XTRIM bigstream MAXLEN 1#; \
+    XREVRANGE bigstream + - COUNT 3; RENAME bigzset $; COPY bighash $ REPLACE; DEL bigset; \
+    BF.RESERVE bigfilter 0.01 2000; BF.ADD bigfilter #";
 
 struct World {
+    templates: Vec<&'static str>,
     executor: Executor,
     connection: Connection,
     config: Arc<Config>,
@@ -121,6 +73,7 @@ struct World {
     library: &'static Library,
     now: Now,
     random: Random,
+    log: Arc<KeptLog>,
     model: Terminal,
     counts: Counts,
 }
@@ -129,7 +82,7 @@ struct World {
 struct Counts {
     units: usize,
     messages: usize,
-    lacked: usize,
+    missed: usize,
     interrupted: usize,
     bare: usize,
 }
@@ -138,10 +91,13 @@ impl World {
     fn new(seed: u64) -> World {
         let model = Terminal::with(usize::from(SHARDS), Protocol::Resp2);
         let hash_seed = model.engines[0].seed();
+        let log = Arc::<KeptLog>::default();
         let summoner = Arc::<Summoner>::default();
         let engine = |shard: u16| {
             let mut engine = Engine::new(16, hash_seed, u64::from(shard) + 1);
             engine.shard = shard;
+            engine.effects.set_log(Arc::clone(&log) as _);
+            engine.effects.interest().set_logging(true);
             engine.waiters.caller = Some(Arc::clone(&summoner) as _);
             engine
         };
@@ -150,6 +106,7 @@ impl World {
         let address = String::from("127.0.0.1:1");
         let shared = Shared::new(1, address.clone(), address, 8, false, model.now_ms);
         World {
+            templates: TEMPLATES.split("; ").collect(),
             executor: Executor {
                 shards: Box::leak(Box::new(shards)),
                 offload: Box::leak(Box::new(OffloadPool::default())),
@@ -163,6 +120,7 @@ impl World {
                 unix_ms: model.now_ms,
             },
             random: Random::new(seed),
+            log,
             model,
             counts: Counts::default(),
         }
@@ -173,7 +131,8 @@ impl World {
     }
 
     fn line(&mut self) -> String {
-        let template = TEMPLATES[self.draw(TEMPLATES.len() as u64) as usize];
+        let drawn = self.random.below(self.templates.len() as u64);
+        let template = self.templates[drawn as usize];
         template
             .split(' ')
             .map(|word| match word {
@@ -215,18 +174,18 @@ impl World {
                     .collect(),
             };
             let is_interrupted = !plan.is_irrevocable && self.draw(5) == 0;
-            let held: Vec<_> = others
+            let held_by_others: Vec<_> = others
                 .iter()
                 .filter_map(|&shard| shards.try_take(shard))
                 .collect();
-            let mut grip = shards
+            let mut guard = shards
                 .try_take_all(&plan.shards)
                 .expect("the others have others");
-            let mut reach = grip.tokens();
+            let mut held = guard.tokens();
             let mut out = Out::new(Protocol::Resp2);
-            let done = self.run(transaction, &mut reach, &mut plan, is_interrupted, &mut out);
-            drop(grip);
-            drop(held);
+            let done = self.run(transaction, &mut held, &mut plan, is_interrupted, &mut out);
+            drop(guard);
+            drop(held_by_others);
             if done {
                 return testing::wire(&out);
             }
@@ -265,7 +224,7 @@ impl World {
         let reruns_before = plan.reruns;
         let done = transaction.run(unit, cx, out, plan);
         self.connection.stamp = self.connection.stamp.max(unit_connection.stamp);
-        self.counts.lacked += usize::from(plan.reruns > reruns_before);
+        self.counts.missed += usize::from(plan.reruns > reruns_before);
         self.counts.interrupted += usize::from(done.is_none() && is_interrupted);
         self.counts.bare += usize::from(done.is_some() && plan.is_irrevocable);
         if !plan.is_irrevocable {
@@ -341,6 +300,25 @@ impl World {
         let mine = self.at_once(&transaction, UnitPlan::with(0..SHARDS));
         let theirs = self.model.reply_bytes(&["DEBUG", "DIGEST"]);
         assert_eq!(mine[4..], theirs, "the data");
+        self.check_log();
+    }
+
+    /// What was logged brings about the same, and each unit is in there once, and together.
+    fn check_log(&mut self) {
+        let mut copy = Terminal::with(1, Protocol::Resp2);
+        let mut several = 0;
+        for appended in self.log.take() {
+            assert_eq!(appended.is_atomic, appended.commands.len() > 1);
+            several += usize::from(appended.is_atomic);
+            for (db, request) in appended.commands {
+                copy.connection.db = db;
+                let reply = copy.reply_bytes(&request);
+                assert!(!reply.starts_with(b"-"), "{}", reply.escape_ascii());
+            }
+        }
+        assert!(several > 100, "{several}");
+        let mine = state(&mut copy);
+        assert_eq!(mine, state(&mut self.model), "what was logged");
     }
 }
 
@@ -362,7 +340,7 @@ fn with_args(line: &str, router: Router, run: impl FnOnce(&'static Command, &Arg
     let mut hands: Vec<u16> = routed.iter().map(|key| key.shard).collect();
     hands.sort_unstable();
     hands.dedup();
-    route::set_hands(&mut routed, &hands);
+    route::set_engine_indices(&mut routed, &hands);
     run(command, &Args::in_buffer(line.as_bytes(), &spans, &routed));
 }
 
@@ -384,12 +362,12 @@ fn units_that_are_undone_and_run_again_are_as_if_they_ran_once() {
         let counts = world.counts;
         all.units += counts.units;
         all.messages += counts.messages;
-        all.lacked += counts.lacked;
+        all.missed += counts.missed;
         all.interrupted += counts.interrupted;
         all.bare += counts.bare;
     }
     assert!(
-        all.messages > 500 && all.lacked > 500 && all.interrupted > 300 && all.bare > 20,
+        all.messages > 500 && all.missed > 500 && all.interrupted > 300 && all.bare > 20,
         "everything happened: {all:?}"
     );
     eprintln!("{seeds} seeds from {first}: {all:?}");
@@ -483,4 +461,118 @@ fn what_a_connection_says_of_itself_is_undone_with_the_unit() {
     let done = world.run(&transaction, &mut grip.tokens(), &mut plan, false, &mut out);
     assert!(done, "nobody has it any more");
     assert_eq!(said(), (b"me".to_vec(), b"mine".to_vec(), (true, true)));
+}
+
+/// What one append left, with the audience of each command where it is not everybody.
+fn shown(appended: &Appended) -> String {
+    let commands = appended.commands.iter().zip(&appended.audiences);
+    let texts = commands.map(|((db, request), audience)| {
+        let text = String::from_utf8_lossy(&request.join(&b' ')).into_owned();
+        match *audience {
+            Audience::BOTH => format!("{db}> {text}"),
+            other => format!("{db}> {text} to {}", other.bits()),
+        }
+    });
+    let text = texts.collect::<Vec<_>>().join(" | ");
+    match appended.is_atomic {
+        true => format!("[{text}]"),
+        false => text,
+    }
+}
+
+impl World {
+    /// What a transaction, or a script of its own, leaves in the log.
+    fn logged(&mut self, lines: &[&str]) -> String {
+        self.log.take();
+        let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        let transaction = match &lines[..] {
+            [line] if line.starts_with("EVAL") => {
+                let mut lone = None;
+                with_args(line, self.executor.router, |command, args| {
+                    lone = Some(Transaction::lone(command, args));
+                });
+                lone.expect("a script")
+            }
+            lines => self.transaction(lines),
+        };
+        let reply = self.at_once(&transaction, UnitPlan::default());
+        assert!(!reply.starts_with(b"-"), "{}", reply.escape_ascii());
+        let appended = self.log.take();
+        appended.iter().map(shown).collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[test]
+fn a_unit_leaves_its_records_together_and_in_order() {
+    let mut world = World::new(5);
+    for (lines, wanted) in [
+        (&["SET key1 1"][..], "0> SET key1 1"),
+        (
+            &["SET key1 1", "GET key1", "SET key2 2"],
+            "[0> SET key1 1 | 0> SET key2 2]",
+        ),
+        (&["GET key1", "DEL none"], ""),
+        (
+            &["SELECT 3", "SET key1 1 EX 100", "SELECT 0", "INCR key2"],
+            "[3> SET key1 1 PXAT 1700000100000 | 0> INCR key2]",
+        ),
+        (
+            &[
+                "SET key1 1",
+                "EVAL redis.call('incrbyfloat',KEYS[1],'0.5') 1 key1",
+                "SET key2 2",
+            ],
+            "[0> SET key1 1 | 0> SET key1 1.5 KEEPTTL | 0> SET key2 2]",
+        ),
+    ] {
+        assert_eq!(world.logged(lines), wanted, "{lines:?}");
+    }
+}
+
+#[test]
+fn a_script_leaves_what_it_did_to_whom_it_says() {
+    let mut world = World::new(6);
+    let cases = [
+        ("EVAL redis.call('get',KEYS[1]) 1 key1", ""),
+        ("EVAL redis.call('set',KEYS[1],'1') 1 key1", "0> set key1 1"),
+        (
+            "EVAL redis.call('set',KEYS[1],'1');redis.call('set','key9','2') 1 key1",
+            "[0> set key1 1 | 0> set key9 2]",
+        ),
+        (
+            "EVAL redis.call('select',4);redis.call('set',KEYS[1],'1') 1 key1",
+            "4> set key1 1",
+        ),
+        (
+            "EVAL redis.set_repl(redis.REPL_NONE);redis.call('set',KEYS[1],'1') 1 key1",
+            "",
+        ),
+        (
+            "EVAL redis.set_repl(redis.REPL_AOF);redis.call('set',KEYS[1],'1');\
+             redis.set_repl(redis.REPL_ALL);redis.call('incr',KEYS[1]);\
+             redis.set_repl(redis.REPL_REPLICA);redis.call('incr',KEYS[1]) 1 key1",
+            "[0> set key1 1 to 1 | 0> incr key1 | 0> incr key1 to 2]",
+        ),
+        ("EVAL redis.call('incr',KEYS[1]) 1 key1", "0> incr key1"),
+    ];
+    for (script, wanted) in cases.iter().cycle().take(20 * cases.len()) {
+        assert_eq!(world.logged(&[script]), *wanted, "{script}");
+    }
+    assert!(
+        world.counts.missed + world.counts.interrupted > 0,
+        "some ran twice"
+    );
+}
+
+#[test]
+fn messages_of_a_unit_go_to_replicas_in_their_places() {
+    let mut world = World::new(7);
+    let lines = &["SET key1 1", "PUBLISH c m", "SET key2 2", "SPUBLISH s m"][..];
+    let (first, last) = ("0> SET key1 1", "0> SET key2 2");
+    assert_eq!(world.logged(lines), format!("[{first} | {last}]"));
+    world.server.pubsub().interest().set_replicating(true);
+    assert_eq!(
+        world.logged(lines),
+        format!("[{first} | 0> PUBLISH c m to 2 | {last} | 0> SPUBLISH s m to 2]")
+    );
 }
