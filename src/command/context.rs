@@ -409,6 +409,14 @@ impl<'a> ShardCx<'a> {
         }
     }
 
+    /// Whether data are being loaded, so that nothing is due.
+    pub fn is_loading(&self) -> bool {
+        match &self.engines {
+            Engines::One(engine) => engine.rest.is_loading(),
+            Engines::Many(engines) => engines[0].rest.is_loading(),
+        }
+    }
+
     /// One of the engines in hand, by its position among them. It learns the stamp of the one used before, so that
     /// the effects of one command are ordered across shards as the handler made them.
     pub fn engine(&mut self, index: usize) -> &mut Engine {

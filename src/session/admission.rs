@@ -28,9 +28,6 @@ impl Facts for Asking<'_> {
     }
 
     fn may_debug(&self) -> bool {
-        if self.session.replays {
-            return true;
-        }
         let peer = match self.session.connection.shared.is_local() {
             true => Peer::Local,
             false => Peer::Remote,
@@ -54,7 +51,7 @@ impl Facts for Asking<'_> {
     #[inline]
     fn is_loading(&self) -> bool {
         let figures = &self.session.service.telemetry.persistence.loading;
-        figures.is_loading.load(Relaxed) && !self.session.replays
+        figures.is_loading.load(Relaxed) && !self.session.replays()
     }
 
     #[inline]
@@ -69,11 +66,11 @@ impl Facts for Asking<'_> {
     /// What waits already was admitted once.
     #[inline]
     fn is_exempt(&self) -> bool {
-        self.session.replays || self.session.blocked.is_some()
+        self.session.replays() || self.session.blocked.is_some()
     }
 
     fn is_out_of_memory(&mut self) -> bool {
-        self.session.service.budget.is_out_of_memory() && !self.session.replays
+        !self.session.replays() && self.session.service.budget.is_out_of_memory()
     }
 
     fn busy_text(&self) -> Option<&'static str> {
@@ -108,7 +105,9 @@ impl Session {
             return None;
         };
         let request = Admitted { plan, command };
-        let error = if plan.route == Route::Session || self.pending.is_some() {
+        let error = if self.replays() {
+            None
+        } else if plan.route == Route::Session || self.pending.is_some() {
             self.refusal(turn, request)
         } else {
             let facts = &mut self.asking(turn.config);
