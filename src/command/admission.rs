@@ -33,6 +33,10 @@ pub trait Facts {
     fn is_exempt(&self) -> bool {
         false
     }
+    /// Why writes are not taken because they could not be saved, if that is so.
+    fn unsaved_text(&self) -> Option<&'static str> {
+        None
+    }
     /// Whether memory is full and nothing can be evicted.
     fn is_out_of_memory(&mut self) -> bool;
     /// The error of commands that need no shard while a script runs for too long.
@@ -210,6 +214,12 @@ rules! {
         CommandError::OutOfMemory;
     having(Flags::DENYOOM), at Stage::SCRIPT, if |facts, _| facts.is_out_of_memory() => |_, _|
         "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'";
+    // stop-writes-on-bgsave-error
+    having(Flags::WRITE.or(Flags::HEALTH)), at Stage::REQUEST, if |facts, _| facts.unsaved_text().is_some() =>
+        |facts, _| facts.unsaved_text().unwrap_or_default();
+    having(Flags::WRITE), at Stage::EXEC.or(Stage::SCRIPT).or(Stage::CALL),
+        if |facts, _| facts.unsaved_text().is_some() && !facts.is_exempt() =>
+        |facts, _| facts.unsaved_text().unwrap_or_default();
     // min-replicas-to-write
     having(Flags::WRITE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT).or(Stage::CALL),
         if |facts, _| facts.config().lacks_replicas() && !facts.is_exempt() => |_, _|

@@ -143,6 +143,7 @@ fn flushdb(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 /// `FLUSHALL [ASYNC | SYNC]`
 static FLUSHALL: Command = Command::new("flushall", Group::Server, -1)
     .writes(&[])
+    .flags(Flags::EMPTIES)
     .categories(Categories::KEYSPACE.or(Categories::DANGEROUS))
     .doc(
         "1.0.0",
@@ -158,6 +159,8 @@ fn flushall(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     check_flush_mode(args)?;
     let count = cx.config.databases as usize;
     flush(cx, 0..count);
+    // Counted once, for whoever saves snapshots.
+    cx.engine(0).published().flushes.add(1);
     out.ok();
     Ok(())
 }

@@ -23,8 +23,9 @@ use std::sync::Arc;
 use super::Out;
 use super::args::{Args, RoutedKey};
 use super::context::{
-    After, ClientView, Engines, Gather, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent,
-    MemoryReport, Outbox, Server, SessionCx, ShardCx, ShardPlace, SlowlogEntry,
+    After, Awaited, ClientView, Engines, Exit, Gather, HotKeysReport, HotKeysRequest, HotKeysTop,
+    LatencyEvent, MemoryReport, Outbox, Reload, Server, SessionCx, ShardCx, ShardPlace,
+    SlowlogEntry,
 };
 use super::declaration::{BeginSearch, Command, CommandResult, FindKeys, Flags, KeySpec, Run};
 use super::error::CommandError;
@@ -700,6 +701,13 @@ pub(crate) struct NoServer {
     log: Option<Arc<KeptLog>>,
 }
 
+fn done(text: &'static str) -> Awaited {
+    Awaited {
+        begin: Arc::new(|done| done(Ok(()))),
+        text: Some(text),
+    }
+}
+
 impl Server for NoServer {
     fn clients(&self) -> &Registry {
         &self.clients
@@ -716,6 +724,33 @@ impl Server for NoServer {
     fn follow_config(&self) {}
     fn config_rewrite(&self, _: Adding) -> CommandResult {
         Ok(())
+    }
+    fn save(&self) -> Result<Awaited, CommandError> {
+        Ok(done("OK"))
+    }
+    fn save_in_background(&self, _: bool) -> Result<Option<Awaited>, CommandError> {
+        Ok(None)
+    }
+    fn schedule_save(&self) -> Result<(), CommandError> {
+        Ok(())
+    }
+    fn unsaved_text(&self) -> Option<&'static str> {
+        None
+    }
+    fn save_emptied(&self) -> Option<Awaited> {
+        None
+    }
+    fn last_save_s(&self) -> u64 {
+        0
+    }
+    fn shut_down(&self, _: Exit) -> Awaited {
+        Awaited {
+            text: None,
+            ..done("")
+        }
+    }
+    fn reload(&self, _: Reload) -> Awaited {
+        done("OK")
     }
     fn abort_shutdown(&self) -> bool {
         false

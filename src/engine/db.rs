@@ -7,10 +7,11 @@ use super::evict::order::{Order, VOLATILE_BIT, size_class, with_class};
 use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
 use super::published::{Published, PublishedDb};
 use super::restored_access::RestoredAccess;
+use super::snapshot::Saving;
 use super::undo::log::{Before, Image, Log, Sharing, copy};
 use super::value::hash::next_field_deadline;
 use super::value::object::{entry_bytes, note_entry_bytes, take_journal, undo};
-use super::value::{Body, Object, Part, Trash};
+use super::value::{Body, Journal, Object, Part, Trash};
 use crate::base::hash::Seed;
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
@@ -35,10 +36,16 @@ pub struct Db {
     /// The order in which keys came, while memory is scarce and the policy wants to know.
     pub(super) order: Option<Box<Order>>,
     board: Arc<Published>,
-    /// Changes may yet be undone.
-    keeps_images: bool,
+    /// What has to be done before an entry changes: [`KEEPS_IMAGES`] and [`IS_SAVING`], so that usually one look is enough.
+    hooks: u8,
     log: Option<Box<Log>>,
+    saving: Option<Box<Saving>>,
 }
+
+/// Changes may yet be undone.
+const KEEPS_IMAGES: u8 = 1;
+/// Entries may have to be saved, see [`super::snapshot`].
+const IS_SAVING: u8 = 2;
 
 /// The first moment at which a key with this deadline is gone: the millisecond after it.
 ///
@@ -94,19 +101,20 @@ impl Db {
             largest: Largest::default(),
             order: None,
             board,
-            keeps_images: false,
+            hooks: 0,
             log: None,
+            saving: None,
         }
     }
 
     /// From now on changes can be undone.
     pub(super) fn keep_images(&mut self) {
-        self.keeps_images = true;
+        self.hooks |= KEEPS_IMAGES;
     }
 
     /// No more; what was kept, oldest first.
     pub(super) fn take_images(&mut self) -> Vec<Image> {
-        self.keeps_images = false;
+        self.hooks &= !KEEPS_IMAGES;
         self.log
             .take()
             .map_or_else(Vec::new, |mut log| log.drain().collect())
@@ -115,7 +123,7 @@ impl Db {
     /// The same, as a log, if anything was kept.
     #[inline]
     pub(super) fn take_log(&mut self) -> Option<Box<Log>> {
-        self.keeps_images = false;
+        self.hooks &= !KEEPS_IMAGES;
         self.log.take()
     }
 
@@ -126,12 +134,21 @@ impl Db {
     /// The value at a place is about to change where it is.
     #[inline]
     pub(super) fn save(&mut self, place: Place, sharing: Sharing) {
-        if self.keeps_images {
-            self.save_copy(place, sharing);
+        if self.hooks != 0 {
+            self.save_slowly(place, sharing);
         }
     }
 
     #[cold]
+    fn save_slowly(&mut self, place: Place, sharing: Sharing) {
+        if self.is_saving() {
+            self.save_unsaved(place);
+        }
+        if self.keeps_images() {
+            self.save_copy(place, sharing);
+        }
+    }
+
     fn save_copy(&mut self, place: Place, sharing: Sharing) {
         let hash = self.seed.hash(self.table.at(place).key());
         let _ = self.log();
@@ -146,11 +163,42 @@ impl Db {
         }
     }
 
-    /// The value at a place is about to be edited. A collection keeps what undoes its changes itself, if it can; then
-    /// this says which image they belong to.
+    /// The value at a place is about to be edited: what is kept of it, and belongs to [`end_edit`].
     #[cold]
     #[inline(never)]
-    fn begin_edit(&mut self, place: Place) -> Option<usize> {
+    fn begin_edit(&mut self, place: Place) -> Option<Kept> {
+        let mut is_under_way = false;
+        if self.is_saving() {
+            self.save_unsaved(place);
+            let key = self.table.at(place).key();
+            let saving = self.saving.as_deref();
+            is_under_way = saving.is_some_and(|saving| saving.is_under_way(key));
+        }
+        let image = match self.keeps_images() {
+            true => self.begin_image(place),
+            false => None,
+        };
+        if !is_under_way {
+            return image.map(|(at, _)| Kept {
+                image: Some(at),
+                from: None,
+            });
+        }
+        // With an image its changes are written down already, behind those of edits before.
+        if image.is_none()
+            && let Some(object) = self.table.edit(place).object_mut()
+        {
+            object.body.keep_changes(None);
+        }
+        Some(Kept {
+            image: image.map(|(at, _)| at),
+            from: Some(image.map_or(0, |(_, bytes)| bytes)),
+        })
+    }
+
+    /// The same for what can be undone: a collection keeps what undoes its changes itself, if it can; then this says which
+    /// image they belong to, and how many bytes of changes there are.
+    fn begin_image(&mut self, place: Place) -> Option<(usize, usize)> {
         let hash = self.seed.hash(self.table.at(place).key());
         let _ = self.log();
         let Db { table, log, .. } = self;
@@ -176,10 +224,11 @@ impl Db {
                     (log.keep(hash, before), None)
                 }
             };
+            let bytes = journal.as_ref().map_or(0, Journal::bytes);
             if let Some(object) = entry.object_mut() {
                 object.body.keep_changes(journal);
             }
-            return Some(at);
+            return Some((at, bytes));
         }
         let was_moved = false;
         let entry = copy(view, Sharing::Forbidden);
@@ -189,6 +238,12 @@ impl Db {
 
     #[cold]
     fn save_deadline(&mut self, place: Place, hash: u64) {
+        if self.is_saving() {
+            self.save_unsaved(place);
+        }
+        if !self.keeps_images() {
+            return;
+        }
         let _ = self.log();
         let Db { table, log, .. } = self;
         let (entry, Some(log)) = (table.at(place), log) else {
@@ -223,7 +278,11 @@ impl Db {
 
     /// What is to be freed of an entry that was taken out: nothing if it is kept for undoing.
     fn give_up(&mut self, hash: u64, entry: Entry<Object>) -> Option<Trash> {
-        if self.keeps_images && !self.log().has_value(hash, entry.view().key()) {
+        let entry = match self.is_saving() {
+            true => self.leave(entry)?,
+            false => entry,
+        };
+        if self.keeps_images() && !self.log().has_value(hash, entry.view().key()) {
             // It moves from the shard's account to the log, which has none.
             self.board.add_used(-(entry_bytes(entry.view()) as i64));
             let was_moved = true;
@@ -237,7 +296,7 @@ impl Db {
     /// charged to this shard.
     pub(super) fn restore(&mut self, image: Image) -> Option<Entry<Object>> {
         let Image { hash, before } = image;
-        debug_assert!(!self.keeps_images);
+        debug_assert!(!self.keeps_images());
         let found = self.table.find(hash, before.key());
         if let Before::Changed {
             deadline, journal, ..
@@ -300,8 +359,38 @@ impl Db {
     }
 
     /// Whether an attempt may have to be undone here.
+    #[inline]
     pub(super) fn keeps_images(&self) -> bool {
-        self.keeps_images
+        self.hooks & KEEPS_IMAGES != 0
+    }
+
+    /// Whether a snapshot is under way that this database has a part in.
+    #[inline]
+    pub(super) fn is_saving(&self) -> bool {
+        self.hooks & IS_SAVING != 0
+    }
+
+    /// Takes a part in a snapshot, or no more; its part so far.
+    pub(super) fn set_saving(&mut self, saving: Option<Box<Saving>>) -> Option<Box<Saving>> {
+        match saving {
+            Some(_) => self.hooks |= IS_SAVING,
+            None => self.hooks &= !IS_SAVING,
+        }
+        std::mem::replace(&mut self.saving, saving)
+    }
+
+    pub(super) fn saving(&self) -> Option<&Saving> {
+        self.saving.as_deref()
+    }
+
+    /// So many bytes went from the shard's account to the snapshot.
+    pub(super) fn note_left(&self, bytes: i64) {
+        self.board.add_used(-bytes);
+    }
+
+    /// The table, and the part in a snapshot.
+    pub(super) fn table_and_saving(&mut self) -> (&mut Table<Entry<Object>>, Option<&mut Saving>) {
+        (&mut self.table, self.saving.as_deref_mut())
     }
 
     /// Keys with a deadline.
@@ -364,7 +453,7 @@ impl Db {
     }
 
     pub(super) fn insert(&mut self, hash: u64, entry: Entry<Object>) -> Place {
-        if self.keeps_images {
+        if self.keeps_images() {
             self.save_absence(hash, entry.view().key());
         }
         let deadline = entry.view().deadline();
@@ -408,6 +497,9 @@ impl Db {
     }
 
     fn replace_entry(&mut self, place: Place, hash: u64, entry: Entry<Object>) -> Entry<Object> {
+        if self.is_saving() {
+            self.save_unsaved(place);
+        }
         let deadline = entry.view().deadline();
         let field_deadline = next_field_deadline(entry.view());
         if self.order.is_some() {
@@ -442,7 +534,7 @@ impl Db {
     /// Deletes the entry at a place; what is to be freed of it.
     pub(super) fn delete(&mut self, place: Place) -> Option<Trash> {
         let entry = self.remove_entry(place);
-        let hash = match self.keeps_images {
+        let hash = match self.keeps_images() {
             true => self.seed.hash(entry.view().key()),
             false => 0,
         };
@@ -452,10 +544,17 @@ impl Db {
     /// Takes the entry at a place out, to put it elsewhere.
     pub(super) fn take(&mut self, place: Place) -> Entry<Object> {
         self.save(place, Sharing::Forbidden);
-        self.remove_entry(place)
+        let entry = self.remove_entry(place);
+        if let Some(saving) = &mut self.saving {
+            saving.finish(entry.view());
+        }
+        entry
     }
 
     fn remove_entry(&mut self, place: Place) -> Entry<Object> {
+        if self.is_saving() {
+            self.save_unsaved(place);
+        }
         let old = self.table.remove(place);
         if may_be_large(old.view()) {
             self.forget_large(old.view());
@@ -477,9 +576,9 @@ impl Db {
         place: Place,
         change: impl FnOnce(&mut Entry<Object>) -> R,
     ) -> R {
-        let image = match self.keeps_images {
-            true => self.begin_edit(place),
-            false => None,
+        let image = match self.hooks {
+            0 => None,
+            _ => self.begin_edit(place),
         };
         self.charged(|db| {
             let mut entry = db.table.edit(place);
@@ -487,8 +586,13 @@ impl Db {
             let deadline_before = next_field_deadline(entry.view());
             let reading = account::charged_bytes();
             let result = change(&mut entry);
-            if let Some(at) = image {
-                end_edit(&mut entry, db.log.as_deref_mut(), at);
+            if let Some(kept) = image {
+                end_edit(
+                    &mut entry,
+                    kept,
+                    db.log.as_deref_mut(),
+                    db.saving.as_deref_mut(),
+                );
             }
             let added = account::charged_bytes() - reading;
             let bytes_after = bytes_before + added;
@@ -536,7 +640,7 @@ impl Db {
         if before == deadline {
             return;
         }
-        if self.keeps_images {
+        if self.hooks != 0 {
             self.save_deadline(place, hash);
         }
         self.table.edit(place).set_deadline(deadline);
@@ -700,16 +804,33 @@ impl Db {
     }
 }
 
-/// Puts what undoes an edit, which began with [`Db::begin_edit`], where it was found.
+/// What is kept of a collection while it is edited.
+struct Kept {
+    /// The image that its changes belong to.
+    image: Option<usize>,
+    /// It is saved by the piece, and its changes begin here.
+    from: Option<usize>,
+}
+
+/// Puts what undoes an edit, which began with [`Db::begin_edit`], where it is wanted.
 #[cold]
 #[inline(never)]
-fn end_edit(entry: &mut Entry<Object>, log: Option<&mut Log>, at: usize) {
+fn end_edit(
+    entry: &mut Entry<Object>,
+    kept: Kept,
+    log: Option<&mut Log>,
+    saving: Option<&mut Saving>,
+) {
     let journal = take_journal(entry);
     debug_assert!(
         journal.is_some(),
         "an edit leaves the collection where it is"
     );
-    if let Some(log) = log {
-        log.put_journal(at, journal);
+    if let (Some(from), Some(journal), Some(saving)) = (kept.from, &journal, saving) {
+        saving.note(entry.view(), journal, from);
+    }
+    match (kept.image, log) {
+        (Some(at), Some(log)) => log.put_journal(at, journal),
+        _ => account::apart(|| drop(journal)),
     }
 }

@@ -16,6 +16,7 @@ pub mod published;
 pub mod record;
 pub mod restored_access;
 pub mod serial;
+pub mod snapshot;
 pub mod tracking;
 pub mod undo;
 pub mod value;
@@ -226,6 +227,8 @@ pub struct Engine {
     pub rest: Arc<expire::Rest>,
     /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
     doomed: Vec<(Db, i64)>,
+    /// Databases that were given up before a snapshot was through with them.
+    flushed_unsaved: Vec<Box<Db>>,
     /// Huge values, freed in slices too.
     doomed_values: Vec<value::Trash>,
     /// What can be undone, if anything.
@@ -259,6 +262,7 @@ impl Engine {
             reuse: None,
             rest: Arc::default(),
             doomed: Vec::new(),
+            flushed_unsaved: Vec::new(),
             doomed_values: Vec::new(),
             attempt: None,
             budget: Arc::default(),
@@ -478,6 +482,9 @@ impl Engine {
 
     /// Gives a database up; its memory comes back in slices, but for the smallest.
     fn doom(&mut self, db: Box<Db>) {
+        if db.is_saving() {
+            return self.keep_unsaved(db);
+        }
         // The database leaves its box, which is freed at the end of the block, and the list of the doomed may grow.
         let before = crate::structures::account::charged_bytes();
         let is_small = self.published.used_bytes() <= FREED_AT_ONCE_BYTES;

@@ -92,6 +92,8 @@ pub struct Published {
     pub expired_fields: Counter,
     /// Collections freed after the token was let go.
     pub lazyfreed: Counter,
+    /// Times that all databases were flushed, counted in one shard each.
+    pub flushes: Counter,
     /// Keys deleted to make room.
     pub evicted: Counter,
     /// Of these, keys that went out of the queue of new ones.
@@ -142,6 +144,7 @@ impl Published {
             expired: Counter::default(),
             expired_fields: Counter::default(),
             lazyfreed: Counter::default(),
+            flushes: Counter::default(),
             evicted: Counter::default(),
             evicted_small: Counter::default(),
             evicted_main: Counter::default(),

@@ -2,5 +2,7 @@
 //!
 //! Stands above sessions and below the server. Commands ask for it through `command::context::Server`.
 
+pub mod files;
 pub mod load;
 pub mod rdb;
+pub mod snapshot;

@@ -11,6 +11,7 @@ mod loading;
 mod migrate;
 mod oom_score;
 mod runtime;
+mod saving;
 mod shutdown;
 mod title;
 mod watchdog;
@@ -31,6 +32,9 @@ use crate::config::{Config, Startup};
 use crate::engine::Engine;
 use crate::engine::evict::budget::Budget;
 use crate::engine::expire::Rest;
+use crate::persist::files::disk::Disk;
+use crate::persist::snapshot::Snapshots;
+use crate::persist::snapshot::saver::Saver;
 use crate::pubsub::PubSub;
 use crate::session::pause::Pause;
 use crate::session::service::Service;
@@ -42,6 +46,7 @@ use host::Host;
 use listening::Listening;
 use loading::Start;
 use runtime::Runtimes;
+use saving::Saving;
 use title::Title;
 
 /// What is assumed where the system does not say how many cores there are.
@@ -87,11 +92,15 @@ pub fn run(startup: Startup, program: String) -> i32 {
         runtimes.spawner(),
         stop.clone(),
     );
+    let snapshots = Snapshots::new(everywhere);
+    let saver = Saver::new(&snapshots, Arc::new(Disk));
+    let saving = Saving::new(everywhere, snapshots, saver);
     let host = Arc::new(Host::new(
         Arc::clone(&service),
         startup.file,
         listening,
         title,
+        Arc::clone(&saving),
     ));
     let server: Arc<dyn Server> = Arc::clone(&host) as _;
     assert!(service.server.set(server).is_ok(), "the server is set once");
@@ -102,7 +111,12 @@ pub fn run(startup: Startup, program: String) -> i32 {
     );
     background::start_workers(&service, &runtimes);
     background::start_delivery(&service, &runtimes);
-    let background = background::start(Arc::clone(&service), runtimes.spawner(), stopped.clone());
+    let background = background::start(
+        Arc::clone(&service),
+        runtimes.spawner(),
+        Arc::clone(&saving),
+        stopped.clone(),
+    );
     let metrics = {
         let _registers_here = runtimes.main().enter();
         accept::metrics(&config, &service)
@@ -126,7 +140,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
     announce::initialized();
     let failed = start.begin();
     let round = || host.round();
-    let ended = shutdown::until_stopped(&host.shutdown, round, stop, stopped);
+    let ended = shutdown::until_stopped(&host.shutdown, round, &saving, &service, stopped.clone());
     let has_loaded = runtimes.block_on(async {
         tokio::select! {
             () = ended => true,
@@ -137,6 +151,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
         remove_files(&config);
         return 1;
     }
+    let _ = stop.send(true);
     // Before any connection is closed: whose goes can tell from it that nobody can connect any more.
     host.listening.stop();
     service.telemetry.set_ready(false);

@@ -8,15 +8,15 @@ use super::batch::{self, Admitted, Gathering, Route};
 use super::turn::Turn;
 use super::{Ran, Session};
 use crate::command::Out;
-use crate::command::context::{After, Engines, Gather, Outbox, SessionCx, ShardPlace};
+use crate::command::context::{After, Awaited, Engines, Gather, Outbox, SessionCx, ShardPlace};
 use crate::command::declaration::{Flags, Run};
 use crate::command::error::{CommandError, write_failure};
 use crate::command::generic::migrate::Migration;
 use crate::config::Config;
 use crate::engine::{Engine, Now};
 use crate::shard::execute::{self, ExecutionContext, Outcome};
-use crate::shard::job::Job;
-use crate::shard::job::command::CommandJob;
+use crate::shard::job::command::{CommandJob, Ended};
+use crate::shard::job::{Job, Work};
 use crate::telemetry::clock::Ticks;
 
 /// Tries to get all shards of a command at once, before it travels.
@@ -110,6 +110,7 @@ impl Session {
         if request.plan.is_long && !request.command.flags.has(Flags::BLOCKING) {
             return self.offload(turn, request, &wanted);
         }
+        let mark = turn.batch.out.position();
         for _ in 0..TRIES_ALL {
             let Some(mut all) = shards.try_take_all(&wanted) else {
                 (0..SPINS_ALL).for_each(|_| std::hint::spin_loop());
@@ -130,6 +131,13 @@ impl Session {
             let outcome = execute::run(request.command, engines, &mut view, context, &args, out);
             drop(all);
             self.learn(&view);
+            let has_emptied = matches!(outcome, Outcome::Done { failed: false })
+                && request.command.flags.has(Flags::EMPTIES);
+            if has_emptied && let Some(awaited) = self.service.server().save_emptied() {
+                // The reply comes when that is saved.
+                turn.batch.out.truncate(mark);
+                return self.wait_for(turn, request, &awaited);
+            }
             return self.ran(turn, request, &wanted, outcome);
         }
         self.queue(turn, request, &wanted)
@@ -252,6 +260,7 @@ impl Session {
         match after {
             _ if failed => Ran::Answered { failed },
             After::Migrate(migration) => self.migrate(turn, request, migration),
+            After::Await(awaited) => self.wait_for(turn, request, &awaited),
             after => Ran::Then(after),
         }
     }
@@ -304,6 +313,29 @@ impl Session {
         let job = self.job(turn, request, wanted[0]);
         let job = Job::command(wanted, job, self.service.executor());
         Ran::Queued(Job::send_offloaded(job))
+    }
+
+    /// Waits for what others work on, as for the reply of a command that had to queue.
+    #[cold]
+    fn wait_for(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, awaited: &Awaited) -> Ran {
+        let job = self.job(turn, request, 0);
+        let mut job = Job::command(&[], job, self.service.executor());
+        let ticket = Job::await_end(&mut job);
+        let text = awaited.text;
+        (awaited.begin)(Box::new(move |result| {
+            if let Work::Command(reply) = &mut job.work {
+                match (result, text) {
+                    (Ok(()), Some(text)) => reply.out.simple(text),
+                    (Ok(()), None) => reply.ended = Ended::Stop,
+                    (Err(error), _) => {
+                        reply.ended = Ended::Answered { failed: true };
+                        reply.out.error(error.text().as_bytes());
+                    }
+                }
+            }
+            Job::answer(job);
+        }));
+        Ran::Queued(ticket)
     }
 
     /// Leaves the keys to whoever carries them, and waits for the reply as for that of a command that had to queue.

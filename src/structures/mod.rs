@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod block;
+pub mod byte_ring;
 #[cfg(not(miri))]
 pub mod crash;
 pub mod deferred_free;

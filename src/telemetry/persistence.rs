@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
+use crate::config::Config;
+
 /// Figures of snapshots, of the append-only file and of loading. Times of day are Unix seconds.
 #[derive(Debug)]
 pub struct Persistence {
@@ -35,6 +37,12 @@ pub struct RdbFigures {
     pub keys_processed: AtomicU64,
     /// Keys that the snapshot under way will write.
     pub keys_total: AtomicU64,
+    /// Bytes of the snapshot under way that wait to be written.
+    pub waiting_bytes: AtomicU64,
+    /// Keys per second of the last good snapshot.
+    pub last_keys_per_s: AtomicU64,
+    /// Bytes of the last good snapshot.
+    pub last_bytes: AtomicU64,
 }
 
 /// Figures of the append-only file.
@@ -110,6 +118,9 @@ impl Persistence {
                 saves: AtomicU64::new(0),
                 keys_processed: AtomicU64::new(0),
                 keys_total: AtomicU64::new(0),
+                waiting_bytes: AtomicU64::new(0),
+                last_keys_per_s: AtomicU64::new(0),
+                last_bytes: AtomicU64::new(0),
             },
             aof: AofFigures {
                 enabled: AtomicBool::new(false),
@@ -131,10 +142,30 @@ impl Persistence {
         }
     }
 
+    /// Why writes are refused, if they are: nothing could be saved of late, and the configuration says to stop then.
+    #[inline]
+    pub fn unsaved_text(&self, config: &Config) -> Option<&'static str> {
+        match self.rdb.last_ok.load(Relaxed) {
+            true => None,
+            false => unsaved_text(config),
+        }
+    }
+
     /// Changes since the last good snapshot, of so many in all.
     pub fn changes_since_save(&self, dirty: u64) -> u64 {
         dirty.saturating_sub(self.rdb.dirty_at_save.load(Relaxed))
     }
+}
+
+#[cold]
+fn unsaved_text(config: &Config) -> Option<&'static str> {
+    let stops = config.stop_writes_on_bgsave_error && !config.save.is_empty();
+    stops.then_some(
+        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that \
+         may modify the data set are disabled, because this instance is configured to report errors during writes if RDB \
+         snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB \
+         error.",
+    )
 }
 
 /// Seconds since something began, -1 if nothing is under way.

@@ -121,6 +121,10 @@ bit_set! {
         ENTRIES_ONLY = "entries_only";
         /// Redis 7.2 lets scripts call it although 7.0, whose flags ours are, did not.
         SCRIPTS_MAY = "scripts_may";
+        /// Asks how the server is: an error if writes are refused because nothing can be saved.
+        HEALTH = "health";
+        /// Nothing is left behind it: where there are save points the snapshot is saved anew before it is answered.
+        EMPTIES = "empties";
     }
 }
 
@@ -140,7 +144,9 @@ impl Flags {
         .or(Flags::KEEPS_CACHING)
         .or(Flags::SELECTS_DB)
         .or(Flags::ENTRIES_ONLY)
-        .or(Flags::SCRIPTS_MAY);
+        .or(Flags::SCRIPTS_MAY)
+        .or(Flags::HEALTH)
+        .or(Flags::EMPTIES);
 }
 
 bit_set! {

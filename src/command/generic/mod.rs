@@ -21,6 +21,8 @@ mod expire;
 pub mod migrate;
 pub mod object;
 mod presence;
+#[cfg(test)]
+mod saved;
 mod sort;
 #[cfg(test)]
 mod tests;

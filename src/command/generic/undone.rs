@@ -112,7 +112,7 @@ const TEMPLATES: &[&str] = &[
     "TDIGEST.ADD $k $s",
 ];
 
-fn draw(random: &mut Random, below: u64) -> u64 {
+pub(super) fn draw(random: &mut Random, below: u64) -> u64 {
     random.next_u64() % below
 }
 
@@ -139,7 +139,7 @@ fn fill(random: &mut Random, template: &str) -> String {
     line
 }
 
-fn server(shard_count: usize) -> Terminal {
+pub(super) fn server(shard_count: usize) -> Terminal {
     let mut cli = Terminal::with(shard_count, Protocol::Resp3);
     // Every threshold is crossed often.
     cli.configure(|config| {
@@ -224,7 +224,7 @@ fn counters(cli: &Terminal) -> Vec<u64> {
     cli.engines.iter().flat_map(of).collect()
 }
 
-fn script(random: &mut Random) -> Vec<String> {
+pub(super) fn script(random: &mut Random) -> Vec<String> {
     let count = draw(random, 12) + 1;
     let mut lines = Vec::new();
     for _ in 0..count {

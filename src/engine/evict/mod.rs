@@ -369,6 +369,10 @@ impl Engine {
         let before = account::charged_bytes();
         if let Some(mut db) = self.dbs[index].take() {
             db.hide();
+            match db.has_left() {
+                true => self.keep_unsaved(db),
+                false => db.end_saving_of_nothing(),
+            }
         }
         self.published.add_used(account::charged_bytes() - before);
         self.published.clear_db(index);

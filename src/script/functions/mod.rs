@@ -41,6 +41,23 @@ impl Source {
     }
 }
 
+/// The source of a library, shared with it.
+#[derive(Clone)]
+pub struct Code(Arc<Source>);
+
+impl Code {
+    /// The source, from `#!` on.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0.code
+    }
+}
+
+impl std::fmt::Debug for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Code").field(&self.0.name).finish()
+    }
+}
+
 /// A function as its library registered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Declared {
@@ -191,6 +208,12 @@ impl Functions {
     /// What their sources take in memory.
     pub fn bytes(&self) -> usize {
         self.known.read().bytes
+    }
+
+    /// The sources of all libraries.
+    pub fn codes(&self) -> Vec<Code> {
+        let known = self.known.read();
+        known.libraries.values().cloned().map(Code).collect()
     }
 
     /// All libraries as one payload.

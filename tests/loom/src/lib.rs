@@ -9,3 +9,7 @@ pub mod ownership;
 /// The ring of records.
 #[path = "../../../src/pubsub/sequence.rs"]
 pub mod sequence;
+
+/// The ring of bytes.
+#[path = "../../../src/structures/byte_ring.rs"]
+pub mod byte_ring;

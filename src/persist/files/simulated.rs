@@ -1,0 +1,531 @@
+//! A file system in memory that forgets: a crash loses what was not synced, in part or whole, and calls fail when told to.
+//!
+//! Three things are kept apart. What was written, which readers see until the crash. What is durable of each file: its
+//! bytes as of the last good sync, and the changes since then, of which a crash keeps any prefix, the last one torn, or
+//! with zeroes where the length reached the disk before the bytes. And the names: those of the last sync of the directory,
+//! with any prefix of the changes since then. A failed sync leaves the changes before it in doubt for ever, as a kernel
+//! does that calls lost pages clean.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, IoSlice, Read};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::{File, Files, parent};
+
+/// What goes wrong with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The machine stops before the call: it and all later ones fail, until [`Simulated::restart`].
+    Crash,
+    /// The call fails, with nothing done. A sync that fails leaves what it should have synced in doubt.
+    Fails(i32),
+    /// A write takes half of its bytes; other calls fail with EIO.
+    Short,
+}
+
+/// Number of the error that disks give.
+pub const EIO: i32 = 5;
+/// Number of the error that full disks give.
+pub const ENOSPC: i32 = 28;
+
+/// A change of a file's bytes.
+#[derive(Clone, Debug)]
+enum Change {
+    Append(Vec<u8>),
+    Truncate(u64),
+}
+
+#[derive(Debug, Default)]
+struct Inode {
+    /// As readers see it.
+    bytes: Vec<u8>,
+    /// As of the last good sync.
+    synced: Vec<u8>,
+    /// Since then, in order.
+    changes: Vec<Change>,
+    /// Bytes that a failed sync left in doubt: a crash may have them zero, whatever is synced later.
+    doubtful: Vec<Range<usize>>,
+}
+
+/// A change of names.
+#[derive(Clone, Debug)]
+enum Naming {
+    Make(PathBuf, usize),
+    Rename(PathBuf, PathBuf),
+    Remove(PathBuf),
+}
+
+impl Naming {
+    fn directory(&self) -> &Path {
+        match self {
+            Naming::Make(path, _) | Naming::Remove(path) | Naming::Rename(path, _) => parent(path),
+        }
+    }
+
+    fn apply(&self, names: &mut BTreeMap<PathBuf, usize>) {
+        match self {
+            Naming::Make(path, inode) => {
+                names.insert(path.clone(), *inode);
+            }
+            Naming::Rename(from, to) => {
+                if let Some(inode) = names.remove(from) {
+                    names.insert(to.clone(), inode);
+                }
+            }
+            Naming::Remove(path) => {
+                names.remove(path);
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    inodes: Vec<Inode>,
+    names: BTreeMap<PathBuf, usize>,
+    synced_names: BTreeMap<PathBuf, usize>,
+    namings: Vec<Naming>,
+    directories: Vec<PathBuf>,
+    /// Calls that change something, so far.
+    steps: u64,
+    /// What happens at which of them.
+    faults: BTreeMap<u64, Fault>,
+    has_crashed: bool,
+    /// Counts crashes: files opened before one are closed.
+    lives: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Simulated(Arc<Mutex<State>>);
+
+struct Opened {
+    system: Simulated,
+    inode: usize,
+    life: u64,
+}
+
+fn error(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
+}
+
+fn missing() -> io::Error {
+    io::ErrorKind::NotFound.into()
+}
+
+impl State {
+    /// Counts a call that changes something; the fault that meets it.
+    fn step(&mut self) -> io::Result<Option<Fault>> {
+        if self.has_crashed {
+            return Err(error(EIO));
+        }
+        self.steps += 1;
+        match self.faults.get(&self.steps) {
+            Some(Fault::Crash) => {
+                self.has_crashed = true;
+                Err(error(EIO))
+            }
+            fault => Ok(fault.copied()),
+        }
+    }
+
+    /// As [`State::step`] for calls that are done or not.
+    fn step_whole(&mut self) -> io::Result<()> {
+        match self.step()? {
+            None => Ok(()),
+            Some(Fault::Fails(number)) => Err(error(number)),
+            Some(_) => Err(error(EIO)),
+        }
+    }
+
+    fn name(&mut self, naming: Naming) {
+        naming.apply(&mut self.names);
+        self.namings.push(naming);
+    }
+
+    fn find(&self, path: &Path) -> io::Result<&Inode> {
+        if self.has_crashed {
+            return Err(error(EIO));
+        }
+        let inode = self.names.get(path).ok_or_else(missing)?;
+        Ok(&self.inodes[*inode])
+    }
+}
+
+impl Simulated {
+    /// An empty file system with one directory.
+    pub fn new(directory: &Path) -> Simulated {
+        let system = Simulated::default();
+        system.0.lock().directories.push(directory.to_owned());
+        system
+    }
+
+    /// Has the n-th call from now on that changes something, counted from 1, meet a fault.
+    pub fn fail_at(&self, n: u64, fault: Fault) {
+        let mut state = self.0.lock();
+        let at = state.steps + n;
+        state.faults.insert(at, fault);
+    }
+
+    /// Takes back all faults to come.
+    pub fn heal(&self) {
+        self.0.lock().faults.clear();
+    }
+
+    /// Calls so far that change something.
+    pub fn steps(&self) -> u64 {
+        self.0.lock().steps
+    }
+
+    /// Whether it has crashed.
+    pub fn has_crashed(&self) -> bool {
+        self.0.lock().has_crashed
+    }
+
+    /// Comes back after a power cut with what the seed says is left.
+    pub fn restart(&self, seed: u64) {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let state = &mut *self.0.lock();
+        let kept = random.random_range(0..=state.namings.len());
+        for naming in &state.namings[..kept] {
+            naming.apply(&mut state.synced_names);
+        }
+        state.namings.clear();
+        state.names = state.synced_names.clone();
+        for inode in &mut state.inodes {
+            inode.settle(&mut random);
+        }
+        state.faults.clear();
+        state.has_crashed = false;
+        state.lives += 1;
+    }
+
+    fn opened(&self, state: &State, inode: usize) -> Arc<dyn File> {
+        Arc::new(Opened {
+            system: self.clone(),
+            inode,
+            life: state.lives,
+        })
+    }
+
+    fn open_to_write(&self, path: &Path, empties: bool) -> io::Result<Arc<dyn File>> {
+        let state = &mut *self.0.lock();
+        state.step_whole()?;
+        if !state
+            .directories
+            .iter()
+            .any(|directory| directory == parent(path))
+        {
+            return Err(missing());
+        }
+        if let Some(&inode) = state.names.get(path) {
+            if empties {
+                state.inodes[inode].change(Change::Truncate(0));
+            }
+            return Ok(self.opened(state, inode));
+        }
+        state.inodes.push(Inode::default());
+        let inode = state.inodes.len() - 1;
+        state.name(Naming::Make(path.to_owned(), inode));
+        Ok(self.opened(state, inode))
+    }
+}
+
+impl Inode {
+    fn change(&mut self, change: Change) {
+        apply(&change, &mut self.bytes);
+        self.changes.push(change);
+    }
+
+    /// What a crash leaves becomes what is there.
+    fn settle(&mut self, random: &mut SmallRng) {
+        let kept = random.random_range(0..=self.changes.len());
+        let mut bytes = std::mem::take(&mut self.synced);
+        for change in &self.changes[..kept] {
+            apply(change, &mut bytes);
+        }
+        if let Some(Change::Append(torn)) = self.changes.get(kept) {
+            let whole = random.random_range(0..=torn.len());
+            bytes.extend_from_slice(&torn[..whole]);
+            if random.random_bool(0.3) {
+                bytes.resize(bytes.len() + (torn.len() - whole), 0);
+            }
+        }
+        for range in self.doubtful.drain(..) {
+            if random.random_bool(0.5) {
+                let end = range.end.min(bytes.len());
+                bytes[range.start.min(end)..end].fill(0);
+            }
+        }
+        self.changes.clear();
+        self.synced = bytes.clone();
+        self.bytes = bytes;
+    }
+}
+
+fn apply(change: &Change, bytes: &mut Vec<u8>) {
+    match change {
+        Change::Append(added) => bytes.extend_from_slice(added),
+        Change::Truncate(len) => bytes.truncate(*len as usize),
+    }
+}
+
+impl Files for Simulated {
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.open_to_write(path, true)
+    }
+
+    fn append(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.open_to_write(path, false)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
+        let bytes = self.0.lock().find(path)?.bytes.clone();
+        Ok(Box::new(io::Cursor::new(bytes)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let state = &mut *self.0.lock();
+        state.step_whole()?;
+        state.find(from)?;
+        state.name(Naming::Rename(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let state = &mut *self.0.lock();
+        state.step_whole()?;
+        state.find(path)?;
+        state.name(Naming::Remove(path.to_owned()));
+        Ok(())
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        let state = &mut *self.0.lock();
+        state.step_whole()?;
+        // Durable at once: only what lies in a directory is played with.
+        if !state.directories.iter().any(|directory| directory == path) {
+            state.directories.push(path.to_owned());
+        }
+        Ok(())
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        let state = &mut *self.0.lock();
+        state.step_whole()?;
+        let (here, elsewhere) = std::mem::take(&mut state.namings)
+            .into_iter()
+            .partition(|naming| naming.directory() == path);
+        let here: Vec<Naming> = here;
+        state.namings = elsewhere;
+        here.iter()
+            .for_each(|naming| naming.apply(&mut state.synced_names));
+        Ok(())
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        let state = self.0.lock();
+        if state.has_crashed {
+            return Err(error(EIO));
+        }
+        if !state.directories.iter().any(|directory| directory == path) {
+            return Err(missing());
+        }
+        let names = state.names.keys().filter(|name| parent(name) == path);
+        Ok(names
+            .filter_map(|name| Some(name.file_name()?.to_owned()))
+            .collect())
+    }
+
+    fn len(&self, path: &Path) -> io::Result<Option<u64>> {
+        match self.0.lock().find(path) {
+            Ok(inode) => Ok(Some(inode.bytes.len() as u64)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Opened {
+    /// The file system, unless the file was opened before a crash.
+    fn state(&self) -> io::Result<parking_lot::MutexGuard<'_, State>> {
+        let state = self.system.0.lock();
+        match state.lives == self.life {
+            true => Ok(state),
+            false => Err(error(EIO)),
+        }
+    }
+}
+
+impl File for Opened {
+    fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut state = self.state()?;
+        let mut bytes: Vec<u8> = pieces
+            .iter()
+            .flat_map(|piece| piece.iter().copied())
+            .collect();
+        match state.step()? {
+            Some(Fault::Fails(number)) => return Err(error(number)),
+            Some(_) => bytes.truncate(bytes.len() / 2),
+            None => {}
+        }
+        let count = bytes.len();
+        state.inodes[self.inode].change(Change::Append(bytes));
+        Ok(count)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.state()?;
+        let step = state.step_whole();
+        if state.has_crashed {
+            return step;
+        }
+        let inode = &mut state.inodes[self.inode];
+        if step.is_err() {
+            let from = inode.synced.len().min(inode.bytes.len());
+            inode.doubtful.push(from..inode.bytes.len());
+        }
+        // Good or not: what is asked for again is not written again.
+        inode.synced = inode.bytes.clone();
+        inode.changes.clear();
+        step
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        let mut state = self.state()?;
+        state.step_whole()?;
+        state.inodes[self.inode].change(Change::Truncate(len));
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let state = self.state()?;
+        match state.has_crashed {
+            true => Err(error(EIO)),
+            false => Ok(state.inodes[self.inode].bytes.len() as u64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::persist::files::replace;
+
+    const DIR: &str = "/sim";
+
+    fn path(name: &str) -> PathBuf {
+        Path::new(DIR).join(name)
+    }
+
+    fn text(system: &Simulated, name: &str) -> Option<String> {
+        let mut text = String::new();
+        let mut read = system.open(&path(name)).ok()?;
+        read.read_to_string(&mut text).expect("text");
+        Some(text)
+    }
+
+    #[test]
+    fn a_crash_keeps_what_was_synced_and_any_prefix_of_the_rest() {
+        let mut ends = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let system = Simulated::new(Path::new(DIR));
+            let file = system.append(&path("a")).expect("made");
+            file.write_all(b"abc").expect("written");
+            file.sync().expect("synced");
+            system.sync_directory(Path::new(DIR)).expect("synced");
+            file.write_all(b"de").expect("written");
+            file.write_all(b"fg").expect("written");
+            assert_eq!(text(&system, "a").as_deref(), Some("abcdefg"));
+            system.restart(seed);
+            assert!(file.write_all(b"x").is_err(), "the file is closed");
+            ends.insert(
+                text(&system, "a")
+                    .expect("its name was synced")
+                    .replace('\0', "0"),
+            );
+        }
+        let prefixes = ["abc", "abcd", "abcde", "abcdef", "abcdefg"];
+        assert!(
+            prefixes.iter().all(|prefix| ends.contains(*prefix)),
+            "{ends:?}"
+        );
+        assert!(ends.contains("abcd0") && ends.iter().all(|end| end.starts_with("abc")));
+    }
+
+    #[test]
+    fn names_are_lost_until_their_directory_is_synced() {
+        let (mut lost, mut kept) = (0, 0);
+        for seed in 0..50 {
+            let system = Simulated::new(Path::new(DIR));
+            system
+                .append(&path("a"))
+                .expect("made")
+                .sync()
+                .expect("synced");
+            system.restart(seed);
+            match text(&system, "a") {
+                Some(_) => kept += 1,
+                None => lost += 1,
+            }
+        }
+        assert!(lost > 0 && kept > 0);
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_is_whole_wherever_the_crash_falls() {
+        let mut steps = 0;
+        for n in 1.. {
+            let system = Simulated::new(Path::new(DIR));
+            replace(&system, &path("m"), &path("t"), b"old").expect("put");
+            system.fail_at(n, Fault::Crash);
+            let put = replace(&system, &path("m"), &path("t"), b"new and longer");
+            assert_eq!(put.is_err(), system.has_crashed());
+            let has_crashed = system.has_crashed();
+            system.restart(n);
+            let left = text(&system, "m").expect("one of the two");
+            assert!(
+                left == "new and longer" || (has_crashed && left == "old"),
+                "{left:?}"
+            );
+            if !has_crashed {
+                break;
+            }
+            steps = n;
+        }
+        assert_eq!(
+            steps, 5,
+            "create, write, sync, rename, sync of the directory"
+        );
+    }
+
+    #[test]
+    fn calls_fail_as_told_and_a_failed_sync_is_never_made_good() {
+        let system = Simulated::new(Path::new(DIR));
+        let file = system.append(&path("a")).expect("made");
+        system.fail_at(1, Fault::Short);
+        assert_eq!(file.write(&[IoSlice::new(b"abcd")]).expect("half"), 2);
+        system.fail_at(1, Fault::Fails(ENOSPC));
+        let full = file.write_all(b"x").expect_err("full");
+        assert_eq!(full.raw_os_error(), Some(ENOSPC));
+        system.sync_directory(Path::new(DIR)).expect("synced");
+        system.fail_at(1, Fault::Fails(EIO));
+        assert!(file.sync().is_err());
+        assert!(file.sync().is_ok(), "as if nothing had been");
+        let zeroed = (0..20).any(|seed| {
+            let state = system.0.lock().inodes[0].doubtful.clone();
+            system.restart(seed);
+            let is_zero = text(&system, "a").as_deref() == Some("\0\0");
+            system.0.lock().inodes[0].doubtful = state;
+            is_zero
+        });
+        assert!(zeroed, "a crash shows what the failed sync lost");
+    }
+}
