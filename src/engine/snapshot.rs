@@ -255,4 +255,3 @@ impl Engine {
         account::apart(|| self.flushed_unsaved.push(db));
     }
 }
-

@@ -3,4 +3,5 @@
 //! Stands above sessions and below the server. Commands ask for it through `command::context::Server`.
 
 pub mod files;
+pub mod oplog;
 pub mod rdb;
