@@ -2,6 +2,7 @@
 //!
 //! Stands above sessions and below the server. Commands ask for it through `command::context::Server`.
 
+pub mod aof;
 pub mod files;
 pub mod oplog;
 pub mod rdb;
