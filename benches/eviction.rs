@@ -160,8 +160,8 @@ impl Cache {
         let mut engines: Vec<Engine> = (0..shards)
             .map(|shard| Engine::new(1, SEED, shard as u64 + 1))
             .collect();
-        let boards = engines.iter().map(|engine| Arc::clone(engine.board()));
-        let budget = Arc::new(Budget::of(boards.collect()));
+        let all_published = engines.iter().map(|engine| Arc::clone(engine.published()));
+        let budget = Arc::new(Budget::of(all_published.collect()));
         for engine in &mut engines {
             engine.set_budget(Arc::clone(&budget));
         }

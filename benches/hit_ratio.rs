@@ -424,15 +424,15 @@ fn engines(workload: &Workload, policy: &str, bytes: usize, shards: usize) -> Ce
     let mut engines: Vec<Engine> = (0..shards)
         .map(|shard| Engine::new(1, seed, workload.seed + shard as u64))
         .collect();
-    let boards: Vec<_> = engines
+    let all_published: Vec<_> = engines
         .iter()
-        .map(|engine| Arc::clone(engine.board()))
+        .map(|engine| Arc::clone(engine.published()))
         .collect();
-    let budget = Arc::new(Budget::of(boards.clone().into()));
+    let budget = Arc::new(Budget::of(all_published.clone().into()));
     let mut now = Now { unix_ms: 1_000_000 };
     for engine in &mut engines {
         engine.set_budget(Arc::clone(&budget));
-        engine.board().want_curve(true);
+        engine.published().want_curve(true);
         engine.switch_curve(now);
     }
     let policy = match policy {
@@ -461,9 +461,9 @@ fn engines(workload: &Workload, policy: &str, bytes: usize, shards: usize) -> Ce
         engine.deferred.settle();
     }
     let mut estimate = Estimate::<1>::default();
-    for board in &boards {
-        let used = board.used_bytes().max(0) as u64;
-        estimate.add(&board.curve.estimate([bytes_of_keys(used)]));
+    for published in &all_published {
+        let used = published.used_bytes().max(0) as u64;
+        estimate.add(&published.curve.estimate([bytes_of_keys(used)]));
     }
     Cell {
         hit_ratio: f64::from(hits) / workload.requests as f64,
@@ -471,9 +471,9 @@ fn engines(workload: &Workload, policy: &str, bytes: usize, shards: usize) -> Ce
             .iter()
             .map(|engine| engine.db(0).map_or(0, |db| db.len()))
             .sum(),
-        data_bytes: boards
+        data_bytes: all_published
             .iter()
-            .map(|board| board.used_bytes().max(0) as u64)
+            .map(|published| published.used_bytes().max(0) as u64)
             .sum(),
         lru_estimate: estimate.lru().map_or(0.0, |[ratio]| ratio),
     }

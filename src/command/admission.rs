@@ -14,6 +14,8 @@ pub trait Facts {
     fn needs_auth(&self) -> bool;
     /// Whether the client speaks RESP2 and has subscriptions, so that it could not tell a reply from a message.
     fn is_subscribed(&self) -> bool;
+    /// Whether data are being loaded.
+    fn is_loading(&self) -> bool;
     /// Whether fewer replicas follow than `min-replicas-to-write` asks for.
     fn lacks_replicas(&self) -> bool;
     /// Whether memory is full and nothing can be evicted.
@@ -133,6 +135,18 @@ static RULES: &[Rule] = &[
             })
         },
     },
+    // loading
+    Rule {
+        concerns: Concerns::Lacking(Flags::LOADING),
+        at: Stage::REQUEST,
+        refuses: |facts, _| facts.is_loading().then_some(CommandError::Loading),
+    },
+    // loading, of what was queued before it began
+    Rule {
+        concerns: Concerns::Having(Flags::READONLY.or(Flags::WRITE)),
+        at: Stage::EXEC,
+        refuses: |facts, _| facts.is_loading().then_some(CommandError::Loading),
+    },
     // busy-reply-threshold
     Rule {
         concerns: Concerns::Lacking(Flags::ALLOW_BUSY),
@@ -178,7 +192,7 @@ impl Suspects {
                 true => Flags::PROTECTED.or(Flags::WRITE),
                 false => Flags::PROTECTED,
             },
-            all: facts.needs_auth() || facts.is_subscribed(),
+            all: facts.needs_auth() || facts.is_subscribed() || facts.is_loading(),
         }
     }
 
@@ -200,6 +214,7 @@ mod tests {
         needs_auth: bool,
         is_subscribed: bool,
         lacks_replicas: bool,
+        is_loading: bool,
         is_full: bool,
         is_busy: bool,
     }
@@ -213,6 +228,9 @@ mod tests {
         }
         fn is_subscribed(&self) -> bool {
             self.is_subscribed
+        }
+        fn is_loading(&self) -> bool {
+            self.is_loading
         }
         fn lacks_replicas(&self) -> bool {
             self.lacks_replicas
@@ -270,6 +288,14 @@ mod tests {
         assert_eq!(names_refused(&facts, request), ["set"]);
         assert!(refusal_of_all(&facts, Flags::WRITE, Stage::EXEC).is_some());
         assert!(refusal_of_all(&facts, Flags::READONLY, Stage::EXEC).is_none());
+        let facts = Some {
+            is_loading: true,
+            ..open()
+        };
+        let refused = names_refused(&facts, request);
+        assert!(refused.contains(&"get") && refused.contains(&"ping"));
+        assert!(!refused.contains(&"exec") && !refused.contains(&"auth"));
+        assert!(refusal_of_all(&facts, Flags::READONLY, Stage::EXEC).is_some());
         let facts = Some {
             is_full: true,
             ..open()

@@ -44,6 +44,8 @@ pub enum CommandError {
     TooLongHere,
     /// Fewer replicas follow than writes ask for.
     NoReplicas,
+    /// Data are being loaded.
+    Loading,
     /// Any other text.
     Text(Cow<'static, [u8]>),
 }
@@ -68,6 +70,7 @@ impl CommandError {
                 "WRONGTYPE Operation against a key holding the wrong kind of value"
             }
             CommandError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+            CommandError::Loading => "LOADING Redis is loading the dataset in memory",
             CommandError::NoReplicas => "NOREPLICAS Not enough good replicas to write.",
             CommandError::Syntax => "ERR syntax error",
             CommandError::NotInteger => "ERR value is not an integer or out of range",

@@ -101,8 +101,8 @@ impl Terminal {
 
     /// Changes so far, as INFO shows those since the last save.
     pub(crate) fn dirty(&self) -> u64 {
-        let boards = self.engines.iter().map(Engine::board);
-        boards.map(|board| board.dirty.get()).sum()
+        let all_published = self.engines.iter().map(Engine::published);
+        all_published.map(|published| published.dirty.get()).sum()
     }
 
     /// Runs one request, typed as at a prompt, and renders the reply.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Key;
-use super::board::{DbBoard, ShardBoard};
 use super::evict::order::{Order, VOLATILE_BIT, size_class, with_class};
 use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
+use super::published::{Published, PublishedDb};
+use super::restored_access::RestoredAccess;
 use super::snapshot::Saving;
-use super::told::Told;
 use super::undo::log::{Before, Image, Log, Sharing, copy};
 use super::value::hash::next_field_deadline;
 use super::value::object::{entry_bytes, note_entry_bytes, take_journal, undo};
@@ -31,11 +31,11 @@ pub struct Db {
     field_volatile_count: usize,
     /// Hashes with more due fields than one slice deletes.
     pub(super) unfinished: Vec<u64>,
-    pub(super) told: Told,
+    pub(super) restored_access: RestoredAccess,
     pub(super) largest: Largest,
     /// The order in which keys came, while memory is scarce and the policy wants to know.
     pub(super) order: Option<Box<Order>>,
-    board: Arc<ShardBoard>,
+    board: Arc<Published>,
     /// What has to be done before an entry changes: [`KEEPS_IMAGES`] and [`IS_SAVING`], so that usually one look is enough.
     hooks: u8,
     log: Option<Box<Log>>,
@@ -86,18 +86,18 @@ const STALE_ITEMS_LIMITED: usize = 256;
 const SWEEP_KEYS: usize = 256;
 
 impl Db {
-    pub(super) fn new(index: usize, seed: Seed, board: Arc<ShardBoard>, now_ms: u64) -> Db {
+    pub(super) fn new(index: usize, seed: Seed, board: Arc<Published>, now_ms: u64) -> Db {
         let directory = Arc::clone(&board.dbs[index].directory);
         Db {
             index,
-            table: Table::with_board(seed, directory),
+            table: Table::with_published(seed, directory),
             wheel: Wheel::new(now_ms),
             sweep: None,
             seed,
             volatile_count: 0,
             field_volatile_count: 0,
             unfinished: Vec::new(),
-            told: Told::default(),
+            restored_access: RestoredAccess::default(),
             largest: Largest::default(),
             order: None,
             board,
@@ -516,8 +516,9 @@ impl Db {
         if may_be_large(old.view()) {
             self.forget_large(old.view());
         }
-        if !self.told.is_empty() {
-            self.told.forget(self.seed.hash(old.view().key()));
+        if !self.restored_access.is_empty() {
+            self.restored_access
+                .forget(self.seed.hash(old.view().key()));
         }
         self.volatile_count -= usize::from(old.view().deadline().is_some());
         self.field_volatile_count -= usize::from(next_field_deadline(old.view()).is_some());
@@ -717,7 +718,7 @@ impl Db {
         false
     }
 
-    pub(super) fn board_of_own(&self) -> &DbBoard {
+    pub(super) fn published_of_own(&self) -> &PublishedDb {
         &self.board.dbs[self.index]
     }
 
@@ -734,14 +735,14 @@ impl Db {
 
     /// Takes this database off the board: another one will show itself in its place.
     pub(super) fn hide(&mut self) {
-        self.table.set_board(None);
+        self.table.set_published(None);
     }
 
     /// SWAPDB: this database now has another number.
     pub(super) fn move_to(&mut self, index: usize) {
         self.index = index;
         self.table
-            .set_board(Some(Arc::clone(&self.board.dbs[index].directory)));
+            .set_published(Some(Arc::clone(&self.board.dbs[index].directory)));
         self.publish_all_largest();
         self.publish();
     }

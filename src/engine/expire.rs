@@ -1,6 +1,6 @@
 //! Deleting keys whose time has come, in bounded slices, from the timer wheels.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::db::{gone_at, next_due};
 use super::effect::Event;
@@ -21,19 +21,33 @@ const FIELDS_PER_SLICE: usize = 256;
 /// And those that a command deletes which comes across a hash with due fields; it does not see the others.
 pub(super) const FIELDS_PER_LOOKUP: usize = 32;
 
-/// Until when no key is deleted because its time has come, though nobody sees it any more (CLIENT PAUSE).
+/// Until when no key is deleted because its time has come, though nobody sees it any more (CLIENT PAUSE), and whether keys
+/// whose time has come are there for everybody (loading: what follows may give them another time).
 #[derive(Debug, Default)]
-pub struct Rest(AtomicU64);
+pub struct Rest {
+    until_ms: AtomicU64,
+    is_loading: AtomicBool,
+}
 
 impl Rest {
     /// Says until when, as Unix time in milliseconds.
     pub fn set(&self, until_ms: u64) {
-        self.0.store(until_ms, Relaxed);
+        self.until_ms.store(until_ms, Relaxed);
     }
 
     /// Whether it is so now.
     pub fn holds(&self, now_ms: u64) -> bool {
-        self.0.load(Relaxed) > now_ms
+        self.until_ms.load(Relaxed) > now_ms || self.is_loading()
+    }
+
+    /// From now on all keys are there for everybody, or not any more.
+    pub fn set_loading(&self, is_loading: bool) {
+        self.is_loading.store(is_loading, Relaxed);
+    }
+
+    /// Whether all keys are there for everybody.
+    pub fn is_loading(&self) -> bool {
+        self.is_loading.load(Relaxed)
     }
 }
 
@@ -91,7 +105,7 @@ impl Engine {
                 next_ms = 0;
             }
         }
-        self.board.next_deadline_ms.set(next_ms);
+        self.published.next_deadline_ms.set(next_ms);
         more
     }
 
@@ -115,9 +129,9 @@ impl Engine {
         });
         match (place, later_ms) {
             (Some(place), _) => {
-                let before = self.board.expired_fields.get();
+                let before = self.published.expired_fields.get();
                 let gone = self.expire_due(index, place, now, *fields_left);
-                let deleted = self.board.expired_fields.get() - before;
+                let deleted = self.published.expired_fields.get() - before;
                 *fields_left = fields_left.saturating_sub(deleted as usize);
                 if gone {
                     return;
@@ -151,7 +165,7 @@ impl Engine {
         };
         let now_ms = now.unix_ms;
         if let Some(attempt) = &mut self.attempt {
-            attempt.keep_lag(&self.board);
+            attempt.keep_lag(&self.published);
         }
         if is_over(db.at(place), now_ms) {
             self.leaves(index, place);
@@ -168,8 +182,8 @@ impl Engine {
             self.waiters.key_changed(index, entry.key());
             let stamp = self.effects.stamp();
             self.watches.key_changed(index, entry.key(), stamp);
-            self.board.note_lag(now_ms - deadline_ms);
-            self.board.expired.add(1);
+            self.published.note_lag(now_ms - deadline_ms);
+            self.published.expired.add(1);
             let trash = db.charged(|db| db.delete(place));
             self.discard(trash);
             return true;
@@ -177,12 +191,12 @@ impl Engine {
         if hash::next_field_deadline(entry).is_none_or(|deadline_ms| deadline_ms > now_ms) {
             return false;
         }
-        let board = &self.board;
+        let published = &self.published;
         let is_logging = self.effects.is_logging();
         let mut names = Vec::new();
         let count = db.edit(place, |entry| {
             hash::expire_some(entry, now_ms, fields_max, |name, deadline_ms| {
-                board.note_lag(now_ms.saturating_sub(deadline_ms));
+                published.note_lag(now_ms.saturating_sub(deadline_ms));
                 if is_logging {
                     account::apart(|| names.push(name.to_vec()));
                 }
@@ -198,7 +212,7 @@ impl Engine {
         // What is left of a hash that is over is seen by nobody: it goes with the key.
         let left = hash::is_empty_or_over(entry, now_ms);
         let count = count + left.unwrap_or(0);
-        board.expired_fields.add(count as u64);
+        published.expired_fields.add(count as u64);
         if count > 0 {
             self.effects.expired(index, entry.key(), Event::HEXPIRED);
             self.waiters.key_changed(index, entry.key());
@@ -220,8 +234,10 @@ impl Engine {
     /// Keeps a large value until the token is let go, and a huge one for the background; small ones are freed already.
     pub(super) fn discard(&mut self, trash: Option<Trash>) {
         if let Some(trash) = trash {
-            self.board.add_used(-trash.bytes());
-            self.board.lazyfreed.add(u64::from(trash.is_collection()));
+            self.published.add_used(-trash.bytes());
+            self.published
+                .lazyfreed
+                .add(u64::from(trash.is_collection()));
             self.keep_trash(trash);
         }
     }
@@ -232,7 +248,7 @@ impl Engine {
             self.budget.add_leaving(trash.bytes());
             self.budget.add_pending(1);
             self.doomed_values.push(trash);
-            self.board.set_doomed(true);
+            self.published.set_doomed(true);
         } else {
             let leaving = Leaving::new(trash, &self.budget);
             self.deferred.trash.push(leaving);
@@ -287,7 +303,7 @@ mod tests {
             engine.db(0).map(|db| (db.len(), db.volatile_count())),
             Some((2_000, 1_000))
         );
-        assert_eq!(engine.board().expired.get(), 1_000);
+        assert_eq!(engine.published().expired.get(), 1_000);
         assert_eq!(engine.effects.dirty(), 1_000);
     }
 

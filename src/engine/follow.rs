@@ -1,6 +1,6 @@
 //! The keys that the miss-ratio curve follows: what the keyspace tells [`Reuse`] of.
 //!
-//! On the paths of commands stands one comparison of the key's hash with a threshold on the board, which lies in the line
+//! On the paths of commands stands one comparison of the key's hash with a published threshold, which lies in the line
 //! that the command touches anyway. All else is here, and off the path. The curve knows keys by their hash, so keys of
 //! one name in two databases are one to it.
 
@@ -9,28 +9,28 @@ use crate::structures::reuse::{Reuse, Totals};
 use crate::structures::table::Place;
 
 impl Engine {
-    /// Begins to keep the curve, or ends it, as the board wants it.
+    /// Begins to keep the curve, or ends it, as is wanted.
     pub fn switch_curve(&mut self, now: Now) {
-        if !self.board.has_curve_to_switch() {
+        if !self.published.has_curve_to_switch() {
             return;
         }
-        if self.board.keeps_curve() {
+        if self.published.keeps_curve() {
             self.reuse = None;
-            self.board.curve.clear();
-            self.board.set_followed_below(0);
+            self.published.curve.clear();
+            self.published.set_followed_below(0);
         } else {
             let reuse = Box::new(Reuse::new(self.totals(now)));
-            self.board.set_followed_below(reuse.below());
+            self.published.set_followed_below(reuse.below());
             self.reuse = Some(reuse);
         }
     }
 
     fn totals(&self, now: Now) -> Totals {
-        let (hits, misses) = (self.board.hits.get(), self.board.misses.get());
+        let (hits, misses) = (self.published.hits.get(), self.published.misses.get());
         Totals {
             reads: hits + misses,
             hits,
-            memory_bytes: self.board.used_bytes().max(0).unsigned_abs(),
+            memory_bytes: self.published.used_bytes().max(0).unsigned_abs(),
             now_ms: now.unix_ms,
         }
     }
@@ -41,8 +41,8 @@ impl Engine {
     pub(super) fn followed_was_read(&mut self, bytes: Option<usize>, key: &Key<'_>, now: Now) {
         let totals = self.totals(now);
         if let Some(reuse) = &mut self.reuse {
-            reuse.read(key.hash, bytes, totals, &self.board.curve);
-            self.board.set_followed_below(reuse.below());
+            reuse.read(key.hash, bytes, totals, &self.published.curve);
+            self.published.set_followed_below(reuse.below());
         }
     }
 
@@ -53,7 +53,7 @@ impl Engine {
         let totals = self.totals(now);
         if let Some(reuse) = &mut self.reuse {
             reuse.write(key.hash, bytes, totals);
-            self.board.set_followed_below(reuse.below());
+            self.published.set_followed_below(reuse.below());
         }
     }
 
@@ -62,7 +62,7 @@ impl Engine {
     #[inline]
     pub(super) fn leaves(&mut self, db: usize, place: Place) {
         if let Some(db) = self.dbs[db].as_deref()
-            && self.board.may_follow(db.table.hash_byte(place))
+            && self.published.may_follow(db.table.hash_byte(place))
         {
             let hash = self.seed.hash(db.at(place).key());
             self.forget_followed(hash);
@@ -71,11 +71,11 @@ impl Engine {
 
     #[cold]
     fn forget_followed(&mut self, hash: u64) {
-        if self.board.follows(hash)
+        if self.published.follows(hash)
             && let Some(reuse) = &mut self.reuse
         {
             reuse.forget(hash);
-            self.board.set_followed_below(reuse.below());
+            self.published.set_followed_below(reuse.below());
         }
     }
 
@@ -83,7 +83,7 @@ impl Engine {
     pub(super) fn follow_none(&mut self) {
         if let Some(reuse) = &mut self.reuse {
             reuse.clear();
-            self.board.set_followed_below(reuse.below());
+            self.published.set_followed_below(reuse.below());
         }
     }
 }
@@ -98,7 +98,7 @@ mod tests {
 
     fn engine() -> Engine {
         let mut engine = Engine::new(2, SEED, 1);
-        engine.board().want_curve(true);
+        engine.published().want_curve(true);
         engine.switch_curve(Now::default());
         engine
     }
@@ -107,7 +107,7 @@ mod tests {
     fn followed(engine: &Engine, count: usize) -> Vec<String> {
         (0..)
             .map(|number| format!("key{number}"))
-            .filter(|name| engine.board().follows(SEED.hash(name.as_bytes())))
+            .filter(|name| engine.published().follows(SEED.hash(name.as_bytes())))
             .take(count)
             .collect()
     }
@@ -138,7 +138,7 @@ mod tests {
         }
         assert_eq!(len(&engine), 5);
         assert!(get(&mut engine, &names[0], 1_000));
-        let estimate = engine.board().curve.estimate([0, 1 << 40]);
+        let estimate = engine.published().curve.estimate([0, 1 << 40]);
         assert!(estimate.reads > 0.0 && estimate.misses[1] == 0.0);
         // What was deleted or has expired would be found by no cache, however large.
         let key = Key::new(names[1].as_bytes(), SEED);
@@ -149,7 +149,7 @@ mod tests {
         set(&mut engine, &names[2], Deadline::At(2_000));
         assert!(!get(&mut engine, &names[2], 3_000));
         assert_eq!(len(&engine), 3);
-        assert!(engine.board().curve.estimate([1 << 40]).misses[0] > 0.0);
+        assert!(engine.published().curve.estimate([1 << 40]).misses[0] > 0.0);
         engine.flush_db(0);
         assert_eq!(len(&engine), 0);
     }
@@ -160,13 +160,13 @@ mod tests {
         let name = &followed(&engine, 1)[0];
         set(&mut engine, name, Deadline::Clear);
         get(&mut engine, name, 1_000);
-        engine.board().want_curve(false);
+        engine.published().want_curve(false);
         engine.switch_curve(Now::default());
-        assert!(engine.reuse.is_none() && !engine.board().keeps_curve());
-        assert!(!engine.board().follows(0));
-        assert_eq!(engine.board().curve.estimate([1]).reads, 0.0);
+        assert!(engine.reuse.is_none() && !engine.published().keeps_curve());
+        assert!(!engine.published().follows(0));
+        assert_eq!(engine.published().curve.estimate([1]).reads, 0.0);
         get(&mut engine, name, 1_000);
-        assert_eq!(engine.board().curve.estimate([1]).reads, 0.0);
+        assert_eq!(engine.published().curve.estimate([1]).reads, 0.0);
     }
 
     #[test]
@@ -177,6 +177,6 @@ mod tests {
         let key = Key::new(name.as_bytes(), SEED);
         let mut keyspace = engine.keyspace(0, Now { unix_ms: 1_000 }).untouched();
         assert!(keyspace.find_read(&key).is_some());
-        assert_eq!(engine.board().curve.estimate([1]).reads, 0.0);
+        assert_eq!(engine.published().curve.estimate([1]).reads, 0.0);
     }
 }

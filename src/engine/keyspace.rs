@@ -7,7 +7,7 @@ use super::db::next_due;
 use super::effect::Event;
 use super::expire::{FIELDS_PER_LOOKUP, is_over};
 use super::largest::may_be_large;
-use super::told::Use;
+use super::restored_access::Access;
 use super::undo::log::Sharing;
 use super::value::object::{detached, entry_bytes, note_entry_bytes};
 use super::value::{
@@ -86,7 +86,7 @@ impl<'e> Keyspace<'e> {
         }
         if self.touches {
             db.table.touch(place);
-            self.engine.board.used_at_ms.set(self.now.unix_ms);
+            self.engine.published.used_at_ms.set(self.now.unix_ms);
         }
         Some(place)
     }
@@ -102,6 +102,9 @@ impl<'e> Keyspace<'e> {
     fn expire(&mut self, place: Place) -> Option<Place> {
         let now_ms = self.now.unix_ms;
         let engine = &*self.engine;
+        if engine.rest.is_loading() {
+            return Some(place);
+        }
         if engine.rest.holds(now_ms)
             && engine.effects.only_reads()
             && is_over(self.entry(place), now_ms)
@@ -127,13 +130,13 @@ impl<'e> Keyspace<'e> {
     /// The same, and a miss is no event: for OBJECT.
     pub fn find_unnoticed(&mut self, key: &Key<'_>) -> Option<Place> {
         let place = self.find(key);
-        let board = &self.engine.board;
+        let published = &self.engine.published;
         if place.is_some() {
-            board.hits.add(1)
+            published.hits.add(1)
         } else {
-            board.misses.add(1);
+            published.misses.add(1);
         }
-        if board.follows(key.hash) && self.touches {
+        if published.follows(key.hash) && self.touches {
             let bytes = place.map(|place| self.memory_bytes(place));
             self.engine.followed_was_read(bytes, key, self.now);
         }
@@ -144,7 +147,7 @@ impl<'e> Keyspace<'e> {
     pub fn find_write(&mut self, key: &Key<'_>) -> Option<Place> {
         let place = self.find(key);
         if let Some(place) = place
-            && self.engine.board.follows(key.hash)
+            && self.engine.published.follows(key.hash)
             && self.touches
         {
             let bytes = self.memory_bytes(place);
@@ -250,9 +253,9 @@ impl<'e> Keyspace<'e> {
     /// Tells those who want to know that a key was not there before.
     #[inline]
     fn note_new(&mut self, key: &Key<'_>) {
-        self.engine.board.used_at_ms.set(self.now.unix_ms);
+        self.engine.published.used_at_ms.set(self.now.unix_ms);
         self.engine.effects.noticed(self.db, key.bytes, Event::NEW);
-        if self.engine.board.follows(key.hash) {
+        if self.engine.published.follows(key.hash) {
             self.follow_new(key);
         }
     }
@@ -381,7 +384,9 @@ impl<'e> Keyspace<'e> {
         }
         if let Some(block) = shared {
             // Whoever still holds the old block frees it: it is no longer this shard's.
-            self.engine.board.add_used(-(block.memory_bytes() as i64));
+            self.engine
+                .published
+                .add_used(-(block.memory_bytes() as i64));
         }
         result
     }
@@ -473,7 +478,7 @@ impl<'e> Keyspace<'e> {
             .expect("a place implies a database");
         let entry = db.charged(|db| db.take(place));
         self.engine
-            .board
+            .published
             .add_used(-(entry_bytes(entry.view()) as i64));
         entry
     }
@@ -502,39 +507,42 @@ impl<'e> Keyspace<'e> {
     pub fn idle_ms_min(&self) -> u64 {
         self.now
             .unix_ms
-            .saturating_sub(self.engine.board.used_at_ms.get())
+            .saturating_sub(self.engine.published.used_at_ms.get())
     }
 
-    /// Remembers what another server knew of a key's use, until it is used here.
-    pub fn tell_use(&mut self, key: &Key<'_>, used: Use) {
+    /// Remembers what another server knew of the access to a key, until it is used here.
+    pub fn restore_access(&mut self, key: &Key<'_>, access: Access) {
         let Some(db) = self.engine.db_mut(self.db) else {
             return;
         };
         if let Some(place) = db.find(key) {
             db.charged(|db| {
-                let bits = db.table.bits(place) & !USE_BITS | used.bits();
+                let bits = db.table.bits(place) & !USE_BITS | access.bits();
                 db.table.set_bits(place, bits);
-                db.told.note(key.hash, used);
+                db.restored_access.note(key.hash, access);
             });
         }
     }
 
-    /// What [`Keyspace::tell_use`] was told of a key that has not been used since.
-    pub fn told_use(&self, key: &Key<'_>, place: Place) -> Option<Use> {
+    /// What [`Keyspace::restore_access`] remembers of a key that has not been used since.
+    pub fn restored_access(&self, key: &Key<'_>, place: Place) -> Option<Access> {
         let db = self.engine.db(self.db)?;
-        db.told.of(key.hash, db.table.bits(place) & USE_BITS)
+        db.restored_access
+            .of(key.hash, db.table.bits(place) & USE_BITS)
     }
 
     /// Stores an entry that [`Keyspace::take`] or [`Keyspace::duplicate`] handed out, perhaps under another key or in another shard.
     pub fn adopt(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
-        self.engine.board.add_used(entry_bytes(entry.view()) as i64);
+        self.engine
+            .published
+            .add_used(entry_bytes(entry.view()) as i64);
         let entry = if entry.view().key() == key.bytes {
             entry
         } else {
-            let board = std::sync::Arc::clone(&self.engine.board);
+            let published = std::sync::Arc::clone(&self.engine.published);
             let before = crate::structures::account::charged_bytes();
             let entry = entry.with_key(key.bytes);
-            board.add_used(crate::structures::account::charged_bytes() - before);
+            published.add_used(crate::structures::account::charged_bytes() - before);
             entry
         };
         self.put_entry(key, found, entry);
@@ -555,14 +563,14 @@ impl<'e> Keyspace<'e> {
     /// Records that a key changed.
     pub fn wrote(&mut self, key: &[u8], event: Event) {
         self.engine.effects.wrote(self.db, key, event);
-        self.engine.board.dirty.add(1);
+        self.engine.published.dirty.add(1);
         self.key_changed(key);
     }
 
     /// Records a change beside a key's data: in what the groups of a stream have read. As in Redis, that is none to
     /// those who watch the key.
     pub fn wrote_beside(&mut self, key: &[u8], event: Event) {
-        self.engine.board.dirty.add(1);
+        self.engine.published.dirty.add(1);
         self.noted_beside(key, event);
     }
 

@@ -122,7 +122,7 @@ impl Db {
 
     fn publish_largest(&self, data_type: DataType) {
         let most = self.largest.of(data_type).map(|large| large.bytes);
-        self.board_of_own()
+        self.published_of_own()
             .set_largest(data_type as usize, most.max().unwrap_or(0));
     }
 

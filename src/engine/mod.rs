@@ -2,9 +2,8 @@
 //!
 //! Synchronous and deterministic: time and randomness are handed in. No I/O, no threads, no locks. An [`Engine`] is
 //! `Send`, because whoever holds the shard's token is its worker for that moment, and is never touched by two
-//! threads at once. What others may see without the token is published in the [`board::ShardBoard`].
+//! threads at once. What others may see without the token is in [`published::Published`].
 
-pub mod board;
 pub mod db;
 pub mod defrag;
 pub mod effect;
@@ -13,10 +12,11 @@ pub mod expire;
 mod follow;
 pub mod keyspace;
 pub mod largest;
+pub mod published;
 pub mod record;
+pub mod restored_access;
 pub mod serial;
 pub mod snapshot;
-pub mod told;
 pub mod tracking;
 pub mod undo;
 pub mod value;
@@ -30,10 +30,10 @@ use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::structures::entry::EntryRef;
 use crate::structures::reuse::Reuse;
-use board::{ReadCounts, ShardBoard};
 use db::Db;
 use effect::Effects;
 use evict::budget::Budget;
+use published::{Published, ReadCounts};
 
 /// A key as routing prepared it: its bytes and their hash, computed once per request.
 #[derive(Clone, Copy, Debug)]
@@ -199,7 +199,7 @@ pub struct Engine {
     /// No database from here on was ever written to: most clients use the first one alone.
     dbs_end: usize,
     seed: Seed,
-    board: Arc<ShardBoard>,
+    published: Arc<Published>,
     /// What commands changed, for all who follow changes.
     pub effects: Effects,
     /// For RANDOMKEY, eviction and the like.
@@ -238,7 +238,7 @@ pub struct Engine {
 impl Engine {
     /// An engine with so many databases, all of them empty and without memory of their own.
     pub fn new(database_count: usize, seed: Seed, random_seed: u64) -> Engine {
-        let board = Arc::new(ShardBoard::new(database_count));
+        let published = Arc::new(Published::new(database_count));
         Engine {
             dbs: (0..database_count).map(|_| None).collect(),
             dbs_end: 0,
@@ -246,9 +246,9 @@ impl Engine {
             effects: Effects::default(),
             random: Random::new(random_seed),
             deferred: Deferred::default(),
-            waiters: waiting::Waiters::published_on(Arc::clone(&board)),
-            watches: watching::Watches::published_on(Arc::clone(&board)),
-            board,
+            waiters: waiting::Waiters::published_in(Arc::clone(&published)),
+            watches: watching::Watches::published_in(Arc::clone(&published)),
+            published,
             shard: 0,
             reuse: None,
             rest: Arc::default(),
@@ -274,7 +274,7 @@ impl Engine {
     #[inline]
     pub fn reads(&self) -> Reads {
         Reads {
-            counts: self.board.reads(),
+            counts: self.published.reads(),
             recorded: self.effects.recorded(),
         }
     }
@@ -282,7 +282,7 @@ impl Engine {
     /// Commands that looked keys up since then will be run again: what they looked up is not counted twice, and what they
     /// missed is not told twice. What was deleted meanwhile, because its time had come, stays so.
     pub fn forget_reads_since(&mut self, then: Reads) {
-        self.board.recount(then.counts);
+        self.published.recount(then.counts);
         self.effects.forget_misses(then.recorded);
     }
 
@@ -299,8 +299,8 @@ impl Engine {
     }
 
     /// What others may see of this shard without its token.
-    pub fn board(&self) -> &Arc<ShardBoard> {
-        &self.board
+    pub fn published(&self) -> &Arc<Published> {
+        &self.published
     }
 
     /// The hash key of all tables.
@@ -329,14 +329,14 @@ impl Engine {
             *slot = Some(Box::new(Db::new(
                 index,
                 self.seed,
-                Arc::clone(&self.board),
+                Arc::clone(&self.published),
                 now.unix_ms,
             )));
             if let Some(db) = slot {
                 db.set_order(self.order);
             }
             self.dbs_end = self.dbs_end.max(index + 1);
-            self.board
+            self.published
                 .add_used(crate::structures::account::charged_bytes() - before);
             if let (Some(_), Some(db)) = (&self.attempt, slot.as_deref_mut()) {
                 db.keep_images();
@@ -385,7 +385,7 @@ impl Engine {
         for index in [first, second] {
             match self.dbs[index].as_deref_mut() {
                 Some(db) => db.move_to(index),
-                None => self.board.clear_db(index),
+                None => self.published.clear_db(index),
             }
         }
     }
@@ -428,7 +428,7 @@ impl Engine {
     fn void_caches(&mut self) {
         if let Some(forgotten) = self.effects.void_all() {
             self.doomed_tracked.push(forgotten);
-            self.board.set_doomed(true);
+            self.published.set_doomed(true);
         }
     }
 
@@ -463,7 +463,7 @@ impl Engine {
         }
         // What is drained later must not blank the place of the database that follows.
         db.hide();
-        self.board.clear_db(index);
+        self.published.clear_db(index);
         match &mut self.attempt {
             Some(attempt) => attempt.note(undo::DbChange::Emptied(index, db)),
             None => self.doom(db),
@@ -478,7 +478,7 @@ impl Engine {
         }
         // The database leaves its box, which is freed at the end of the block, and the list of the doomed may grow.
         let before = crate::structures::account::charged_bytes();
-        let is_small = self.board.used_bytes() <= FREED_AT_ONCE_BYTES;
+        let is_small = self.published.used_bytes() <= FREED_AT_ONCE_BYTES;
         if is_small {
             drop(db);
         } else {
@@ -488,16 +488,16 @@ impl Engine {
             self.budget.add_pending(keys);
             self.doomed.push((*db, keys));
         }
-        self.board
+        self.published
             .add_used(crate::structures::account::charged_bytes() - before);
         if !is_small {
-            self.board.set_doomed(true);
+            self.published.set_doomed(true);
         }
     }
 
     /// Hands out what flushes gave up, to be freed without the token.
     pub fn take_doomed(&mut self) -> Doomed {
-        self.board.set_doomed(false);
+        self.published.set_doomed(false);
         Doomed {
             dbs: std::mem::take(&mut self.doomed),
             values: std::mem::take(&mut self.doomed_values),
@@ -510,7 +510,7 @@ impl Engine {
 
     /// Takes back from the shard's account what the freeing of its doomed databases gave back.
     pub fn settle(&mut self, doomed: &mut Doomed) {
-        self.board
+        self.published
             .add_used(-std::mem::take(&mut doomed.freed_bytes));
         self.budget
             .add_freeing(-std::mem::take(&mut doomed.freed_dbs));
@@ -518,6 +518,6 @@ impl Engine {
 
     /// Bytes that the allocator handed out for this shard's data.
     pub fn used_bytes(&self) -> i64 {
-        self.board.used_bytes()
+        self.published.used_bytes()
     }
 }

@@ -30,6 +30,9 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// Slots that the walker looks at between two looks at its time. The entries of a step are fetched together.
 const STEP_SLOTS: usize = 16;
 
+/// And bytes that are encoded between two looks, where entries are large.
+const LOOK_BYTES: usize = 4 * 1024;
+
 /// Encoded entries of one database.
 #[derive(Default)]
 pub struct Chunk {
@@ -57,6 +60,11 @@ impl Chunk {
     pub fn push_block(&mut self, block: &Block) {
         self.blocks.push((self.bytes.len(), block.clone()));
         self.block_bytes += block.len();
+    }
+
+    /// Whether nothing is in it yet.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.blocks.is_empty()
     }
 
     /// Bytes that it holds, copied or not.
@@ -94,6 +102,8 @@ pub(super) struct Saving {
     /// Where the walk goes on.
     cursor: u64,
     chunk: Chunk,
+    /// Bytes encoded so far.
+    encoded_bytes: usize,
 }
 
 impl Saving {
@@ -104,7 +114,9 @@ impl Saving {
         }
         account::apart(|| {
             self.chunk.keys += 1;
+            let before = self.chunk.bytes.len();
             self.outlet.encode(entry, &mut self.chunk);
+            self.encoded_bytes += self.chunk.bytes.len() - before;
             if self.chunk.len_bytes() >= CHUNK_BYTES {
                 let next = Chunk::of(self.chunk.db);
                 self.outlet.give(std::mem::replace(&mut self.chunk, next));
@@ -124,6 +136,7 @@ impl Db {
                 outlet,
                 cursor: 0,
                 chunk,
+                encoded_bytes: 0,
             }))
         }));
     }
@@ -150,21 +163,28 @@ impl Db {
                 return false;
             };
             places.clear();
-            account::apart(|| {
-                saving.cursor = table.walk(saving.cursor, STEP_SLOTS, |place, _, is_saved| {
-                    if !is_saved {
-                        places.push(place);
-                    }
-                });
+            let next = table.walk(saving.cursor, STEP_SLOTS, |place, _, is_saved| {
+                if !is_saved {
+                    places.push(place);
+                }
             });
             if !saving.outlet.is_given_up() {
                 places.iter().for_each(|&place| table.prefetch_entry(place));
             }
-            for &place in &places {
+            let mut looked_at_bytes = saving.encoded_bytes;
+            for (index, &place) in places.iter().enumerate() {
                 saving.encode(table.at(place));
                 table.mark_saved(place);
+                if saving.encoded_bytes - looked_at_bytes > LOOK_BYTES && index + 1 < places.len() {
+                    looked_at_bytes = saving.encoded_bytes;
+                    if !goes_on() {
+                        // The walk comes by here again, and finds what is saved.
+                        return true;
+                    }
+                }
             }
-            if saving.cursor == 0 {
+            saving.cursor = next;
+            if next == 0 {
                 self.end_saving();
                 return false;
             }
@@ -229,8 +249,11 @@ impl Engine {
             if db.save_slice(goes_on) {
                 return true;
             }
-            if let Some(db) = account::apart(|| self.flushed_unsaved.pop()) {
+            if let Some(db) = self.flushed_unsaved.pop() {
                 self.doom(db);
+            }
+            if self.flushed_unsaved.is_empty() {
+                self.flushed_unsaved = Vec::new();
             }
             if !goes_on() {
                 return self.is_in_snapshot();

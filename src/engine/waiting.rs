@@ -9,7 +9,7 @@ use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::board::ShardBoard;
+use super::published::Published;
 use super::value::DataType;
 
 /// Somebody who waits.
@@ -67,7 +67,7 @@ pub struct Waiters {
     pub caller: Option<Arc<dyn Caller>>,
     /// Somebody is to be brought.
     calls: bool,
-    board: Option<Arc<ShardBoard>>,
+    published: Option<Arc<Published>>,
 }
 
 fn any_when_gone(queue: &VecDeque<Waiting>) -> bool {
@@ -75,21 +75,21 @@ fn any_when_gone(queue: &VecDeque<Waiting>) -> bool {
 }
 
 impl Waiters {
-    /// Nobody yet; how many keys somebody waits for will stand on the board.
-    pub fn published_on(board: Arc<ShardBoard>) -> Waiters {
+    /// Nobody yet; how many keys somebody waits for will be published there.
+    pub fn published_in(published: Arc<Published>) -> Waiters {
         Waiters {
-            board: Some(board),
+            published: Some(published),
             ..Waiters::default()
         }
     }
 
     /// Publishes the counts after a change of a queue in which somebody waited, or not, for its key to go.
     fn publish(&self, before: bool, after: bool) {
-        if let Some(board) = &self.board {
-            board.waited_keys.set(self.queues.len() as u64);
-            let count = board.waited_keys_when_gone.get();
+        if let Some(published) = &self.published {
+            published.waited_keys.set(self.queues.len() as u64);
+            let count = published.waited_keys_when_gone.get();
             let count = (count + u64::from(after)).saturating_sub(u64::from(before));
-            board.waited_keys_when_gone.set(count);
+            published.waited_keys_when_gone.set(count);
         }
     }
 
@@ -241,10 +241,15 @@ mod tests {
     }
 
     #[test]
-    fn the_board_shows_how_many_keys_somebody_waits_for() {
-        let board = Arc::new(ShardBoard::new(1));
-        let mut waiters = Waiters::published_on(Arc::clone(&board));
-        let shown = || (board.waited_keys.get(), board.waited_keys_when_gone.get());
+    fn how_many_keys_somebody_waits_for_is_published() {
+        let published = Arc::new(Published::new(1));
+        let mut waiters = Waiters::published_in(Arc::clone(&published));
+        let shown = || {
+            (
+                published.waited_keys.get(),
+                published.waited_keys_when_gone.get(),
+            )
+        };
         let mut anxious = waiting(3);
         anxious.interest.when_gone = true;
         waiters.add(0, b"a", waiting(1));

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::board::ShardBoard;
+use super::published::Published;
 use super::waiting::Place;
 
 /// See the module.
@@ -17,7 +17,7 @@ pub struct Watches {
     keys: HashMap<Place, Watch>,
     /// While changes may be undone: the stamps that they replaced, oldest first.
     replaced: Option<Vec<(Place, Stamps)>>,
-    board: Option<Arc<ShardBoard>>,
+    published: Option<Arc<Published>>,
 }
 
 #[derive(Debug, Default)]
@@ -36,17 +36,17 @@ struct Stamps {
 }
 
 impl Watches {
-    /// Nobody yet; how many keys are watched will stand on the board.
-    pub fn published_on(board: Arc<ShardBoard>) -> Watches {
+    /// Nobody yet; how many keys are watched will be published there.
+    pub fn published_in(published: Arc<Published>) -> Watches {
         Watches {
-            board: Some(board),
+            published: Some(published),
             ..Watches::default()
         }
     }
 
     fn publish(&self) {
-        if let Some(board) = &self.board {
-            board.watched_keys.set(self.keys.len() as u64);
+        if let Some(published) = &self.published {
+            published.watched_keys.set(self.keys.len() as u64);
         }
     }
 
@@ -201,17 +201,17 @@ mod tests {
     }
 
     #[test]
-    fn how_many_keys_are_watched_stands_on_the_board() {
-        let board = Arc::new(ShardBoard::new(1));
-        let mut watches = Watches::published_on(Arc::clone(&board));
+    fn how_many_keys_are_watched_is_published() {
+        let published = Arc::new(Published::new(1));
+        let mut watches = Watches::published_in(Arc::clone(&published));
         watches.add(0, b"a");
         watches.add(0, b"a");
         watches.add(0, b"b");
-        assert_eq!(board.watched_keys.get(), 2);
+        assert_eq!(published.watched_keys.get(), 2);
         watches.remove(0, b"b", 1);
         watches.remove(0, b"a", 1);
-        assert_eq!(board.watched_keys.get(), 1);
+        assert_eq!(published.watched_keys.get(), 1);
         watches.remove(0, b"a", 1);
-        assert_eq!(board.watched_keys.get(), 0);
+        assert_eq!(published.watched_keys.get(), 0);
     }
 }

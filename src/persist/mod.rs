@@ -4,5 +4,7 @@
 
 pub mod aof;
 pub mod files;
+pub mod load;
 pub mod oplog;
 pub mod rdb;
+pub mod snapshot;

@@ -363,7 +363,7 @@ fn set_replication(lua: &Lua, arguments: MultiValue) -> mlua::Result<()> {
     match loose_number(lua, arguments.front())? {
         bits @ 0..=3 => {
             let audience = Audience::from_bits(bits as u8);
-            HOST.with(|place| place.borrow(|host| host.set_audience(audience)));
+            HOST.with(|place| place.with(|host| host.set_audience(audience)));
             Ok(())
         }
         _ => Err(errors::reply(

@@ -86,7 +86,7 @@ fn start(arguments: &Arguments, is_raising: bool) -> Return {
         };
         let (data, spans) = (&arguments.data, &arguments.spans);
         let called =
-            HOST.with(|place| place.borrow(|host| dispatch(host, data, spans, bounds, &mut out)));
+            HOST.with(|place| place.with(|host| dispatch(host, data, spans, bounds, &mut out)));
         let Some(Called::Answered { writes }) = called else {
             return match called {
                 Some(Called::Interrupted(interrupted)) => {

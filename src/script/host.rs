@@ -12,7 +12,7 @@ use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::record::Audience;
 use crate::resp::request::Span;
-use crate::structures::lending::Lent;
+use crate::structures::scoped_tls::Scoped;
 
 /// The unit ends here. What the script answers is of no interest any more, unless it was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +70,9 @@ pub trait Host {
     fn db(&self) -> usize;
 }
 
-/// Lends a host to the callbacks of the interpreter.
+/// The hosts that callbacks of the interpreter reach.
 pub struct Hosts;
 
-impl Lent for Hosts {
+impl Scoped for Hosts {
     type With<'a> = dyn Host + 'a;
 }

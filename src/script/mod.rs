@@ -131,7 +131,7 @@ fn run_script(
         }
     };
     begin(compiled.script.flags, is_read_only, host)?;
-    let result = lend(host, args, key_count, |keys, rest| {
+    let result = with_host(host, args, key_count, |keys, rest| {
         vm.run(&compiled, keys, rest, |text| answer_text(text, out))
     });
     conclude(result, out, || {
@@ -152,7 +152,7 @@ fn run_function(
     let function = vm.of_function(args.get(1), &library.functions)?;
     let key_count = key_count(args, "ERR Bad number of keys provided")?;
     begin(function.flags, verb == ScriptVerb::FcallRo, host)?;
-    let result = lend(host, args, key_count, |keys, rest| {
+    let result = with_host(host, args, key_count, |keys, rest| {
         vm.run_function(&function.callback, keys, rest, |text| {
             answer_text(text, out)
         })
@@ -162,13 +162,13 @@ fn run_function(
 
 /// Runs something with the host within reach of what it calls, and the keys and the other arguments apart.
 #[inline]
-fn lend<R>(
+fn with_host<R>(
     host: &mut (dyn Host + '_),
     args: &Args<'_>,
     key_count: usize,
     run: impl FnOnce(&[&[u8]], &[&[u8]]) -> R,
 ) -> R {
-    let result = HOST.with(|place| place.lend(host, || with_texts(args, key_count, run)));
+    let result = HOST.with(|place| place.set(host, || with_texts(args, key_count, run)));
     // The last reply may have been long.
     RUN.with(|run| run.out.borrow_mut().clear());
     result

@@ -29,8 +29,8 @@ use crate::base::hash::Seed;
 use crate::command::Out;
 use crate::command::error::CommandError;
 use crate::resp::reply::Protocol;
-use crate::structures::lending::Lending;
 use crate::structures::lua::{self, Called, Pinned};
+use crate::structures::scoped_tls::ScopedTls;
 use crate::telemetry::clock::Ticks;
 
 /// Bytes that one interpreter may take.
@@ -76,7 +76,7 @@ thread_local! {
     static VM: RefCell<Option<Vm>> = const { RefCell::new(None) };
     static ARGUMENTS: RefCell<Arguments> = RefCell::default();
     /// Whoever runs the script of this thread.
-    pub(super) static HOST: Lending<Hosts> = const { Lending::new() };
+    pub(super) static HOST: ScopedTls<Hosts> = const { ScopedTls::new() };
     /// What the script of this thread is like.
     pub(super) static RUN: Run = Run::default();
 }
@@ -788,7 +788,7 @@ pub(super) fn tick() -> mlua::Result<()> {
             }
             return Ok(());
         }
-        match HOST.with(|host| host.borrow(|host| host.tick())) {
+        match HOST.with(|host| host.with(|host| host.tick())) {
             Some(Err(interrupted)) => Err(interrupt(interrupted)),
             _ => Ok(()),
         }

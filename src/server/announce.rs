@@ -26,9 +26,13 @@ pub(super) fn starting(config: &Config, file: Option<&Path>, warnings: &[String]
     tracing::info!("Running mode=standalone, port={}. PID: {pid}", config.port);
 }
 
-/// Once clients are accepted.
-pub(super) fn ready(config: &Config) {
+/// Once all is there but the data.
+pub(super) fn initialized() {
     tracing::info!("Server initialized");
+}
+
+/// Once clients are served.
+pub(super) fn ready(config: &Config) {
     if config.port != 0 {
         tracing::info!("Ready to accept connections tcp");
     }

@@ -17,7 +17,7 @@ use crate::net::retained;
 use crate::script::stack;
 use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
-use crate::structures::burial::{self, Buried};
+use crate::structures::deferred_free::{self, DeferredFrees};
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::latency::Pass;
 
@@ -46,7 +46,7 @@ const LOOK_MS: u64 = 1_000;
 const SEGMENTS_PER_SLICE: usize = 16;
 
 /// Memory given back to the allocator in one go, of pieces that were too large for whoever let them go.
-const BURIED_BYTES_PER_SLICE: usize = 16 * 1024 * 1024;
+const DEFERRED_BYTES_PER_SLICE: usize = 16 * 1024 * 1024;
 
 /// Says that there is work which should not wait for the next tick.
 static HURRY: Notify = Notify::const_new();
@@ -98,7 +98,7 @@ pub(super) fn start(
 }
 
 async fn run(service: Arc<Service>, spawner: Spawner, mut stopped: watch::Receiver<bool>) {
-    burial::begin();
+    deferred_free::begin();
     let mut is_behind = false;
     // More than what fits into one slice.
     let mut has_freed = false;
@@ -153,13 +153,16 @@ async fn run(service: Arc<Service>, spawner: Spawner, mut stopped: watch::Receiv
 /// deadline set meanwhile is kept late.
 fn until_due(service: &Service) -> Duration {
     let now_ms = clock::unix_ms();
-    if burial::waiting_bytes() > 0 {
+    if deferred_free::waiting_bytes() > 0 {
         return TICK;
     }
-    let due_ms = service.boards.iter().map(|board| match board.has_doomed() {
-        true => now_ms,
-        false => board.next_deadline_ms.get(),
-    });
+    let due_ms = service
+        .all_published
+        .iter()
+        .map(|published| match published.has_doomed() {
+            true => now_ms,
+            false => published.next_deadline_ms.get(),
+        });
     let left_ms = match service.budget.policy().evicts() && service.budget.is_close() {
         // What connections take may grow while no command runs that would notice.
         true => 0,
@@ -187,15 +190,15 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
         let (mut more, mut only_frees, mut more_expires) = (false, true, false);
         // Who pays first may leave nothing to pay for the others.
         let first = budget.next_asked();
-        for step in 0..service.boards.len() {
-            let shard = first.wrapping_add(step) % service.boards.len();
-            let board = &service.boards[shard];
-            let due = board.next_deadline_ms.get() <= now.unix_ms;
-            let in_debt = budget.is_limited() && board.debt_bytes() > 0;
-            let is_idle_order = !budget.is_limited() && board.is_ordered();
-            let must_switch = board.has_curve_to_switch();
+        for step in 0..service.all_published.len() {
+            let shard = first.wrapping_add(step) % service.all_published.len();
+            let published = &service.all_published[shard];
+            let due = published.next_deadline_ms.get() <= now.unix_ms;
+            let in_debt = budget.is_limited() && published.debt_bytes() > 0;
+            let is_idle_order = !budget.is_limited() && published.is_ordered();
+            let must_switch = published.has_curve_to_switch();
             let is_idle = !due && !in_debt && !is_idle_order && !must_switch;
-            if is_idle && !board.has_doomed() && !freeing.owes(shard) {
+            if is_idle && !published.has_doomed() && !freeing.owes(shard) {
                 continue;
             }
             only_frees &= !due && !in_debt;
@@ -203,7 +206,7 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
                 due && service.active_expire.load(Relaxed) && !service.pause.rests(now.unix_ms);
             let Some(mut engine) = service.shards.try_take(shard as u16) else {
                 // Whoever has it pays for what he puts in: a debt that is seen meanwhile may be gone at once.
-                more |= due || board.has_doomed() || freeing.owes(shard);
+                more |= due || published.has_doomed() || freeing.owes(shard);
                 more_expires |= expires;
                 continue;
             };
@@ -270,7 +273,7 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
 struct Freeing {
     doomed: Vec<GivenUp>,
     freed: Vec<GivenUp>,
-    buried: Buried,
+    deferred: DeferredFrees,
 }
 
 struct GivenUp {
@@ -289,7 +292,7 @@ impl Freeing {
 
     /// With a shard in hand: takes over what it gave up, and settles what was freed.
     fn visit(&mut self, shard: usize, engine: &mut Engine, has_expired: bool) {
-        if engine.board().has_doomed() {
+        if engine.published().has_doomed() {
             self.doomed.push(GivenUp {
                 shard,
                 doomed: engine.take_doomed(),
@@ -311,7 +314,7 @@ impl Freeing {
         {
             self.freed.extend(self.doomed.pop());
         }
-        let more = self.buried.free_some(BURIED_BYTES_PER_SLICE);
+        let more = self.deferred.free_some(DEFERRED_BYTES_PER_SLICE);
         more || !self.doomed.is_empty() || !self.freed.is_empty()
     }
 

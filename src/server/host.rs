@@ -158,8 +158,8 @@ impl Host {
             service.telemetry.hot_keys.configure(new.hot_keys_sample);
         }
         if is_changed("miss-ratio-curve") {
-            for board in &service.boards {
-                board.want_curve(new.miss_ratio_curve);
+            for published in &service.all_published {
+                published.want_curve(new.miss_ratio_curve);
             }
         }
         if is_changed("loglevel") {

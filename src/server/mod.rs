@@ -7,6 +7,7 @@ mod crash;
 mod defrag;
 mod host;
 mod listening;
+mod loading;
 mod migrate;
 mod oom_score;
 mod runtime;
@@ -38,6 +39,7 @@ use crate::shard::route::Router;
 use crate::telemetry::{Telemetry, clock, log, memory};
 use host::Host;
 use listening::Listening;
+use loading::Start;
 use runtime::Runtimes;
 use title::Title;
 
@@ -108,6 +110,8 @@ pub fn run(startup: Startup, program: String) -> i32 {
         .count_process(memory::used_bytes().cast_signed());
     host::limit_memory(&service, &config);
     write_pidfile(&config.pidfile);
+    // Before the first client can ask for data.
+    let start = Start::new(everywhere, Arc::clone(&config), stopped.clone());
     if let Err(text) = host.listening.start(&config) {
         tracing::error!("Warning: {text}");
         // Tools that look for a free port read this line.
@@ -117,11 +121,20 @@ pub fn run(startup: Startup, program: String) -> i32 {
     host.title.show(&config);
     // What went wrong is in the log.
     let _ = host.oom_score.apply(&config);
-    announce::ready(&config);
-    service.telemetry.set_ready(true);
+    announce::initialized();
+    let failed = start.begin();
     let round = || host.round();
     let ended = shutdown::until_stopped(&host.shutdown, round, stop, stopped);
-    runtimes.block_on(ended);
+    let has_loaded = runtimes.block_on(async {
+        tokio::select! {
+            () = ended => true,
+            () = failed => false,
+        }
+    });
+    if !has_loaded {
+        remove_files(&config);
+        return 1;
+    }
     // Before any connection is closed: whose goes can tell from it that nobody can connect any more.
     host.listening.stop();
     service.telemetry.set_ready(false);
@@ -221,16 +234,16 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
             engine.effects.set_follower(pubsub.interest(), follower);
             engine.waiters.caller = Some(Arc::clone(&summoner) as _);
             engine.effects.count_tracked(pubsub.tracked_count());
-            engine.board().want_curve(config.miss_ratio_curve);
+            engine.published().want_curve(config.miss_ratio_curve);
             engine.switch_curve(clock::now());
             engine
         })
         .collect();
-    let boards: Box<[_]> = engines
+    let all_published: Box<[_]> = engines
         .iter()
-        .map(|engine| Arc::clone(engine.board()))
+        .map(|engine| Arc::clone(engine.published()))
         .collect();
-    let budget = Arc::new(Budget::of(boards.clone()));
+    let budget = Arc::new(Budget::of(all_published.clone()));
     for engine in &mut engines {
         engine.set_budget(Arc::clone(&budget));
     }
@@ -239,7 +252,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
     summoner.reach(&shards);
     Service {
         shards,
-        boards,
+        all_published,
         budget,
         router: Router::new(seed, shard_count as u16),
         config: ArcSwap::new(config),

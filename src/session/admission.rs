@@ -1,5 +1,7 @@
 //! Whether a request may run: the rules of [`admission`], and what happens to a request that is refused.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::Session;
 use super::batch::{Plan, Route};
 use super::turn::Turn;
@@ -39,6 +41,12 @@ impl Facts for Asking<'_> {
         connection.protocol == Protocol::Resp2
             && connection.shared.mailbox().is_some()
             && connection.shared.subscriptions() > 0
+    }
+
+    #[inline]
+    fn is_loading(&self) -> bool {
+        let figures = &self.session.service.telemetry.persistence.loading;
+        figures.is_loading.load(Relaxed)
     }
 
     /// What waits already was admitted once.

@@ -47,6 +47,11 @@ impl Pause {
         self.rest.holds(now_ms)
     }
 
+    /// Keys whose time has come stay while data are loaded.
+    pub fn set_loading(&self, is_loading: bool) {
+        self.rest.set_loading(is_loading);
+    }
+
     /// Holds clients back; a running pause is never shortened nor softened, as in Redis.
     pub fn start(&self, until_ms: u64, writes_only: bool, now_ms: u64) {
         let keys = self.keys.lock();

@@ -22,8 +22,8 @@ pub fn prefetch(batch: &Batch, service: &Service, db: usize) {
     }
     for plan in plans {
         for key in batch.keys(plan) {
-            let board = &service.boards[usize::from(key.shard)];
-            prefetch_line(&board.dbs[db].directory, key.hash);
+            let published = &service.all_published[usize::from(key.shard)];
+            prefetch_line(&published.dbs[db].directory, key.hash);
         }
     }
     let mut leads_further = false;

@@ -10,8 +10,8 @@ use crate::client::registry::Registry;
 use crate::command::context::Server;
 use crate::command::generic::migrate::Migration;
 use crate::config::Config;
-use crate::engine::board::ShardBoard;
 use crate::engine::evict::budget::Budget;
+use crate::engine::published::Published;
 use crate::engine::record::{Log, Records};
 use crate::engine::{Engine, Now};
 use crate::pubsub::{self, PubSub};
@@ -34,7 +34,7 @@ pub struct Service {
     /// The shards.
     pub shards: Arc<Shards>,
     /// What they publish.
-    pub boards: Box<[Arc<ShardBoard>]>,
+    pub all_published: Box<[Arc<Published>]>,
     /// The memory that they share.
     pub budget: Arc<Budget>,
     /// Who owns a key.
@@ -148,14 +148,18 @@ impl Service {
         const ROUNDS: usize = 4;
         for _ in 0..ROUNDS {
             self.budget.assess();
-            if self.boards.iter().all(|board| board.debt_bytes() <= 0) {
+            if self
+                .all_published
+                .iter()
+                .all(|published| published.debt_bytes() <= 0)
+            {
                 return;
             }
-            let (first, count) = (self.budget.next_asked(), self.boards.len());
+            let (first, count) = (self.budget.next_asked(), self.all_published.len());
             for step in 0..count {
                 // Who pays first may leave nothing to pay for the others.
                 let shard = first.wrapping_add(step) % count;
-                if self.boards[shard].debt_bytes() > 0
+                if self.all_published[shard].debt_bytes() > 0
                     && let Some(engine) = self.shards.try_take(shard as u16)
                 {
                     self.settle_debt(engine, now);
@@ -173,17 +177,17 @@ impl Service {
         const ROUNDS: usize = 2;
         let began = Ticks::now();
         self.budget.assess();
-        let (first, count) = (self.budget.next_asked(), self.boards.len());
+        let (first, count) = (self.budget.next_asked(), self.all_published.len());
         let mut has_paid = false;
         for step in 0..ROUNDS * count {
             let shard = first.wrapping_add(step) % count;
-            let board = &self.boards[shard];
-            if board.debt_bytes() > 0
+            let published = &self.all_published[shard];
+            if published.debt_bytes() > 0
                 && let Some(engine) = self.shards.try_take(shard as u16)
             {
-                let before = board.used_bytes();
+                let before = published.used_bytes();
                 self.settle_debt(engine, now);
-                has_paid |= board.used_bytes() < before;
+                has_paid |= published.used_bytes() < before;
             }
             // That nobody can pay is known only when all were asked.
             if has_paid && Ticks::now().since_ns(began) > DEBTS_NS_MAX {
@@ -218,8 +222,8 @@ impl Service {
 }
 
 impl Observed for Service {
-    fn boards(&self) -> &[Arc<ShardBoard>] {
-        &self.boards
+    fn all_published(&self) -> &[Arc<Published>] {
+        &self.all_published
     }
 
     fn budget(&self) -> &Budget {

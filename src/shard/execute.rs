@@ -244,7 +244,7 @@ pub(super) fn begin<'c>(
     match &mut engines {
         Engines::One(engine) => {
             engine.begin_command(client.id, client.stamp, only_reads);
-            engine.board().commands.add(1);
+            engine.published().commands.add(1);
         }
         Engines::Many(engines) => {
             let stamps = engines.iter().map(|engine| engine.effects.stamp());
@@ -253,7 +253,7 @@ pub(super) fn begin<'c>(
                 engine.begin_command(client.id, stamp, only_reads);
             }
             if let Some(engine) = engines.first() {
-                engine.board().commands.add(1);
+                engine.published().commands.add(1);
             }
         }
     }

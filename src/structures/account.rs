@@ -16,7 +16,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-use super::burial;
+use super::deferred_free;
 
 /// Wraps an allocator and counts the size classes of what it hands out.
 pub struct Counting<A>(pub A);
@@ -181,9 +181,12 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     #[inline]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-layout_class(layout));
-        // SAFETY: the caller's promise.
-        if layout.size() >= burial::BYTES_MIN && unsafe { burial::bury(pointer, layout) } {
-            return;
+        if layout.size() >= deferred_free::BYTES_MIN {
+            // SAFETY: the caller's promise.
+            let is_deferred = unsafe { deferred_free::defer(pointer, layout) };
+            if is_deferred {
+                return;
+            }
         }
         // SAFETY: the caller's promise.
         unsafe { self.0.dealloc(pointer, layout) }

@@ -2,10 +2,10 @@
 
 pub mod account;
 pub mod block;
-pub mod burial;
 pub mod byte_ring;
 #[cfg(not(miri))]
 pub mod crash;
+pub mod deferred_free;
 pub mod entry;
 pub mod environment;
 pub mod fifo;
@@ -16,7 +16,6 @@ pub mod ghost;
 pub mod hyperloglog;
 pub mod intset;
 pub mod item;
-pub mod lending;
 #[cfg(not(miri))]
 pub mod lua;
 pub mod lzf;
@@ -26,11 +25,12 @@ pub mod pack;
 pub mod prefetch;
 pub mod quicklist;
 pub mod reuse;
+pub mod scoped_tls;
 pub mod sketch;
 pub mod slabs;
 pub mod splice;
 pub mod table;
-pub mod tape;
+pub mod undo_log;
 pub mod wheel;
 pub mod ziplist;
 pub mod zipmap;

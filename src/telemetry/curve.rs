@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::board::ShardBoard;
+use crate::engine::published::Published;
 use crate::structures::reuse::Estimate;
 
 /// Sizes that are asked about, in percent of what the data takes now.
@@ -47,16 +47,16 @@ pub fn bytes_of_keys(used: u64) -> u64 {
 
 impl CurveFigures {
     /// The curves of all shards together.
-    pub fn gather(boards: &[Arc<ShardBoard>]) -> CurveFigures {
+    pub fn gather(all_published: &[Arc<Published>]) -> CurveFigures {
         let mut sum = Estimate::default();
         let mut figures = CurveFigures::default();
-        for board in boards {
-            let used = board.used_bytes().max(0).unsigned_abs();
+        for published in all_published {
+            let used = published.used_bytes().max(0).unsigned_abs();
             figures.memory_bytes += used;
-            figures.is_kept |= board.keeps_curve();
+            figures.is_kept |= published.keeps_curve();
             let bytes = bytes_of_keys(used);
             sum.add(
-                &board
+                &published
                     .curve
                     .estimate(PERCENT.map(|percent| bytes.saturating_mul(percent) / 100)),
             );

@@ -15,7 +15,7 @@ use super::snapshot::{CommandFigures, Snapshot};
 use super::{Telemetry, errors, memory, process};
 use crate::command::context::MemoryReport;
 use crate::config::Config;
-use crate::structures::burial;
+use crate::structures::deferred_free;
 
 /// The level of Redis that is claimed towards clients.
 pub const REDIS_VERSION: &str = "7.4.0";
@@ -313,7 +313,7 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
     let defrag = &source.service.telemetry().defrag;
     lines.field("active_defrag_running", defrag.percent.load(Relaxed));
     let budget = source.service.budget();
-    let pending = budget.pending_objects() + burial::waiting_pieces() as u64;
+    let pending = budget.pending_objects() + deferred_free::waiting_pieces() as u64;
     lines.field("lazyfree_pending_objects", pending);
     // Redis frees the words of errors in the background too, and its tests count them there.
     let lazyfreed = source.snapshot.lazyfreed + errors::dropped();
@@ -607,7 +607,7 @@ fn basalt(source: &Source<'_>, lines: &mut Lines) {
         ..
     } = source;
     let token = snapshot.tokens();
-    lines.field("shards", service.boards().len());
+    lines.field("shards", service.all_published().len());
     lines.field("threads", telemetry.thread_count);
     lines.field("takes", token.takes);
     lines.field("takes_found_held", token.takes_found_held);

@@ -65,12 +65,15 @@ pub fn report(
 ) -> MemoryReport {
     // The allocator's statistics are those of the latest epoch; where there are none the figures stay zero.
     let _ = epoch::advance();
-    let databases = service.boards().first().map_or(0, |board| board.dbs.len());
+    let databases = service
+        .all_published()
+        .first()
+        .map_or(0, |published| published.dbs.len());
     let mut dbs = vec![(0, 0); databases];
     let mut dataset = 0;
-    for board in service.boards() {
-        dataset += board.used_bytes();
-        for (sum, db) in dbs.iter_mut().zip(&board.dbs) {
+    for published in service.all_published() {
+        dataset += published.used_bytes();
+        for (sum, db) in dbs.iter_mut().zip(&published.dbs) {
             sum.0 += db.keys.get();
             sum.1 += db.volatile_keys.get();
         }
@@ -95,7 +98,12 @@ pub fn report(
 
 /// Bytes of the largest value of each type.
 fn largest(service: &dyn Observed) -> Vec<(&'static str, u64)> {
-    let dbs = || service.boards().iter().flat_map(|board| &board.dbs);
+    let dbs = || {
+        service
+            .all_published()
+            .iter()
+            .flat_map(|published| &published.dbs)
+    };
     let rows = DataType::ALL.iter().map(|(data_type, name)| {
         let most = dbs().map(|db| db.largest(*data_type as usize)).max();
         (*name, most.unwrap_or(0))

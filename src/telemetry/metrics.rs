@@ -14,8 +14,8 @@ use super::observed::Observed;
 use super::process;
 use super::snapshot::{ShardFigures, Snapshot};
 use crate::config::Config;
-use crate::engine::board::LAG_BOUNDS_MS;
-use crate::structures::burial;
+use crate::engine::published::LAG_BOUNDS_MS;
+use crate::structures::deferred_free;
 
 /// What the scraper is told of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -345,7 +345,7 @@ fn memory(page: &mut Page, config: &Config, snapshot: &Snapshot) {
 
 /// Memory on its way back, and values that are moved together.
 fn compaction(page: &mut Page, service: &dyn Observed) {
-    let pending = service.budget().pending_objects() + burial::waiting_pieces() as u64;
+    let pending = service.budget().pending_objects() + deferred_free::waiting_pieces() as u64;
     page.gauge(
         "redis_lazyfree_pending_objects",
         "Objects whose memory is yet to be freed.",

@@ -1,6 +1,6 @@
 //! Metrics, slow log, latency, INFO, log lines and the HTTP endpoint.
 //!
-//! The data path counts in plain integers ([`counters`], and the shards' boards); everything here reads them, and never
+//! The data path counts in plain integers ([`counters`], and what shards publish); everything here reads them, and never
 //! takes a shard's token.
 //!
 //! ```text

@@ -9,14 +9,14 @@ use super::counters::Extents;
 use super::slowlog::Slowlog;
 use crate::client::registry::Registry;
 use crate::config::Config;
-use crate::engine::board::ShardBoard;
 use crate::engine::evict::budget::Budget;
+use crate::engine::published::Published;
 use crate::pubsub;
 
 /// See the module.
 pub trait Observed: Send + Sync {
     /// What each shard publishes.
-    fn boards(&self) -> &[Arc<ShardBoard>];
+    fn all_published(&self) -> &[Arc<Published>];
     /// The memory that shards share.
     fn budget(&self) -> &Budget;
     /// What was counted of a shard's token.

@@ -87,6 +87,13 @@ pub struct LoadingFigures {
     pub keys_loaded: AtomicU64,
 }
 
+impl LoadingFigures {
+    /// Loading is about to begin.
+    pub fn announce(&self) {
+        self.is_loading.store(true, Relaxed);
+    }
+}
+
 impl Persistence {
     /// Of a server that started at this Unix second.
     pub fn new(started_s: u64) -> Persistence {

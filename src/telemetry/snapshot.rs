@@ -19,7 +19,7 @@ use crate::client::ledger::LEDGER;
 use crate::client::mailbox;
 use crate::command::context::MemoryReport;
 use crate::command::table::registry;
-use crate::engine::board::LAG_BOUNDS_MS;
+use crate::engine::published::LAG_BOUNDS_MS;
 use crate::pubsub;
 
 /// Buckets of the expiry lag, the open one included.
@@ -55,7 +55,7 @@ pub struct ShardFigures {
     pub token: TokenFigures,
 }
 
-/// What CONFIG RESETSTAT subtracts from then on: boards and registries are others' to write.
+/// What CONFIG RESETSTAT subtracts from then on: what shards publish, and registries, are others' to write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Baseline {
     hits: u64,
@@ -196,12 +196,12 @@ impl Eviction {
             ..Eviction::default()
         };
         let mut all = 0;
-        for board in service.boards() {
-            all += board.evicted.get();
-            eviction.from_small += board.evicted_small.get();
-            eviction.from_main += board.evicted_main.get();
-            eviction.promoted += board.promoted.get();
-            eviction.ghost_hits += board.ghost_hits.get();
+        for published in service.all_published() {
+            all += published.evicted.get();
+            eviction.from_small += published.evicted_small.get();
+            eviction.from_main += published.evicted_main.get();
+            eviction.promoted += published.promoted.get();
+            eviction.ghost_hits += published.ghost_hits.get();
         }
         eviction.otherwise = all.saturating_sub(eviction.from_small + eviction.from_main);
         eviction
@@ -218,13 +218,13 @@ impl Baseline {
             rounds: service.telemetry().rounds.figures(),
             ..Baseline::default()
         };
-        for board in service.boards() {
-            baseline.hits += board.hits.get();
-            baseline.misses += board.misses.get();
-            baseline.expired += board.expired.get();
-            baseline.expired_fields += board.expired_fields.get();
-            baseline.lazyfreed += board.lazyfreed.get();
-            baseline.evicted += board.evicted.get();
+        for published in service.all_published() {
+            baseline.hits += published.hits.get();
+            baseline.misses += published.misses.get();
+            baseline.expired += published.expired.get();
+            baseline.expired_fields += published.expired_fields.get();
+            baseline.lazyfreed += published.lazyfreed.get();
+            baseline.evicted += published.evicted.get();
         }
         baseline
     }
@@ -290,7 +290,7 @@ impl Snapshot {
             pubsub: service.pubsub(),
             scripts: service.scripts(),
             client_figures,
-            curve: CurveFigures::gather(service.boards()),
+            curve: CurveFigures::gather(service.all_published()),
             field_volatile: field_volatile(service),
             memory: memory::report(service, telemetry, client_figures, used),
             cpu: process::cpu(),
@@ -304,14 +304,14 @@ impl Snapshot {
             snapshot.writes += thread.writes.get();
             snapshot.most_commands = snapshot.most_commands.max(thread.most_commands.get());
         }
-        for board in service.boards() {
-            snapshot.dirty += board.dirty.get();
-            snapshot.waited_keys += board.waited_keys.get();
-            snapshot.watched_keys += board.watched_keys.get();
-            snapshot.waited_keys_when_gone += board.waited_keys_when_gone.get();
-            snapshot.lag_sum_ms += board.expiry_lag_sum_ms.get();
-            snapshot.lag_max_ms = snapshot.lag_max_ms.max(board.expiry_lag_max_ms.get());
-            for (sum, count) in snapshot.lag.iter_mut().zip(&board.expiry_lag) {
+        for published in service.all_published() {
+            snapshot.dirty += published.dirty.get();
+            snapshot.waited_keys += published.waited_keys.get();
+            snapshot.watched_keys += published.watched_keys.get();
+            snapshot.waited_keys_when_gone += published.waited_keys_when_gone.get();
+            snapshot.lag_sum_ms += published.expiry_lag_sum_ms.get();
+            snapshot.lag_max_ms = snapshot.lag_max_ms.max(published.expiry_lag_max_ms.get());
+            for (sum, count) in snapshot.lag.iter_mut().zip(&published.expiry_lag) {
                 *sum += count.get();
             }
         }
@@ -396,9 +396,15 @@ fn commands() -> Vec<CommandFigures> {
 }
 
 fn field_volatile(service: &dyn Observed) -> Vec<u64> {
-    let databases = service.boards().first().map_or(0, |board| board.dbs.len());
+    let databases = service
+        .all_published()
+        .first()
+        .map_or(0, |published| published.dbs.len());
     let sum = |index: usize| {
-        let counts = service.boards().iter().map(|board| &board.dbs[index]);
+        let counts = service
+            .all_published()
+            .iter()
+            .map(|published| &published.dbs[index]);
         counts.map(|db| db.field_volatile_keys.get()).sum()
     };
     (0..databases).map(sum).collect()
@@ -406,13 +412,13 @@ fn field_volatile(service: &dyn Observed) -> Vec<u64> {
 
 fn shards(service: &dyn Observed) -> Vec<ShardFigures> {
     let shards = service
-        .boards()
+        .all_published()
         .iter()
         .enumerate()
-        .map(|(index, board)| ShardFigures {
-            keys: board.dbs.iter().map(|db| db.keys.get()).sum(),
-            bytes: board.used_bytes().max(0).unsigned_abs(),
-            commands: board.commands.get(),
+        .map(|(index, published)| ShardFigures {
+            keys: published.dbs.iter().map(|db| db.keys.get()).sum(),
+            bytes: published.used_bytes().max(0).unsigned_abs(),
+            commands: published.commands.get(),
             token: service.token(index),
         });
     shards.collect()

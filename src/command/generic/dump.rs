@@ -21,10 +21,10 @@ use crate::command::{hash, set, sorted_set};
 use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::effect::Event;
+use crate::engine::restored_access::Access;
 use crate::engine::serial::reader::Reader;
 use crate::engine::serial::writer::Writer;
 use crate::engine::serial::{self, Limits, frame};
-use crate::engine::told::Use;
 use crate::engine::value::list;
 use crate::structures::entry::DEADLINE_MAX;
 
@@ -132,12 +132,12 @@ impl Options {
     }
 
     /// What it says of the key's use, if the policy of eviction asks for that.
-    fn used(&self, now_ms: u64, is_by_frequency: bool) -> Option<Use> {
+    fn access(&self, now_ms: u64, is_by_frequency: bool) -> Option<Access> {
         if is_by_frequency {
-            return self.frequency.map(Use::Frequency);
+            return self.frequency.map(Access::Frequency);
         }
         let idle_ms = self.idle_s?.saturating_mul(1000);
-        Some(Use::LastAt(now_ms.saturating_sub(idle_ms)))
+        Some(Access::LastAt(now_ms.saturating_sub(idle_ms)))
     }
 }
 
@@ -170,8 +170,8 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         }
     } else {
         keyspace.adopt(&key, found, entry);
-        if let Some(used) = options.used(now_ms, is_by_frequency) {
-            keyspace.tell_use(&key, used);
+        if let Some(access) = options.access(now_ms, is_by_frequency) {
+            keyspace.restore_access(&key, access);
         }
         keyspace.wrote(key.bytes, Event::generic("restore"));
     }
@@ -191,7 +191,7 @@ fn read(args: &Args<'_>, config: &Config, seed: Seed, now: Now) -> Built {
 }
 
 /// The thresholds of the configuration, by which values that are read choose their encodings.
-pub(in crate::command) fn limits(config: &Config, seed: Seed, now: Now) -> Limits {
+pub fn limits(config: &Config, seed: Seed, now: Now) -> Limits {
     Limits {
         string_bytes_max: usize::try_from(config.proto_max_bulk_len)
             .map_or(u32::MAX as usize, |bytes| bytes.min(u32::MAX as usize)),

@@ -16,11 +16,13 @@
 
 #[cfg(test)]
 mod all_types;
-pub(super) mod dump;
+pub mod dump;
 mod expire;
 pub mod migrate;
-pub(in crate::command) mod object;
+pub mod object;
 mod presence;
+#[cfg(test)]
+mod saved;
 mod sort;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use crate::command::{Args, Out};
 use crate::config::values::MaxmemoryPolicy;
 use crate::engine::Key;
 use crate::engine::keyspace::Keyspace;
-use crate::engine::told::Use;
+use crate::engine::restored_access::Access;
 use crate::engine::value::Text;
 use crate::structures::table::Place;
 
@@ -66,9 +66,9 @@ fn freq(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
                     .into(),
             );
         }
-        let told = keyspace.told_use(&key, place);
-        out.integer(i64::from(match told {
-            Some(Use::Frequency(frequency)) => frequency,
+        let access = keyspace.restored_access(&key, place);
+        out.integer(i64::from(match access {
+            Some(Access::Frequency(frequency)) => frequency,
             _ => NEW_KEY_FREQUENCY + keyspace.uses(place),
         }));
         Ok(())
@@ -107,8 +107,8 @@ fn idle_time(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
 
 /// For how long a key was not used, as far as that is known: see [`idle_time`].
 pub(in crate::command) fn idle_ms(keyspace: &Keyspace<'_>, key: &Key<'_>, place: Place) -> u64 {
-    match keyspace.told_use(key, place) {
-        Some(Use::LastAt(at_ms)) => keyspace.now().unix_ms.saturating_sub(at_ms),
+    match keyspace.restored_access(key, place) {
+        Some(Access::LastAt(at_ms)) => keyspace.now().unix_ms.saturating_sub(at_ms),
         _ => keyspace.idle_ms_min(),
     }
 }
@@ -175,7 +175,8 @@ fn about(
     }
 }
 
-pub(super) fn is_lfu(policy: MaxmemoryPolicy) -> bool {
+/// Whether a policy of eviction counts uses.
+pub fn is_lfu(policy: MaxmemoryPolicy) -> bool {
     matches!(
         policy,
         MaxmemoryPolicy::AllkeysLfu | MaxmemoryPolicy::VolatileLfu

@@ -112,7 +112,7 @@ const TEMPLATES: &[&str] = &[
     "TDIGEST.ADD $k $s",
 ];
 
-fn draw(random: &mut Random, below: u64) -> u64 {
+pub(super) fn draw(random: &mut Random, below: u64) -> u64 {
     random.next_u64() % below
 }
 
@@ -139,7 +139,7 @@ fn fill(random: &mut Random, template: &str) -> String {
     line
 }
 
-fn server(shard_count: usize) -> Terminal {
+pub(super) fn server(shard_count: usize) -> Terminal {
     let mut cli = Terminal::with(shard_count, Protocol::Resp3);
     // Every threshold is crossed often.
     cli.configure(|config| {
@@ -203,10 +203,10 @@ pub(super) fn accounts(cli: &mut Terminal) -> (i64, i64) {
 
 fn counters(cli: &Terminal) -> Vec<u64> {
     let of = |engine: &crate::engine::Engine| {
-        let board = engine.board();
-        let keys: u64 = board.dbs.iter().map(|db| db.keys.get()).sum();
-        let volatile: u64 = board.dbs.iter().map(|db| db.volatile_keys.get()).sum();
-        let fields: u64 = board
+        let published = engine.published();
+        let keys: u64 = published.dbs.iter().map(|db| db.keys.get()).sum();
+        let volatile: u64 = published.dbs.iter().map(|db| db.volatile_keys.get()).sum();
+        let fields: u64 = published
             .dbs
             .iter()
             .map(|db| db.field_volatile_keys.get())
@@ -215,16 +215,16 @@ fn counters(cli: &Terminal) -> Vec<u64> {
             keys,
             volatile,
             fields,
-            board.dirty.get(),
-            board.expired.get(),
-            board.lazyfreed.get(),
+            published.dirty.get(),
+            published.expired.get(),
+            published.lazyfreed.get(),
             engine.effects.dirty(),
         ]
     };
     cli.engines.iter().flat_map(of).collect()
 }
 
-fn script(random: &mut Random) -> Vec<String> {
+pub(super) fn script(random: &mut Random) -> Vec<String> {
     let count = draw(random, 12) + 1;
     let mut lines = Vec::new();
     for _ in 0..count {

@@ -146,7 +146,7 @@ impl Tally {
         });
         if past {
             self.deleted += 1;
-            keyspace.engine().board().expired_fields.add(1);
+            keyspace.engine().published().expired_fields.add(1);
         } else {
             self.updated += 1;
         }

@@ -77,7 +77,7 @@ fn to_dense(
     own(keyspace, key, place)?;
     keyspace.edit(place, value::to_dense).map_err(corrupt)?;
     keyspace.engine().effects.changed(1);
-    keyspace.engine().board().dirty.add(1);
+    keyspace.engine().published().dirty.add(1);
     Ok(())
 }
 

@@ -166,7 +166,7 @@ fn memory_is_counted_to_the_byte() {
         cli.run(line);
         cli.run("DEL w");
     }
-    let used = |cli: &Terminal| cli.engines[0].board().used_bytes();
+    let used = |cli: &Terminal| cli.engines[0].published().used_bytes();
     for (make, grow) in [
         ("BF.RESERVE k 0.01 10", "BF.ADD k {}"),
         ("CF.RESERVE k 16", "CF.ADD k {}"),

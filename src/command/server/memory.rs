@@ -425,8 +425,9 @@ mod tests {
             assert!(keys(cli, "MEMORY BIGKEYS TYPE list").is_empty());
             cli.check("FLUSHALL", "OK");
             cli.check("MEMORY BIGKEYS", "(empty array)");
-            let boards = cli.engines.iter().map(|engine| engine.board());
-            let largest = boards.flat_map(|board| board.dbs.iter().map(|db| db.largest(0)));
+            let all_published = cli.engines.iter().map(|engine| engine.published());
+            let largest =
+                all_published.flat_map(|published| published.dbs.iter().map(|db| db.largest(0)));
             assert_eq!(largest.max(), Some(0));
         });
     }

@@ -312,7 +312,7 @@ fn memory_is_charged_and_given_back() {
         let used = |cli: &Terminal| -> i64 {
             cli.engines
                 .iter()
-                .map(|engine| engine.board().used_bytes())
+                .map(|engine| engine.published().used_bytes())
                 .sum()
         };
         // What the databases themselves take stays.

@@ -4,7 +4,7 @@
 //! limit = elsewhere + granted to shard 0 + granted to shard 1 + … + free
 //! ```
 //!
-//! A shard compares what it takes with what it was granted: two words on one line of its own board. Only when it has
+//! A shard compares what it takes with what it was granted: two words on one published line. Only when it has
 //! used up its part does it come here, for a chunk of what is free. The chunk shrinks with what is left, so that a limit
 //! of 8 MiB works with 64 shards. Once nothing is free a shard lives within its part: what it puts in, it takes out
 //! again (see [`super`]), and parts move between shards in small trades, so that a shard which is written more grows at
@@ -38,7 +38,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, OnceLock};
 
 use super::Policy;
-use crate::engine::board::ShardBoard;
+use crate::engine::published::Published;
 use crate::structures::account;
 
 /// The most that a shard draws at once beyond what it needs.
@@ -89,7 +89,7 @@ const DEBT_TRADES_MAX: i64 = 4;
 /// While all shards together owe more than one part in so many of the limit, whoever may add to it pays first.
 const BEHIND_PARTS: i64 = 64;
 
-/// Shards whose boards are read for an assessment, in each millisecond.
+/// Shards whose published figures are read for an assessment, in each millisecond.
 const SHARDS_PER_MS: u64 = 64;
 
 /// The golden ratio as a part of 2^64: its multiples lie evenly, however many there are.
@@ -141,19 +141,21 @@ pub struct Budget {
     /// When the limit was exceeded, in Unix milliseconds; 0: it is not.
     exceeded_since_ms: AtomicU64,
     exceeded_ms: AtomicU64,
-    boards: OnceLock<Box<[Arc<ShardBoard>]>>,
+    all_published: OnceLock<Box<[Arc<Published>]>>,
 }
 
 impl Budget {
     /// A budget of these shards, with no limit yet.
-    pub fn of(boards: Box<[Arc<ShardBoard>]>) -> Budget {
+    pub fn of(all_published: Box<[Arc<Published>]>) -> Budget {
         let budget = Budget::default();
-        let _ = budget.boards.set(boards);
+        let _ = budget.all_published.set(all_published);
         budget
     }
 
-    fn boards(&self) -> &[Arc<ShardBoard>] {
-        self.boards.get().map_or(&[], |boards| boards)
+    fn all_published(&self) -> &[Arc<Published>] {
+        self.all_published
+            .get()
+            .map_or(&[], |all_published| all_published)
     }
 
     /// From now on, memory that no shard answers for counts too; `base` of it is the server itself.
@@ -170,8 +172,8 @@ impl Budget {
         self.by_size.store(by_size, Relaxed);
         let before = self.limit.swap(limit, SeqCst);
         if limit == 0 {
-            for board in self.boards() {
-                board.granted().store(i64::MAX, Relaxed);
+            for published in self.all_published() {
+                published.granted().store(i64::MAX, Relaxed);
             }
             self.free.0.store(0, Relaxed);
             self.elsewhere.store(0, Relaxed);
@@ -191,9 +193,9 @@ impl Budget {
             }
             self.free.0.store(limit - elsewhere - used, SeqCst);
             let mut granted = 0;
-            for board in self.boards() {
-                let part = board.used_bytes();
-                board.granted().store(part, Relaxed);
+            for published in self.all_published() {
+                let part = published.used_bytes();
+                published.granted().store(part, Relaxed);
                 granted += part;
             }
             self.free.0.fetch_add(used - granted, SeqCst);
@@ -241,7 +243,10 @@ impl Budget {
 
     /// Bytes charged to all shards.
     pub fn used_bytes(&self) -> i64 {
-        self.boards().iter().map(|board| board.used_bytes()).sum()
+        self.all_published()
+            .iter()
+            .map(|published| published.used_bytes())
+            .sum()
     }
 
     fn measure_elsewhere(&self, used: i64) -> i64 {
@@ -326,7 +331,7 @@ impl Budget {
 
     /// Whether the limit is kept to the byte.
     fn is_exact(&self) -> bool {
-        self.limit_bytes() < EXACT_BELOW_BYTES && self.boards().len() <= EXACT_SHARDS_MAX
+        self.limit_bytes() < EXACT_BELOW_BYTES && self.all_published().len() <= EXACT_SHARDS_MAX
     }
 
     /// Whoever paid something says so, where the limit is kept to the byte.
@@ -348,45 +353,45 @@ impl Budget {
     }
 
     /// Takes a part of what is free for a shard that needs so many bytes more; less if there is less.
-    pub(super) fn draw(&self, board: &ShardBoard, needed: i64) {
+    pub(super) fn draw(&self, published: &Published, needed: i64) {
         let free = self.free.0.load(Relaxed);
         if free <= 0 {
             return;
         }
-        let shards = self.boards().len().max(1) as i64;
+        let shards = self.all_published().len().max(1) as i64;
         let chunk = (free / (CHUNK_PARTS * shards)).min(CHUNK_BYTES_MAX);
         let drawn = (needed + chunk).min(free);
         self.free.0.fetch_sub(drawn, Relaxed);
-        board.granted().fetch_add(drawn, Relaxed);
+        published.granted().fetch_add(drawn, Relaxed);
     }
 
     /// Grants a shard what it has taken already, though nothing is free: from now on nobody grows without being refused.
-    pub(super) fn overdraw(&self, board: &ShardBoard, needed: i64) {
+    pub(super) fn overdraw(&self, published: &Published, needed: i64) {
         self.free.0.fetch_sub(needed, Relaxed);
-        board.granted().fetch_add(needed, Relaxed);
+        published.granted().fetch_add(needed, Relaxed);
         self.assess();
     }
 
     /// Spreads what a shard owes over all shards, if it is more than the next few commands will pay: what others were
     /// granted and do not use goes first, and what is left is asked of them by their size.
-    pub(super) fn spread(&self, board: &ShardBoard) {
-        let debt = board.debt_bytes();
+    pub(super) fn spread(&self, published: &Published) {
+        let debt = published.debt_bytes();
         if is_beyond_trades(debt, self.trade_bytes()) {
-            self.overdraw(board, debt);
+            self.overdraw(published, debt);
             self.note_debts();
         }
     }
 
     /// Takes back what a shard has freed far beyond what it owed: whoever owes something finds it before he evicts.
-    pub(super) fn give_back(&self, board: &ShardBoard, trade: i64) {
-        let unused = -board.debt_bytes();
+    pub(super) fn give_back(&self, published: &Published, trade: i64) {
+        let unused = -published.debt_bytes();
         if is_beyond_trades(unused, trade) {
-            self.take_back(board, unused);
+            self.take_back(published, unused);
         }
     }
 
-    fn take_back(&self, board: &ShardBoard, unused: i64) {
-        board.granted().fetch_sub(unused, Relaxed);
+    fn take_back(&self, published: &Published, unused: i64) {
+        published.granted().fetch_sub(unused, Relaxed);
         self.free.0.fetch_add(unused, Relaxed);
     }
 
@@ -418,7 +423,7 @@ impl Budget {
     pub(super) fn assess_at(&self, now_ms: u64) {
         let pause_ms = match self.is_exact() {
             true => 0,
-            false => (self.boards().len() as u64 / SHARDS_PER_MS).max(1),
+            false => (self.all_published().len() as u64 / SHARDS_PER_MS).max(1),
         };
         if now_ms.abs_diff(self.assessed_ms.load(Relaxed)) >= pause_ms {
             self.assessed_ms.store(now_ms, Relaxed);
@@ -439,10 +444,10 @@ impl Budget {
         self.free.0.fetch_add(before - elsewhere, Relaxed);
         if self.free_bytes() < limit / SCARCE_PARTS {
             let mut owed = 0;
-            for board in self.boards() {
-                let unused = -board.debt_bytes();
+            for published in self.all_published() {
+                let unused = -published.debt_bytes();
                 if unused > 0 {
-                    self.take_back(board, unused);
+                    self.take_back(published, unused);
                 } else {
                     owed -= unused;
                 }
@@ -464,29 +469,32 @@ impl Budget {
     /// As whoever owes a byte gives up a key, a small shortage is asked of a few shards: of each as much as a key takes.
     /// With which to begin is drawn by size, so that all keys compete.
     fn ask(&self, short: i64, used: i64) -> i64 {
-        let boards = self.boards();
-        let keys: u64 = boards.iter().map(|board| board.evictable(false)).sum();
+        let all_published = self.all_published();
+        let keys: u64 = all_published
+            .iter()
+            .map(|published| published.evictable(false))
+            .sum();
         let key_bytes = used / (keys as i64).max(1);
         let part_min = self.trade_bytes().max(PART_BYTES_MIN).max(key_bytes);
         let point = (self.next_asked() as u64).wrapping_mul(GOLDEN);
         let mut before =
             ((u128::from(point) * u128::from(used.unsigned_abs())) >> u64::BITS) as i64;
-        let first = boards.iter().position(|board| {
-            before -= board.used_bytes();
+        let first = all_published.iter().position(|published| {
+            before -= published.used_bytes();
             before < 0
         });
         let first = first.unwrap_or(0);
         let mut returned = 0;
-        for step in 0..boards.len() {
-            let board = &*boards[(first + step) % boards.len()];
-            let taken = board.used_bytes();
+        for step in 0..all_published.len() {
+            let published = &*all_published[(first + step) % all_published.len()];
+            let taken = published.used_bytes();
             if taken <= 0 || returned >= short {
                 continue;
             }
             // Rounded up, or a few bytes would be nobody's.
             let part = (i128::from(short) * i128::from(taken) / i128::from(used)) as i64 + 1;
             let part = part.max(part_min.min(taken)).min(short - returned);
-            board.granted().fetch_sub(part, Relaxed);
+            published.granted().fetch_sub(part, Relaxed);
             returned += part;
         }
         returned
@@ -496,18 +504,21 @@ impl Budget {
     /// of a client that comes and goes would leave room for as much again, without end. Where keys can go, it is left to
     /// whoever is written to, or else some shards would grow at the cost of others.
     fn forgive(&self) {
-        for board in self.boards() {
-            let part = board.debt_bytes().min(self.free_bytes());
+        for published in self.all_published() {
+            let part = published.debt_bytes().min(self.free_bytes());
             if part > 0 {
                 self.free.0.fetch_sub(part, Relaxed);
-                board.granted().fetch_add(part, Relaxed);
+                published.granted().fetch_add(part, Relaxed);
             }
         }
     }
 
     /// Bytes of all debts, in which the shortage is that nobody could be asked to pay.
     pub fn debt_bytes(&self) -> i64 {
-        let debts = self.boards().iter().map(|board| board.debt_bytes().max(0));
+        let debts = self
+            .all_published()
+            .iter()
+            .map(|published| published.debt_bytes().max(0));
         debts.sum::<i64>() + (-self.free_bytes()).max(0)
     }
 
@@ -526,14 +537,14 @@ impl Budget {
         let policy = self.policy();
         policy.evicts() && {
             let volatile_only = policy.is_volatile_only();
-            let mut boards = self.boards().iter();
-            boards.any(|board| board.evictable(volatile_only) > 0)
+            let mut all_published = self.all_published().iter();
+            all_published.any(|published| published.evictable(volatile_only) > 0)
         }
     }
 
     /// What two shards exchange at once.
     pub(super) fn trade_bytes(&self) -> i64 {
-        let shards = self.boards().len().max(1) as i64;
+        let shards = self.all_published().len().max(1) as i64;
         let even = self.limit_bytes() / (shards * TRADE_PARTS);
         even.clamp(TRADE_BYTES_MIN, TRADE_BYTES_MAX)
     }
@@ -547,43 +558,48 @@ impl Budget {
     }
 
     /// Moves a trade's worth from another shard, drawn as likely as it is large, to this one.
-    pub(super) fn trade(&self, board: &ShardBoard, bytes: i64, mut draw: impl FnMut(u64) -> u64) {
+    pub(super) fn trade(
+        &self,
+        published: &Published,
+        bytes: i64,
+        mut draw: impl FnMut(u64) -> u64,
+    ) {
         const TRIES: usize = 4;
-        let boards = self.boards();
-        if boards.len() < 2 {
+        let all_published = self.all_published();
+        if all_published.len() < 2 {
             return;
         }
-        let even = (self.limit_bytes() / boards.len() as i64).max(1);
+        let even = (self.limit_bytes() / all_published.len() as i64).max(1);
         for _ in 0..TRIES {
-            let other = &*boards[draw(boards.len() as u64) as usize];
+            let other = &*all_published[draw(all_published.len() as u64) as usize];
             let is_large = other.used_bytes() > draw(2 * even as u64) as i64;
             let is_asked = is_large && !is_beyond_trades(other.debt_bytes() + 1, bytes);
-            if is_asked && !std::ptr::eq(other, board) {
+            if is_asked && !std::ptr::eq(other, published) {
                 other.granted().fetch_sub(bytes, Relaxed);
-                board.granted().fetch_add(bytes, Relaxed);
+                published.granted().fetch_add(bytes, Relaxed);
                 return;
             }
         }
     }
 
     /// Moves what a shard without evictable keys needs from shards that have some; what it got.
-    pub(super) fn beg(&self, board: &ShardBoard, needed: i64, start: u64) -> i64 {
-        let boards = self.boards();
+    pub(super) fn beg(&self, published: &Published, needed: i64, start: u64) -> i64 {
+        let all_published = self.all_published();
         let volatile_only = self.policy().is_volatile_only();
         let mut left = needed;
-        for step in 0..boards.len() {
+        for step in 0..all_published.len() {
             if left <= 0 {
                 break;
             }
-            let other = &*boards[(start as usize).wrapping_add(step) % boards.len()];
-            if std::ptr::eq(other, board) || other.evictable(volatile_only) == 0 {
+            let other = &*all_published[(start as usize).wrapping_add(step) % all_published.len()];
+            if std::ptr::eq(other, published) || other.evictable(volatile_only) == 0 {
                 continue;
             }
             let possible = other.used_bytes().min(DEBT_TRADES_MAX * self.trade_bytes());
             let part = (possible - other.debt_bytes().max(0)).min(left);
             if part > 0 {
                 other.granted().fetch_sub(part, Relaxed);
-                board.granted().fetch_add(part, Relaxed);
+                published.granted().fetch_add(part, Relaxed);
                 left -= part;
             }
         }
@@ -623,16 +639,16 @@ mod tests {
 
     #[test]
     fn what_becomes_free_goes_to_those_who_owe_first() {
-        let boards = (0..4).map(|_| Arc::new(ShardBoard::new(1)));
-        let budget = Budget::of(boards.collect());
+        let all_published = (0..4).map(|_| Arc::new(Published::new(1)));
+        let budget = Budget::of(all_published.collect());
         budget.configure(1 << 20, Policy::VolatileLru, false);
-        for board in budget.boards() {
-            board.add_used(1 << 18);
-            budget.draw(board, board.debt_bytes());
+        for published in budget.all_published() {
+            published.add_used(1 << 18);
+            budget.draw(published, published.debt_bytes());
             budget.assess();
         }
         assert_eq!((budget.debt_bytes(), budget.free_bytes()), (0, 0));
-        budget.boards()[2].add_used(100_000);
+        budget.all_published()[2].add_used(100_000);
         for round in 1..=2 {
             // A buffer that was there is gone.
             budget.elsewhere.store(40_000, Relaxed);
@@ -640,7 +656,10 @@ mod tests {
             assert_eq!(budget.debt_bytes(), 100_000 - 40_000 * round);
             assert_eq!(budget.free_bytes(), 0);
             // All others are as they were: nobody can draw anything.
-            let debts = budget.boards().iter().map(|board| board.debt_bytes());
+            let debts = budget
+                .all_published()
+                .iter()
+                .map(|published| published.debt_bytes());
             let debts: Vec<i64> = debts.collect();
             assert_eq!(debts, [0, 0, budget.debt_bytes(), 0]);
         }

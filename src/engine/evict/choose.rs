@@ -2,8 +2,8 @@
 
 use super::Policy;
 use crate::base::random::Random;
-use crate::engine::board::ShardBoard;
 use crate::engine::db::{Db, next_due};
+use crate::engine::published::Published;
 use crate::structures::table::Place;
 use crate::structures::wheel;
 
@@ -22,17 +22,17 @@ impl Db {
         &mut self,
         policy: Policy,
         random: &mut Random,
-        board: &ShardBoard,
+        published: &Published,
     ) -> Option<Place> {
         match policy {
             Policy::NoEviction => None,
             Policy::AllkeysRandom => self.table.random(&mut || random.next_u64()),
             Policy::AllkeysLru | Policy::AllkeysLfu => self
-                .choose_by_order(board)
+                .choose_by_order(published)
                 .or_else(|| self.table.random(&mut || random.next_u64())),
             Policy::VolatileRandom => self.draw_volatile(random),
             Policy::VolatileLru | Policy::VolatileLfu => self
-                .choose_by_order(board)
+                .choose_by_order(published)
                 .or_else(|| self.draw_volatile(random)),
             Policy::VolatileTtl => self.take_soonest(random),
         }

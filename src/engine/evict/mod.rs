@@ -111,7 +111,7 @@ impl Engine {
     /// Before a command that may make the shard grow: whether there is no room but for what can be made.
     #[inline]
     pub fn lacks_room(&self) -> bool {
-        self.board.debt_bytes() >= 0
+        self.published.debt_bytes() >= 0
     }
 
     /// Before a command that may make the shard grow: whether there is room, or can be made.
@@ -123,13 +123,13 @@ impl Engine {
     /// After such a command: whether it put in more than was granted.
     #[inline]
     pub fn owes(&self) -> bool {
-        self.board.debt_bytes() > 0
+        self.published.debt_bytes() > 0
     }
 
     /// After such a command, which named so many keys: pays for what it put in.
     #[inline]
     pub fn pay(&mut self, now: Now, keys: usize) {
-        if self.board.debt_bytes() > 0 {
+        if self.published.debt_bytes() > 0 {
             self.pay_some(now, keys);
         }
     }
@@ -137,9 +137,13 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn find_room(&mut self, now: Now) -> bool {
-        self.budget.draw(&self.board, self.board.debt_bytes() + 1);
+        if self.rest.is_loading() {
+            return true;
+        }
+        self.budget
+            .draw(&self.published, self.published.debt_bytes() + 1);
         self.keep_order();
-        if self.board.debt_bytes() < 0 {
+        if self.published.debt_bytes() < 0 {
             return true;
         }
         if self.budget.is_freeing() {
@@ -149,14 +153,15 @@ impl Engine {
         }
         if !self.budget.policy().evicts() {
             self.budget.assess();
-            self.budget.draw(&self.board, self.board.debt_bytes() + 1);
-            return self.board.debt_bytes() < 0;
+            self.budget
+                .draw(&self.published, self.published.debt_bytes() + 1);
+            return self.published.debt_bytes() < 0;
         }
         if self.must_evict(now) {
             self.evict_some(now, 1);
         }
         // Who owes nothing may still not add anything, if what others owe can be paid by nobody.
-        self.board.debt_bytes() < 0 || !self.budget.is_out_of_memory()
+        self.published.debt_bytes() < 0 || !self.budget.is_out_of_memory()
     }
 
     /// Begins to remember in which order keys come, once that matters, or stops.
@@ -167,7 +172,7 @@ impl Engine {
         let rules = wanted.filter(|_| is_due);
         if rules != self.order {
             self.order = rules;
-            self.board.set_ordered(rules.is_some());
+            self.published.set_ordered(rules.is_some());
             for db in self.dbs.iter_mut().flatten() {
                 db.charged(|db| db.set_order(rules));
             }
@@ -179,33 +184,34 @@ impl Engine {
     fn pay_some(&mut self, now: Now, keys: usize) {
         if self.must_evict(now) {
             // First of all: whoever puts in something large would give up just that, if his shard has little else.
-            self.budget.spread(&self.board);
+            self.budget.spread(&self.published);
             self.evict_some(now, keys);
         }
     }
 
     /// Looks for room that nobody uses; whether the shard still owes something, for which keys can go.
     fn must_evict(&mut self, now: Now) -> bool {
-        self.budget.draw(&self.board, self.board.debt_bytes());
+        self.budget
+            .draw(&self.published, self.published.debt_bytes());
         self.keep_order();
-        let debt = self.board.debt_bytes();
+        let debt = self.published.debt_bytes();
         if debt <= 0 {
             return false;
         }
         if !self.budget.policy().evicts() {
-            self.budget.overdraw(&self.board, debt);
+            self.budget.overdraw(&self.published, debt);
             return false;
         }
         self.budget.note_unsettled();
         self.budget.assess_at(now.unix_ms);
         // What other shards had too much may be free by now.
-        self.budget.draw(&self.board, debt);
+        self.budget.draw(&self.published, debt);
         true
     }
 
     /// Pays as much as is fair for a command that named so many keys.
     fn evict_some(&mut self, now: Now, keys: usize) {
-        let debt = self.board.debt_bytes();
+        let debt = self.published.debt_bytes();
         if debt <= 0 {
             return;
         }
@@ -217,28 +223,29 @@ impl Engine {
 
     /// Pays some of what the shard owes; true if it still owes something and can pay.
     pub fn evict_slice(&mut self, now: Now) -> bool {
-        if !self.budget.policy().evicts() || self.board.debt_bytes() <= 0 {
+        if !self.budget.policy().evicts() || self.published.debt_bytes() <= 0 {
             return false;
         }
         self.budget.assess_at(now.unix_ms);
-        self.budget.draw(&self.board, self.board.debt_bytes());
-        if self.board.debt_bytes() <= 0 {
+        self.budget
+            .draw(&self.published, self.published.debt_bytes());
+        if self.published.debt_bytes() <= 0 {
             return false;
         }
         let could_pay = self.evict(now, EVICTIONS_PER_SLICE);
-        could_pay && self.board.debt_bytes() > 0
+        could_pay && self.published.debt_bytes() > 0
     }
 
     /// Evicts keys until the shard takes no more than it was granted, so many at most; false if there are none. A few go
     /// ahead of need, so that what they have to be fetched for is waited for once. If the last of them was so large that
     /// far more is paid than was owed, others who owe have the rest.
     fn evict(&mut self, now: Now, evictions_max: usize) -> bool {
-        if self.budget.is_freeing() {
+        if self.budget.is_freeing() || self.rest.is_loading() {
             return false;
         }
         // 0 asks the background to tidy up, which takes too long for here.
-        let due_ms = self.board.next_deadline_ms.get();
-        if due_ms != 0 && due_ms <= now.unix_ms && self.board.debt_bytes() > 0 {
+        let due_ms = self.published.next_deadline_ms.get();
+        if due_ms != 0 && due_ms <= now.unix_ms && self.published.debt_bytes() > 0 {
             self.expire_slice(now);
         }
         let policy = self.budget.policy();
@@ -249,7 +256,7 @@ impl Engine {
             db.prefetch_front(FETCHED_AHEAD);
         }
         for _ in 0..evictions_max {
-            let debt = self.board.debt_bytes();
+            let debt = self.published.debt_bytes();
             // Large ones are not worth to be gone ahead of need.
             if debt <= -ahead || (debt <= 0 && freed > ahead) {
                 break;
@@ -259,18 +266,18 @@ impl Engine {
                 if debt <= 0 {
                     return true;
                 }
-                let has_moved = self.budget.beg(&self.board, debt, start) > 0;
+                let has_moved = self.budget.beg(&self.published, debt, start) > 0;
                 if has_moved {
                     self.budget.ask_to_settle();
                 }
                 return has_moved;
             };
-            let before = self.board.used_bytes();
+            let before = self.published.used_bytes();
             self.evict_at(index, place, now);
-            freed = before - self.board.used_bytes();
+            freed = before - self.published.used_bytes();
             self.trade(freed, trade);
         }
-        self.budget.give_back(&self.board, trade);
+        self.budget.give_back(&self.published, trade);
         true
     }
 
@@ -284,7 +291,7 @@ impl Engine {
             if !budget::is_beyond_trades(freed, trade) {
                 let random = &mut self.random;
                 self.budget
-                    .trade(&self.board, trade, |bound| random.below(bound));
+                    .trade(&self.published, trade, |bound| random.below(bound));
             }
         }
     }
@@ -314,10 +321,13 @@ impl Engine {
             is_it
         })?;
         let Engine {
-            dbs, random, board, ..
+            dbs,
+            random,
+            published,
+            ..
         } = self;
         let db = dbs[index].as_deref_mut()?;
-        let place = db.charged(|db| db.choose(policy, random, board))?;
+        let place = db.charged(|db| db.choose(policy, random, published))?;
         Some((index, place))
     }
 
@@ -339,7 +349,7 @@ impl Engine {
         self.waiters.key_changed(index, entry.key());
         let stamp = self.effects.stamp();
         self.watches.key_changed(index, entry.key(), stamp);
-        self.board.evicted.add(1);
+        self.published.evicted.add(1);
         let trash = db.charged(|db| {
             // Where memory is scarce, the wheel is not to remember keys that are gone.
             db.disarm(place);
@@ -361,8 +371,8 @@ impl Engine {
             db.end_saving_of_nothing();
             db.hide();
         }
-        self.board.add_used(account::charged_bytes() - before);
-        self.board.clear_db(index);
+        self.published.add_used(account::charged_bytes() - before);
+        self.published.clear_db(index);
     }
 }
 

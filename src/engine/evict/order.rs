@@ -30,8 +30,8 @@
 //! bits say if nobody ever wrote them.
 
 use super::Policy;
-use crate::engine::board::ShardBoard;
 use crate::engine::db::Db;
+use crate::engine::published::Published;
 use crate::structures::fifo::Fifo;
 use crate::structures::ghost::Ghost;
 use crate::structures::table::Place;
@@ -136,7 +136,7 @@ impl Order {
         hash: u64,
         bits: u8,
         class: u8,
-        board: &ShardBoard,
+        published: &Published,
     ) -> u8 {
         let Some(rules) = self.rules else {
             return bits;
@@ -149,7 +149,7 @@ impl Order {
             return bits;
         }
         if self.ghost.take(hash) {
-            board.ghost_hits.add(1);
+            published.ghost_hits.add(1);
             return bits;
         }
         self.small.push(pack(hash));
@@ -282,7 +282,7 @@ impl Db {
     }
 
     /// The key that goes next; none if there is no order, or no candidate was found.
-    pub(super) fn choose_by_order(&mut self, board: &ShardBoard) -> Option<Place> {
+    pub(super) fn choose_by_order(&mut self, published: &Published) -> Option<Place> {
         let keys = self.table.len();
         let volatile_count = self.volatile_count();
         let order = self.order.as_mut()?;
@@ -294,7 +294,7 @@ impl Db {
             keys
         };
         let small_max = candidates * rules.share_percent / 100;
-        let found = self.choose_from_queue(rules, board, |queue| {
+        let found = self.choose_from_queue(rules, published, |queue| {
             queue > small_max || queue >= candidates
         });
         if found.is_some() {
@@ -303,11 +303,11 @@ impl Db {
         for _ in 0..ROUNDS_MAX {
             let found = self.choose_by_hand(rules);
             if found.is_some() {
-                board.evicted_main.add(1);
+                published.evicted_main.add(1);
                 return found;
             }
         }
-        self.choose_from_queue(rules, board, |_| true)
+        self.choose_from_queue(rules, published, |_| true)
     }
 
     /// Fetches into the cache what the first keys of the queue will be looked at for.
@@ -328,7 +328,7 @@ impl Db {
     fn choose_from_queue(
         &mut self,
         rules: Rules,
-        board: &ShardBoard,
+        published: &Published,
         is_due: impl Fn(usize) -> bool,
     ) -> Option<Place> {
         for _ in 0..FRONT_MAX {
@@ -343,10 +343,10 @@ impl Db {
             if rules.volatile_only && bits & VOLATILE_BIT == 0 {
                 self.table.set_bits(place, bits & !SMALL_BIT);
             } else if worth(bits) > 0 {
-                board.promoted.add(1);
+                published.promoted.add(1);
                 self.table.set_bits(place, bits & !(SMALL_BIT | USES));
             } else {
-                board.evicted_small.add(1);
+                published.evicted_small.add(1);
                 self.order.as_mut()?.ghost.note(hash);
                 return Some(place);
             }

@@ -6,7 +6,7 @@ use super::*;
 use crate::base::hash::Seed;
 use crate::engine::keyspace::Deadline;
 use crate::engine::value::string_entry;
-use crate::engine::{Key, board::ShardBoard};
+use crate::engine::{Key, published::Published};
 
 mod reference;
 
@@ -27,8 +27,8 @@ impl Server {
         let mut engines: Vec<Engine> = (0..shards)
             .map(|shard| Engine::new(4, SEED, shard as u64 + 1))
             .collect();
-        let boards = engines.iter().map(|engine| Arc::clone(engine.board()));
-        let budget = Arc::new(Budget::of(boards.collect()));
+        let all_published = engines.iter().map(|engine| Arc::clone(engine.published()));
+        let budget = Arc::new(Budget::of(all_published.collect()));
         for engine in &mut engines {
             engine.effects.set_recording(true);
             engine.set_budget(Arc::clone(&budget));
@@ -106,7 +106,7 @@ impl Server {
             let debts = self
                 .engines
                 .iter()
-                .map(|engine| engine.board().debt_bytes());
+                .map(|engine| engine.published().debt_bytes());
             if !more && debts.max() <= Some(0) {
                 return;
             }
@@ -121,14 +121,14 @@ impl Server {
         let keys = self
             .engines
             .iter()
-            .map(|engine| engine.board().evictable(false));
+            .map(|engine| engine.published().evictable(false));
         keys.sum()
     }
 
     fn evicted(&self) -> u64 {
         self.engines
             .iter()
-            .map(|engine| engine.board().evicted.get())
+            .map(|engine| engine.published().evicted.get())
             .sum()
     }
 }
@@ -427,7 +427,7 @@ fn volatile_policies_leave_other_keys_alone() {
         let volatile = server
             .engines
             .iter()
-            .map(|engine| engine.board().evictable(true));
+            .map(|engine| engine.published().evictable(true));
         assert_eq!(volatile.sum::<u64>(), 0, "{policy:?}");
     }
 }
@@ -514,7 +514,7 @@ fn evicted_keys_are_told_counted_and_expired_ones_are_not_among_them() {
         );
     }
     let engine = &mut server.engines[0];
-    let evicted = engine.board().evicted.get();
+    let evicted = engine.published().evicted.get();
     let told = engine.effects.take();
     let of = |name: &str| {
         told.iter()
@@ -532,7 +532,7 @@ fn evicted_keys_are_told_counted_and_expired_ones_are_not_among_them() {
     while engine.evict_slice(later) {}
     let told = engine.effects.take();
     assert!(told.iter().all(|effect| effect.event.name == "expired"));
-    assert_eq!(engine.board().evicted.get(), evicted);
+    assert_eq!(engine.published().evicted.get(), evicted);
     assert_eq!(server.keys(), 0);
 }
 
@@ -572,12 +572,15 @@ fn orders_come_with_scarcity_and_go_with_the_limit() {
         }
     };
     write(&mut server, 1_000);
-    assert!(!server.engines[0].board().is_ordered(), "there is room yet");
+    assert!(
+        !server.engines[0].published().is_ordered(),
+        "there is room yet"
+    );
     write(&mut server, 20_000);
-    assert!(server.engines[0].board().is_ordered());
+    assert!(server.engines[0].published().is_ordered());
     server.budget.configure(0, Policy::AllkeysLru, false);
     server.engines[0].keep_order();
-    assert!(!server.engines[0].board().is_ordered());
+    assert!(!server.engines[0].published().is_ordered());
     write(&mut server, 5_000);
     let db = server.engines[0].db(0).expect("written");
     assert!(db.order.is_none(), "the queue has run empty");
@@ -590,7 +593,7 @@ fn what_little_a_shard_has_is_freed_at_once() {
         server.set(0, &format!("key:{number}"), 100, Deadline::Clear);
     }
     server.engines[0].flush_db(0);
-    assert!(!server.engines[0].board().has_doomed());
+    assert!(!server.engines[0].published().has_doomed());
     assert!(server.budget.used_bytes() < 1_000);
 }
 

@@ -60,7 +60,8 @@ impl Malformed {
     const SHORT: Malformed = Malformed("fewer bytes than claimed");
     const NAN: Malformed = Malformed("a score that is not a number");
     const TWICE: Malformed = Malformed("the same member twice");
-    const EMPTY: Malformed = Malformed("a collection without elements");
+    /// A collection has no elements: files of old servers may have such.
+    pub const EMPTY: Malformed = Malformed("a collection without elements");
     const PACK: Malformed = Malformed("a packed structure out of shape");
     const GROUP: Malformed = Malformed("a packed structure with a part of a group");
     const EARLY: Malformed = Malformed("a time before all time");
@@ -68,31 +69,57 @@ impl Malformed {
 }
 
 /// First bytes of values.
-mod types {
-    pub(super) const STRING: u8 = 0;
-    pub(super) const LIST: u8 = 1;
-    pub(super) const SET: u8 = 2;
-    pub(super) const ZSET: u8 = 3;
-    pub(super) const HASH: u8 = 4;
-    pub(super) const ZSET_2: u8 = 5;
-    pub(super) const MODULE_2: u8 = 7;
-    pub(super) const HASH_ZIPMAP: u8 = 9;
-    pub(super) const LIST_ZIPLIST: u8 = 10;
-    pub(super) const SET_INTSET: u8 = 11;
-    pub(super) const ZSET_ZIPLIST: u8 = 12;
-    pub(super) const HASH_ZIPLIST: u8 = 13;
-    pub(super) const LIST_QUICKLIST: u8 = 14;
-    pub(super) const STREAM_LISTPACKS: u8 = 15;
-    pub(super) const HASH_LISTPACK: u8 = 16;
-    pub(super) const ZSET_LISTPACK: u8 = 17;
-    pub(super) const LIST_QUICKLIST_2: u8 = 18;
-    pub(super) const STREAM_LISTPACKS_2: u8 = 19;
-    pub(super) const SET_LISTPACK: u8 = 20;
-    pub(super) const STREAM_LISTPACKS_3: u8 = 21;
-    pub(super) const HASH_METADATA_RC: u8 = 22;
-    pub(super) const HASH_LISTPACK_EX_RC: u8 = 23;
-    pub(super) const HASH_METADATA: u8 = 24;
-    pub(super) const HASH_LISTPACK_EX: u8 = 25;
+pub mod types {
+    /// A string.
+    pub const STRING: u8 = 0;
+    /// A list, element by element.
+    pub const LIST: u8 = 1;
+    /// A set, member by member.
+    pub const SET: u8 = 2;
+    /// A sorted set with scores as text.
+    pub const ZSET: u8 = 3;
+    /// A hash, pair by pair.
+    pub const HASH: u8 = 4;
+    /// A sorted set with binary scores.
+    pub const ZSET_2: u8 = 5;
+    /// A value of a module of before 4.0, whose end only the module knows.
+    pub const MODULE: u8 = 6;
+    /// A value of a module.
+    pub const MODULE_2: u8 = 7;
+    /// A hash as a zipmap.
+    pub const HASH_ZIPMAP: u8 = 9;
+    /// A list as a ziplist.
+    pub const LIST_ZIPLIST: u8 = 10;
+    /// A set as an intset.
+    pub const SET_INTSET: u8 = 11;
+    /// A sorted set as a ziplist.
+    pub const ZSET_ZIPLIST: u8 = 12;
+    /// A hash as a ziplist.
+    pub const HASH_ZIPLIST: u8 = 13;
+    /// A list of ziplists.
+    pub const LIST_QUICKLIST: u8 = 14;
+    /// A stream.
+    pub const STREAM_LISTPACKS: u8 = 15;
+    /// A hash as a pack.
+    pub const HASH_LISTPACK: u8 = 16;
+    /// A sorted set as a pack.
+    pub const ZSET_LISTPACK: u8 = 17;
+    /// A list of packs.
+    pub const LIST_QUICKLIST_2: u8 = 18;
+    /// A stream of 7.0.
+    pub const STREAM_LISTPACKS_2: u8 = 19;
+    /// A set as a pack.
+    pub const SET_LISTPACK: u8 = 20;
+    /// A stream of 7.2.
+    pub const STREAM_LISTPACKS_3: u8 = 21;
+    /// A hash with deadlines, of a release candidate.
+    pub const HASH_METADATA_RC: u8 = 22;
+    /// A small hash with deadlines, of a release candidate.
+    pub const HASH_LISTPACK_EX_RC: u8 = 23;
+    /// A hash with deadlines.
+    pub const HASH_METADATA: u8 = 24;
+    /// A small hash with deadlines.
+    pub const HASH_LISTPACK_EX: u8 = 25;
 }
 
 /// How lengths and strings begin.
@@ -156,19 +183,31 @@ pub fn read(
     reader: &mut Reader<'_>,
     limits: &Limits,
 ) -> Result<Entry<Object>, Malformed> {
+    let form = reader.byte()?;
+    read_as(form, key, deadline, reader, limits)
+}
+
+/// The same behind the type: where the key stands between it and the value.
+pub fn read_as(
+    form: u8,
+    key: &[u8],
+    deadline: Option<u64>,
+    reader: &mut Reader<'_>,
+    limits: &Limits,
+) -> Result<Entry<Object>, Malformed> {
     let before = account::charged_bytes();
-    let mut entry = read_value(key, reader, limits)?;
+    let mut entry = read_value(form, key, reader, limits)?;
     entry.set_deadline(deadline);
     note_entry_bytes(&mut entry, account::charged_bytes() - before);
     Ok(entry)
 }
 
 fn read_value(
+    form: u8,
     key: &[u8],
     reader: &mut Reader<'_>,
     limits: &Limits,
 ) -> Result<Entry<Object>, Malformed> {
-    let form = reader.byte()?;
     match form {
         types::STRING => Ok(string_entry(key, &reader.string()?, None)),
         types::LIST | types::LIST_ZIPLIST | types::LIST_QUICKLIST | types::LIST_QUICKLIST_2 => {

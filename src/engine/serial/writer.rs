@@ -131,6 +131,18 @@ impl Writer {
         self.bytes.extend_from_slice(text);
     }
 
+    /// A long string compressed, if that helps; or its length alone, and the answer is false.
+    pub fn long_string(&mut self, text: &[u8]) -> bool {
+        if self.compresses
+            && let Some(packed) = lzf::compress(text)
+        {
+            self.compressed(&packed, text.len());
+            return true;
+        }
+        self.length(text.len() as u64);
+        false
+    }
+
     /// A string that is compressed already, and its length when it is not.
     pub(super) fn compressed(&mut self, packed: &[u8], length: usize) {
         self.bytes.push(form::LZF);

@@ -17,9 +17,9 @@ pub(super) mod log;
 
 use std::cell::Cell;
 
-use super::board::ShardBoard;
 use super::db::Db;
 use super::effect;
+use super::published::Published;
 use super::value::object::entry_bytes;
 use super::value::{Body, Part, Trash};
 use super::{Engine, Key};
@@ -70,7 +70,7 @@ pub(crate) fn drop_room() {
 }
 
 /// Counters of how late keys were deleted.
-const LAGS: usize = super::board::LAG_BOUNDS_MS.len() + 3;
+const LAGS: usize = super::published::LAG_BOUNDS_MS.len() + 3;
 
 impl Attempt {
     /// A whole database changed.
@@ -80,10 +80,10 @@ impl Attempt {
 
     /// Something that is due is about to be deleted.
     #[cold]
-    pub(super) fn keep_lag(&mut self, board: &ShardBoard) {
+    pub(super) fn keep_lag(&mut self, published: &Published) {
         self.lag.get_or_insert_with(|| {
             let mut kept = account::apart(|| Box::new([0; LAGS]));
-            for (kept, counter) in kept.iter_mut().zip(lags(board)) {
+            for (kept, counter) in kept.iter_mut().zip(lags(published)) {
                 *kept = counter.get();
             }
             kept
@@ -92,24 +92,24 @@ impl Attempt {
 }
 
 /// The counters that go back with an attempt.
-fn counts(board: &ShardBoard) -> [&crate::base::counter::Counter; 8] {
+fn counts(published: &Published) -> [&crate::base::counter::Counter; 8] {
     [
-        &board.hits,
-        &board.misses,
-        &board.expired,
-        &board.expired_fields,
-        &board.lazyfreed,
-        &board.dirty,
-        &board.commands,
-        &board.evicted,
+        &published.hits,
+        &published.misses,
+        &published.expired,
+        &published.expired_fields,
+        &published.lazyfreed,
+        &published.dirty,
+        &published.commands,
+        &published.evicted,
     ]
 }
 
-fn lags(board: &ShardBoard) -> impl Iterator<Item = &crate::base::counter::Counter> {
-    board
+fn lags(published: &Published) -> impl Iterator<Item = &crate::base::counter::Counter> {
+    published
         .expiry_lag
         .iter()
-        .chain([&board.expiry_lag_sum_ms, &board.expiry_lag_max_ms])
+        .chain([&published.expiry_lag_sum_ms, &published.expiry_lag_max_ms])
 }
 
 impl Engine {
@@ -124,7 +124,7 @@ impl Engine {
         let attempt = Attempt {
             changes: Vec::new(),
             effects: self.effects.mark(),
-            counts: counts(&self.board).map(|counter| counter.get()),
+            counts: counts(&self.published).map(|counter| counter.get()),
             lag: None,
         };
         self.attempt = Some(match SPARE.take() {
@@ -212,7 +212,7 @@ impl Engine {
             && let Some(trash) = Trash::from_entry(entry)
         {
             let is_freed_late = was_moved && trash.is_collection();
-            self.board.lazyfreed.add(u64::from(is_freed_late));
+            self.published.lazyfreed.add(u64::from(is_freed_late));
             self.keep_trash(trash);
         }
     }
@@ -235,7 +235,7 @@ impl Engine {
                     if let Some(mut db) = self.dbs[index].take() {
                         drop(db.take_images());
                         db.hide();
-                        self.board.clear_db(index);
+                        self.published.clear_db(index);
                         self.doom(db);
                     }
                     self.dbs[index].insert(before).move_to(index);
@@ -257,10 +257,10 @@ impl Engine {
         self.effects.back_to(effects);
         self.waiters.forget_ready();
         self.watches.undo_attempt();
-        for (counter, kept) in counts(&self.board).into_iter().zip(kept_counts) {
+        for (counter, kept) in counts(&self.published).into_iter().zip(kept_counts) {
             counter.set(kept);
         }
-        for (counter, kept) in lags(&self.board).zip(lag.into_iter().flat_map(|kept| *kept)) {
+        for (counter, kept) in lags(&self.published).zip(lag.into_iter().flat_map(|kept| *kept)) {
             counter.set(kept);
         }
     }

@@ -55,7 +55,7 @@ impl Body for Quicklist {
     }
 
     fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
-        Quicklist::keep_changes(self, Journal::tape(journal));
+        Quicklist::keep_changes(self, Journal::into_log(journal));
         true
     }
 

@@ -11,16 +11,16 @@ use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::ordered::ranking::Ranking;
 use crate::structures::quicklist::{End, Limits, Quicklist};
 use crate::structures::slabs::Mover;
-use crate::structures::tape::Tape;
+use crate::structures::undo_log::UndoLog;
 
 /// What undoes the changes of a collection, without a copy of all of it. Charged to nobody.
 pub enum Journal {
     /// Of what has members or fields by name.
-    Tape(Tape),
+    Changes(UndoLog),
     /// Of a list, and what it was made with.
     List {
         /// Its changes.
-        changes: Tape,
+        changes: UndoLog,
         /// For when it became too small for nodes.
         limits: Limits,
     },
@@ -29,18 +29,18 @@ pub enum Journal {
 }
 
 impl Journal {
-    /// The tape of a journal to go on with, or a new one.
-    pub(super) fn tape(journal: Option<Journal>) -> Tape {
+    /// The undo log of a journal to go on with, or a new one.
+    pub(super) fn into_log(journal: Option<Journal>) -> UndoLog {
         match journal {
-            Some(Journal::Tape(changes) | Journal::List { changes, .. }) => changes,
-            _ => Tape::default(),
+            Some(Journal::Changes(changes) | Journal::List { changes, .. }) => changes,
+            _ => UndoLog::default(),
         }
     }
 
     /// Bytes, roughly.
     pub(in crate::engine) fn bytes(&self) -> usize {
         match self {
-            Journal::Tape(changes) | Journal::List { changes, .. } => changes.len(),
+            Journal::Changes(changes) | Journal::List { changes, .. } => changes.len(),
             Journal::Stream(before) => before.bytes(),
         }
     }
@@ -98,9 +98,9 @@ pub trait Body {
 
     /// From now on writes down what undoes its changes, behind what was written before; false if it cannot do that.
     fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
-        match self.tape() {
+        match self.undo_log() {
             Some(changes) => {
-                *changes = Some(Journal::tape(journal));
+                *changes = Some(Journal::into_log(journal));
                 true
             }
             None => false,
@@ -109,11 +109,11 @@ pub trait Body {
 
     /// No longer does, and hands it out.
     fn take_changes(&mut self) -> Option<Journal> {
-        self.tape()?.take().map(Journal::Tape)
+        self.undo_log()?.take().map(Journal::Changes)
     }
 
-    /// Where it writes its changes down, if a tape is all that takes.
-    fn tape(&mut self) -> Option<&mut Option<Tape>> {
+    /// Where it writes its changes down, if an undo log is all that takes.
+    fn undo_log(&mut self) -> Option<&mut Option<UndoLog>> {
         None
     }
 

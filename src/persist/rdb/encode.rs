@@ -2,9 +2,9 @@
 //! the checksum, because stretches may be written and summed side by side (`base::checksum::combine`).
 
 use super::opcode;
+use crate::engine::restored_access::Access;
 use crate::engine::serial::writer::Writer;
 use crate::engine::serial::{self, Form, V10, V11, V12};
-use crate::engine::told::Use;
 use crate::engine::value::Object;
 use crate::structures::entry::EntryRef;
 use crate::telemetry::info::REDIS_VERSION;
@@ -86,7 +86,7 @@ pub fn resize_db(out: &mut Vec<u8>, keys: u64, expires: u64) {
 pub fn entry(
     out: &mut Vec<u8>,
     entry: EntryRef<'_, Object>,
-    used: Option<Use>,
+    used: Option<Access>,
     now_ms: u64,
     options: &Options,
 ) -> u16 {
@@ -96,11 +96,11 @@ pub fn entry(
             writer.millis(at_ms);
         }
         match used {
-            Some(Use::LastAt(at_ms)) => {
+            Some(Access::LastAt(at_ms)) => {
                 writer.byte(opcode::IDLE);
                 writer.length(now_ms.saturating_sub(at_ms) / 1000);
             }
-            Some(Use::Frequency(frequency)) => {
+            Some(Access::Frequency(frequency)) => {
                 writer.byte(opcode::FREQUENCY);
                 writer.byte(frequency);
             }
@@ -109,6 +109,32 @@ pub fn entry(
         writer.key(entry.key());
         serial::write(entry, now_ms, writer);
     })
+}
+
+/// A key that holds a string, without the string: that follows, see [`text_or_length`].
+pub fn entry_without_text(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, options: &Options) {
+    with_writer(out, options, |writer| {
+        if let Some(at_ms) = entry.deadline() {
+            writer.byte(opcode::DEADLINE_MS);
+            writer.millis(at_ms);
+        }
+        // The type that it puts there first is that of strings.
+        writer.key(entry.key());
+    });
+}
+
+/// A string, compressed if that helps; or its length, and the answer is that the string itself has to follow.
+pub fn text_or_length(out: &mut Vec<u8>, text: &[u8], compress: bool) -> bool {
+    let options = Options {
+        version: V10,
+        compress,
+        checksum: false,
+    };
+    let mut is_whole = true;
+    with_writer(out, &options, |writer| {
+        is_whole = writer.long_string(text);
+    });
+    is_whole
 }
 
 /// The end, with the checksum of all before and of this opcode (see [`END`]), if one is wanted.
@@ -176,14 +202,20 @@ mod tests {
         };
         let value = string_entry(b"k", b"12", None);
         let mut out = Vec::new();
-        let used = Some(Use::LastAt(1_000));
+        let used = Some(Access::LastAt(1_000));
         let version = entry(&mut out, value.view(), used, 6_500, &options);
         assert_eq!(
             (out.as_slice(), version),
             (&b"\xf8\x05\x00\x01k\xc0\x0c"[..], V10)
         );
         out.clear();
-        entry(&mut out, value.view(), Some(Use::Frequency(7)), 0, &options);
+        entry(
+            &mut out,
+            value.view(),
+            Some(Access::Frequency(7)),
+            0,
+            &options,
+        );
         assert_eq!(out, b"\xf9\x07\x00\x01k\xc0\x0c");
     }
 }

@@ -8,7 +8,9 @@
 //!                type u8 | key | value
 //! ```
 
+pub mod decode;
 pub mod encode;
+mod source;
 
 /// The checksum at the end, also of stretches that are summed side by side.
 pub use crate::base::checksum as crc64;

@@ -41,6 +41,23 @@ impl Source {
     }
 }
 
+/// The source of a library, shared with it.
+#[derive(Clone)]
+pub struct Code(Arc<Source>);
+
+impl Code {
+    /// The source, from `#!` on.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0.code
+    }
+}
+
+impl std::fmt::Debug for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Code").field(&self.0.name).finish()
+    }
+}
+
 /// A function as its library registered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Declared {
@@ -119,7 +136,7 @@ impl Functions {
     }
 
     /// Creates a library; its name.
-    pub(super) fn load(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError> {
+    pub fn load(&self, code: &[u8], may_replace: bool) -> Result<String, CommandError> {
         let (name, code_start) = head(code)?;
         // Said before the code is run, as in Redis, and again when it is known how things stand then.
         self.known.read().check(&name, may_replace)?;
@@ -152,7 +169,7 @@ impl Functions {
     }
 
     /// Deletes all of them.
-    pub(super) fn flush(&self) {
+    pub fn flush(&self) {
         self.replace(Known::default());
     }
 
@@ -191,6 +208,12 @@ impl Functions {
     /// What their sources take in memory.
     pub fn bytes(&self) -> usize {
         self.known.read().bytes
+    }
+
+    /// The sources of all libraries.
+    pub fn codes(&self) -> Vec<Code> {
+        let known = self.known.read();
+        known.libraries.values().cloned().map(Code).collect()
     }
 
     /// All libraries as one payload.

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use super::Job;
 use crate::engine::record::Records;
-use crate::engine::{Engine, waiting};
+use crate::engine::{Engine, Now, waiting};
 use crate::shard::QueuedJob;
 use crate::shard::Shards;
 use crate::shard::blocking::Waiter;
@@ -24,7 +24,12 @@ pub enum Task {
     Unwatch(Vec<Watched>),
     /// Keys move to another server.
     Migrate(Box<Errand>),
+    /// Work that leaves what commands see as it is.
+    Work(Work),
 }
+
+/// What a task does with its shards in hand. It never waits.
+type Work = Box<dyn FnMut(&mut [&mut Engine], Now) + Send>;
 
 impl Task {
     /// Takes a waiter out of the queues of one shard.
@@ -35,6 +40,11 @@ impl Task {
     /// Has one shard forget what was watched.
     pub fn unwatch(watched: Vec<Watched>, shard: u16) -> QueuedJob {
         Job::task(&[shard], Task::Unwatch(watched))
+    }
+
+    /// Work that leaves what commands see as it is.
+    pub fn work(work: impl FnMut(&mut [&mut Engine], Now) + Send + 'static) -> Task {
+        Task::Work(Box::new(work))
     }
 
     /// Takes an errand to its shards.
@@ -59,6 +69,7 @@ impl Task {
                 }
             }
             Task::Migrate(errand) => errand.run(&mut engines, now),
+            Task::Work(work) => work(&mut engines, now),
         }
         let mut beside = Beside {
             spoken: &mut Vec::new(),

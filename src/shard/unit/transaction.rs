@@ -257,7 +257,9 @@ impl Transaction {
             return false;
         }
         let mut db = db;
-        let count = engines.first().map_or(0, |engine| engine.board().dbs.len());
+        let count = engines
+            .first()
+            .map_or(0, |engine| engine.published().dbs.len());
         let mut steps = self.steps.iter().zip(self.commands());
         steps.any(|(step, (command, args))| {
             if let Some(chosen) = chosen_db(command, &args).filter(|chosen| *chosen < count) {

@@ -20,7 +20,7 @@ use super::{Direction, Form, Index, IndexItems, Item, Movers, Ordered};
 use crate::base::hash::Seed;
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
-use crate::structures::tape::Tape;
+use crate::structures::undo_log::UndoLog;
 
 /// See the head of this file.
 pub struct Ranking {
@@ -28,7 +28,7 @@ pub struct Ranking {
     members: Table<Record>,
     seed: Seed,
     /// What undoes its changes, while somebody wants to know: for each, a member and the score that it had.
-    changes: Option<Tape>,
+    changes: Option<UndoLog>,
 }
 
 /// Items removed from the index at a time.
@@ -209,17 +209,17 @@ impl Ranking {
     // ---- Going back -------------------------------------------------------------------------
 
     /// From now on writes down what undoes its changes, behind what was written before.
-    pub fn keep_changes(&mut self, changes: Tape) {
+    pub fn keep_changes(&mut self, changes: UndoLog) {
         self.changes = Some(changes);
     }
 
     /// No longer does, and hands it out.
-    pub fn take_changes(&mut self) -> Option<Tape> {
+    pub fn take_changes(&mut self) -> Option<UndoLog> {
         self.changes.take()
     }
 
     /// Undoes what was written down, from the last change to the first.
-    pub fn undo(&mut self, changes: &Tape) {
+    pub fn undo(&mut self, changes: &UndoLog) {
         for change in changes.backwards() {
             let (hash, score) = (self.hash(change.bytes), f64::from_bits(change.number));
             match (self.find(hash, change.bytes), score.is_nan()) {
@@ -345,7 +345,7 @@ impl Movers<Scored> for MembersAndNodes<'_> {
 const ABSENT: f64 = f64::NAN;
 
 #[cold]
-fn keep(changes: &mut Tape, member: &[u8], score: f64) {
+fn keep(changes: &mut UndoLog, member: &[u8], score: f64) {
     changes.keep(member, score.to_bits(), 0);
 }
 

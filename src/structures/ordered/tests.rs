@@ -8,7 +8,7 @@ use super::ranking::Ranking;
 use super::*;
 use crate::base::hash::Seed;
 use crate::structures::slabs::Mover;
-use crate::structures::tape::Tape;
+use crate::structures::undo_log::UndoLog;
 
 const SEED: Seed = Seed { k0: 3, k1: 5 };
 
@@ -164,7 +164,7 @@ proptest! {
         let mut ranking = Ranking::new(if is_tree { Form::Tree } else { Form::Skip }, SEED);
         let mut model = BTreeMap::new();
         ranking_steps(&mut ranking, &mut model, &before);
-        let (mut changes, mut changed) = (Tape::default(), model.clone());
+        let (mut changes, mut changed) = (UndoLog::default(), model.clone());
         for steps in edits {
             ranking.keep_changes(changes);
             ranking_steps(&mut ranking, &mut changed, &steps);

@@ -28,7 +28,7 @@ use crate::base::number::parse_i64;
 use crate::structures::item::Item;
 use crate::structures::pack::Pack;
 use crate::structures::slabs::Mover;
-use crate::structures::tape::Tape;
+use crate::structures::undo_log::UndoLog;
 
 use node::Node;
 
@@ -145,7 +145,7 @@ pub struct Quicklist {
     count: usize,
     limits: Limits,
     /// What undoes its changes, while somebody wants to know.
-    changes: Option<Tape>,
+    changes: Option<UndoLog>,
 }
 
 impl Quicklist {

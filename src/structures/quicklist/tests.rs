@@ -253,7 +253,7 @@ proptest! {
         for change in before {
             apply(&mut list, &mut model, change);
         }
-        let mut changes = crate::structures::tape::Tape::default();
+        let mut changes = crate::structures::undo_log::UndoLog::default();
         let (nodes, mut changed) = (list.unpacked_nodes(), model.clone());
         for edit in edits {
             list.keep_changes(changes);

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::node::Node;
 use super::{End, Quicklist};
-use crate::structures::tape::{Record, Tape};
+use crate::structures::undo_log::{Record, UndoLog};
 
 /// An element was added at the front.
 const PUSHED_FRONT: u8 = 0;
@@ -26,7 +26,7 @@ const NODE: u8 = 5;
 
 /// An element came in at an end.
 #[cold]
-pub(super) fn keep_push(changes: &mut Tape, end: End) {
+pub(super) fn keep_push(changes: &mut UndoLog, end: End) {
     let mark = match end {
         End::Front => PUSHED_FRONT,
         End::Back => PUSHED_BACK,
@@ -36,7 +36,7 @@ pub(super) fn keep_push(changes: &mut Tape, end: End) {
 
 /// An element goes out at an end, whose node holds others too.
 #[cold]
-pub(super) fn keep_pop(changes: &mut Tape, end: End, element: &[u8]) {
+pub(super) fn keep_pop(changes: &mut UndoLog, end: End, element: &[u8]) {
     let mark = match end {
         End::Front => POPPED_FRONT,
         End::Back => POPPED_BACK,
@@ -46,12 +46,12 @@ pub(super) fn keep_pop(changes: &mut Tape, end: End, element: &[u8]) {
 
 impl Quicklist {
     /// From now on writes down what undoes its changes, behind what was written before.
-    pub fn keep_changes(&mut self, changes: Tape) {
+    pub fn keep_changes(&mut self, changes: UndoLog) {
         self.changes = Some(changes);
     }
 
     /// No longer does, and hands it out.
-    pub fn take_changes(&mut self) -> Option<Tape> {
+    pub fn take_changes(&mut self) -> Option<UndoLog> {
         self.changes.take()
     }
 
@@ -93,7 +93,7 @@ impl Quicklist {
     }
 
     /// Undoes what was written down, from the last change to the first.
-    pub fn undo(&mut self, changes: &Tape) {
+    pub fn undo(&mut self, changes: &UndoLog) {
         let mut changes = changes.backwards();
         while let Some(change) = changes.next() {
             match change.mark {

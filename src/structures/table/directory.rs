@@ -1,4 +1,4 @@
-//! The directory of a table, the pool that directories come from, and the board that lets another
+//! The directory of a table, the pool that directories come from, and the published word that lets another
 //! thread prefetch through them.
 //!
 //! # Why another thread may look at a directory that it does not own
@@ -8,15 +8,15 @@
 //! lines of a whole batch of keys from outside. For that it needs the directory word of each key:
 //!
 //! ```text
-//!   board (one word, read by anybody)         directory (2^depth words)
+//!   published word, read by anybody           directory (2^depth words)
 //!   [ depth:8 | address of directory:48 ] ──▶ [ word | word | word | … ] ──▶ segment, never read
 //! ```
 //!
 //! Three properties make it safe without locks, epochs or the token:
 //!
-//! 1. The board's word names a directory *and its size* at once, so an index computed from it is
+//! 1. The published word names a directory *and its size* at once, so an index computed from it is
 //!    within bounds of exactly that directory, however stale the pair is.
-//! 2. The memory of a directory that a board may name is never unmapped (that of tables which no board shows is freed
+//! 2. The memory of a directory that is published is never unmapped (that of tables which publish none is freed
 //!    as any other). It comes from a pool of leaked allocations, one list
 //!    for each power of two, and goes back there; the pool is bounded by the most that were ever in
 //!    use together, about 0.1 byte per key. Reading a word of a directory that belongs to
@@ -25,7 +25,7 @@
 //!    address that is not mapped. It is never dereferenced.
 //!
 //! So the worst outcome of a race is one useless prefetch. Words are atomics with relaxed accesses
-//! (plain moves on every machine of interest); the board is published with release and read with
+//! (plain moves on every machine of interest); the published word is written with release and read with
 //! acquire, so that a directory's words were written before its address can be seen.
 
 use std::alloc::{self, Layout};
@@ -63,7 +63,7 @@ pub(super) struct Directory {
     words: NonNull<AtomicU64>,
     /// 63 less the depth: what is to be shifted out of half a hash.
     shift: u32,
-    /// It belongs to the pool, because a board may name it, or have named it.
+    /// It belongs to the pool, because it is published, or was.
     is_pooled: bool,
 }
 
@@ -79,8 +79,8 @@ impl Directory {
         }
     }
 
-    /// A directory of 2^depth words of unspecified content: all must be set before one is read. It may be shown on a
-    /// board only if it is pooled; else its memory is freed with it.
+    /// A directory of 2^depth words of unspecified content: all must be set before one is read. It may be
+    /// published only if it is pooled; else its memory is freed with it.
     pub(super) fn take(depth: u32, is_pooled: bool) -> Self {
         assert!(
             depth <= DEPTH_MAX,
@@ -159,9 +159,9 @@ impl Directory {
         word.store(segment.word(), Ordering::Relaxed);
     }
 
-    /// Tells `board` of this directory, or of none.
-    pub(super) fn publish(&self, board: Option<&Arc<AtomicU64>>) {
-        if let Some(board) = board {
+    /// Writes which directory this is, or that there is none, into `published`.
+    pub(super) fn publish(&self, published: Option<&Arc<AtomicU64>>) {
+        if let Some(published) = published {
             debug_assert!(self.is_pooled || self.is_nothing());
             let word = if self.is_nothing() {
                 0
@@ -170,7 +170,7 @@ impl Directory {
                 debug_assert_eq!(address & !ADDRESS, 0, "user space has 47 bits");
                 address | u64::from(self.depth()) << ADDRESS_BITS
             };
-            board.store(word, Ordering::Release);
+            published.store(word, Ordering::Release);
         }
     }
 }
@@ -258,12 +258,12 @@ fn push(words: NonNull<AtomicU64>, depth: u32) {
     }
 }
 
-/// Prefetches the bucket line, and the next, where the table behind `board` would look for `hash`.
+/// Prefetches the bucket line, and the next, where the table that wrote `published` would look for `hash`.
 ///
 /// Callable on any thread at any time; see the head of this file.
 #[inline]
-pub fn prefetch_line(board: &AtomicU64, hash: u64) {
-    let word = board.load(Ordering::Acquire);
+pub fn prefetch_line(published: &AtomicU64, hash: u64) {
+    let word = published.load(Ordering::Acquire);
     let address = (word & ADDRESS) as usize;
     if address == 0 {
         return;

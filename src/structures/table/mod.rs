@@ -108,9 +108,9 @@ pub struct Table<T: Stored> {
     drained: usize,
     parity: bool,
     seed: Seed,
-    board: Option<Arc<AtomicU64>>,
-    /// Its directories may be shown on a board.
-    is_shown: bool,
+    published: Option<Arc<AtomicU64>>,
+    /// Its directories may be published.
+    is_public: bool,
     _owns: PhantomData<T>,
 }
 
@@ -127,29 +127,29 @@ impl<T: Stored> Table<T> {
             drained: usize::MAX,
             parity: false,
             seed,
-            board: None,
-            is_shown: false,
+            published: None,
+            is_public: false,
             _owns: PhantomData,
         }
     }
 
-    /// An empty table that shows its directory on `board`, for [`prefetch_line`].
+    /// An empty table that publishes its directory in a word, for [`prefetch_line`].
     #[must_use]
-    pub fn with_board(seed: Seed, board: Arc<AtomicU64>) -> Self {
+    pub fn with_published(seed: Seed, published: Arc<AtomicU64>) -> Self {
         let mut table = Self::new(seed);
-        table.is_shown = true;
-        table.set_board(Some(board));
+        table.is_public = true;
+        table.set_published(Some(published));
         table
     }
 
-    /// Shows the directory on another board, or on none. The former board is left blank.
+    /// Publishes the directory in another word, or in none. The former word is cleared.
     ///
-    /// For tables that began with one: directories of others are not made to be shown.
-    pub fn set_board(&mut self, board: Option<Arc<AtomicU64>>) {
-        assert!(self.is_shown, "the table began without a board");
-        Directory::nothing().publish(self.board.as_ref());
-        self.board = board;
-        self.directory.publish(self.board.as_ref());
+    /// For tables that began with one: directories of others are not made to be published.
+    pub fn set_published(&mut self, published: Option<Arc<AtomicU64>>) {
+        assert!(self.is_public, "the table began without a published word");
+        Directory::nothing().publish(self.published.as_ref());
+        self.published = published;
+        self.directory.publish(self.published.as_ref());
     }
 
     /// The number of entries.

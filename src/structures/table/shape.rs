@@ -89,9 +89,9 @@ impl<T: Stored> Table<T> {
     #[inline(never)]
     pub(super) fn insert_making_room(&mut self, hash: u64, slot: Slot) -> Place {
         if self.directory.is_nothing() {
-            self.directory = Directory::take(0, self.is_shown);
+            self.directory = Directory::take(0, self.is_public);
             self.directory.set(0, Segment::NONE);
-            self.directory.publish(self.board.as_ref());
+            self.directory.publish(self.published.as_ref());
         }
         loop {
             let index = self.directory.index(hash);
@@ -197,7 +197,7 @@ impl<T: Stored> Table<T> {
             {
                 return;
             }
-            self.successor = Some(Directory::take(depth + 1, self.is_shown));
+            self.successor = Some(Directory::take(depth + 1, self.is_public));
             self.prepared = 0;
         }
         self.prepare_words(PREPARE_WORDS);
@@ -227,7 +227,7 @@ impl<T: Stored> Table<T> {
     /// Doubles the directory. All segments are shallower than it then.
     fn double(&mut self) {
         if self.successor.is_none() {
-            self.successor = Some(Directory::take(self.directory.depth() + 1, self.is_shown));
+            self.successor = Some(Directory::take(self.directory.depth() + 1, self.is_public));
             self.prepared = 0;
         }
         self.prepare_words(usize::MAX);
@@ -240,7 +240,7 @@ impl<T: Stored> Table<T> {
 
     fn install(&mut self, directory: Directory) {
         // Published before the old one returns to the pool, if only to spare useless prefetches.
-        directory.publish(self.board.as_ref());
+        directory.publish(self.published.as_ref());
         self.directory = directory;
         self.drained = usize::MAX;
     }
@@ -250,7 +250,7 @@ impl<T: Stored> Table<T> {
         while self.deepest == 0 && self.directory.depth() > 0 {
             self.forget_successor();
             let depth = self.directory.depth() - 1;
-            let mut half = Directory::take(depth, self.is_shown);
+            let mut half = Directory::take(depth, self.is_public);
             for index in 0..half.len() {
                 let segment = self.directory.get(2 * index);
                 half.set(index, segment);
@@ -521,7 +521,7 @@ impl<T: Stored> Table<T> {
     /// Gives everything back: the table is as new but for its parity.
     pub(super) fn release(&mut self) {
         self.forget_successor();
-        Directory::nothing().publish(self.board.as_ref());
+        Directory::nothing().publish(self.published.as_ref());
         let directory = mem::replace(&mut self.directory, Directory::nothing());
         self.deepest = 0;
         self.drained = usize::MAX;

@@ -395,28 +395,25 @@ fn draining_frees_a_table_in_slices_while_it_stays_usable() {
 }
 
 #[test]
-fn the_board_shows_the_directory_and_stale_boards_are_harmless() {
-    let board = Arc::new(AtomicU64::new(0));
-    let mut table = Numbers::with_board(SEED, board.clone());
-    prefetch_line(&board, 5);
+fn the_directory_is_published_and_stale_words_are_harmless() {
+    let published = Arc::new(AtomicU64::new(0));
+    let mut table = Numbers::with_published(SEED, published.clone());
+    prefetch_line(&published, 5);
     let mut draw = Draw(2);
-    let mut published = HashSet::new();
+    let mut seen = HashSet::new();
     let (keys, directories) = if cfg!(miri) { (300, 3) } else { (30_000, 7) };
     for number in 0..keys {
         put(&mut table, &key(number), 0);
-        published.insert(board.load(Ordering::Relaxed));
+        seen.insert(published.load(Ordering::Relaxed));
     }
-    assert!(
-        published.len() >= directories,
-        "one directory for each depth"
-    );
+    assert!(seen.len() >= directories, "one directory for each depth");
     let other = Arc::new(AtomicU64::new(0));
-    table.set_board(Some(other.clone()));
-    assert_eq!(board.load(Ordering::Relaxed), 0);
-    published.insert(other.load(Ordering::Relaxed));
+    table.set_published(Some(other.clone()));
+    assert_eq!(published.load(Ordering::Relaxed), 0);
+    seen.insert(other.load(Ordering::Relaxed));
     drop(table);
     assert_eq!(other.load(Ordering::Relaxed), 0);
-    for stale in published {
+    for stale in seen {
         for _ in 0..if cfg!(miri) { 20 } else { 1000 } {
             prefetch_line(&AtomicU64::new(stale), draw.next());
         }
@@ -424,21 +421,21 @@ fn the_board_shows_the_directory_and_stale_boards_are_harmless() {
 }
 
 #[test]
-fn threads_may_prefetch_through_the_board_while_tables_come_and_go() {
-    let board = Arc::new(AtomicU64::new(0));
+fn threads_may_prefetch_through_the_published_word_while_tables_come_and_go() {
+    let published = Arc::new(AtomicU64::new(0));
     let stop = Arc::new(AtomicU64::new(0));
     let other = {
-        let (board, stop) = (board.clone(), stop.clone());
+        let (published, stop) = (published.clone(), stop.clone());
         std::thread::spawn(move || {
             let mut draw = Draw(4);
             while stop.load(Ordering::Relaxed) == 0 {
-                prefetch_line(&board, draw.next());
+                prefetch_line(&published, draw.next());
             }
         })
     };
     let (rounds, keys) = if cfg!(miri) { (2, 120) } else { (20, 3000) };
     for _ in 0..rounds {
-        let mut table = Numbers::with_board(SEED, board.clone());
+        let mut table = Numbers::with_published(SEED, published.clone());
         for number in 0..keys {
             put(&mut table, &key(number), 0);
         }

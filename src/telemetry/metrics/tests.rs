@@ -22,8 +22,8 @@ fn page() -> String {
         counters::local().command(ping).ran(duration_ns, false);
     }
     errors::note(b"METRICSTEST \"quoted\"");
-    service.boards[1].note_lag(15);
-    service.boards[1].note_lag(60_000);
+    service.all_published[1].note_lag(15);
+    service.all_published[1].note_lag(60_000);
     let config = Config {
         latency_monitor_threshold: 1,
         ..Config::default()

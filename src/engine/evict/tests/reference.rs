@@ -174,8 +174,8 @@ fn ahead(db: &mut Db) -> Vec<u64> {
 }
 
 fn compare(policy: Policy, by_size: bool, capacity: usize, seed: u64) {
-    let board = Arc::new(ShardBoard::new(1));
-    let mut db = Db::new(0, SEED, Arc::clone(&board), NOW.unix_ms);
+    let published = Arc::new(Published::new(1));
+    let mut db = Db::new(0, SEED, Arc::clone(&published), NOW.unix_ms);
     let rules = Rules::of(policy, by_size).expect("a policy of order");
     db.set_order(Some(rules));
     let mut reference = Reference {
@@ -212,7 +212,7 @@ fn compare(policy: Policy, by_size: bool, capacity: usize, seed: u64) {
                 let value = vec![b'v'; if rank.is_multiple_of(9) { 3_000 } else { 30 }];
                 let entry = string_entry(key.bytes, &value, at_ms);
                 let bytes = crate::engine::value::object::entry_bytes(entry.view());
-                let class = size_class(bytes, board.used_bytes(), db.len());
+                let class = size_class(bytes, published.used_bytes(), db.len());
                 db.charged(|db| {
                     db.insert(key.hash, entry);
                 });
@@ -220,7 +220,7 @@ fn compare(policy: Policy, by_size: bool, capacity: usize, seed: u64) {
                 while db.len() > capacity {
                     let ahead_before = ahead(&mut db);
                     let (expected, passed) = reference.choose(&ahead_before);
-                    let chosen = db.charged(|db| db.choose_by_order(&board));
+                    let chosen = db.charged(|db| db.choose_by_order(&published));
                     let hash = chosen.map(|place| SEED.hash(db.at(place).key()));
                     assert_eq!(hash, expected, "{policy:?} {by_size} at step {step}");
                     if evictions % 8 == 0 {

@@ -13,7 +13,7 @@ use crate::structures::item::Item;
 use crate::structures::pack::Element;
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
-use crate::structures::tape::Tape;
+use crate::structures::undo_log::UndoLog;
 
 /// A field: its name is the key of the record. A long value is a block, which replies share.
 pub(super) type Record = Entry<Kept>;
@@ -34,7 +34,7 @@ pub struct HashTable {
     volatile_count: usize,
     seed: Seed,
     /// What undoes its changes, while somebody wants to know: for each field, what there was of it.
-    changes: Option<Tape>,
+    changes: Option<UndoLog>,
 }
 
 /// There was no such field.
@@ -47,12 +47,12 @@ const PRESENT: u8 = 1;
 const NO_DEADLINE: u64 = u64::MAX;
 
 #[cold]
-fn keep_absence(changes: &mut Tape, field: &[u8]) {
+fn keep_absence(changes: &mut UndoLog, field: &[u8]) {
     changes.keep(field, NO_DEADLINE, ABSENT);
 }
 
 #[cold]
-fn keep_record(changes: &mut Tape, record: RecordRef<'_>) {
+fn keep_record(changes: &mut UndoLog, record: RecordRef<'_>) {
     record_value(record).with_bytes(|value| changes.keep(value, 0, PRESENT));
     let deadline_ms = record.deadline().unwrap_or(NO_DEADLINE);
     changes.keep(record.key(), deadline_ms, PRESENT);
@@ -400,12 +400,12 @@ impl Body for HashTable {
             .into()
     }
 
-    fn tape(&mut self) -> Option<&mut Option<Tape>> {
+    fn undo_log(&mut self) -> Option<&mut Option<UndoLog>> {
         Some(&mut self.changes)
     }
 
     fn undo(&mut self, journal: &Journal) {
-        let Journal::Tape(changes) = journal else {
+        let Journal::Changes(changes) = journal else {
             return;
         };
         let mut changes = changes.backwards();

@@ -286,11 +286,11 @@ fn fields_are_deleted_on_time_in_slices_and_others_stay() {
             "a slice is bounded: {slices}"
         );
         assert_eq!(total(&mut engine, "h"), Some(2_000));
-        assert_eq!(engine.board().expired_fields.get(), 1_000);
+        assert_eq!(engine.published().expired_fields.get(), 1_000);
         while engine.expire_slice(Now { unix_ms: 61_000 }) {}
         assert_eq!(total(&mut engine, "h"), Some(1_000));
-        assert_eq!(engine.board().expired_fields.get(), 2_000);
-        assert_eq!(engine.board().expired.get(), 0);
+        assert_eq!(engine.published().expired_fields.get(), 2_000);
+        assert_eq!(engine.published().expired.get(), 0);
     }
 }
 
@@ -305,7 +305,7 @@ fn a_hash_goes_with_its_last_field() {
         set(&mut engine, "h", &fields, 1_000, fields_max);
         while engine.expire_slice(Now { unix_ms: 2_020 }) {}
         assert_eq!(engine.db(0).map(|db| db.len()), Some(0));
-        assert_eq!(engine.board().expired_fields.get(), 1_000);
+        assert_eq!(engine.published().expired_fields.get(), 1_000);
         let events: Vec<&str> = engine
             .effects
             .take()

@@ -6,14 +6,14 @@ use crate::engine::value::{Body, Journal, Part, Standing};
 use crate::structures::entry::Entry;
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
-use crate::structures::tape::Tape;
+use crate::structures::undo_log::UndoLog;
 
 /// See the module.
 pub struct Members {
     table: Table<Entry<()>>,
     seed: Seed,
     /// What undoes its changes, while somebody wants to know.
-    changes: Option<Tape>,
+    changes: Option<UndoLog>,
 }
 
 /// A change that is undone by taking a member out.
@@ -114,7 +114,7 @@ impl Members {
 }
 
 #[cold]
-fn keep(changes: &mut Tape, member: &[u8], change: u8) {
+fn keep(changes: &mut UndoLog, member: &[u8], change: u8) {
     changes.keep(member, 0, change);
 }
 
@@ -141,12 +141,12 @@ impl Body for Members {
             .into()
     }
 
-    fn tape(&mut self) -> Option<&mut Option<Tape>> {
+    fn undo_log(&mut self) -> Option<&mut Option<UndoLog>> {
         Some(&mut self.changes)
     }
 
     fn undo(&mut self, journal: &Journal) {
-        let Journal::Tape(changes) = journal else {
+        let Journal::Changes(changes) = journal else {
             return;
         };
         for change in changes.backwards() {

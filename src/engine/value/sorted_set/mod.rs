@@ -53,16 +53,16 @@ impl Body for Ranking {
     }
 
     fn keep_changes(&mut self, journal: Option<Journal>) -> bool {
-        Ranking::keep_changes(self, Journal::tape(journal));
+        Ranking::keep_changes(self, Journal::into_log(journal));
         true
     }
 
     fn take_changes(&mut self) -> Option<Journal> {
-        Ranking::take_changes(self).map(Journal::Tape)
+        Ranking::take_changes(self).map(Journal::Changes)
     }
 
     fn undo(&mut self, journal: &Journal) {
-        if let Journal::Tape(changes) = journal {
+        if let Journal::Changes(changes) = journal {
             Ranking::undo(self, changes);
         }
     }

@@ -1,11 +1,11 @@
-//! A row of small records that is written forwards and read backwards: what undoes a row of changes.
+//! The undo log of one collection: small records of what undoes its changes, written forwards and read backwards.
 //!
 //! ```text
 //! bytes | length u64 | number u64 | mark u8     bytes | length u64 | number u64 | mark u8     …
 //! ```
 //!
 //! All records lie in one piece of memory, so that a change seldom costs an allocation. What they mean is the affair of
-//! whoever writes them. The memory is charged to nobody (see [`account::apart`]); a tape must be dropped where no account
+//! whoever writes them. The memory is charged to nobody (see [`account::apart`]); a log must be dropped where no account
 //! is kept.
 
 use super::account;
@@ -13,12 +13,12 @@ use super::account;
 /// What follows the bytes of a record.
 const TAIL_BYTES: usize = 17;
 
-/// Room of a tape when its first record comes.
+/// Room of a log when its first record comes.
 const FIRST_BYTES: usize = 64;
 
 /// See the module.
 #[derive(Default)]
-pub struct Tape {
+pub struct UndoLog {
     bytes: Vec<u8>,
 }
 
@@ -33,7 +33,7 @@ pub struct Record<'a> {
     pub mark: u8,
 }
 
-impl Tape {
+impl UndoLog {
     /// Writes a record behind the others.
     pub fn keep(&mut self, bytes: &[u8], number: u64, mark: u8) {
         let more = bytes.len() + TAIL_BYTES;
@@ -87,14 +87,14 @@ mod tests {
 
     #[test]
     fn records_are_read_from_the_last_to_the_first() {
-        let mut tape = Tape::default();
-        assert_eq!(tape.backwards().next(), None);
+        let mut log = UndoLog::default();
+        assert_eq!(log.backwards().next(), None);
         let texts: Vec<String> = (0..100).map(|len| "x".repeat(len)).collect();
         for (number, text) in texts.iter().enumerate() {
-            tape.keep(text.as_bytes(), number as u64 * 3, number as u8);
+            log.keep(text.as_bytes(), number as u64 * 3, number as u8);
         }
-        assert!(!tape.is_empty() && tape.len() == 100 * TAIL_BYTES + 4_950);
-        let mut records = tape.backwards();
+        assert!(!log.is_empty() && log.len() == 100 * TAIL_BYTES + 4_950);
+        let mut records = log.backwards();
         for (number, text) in texts.iter().enumerate().rev() {
             let record = Record {
                 bytes: text.as_bytes(),
@@ -107,13 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn a_tape_is_charged_to_nobody() {
+    fn a_log_is_charged_to_nobody() {
         let before = account::charged_bytes();
-        let mut tape = Tape::default();
+        let mut log = UndoLog::default();
         for number in 0..1_000 {
-            tape.keep(b"something", number, 1);
+            log.keep(b"something", number, 1);
         }
         assert_eq!(account::charged_bytes(), before);
-        std::mem::forget(tape);
+        std::mem::forget(log);
     }
 }

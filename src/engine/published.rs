@@ -10,9 +10,9 @@ use super::largest::TYPES;
 use crate::base::counter::Counter;
 use crate::structures::reuse::{self, Curve};
 
-/// One database's share of the board.
+/// What is published of one database.
 #[derive(Debug, Default)]
-pub struct DbBoard {
+pub struct PublishedDb {
     /// Address and depth of the table's directory, for prefetching only.
     pub directory: Arc<AtomicU64>,
     /// Keys.
@@ -25,7 +25,7 @@ pub struct DbBoard {
     largest_kib: [AtomicU32; TYPES],
 }
 
-impl DbBoard {
+impl PublishedDb {
     /// Bytes of the largest value of a type, by its number, in whole KiB; 0 when none is large.
     pub fn largest(&self, data_type: usize) -> u64 {
         let kib = self.largest_kib.get(data_type);
@@ -64,7 +64,7 @@ pub struct ReadCounts([u64; 3]);
 /// See the module. What nearly every command reads or writes stands in the first cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct ShardBoard {
+pub struct Published {
     /// Look-ups by reading commands that found the key.
     pub hits: Counter,
     /// Look-ups by reading commands that did not.
@@ -83,7 +83,7 @@ pub struct ShardBoard {
     /// Whether the curve is wanted, says whoever configures.
     curve_wanted: AtomicBool,
     /// One entry per database.
-    pub dbs: Box<[DbBoard]>,
+    pub dbs: Box<[PublishedDb]>,
     /// Look-ups by how much memory they need; see [`reuse`].
     pub curve: Curve,
     /// Keys deleted because their time had come.
@@ -92,6 +92,8 @@ pub struct ShardBoard {
     pub expired_fields: Counter,
     /// Collections freed after the token was let go.
     pub lazyfreed: Counter,
+    /// Times that all databases were flushed, counted in one shard each.
+    pub flushes: Counter,
     /// Keys deleted to make room.
     pub evicted: Counter,
     /// Of these, keys that went out of the queue of new ones.
@@ -118,10 +120,10 @@ pub struct ShardBoard {
     pub expiry_lag_max_ms: Counter,
 }
 
-impl ShardBoard {
-    /// A board of zeroes.
-    pub fn new(database_count: usize) -> ShardBoard {
-        let board = ShardBoard {
+impl Published {
+    /// All zeroes.
+    pub fn new(database_count: usize) -> Published {
+        let published = Published {
             hits: Counter::default(),
             misses: Counter::default(),
             used_at_ms: Counter::default(),
@@ -135,11 +137,14 @@ impl ShardBoard {
             doomed: AtomicBool::new(false),
             ordered: AtomicBool::new(false),
             curve_wanted: AtomicBool::new(false),
-            dbs: (0..database_count).map(|_| DbBoard::default()).collect(),
+            dbs: (0..database_count)
+                .map(|_| PublishedDb::default())
+                .collect(),
             curve: Curve::default(),
             expired: Counter::default(),
             expired_fields: Counter::default(),
             lazyfreed: Counter::default(),
+            flushes: Counter::default(),
             evicted: Counter::default(),
             evicted_small: Counter::default(),
             evicted_main: Counter::default(),
@@ -153,8 +158,8 @@ impl ShardBoard {
             expiry_lag_sum_ms: Counter::default(),
             expiry_lag_max_ms: Counter::default(),
         };
-        board.next_deadline_ms.set(u64::MAX);
-        board
+        published.next_deadline_ms.set(u64::MAX);
+        published
     }
 
     fn reading(&self) -> [&Counter; 3] {
@@ -208,7 +213,7 @@ impl ShardBoard {
 
     /// Keys that may be evicted: all, or those with a deadline.
     pub fn evictable(&self, volatile_only: bool) -> u64 {
-        let of = |db: &DbBoard| match volatile_only {
+        let of = |db: &PublishedDb| match volatile_only {
             true => db.volatile_keys.get(),
             false => db.keys.get(),
         };

@@ -2,10 +2,10 @@
 //!
 //! The allocator gives the pages of a large piece back to the system at once, which takes some 0.1 ms for each MiB: a
 //! connection that drops a long reply, or deletes a string of 1 GiB, would stall everybody else on its thread. So from
-//! the moment that somebody has promised to [`Buried::free_some`], the counting allocator puts such pieces aside here, on
-//! a stack that lies in the pieces themselves. They count as freed from then on.
+//! the moment that somebody has promised to [`DeferredFrees::free_some`], the counting allocator puts such pieces aside
+//! here, on a stack that lies in the pieces themselves. They count as freed from then on.
 //!
-//! Invariants: a piece on the stack belongs to nobody else; its first bytes hold its grave; pieces are only ever taken
+//! Invariants: a piece on the stack belongs to nobody else; its first bytes hold its link; pieces are only ever taken
 //! off all together, so that the stack knows no ABA.
 
 #![expect(unsafe_code, reason = "memory that nobody owns any more is linked up")]
@@ -21,13 +21,13 @@ pub const BYTES_MIN: usize = 1 << 20;
 /// With so much put aside, a piece is freed on the spot: whoever frees faster than this has to bear it.
 const BACKLOG_BYTES_MAX: usize = 1 << 30;
 
-struct Grave {
-    next: *mut Grave,
+struct Link {
+    next: *mut Link,
     layout: Layout,
 }
 
 static IS_SERVED: AtomicBool = AtomicBool::new(false);
-static TOP: AtomicPtr<Grave> = AtomicPtr::new(ptr::null_mut());
+static TOP: AtomicPtr<Link> = AtomicPtr::new(ptr::null_mut());
 static WAITING_BYTES: AtomicUsize = AtomicUsize::new(0);
 static WAITING_PIECES: AtomicUsize = AtomicUsize::new(0);
 
@@ -35,7 +35,7 @@ thread_local! {
     static FREES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Promises that [`Buried::free_some`] will be called again and again from now on.
+/// Promises that [`DeferredFrees::free_some`] will be called again and again from now on.
 pub fn begin() {
     IS_SERVED.store(true, Relaxed);
 }
@@ -62,13 +62,13 @@ pub fn waiting_pieces() -> usize {
 /// The piece is about to be freed: it was allocated with this layout, and nobody uses it any more.
 #[cold]
 #[inline(never)]
-pub(super) unsafe fn bury(pointer: *mut u8, layout: Layout) -> bool {
+pub(super) unsafe fn defer(pointer: *mut u8, layout: Layout) -> bool {
     let backlog = WAITING_BYTES.load(Relaxed);
     if !IS_SERVED.load(Relaxed) || FREES.get() || backlog > BACKLOG_BYTES_MAX {
         return false;
     }
-    let grave = pointer.cast::<Grave>();
-    if !grave.is_aligned() || layout.size() < size_of::<Grave>() {
+    let link = pointer.cast::<Link>();
+    if !link.is_aligned() || layout.size() < size_of::<Link>() {
         return false;
     }
     WAITING_BYTES.fetch_add(layout.size(), Relaxed);
@@ -76,9 +76,9 @@ pub(super) unsafe fn bury(pointer: *mut u8, layout: Layout) -> bool {
     let mut next = TOP.load(Relaxed);
     loop {
         // SAFETY: the caller's promise; large and aligned enough, as was just seen.
-        unsafe { grave.write(Grave { next, layout }) };
+        unsafe { link.write(Link { next, layout }) };
         // Release: whoever takes the stack sees what was written in the pieces.
-        match TOP.compare_exchange_weak(next, grave, Release, Relaxed) {
+        match TOP.compare_exchange_weak(next, link, Release, Relaxed) {
             Ok(_) => return true,
             Err(now) => next = now,
         }
@@ -86,18 +86,18 @@ pub(super) unsafe fn bury(pointer: *mut u8, layout: Layout) -> bool {
 }
 
 /// What somebody has taken to free.
-pub struct Buried(*mut Grave);
+pub struct DeferredFrees(*mut Link);
 
 // SAFETY: the pieces belong to whoever has taken them, on whichever thread.
-unsafe impl Send for Buried {}
+unsafe impl Send for DeferredFrees {}
 
-impl Default for Buried {
-    fn default() -> Buried {
-        Buried(ptr::null_mut())
+impl Default for DeferredFrees {
+    fn default() -> DeferredFrees {
+        DeferredFrees(ptr::null_mut())
     }
 }
 
-impl Buried {
+impl DeferredFrees {
     /// Frees pieces of some `bytes` together, one at least; true while more are waiting.
     pub fn free_some(&mut self, bytes: usize) -> bool {
         let mut freed = 0;
@@ -109,15 +109,15 @@ impl Buried {
                 return false;
             }
             // SAFETY: a piece of the stack, which is ours now.
-            let grave = unsafe { self.0.read() };
-            let piece = std::mem::replace(&mut self.0, grave.next);
-            freed += grave.layout.size();
-            WAITING_BYTES.fetch_sub(grave.layout.size(), Relaxed);
+            let link = unsafe { self.0.read() };
+            let piece = std::mem::replace(&mut self.0, link.next);
+            freed += link.layout.size();
+            WAITING_BYTES.fetch_sub(link.layout.size(), Relaxed);
             WAITING_PIECES.fetch_sub(1, Relaxed);
             FREES.set(true);
-            super::account::take_over(grave.layout);
-            // SAFETY: allocated with this layout, as whoever buried it has promised; nobody else knows of it.
-            unsafe { alloc::dealloc(piece.cast(), grave.layout) };
+            super::account::take_over(link.layout);
+            // SAFETY: allocated with this layout, as whoever called `defer` has promised; nobody else knows of it.
+            unsafe { alloc::dealloc(piece.cast(), link.layout) };
             FREES.set(false);
         }
         !self.0.is_null() || !TOP.load(Relaxed).is_null()
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn large_pieces_count_as_freed_at_once_and_are_freed_later() {
         begin();
-        let mut buried = Buried::default();
+        let mut deferred = DeferredFrees::default();
         let before = thread_bytes();
         let pieces: Vec<Vec<u8>> = (1..5).map(|size| vec![size; BYTES_MIN << size]).collect();
         let small = vec![1_u8; BYTES_MIN / 2];
@@ -141,7 +141,7 @@ mod tests {
         assert!(waiting_bytes() >= 30 * BYTES_MIN);
         assert!(waiting_pieces() >= 4);
         end();
-        while buried.free_some(BYTES_MIN) {}
+        while deferred.free_some(BYTES_MIN) {}
         assert_eq!(thread_bytes(), before, "who frees has nothing taken off");
     }
 }

@@ -1,0 +1,307 @@
+//! Loading: values and commands into the shards, on all threads.
+//!
+//! ```text
+//! progress  LOADING: from when to when, how far, what INFO says of it
+//! values    stretches of a snapshot into shards
+//! ```
+//!
+//! One thread finds where records begin and end; whole stretches of them are decoded and put into shards by as many threads as
+//! serve connections, in any order, as a snapshot has each key once.
+
+pub mod progress;
+mod values;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crate::base::lossless;
+use crate::config::Config;
+use crate::engine::Now;
+use crate::engine::serial::reader::Reader;
+use crate::persist::rdb::decode::{Aside, Bounds, Decoder, Fault, Next, Stretch};
+use crate::session::service::Service;
+use crate::telemetry::clock;
+use progress::Progress;
+use values::Workers;
+
+/// The longest source of a library that is taken.
+const SOURCE_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// Aux fields that are handed to whoever loads; of the others the log tells.
+const FIELDS_KEPT: &[&str] = &[
+    "redis-ver",
+    "valkey-ver",
+    "ctime",
+    "used-mem",
+    "aof-base",
+    "repl-stream-db",
+    "repl-id",
+    "repl-offset",
+];
+
+/// Why something was not loaded, and where.
+#[derive(Debug)]
+pub struct LoadError {
+    /// Bytes from the beginning to the record that is broken, or to where the bytes end.
+    pub offset: u64,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (at offset {})", self.fault, self.offset)
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl LoadError {
+    /// Tells the log, in the words that tools look for in redis-server's.
+    pub fn report(&self) {
+        let (offset, fault) = (self.offset, &self.fault);
+        match fault {
+            Fault::Stopped => return,
+            Fault::Signature(_) | Fault::Version(_) | Fault::Valkey(_) => {
+                return tracing::error!("{fault}");
+            }
+            Fault::Database(_) => {
+                tracing::error!(
+                    "FATAL: Data file was created with a Redis server configured to handle more databases. {fault}."
+                );
+                return;
+            }
+            Fault::Short | Fault::Read(_) => {
+                tracing::error!("Short read loading DB. Unrecoverable error, aborting now.");
+            }
+            Fault::Checksum { expected, found } => tracing::error!(
+                "Wrong RDB checksum expected: ({expected:x}) but got ({found:x}). Aborting now."
+            ),
+            _ => {}
+        }
+        tracing::error!("Internal error in RDB reading offset {offset} -> {fault}");
+        tracing::error!("--- RDB ERROR DETECTED ---");
+        tracing::error!("[offset {offset}] {fault}");
+        tracing::error!("Terminating server after rdb file reading failure.");
+    }
+}
+
+/// How a snapshot is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Keys whose time has come are left out, as a primary does.
+    pub skips_expired: bool,
+    /// A key that is there already is replaced, and so is a library of functions; otherwise that is an error.
+    pub replaces: bool,
+}
+
+/// What a snapshot had.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The version of the format.
+    pub version: u16,
+    /// Keys that were loaded.
+    pub keys: u64,
+    /// Keys whose time had come.
+    pub expired: u64,
+    /// Collections without elements, as old servers may have written them.
+    pub empty: u64,
+    /// Aux fields that somebody may want to know.
+    pub fields: BTreeMap<&'static str, String>,
+    /// Bytes of the snapshot.
+    pub bytes: u64,
+    /// What was read behind its end.
+    pub rest: Vec<u8>,
+}
+
+impl Loaded {
+    fn tell(&self) {
+        let Loaded {
+            keys,
+            expired,
+            empty,
+            ..
+        } = self;
+        match empty {
+            0 => tracing::info!("Done loading RDB, keys loaded: {keys}, keys expired: {expired}."),
+            _ => tracing::info!(
+                "Done loading RDB, keys loaded: {keys}, keys expired: {expired}, empty keys skipped: {empty}."
+            ),
+        }
+    }
+}
+
+/// Loads into the shards of a server.
+pub struct Loader {
+    service: &'static Service,
+}
+
+impl Loader {
+    /// Into the shards of this one.
+    pub fn new(service: &'static Service) -> Loader {
+        Loader { service }
+    }
+
+    /// Loads a snapshot, of which `begun` was read already. What was loaded before an error stays. The calling thread must
+    /// hold no shard, and be made for scripts (`script::stack`), because libraries of functions are run on it.
+    pub fn rdb(
+        &self,
+        from: &mut dyn Read,
+        begun: Vec<u8>,
+        rules: Rules,
+        progress: &mut Progress<'_>,
+    ) -> Result<Loaded, LoadError> {
+        let config = self.service.config.load_full();
+        let now = clock::now();
+        let bounds = Bounds {
+            databases: config.databases as usize,
+            checks: config.rdbchecksum,
+            now_ms: now.unix_ms,
+        };
+        let mut decoder =
+            Decoder::new(from, begun, bounds).map_err(|fault| LoadError { offset: 0, fault })?;
+        let workers = Workers::start(self.service, Arc::clone(&config), now, rules);
+        let mut loaded = Loaded {
+            version: decoder.version(),
+            ..Loaded::default()
+        };
+        let mut running = Running {
+            service: self.service,
+            config: &config,
+            now,
+            rules,
+            workers,
+            loaded: &mut loaded,
+            progress,
+        };
+        let read = running.read(&mut decoder);
+        let ended = running.workers.end();
+        let offset = decoder.record_offset();
+        // What was found in keys comes before whatever stopped the reading behind them.
+        let (tally, error) = ended;
+        if let Some(error) = error {
+            return Err(error);
+        }
+        read.map_err(|fault| LoadError {
+            offset: match fault {
+                Fault::Short | Fault::Read(_) => decoder.offset(),
+                _ => offset,
+            },
+            fault,
+        })?;
+        loaded.keys = tally.keys;
+        loaded.expired = tally.expired;
+        loaded.empty = tally.empty;
+        loaded.bytes = decoder.offset();
+        loaded.rest = decoder.rest().to_vec();
+        loaded.tell();
+        let figures = &self.service.telemetry.persistence.loading;
+        figures.keys_loaded.store(loaded.keys, Relaxed);
+        figures.keys_expired.store(loaded.expired, Relaxed);
+        Ok(loaded)
+    }
+}
+
+/// One snapshot while it is loaded.
+struct Running<'r, 'p> {
+    service: &'static Service,
+    config: &'r Config,
+    now: Now,
+    rules: Rules,
+    workers: Workers,
+    loaded: &'r mut Loaded,
+    progress: &'r mut Progress<'p>,
+}
+
+impl Running<'_, '_> {
+    fn read(&mut self, decoder: &mut Decoder<'_>) -> Result<(), Fault> {
+        loop {
+            match decoder.next()? {
+                Next::Entries(stretch) => self.hand_on(stretch)?,
+                Next::End(stretch) => {
+                    self.hand_on(stretch)?;
+                    self.progress.reached(decoder.offset());
+                    return Ok(());
+                }
+                Next::Aside(Aside::Aux(name, value)) => self.note_field(&name, &value),
+                Next::Aside(Aside::Function(raw)) => self.load_function(&raw)?,
+                Next::Aside(Aside::Module(_)) => tracing::warn!(
+                    "The RDB file has data of a module beside keys, which nobody here needs: skipped"
+                ),
+                // Tables grow a segment at a time, so there is nothing to make room for.
+                Next::Aside(Aside::Sizes { .. }) => {}
+            }
+            self.progress.reached(decoder.offset());
+            if self.progress.must_stop() || self.workers.has_failed() {
+                return Err(Fault::Stopped);
+            }
+        }
+    }
+
+    fn hand_on(&mut self, stretch: Stretch) -> Result<(), Fault> {
+        self.delay(stretch.entries.len())?;
+        self.progress.note_keys(stretch.entries.len());
+        self.workers.hand_on(stretch);
+        Ok(())
+    }
+
+    /// `key-load-delay`: microseconds a key, or keys a microsecond.
+    fn delay(&mut self, keys: usize) -> Result<(), Fault> {
+        const SLICE_US: u64 = 20_000;
+        let keys = keys as u64;
+        let mut left_us = match i64::from(self.config.key_load_delay) {
+            0 => return Ok(()),
+            us @ 1.. => keys.saturating_mul(us.unsigned_abs()),
+            parts => keys / parts.unsigned_abs(),
+        };
+        while left_us > 0 {
+            let slice_us = left_us.min(SLICE_US);
+            std::thread::sleep(Duration::from_micros(slice_us));
+            left_us -= slice_us;
+            if self.progress.must_stop() {
+                return Err(Fault::Stopped);
+            }
+        }
+        Ok(())
+    }
+
+    fn note_field(&mut self, name: &[u8], value: &[u8]) {
+        let (name, value) = (lossless::text_of(name), lossless::text_of(value));
+        let number = || value.parse::<u64>().unwrap_or(0);
+        match name.as_ref() {
+            "redis-ver" | "valkey-ver" => {
+                tracing::info!("Loading RDB produced by version {value}");
+            }
+            "ctime" => {
+                let age_s = (self.now.unix_ms / 1000).saturating_sub(number());
+                tracing::info!("RDB age {age_s} seconds");
+            }
+            "used-mem" => tracing::info!(
+                "RDB memory usage when created {:.2} Mb",
+                number() as f64 / (1024.0 * 1024.0)
+            ),
+            "aof-base" | "aof-preamble" if number() != 0 => tracing::info!("RDB is base AOF"),
+            name if name.starts_with('%') => tracing::info!("RDB '{name}': {value}"),
+            _ => tracing::debug!("RDB field '{name}': {value}"),
+        }
+        if let Some(kept) = FIELDS_KEPT.iter().find(|kept| **kept == name) {
+            self.loaded.fields.insert(kept, value.into_owned());
+        }
+    }
+
+    fn load_function(&mut self, raw: &[u8]) -> Result<(), Fault> {
+        let mut reader = Reader::new(raw, SOURCE_BYTES_MAX);
+        let source = reader
+            .string()
+            .map_err(|error| Fault::Function(error.0.to_owned()))?;
+        let functions = &self.service.scripts.functions;
+        match functions.load(&source, self.rules.replaces) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Fault::Function(error.text().into_owned())),
+        }
+    }
+}

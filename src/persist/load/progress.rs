@@ -1,0 +1,94 @@
+//! LOADING: for how long the server answers it, how far loading is, and what INFO and the log say of that.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use crate::session::service::Service;
+use crate::telemetry::clock;
+use crate::telemetry::persistence::LoadingFigures;
+
+/// How often the log tells how far it is.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// While it lives the server is loading: clients hear LOADING, nothing expires and nothing is evicted. It may be over several
+/// files, one after the other.
+pub struct Progress<'p> {
+    service: &'static Service,
+    figures: &'static LoadingFigures,
+    stop: &'p dyn Fn() -> bool,
+    /// Bytes of the files before the one that is read.
+    before: u64,
+    keys: u64,
+    told: Instant,
+}
+
+impl<'p> Progress<'p> {
+    /// Begins, with so many bytes to be loaded in all; 0 if that is not known. `stop` is asked now and then.
+    pub fn begin(
+        service: &'static Service,
+        total_bytes: u64,
+        stop: &'p dyn Fn() -> bool,
+    ) -> Progress<'p> {
+        let figures = &service.telemetry.persistence.loading;
+        figures.began_s.store(clock::unix_ms() / 1000, Relaxed);
+        figures.total_bytes.store(total_bytes, Relaxed);
+        figures.loaded_bytes.store(0, Relaxed);
+        service.pause.set_loading(true);
+        figures.is_loading.store(true, Relaxed);
+        Progress {
+            service,
+            figures,
+            stop,
+            before: 0,
+            keys: 0,
+            told: Instant::now(),
+        }
+    }
+
+    /// The file that is read now has been read so far.
+    pub fn reached(&mut self, offset: u64) {
+        let loaded = self.before + offset;
+        self.figures.loaded_bytes.store(loaded, Relaxed);
+        if self.told.elapsed() >= LINE_EVERY {
+            self.told = Instant::now();
+            self.tell(loaded);
+        }
+    }
+
+    /// The next file begins, behind so many bytes.
+    pub fn next_file(&mut self) {
+        self.before = self.figures.loaded_bytes.load(Relaxed);
+    }
+
+    /// So many keys more were read.
+    pub(super) fn note_keys(&mut self, keys: usize) {
+        self.keys += keys as u64;
+    }
+
+    /// Whether the server is about to stop.
+    pub fn must_stop(&self) -> bool {
+        (self.stop)()
+    }
+
+    fn tell(&self, loaded: u64) {
+        const MIB: f64 = 1024.0 * 1024.0;
+        let total = self.figures.total_bytes.load(Relaxed);
+        let (loaded, keys) = (loaded as f64, self.keys);
+        match total {
+            0 => tracing::info!("Loading: {:.1} MiB, {keys} keys so far", loaded / MIB),
+            total => tracing::info!(
+                "Loading: {:.1} of {:.1} MiB ({:.0} %), {keys} keys so far",
+                loaded / MIB,
+                total as f64 / MIB,
+                100.0 * loaded / total as f64
+            ),
+        }
+    }
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        self.figures.is_loading.store(false, Relaxed);
+        self.service.pause.set_loading(false);
+    }
+}

@@ -1,0 +1,299 @@
+//! Stretches of a snapshot into shards: decoded without any shard in hand, then put into one shard after the other.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+use crossbeam::channel::{self, Sender, TrySendError};
+
+use super::{LoadError, Rules};
+use crate::base::lossless;
+use crate::command::generic::dump;
+use crate::command::generic::object::is_lfu;
+use crate::config::Config;
+use crate::engine::restored_access::Access;
+use crate::engine::serial::reader::Reader;
+use crate::engine::serial::{self, Limits, Malformed};
+use crate::engine::value::Object;
+use crate::engine::{Key, Now};
+use crate::persist::rdb::decode::{Fault, RawEntry, Stretch};
+use crate::script::stack;
+use crate::session::service::Service;
+use crate::structures::entry::{DEADLINE_MAX, Entry};
+
+/// Stretches that wait for each thread.
+const WAITING_PER_THREAD: usize = 2;
+
+/// Keys whose places are fetched ahead.
+const AHEAD: usize = 8;
+
+/// Empty collections of which the log tells.
+const EMPTY_TOLD_MAX: u64 = 10;
+
+/// What was done with keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) keys: u64,
+    pub(super) expired: u64,
+    pub(super) empty: u64,
+}
+
+/// The threads that decode, beside the one that reads, which does what none of them is free for.
+pub(super) struct Workers {
+    placer: Arc<Placer>,
+    queue: Option<Sender<Stretch>>,
+    threads: Vec<JoinHandle<(Tally, Option<LoadError>)>>,
+    own: (Tally, Option<LoadError>),
+}
+
+impl Workers {
+    /// Starts one thread less than serve connections.
+    pub(super) fn start(
+        service: &'static Service,
+        config: Arc<Config>,
+        now: Now,
+        rules: Rules,
+    ) -> Workers {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let others = config.thread_count(cores).min(cores).saturating_sub(1);
+        let limits = dump::limits(&config, service.router.seed(), now);
+        let placer = Arc::new(Placer {
+            service,
+            limits,
+            now,
+            rules,
+            by_frequency: is_lfu(config.maxmemory_policy),
+            has_failed: AtomicBool::new(false),
+            empty: AtomicU64::new(0),
+        });
+        let (sender, receiver) = channel::bounded::<Stretch>(others * WAITING_PER_THREAD + 1);
+        let mut threads = Vec::with_capacity(others);
+        for number in 0..others {
+            let (placer, receiver) = (Arc::clone(&placer), receiver.clone());
+            let made = stack::spawn(format!("basalt-load-{number}"), move || {
+                let mut done = (Tally::default(), None);
+                while let Ok(stretch) = receiver.recv() {
+                    placer.place_noting(stretch, &mut done);
+                }
+                done
+            });
+            // With fewer threads it takes longer; the log has why.
+            threads.extend(made.ok());
+        }
+        Workers {
+            placer,
+            queue: (!threads.is_empty()).then_some(sender),
+            threads,
+            own: (Tally::default(), None),
+        }
+    }
+
+    /// Whether something was found that ends the loading.
+    pub(super) fn has_failed(&self) -> bool {
+        self.placer.has_failed.load(Relaxed)
+    }
+
+    /// Gives a stretch to a thread that is free, or else does it here.
+    pub(super) fn hand_on(&mut self, stretch: Stretch) {
+        let left = match &self.queue {
+            Some(queue) => match queue.try_send(stretch) {
+                Ok(()) => return,
+                Err(TrySendError::Full(stretch) | TrySendError::Disconnected(stretch)) => stretch,
+            },
+            None => stretch,
+        };
+        self.placer.place_noting(left, &mut self.own);
+    }
+
+    /// Waits until all is done; what was done, and of what was found to be wrong the first in the snapshot.
+    pub(super) fn end(self) -> (Tally, Option<LoadError>) {
+        drop(self.queue);
+        let (mut tally, mut error) = self.own;
+        for thread in self.threads {
+            // A panic below a shard's token has ended the process by now.
+            let (other, found) = thread.join().unwrap_or_default();
+            tally.keys += other.keys;
+            tally.expired += other.expired;
+            tally.empty += other.empty;
+            error = first(error, found);
+        }
+        (tally, error)
+    }
+}
+
+fn first(one: Option<LoadError>, other: Option<LoadError>) -> Option<LoadError> {
+    [one, other]
+        .into_iter()
+        .flatten()
+        .min_by_key(|error| error.offset)
+}
+
+/// Puts stretches into shards.
+struct Placer {
+    service: &'static Service,
+    limits: Limits,
+    now: Now,
+    rules: Rules,
+    /// Whether the policy of eviction counts uses, and does not ask for when the last one was.
+    by_frequency: bool,
+    has_failed: AtomicBool,
+    /// Empty collections so far.
+    empty: AtomicU64,
+}
+
+/// A key that was decoded, and where it goes.
+struct Decoded<'s> {
+    key: Cow<'s, [u8]>,
+    hash: u64,
+    shard: u16,
+    raw: &'s RawEntry,
+    /// None once it is in its place.
+    entry: Option<Entry<Object>>,
+}
+
+impl Placer {
+    fn place_noting(&self, stretch: Stretch, done: &mut (Tally, Option<LoadError>)) {
+        let (tally, error) = done;
+        if let Err(found) = self.place(&stretch, tally) {
+            self.has_failed.store(true, Relaxed);
+            *error = first(error.take(), Some(found));
+        }
+    }
+
+    fn place(&self, stretch: &Stretch, tally: &mut Tally) -> Result<(), LoadError> {
+        let mut decoded = Vec::with_capacity(stretch.entries.len());
+        for raw in &stretch.entries {
+            let is_due = raw.deadline.is_some_and(|at_ms| at_ms <= self.now.unix_ms);
+            if is_due && self.rules.skips_expired {
+                tally.expired += 1;
+                continue;
+            }
+            let made = self
+                .decode(&stretch.bytes, raw)
+                .map_err(|fault| LoadError {
+                    offset: stretch.offset + raw.at as u64,
+                    fault,
+                })?;
+            match made {
+                Some(one) => decoded.push(one),
+                None => tally.empty += 1,
+            }
+        }
+        let (order, ends) = self.by_shard(&decoded);
+        let mut first = 0;
+        for (shard, end) in ends.into_iter().enumerate() {
+            let group = &order[first..end];
+            first = end;
+            if !group.is_empty() {
+                self.put(shard as u16, group, &mut decoded, stretch.offset)?;
+                tally.keys += group.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of a key; none if it is a collection without elements.
+    fn decode<'s>(&self, bytes: &'s [u8], raw: &'s RawEntry) -> Result<Option<Decoded<'s>>, Fault> {
+        let malformed = |key: &[u8], error: Malformed| Fault::Value {
+            key: key.to_vec(),
+            why: error.0,
+        };
+        let mut reader = Reader::new(&bytes[raw.at..raw.end], self.limits.string_bytes_max);
+        let form = reader.byte().map_err(|error| malformed(b"", error))?;
+        let key = reader.string().map_err(|error| malformed(b"", error))?;
+        let deadline = raw.deadline.map(|at_ms| at_ms.min(DEADLINE_MAX));
+        let entry = match serial::read_as(form, &key, deadline, &mut reader, &self.limits) {
+            Ok(entry) if reader.rest().is_empty() => entry,
+            Ok(_) => return Err(malformed(&key, Malformed("bytes are left"))),
+            Err(Malformed::EMPTY) => {
+                if self.empty.fetch_add(1, Relaxed) < EMPTY_TOLD_MAX {
+                    tracing::info!("Loading skipping empty key: {}", lossless::text_of(&key));
+                }
+                return Ok(None);
+            }
+            Err(error) => return Err(malformed(&key, error)),
+        };
+        let (hash, shard) = self.service.router.route(&key);
+        Ok(Some(Decoded {
+            key,
+            hash,
+            shard,
+            raw,
+            entry: Some(entry),
+        }))
+    }
+
+    /// The keys in the order of their shards, and where those of each shard end.
+    fn by_shard(&self, decoded: &[Decoded<'_>]) -> (Vec<u32>, Vec<usize>) {
+        let mut ends = vec![0; self.service.shards.len()];
+        for one in decoded {
+            ends[usize::from(one.shard)] += 1;
+        }
+        let mut sum = 0;
+        for end in &mut ends {
+            sum += *end;
+            *end = sum - *end;
+        }
+        let mut order = vec![0; decoded.len()];
+        for (at, one) in decoded.iter().enumerate() {
+            let place = &mut ends[usize::from(one.shard)];
+            order[*place] = at as u32;
+            *place += 1;
+        }
+        (order, ends)
+    }
+
+    /// Puts keys into their shard.
+    fn put(
+        &self,
+        shard: u16,
+        group: &[u32],
+        decoded: &mut [Decoded<'_>],
+        offset: u64,
+    ) -> Result<(), LoadError> {
+        const SPINS: u32 = 200;
+        let mut engine = loop {
+            match self.service.shards.take_spinning(shard, SPINS) {
+                Some(engine) => break engine,
+                // Another thread puts its keys there; nothing is in hand here.
+                None => std::thread::yield_now(),
+            }
+        };
+        for (step, at) in group.iter().enumerate() {
+            if let Some(ahead) = group.get(step + AHEAD) {
+                let ahead = &decoded[*ahead as usize];
+                if let Some(db) = engine.db(ahead.raw.db) {
+                    db.prefetch(ahead.hash);
+                }
+            }
+            let one = &mut decoded[*at as usize];
+            let Some(entry) = one.entry.take() else {
+                continue;
+            };
+            let key = Key {
+                bytes: &one.key,
+                hash: one.hash,
+            };
+            let mut keyspace = engine.keyspace(one.raw.db, self.now).untouched();
+            let found = keyspace.find_as_it_lies(&key);
+            if found.is_some() && !self.rules.replaces {
+                let (key, db) = (one.key.to_vec(), one.raw.db);
+                return Err(LoadError {
+                    offset: offset + one.raw.at as u64,
+                    fault: Fault::Twice { key, db },
+                });
+            }
+            keyspace.adopt(&key, found, entry);
+            if let Some(access) = one.raw.used.filter(|access| self.wants(*access)) {
+                keyspace.restore_access(&key, access);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the policy of eviction asks for what is known of a key's use.
+    fn wants(&self, access: Access) -> bool {
+        matches!(access, Access::Frequency(_)) == self.by_frequency
+    }
+}

@@ -1,0 +1,556 @@
+//! Reads a snapshot record by record: where each begins and ends, and what stands beside keys. The values themselves
+//! stay bytes, which others read (`engine::serial`), on any thread.
+//!
+//! What is read is foreign: a length that is claimed takes memory only as its bytes come.
+
+use std::fmt;
+use std::io::{self, Read};
+
+use super::opcode;
+use super::source::Source;
+use crate::base::lossless;
+use crate::engine::restored_access::Access;
+use crate::engine::serial::types;
+
+/// The newest version that is known.
+pub const VERSION_MAX: u16 = 12;
+
+/// A stretch of records is given away when it has so many bytes.
+pub(super) const STRETCH_BYTES: usize = 512 * 1024;
+
+/// Names of aux fields and their values that are longer are not kept.
+const AUX_BYTES_MAX: usize = 64 * 1024;
+
+/// What is wrong with a snapshot, see [`LoadError`](crate::persist::load::LoadError) for where.
+#[derive(Debug)]
+pub enum Fault {
+    /// It could not be read on.
+    Read(io::Error),
+    /// It ends too early.
+    Short,
+    /// It does not begin as a snapshot does; these are its first bytes.
+    Signature([u8; 9]),
+    /// It is of Valkey, of a version of its own.
+    Valkey(u32),
+    /// It is of a newer version.
+    Version(u32),
+    /// Its checksum is another one than that of its bytes.
+    Checksum {
+        /// What stands at its end.
+        expected: u64,
+        /// What its bytes have.
+        found: u64,
+    },
+    /// It has keys for a database that is not here.
+    Database(u64),
+    /// A record of no known kind.
+    Opcode(u8),
+    /// A module's value, whose end only the module could find.
+    Module,
+    /// A string in no known form, or a number where none can be.
+    Form(&'static str),
+    /// The same key twice in a database.
+    Twice {
+        /// The key.
+        key: Vec<u8>,
+        /// The database.
+        db: usize,
+    },
+    /// A value that is none, and why.
+    Value {
+        /// Its key.
+        key: Vec<u8>,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A library of functions that can not be loaded, and why.
+    Function(String),
+    /// Loading was stopped.
+    Stopped,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Read(error) => write!(f, "Error reading the RDB file: {error}"),
+            Fault::Short => f.write_str("Unexpected EOF reading RDB file"),
+            Fault::Signature(_) => f.write_str("Wrong signature trying to load DB from file"),
+            Fault::Valkey(version) => write!(
+                f,
+                "This is an RDB file of Valkey in its own format, version {version}: Valkey 9 and later write what only \
+                 Valkey reads. Save it with Valkey 8 or older, or copy the keys over the network"
+            ),
+            Fault::Version(version) => write!(
+                f,
+                "Can't handle RDB format version {version}: it is of a newer server; versions up to {VERSION_MAX} are read"
+            ),
+            Fault::Checksum { expected, found } => write!(
+                f,
+                "RDB CRC error: the checksum says {expected:x} and the bytes have {found:x}"
+            ),
+            Fault::Database(db) => write!(
+                f,
+                "The RDB file has keys for database {db}, and there are fewer"
+            ),
+            Fault::Opcode(code) => write!(f, "Unknown RDB opcode or value type {code}"),
+            Fault::Module => f.write_str("A value of a module that is not here"),
+            Fault::Form(why) => f.write_str(why),
+            Fault::Twice { key, db } => write!(
+                f,
+                "Duplicate key found in RDB file: '{}' in database {db}",
+                lossless::text_of(key)
+            ),
+            Fault::Value { key, why } => write!(
+                f,
+                "The value of the key '{}' can't be read, integrity check failed: {why}",
+                lossless::text_of(key)
+            ),
+            Fault::Function(why) => write!(f, "Failed loading a library of functions: {why}"),
+            Fault::Stopped => f.write_str("Loading was stopped"),
+        }
+    }
+}
+
+/// A key with its value, as bytes of a stretch.
+#[derive(Clone, Copy, Debug)]
+pub struct RawEntry {
+    /// The database.
+    pub db: usize,
+    /// When it expires.
+    pub deadline: Option<u64>,
+    /// What is known of its use.
+    pub used: Option<Access>,
+    /// Where its type lies in the stretch; key and value follow.
+    pub at: usize,
+    /// Behind its last byte.
+    pub end: usize,
+}
+
+/// Records in a row.
+#[derive(Debug, Default)]
+pub struct Stretch {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// The keys among them.
+    pub entries: Vec<RawEntry>,
+    /// Where the bytes lie in the snapshot.
+    pub offset: u64,
+}
+
+/// What stands beside keys.
+#[derive(Debug)]
+pub enum Aside {
+    /// A name with its value.
+    Aux(Vec<u8>, Vec<u8>),
+    /// The source of a library of functions, as a string of the format.
+    Function(Vec<u8>),
+    /// How many keys follow in a database, and how many of them have a deadline.
+    Sizes {
+        /// The database.
+        db: usize,
+        /// Keys.
+        keys: u64,
+        /// Those with a deadline.
+        expires: u64,
+    },
+    /// A module's data beside keys, which nobody here needs: the number that stands for the module.
+    Module(u64),
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub enum Next {
+    /// Enough keys to be worth handing on.
+    Entries(Stretch),
+    /// Something beside them.
+    Aside(Aside),
+    /// The end, and the last keys before it.
+    End(Stretch),
+}
+
+/// See the module.
+pub struct Decoder<'s> {
+    source: Source<'s>,
+    version: u16,
+    databases: usize,
+    checks: bool,
+    now_ms: u64,
+    db: usize,
+    deadline: Option<u64>,
+    used: Option<Access>,
+    entries: Vec<RawEntry>,
+    /// Where the record begins that is being read.
+    record: u64,
+}
+
+/// What a snapshot may have.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// How many databases there are.
+    pub databases: usize,
+    /// Whether the checksum is looked at.
+    pub checks: bool,
+    /// The moment, for what is told relative to it.
+    pub now_ms: u64,
+}
+
+impl<'s> Decoder<'s> {
+    /// Reads the first bytes. Some of the stream may have been read already.
+    pub fn new(
+        from: &'s mut dyn Read,
+        begun: Vec<u8>,
+        bounds: Bounds,
+    ) -> Result<Decoder<'s>, Fault> {
+        let mut source = Source::new(from, begun);
+        let first: [u8; 9] = source.array()?;
+        let version = version_of(&first)?;
+        Ok(Decoder {
+            source,
+            version,
+            databases: bounds.databases,
+            checks: bounds.checks,
+            now_ms: bounds.now_ms,
+            db: 0,
+            deadline: None,
+            used: None,
+            entries: Vec::new(),
+            record: 0,
+        })
+    }
+
+    /// The version of the format.
+    pub fn version(&self) -> u16 {
+        self.version
+    }
+
+    /// How many bytes were read.
+    pub fn offset(&self) -> u64 {
+        self.source.offset()
+    }
+
+    /// Where the record begins that was read last, or is broken.
+    pub fn record_offset(&self) -> u64 {
+        self.record
+    }
+
+    /// What has come behind the end.
+    pub fn rest(&self) -> &[u8] {
+        self.source.rest()
+    }
+
+    /// Takes memory back that is not needed any more.
+    pub fn give_back(&mut self, stretch: Stretch) {
+        self.source.give_back(stretch.bytes);
+    }
+
+    /// Reads on.
+    pub fn next(&mut self) -> Result<Next, Fault> {
+        loop {
+            if self.source.at() >= STRETCH_BYTES && self.deadline.is_none() && self.used.is_none() {
+                return Ok(Next::Entries(self.stretch()));
+            }
+            self.record = self.source.offset();
+            if let Some(next) = self.record()? {
+                return Ok(next);
+            }
+        }
+    }
+
+    fn stretch(&mut self) -> Stretch {
+        let offset = self.source.offset() - self.source.at() as u64;
+        Stretch {
+            bytes: self.source.take(),
+            entries: std::mem::take(&mut self.entries),
+            offset,
+        }
+    }
+
+    /// Reads one record; what is to be said of it, unless it is a key's.
+    fn record(&mut self) -> Result<Option<Next>, Fault> {
+        let at = self.source.at();
+        let code = self.source.byte()?;
+        let aside = match code {
+            opcode::DEADLINE_S => {
+                let seconds = i32::from_le_bytes(self.source.array()?);
+                self.deadline = Some(u64::try_from(seconds).unwrap_or(0) * 1000);
+                return Ok(None);
+            }
+            opcode::DEADLINE_MS => {
+                let at_ms = i64::from_le_bytes(self.source.array()?);
+                // Times before all time and behind all time are as good as the first and the last.
+                self.deadline = match at_ms {
+                    -1 => None,
+                    at_ms => Some(u64::try_from(at_ms).unwrap_or(0)),
+                };
+                return Ok(None);
+            }
+            opcode::IDLE => {
+                let idle_ms = self.length()?.saturating_mul(1000);
+                self.used = Some(Access::LastAt(self.now_ms.saturating_sub(idle_ms)));
+                return Ok(None);
+            }
+            opcode::FREQUENCY => {
+                self.used = Some(Access::Frequency(self.source.byte()?));
+                return Ok(None);
+            }
+            opcode::SELECT_DB => {
+                let db = self.length()?;
+                let known = usize::try_from(db).ok().filter(|db| *db < self.databases);
+                self.db = known.ok_or(Fault::Database(db))?;
+                return Ok(None);
+            }
+            opcode::SLOT_INFO => {
+                for _ in 0..3 {
+                    self.length()?;
+                }
+                return Ok(None);
+            }
+            opcode::RESIZE_DB => Aside::Sizes {
+                db: self.db,
+                keys: self.length()?,
+                expires: self.length()?,
+            },
+            opcode::AUX => Aside::Aux(self.kept_string()?, self.kept_string()?),
+            opcode::FUNCTION => {
+                let from = self.source.at();
+                self.skip_string()?;
+                Aside::Function(self.source.since(from).to_vec())
+            }
+            opcode::FUNCTION_PRE_GA => {
+                return Err(Fault::Function(
+                    "Pre-release function format not supported.".to_owned(),
+                ));
+            }
+            opcode::MODULE_AUX => {
+                let module = self.length()?;
+                self.skip_module()?;
+                Aside::Module(module)
+            }
+            opcode::END => {
+                self.check_sum()?;
+                return Ok(Some(Next::End(self.stretch())));
+            }
+            kind => {
+                self.skip_string()?;
+                self.skip_value(kind)?;
+                self.entries.push(RawEntry {
+                    db: self.db,
+                    deadline: self.deadline.take(),
+                    used: self.used.take(),
+                    at,
+                    end: self.source.at(),
+                });
+                return Ok(None);
+            }
+        };
+        Ok(Some(Next::Aside(aside)))
+    }
+
+    /// The checksum at the end, which files have since version 5.
+    fn check_sum(&mut self) -> Result<(), Fault> {
+        if self.version < 5 {
+            return Ok(());
+        }
+        let found = if self.checks { self.source.crc() } else { 0 };
+        let expected = u64::from_le_bytes(self.source.array()?);
+        // 0: it was saved without one.
+        if self.checks && expected != 0 && expected != found {
+            return Err(Fault::Checksum { expected, found });
+        }
+        Ok(())
+    }
+
+    /// How a string or a length begins: its length, or the code of a form of its own.
+    #[inline]
+    fn head(&mut self) -> Result<Result<u64, u8>, Fault> {
+        let first = self.source.byte()?;
+        Ok(match first {
+            0x00..=0x3f => Ok(u64::from(first)),
+            0x40..=0x7f => {
+                let low = self.source.byte()?;
+                Ok(u64::from(first & 0x3f) << 8 | u64::from(low))
+            }
+            0x80 => Ok(u64::from(u32::from_be_bytes(self.source.array()?))),
+            0x81 => Ok(u64::from_be_bytes(self.source.array()?)),
+            0xc0.. => Err(first),
+            _ => return Err(Fault::Form("A length in an unknown form")),
+        })
+    }
+
+    #[inline]
+    fn length(&mut self) -> Result<u64, Fault> {
+        self.head()?
+            .map_err(|_| Fault::Form("A string where a length is due"))
+    }
+
+    #[inline]
+    fn skip_string(&mut self) -> Result<(), Fault> {
+        match self.head()? {
+            Ok(length) => self.source.skip(length),
+            Err(0xc0) => self.source.skip(1),
+            Err(0xc1) => self.source.skip(2),
+            Err(0xc2) => self.source.skip(4),
+            Err(0xc3) => {
+                let packed = self.length()?;
+                self.length()?;
+                self.source.skip(packed)
+            }
+            Err(_) => Err(Fault::Form("A string in an unknown form")),
+        }
+    }
+
+    /// A string that is looked at here; empty if it is very long.
+    fn kept_string(&mut self) -> Result<Vec<u8>, Fault> {
+        let from = self.source.at();
+        self.skip_string()?;
+        let raw = self.source.since(from);
+        let mut reader = crate::engine::serial::reader::Reader::new(raw, AUX_BYTES_MAX);
+        Ok(reader
+            .string()
+            .map(|text| text.into_owned())
+            .unwrap_or_default())
+    }
+
+    fn skip_strings(&mut self, count: u64) -> Result<(), Fault> {
+        for _ in 0..count {
+            self.skip_string()?;
+        }
+        Ok(())
+    }
+
+    /// Passes a value of a type.
+    fn skip_value(&mut self, kind: u8) -> Result<(), Fault> {
+        match kind {
+            types::STRING
+            | types::HASH_ZIPMAP
+            | types::LIST_ZIPLIST
+            | types::SET_INTSET
+            | types::ZSET_ZIPLIST
+            | types::HASH_ZIPLIST
+            | types::HASH_LISTPACK
+            | types::ZSET_LISTPACK
+            | types::SET_LISTPACK
+            | types::HASH_LISTPACK_EX_RC => self.skip_string(),
+            types::HASH_LISTPACK_EX => {
+                self.source.skip(8)?;
+                self.skip_string()
+            }
+            types::LIST | types::SET | types::LIST_QUICKLIST => {
+                let count = self.length()?;
+                self.skip_strings(count)
+            }
+            types::HASH => {
+                let count = self.length()?;
+                for _ in 0..count {
+                    self.skip_strings(2)?;
+                }
+                Ok(())
+            }
+            types::ZSET | types::ZSET_2 => {
+                for _ in 0..self.length()? {
+                    self.skip_string()?;
+                    let bytes = match kind {
+                        types::ZSET_2 => 8,
+                        _ => match self.source.byte()? {
+                            253.. => 0,
+                            bytes => u64::from(bytes),
+                        },
+                    };
+                    self.source.skip(bytes)?;
+                }
+                Ok(())
+            }
+            types::LIST_QUICKLIST_2 => {
+                for _ in 0..self.length()? {
+                    self.length()?;
+                    self.skip_string()?;
+                }
+                Ok(())
+            }
+            types::HASH_METADATA | types::HASH_METADATA_RC => {
+                if kind == types::HASH_METADATA {
+                    self.source.skip(8)?;
+                }
+                for _ in 0..self.length()? {
+                    self.length()?;
+                    self.skip_strings(2)?;
+                }
+                Ok(())
+            }
+            types::STREAM_LISTPACKS | types::STREAM_LISTPACKS_2 | types::STREAM_LISTPACKS_3 => {
+                self.skip_stream(kind)
+            }
+            types::MODULE => Err(Fault::Module),
+            types::MODULE_2 => {
+                self.length()?;
+                self.skip_module()
+            }
+            kind => Err(Fault::Opcode(kind)),
+        }
+    }
+
+    fn skip_stream(&mut self, kind: u8) -> Result<(), Fault> {
+        for _ in 0..self.length()? {
+            self.skip_strings(2)?;
+        }
+        let is_old = kind == types::STREAM_LISTPACKS;
+        for _ in 0..if is_old { 3 } else { 8 } {
+            self.length()?;
+        }
+        for _ in 0..self.length()? {
+            self.skip_string()?;
+            for _ in 0..if is_old { 2 } else { 3 } {
+                self.length()?;
+            }
+            for _ in 0..self.length()? {
+                self.source.skip(24)?;
+                self.length()?;
+            }
+            for _ in 0..self.length()? {
+                self.skip_string()?;
+                let has_activity = kind == types::STREAM_LISTPACKS_3;
+                self.source.skip(if has_activity { 16 } else { 8 })?;
+                for _ in 0..self.length()? {
+                    self.source.skip(16)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes what a module wrote: marked pieces up to a mark of the end.
+    fn skip_module(&mut self) -> Result<(), Fault> {
+        loop {
+            match self.length()? {
+                0 => return Ok(()),
+                1 | 2 => {
+                    self.length()?;
+                }
+                3 => self.source.skip(4)?,
+                4 => self.source.skip(8)?,
+                5 => self.skip_string()?,
+                _ => {
+                    return Err(Fault::Form(
+                        "A piece of a module's value of an unknown kind",
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// The version that the first bytes say, if it can be read.
+fn version_of(first: &[u8; 9]) -> Result<u16, Fault> {
+    let number = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse::<u32>().ok();
+    if let Some(digits) = first.strip_prefix(b"VALKEY") {
+        return Err(number(digits).map_or(Fault::Signature(*first), Fault::Valkey));
+    }
+    let digits = first
+        .strip_prefix(b"REDIS")
+        .ok_or(Fault::Signature(*first))?;
+    let version = number(digits).ok_or(Fault::Signature(*first))?;
+    match u16::try_from(version) {
+        Ok(version @ 1..=VERSION_MAX) => Ok(version),
+        _ => Err(Fault::Version(version)),
+    }
+}

@@ -1,0 +1,114 @@
+//! A snapshot in a file: written beside the old one, synced, and put in its place.
+//!
+//! Whatever fails, the old file stays as it was, and what was written is removed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Sink;
+use crate::persist::files::{self, File, Files};
+
+/// Bytes after which a file goes to the disk that is written bit by bit.
+const SYNC_BYTES: usize = 4 * 1024 * 1024;
+
+/// See the module.
+pub struct FileSink {
+    files: Arc<dyn Files>,
+    path: PathBuf,
+    temporary: PathBuf,
+    is_incremental: bool,
+    /// None until the first piece comes.
+    file: Option<Arc<dyn File>>,
+    unsynced_bytes: usize,
+}
+
+impl FileSink {
+    /// For a file at this path; nothing is opened yet.
+    pub fn new(files: Arc<dyn Files>, path: PathBuf, is_incremental: bool) -> FileSink {
+        let name = format!("temp-{}.rdb", std::process::id());
+        let temporary = path.with_file_name(name);
+        FileSink {
+            files,
+            path,
+            temporary,
+            is_incremental,
+            file: None,
+            unsynced_bytes: 0,
+        }
+    }
+
+    fn opened(&mut self) -> io::Result<Arc<dyn File>> {
+        if let Some(file) = &self.file {
+            return Ok(Arc::clone(file));
+        }
+        let file = self.files.create(&self.temporary).inspect_err(|error| {
+            let (name, directory) = (shown(&self.temporary), self.directory());
+            tracing::warn!(
+                "Failed opening the temp RDB file {name} (in server root dir {directory}) for saving: {error}"
+            );
+        })?;
+        Ok(Arc::clone(self.file.insert(file)))
+    }
+
+    fn directory(&self) -> String {
+        files::parent(&self.path).display().to_string()
+    }
+
+    fn keep(&mut self) -> io::Result<()> {
+        let told = |what: &str| {
+            let what = what.to_owned();
+            move |error: &io::Error| {
+                tracing::warn!("Write error while saving DB to the disk({what}): {error}");
+            }
+        };
+        self.opened()?.sync().inspect_err(told("fsync"))?;
+        let renamed = self.files.rename(&self.temporary, &self.path);
+        renamed.inspect_err(|error| {
+            let (from, to) = (shown(&self.temporary), shown(&self.path));
+            let directory = self.directory();
+            tracing::warn!(
+                "Error moving temp DB file {from} on the final destination {to} (in server root dir {directory}): \
+                 {error}"
+            );
+        })?;
+        let directory = files::parent(&self.path);
+        let synced = self.files.sync_directory(directory);
+        synced.inspect_err(told("fsync of the directory"))
+    }
+}
+
+fn shown(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+impl Sink for FileSink {
+    fn write(&mut self, chunk: Vec<u8>) -> io::Result<()> {
+        let file = self.opened()?;
+        let mut put = || -> io::Result<()> {
+            file.write_all(&chunk)?;
+            self.unsynced_bytes += chunk.len();
+            if self.is_incremental && self.unsynced_bytes >= SYNC_BYTES {
+                self.unsynced_bytes = 0;
+                file.sync()?;
+            }
+            Ok(())
+        };
+        put().inspect_err(|error| {
+            tracing::warn!("Write error while saving DB to the disk(rdbSaveRio): {error}");
+        })
+    }
+
+    fn finish(mut self: Box<Self>, ok: bool) -> io::Result<()> {
+        let kept = match ok {
+            true => self.keep(),
+            false => Ok(()),
+        };
+        if (!ok || kept.is_err()) && self.file.take().is_some() {
+            // It may bear its last name already, if it was the directory that was not synced.
+            let _ = self.files.remove(&self.temporary);
+        }
+        kept
+    }
+}

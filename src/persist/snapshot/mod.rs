@@ -1,0 +1,348 @@
+//! Snapshots of the whole server: the cut, and walkers that save what it found while commands go on.
+//!
+//! ```text
+//! outgoing  what shards encode, in chunks, and what is known of the snapshot while it runs
+//! walk      threads that take one shard after the other, a slice at a time, and pass chunks on
+//! file      a sink: a file beside the old one, which it replaces in the end
+//! saver     SAVE, BGSAVE, save points, the last save before the end
+//! ```
+//!
+//! One snapshot at a time. [`Snapshots::begin`] asks for all shards at once; with all of them in hand each is cut
+//! (`engine::snapshot`), functions are captured, and whoever hangs on this moment learns it: the append-only file's rewrite
+//! notes the log's position, replicas theirs. Then walkers save shard after shard; what changes meanwhile is saved by whoever
+//! changes it, into the same queue. A snapshot that is cancelled, or whose sink fails, encodes nothing any more, but the walkers
+//! go on to the end, as each entry has to be marked before the next cut.
+
+pub mod file;
+mod outgoing;
+pub mod saver;
+mod walk;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::engine::snapshot::{DbAtCut, Outlet};
+use crate::engine::{Engine, Now};
+use crate::persist::rdb::encode::Options;
+use crate::script::functions::Code;
+use crate::session::service::Service;
+use crate::shard::job::Job;
+use crate::shard::job::task::Task;
+use crate::shard::offload::OffloadPool;
+use crate::telemetry::memory;
+use outgoing::Outgoing;
+use walk::Writer;
+
+/// Where a snapshot goes, one piece behind the other.
+pub trait Sink: Send {
+    /// Takes the next piece.
+    fn write(&mut self, chunk: Vec<u8>) -> io::Result<()>;
+
+    /// The end: all was written, or not, and what was is worth nothing.
+    fn finish(self: Box<Self>, ok: bool) -> io::Result<()>;
+}
+
+/// What a snapshot is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// SAVE, or the last save before the end: others may wait for it.
+    Save,
+    /// BGSAVE and save points.
+    BackgroundSave,
+    /// The base of the append-only file.
+    AofBase,
+    /// Replicas.
+    Replicas,
+}
+
+/// What is known when all shards are in hand.
+#[derive(Clone, Debug, Default)]
+pub struct Cut {
+    /// The moment.
+    pub now: Now,
+    /// Changes counted by then.
+    pub dirty: u64,
+    /// Databases that hold anything, by their numbers.
+    pub dbs: Vec<DbAtCut>,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Whether fields of hashes have deadlines.
+    pub has_field_deadlines: bool,
+    /// Sources of the libraries of functions.
+    functions: Vec<Code>,
+}
+
+impl Cut {
+    /// Keys of all databases.
+    pub fn keys(&self) -> u64 {
+        self.dbs.iter().map(|db| db.keys).sum()
+    }
+}
+
+/// What runs with all shards in hand, and never waits.
+pub type AtCut = Box<dyn FnOnce(&Cut) + Send>;
+
+/// A snapshot is under way already.
+#[derive(Clone)]
+pub struct Busy(pub Arc<Running>);
+
+impl fmt::Debug for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Busy({:?})", self.0.purpose)
+    }
+}
+
+/// Why a snapshot came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Somebody cancelled it.
+    Cancelled,
+    /// Its sink failed.
+    Io(io::ErrorKind, String),
+}
+
+impl Failure {
+    fn of(error: &io::Error) -> Failure {
+        Failure::Io(error.kind(), error.to_string())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Cancelled => write!(f, "cancelled"),
+            Failure::Io(_, text) => write!(f, "{text}"),
+        }
+    }
+}
+
+type Callback = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    is_cut: bool,
+    ended: Option<Result<Arc<Cut>, Failure>>,
+    at_cut: Vec<Callback>,
+    at_end: Vec<Callback>,
+}
+
+/// A snapshot under way.
+pub struct Running {
+    /// What it is for.
+    pub purpose: Purpose,
+    outgoing: Arc<Outgoing>,
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+impl Running {
+    /// Has it come to nothing, unless it is done. It ends soon after.
+    pub fn cancel(&self) {
+        self.outgoing.cancel();
+    }
+
+    /// Waits for its end; the cut, if all went well. Not for threads that serve connections.
+    pub fn wait(&self) -> Result<Arc<Cut>, Failure> {
+        let mut state = self.state.lock();
+        loop {
+            match &state.ended {
+                Some(ended) => return ended.clone(),
+                None => self.ended.wait(&mut state),
+            }
+        }
+    }
+
+    /// Has something done once the cut is made, or it is known that none will be; at once if that is so already. No shard is in hand then.
+    pub fn when_cut(&self, callback: impl FnOnce() + Send + 'static) {
+        let mut state = self.state.lock();
+        match state.is_cut {
+            false => state.at_cut.push(Box::new(callback)),
+            true => {
+                drop(state);
+                callback();
+            }
+        }
+    }
+
+    /// Has something done at the end.
+    pub fn when_ended(&self, callback: impl FnOnce() + Send + 'static) {
+        let mut state = self.state.lock();
+        match state.ended {
+            None => state.at_end.push(Box::new(callback)),
+            Some(_) => {
+                drop(state);
+                callback();
+            }
+        }
+    }
+
+    /// How it ended, if it did.
+    pub fn ended(&self) -> Option<Result<Arc<Cut>, Failure>> {
+        self.state.lock().ended.clone()
+    }
+
+    /// Keys encoded so far.
+    pub fn keys_saved(&self) -> u64 {
+        self.outgoing.keys()
+    }
+
+    /// Bytes encoded that the sink has yet to take.
+    pub fn waiting_bytes(&self) -> usize {
+        self.outgoing.waiting_bytes()
+    }
+
+    fn note_cut(&self) {
+        let callbacks = {
+            let mut state = self.state.lock();
+            state.is_cut = true;
+            std::mem::take(&mut state.at_cut)
+        };
+        callbacks.into_iter().for_each(|callback| callback());
+    }
+
+    fn note_end(&self, ended: Result<Arc<Cut>, Failure>) {
+        let callbacks = {
+            let mut state = self.state.lock();
+            state.ended = Some(ended);
+            self.ended.notify_all();
+            std::mem::take(&mut state.at_end)
+        };
+        callbacks.into_iter().for_each(|callback| callback());
+    }
+}
+
+/// The snapshots of a server.
+pub struct Snapshots {
+    service: &'static Service,
+    current: Mutex<Option<Arc<Running>>>,
+    /// Kept for ever, as what threads count is never given back.
+    threads: &'static OffloadPool,
+}
+
+impl Snapshots {
+    /// Of this server.
+    pub fn new(service: &'static Service) -> Arc<Snapshots> {
+        Arc::new(Snapshots {
+            service,
+            current: Mutex::new(None),
+            threads: Box::leak(Box::default()),
+        })
+    }
+
+    /// The snapshot under way.
+    pub fn current(&self) -> Option<Arc<Running>> {
+        self.current.lock().clone()
+    }
+
+    /// Begins a snapshot; `at_cut` runs with all shards in hand.
+    pub fn begin(
+        self: &Arc<Self>,
+        purpose: Purpose,
+        at_cut: AtCut,
+        sink: Box<dyn Sink>,
+    ) -> Result<Arc<Running>, Busy> {
+        let config = self.service.config.load();
+        let running = {
+            let mut current = self.current.lock();
+            if let Some(running) = &*current {
+                return Err(Busy(Arc::clone(running)));
+            }
+            let options = Options {
+                version: crate::engine::serial::V10,
+                compress: config.rdbcompression,
+                checksum: config.rdbchecksum,
+            };
+            let running = Arc::new(Running {
+                purpose,
+                outgoing: Arc::new(Outgoing::new(options, config.rdb_key_save_delay)),
+                state: Mutex::default(),
+                ended: Condvar::new(),
+            });
+            *current = Some(Arc::clone(&running));
+            running
+        };
+        let (snapshots, begun) = (Arc::clone(self), Arc::clone(&running));
+        self.threads
+            .run(move || snapshots.conduct(&begun, at_cut, sink), false);
+        Ok(running)
+    }
+
+    /// Runs something on one of the threads that snapshots have.
+    pub fn run(&self, work: impl FnOnce() + Send + 'static) {
+        self.threads.run(work, false);
+    }
+
+    /// From the cut to the end.
+    fn conduct(&self, running: &Arc<Running>, at_cut: AtCut, sink: Box<dyn Sink>) {
+        let figures = &self.service.telemetry.persistence.rdb;
+        let cut = Arc::new(self.cut(running, at_cut));
+        figures.keys_processed.store(0, Relaxed);
+        figures.keys_total.store(cut.keys(), Relaxed);
+        running.note_cut();
+        let writer = Writer::new(Arc::clone(&running.outgoing), sink);
+        writer.begin(&cut, running.purpose);
+        self.walk(running, &writer);
+        let ended = writer.end();
+        figures.keys_processed.store(0, Relaxed);
+        figures.keys_total.store(0, Relaxed);
+        // Who is told of the end may begin the next one.
+        *self.current.lock() = None;
+        running.note_end(ended.map(|()| cut));
+    }
+
+    /// The cut.
+    fn cut(&self, running: &Running, at_cut: AtCut) -> Cut {
+        let service = self.service;
+        let outgoing = Arc::clone(&running.outgoing);
+        let outlet: Arc<dyn Outlet> = Arc::clone(&outgoing) as _;
+        let result = Arc::new(Mutex::new(Cut::default()));
+        let found = Arc::clone(&result);
+        let used_bytes = memory::used_bytes();
+        let mut at_cut = Some(at_cut);
+        let task = Task::work(move |engines, now| {
+            let mut cut = Cut {
+                now,
+                used_bytes,
+                functions: service.scripts.functions.codes(),
+                ..Cut::default()
+            };
+            outgoing.set_cut(now);
+            for engine in engines {
+                capture(engine, &outlet, &mut cut);
+            }
+            cut.dbs.sort_unstable_by_key(|db| db.number);
+            if cut.has_field_deadlines {
+                outgoing.raise_version();
+            }
+            if let Some(at_cut) = at_cut.take() {
+                at_cut(&cut);
+            }
+            *found.lock() = cut;
+        });
+        let all: Vec<u16> = (0..service.shards.len() as u16).collect();
+        walk::run_job(&service.shards, Job::task(&all, task));
+        std::mem::take(&mut *result.lock())
+    }
+}
+
+/// Cuts one shard.
+fn capture(engine: &mut Engine, outlet: &Arc<dyn Outlet>, cut: &mut Cut) {
+    let published = engine.published();
+    cut.dirty += published.dirty.get();
+    let fields = published.dbs.iter().map(|db| db.field_volatile_keys.get());
+    cut.has_field_deadlines |= fields.sum::<u64>() > 0;
+    for of_shard in engine.begin_snapshot(outlet) {
+        let known = cut.dbs.iter_mut().find(|db| db.number == of_shard.number);
+        match known {
+            Some(db) => {
+                db.keys += of_shard.keys;
+                db.volatile_keys += of_shard.volatile_keys;
+            }
+            None => cut.dbs.push(of_shard),
+        }
+    }
+}

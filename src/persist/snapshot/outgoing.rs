@@ -1,0 +1,137 @@
+//! What shards encode for a snapshot: the queue of chunks between them and the sink.
+
+use std::sync::atomic::{
+    AtomicBool, AtomicU16, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use crossbeam::queue::SegQueue;
+
+use crate::engine::Now;
+use crate::engine::serial::V12;
+use crate::engine::snapshot::{Chunk, Outlet};
+use crate::engine::value::Object;
+use crate::persist::rdb::encode::{self, Options};
+use crate::structures::entry::{EntryRef, Value};
+
+/// See the module.
+pub(super) struct Outgoing {
+    options: Options,
+    /// The version of the format, which the cut decides.
+    version: AtomicU16,
+    cut_ms: AtomicU64,
+    is_over: AtomicBool,
+    is_cancelled: AtomicBool,
+    /// Chunks on their way. Nobody waits for room, as what fills it has a shard in hand; it holds no more than what
+    /// was there at the cut.
+    chunks: SegQueue<Chunk>,
+    waiting_bytes: AtomicUsize,
+    keys: AtomicU64,
+    /// `rdb-key-save-delay`.
+    delay_us: i32,
+}
+
+impl Outgoing {
+    pub(super) fn new(options: Options, delay_us: i32) -> Outgoing {
+        Outgoing {
+            version: AtomicU16::new(options.version),
+            options,
+            cut_ms: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            is_cancelled: AtomicBool::new(false),
+            chunks: SegQueue::new(),
+            waiting_bytes: AtomicUsize::new(0),
+            keys: AtomicU64::new(0),
+            delay_us,
+        }
+    }
+
+    /// The moment of the cut, with all shards in hand.
+    pub(super) fn set_cut(&self, now: Now) {
+        self.cut_ms.store(now.unix_ms, Relaxed);
+    }
+
+    pub(super) fn cut_ms(&self) -> u64 {
+        self.cut_ms.load(Relaxed)
+    }
+
+    /// What the cut found can only be carried by the newest version.
+    pub(super) fn raise_version(&self) {
+        self.version.store(V12, Relaxed);
+    }
+
+    pub(super) fn options(&self) -> Options {
+        Options {
+            version: self.version.load(Relaxed),
+            ..self.options
+        }
+    }
+
+    pub(super) fn delay_us(&self) -> i32 {
+        self.delay_us
+    }
+
+    pub(super) fn cancel(&self) {
+        self.is_cancelled.store(true, Relaxed);
+        self.give_up();
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Relaxed)
+    }
+
+    /// Nothing needs to be encoded any more.
+    pub(super) fn give_up(&self) {
+        self.is_over.store(true, Release);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Acquire)
+    }
+
+    /// Keys encoded so far.
+    pub(super) fn keys(&self) -> u64 {
+        self.keys.load(Relaxed)
+    }
+
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes.load(Relaxed)
+    }
+
+    /// The next chunk to be passed on.
+    pub(super) fn pop(&self) -> Option<Chunk> {
+        let chunk = self.chunks.pop()?;
+        self.waiting_bytes.fetch_sub(chunk.len_bytes(), Relaxed);
+        Some(chunk)
+    }
+}
+
+impl Outlet for Outgoing {
+    fn encode(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk) {
+        let (options, now_ms) = (self.options(), self.cut_ms());
+        if chunk.is_empty() {
+            encode::select_db(&mut chunk.bytes, chunk.db);
+        }
+        if let Value::Block(block) = entry.value() {
+            encode::entry_without_text(&mut chunk.bytes, entry, &options);
+            chunk.push_block(block);
+        } else {
+            encode::entry(&mut chunk.bytes, entry, None, now_ms, &options);
+        }
+        if self.delay_us != 0 {
+            self.keys.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn give(&self, chunk: Chunk) {
+        if self.delay_us == 0 {
+            self.keys.fetch_add(chunk.keys, Relaxed);
+        }
+        self.waiting_bytes.fetch_add(chunk.len_bytes(), Relaxed);
+        self.chunks.push(chunk);
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.is_over()
+    }
+}

@@ -1,0 +1,231 @@
+//! When snapshots go to the file `dbfilename`: SAVE, BGSAVE, save points, FLUSHALL, and the end of the server.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+
+use super::file::FileSink;
+use super::{AtCut, Busy, Cut, Failure, Purpose, Running, Snapshots};
+use crate::base::lossless;
+use crate::config::Config;
+use crate::persist::files::Files;
+use crate::session::service::Service;
+use crate::telemetry::clock;
+
+/// How long nothing is tried by itself after a save that failed.
+const RETRY_S: u64 = 5;
+
+/// How a request for a snapshot in the background was taken.
+#[derive(Clone)]
+pub enum Begun {
+    /// It runs.
+    Runs(Arc<Running>),
+    /// It will, when what runs now is done.
+    Scheduled,
+}
+
+/// See the module.
+pub struct Saver {
+    service: &'static Service,
+    snapshots: Arc<Snapshots>,
+    files: Arc<dyn Files>,
+    is_scheduled: AtomicBool,
+    /// When a save was last begun in the background.
+    tried_s: AtomicU64,
+    /// Times that all databases were flushed, as far as that was seen to.
+    flushes_seen: AtomicU64,
+}
+
+impl Saver {
+    /// Of this server, in these files.
+    pub fn new(snapshots: &Arc<Snapshots>, files: Arc<dyn Files>) -> Arc<Saver> {
+        Arc::new(Saver {
+            service: snapshots.service,
+            snapshots: Arc::clone(snapshots),
+            files,
+            is_scheduled: AtomicBool::new(false),
+            tried_s: AtomicU64::new(0),
+            flushes_seen: AtomicU64::new(0),
+        })
+    }
+
+    /// The snapshot under way, if it is one for the file.
+    pub fn running(&self) -> Option<Arc<Running>> {
+        let current = self.snapshots.current();
+        current.filter(|running| matches!(running.purpose, Purpose::Save | Purpose::BackgroundSave))
+    }
+
+    fn sink(&self, config: &Config) -> Box<FileSink> {
+        let name = lossless::path_of(&config.dbfilename);
+        let path: PathBuf = config.dir.join(name);
+        // The working directory may be another one when the file is put in its place.
+        let path = std::path::absolute(&path).unwrap_or(path);
+        let files = Arc::clone(&self.files);
+        Box::new(FileSink::new(
+            files,
+            path,
+            config.rdb_save_incremental_fsync,
+        ))
+    }
+
+    /// Begins a snapshot in the background.
+    fn begin(self: &Arc<Self>, purpose: Purpose) -> Result<Arc<Running>, Busy> {
+        let config = self.service.config.load_full();
+        let at_cut: AtCut = Box::new(|_| {});
+        let running = self.snapshots.begin(purpose, at_cut, self.sink(&config))?;
+        let figures = &self.service.telemetry.persistence.rdb;
+        let began_s = clock::unix_ms() / 1_000;
+        if purpose == Purpose::BackgroundSave {
+            self.tried_s.store(began_s, Relaxed);
+            figures.in_progress.store(true, Relaxed);
+            figures.began_s.store(began_s, Relaxed);
+            tracing::info!("Background saving started by pid {}", std::process::id());
+        }
+        let (saver, begun) = (Arc::downgrade(self), Arc::downgrade(&running));
+        running.when_ended(move || {
+            if let (Some(saver), Some(running)) = (saver.upgrade(), begun.upgrade())
+                && let Some(ended) = running.ended()
+            {
+                saver.note_end(purpose, ended, began_s);
+            }
+        });
+        Ok(running)
+    }
+
+    fn note_end(
+        self: &Arc<Self>,
+        purpose: Purpose,
+        ended: Result<Arc<Cut>, Failure>,
+        began_s: u64,
+    ) {
+        let figures = &self.service.telemetry.persistence.rdb;
+        let now_s = clock::unix_ms() / 1_000;
+        let is_background = purpose == Purpose::BackgroundSave;
+        if let Ok(cut) = &ended {
+            figures.dirty_at_save.store(cut.dirty, Relaxed);
+            figures.last_save_s.store(now_s, Relaxed);
+            figures.last_ok.store(true, Relaxed);
+            figures.saves.fetch_add(1, Relaxed);
+            tracing::info!("DB saved on disk");
+        }
+        if !is_background {
+            return;
+        }
+        match &ended {
+            Ok(_) => tracing::info!("Background saving terminated with success"),
+            // As in Redis, where whoever ends it on purpose does not make it an error.
+            Err(Failure::Cancelled) => tracing::warn!("Background saving terminated by signal 10"),
+            Err(failure) => {
+                figures.last_ok.store(false, Relaxed);
+                tracing::warn!("Background saving error: {failure}");
+            }
+        }
+        let spent_s = now_s.saturating_sub(began_s).cast_signed();
+        figures.last_duration_s.store(spent_s, Relaxed);
+        figures.began_s.store(0, Relaxed);
+        figures.in_progress.store(false, SeqCst);
+    }
+
+    /// BGSAVE: `may_wait`, if something else is under way. An error is the one under way.
+    pub fn in_background(self: &Arc<Self>, may_wait: bool) -> Result<Begun, Busy> {
+        match self.begin(Purpose::BackgroundSave) {
+            Ok(running) => Ok(Begun::Runs(running)),
+            Err(Busy(running)) => {
+                let is_save = matches!(running.purpose, Purpose::Save | Purpose::BackgroundSave);
+                if is_save || !may_wait {
+                    return Err(Busy(running));
+                }
+                self.is_scheduled.store(true, SeqCst);
+                Ok(Begun::Scheduled)
+            }
+        }
+    }
+
+    /// Has a save begin when nothing else is under way.
+    pub fn schedule(&self) {
+        self.is_scheduled.store(true, SeqCst);
+    }
+
+    /// SAVE, on a thread that may wait: for what is under way, and for the end. Whatever is under way in the background is
+    /// cancelled first, if that is said.
+    pub fn save(self: &Arc<Self>, cancels: bool) -> Result<(), Failure> {
+        loop {
+            match self.begin(Purpose::Save) {
+                Ok(running) => return running.wait().map(|_| ()),
+                Err(Busy(other)) => {
+                    if cancels {
+                        other.cancel();
+                    }
+                    // How it ended says nothing of what is asked for.
+                    let _ = other.wait();
+                }
+            }
+        }
+    }
+
+    /// Runs something on a thread that may wait.
+    pub fn run(&self, work: impl FnOnce() + Send + 'static) {
+        self.snapshots.run(work);
+    }
+
+    /// Looks whether a save is due; never waits. A few times a second.
+    pub fn tick(self: &Arc<Self>, now_s: u64) {
+        let service = self.service;
+        let persistence = &service.telemetry.persistence;
+        if persistence.loading.is_loading.load(Relaxed) {
+            return;
+        }
+        let published = service.all_published.iter();
+        let (flushes, dirty) = published.fold((0, 0), |(flushes, dirty), shard| {
+            (flushes + shard.flushes.get(), dirty + shard.dirty.get())
+        });
+        let config = service.config.load();
+        if self.flushes_seen.swap(flushes, Relaxed) != flushes {
+            self.all_was_flushed(&config);
+        }
+        let figures = &persistence.rdb;
+        figures.keys_processed.store(
+            self.snapshots
+                .current()
+                .map_or(0, |running| running.keys_saved()),
+            Relaxed,
+        );
+        if self.snapshots.current().is_some() {
+            return;
+        }
+        let changes = persistence.changes_since_save(dirty);
+        let since_s = now_s.saturating_sub(figures.last_save_s.load(Relaxed));
+        let may_try = figures.last_ok.load(Relaxed)
+            || now_s.saturating_sub(self.tried_s.load(Relaxed)) > RETRY_S;
+        let is_due = |seconds: u64, count: u64| changes >= count && since_s > seconds && may_try;
+        let mut points = config.save.iter();
+        if let Some(point) = points.find(|point| is_due(point.seconds, point.changes)) {
+            let (changes, seconds) = (point.changes, point.seconds);
+            tracing::info!("{changes} changes in {seconds} seconds. Saving...");
+            let _ = self.in_background(false);
+        } else if may_try && self.is_scheduled.swap(false, SeqCst) {
+            if self.in_background(false).is_err() {
+                self.is_scheduled.store(true, SeqCst);
+            }
+        }
+    }
+
+    /// After FLUSHALL what is being saved is history, and the file is to be as empty as the server.
+    fn all_was_flushed(self: &Arc<Self>, config: &Config) {
+        if let Some(running) = self.running()
+            && running.purpose == Purpose::BackgroundSave
+        {
+            running.cancel();
+        }
+        if !config.save.is_empty() {
+            let saver = Arc::clone(self);
+            self.run(move || {
+                // What went wrong is in the log.
+                let _ = saver.save(false);
+            });
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Walkers: threads that save shard after shard, a slice at a time, and pass what was encoded on to the sink.
+//!
+//! A slice holds one shard for at most some 100 µs. Summing and writing go on without any. Where a shard stays held by
+//! others the walker queues for it, as commands do, so that it comes to its turn.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::outgoing::Outgoing;
+use super::{Cut, Failure, Purpose, Running, Sink, Snapshots};
+use crate::engine::Engine;
+use crate::engine::snapshot::Chunk;
+use crate::persist::rdb::crc64;
+use crate::persist::rdb::encode;
+use crate::session::service::Service;
+use crate::shard::job::Job;
+use crate::shard::job::task::Task;
+use crate::shard::{QueuedJob, Shards};
+use crate::structures::block::Block;
+use crate::telemetry::clock::Ticks;
+
+/// How long a shard is held at once.
+const SLICE_NS: u64 = 100_000;
+
+/// Looks at a held shard before its turn is given to the next one.
+const SPINS: u32 = 32;
+
+/// Shards found held one after the other before the walker queues for one.
+const REFUSALS_MAX: usize = 16;
+
+/// Walkers of a snapshot in the background, at most.
+const WALKERS_MAX: usize = 4;
+
+/// What a piece has at most that goes to the sink.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// How often a delay looks whether the snapshot is still wanted.
+const DELAY_LOOK: Duration = Duration::from_millis(5);
+
+impl Snapshots {
+    /// Saves all shards, with as many threads as the machine can spare.
+    pub(super) fn walk(&self, running: &Running, writer: &Arc<Writer>) {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let others = match running.purpose {
+            Purpose::Save => cores - 1,
+            _ => (cores / 2).saturating_sub(1),
+        };
+        let others = others.min(WALKERS_MAX - 1);
+        let walk = Arc::new(Walk {
+            service: self.service,
+            outgoing: Arc::clone(&running.outgoing),
+            writer: Arc::clone(writer),
+            left: Mutex::new((0..self.service.shards.len() as u16).collect()),
+        });
+        let (ends, ended) = mpsc::channel::<()>();
+        for _ in 0..others {
+            let (walk, ends) = (Arc::clone(&walk), ends.clone());
+            self.run(move || {
+                walk.run();
+                drop(ends);
+            });
+        }
+        walk.run();
+        drop(ends);
+        // Nobody sends: this ends when all others are gone.
+        let _ = ended.recv();
+        writer.pass_on_all();
+    }
+}
+
+/// What the walkers of one snapshot share.
+struct Walk {
+    service: &'static Service,
+    outgoing: Arc<Outgoing>,
+    writer: Arc<Writer>,
+    /// Shards that nobody saves at the moment.
+    left: Mutex<VecDeque<u16>>,
+}
+
+impl Walk {
+    /// Saves until no shard is left.
+    fn run(&self) {
+        let mut refusals = 0;
+        loop {
+            self.writer.pass_on_all();
+            let Some(shard) = self.left.lock().pop_front() else {
+                return;
+            };
+            let before = self.outgoing.keys();
+            let more = match self.service.shards.take_spinning(shard, SPINS) {
+                Some(mut engine) => {
+                    refusals = 0;
+                    let began = Ticks::now();
+                    let more = slice(&mut engine, &self.outgoing, began);
+                    let spent_ns = Ticks::now().since_ns(began);
+                    self.service.shards.note_hold_ns(shard, spent_ns);
+                    more
+                }
+                None => {
+                    refusals += 1;
+                    if refusals < REFUSALS_MAX {
+                        self.left.lock().push_back(shard);
+                        thread::yield_now();
+                        continue;
+                    }
+                    refusals = 0;
+                    self.slice_in_turn(shard)
+                }
+            };
+            if more {
+                self.left.lock().push_front(shard);
+            }
+            self.delay(self.outgoing.keys() - before);
+            // A thread that the system lets run only when others rest is not stopped with a shard in hand.
+            thread::yield_now();
+        }
+    }
+
+    /// A slice of a shard that others keep busy, in the queue of which it takes its turn.
+    #[cold]
+    fn slice_in_turn(&self, shard: u16) -> bool {
+        let more = Arc::new(AtomicBool::new(true));
+        let (outgoing, result) = (Arc::clone(&self.outgoing), Arc::clone(&more));
+        let task = Task::work(move |engines, _| {
+            for engine in engines {
+                result.store(slice(engine, &outgoing, Ticks::now()), Relaxed);
+            }
+        });
+        run_job(&self.service.shards, Job::task(&[shard], task));
+        more.load(Relaxed)
+    }
+
+    /// `rdb-key-save-delay`, for tests: negative delays are fractions of a microsecond.
+    fn delay(&self, keys: u64) {
+        let delay_us = self.outgoing.delay_us();
+        if delay_us == 0 || keys == 0 {
+            return;
+        }
+        let mut left = match u64::try_from(delay_us) {
+            Ok(delay_us) => Duration::from_micros(delay_us.saturating_mul(keys)),
+            Err(_) => Duration::from_micros(keys / u64::from(delay_us.unsigned_abs())),
+        };
+        while !left.is_zero() && !self.outgoing.is_over() {
+            let step = left.min(DELAY_LOOK);
+            thread::sleep(step);
+            left -= step;
+        }
+    }
+}
+
+/// Saves some of a shard; true while something is left.
+fn slice(engine: &mut Engine, outgoing: &Outgoing, began: Ticks) -> bool {
+    let is_delayed = outgoing.delay_us() != 0;
+    engine.save_slice(&mut || !is_delayed && Ticks::now().since_ns(began) < SLICE_NS)
+}
+
+/// Passes chunks on to the sink, and sums them.
+pub(super) struct Writer {
+    outgoing: Arc<Outgoing>,
+    checksum: bool,
+    compress: bool,
+    output: Mutex<Output>,
+}
+
+struct Output {
+    sink: Option<Box<dyn Sink>>,
+    crc: u64,
+    failure: Option<Failure>,
+}
+
+impl Writer {
+    pub(super) fn new(outgoing: Arc<Outgoing>, sink: Box<dyn Sink>) -> Arc<Writer> {
+        let options = outgoing.options();
+        Arc::new(Writer {
+            outgoing,
+            checksum: options.checksum,
+            compress: options.compress,
+            output: Mutex::new(Output {
+                sink: Some(sink),
+                crc: 0,
+                failure: None,
+            }),
+        })
+    }
+
+    /// Writes what comes before the keys.
+    pub(super) fn begin(&self, cut: &Cut, purpose: Purpose) {
+        if self.outgoing.is_over() {
+            return;
+        }
+        let options = self.outgoing.options();
+        let is_aof_base = purpose == Purpose::AofBase;
+        let mut out = Vec::new();
+        let fields = encode::own_fields(cut.now.unix_ms, cut.used_bytes, is_aof_base);
+        encode::header(&mut out, &options, &fields);
+        for code in &cut.functions {
+            encode::function(&mut out, code.as_bytes(), &options);
+        }
+        for db in &cut.dbs {
+            encode::select_db(&mut out, db.number);
+            encode::resize_db(&mut out, db.keys, db.volatile_keys);
+        }
+        self.write(out);
+    }
+
+    /// Passes on all that is there by now.
+    pub(super) fn pass_on_all(&self) {
+        while let Some(chunk) = self.outgoing.pop() {
+            if !self.outgoing.is_over() {
+                self.pass_on(chunk);
+            }
+        }
+    }
+
+    fn pass_on(&self, chunk: Chunk) {
+        let Chunk { bytes, blocks, .. } = chunk;
+        if blocks.is_empty() {
+            return self.write(bytes);
+        }
+        let (mut rest, mut at) = (bytes, 0);
+        for (position, block) in blocks {
+            let behind = rest.split_off(position - at);
+            at = position;
+            self.write(mem::replace(&mut rest, behind));
+            self.write_text(&block);
+        }
+        self.write(rest);
+    }
+
+    /// Writes a long string, compressed if that helps.
+    fn write_text(&self, block: &Block) {
+        let mut out = Vec::new();
+        let is_whole = encode::text_or_length(&mut out, block, self.compress);
+        self.write(out);
+        if !is_whole {
+            block
+                .chunks(PIECE_BYTES)
+                .for_each(|piece| self.write(piece.to_vec()));
+        }
+    }
+
+    fn write(&self, bytes: Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        let (crc, len) = match self.checksum {
+            true => (crc64::crc64(&bytes), bytes.len() as u64),
+            false => (0, 0),
+        };
+        let mut output = self.output.lock();
+        let Output {
+            sink: Some(sink),
+            failure: None,
+            ..
+        } = &mut *output
+        else {
+            return;
+        };
+        let written = sink.write(bytes);
+        if self.checksum {
+            output.crc = crc64::combine(output.crc, crc, len);
+        }
+        if let Err(error) = written {
+            output.failure = Some(Failure::of(&error));
+            self.outgoing.give_up();
+        }
+    }
+
+    /// Writes the end, and has the sink keep what was written, or not.
+    pub(super) fn end(&self) -> Result<(), Failure> {
+        if !self.outgoing.is_over() {
+            let crc = self.output.lock().crc;
+            let crc = self.checksum.then(|| crc64::update(crc, encode::END));
+            let mut out = Vec::new();
+            encode::end(&mut out, crc);
+            // What is behind the checksum is not summed any more.
+            self.write(out);
+        }
+        let (sink, failure) = {
+            let mut output = self.output.lock();
+            (output.sink.take(), output.failure.take())
+        };
+        let failure = failure.or(self.outgoing.is_cancelled().then_some(Failure::Cancelled));
+        let finished = sink.map_or(Ok(()), |sink| sink.finish(failure.is_none()));
+        match (failure, finished) {
+            (Some(failure), _) => Err(failure),
+            (None, finished) => finished.map_err(|error: io::Error| Failure::of(&error)),
+        }
+    }
+}
+
+/// Runs a job and waits for its end. The calling thread has no shard, and serves no connection.
+pub(super) fn run_job(shards: &Shards, mut job: QueuedJob) {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let ticket = Job::await_end(&mut job);
+    shards.submit(job);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    while let Poll::Pending = ticket.poll(&mut Context::from_waker(&waker)) {
+        thread::park();
+    }
+}

@@ -1,0 +1,122 @@
+//! What the server begins with: its data are loaded while clients can connect already, and hear LOADING.
+
+use std::fs::File;
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::{oneshot, watch};
+
+use super::announce;
+use crate::base::lossless;
+use crate::config::Config;
+use crate::persist::load::progress::Progress;
+use crate::persist::load::{LoadError, Loader, Rules};
+use crate::persist::rdb::decode::Fault;
+use crate::script::stack;
+use crate::session::service::Service;
+use crate::telemetry::clock::Ticks;
+
+/// Loads what is there, and says so.
+pub(super) struct Start {
+    service: &'static Service,
+    config: Arc<Config>,
+    stopped: watch::Receiver<bool>,
+    /// The file to load, if there is one.
+    file: Option<PathBuf>,
+}
+
+impl Start {
+    /// Looks what is there. If something is, clients hear LOADING from now on.
+    pub(super) fn new(
+        service: &'static Service,
+        config: Arc<Config>,
+        stopped: watch::Receiver<bool>,
+    ) -> Start {
+        let file = lossless::path_of(&config.dbfilename);
+        // What can not be looked at is for the loading to report.
+        let is_there = !matches!(
+            file.symlink_metadata(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound
+        );
+        if is_there {
+            service.telemetry.persistence.loading.announce();
+        }
+        Start {
+            service,
+            config,
+            stopped,
+            file: is_there.then_some(file),
+        }
+    }
+
+    /// Loads on a thread of its own; ends if that fails, and never otherwise.
+    pub(super) fn begin(self) -> impl Future<Output = ()> {
+        let (done, loaded) = oneshot::channel();
+        if self.file.is_none() {
+            self.ready();
+            let _ = done.send(true);
+        } else {
+            // If there is no thread the log says so, and `done` goes without a word.
+            let _ = stack::spawn("basalt-loading".to_owned(), move || {
+                let _ = done.send(self.load());
+            });
+        }
+        async move {
+            if loaded.await.unwrap_or(false) {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn ready(&self) {
+        announce::ready(&self.config);
+        self.service.telemetry.set_ready(true);
+    }
+
+    /// Whether the data are there, or nobody wants them any more; otherwise the log says why not.
+    fn load(&self) -> bool {
+        let Some(path) = &self.file else {
+            return true;
+        };
+        let began = Ticks::now();
+        match self.load_snapshot(path) {
+            Ok(()) => {
+                let spent_s = Ticks::now().since_ns(began) as f64 / 1e9;
+                tracing::info!("DB loaded from disk: {spent_s:.3} seconds");
+                self.ready();
+                true
+            }
+            Err(LoadError {
+                fault: Fault::Stopped,
+                ..
+            }) => true,
+            Err(error) => {
+                error.report();
+                tracing::error!("Fatal error loading the DB, check server logs. Exiting.");
+                false
+            }
+        }
+    }
+
+    fn load_snapshot(&self, path: &Path) -> Result<(), LoadError> {
+        let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (bytes, mut file) = opened.map_err(|error| {
+            let path = path.display();
+            tracing::error!("Fatal error: can't open the RDB file {path} for reading: {error}");
+            LoadError {
+                offset: 0,
+                fault: Fault::Read(error),
+            }
+        })?;
+        let must_stop = || *self.stopped.borrow();
+        let mut progress = Progress::begin(self.service, bytes, &must_stop);
+        let rules = Rules {
+            skips_expired: true,
+            replaces: false,
+        };
+        Loader::new(self.service).rdb(&mut file, Vec::new(), rules, &mut progress)?;
+        Ok(())
+    }
+}
