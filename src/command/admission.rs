@@ -1,30 +1,55 @@
-//! Which commands may run now: one ordered list of rules, for requests, for what MULTI queues, for EXEC and for scripts.
+//! Which commands may run now: one ordered list of rules, for requests, for what MULTI queues, for EXEC, for scripts and
+//! for what scripts call.
 //!
-//! A rule names the commands that it concerns by their flags, where it applies, and the error. Whether a shard has room for a
-//! command is asked with the shard in hand, where it runs.
+//! A rule names the commands that it concerns by their flags, where it applies, when it refuses, and the error. Whether a
+//! shard has room for a command is asked with the shard in hand, where it runs.
 
-use super::declaration::{Command, Flags};
+use super::declaration::{Command, Flags, Run};
 use super::error::CommandError;
+use crate::config::Config;
 
-/// What rules look at.
+/// What rules look at. What is asked of scripts alone, or of requests alone, refuses nothing elsewhere.
 pub trait Facts {
+    /// Limits and thresholds.
+    fn config(&self) -> &Config;
     /// Whether the configuration lets this client use DEBUG and the like.
-    fn may_debug(&self) -> bool;
+    fn may_debug(&self) -> bool {
+        true
+    }
     /// Whether the client has yet to authenticate.
-    fn needs_auth(&self) -> bool;
+    fn needs_auth(&self) -> bool {
+        false
+    }
     /// Whether the client speaks RESP2 and has subscriptions, so that it could not tell a reply from a message.
-    fn is_subscribed(&self) -> bool;
+    fn is_subscribed(&self) -> bool {
+        false
+    }
     /// Whether data are being loaded.
-    fn is_loading(&self) -> bool;
-    /// Whether fewer replicas follow than `min-replicas-to-write` asks for.
-    fn lacks_replicas(&self) -> bool;
+    fn is_loading(&self) -> bool {
+        false
+    }
+    /// Whether limits to writing do not concern it any more: a script has written and is to finish that, or says that it
+    /// may.
+    fn is_exempt(&self) -> bool {
+        false
+    }
     /// Whether memory is full and nothing can be evicted.
-    fn is_out_of_memory(&self) -> bool;
+    fn is_out_of_memory(&mut self) -> bool;
     /// The error of commands that need no shard while a script runs for too long.
-    fn busy_text(&self) -> Option<&'static str>;
+    fn busy_text(&self) -> Option<&'static str> {
+        None
+    }
+    /// Whether the script that calls must not write.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    /// Whether scripts may call what is not for them.
+    fn lifts_noscript(&self) -> bool {
+        false
+    }
 }
 
-/// Where a command is to be admitted.
+/// Where commands are to be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage(u8);
 
@@ -37,8 +62,10 @@ impl Stage {
     pub const QUEUED: Stage = Stage(4);
     /// All queued commands together, at EXEC.
     pub const EXEC: Stage = Stage(8);
-    /// A command that a script calls.
+    /// A script that says what it is like, when it begins: see [`Candidate::together`].
     pub const SCRIPT: Stage = Stage(16);
+    /// A command that a script calls.
+    pub const CALL: Stage = Stage(32);
 
     /// Both.
     pub const fn or(self, other: Stage) -> Stage {
@@ -50,157 +77,161 @@ impl Stage {
     }
 }
 
-/// The commands that a rule concerns.
-enum Concerns {
-    /// Those with any of these flags.
-    Having(Flags),
-    /// Those without this flag.
-    Lacking(Flags),
-}
-
-/// One rule.
-struct Rule {
-    concerns: Concerns,
-    at: Stage,
-    /// The error, if the rule refuses.
-    refuses: fn(&dyn Facts, Option<&Command>) -> Option<CommandError>,
-}
-
-/// The rules, in the order in which Redis checks them.
-static RULES: &[Rule] = &[
-    // enable-debug-command
-    Rule {
-        concerns: Concerns::Having(Flags::PROTECTED),
-        at: Stage::REQUEST,
-        refuses: |facts, _| {
-            let text = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", \
-                        you can run it from a local connection, otherwise you need to set this option in the \
-                        configuration file, and then restart the server.";
-            (!facts.may_debug()).then(|| text.into())
-        },
-    },
-    // requirepass
-    Rule {
-        concerns: Concerns::Lacking(Flags::NO_AUTH),
-        at: Stage::REQUEST,
-        refuses: |facts, _| {
-            let text = "NOAUTH Authentication required.";
-            facts.needs_auth().then(|| text.into())
-        },
-    },
-    // inside MULTI
-    Rule {
-        concerns: Concerns::Having(Flags::NO_MULTI),
-        at: Stage::QUEUED,
-        refuses: |_, _| Some("ERR Command not allowed inside a transaction".into()),
-    },
-    // maxmemory: what is queued takes memory, whatever it does later
-    Rule {
-        concerns: Concerns::Lacking(Flags::TRANSACTIONAL),
-        at: Stage::QUEUED,
-        refuses: |facts, _| {
-            facts
-                .is_out_of_memory()
-                .then_some(CommandError::OutOfMemory)
-        },
-    },
-    // maxmemory
-    Rule {
-        concerns: Concerns::Having(Flags::DENYOOM),
-        at: Stage::SHARDLESS,
-        refuses: |facts, _| {
-            facts
-                .is_out_of_memory()
-                .then_some(CommandError::OutOfMemory)
-        },
-    },
-    // min-replicas-to-write
-    Rule {
-        concerns: Concerns::Having(Flags::WRITE),
-        at: Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT),
-        refuses: |facts, _| facts.lacks_replicas().then_some(CommandError::NoReplicas),
-    },
-    // RESP2 with subscriptions
-    Rule {
-        concerns: Concerns::Lacking(Flags::SUBSCRIBER),
-        at: Stage::REQUEST,
-        refuses: |facts, command| {
-            let name = command.map_or("", |command| command.full_name);
-            facts.is_subscribed().then(|| {
-                let text = format!(
-                    "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
-                     allowed in this context"
-                );
-                text.into()
-            })
-        },
-    },
-    // loading
-    Rule {
-        concerns: Concerns::Lacking(Flags::LOADING),
-        at: Stage::REQUEST,
-        refuses: |facts, _| facts.is_loading().then_some(CommandError::Loading),
-    },
-    // loading, of what was queued before it began
-    Rule {
-        concerns: Concerns::Having(Flags::READONLY.or(Flags::WRITE)),
-        at: Stage::EXEC,
-        refuses: |facts, _| facts.is_loading().then_some(CommandError::Loading),
-    },
-    // busy-reply-threshold
-    Rule {
-        concerns: Concerns::Lacking(Flags::ALLOW_BUSY),
-        at: Stage::QUEUED.or(Stage::SHARDLESS),
-        refuses: |facts, _| facts.busy_text().map(CommandError::from),
-    },
-];
-
-/// Why a command is not admitted, if it is not.
-pub fn refusal(facts: &dyn Facts, command: &Command, stage: Stage) -> Option<CommandError> {
-    RULES
-        .iter()
-        .filter(|rule| rule.at.meets(stage))
-        .filter(|rule| match rule.concerns {
-            Concerns::Having(flags) => command.flags.any(flags),
-            Concerns::Lacking(flag) => !command.flags.has(flag),
-        })
-        .find_map(|rule| (rule.refuses)(facts, Some(command)))
-}
-
-/// Why commands that have these flags together are not admitted, if they are not.
-pub fn refusal_of_all(facts: &dyn Facts, flags: Flags, stage: Stage) -> Option<CommandError> {
-    RULES
-        .iter()
-        .filter(|rule| rule.at.meets(stage))
-        .filter(|rule| matches!(rule.concerns, Concerns::Having(concerned) if flags.any(concerned)))
-        .find_map(|rule| (rule.refuses)(facts, None))
-}
-
-/// The requests that some rule may refuse, as things stand: all others are admitted without a look at the list.
+/// What is to be admitted: a command, or several together.
 #[derive(Clone, Copy)]
-pub struct Suspects {
-    having: Flags,
-    all: bool,
+pub struct Candidate<'c> {
+    /// The flags that any of them has.
+    any: Flags,
+    /// The flags that all of them have.
+    all: Flags,
+    command: Option<&'c Command>,
 }
 
-impl Suspects {
-    /// As things stand. What is dear to find out is taken for given.
-    #[inline]
-    pub fn now(facts: &impl Facts) -> Suspects {
-        Suspects {
-            having: match facts.lacks_replicas() {
-                true => Flags::PROTECTED.or(Flags::WRITE),
-                false => Flags::PROTECTED,
-            },
-            all: facts.needs_auth() || facts.is_subscribed() || facts.is_loading(),
+impl<'c> Candidate<'c> {
+    /// Several commands by their flags.
+    pub fn together(flags: impl IntoIterator<Item = Flags>) -> Candidate<'c> {
+        let mut flags = flags.into_iter();
+        let first = flags.next().unwrap_or(Flags::NONE);
+        let none = Candidate {
+            any: first,
+            all: first,
+            command: None,
+        };
+        flags.fold(none, |them, flags| Candidate {
+            any: them.any.or(flags),
+            all: them.all.and(flags),
+            command: None,
+        })
+    }
+
+    /// Whether any of them has any of these flags.
+    #[inline(always)]
+    fn having(&self, flags: Flags) -> bool {
+        self.any.any(flags)
+    }
+
+    /// Whether any of them lacks this flag.
+    #[inline(always)]
+    fn lacking(&self, flag: Flags) -> bool {
+        !self.all.has(flag)
+    }
+
+    fn name(&self) -> &'static str {
+        self.command.map_or("", |command| command.full_name)
+    }
+
+    /// Whether it is a command that starts or ends a unit.
+    fn is_unit(&self) -> bool {
+        let run = self.command.map(|command| &command.run);
+        matches!(run, Some(Run::Script(_) | Run::Transaction(_)))
+    }
+}
+
+impl<'c> From<&'c Command> for Candidate<'c> {
+    #[inline(always)]
+    fn from(command: &'c Command) -> Candidate<'c> {
+        Candidate {
+            any: command.flags,
+            all: command.flags,
+            command: Some(command),
         }
     }
+}
 
-    /// Whether a command is one of them, if it runs on shards at once.
-    #[inline]
-    pub fn has(&self, command: &Command) -> bool {
-        self.all || command.flags.any(self.having)
-    }
+/// Makes one function of the list, so that few of the rules are left where the compiler knows the stage.
+macro_rules! rules {
+    ($($concerned:ident($flags:expr), at $stage:expr, if $refuses:expr => $error:expr;)*) => {
+        /// Why something is not admitted, if it is not.
+        #[inline(always)]
+        pub fn refusal<'c, F: Facts>(
+            facts: &mut F,
+            candidate: impl Into<Candidate<'c>>,
+            stage: Stage,
+        ) -> Option<CommandError> {
+            let candidate = candidate.into();
+            $(
+                if $stage.meets(stage)
+                    && candidate.$concerned($flags)
+                    && holds(facts, &candidate, $refuses)
+                {
+                    return error(facts, candidate, $error);
+                }
+            )*
+            None
+        }
+    };
+}
+
+#[inline(always)]
+fn holds<F: Facts>(
+    facts: &mut F,
+    candidate: &Candidate<'_>,
+    refuses: impl FnOnce(&mut F, &Candidate<'_>) -> bool,
+) -> bool {
+    refuses(facts, candidate)
+}
+
+#[cold]
+fn error<F: Facts, E: Into<CommandError>>(
+    facts: &F,
+    candidate: Candidate<'_>,
+    error: impl FnOnce(&F, &Candidate<'_>) -> E,
+) -> Option<CommandError> {
+    Some(error(facts, &candidate).into())
+}
+
+// In the order in which Redis checks them.
+rules! {
+    // enable-debug-command
+    having(Flags::PROTECTED), at Stage::REQUEST, if |facts, _| !facts.may_debug() => |_, _|
+        "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", \
+         you can run it from a local connection, otherwise you need to set this option in the \
+         configuration file, and then restart the server.";
+    // requirepass
+    lacking(Flags::NO_AUTH), at Stage::REQUEST, if |facts, _| facts.needs_auth() => |_, _|
+        "NOAUTH Authentication required.";
+    // inside MULTI
+    having(Flags::NO_MULTI), at Stage::QUEUED, if |_, _| true => |_, _|
+        "ERR Command not allowed inside a transaction";
+    // inside scripts
+    having(Flags::NOSCRIPT), at Stage::CALL,
+        if |facts, call| call.lacking(Flags::SCRIPTS_MAY) && (!facts.lifts_noscript() || call.is_unit()) => |_, _|
+        "ERR This Redis command is not allowed from script";
+    // EVAL_RO, FCALL_RO and the flag no-writes
+    having(Flags::WRITE), at Stage::SCRIPT, if |facts, _| facts.is_read_only() => |_, _|
+        "ERR Can not execute a script with write flag using *_ro command.";
+    having(Flags::WRITE.or(Flags::MAY_REPLICATE)), at Stage::CALL, if |facts, _| facts.is_read_only() => |_, _|
+        "ERR Write commands are not allowed from read-only scripts.";
+    // maxmemory: what is queued takes memory, whatever it does later
+    lacking(Flags::TRANSACTIONAL), at Stage::QUEUED, if |facts, _| facts.is_out_of_memory() => |_, _|
+        CommandError::OutOfMemory;
+    // maxmemory
+    having(Flags::DENYOOM), at Stage::SHARDLESS, if |facts, _| facts.is_out_of_memory() => |_, _|
+        CommandError::OutOfMemory;
+    having(Flags::DENYOOM), at Stage::SCRIPT, if |facts, _| facts.is_out_of_memory() => |_, _|
+        "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'";
+    // min-replicas-to-write
+    having(Flags::WRITE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT).or(Stage::CALL),
+        if |facts, _| facts.config().lacks_replicas() && !facts.is_exempt() => |_, _|
+        CommandError::NoReplicas;
+    // maxmemory, which scripts look at last
+    having(Flags::DENYOOM), at Stage::CALL, if |facts, _| !facts.is_exempt() && facts.is_out_of_memory() => |_, _|
+        CommandError::OutOfMemory;
+    // RESP2 with subscriptions
+    lacking(Flags::SUBSCRIBER), at Stage::REQUEST, if |facts, _| facts.is_subscribed() => |_, request| format!(
+        "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this \
+         context",
+        request.name()
+    );
+    // loading
+    lacking(Flags::LOADING), at Stage::REQUEST, if |facts, _| facts.is_loading() => |_, _|
+        CommandError::Loading;
+    // loading, of what was queued before it began
+    having(Flags::READONLY.or(Flags::WRITE)), at Stage::EXEC, if |facts, _| facts.is_loading() => |_, _|
+        CommandError::Loading;
+    // busy-reply-threshold
+    lacking(Flags::ALLOW_BUSY), at Stage::QUEUED.or(Stage::SHARDLESS), if |facts, _| facts.busy_text().is_some() =>
+        |facts, _| facts.busy_text().unwrap_or_default();
 }
 
 #[cfg(test)]
@@ -208,18 +239,21 @@ mod tests {
     use super::*;
     use crate::command::table::registry;
 
-    #[derive(Default)]
-    struct Some {
+    struct Facing {
+        config: Config,
         open: bool,
         needs_auth: bool,
         is_subscribed: bool,
-        lacks_replicas: bool,
-        is_loading: bool,
+        is_exempt: bool,
         is_full: bool,
         is_busy: bool,
+        is_read_only: bool,
     }
 
-    impl Facts for Some {
+    impl Facts for Facing {
+        fn config(&self) -> &Config {
+            &self.config
+        }
         fn may_debug(&self) -> bool {
             self.open
         }
@@ -229,92 +263,112 @@ mod tests {
         fn is_subscribed(&self) -> bool {
             self.is_subscribed
         }
-        fn is_loading(&self) -> bool {
-            self.is_loading
+        fn is_exempt(&self) -> bool {
+            self.is_exempt
         }
-        fn lacks_replicas(&self) -> bool {
-            self.lacks_replicas
-        }
-        fn is_out_of_memory(&self) -> bool {
+        fn is_out_of_memory(&mut self) -> bool {
             self.is_full
         }
         fn busy_text(&self) -> Option<&'static str> {
             self.is_busy.then_some("BUSY")
         }
+        fn is_read_only(&self) -> bool {
+            self.is_read_only
+        }
+        fn lifts_noscript(&self) -> bool {
+            self.open
+        }
     }
 
-    fn names_refused(facts: &Some, stage: Stage) -> Vec<&'static str> {
-        let names = [
-            "get",
-            "set",
-            "ping",
-            "auth",
-            "exec",
-            "multi",
-            "debug",
-            "subscribe",
-        ];
-        let is_refused = |name: &&&str| {
-            let command = registry().find(name.as_bytes()).expect("a command");
-            let refused = refusal(facts, command, stage).is_some();
-            assert!(
-                !refused || stage != Stage::REQUEST || Suspects::now(facts).has(command),
-                "{name} is refused without being suspected"
-            );
-            refused
+    /// Which of some commands are refused where such things hold.
+    fn refused(stage: Stage, set: impl Fn(&mut Facing)) -> String {
+        let mut facts = Facing {
+            config: Config::default(),
+            open: true,
+            needs_auth: false,
+            is_subscribed: false,
+            is_exempt: false,
+            is_full: false,
+            is_busy: false,
+            is_read_only: false,
         };
-        names.iter().filter(is_refused).copied().collect()
+        set(&mut facts);
+        let names = "get set del ping publish auth exec multi debug subscribe wait";
+        let is_refused = |name: &&str| {
+            let command = registry().find(name.as_bytes()).expect("a command");
+            refusal(&mut facts, command, stage).is_some()
+        };
+        let refused: Vec<&str> = names.split(' ').filter(is_refused).collect();
+        refused.join(" ")
     }
 
     #[test]
     fn each_rule_refuses_what_it_concerns_and_where_it_applies() {
-        let open = || Some {
-            open: true,
-            ..Some::default()
-        };
         let (request, queued) = (Stage::REQUEST, Stage::REQUEST.or(Stage::QUEUED));
         let shardless = Stage::REQUEST.or(Stage::SHARDLESS);
-        assert_eq!(names_refused(&open(), request), [""; 0]);
-        let facts = Some {
-            needs_auth: true,
-            ..open()
-        };
-        let refused = names_refused(&facts, request);
-        assert!(refused.contains(&"get") && !refused.contains(&"auth"));
-        let facts = Some {
-            lacks_replicas: true,
-            ..open()
-        };
-        assert_eq!(names_refused(&facts, request), ["set"]);
-        assert!(refusal_of_all(&facts, Flags::WRITE, Stage::EXEC).is_some());
-        assert!(refusal_of_all(&facts, Flags::READONLY, Stage::EXEC).is_none());
-        let facts = Some {
-            is_loading: true,
-            ..open()
-        };
-        let refused = names_refused(&facts, request);
-        assert!(refused.contains(&"get") && refused.contains(&"ping"));
-        assert!(!refused.contains(&"exec") && !refused.contains(&"auth"));
-        assert!(refusal_of_all(&facts, Flags::READONLY, Stage::EXEC).is_some());
-        let facts = Some {
-            is_full: true,
-            ..open()
-        };
-        assert_eq!(names_refused(&facts, request), [""; 0]);
-        let refused = names_refused(&facts, queued);
-        assert!(refused.contains(&"get") && !refused.contains(&"exec"));
-        let facts = Some {
-            is_busy: true,
-            ..open()
-        };
-        assert_eq!(names_refused(&facts, request), [""; 0]);
-        assert!(!names_refused(&facts, shardless).contains(&"multi"));
-        assert!(names_refused(&facts, shardless).contains(&"exec"));
-        let facts = Some {
-            is_subscribed: true,
-            ..open()
-        };
-        let refused = names_refused(&facts, request);
-        assert!(refused.contains(&"get") && !refused.contains(&"ping"));
+        let lacks_replicas = |facts: &mut Facing| facts.config.min_replicas_to_write = 1;
+        for (stage, set, names) in [
+            (request, (|_| ()) as fn(&mut Facing), ""),
+            (request, |facts| facts.open = false, "debug"),
+            (
+                request,
+                |facts| facts.needs_auth = true,
+                "get set del ping publish exec multi debug subscribe wait",
+            ),
+            (request, lacks_replicas, "set del"),
+            (request, |facts| facts.is_full = true, ""),
+            (request, |facts| facts.is_busy = true, ""),
+            (
+                request,
+                |facts| facts.is_subscribed = true,
+                "get set del publish auth exec multi debug wait",
+            ),
+            (
+                queued,
+                |facts| facts.is_full = true,
+                "get set del ping publish auth debug subscribe wait",
+            ),
+            (
+                shardless,
+                |facts| facts.is_busy = true,
+                "get set del ping publish exec debug subscribe wait",
+            ),
+            (Stage::CALL, |_| (), "exec multi"),
+            (
+                Stage::CALL,
+                |facts| facts.open = false,
+                "auth exec multi debug subscribe",
+            ),
+            (
+                Stage::CALL,
+                |facts| facts.is_read_only = true,
+                "set del publish exec multi",
+            ),
+            (Stage::CALL, lacks_replicas, "set del exec multi"),
+            (Stage::CALL, |facts| facts.is_full = true, "set exec multi"),
+            (
+                Stage::CALL,
+                |facts| (facts.is_full, facts.is_exempt) = (true, true),
+                "exec multi",
+            ),
+        ] {
+            assert_eq!(refused(stage, set), names, "{stage:?}");
+        }
+        assert_eq!(
+            refused(request, |facts| {
+                lacks_replicas(facts);
+                facts.is_exempt = true;
+            }),
+            ""
+        );
+    }
+
+    #[test]
+    fn several_commands_are_refused_for_any_of_them() {
+        let together = Candidate::together([Flags::WRITE.or(Flags::ALLOW_BUSY), Flags::READONLY]);
+        assert!(together.having(Flags::WRITE) && together.having(Flags::READONLY));
+        assert!(together.lacking(Flags::ALLOW_BUSY) && !together.having(Flags::DENYOOM));
+        let none = Candidate::together([]);
+        assert!(!none.having(Flags::WRITE) && none.lacking(Flags::WRITE));
     }
 }

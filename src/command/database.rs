@@ -183,6 +183,8 @@ fn flush(cx: &mut ShardCx<'_>, dbs: std::ops::Range<usize>) {
         removed += of_shard;
     }
     record(cx, removed);
+    // As in Redis also where nothing was: a replica may have something.
+    cx.log_anyway();
 }
 
 /// One shard carries a change of the whole database, so that it counts once.

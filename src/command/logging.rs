@@ -21,6 +21,7 @@ use super::context::{Engines, Outbox, SessionCx, ShardCx};
 use super::declaration::{CommandResult, Flags};
 use super::script::Scripts;
 use crate::engine::Engine;
+use crate::engine::keyspace::Deadline;
 use crate::engine::record::{Audience, Head, Records};
 use crate::structures::block::Content;
 
@@ -112,6 +113,39 @@ impl ShardCx<'_> {
     /// Logs that a key is deleted, in place of the command that runs.
     pub fn log_deletion(&mut self, key: &[u8], is_unlinked: bool) {
         self.log_instead([deletion(is_unlinked).into(), key.into()]);
+    }
+
+    /// Logs that a key expires at a Unix time in milliseconds, in place of the command that runs.
+    pub fn log_deadline(&mut self, key: &[u8], at_ms: u64) {
+        if self.is_logged() {
+            let mut digits = itoa::Buffer::new();
+            let at_ms = digits.format(at_ms).as_bytes();
+            self.log_instead([b"PEXPIREAT".into(), key.into(), at_ms.into()]);
+        }
+    }
+
+    /// Logs that a key holds a string, with the deadline that it has then, in place of the command that runs.
+    pub fn log_string(&mut self, key: &[u8], value: Content<'_>, deadline: Deadline) {
+        let set = b"SET".into();
+        match deadline {
+            _ if !self.is_logged() => {}
+            Deadline::Clear => self.log_instead([set, key.into(), value]),
+            Deadline::Keep => self.log_instead([set, key.into(), value, b"KEEPTTL".into()]),
+            Deadline::At(at_ms) => {
+                let mut digits = itoa::Buffer::new();
+                let at_ms = digits.format(at_ms).as_bytes();
+                self.log_instead([set, key.into(), value, b"PXAT".into(), at_ms.into()]);
+            }
+        }
+    }
+
+    /// Logs that a command with a count took so many elements of a key, in place of the command that runs.
+    pub fn log_taken(&mut self, name: &[u8], key: &[u8], count: usize) {
+        if self.is_logged() {
+            let mut digits = itoa::Buffer::new();
+            let count = digits.format(count).as_bytes();
+            self.log_instead([name.into(), key.into(), count.into()]);
+        }
     }
 
     #[cold]

@@ -529,12 +529,7 @@ async fn run_turn(
                     tokio::task::yield_now().await;
                 }
             }
-            Step::Yield => {
-                tokio::task::yield_now().await;
-                if session.connection.shared.is_killed() {
-                    return Err(End::Closed);
-                }
-            }
+            Step::Yield => tokio::task::yield_now().await,
             Step::Close => {
                 session.connection.shared.leave();
                 flush(stream, session, batch, 0).await?;
@@ -556,6 +551,10 @@ async fn run_turn(
                 Box::pin(sleep_until(stream, session, batch, until_ms)).await?;
                 session.connection.shared.set_sleeping(false);
             }
+        }
+        // Who was killed while it waited begins no other request.
+        if session.connection.shared.is_killed() {
+            return Err(End::Closed);
         }
         refresh(config, session);
         step = session.run(batch, config, clock::now());

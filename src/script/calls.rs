@@ -10,9 +10,11 @@ use super::errors::{self, Raised};
 use super::host::{Call, Host, Interrupted};
 use super::vm::{HOST, RUN, Run as Running, freely, interrupt, with_arguments};
 use crate::command::Out;
-use crate::command::declaration::{Command, Flags, Run};
+use crate::command::admission::{self, Facts, Stage};
+use crate::command::declaration::{Command, Run};
 use crate::command::error::CommandError;
 use crate::command::table::{registry, resolve};
+use crate::config::Config;
 use crate::resp::request::{NOTHING_BESIDE, Span};
 use crate::structures::lua::{Answer, Direct, Given, Return, answer};
 
@@ -29,11 +31,34 @@ enum Called {
     Interrupted(Interrupted),
 }
 
-/// What a script may do.
-#[derive(Clone, Copy)]
-struct Bounds {
-    is_read_only: bool,
-    is_free_to_grow: bool,
+/// What the rules look at: a script, and who runs it.
+pub(super) struct Asking<'a, 'h> {
+    pub(super) host: &'a mut (dyn Host + 'h),
+    pub(super) is_read_only: bool,
+    /// What was written once may be finished.
+    pub(super) is_free_to_grow: bool,
+}
+
+impl Facts for Asking<'_, '_> {
+    fn config(&self) -> &Config {
+        self.host.config()
+    }
+
+    fn is_exempt(&self) -> bool {
+        self.is_free_to_grow
+    }
+
+    fn is_out_of_memory(&mut self) -> bool {
+        !self.host.has_room()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    fn lifts_noscript(&self) -> bool {
+        self.host.server().allows_every_command_in_scripts()
+    }
 }
 
 /// What is left to be done of a call for which a [`Return`] is not enough.
@@ -80,13 +105,17 @@ fn start(arguments: &Arguments, is_raising: bool) -> Return {
         let mut out = run.out.borrow_mut();
         out.clear();
         out.set_protocol(run.protocol.get());
-        let bounds = Bounds {
-            is_read_only: run.is_read_only.get(),
-            is_free_to_grow: run.is_free_to_grow.get(),
-        };
         let (data, spans) = (&arguments.data, &arguments.spans);
-        let called =
-            HOST.with(|place| place.with(|host| dispatch(host, data, spans, bounds, &mut out)));
+        let called = HOST.with(|place| {
+            place.with(|host| {
+                let asking = Asking {
+                    host,
+                    is_read_only: run.is_read_only.get(),
+                    is_free_to_grow: run.is_free_to_grow.get(),
+                };
+                dispatch(asking, data, spans, &mut out)
+            })
+        });
         let Some(Called::Answered { writes }) = called else {
             return match called {
                 Some(Called::Interrupted(interrupted)) => {
@@ -173,27 +202,19 @@ fn fail(lua: &Lua, is_raising: bool, text: Vec<u8>, is_counted: bool) -> mlua::R
     errors::table(lua, &text, is_counted).map(|table| Value::Table(table).into())
 }
 
-fn dispatch(
-    host: &mut (dyn Host + '_),
-    data: &[u8],
-    spans: &[Span],
-    bounds: Bounds,
-    out: &mut Out,
-) -> Called {
+fn dispatch(mut asking: Asking<'_, '_>, data: &[u8], spans: &[Span], out: &mut Out) -> Called {
     let argument = |at: usize| spans[at].bytes(data, &NOTHING_BESIDE);
-    let command = find(spans.len(), &argument);
-    if let Some(text) = refusal(host, command, spans.len(), bounds) {
-        return refuse(host, command, text);
-    }
-    let Some(command) = command else {
-        return Called::Answered { writes: false };
+    let found = find(spans.len(), &argument);
+    let command = match admit(&mut asking, found, spans.len()) {
+        Ok(command) => command,
+        Err(error) => return refuse(asking.host, found, &error),
     };
     let call = Call {
         command,
         data,
         spans,
     };
-    match host.call(&call, out) {
+    match asking.host.call(&call, out) {
         Ok(()) => Called::Answered {
             writes: command.is_write(),
         },
@@ -202,7 +223,12 @@ fn dispatch(
 }
 
 #[cold]
-fn refuse(host: &mut (dyn Host + '_), command: Option<&'static Command>, text: String) -> Called {
+fn refuse(
+    host: &mut (dyn Host + '_),
+    command: Option<&'static Command>,
+    error: &CommandError,
+) -> Called {
+    let text = format!("-{}", error.text());
     host.note_refused(command, &errors::with_code(text.as_bytes()));
     Called::Refused(text)
 }
@@ -218,46 +244,23 @@ fn find<'a>(count: usize, argument: &dyn Fn(usize) -> &'a [u8]) -> Option<&'stat
     (!is_lost).then_some(found)
 }
 
-/// Why a script may not call this, if it may not.
-fn refusal(
-    host: &mut (dyn Host + '_),
+/// The command, if a script may call it with so many arguments.
+#[inline]
+fn admit(
+    asking: &mut Asking<'_, '_>,
     command: Option<&'static Command>,
     count: usize,
-    bounds: Bounds,
-) -> Option<String> {
+) -> Result<&'static Command, CommandError> {
     let Some(command) = command else {
-        return refused("Unknown Redis command called from script");
+        return Err("ERR Unknown Redis command called from script".into());
     };
     if !command.accepts(count) || matches!(command.run, Run::Container(_)) {
-        return refused("Wrong number of args calling Redis command from script");
+        return Err("ERR Wrong number of args calling Redis command from script".into());
     }
-    let is_allowed = !command.flags.has(Flags::NOSCRIPT)
-        || command.flags.has(Flags::SCRIPTS_MAY)
-        || (host.server().allows_every_command_in_scripts()
-            && !matches!(command.run, Run::Script(_) | Run::Transaction(_)));
-    if !is_allowed {
-        return refused("This Redis command is not allowed from script");
+    match admission::refusal(asking, command, Stage::CALL) {
+        None => Ok(command),
+        Some(error) => Err(error),
     }
-    if bounds.is_read_only && command.flags.any(Flags::WRITE.or(Flags::MAY_REPLICATE)) {
-        return refused("Write commands are not allowed from read-only scripts.");
-    }
-    if command.is_write() && !bounds.is_free_to_grow && host.config().lacks_replicas() {
-        return refused_with(&CommandError::NoReplicas);
-    }
-    if command.flags.has(Flags::DENYOOM) && !bounds.is_free_to_grow && !host.has_room() {
-        return refused_with(&CommandError::OutOfMemory);
-    }
-    None
-}
-
-#[cold]
-fn refused(why: &str) -> Option<String> {
-    Some(why.to_owned())
-}
-
-#[cold]
-fn refused_with(error: &CommandError) -> Option<String> {
-    Some(format!("-{}", error.text()))
 }
 
 /// `redis.acl_check_cmd`: there is one user, who may do everything that exists.

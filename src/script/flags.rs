@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::base::text;
+use crate::command::declaration::Flags;
 use crate::command::error::{CommandError, shown};
 
 /// A set of flags.
@@ -39,6 +40,18 @@ impl ScriptFlags {
     /// Both sets together.
     pub const fn or(self, other: ScriptFlags) -> ScriptFlags {
         ScriptFlags(self.0 | other.0)
+    }
+
+    /// What they say in the flags of commands.
+    pub fn of_command(self) -> Flags {
+        let writes = match self.any(ScriptFlags::NO_WRITES) {
+            true => Flags::READONLY,
+            false => Flags::WRITE,
+        };
+        match self.any(ScriptFlags::NO_WRITES.or(ScriptFlags::ALLOW_OOM)) {
+            true => writes,
+            false => writes.or(Flags::DENYOOM),
+        }
     }
 
     /// The flag of this name.

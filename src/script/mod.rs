@@ -42,12 +42,14 @@ mod vm;
 use mlua::Value;
 
 use crate::base::number;
+use crate::command::admission::{self, Candidate, Stage};
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::error::CommandError;
 use crate::command::script as commands;
 use crate::command::{Args, Out};
 use crate::resp::reply::Protocol;
 use crate::structures::lua::Called;
+use calls::Asking;
 use flags::ScriptFlags;
 use host::{Host, Interrupted};
 use library::Library;
@@ -208,21 +210,13 @@ fn admit(
     is_read_only: bool,
     host: &mut (dyn Host + '_),
 ) -> Result<(), CommandError> {
-    let has_no_writes = flags.any(ScriptFlags::NO_WRITES);
-    if is_read_only && !has_no_writes {
-        return Err("ERR Can not execute a script with write flag using *_ro command.".into());
-    }
-    let may_grow = flags.any(ScriptFlags::ALLOW_OOM.or(ScriptFlags::NO_WRITES));
-    if !may_grow && !host.has_room() {
-        return Err(
-            "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
-                .into(),
-        );
-    }
-    if !has_no_writes && host.config().lacks_replicas() {
-        return Err(CommandError::NoReplicas);
-    }
-    Ok(())
+    let mut asking = Asking {
+        host,
+        is_read_only,
+        is_free_to_grow: false,
+    };
+    let candidate = Candidate::together([flags.of_command()]);
+    admission::refusal(&mut asking, candidate, Stage::SCRIPT).map_or(Ok(()), Err)
 }
 
 /// Splits the arguments behind the name into keys and others.

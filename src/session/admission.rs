@@ -6,8 +6,8 @@ use super::Session;
 use super::batch::{Plan, Route};
 use super::turn::Turn;
 use crate::command::Args;
-use crate::command::admission::{self, Facts, Stage, Suspects};
-use crate::command::declaration::{Command, Flags};
+use crate::command::admission::{self, Candidate, Facts, Stage};
+use crate::command::declaration::Command;
 use crate::command::error::{self, CommandError};
 use crate::command::transaction::{exec_abort, is_exec};
 use crate::config::Config;
@@ -22,6 +22,11 @@ struct Asking<'s> {
 }
 
 impl Facts for Asking<'_> {
+    #[inline]
+    fn config(&self) -> &Config {
+        self.config
+    }
+
     fn may_debug(&self) -> bool {
         let peer = match self.session.connection.shared.is_local() {
             true => Peer::Local,
@@ -49,13 +54,7 @@ impl Facts for Asking<'_> {
         figures.is_loading.load(Relaxed)
     }
 
-    /// What waits already was admitted once.
-    #[inline]
-    fn lacks_replicas(&self) -> bool {
-        self.config.lacks_replicas() && self.session.blocked.is_none()
-    }
-
-    fn is_out_of_memory(&self) -> bool {
+    fn is_out_of_memory(&mut self) -> bool {
         self.session.service.budget.is_out_of_memory()
     }
 
@@ -69,64 +68,62 @@ impl Facts for Asking<'_> {
 }
 
 impl Session {
-    /// The requests that some rule may refuse, as things stand.
     #[inline]
-    fn suspects(&self, config: &Config) -> Suspects {
-        Suspects::now(&Asking {
+    fn asking<'s>(&'s self, config: &'s Config) -> Asking<'s> {
+        Asking {
             session: self,
             config,
-        })
+        }
     }
 
     /// The command if it may run; otherwise the refusal is written and counted.
     #[inline]
     pub(super) fn admit(&mut self, turn: &mut Turn<'_>, plan: &Plan) -> Option<&'static Command> {
-        let command = match (plan.command, plan.route) {
+        let error = match (plan.command, plan.route) {
             (None, _) | (_, Route::Refused) => {
                 let text = unfit(plan.command, &turn.batch.args(plan));
                 self.refuse(turn, plan, text);
                 return None;
             }
-            (Some(command), Route::Session) => command,
+            (Some(command), Route::Session) => self.refusal(turn, plan, command),
+            (Some(command), _) if self.pending.is_some() => self.refusal(turn, plan, command),
             (Some(command), _) => {
-                if self.pending.is_none() && !self.suspects(turn.config).has(command) {
-                    return Some(command);
-                }
-                command
+                let facts = &mut self.asking(turn.config);
+                admission::refusal(facts, command, Stage::REQUEST)
             }
         };
-        match self.refusal(turn, plan, command) {
-            None => Some(command),
-            Some(text) => {
-                self.refuse(turn, plan, text);
+        match error {
+            None => plan.command,
+            Some(error) => {
+                self.refuse(turn, plan, bytes_of(&error));
                 None
             }
         }
     }
 
-    /// Why a request is not admitted, if it is not.
+    /// Why a request that is queued, or runs on no shard, is not admitted, if it is not.
     #[inline(never)]
-    fn refusal(&self, turn: &Turn<'_>, plan: &Plan, command: &'static Command) -> Option<Vec<u8>> {
+    fn refusal(
+        &self,
+        turn: &Turn<'_>,
+        plan: &Plan,
+        command: &'static Command,
+    ) -> Option<CommandError> {
         let stage = match plan.route {
             _ if self.is_queueing(command) => Stage::REQUEST.or(Stage::QUEUED),
             Route::Session => Stage::REQUEST.or(Stage::SHARDLESS),
             _ => Stage::REQUEST,
         };
-        let facts = Asking {
-            session: self,
-            config: turn.config,
-        };
-        let error = admission::refusal(&facts, command, stage)?;
-        Some(bytes_of(&error))
+        admission::refusal(&mut self.asking(turn.config), command, stage)
     }
 
-    /// Why what is queued is not admitted at EXEC, if it is not: all commands together have these flags.
-    pub(super) fn refuses_transaction(&self, config: &Config, flags: Flags) -> Option<Vec<u8>> {
-        let facts = Asking {
-            session: self,
-            config,
-        };
-        let error = admission::refusal_of_all(&facts, flags, Stage::EXEC)?;
+    /// Why what is queued is not admitted at EXEC, if it is not.
+    pub(super) fn refuses_transaction(
+        &self,
+        config: &Config,
+        queued: Candidate<'_>,
+    ) -> Option<Vec<u8>> {
+        let error = admission::refusal(&mut self.asking(config), queued, Stage::EXEC)?;
         Some(bytes_of(&error))
     }
 

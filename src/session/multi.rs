@@ -178,7 +178,7 @@ impl Session {
                 "EXECABORT Transaction discarded because of previous errors.",
             );
         }
-        if let Some(why) = self.refuses_transaction(turn.config, transaction.flags()) {
+        if let Some(why) = self.refuses_transaction(turn.config, transaction.candidate()) {
             self.unwatch(transaction.watched);
             return error(turn, exec_abort(&why));
         }

@@ -20,6 +20,11 @@ macro_rules! bit_set {
                 $name(self.0 | other.0)
             }
 
+            /// What is in both sets.
+            pub const fn and(self, other: $name) -> $name {
+                $name(self.0 & other.0)
+            }
+
             /// Whether every bit of `other` is set.
             pub const fn has(self, other: $name) -> bool {
                 self.0 & other.0 == other.0

@@ -26,6 +26,7 @@ use crate::engine::serial::reader::Reader;
 use crate::engine::serial::writer::Writer;
 use crate::engine::serial::{self, Limits, frame};
 use crate::engine::value::list;
+use crate::structures::block::Content;
 use crate::structures::entry::DEADLINE_MAX;
 
 /// `DUMP key`
@@ -167,6 +168,7 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         if let Some(place) = found {
             keyspace.delete(place);
             keyspace.wrote(key.bytes, Event::DEL);
+            cx.log_deletion(key.bytes, config.lazyfree_lazy_server_del);
         }
     } else {
         keyspace.adopt(&key, found, entry);
@@ -174,9 +176,23 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             keyspace.restore_access(&key, access);
         }
         keyspace.wrote(key.bytes, Event::generic("restore"));
+        if let Some(at_ms) = at_ms.filter(|_| !options.is_absolute) {
+            log_absolute(cx, args, at_ms);
+        }
     }
     out.ok();
     Ok(())
+}
+
+/// Logs a request that has a relative time with an absolute one.
+fn log_absolute(cx: &mut ShardCx<'_>, args: &Args<'_>, at_ms: u64) {
+    if cx.is_logged() {
+        let mut digits = itoa::Buffer::new();
+        let mut request: Vec<Content<'_>> = args.contents(0).collect();
+        request[2] = digits.format(at_ms).as_bytes().into();
+        request.push(b"ABSTTL".into());
+        cx.log_instead(request);
+    }
 }
 
 /// The value that a request brings, under its key.

@@ -5,6 +5,7 @@ use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags
 use crate::command::error::{CommandError, shown};
 use crate::command::{Args, Out};
 use crate::engine::effect::Event;
+use crate::structures::block::Content;
 use crate::structures::entry::DEADLINE_MAX;
 
 const UPDATED: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RW.or(KeyFlags::UPDATE))];
@@ -153,12 +154,30 @@ fn expire(
     if at_ms <= now_ms {
         keyspace.delete(place);
         keyspace.wrote(key.bytes, Event::DEL);
+        cx.log_deletion(key.bytes, cx.config.lazyfree_lazy_expire);
     } else {
         keyspace.set_deadline(&key, place, Some(at_ms as u64));
         keyspace.wrote(key.bytes, Event::generic("expire"));
+        if !matches!((unit, start), (Unit::Millis, Start::Epoch)) {
+            log(cx, args, at_ms);
+        }
     }
     out.integer(1);
     Ok(())
+}
+
+/// Logs the request with an absolute time, and with its condition.
+fn log(cx: &mut ShardCx<'_>, args: &Args<'_>, at_ms: i64) {
+    if args.len() == 3 {
+        return cx.log_deadline(args.get(1), at_ms as u64);
+    }
+    if cx.is_logged() {
+        let mut digits = itoa::Buffer::new();
+        let mut request: Vec<Content<'_>> = args.contents(0).collect();
+        request[0] = b"PEXPIREAT".into();
+        request[2] = digits.format(at_ms).as_bytes().into();
+        cx.log_instead(request);
+    }
 }
 
 /// `PERSIST key`

@@ -1,6 +1,6 @@
 //! Reading or setting fields and doing something about their deadlines, or about the fields, in one step.
 
-use super::expire::{Tally, field_deadline};
+use super::expire::{Tally, field_deadline, log_fields, log_given};
 use super::{
     ACCESSED_AND_UPDATED, BAD_COUNT, HDEL_EVENT, HEXPIRE_EVENT, HPERSIST_EVENT, HSET_EVENT,
     UPDATED, at, delete_if_empty, edit, field_at, named_fields, rules,
@@ -35,13 +35,14 @@ pub(super) static HGETDEL: Command = Command::new("hgetdel", Group::Hash, -5)
     .on_keys(hgetdel);
 
 fn hgetdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let rules = rules(cx);
+    let (rules, is_logged) = (rules(cx), cx.is_logged());
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_typed(&key, DataType::Hash)?;
     let names = named_fields(args, 2, BAD_COUNT)?;
     out.array(names.len());
     let mut deleted = false;
+    let mut gone = Vec::new();
     for name in names {
         let Some((place, field)) = field_at(&keyspace, found, name) else {
             out.null();
@@ -49,10 +50,14 @@ fn hgetdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         };
         reply_item(field.value, out);
         deleted |= edit(&mut keyspace, place, &rules, |hash| hash.remove(name));
+        if is_logged {
+            gone.push(name);
+        }
     }
     if let Some(place) = found.filter(|_| deleted) {
         keyspace.wrote(key.bytes, HDEL_EVENT);
         delete_if_empty(&mut keyspace, &key, place);
+        log_fields(cx, &[b"HDEL", key.bytes], &gone);
     }
     Ok(())
 }
@@ -80,7 +85,7 @@ enum Change {
 }
 
 fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let rules = rules(cx);
+    let (rules, is_logged) = (rules(cx), cx.is_logged());
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_typed(&key, DataType::Hash)?;
@@ -95,12 +100,16 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let names = named_fields(args, word_at, BAD_COUNT)?;
     out.array(names.len());
     let (mut tally, mut persisted) = (Tally::default(), false);
+    let mut touched = Vec::new();
     for name in names {
         let Some((place, field)) = field_at(&keyspace, found, name) else {
             out.null();
             continue;
         };
         reply_item(field.value, out);
+        if is_logged && (matches!(change, Change::Give(_)) || field.deadline.is_some()) {
+            touched.push(name);
+        }
         match change {
             Change::Nothing => {}
             Change::Persist if field.deadline.is_none() => {}
@@ -123,6 +132,16 @@ fn hgetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     if let Some(place) = found.filter(|_| tally.deleted > 0) {
         keyspace.wrote(key.bytes, HDEL_EVENT);
         delete_if_empty(&mut keyspace, &key, place);
+    }
+    match change {
+        Change::Persist if persisted => {
+            let mut count = itoa::Buffer::new();
+            let count = count.format(touched.len()).as_bytes();
+            let head: [&[u8]; 4] = [b"HPERSIST", key.bytes, b"FIELDS", count];
+            log_fields(cx, &head, &touched);
+        }
+        Change::Give(at_ms) => log_given(cx, key.bytes, at_ms, None, &touched),
+        _ => {}
     }
     Ok(())
 }
@@ -238,7 +257,7 @@ impl SetEx {
 }
 
 fn hsetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let rules = rules(cx);
+    let (rules, is_logged) = (rules(cx), cx.is_logged());
     let request = SetEx::read(args, rules.now_ms)?;
     let pairs = request.pairs(args);
     let key = args.key(1);
@@ -255,6 +274,14 @@ fn hsetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         out.integer(0);
         return Ok(());
     }
+    let deadline_of = |name: &[u8]| hash.and_then(|hash| hash.get(name)?.deadline);
+    let kept: Vec<(&[u8], u64)> = match is_logged && request.keeps {
+        true => pairs
+            .clone()
+            .filter_map(|(name, _)| Some((name, deadline_of(name)?)))
+            .collect(),
+        false => Vec::new(),
+    };
     let place = match found {
         Some(place) => {
             let deadline = if request.keeps {
@@ -286,6 +313,24 @@ fn hsetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         keyspace.wrote(key.bytes, event);
         delete_if_empty(&mut keyspace, &key, place);
     }
+    if is_logged {
+        log_set(cx, args, &request, &kept);
+    }
     out.integer(1);
     Ok(())
+}
+
+/// Logs what HSETEX set as what older servers know: the values, and then the deadlines, given or kept.
+fn log_set(cx: &mut ShardCx<'_>, args: &Args<'_>, request: &SetEx, kept: &[(&[u8], u64)]) {
+    let key = args.get(1);
+    let mut set: Vec<Content<'_>> = vec![b"HSET".into(), key.into()];
+    set.extend(args.contents(request.first));
+    cx.log_instead(set);
+    if let Some(at_ms) = request.at_ms {
+        let names: Vec<&[u8]> = request.pairs(args).map(|(name, _)| name).collect();
+        log_given(cx, key, at_ms, None, &names);
+    }
+    for &(name, at_ms) in kept {
+        log_given(cx, key, at_ms, None, &[name]);
+    }
 }

@@ -13,6 +13,7 @@ use crate::command::options::TimeForm;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::DataType;
 use crate::engine::value::hash::{FIELD_DEADLINE_MAX, HashRules};
+use crate::structures::block::Content;
 use crate::structures::table::Place;
 
 const COMPLEXITY: &str = "O(N), N being the count of fields named.";
@@ -160,7 +161,7 @@ impl Tally {
 }
 
 fn expire(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) -> CommandResult {
-    let rules = rules(cx);
+    let (rules, is_logged) = (rules(cx), cx.is_logged());
     let (now_ms, command) = (cx.now.unix_ms, cx.command.name);
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
@@ -175,6 +176,7 @@ fn expire(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) 
     )?;
     out.array(names.len());
     let mut tally = Tally::default();
+    let mut given = Vec::new();
     for name in names {
         let Some((place, field)) = field_at(&keyspace, found, name) else {
             out.integer(-2);
@@ -182,7 +184,12 @@ fn expire(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) 
         };
         if !condition.allows(field.deadline, at_ms) {
             out.integer(0);
-        } else if tally.give(&mut keyspace, place, &rules, name, at_ms) {
+            continue;
+        }
+        if is_logged {
+            given.push(name);
+        }
+        if tally.give(&mut keyspace, place, &rules, name, at_ms) {
             out.integer(2);
         } else {
             out.integer(1);
@@ -196,8 +203,39 @@ fn expire(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm) 
         };
         keyspace.wrote(key.bytes, event);
         delete_if_empty(&mut keyspace, &key, place);
+        let word = (condition != Condition::Always).then(|| args.get(3));
+        log_given(cx, key.bytes, at_ms, word, &given);
     }
     Ok(())
+}
+
+/// Logs that fields were given a deadline, under a condition that they met, or that they were deleted if it has passed.
+pub(super) fn log_given(
+    cx: &mut ShardCx<'_>,
+    key: &[u8],
+    at_ms: u64,
+    condition: Option<&[u8]>,
+    names: &[&[u8]],
+) {
+    if names.is_empty() {
+        return;
+    }
+    if at_ms <= cx.now.unix_ms {
+        return log_fields(cx, &[b"HDEL", key], names);
+    }
+    let (mut deadline, mut count) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let deadline = deadline.format(at_ms).as_bytes();
+    let mut head: Vec<&[u8]> = vec![b"HPEXPIREAT", key, deadline];
+    head.extend(condition);
+    head.extend([b"FIELDS", count.format(names.len()).as_bytes()]);
+    log_fields(cx, &head, names);
+}
+
+/// Logs a command with fields at its end.
+pub(super) fn log_fields(cx: &mut ShardCx<'_>, head: &[&[u8]], names: &[&[u8]]) {
+    let all = head.iter().chain(names);
+    let request: Vec<Content<'_>> = all.map(|part| Content::from(*part)).collect();
+    cx.log_instead(request);
 }
 
 /// `HPERSIST key FIELDS numfields field [field ...]`

@@ -1,5 +1,6 @@
 //! Fields as numbers.
 
+use super::expire::log_given;
 use super::{ACCESSED_AND_UPDATED, at, edit, rules};
 use crate::base::extended::Extended;
 use crate::command::Args;
@@ -61,7 +62,7 @@ fn hincrbyfloat(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Command
         return Err("ERR value is NaN or Infinity".into());
     }
     let mut text = Vec::new();
-    change(cx, args, Event::new(b'h', "hincrbyfloat"), |before| {
+    let deadline = change(cx, args, Event::new(b'h', "hincrbyfloat"), |before| {
         let before = match before {
             Some(element) => element
                 .with_bytes(Extended::parse)
@@ -74,17 +75,23 @@ fn hincrbyfloat(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Command
         after.print(&mut text);
         Ok(text.as_slice())
     })?;
+    let (key, name) = (args.get(1), args.get(2));
+    cx.log_instead([b"HSET".into(), key.into(), name.into(), (&text).into()]);
+    if let Some(at_ms) = deadline.filter(|_| cx.is_logged()) {
+        // HSET takes it away.
+        log_given(cx, key, at_ms, None, &[name]);
+    }
     out.bulk(&text);
     Ok(())
 }
 
-/// Replaces the value of the field that a request names by what `compute` makes of it; its deadline stays.
+/// Replaces the value of the field that a request names by what `compute` makes of it; its deadline, if it has one, stays.
 fn change<'t>(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,
     event: Event,
     compute: impl FnOnce(Option<Item<'_>>) -> Result<&'t [u8], CommandError>,
-) -> CommandResult {
+) -> CommandResult<Option<u64>> {
     let rules = rules(cx);
     let key = args.key(1);
     let name = args.get(2);
@@ -93,6 +100,7 @@ fn change<'t>(
     let before = found
         .and_then(|place| at(&keyspace, place))
         .and_then(|hash| hash.get(name));
+    let deadline = before.and_then(|field| field.deadline);
     let value = compute(before.map(|field| field.value))?;
     match found {
         Some(place) => {
@@ -106,5 +114,5 @@ fn change<'t>(
         }
     }
     keyspace.wrote(key.bytes, event);
-    Ok(())
+    Ok(deadline)
 }

@@ -123,7 +123,12 @@ fn pfcount(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     let count = match args.keys() {
         [routed] => {
             let key = args.key_of(routed);
-            count_one(&mut cx.at_routed(routed), &key)?
+            let (count, is_noted) = count_one(&mut cx.at_routed(routed), &key)?;
+            if is_noted {
+                // Others are to have the same bytes.
+                cx.log_anyway();
+            }
+            count
         }
         several => {
             let mut union = Registers::new();
@@ -140,11 +145,11 @@ fn pfcount(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     Ok(())
 }
 
-/// The cardinality of one sketch. It is kept inside the sketch, which is no change that anybody has to hear of:
+/// The cardinality of one sketch, and whether it was noted in there. It is kept inside the sketch, which is no change that anybody has to hear of:
 /// whoever has the same registers comes to the same number.
-fn count_one(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<u64, CommandError> {
+fn count_one(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<(u64, bool), CommandError> {
     let Some(text) = keyspace.read_text(key)? else {
-        return Ok(0);
+        return Ok((0, false));
     };
     let (cached, count) = with_sketch(text, |sketch| match sketch.cached() {
         Some(count) => (true, Ok(count)),
@@ -155,7 +160,7 @@ fn count_one(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<u64, CommandE
         let place = keyspace.find_text(key)?;
         keyspace.edit_text(key, place, 0, |bytes| set_cached(bytes, count));
     }
-    Ok(count)
+    Ok((count, !cached))
 }
 
 /// `PFMERGE destkey [sourcekey [sourcekey ...]]`

@@ -190,9 +190,20 @@ fn pop_first(
         };
         out.array(2);
         out.bulk(key.bytes);
+        let name = match end {
+            End::Front => b"LPOP",
+            End::Back => b"RPOP",
+        };
         match count {
-            None => pop_one(&mut keyspace, &key, place, end, &limits, out),
-            Some(count) => pop_many(&mut keyspace, &key, place, end, count, &limits, out),
+            None => {
+                pop_one(&mut keyspace, &key, place, end, &limits, out);
+                cx.log_instead([name.into(), key.bytes.into()]);
+            }
+            Some(count) => {
+                let count = count.min(at(&keyspace, place).len());
+                pop_many(&mut keyspace, &key, place, end, count, &limits, out);
+                cx.log_taken(name, key.bytes, count);
+            }
         }
         return Ok(true);
     }

@@ -13,7 +13,7 @@ use crate::command::{Args, Out};
 use crate::engine::Key;
 use crate::engine::value::{DataType, list};
 use crate::structures::account;
-use crate::structures::block::Block;
+use crate::structures::block::{Block, Content};
 use crate::structures::item::Item;
 use crate::structures::quicklist::End;
 
@@ -178,6 +178,15 @@ fn move_or_wait(
 ) -> CommandResult {
     let until_ms = blocking_timeout(args, timeout_at, cx.now)?;
     if move_element(cx, args, from, to, out)? {
+        if cx.is_logged() {
+            // What it is when it does not wait.
+            let mut request: Vec<Content<'_>> = args.contents(0).take(timeout_at).collect();
+            request[0] = match timeout_at {
+                3 => b"RPOPLPUSH".into(),
+                _ => b"LMOVE".into(),
+            };
+            cx.log_instead(request);
+        }
         return Ok(());
     }
     if cx.may_block() {

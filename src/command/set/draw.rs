@@ -13,9 +13,13 @@ use crate::engine::value::DataType;
 use crate::engine::value::object::detached;
 use crate::engine::value::set::{self, SetRef};
 use crate::structures::account;
+use crate::structures::block::Content;
 use crate::structures::pack::Element;
 
 const SPOP_EVENT: Event = event("spop");
+
+/// Members that one record takes out.
+const LOGGED_TOGETHER_MAX: usize = 1024;
 
 /// Members that one SRANDMEMBER with repetitions draws at most: a reply of gibibytes helps nobody.
 const DRAWS_MAX: u64 = 1 << 26;
@@ -59,6 +63,7 @@ fn spop_one(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
     if let Some(member) = member {
         keyspace.edit(place, |entry| set::remove(entry, &member));
         took_out(&mut keyspace, &key, place, SPOP_EVENT);
+        cx.log_instead([b"SREM".into(), key.bytes.into(), (&member).into()]);
         out.bulk(&member);
     }
     Ok(())
@@ -70,6 +75,7 @@ fn spop_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         .ok_or("ERR value is out of range, must be positive")?;
     let (limits, scales) = (limits(cx), cx.scales());
     let key = args.key(1);
+    let is_logged = cx.is_logged();
     let mut keyspace = cx.at(&key);
     let found = keyspace.find_typed(&key, DataType::Set)?;
     let Some(place) = found.filter(|_| count > 0) else {
@@ -84,12 +90,21 @@ fn spop_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         keyspace.delete(place);
         keyspace.wrote(key.bytes, SPOP_EVENT);
         keyspace.wrote(key.bytes, Event::DEL);
+        cx.log_deletion(key.bytes, cx.config.lazyfree_lazy_server_del);
         return Ok(());
     }
     out.set(count);
     let is_new = set::leaves_few(set, count);
     let mut random = keyspace.engine().random.fork();
-    let take = |member: Element<'_>| account::apart(|| reply_element(member, out));
+    let mut taken = Vec::new();
+    let take = |member: Element<'_>| {
+        account::apart(|| {
+            if is_logged {
+                taken.push(member.to_vec());
+            }
+            reply_element(member, out);
+        });
+    };
     if is_new {
         let left =
             detached(|| set::left_of(keyspace.entry(place), count, &mut random, &limits, take));
@@ -100,6 +115,11 @@ fn spop_many(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRes
         });
     }
     keyspace.wrote(key.bytes, SPOP_EVENT);
+    for some in taken.chunks(LOGGED_TOGETHER_MAX) {
+        let head = [b"SREM".into(), Content::from(key.bytes)].into_iter();
+        let request: Vec<Content<'_>> = head.chain(some.iter().map(Content::from)).collect();
+        cx.log_instead(request);
+    }
     Ok(())
 }
 

@@ -103,6 +103,20 @@ impl Pop {
         }
     }
 
+    /// Logs what was taken from a set of so many members as what ZPOPMIN or ZPOPMAX takes.
+    fn log(self, cx: &mut ShardCx<'_>, key: &[u8], len: usize) {
+        let name = match self.end {
+            End::Min => b"ZPOPMIN",
+            End::Max => b"ZPOPMAX",
+        };
+        match self.style {
+            // They log themselves.
+            Style::Flat | Style::Pairs => {}
+            Style::KeyAndOne => cx.log_instead([name.into(), key.into()]),
+            Style::KeyAndPairs => cx.log_taken(name, key, self.count.min(len)),
+        }
+    }
+
     /// Takes from the first of several sets that is there; says whether there was one.
     fn run_first(
         self,
@@ -117,7 +131,9 @@ impl Pop {
             let key = args.key_of(routed);
             let mut keyspace = cx.at_routed(routed);
             if let Some(place) = keyspace.find_typed(&key, DataType::SortedSet)? {
+                let len = SortedSet::of(keyspace.entry(place)).len();
                 self.run(&mut keyspace, &key, place, out);
+                self.log(cx, key.bytes, len);
                 return Ok(true);
             }
         }

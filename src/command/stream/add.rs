@@ -8,6 +8,7 @@ use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::config::Config;
 use crate::engine::value::stream::trim::{Bound, References, Trimming};
 use crate::engine::value::stream::{ENTRY_BYTES_MAX, Facts, NodeLimits, Stream, stream_entry};
+use crate::structures::block::Content;
 
 /// What stands before the fields.
 struct Options {
@@ -233,8 +234,53 @@ fn xadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     if trimmed > 0 {
         keyspace.wrote(key.bytes, event("xtrim"));
     }
+    let length = match options.trimming {
+        Some(_) => stream_at(&keyspace, place).facts().length,
+        None => 0,
+    };
+    log(cx, args, &options, Some(id), length);
     reply_id(id, out);
     Ok(())
+}
+
+/// Logs the request with the ID that was given, if it is an XADD, and with the length that is left instead of a length or
+/// an ID that were met only nearly.
+fn log(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    options: &Options,
+    id: Option<StreamId>,
+    length: u64,
+) {
+    let nearly = options.trimming.filter(|trimming| trimming.is_approximate);
+    let is_given = id.is_none() || matches!(options.id, NewId::Given(_));
+    if nearly.is_none() && is_given || !cx.is_logged() {
+        return;
+    }
+    let (text, mut digits) = (id.map(StreamId::text), itoa::Buffer::new());
+    let mut request: Vec<Content<'_>> = args.contents(0).take(2).collect();
+    if !options.creates && (nearly.is_some() || options.trimming.is_none()) {
+        request.push(b"NOMKSTREAM".into());
+    }
+    match options.trimming {
+        None => {}
+        // As they stand.
+        Some(_) if nearly.is_none() => request.extend(args.contents(2).take(options.id_at - 2)),
+        Some(trimming) => {
+            match trimming.references {
+                References::Keep => {}
+                References::Delete => request.push(b"DELREF".into()),
+                References::Acknowledged => request.push(b"ACKED".into()),
+            }
+            let length = digits.format(length).as_bytes();
+            request.extend([b"MAXLEN".into(), b"=".into(), Content::from(length)]);
+        }
+    }
+    if let Some(text) = &text {
+        request.push(text.as_bytes().into());
+        request.extend(args.contents(options.id_at + 1));
+    }
+    cx.log_instead(request);
 }
 
 /// `XTRIM key <MAXLEN | MINID> [= | ~] threshold [LIMIT count] [KEEPREF | DELREF | ACKED]`
@@ -263,6 +309,8 @@ fn xtrim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let trimmed = edit_stream(&mut keyspace, place, |stream| stream.trim(trimming));
     if trimmed > 0 {
         keyspace.wrote(key.bytes, event("xtrim"));
+        let length = stream_at(&keyspace, place).facts().length;
+        log(cx, args, &options, None, length);
     }
     out.integer(trimmed as i64);
     Ok(())

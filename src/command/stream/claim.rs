@@ -1,13 +1,14 @@
 //! Entries that change hands: XCLAIM by name, XAUTOCLAIM by how long nobody acknowledged them.
 
+use super::logged::{self, Names, Position};
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
 use super::{edit_stream, event, interval_start, no_group, now_ms, reply_entry, reply_id};
 use super::{stream_at, strict_id, unnotified};
 use crate::base::number;
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::shown;
-use crate::engine::value::stream::Stream;
 use crate::engine::value::stream::group::Pending;
+use crate::engine::value::stream::{Stream, stream_of};
 
 /// `XCLAIM key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds] [RETRYCOUNT count]
 /// [FORCE] [JUSTID] [LASTID id]`
@@ -87,14 +88,16 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Claims what it can; the IDs of what it got go to `claimed`, which has room for them. True if a consumer was
-    /// made, and true if anything else changed.
+    /// Claims what it can; the IDs of what it got go to `claimed`, and of entries that are pending no more because there
+    /// are none of these IDs to `gone`, which have room for them. True if a consumer was made, and true if anything else
+    /// changed.
     fn run(
         &self,
         stream: &mut Stream,
         names: (&[u8], &[u8]),
         now_ms: i64,
         claimed: &mut Vec<StreamId>,
+        gone: &mut Vec<StreamId>,
     ) -> (bool, bool) {
         let mut changed = false;
         let consumer = stream.groups.get_mut(names.0).map(|group| {
@@ -113,7 +116,10 @@ impl Claim {
                 break;
             };
             if !exists {
-                changed |= group.acknowledge(id);
+                if group.acknowledge(id) {
+                    gone.push(id);
+                    changed = true;
+                }
                 continue;
             }
             let before = match group.pending(id) {
@@ -153,8 +159,9 @@ fn xclaim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         .ok_or_else(|| no_group(key.bytes, names.0))?;
     let claim = Claim::parse(args, now_ms)?;
     let mut claimed = Vec::with_capacity(claim.ids.len());
+    let mut gone = Vec::with_capacity(claim.ids.len());
     let (created, changed) = edit_stream(&mut keyspace, place, |stream| {
-        claim.run(stream, names, now_ms, &mut claimed)
+        claim.run(stream, names, now_ms, &mut claimed, &mut gone)
     });
     if created {
         keyspace.wrote_beside(key.bytes, event("xgroup-createconsumer"));
@@ -163,7 +170,45 @@ fn xclaim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         keyspace.wrote_beside(key.bytes, unnotified("xclaim"));
     }
     reply_claimed(stream_at(&keyspace, place), &claimed, claim.only_ids, out);
+    let moved = changed && claimed.is_empty() && gone.is_empty();
+    log(cx, args, &claimed, &gone, (created, moved));
     Ok(())
+}
+
+/// Logs which entries the consumer has now, which are pending no more, and, if nothing else says so, that it was `created`,
+/// or that the group's last ID `moved`.
+fn log(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    claimed: &[StreamId],
+    gone: &[StreamId],
+    (created, moved): (bool, bool),
+) {
+    if !cx.is_logged() {
+        return;
+    }
+    let (key, routed) = (args.key(1), args.routed(1));
+    let names = Names {
+        key: key.bytes,
+        group: args.get(2),
+        consumer: args.get(3),
+    };
+    let group = cx.peek(&routed, &key).and_then(stream_of);
+    let Some(group) = group.and_then(|stream| stream.groups.get(names.group)) else {
+        return;
+    };
+    let position = Position::of(group);
+    let pending = |id: &StreamId| Some((*id, group.pending(*id)?));
+    let pending: Vec<(StreamId, Pending)> = claimed.iter().filter_map(pending).collect();
+    cx.log_nothing();
+    if created && pending.is_empty() {
+        logged::consumer(cx, names);
+    }
+    logged::acknowledged(cx, names.key, names.group, gone);
+    logged::claims(cx, names, &pending, position);
+    if moved {
+        logged::position(cx, names, position);
+    }
 }
 
 fn reply_claimed(stream: &Stream, claimed: &[StreamId], only_ids: bool, out: &mut Out) {
@@ -326,5 +371,12 @@ fn xautoclaim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
     for id in &claimed.gone {
         reply_id(*id, out);
     }
+    log(
+        cx,
+        args,
+        &claimed.ids,
+        &claimed.gone,
+        (claimed.created, false),
+    );
     Ok(())
 }

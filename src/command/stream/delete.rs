@@ -1,6 +1,7 @@
 //! Deleting entries by their IDs.
 
 use super::add::references_named;
+use super::logged;
 use super::{Args, Command, CommandError, CommandResult, DataType, Out, ShardCx, StreamId};
 use super::{edit_stream, event, ids_from, stream_at, strict_id, unnotified};
 use crate::command::declaration::{Flags, Group, KeyFlags, KeySpec};
@@ -92,6 +93,7 @@ pub(super) static XDELEX: Command = Command::new("xdelex", Group::Stream, -5)
 
 fn xdelex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (references, ids) = parse(args, 2)?;
+    let is_logged = cx.is_logged();
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let Some(place) = keyspace.find_typed(&key, DataType::Stream)? else {
@@ -99,6 +101,10 @@ fn xdelex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         return Ok(());
     };
     let mut outcomes = vec![Outcome::Absent; ids.len()];
+    let forgotten = match references {
+        References::Delete if is_logged => pending_in_groups(stream_at(&keyspace, place), &ids),
+        _ => Vec::new(),
+    };
     let mut forgot = false;
     edit_stream(&mut keyspace, place, |stream| {
         for (id, outcome) in ids.iter().zip(&mut outcomes) {
@@ -125,8 +131,38 @@ fn xdelex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     } else if forgot {
         keyspace.wrote_beside(key.bytes, unnotified("xack"));
     }
+    log(cx, key.bytes, &forgotten, &deleted_of(&ids, &outcomes));
     reply(&outcomes, out);
     Ok(())
+}
+
+/// The IDs of entries that are pending, by group.
+fn pending_in_groups(stream: &Stream, ids: &[StreamId]) -> Vec<(Vec<u8>, Vec<StreamId>)> {
+    let groups = stream.groups.iter().map(|(name, group)| {
+        let pending = ids.iter().filter(|id| group.pending(**id).is_some());
+        (name.to_vec(), pending.copied().collect())
+    });
+    groups.collect()
+}
+
+fn deleted_of(ids: &[StreamId], outcomes: &[Outcome]) -> Vec<StreamId> {
+    let all = ids.iter().zip(outcomes);
+    let deleted = all.filter(|(_, outcome)| **outcome == Outcome::Deleted);
+    deleted.map(|(id, _)| *id).collect()
+}
+
+/// Logs what is no longer pending in groups, and what was deleted, as older servers know it.
+fn log(
+    cx: &mut ShardCx<'_>,
+    key: &[u8],
+    forgotten: &[(Vec<u8>, Vec<StreamId>)],
+    deleted: &[StreamId],
+) {
+    cx.log_nothing();
+    for (group, ids) in forgotten {
+        logged::acknowledged(cx, key, group, ids);
+    }
+    logged::deleted(cx, key, deleted);
 }
 
 /// `XACKDEL key group [KEEPREF | DELREF | ACKED] IDS numids id [id ...]`
@@ -146,6 +182,7 @@ pub(super) static XACKDEL: Command = Command::new("xackdel", Group::Stream, -6)
 
 fn xackdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (references, ids) = parse(args, 3)?;
+    let is_logged = cx.is_logged();
     let key = args.key(1);
     let name = args.get(2);
     let mut keyspace = cx.at(&key);
@@ -156,6 +193,12 @@ fn xackdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         reply(&outcomes, out);
         return Ok(());
     };
+    let mut forgotten = match is_logged {
+        true => pending_in_groups(stream_at(&keyspace, place), &ids),
+        false => Vec::new(),
+    };
+    // Other groups go on waiting for theirs.
+    forgotten.retain(|(group, _)| references == References::Delete || group == name);
     let mut deleted = false;
     edit_stream(&mut keyspace, place, |stream| {
         for (id, outcome) in ids.iter().zip(&mut outcomes) {
@@ -183,6 +226,7 @@ fn xackdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     {
         keyspace.wrote_beside(key.bytes, unnotified("xack"));
     }
+    log(cx, key.bytes, &forgotten, &deleted_of(&ids, &outcomes));
     reply(&outcomes, out);
     Ok(())
 }

@@ -17,6 +17,7 @@ mod claim;
 mod delete;
 mod group;
 mod info;
+mod logged;
 mod pending;
 mod range;
 mod read;

@@ -4,6 +4,7 @@
 //! are; the second answers. If there is nothing to answer, the request may wait: it runs again, from the start, when
 //! one of its streams changes. Then only some of the streams may be at hand, and those are the ones that changed.
 
+use super::logged::{self, Names, Position};
 use super::{Args, Command, CommandError, CommandResult, DataType, Event, Out, Place, ShardCx};
 use super::{StreamId, edit_stream, event, reply_entry, reply_id, stream_at, strict_id};
 use super::{reply_entries, unnotified};
@@ -12,8 +13,10 @@ use crate::command::context::Wait;
 use crate::command::declaration::{FindKeys, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::shown;
 use crate::command::options::blocking_timeout_ms;
+use crate::engine::Key;
 use crate::engine::keyspace::Keyspace;
-use crate::engine::value::stream::Stream;
+use crate::engine::value::stream::group::Pending;
+use crate::engine::value::stream::{Stream, stream_of};
 
 const KEYS: FindKeys = FindKeys::Range {
     last: -1,
@@ -92,6 +95,16 @@ struct Reader<'a> {
     group: &'a [u8],
     consumer: &'a [u8],
     acknowledges: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn names(self, key: &'a [u8]) -> Names<'a> {
+        Names {
+            key,
+            group: self.group,
+            consumer: self.consumer,
+        }
+    }
 }
 
 /// What stands before the streams.
@@ -195,6 +208,8 @@ fn unbalanced(of: Of) -> CommandError {
 
 fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> CommandResult {
     let options = Options::parse(cx, args, of)?;
+    // What a group does is logged for each stream.
+    cx.log_nothing();
     let mut targets: Vec<(RoutedKey, From)> = Vec::with_capacity(options.stream_count);
     let mut rewritten = Vec::new();
     for index in 0..options.stream_count {
@@ -241,7 +256,7 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
             }
             (Some(reader), From::Behind(id)) => {
                 begin(out);
-                answer_history(
+                let created = answer_history(
                     &mut keyspace,
                     &key,
                     place,
@@ -250,9 +265,12 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
                     options.count_max,
                     out,
                 );
+                if created {
+                    logged::consumer(cx, reader.names(key.bytes));
+                }
             }
             (Some(reader), From::New) => {
-                answer_new(
+                let (ids, created) = answer_new(
                     &mut keyspace,
                     &key,
                     place,
@@ -261,6 +279,9 @@ fn read(cx: &mut ShardCx<'_>, args: &Args<'_>, of: Of, out: &mut Out) -> Command
                     begin,
                     out,
                 );
+                if cx.is_logged() {
+                    log_read(cx, &routed, &key, reader, &ids, created);
+                }
             }
             // Refused by `start`.
             (None, From::New) => {}
@@ -351,7 +372,8 @@ fn reply_behind(stream: &Stream, id: StreamId, count_max: u64, out: &mut Out) {
 
 const CONSUMER_CREATED: Event = event("xgroup-createconsumer");
 
-/// What the consumer has and did not acknowledge, from its own list; entries that are gone have no fields.
+/// What the consumer has and did not acknowledge, from its own list; entries that are gone have no fields. Whether the
+/// consumer was made.
 fn answer_history(
     keyspace: &mut Keyspace<'_>,
     key: &crate::engine::Key<'_>,
@@ -360,7 +382,7 @@ fn answer_history(
     behind: StreamId,
     count_max: u64,
     out: &mut Out,
-) {
+) -> bool {
     let now_ms = keyspace.now().unix_ms as i64;
     let stream = stream_at(keyspace, place);
     let mut again = Vec::new();
@@ -405,9 +427,41 @@ fn answer_history(
     if !again.is_empty() {
         keyspace.noted_beside(key.bytes, unnotified("xclaim"));
     }
+    created
 }
 
-/// What the group did not get yet. From now on the consumer has it, unless it needs no acknowledgement.
+/// Logs what a group read: which entries its consumer has, and how far it came. That a consumer was shown something once
+/// more is not logged, as in Redis.
+fn log_read(
+    cx: &mut ShardCx<'_>,
+    routed: &RoutedKey,
+    key: &Key<'_>,
+    reader: Reader<'_>,
+    ids: &[StreamId],
+    created: bool,
+) {
+    let names = reader.names(key.bytes);
+    let group = cx.peek(routed, key).and_then(stream_of);
+    let Some(group) = group.and_then(|stream| stream.groups.get(reader.group)) else {
+        return;
+    };
+    let position = Position::of(group);
+    let pending = |id: &StreamId| Some((*id, group.pending(*id)?));
+    let pending: Vec<(StreamId, Pending)> = match reader.acknowledges {
+        true => Vec::new(),
+        false => ids.iter().filter_map(pending).collect(),
+    };
+    if created && pending.is_empty() {
+        logged::consumer(cx, names);
+    }
+    logged::claims(cx, names, &pending, position);
+    if !ids.is_empty() {
+        logged::position(cx, names, position);
+    }
+}
+
+/// What the group did not get yet. From now on the consumer has it, unless it needs no acknowledgement. The IDs, and
+/// whether the consumer was made.
 fn answer_new(
     keyspace: &mut Keyspace<'_>,
     key: &crate::engine::Key<'_>,
@@ -416,7 +470,7 @@ fn answer_new(
     count_max: u64,
     begin: impl FnOnce(&mut Out),
     out: &mut Out,
-) {
+) -> (Vec<StreamId>, bool) {
     let now_ms = keyspace.now().unix_ms as i64;
     let stream = stream_at(keyspace, place);
     let last_id = stream.groups.get(reader.group).map(|group| group.last_id);
@@ -445,4 +499,5 @@ fn answer_new(
     if !ids.is_empty() {
         keyspace.wrote_beside(key.bytes, unnotified("xreadgroup"));
     }
+    (ids, created)
 }

@@ -98,6 +98,7 @@ fn delex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     }
     keyspace.delete(place);
     keyspace.wrote(key.bytes, Event::DEL);
+    cx.log_deletion(key.bytes, false);
     out.integer(1);
     Ok(())
 }
@@ -126,6 +127,7 @@ fn delifeq(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         {
             keyspace.delete(place);
             keyspace.wrote(key.bytes, Event::DEL);
+            cx.log_deletion(key.bytes, false);
             true
         }
         _ => false,

@@ -8,6 +8,7 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Group};
 use crate::command::error::CommandError;
 use crate::engine::effect::Event;
+use crate::engine::keyspace::Deadline;
 
 /// `INCRBYFLOAT key increment`
 pub(super) static INCRBYFLOAT: Command = Command::new("incrbyfloat", Group::String, 3)
@@ -37,6 +38,7 @@ fn incrbyfloat(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandR
     after.print(&mut text);
     keyspace.put_bytes(&key, found, &text);
     keyspace.wrote(key.bytes, Event::string("incrbyfloat"));
+    cx.log_string(key.bytes, text[..].into(), Deadline::Keep);
     out.bulk(&text);
     Ok(())
 }

@@ -50,6 +50,7 @@ fn getdel(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     reply_text(keyspace.text(place)?, out);
     keyspace.delete(place);
     keyspace.wrote(key.bytes, Event::DEL);
+    cx.log_deletion(key.bytes, cx.config.lazyfree_lazy_user_del);
     Ok(())
 }
 
@@ -86,14 +87,17 @@ fn getex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
         (Expiry::Given(form, _), Some(at_ms)) if !form.is_relative() && at_ms <= now.unix_ms => {
             keyspace.delete(place);
             keyspace.wrote(key.bytes, Event::DEL);
+            cx.log_deletion(key.bytes, cx.config.lazyfree_lazy_expire);
         }
-        (_, Some(_)) => {
+        (_, Some(at_ms)) => {
             keyspace.set_deadline(&key, place, deadline_ms);
             keyspace.wrote(key.bytes, Event::generic("expire"));
+            cx.log_deadline(key.bytes, at_ms);
         }
         (Expiry::Persist, None) if keyspace.entry(place).deadline().is_some() => {
             keyspace.set_deadline(&key, place, None);
             keyspace.wrote(key.bytes, Event::generic("persist"));
+            cx.log_instead([b"PERSIST".into(), key.bytes.into()]);
         }
         _ => {}
     }

@@ -12,6 +12,7 @@ use crate::command::declaration::{
 use crate::command::error::CommandError;
 use crate::command::options::{Expiry, KEEPTTL};
 use crate::engine::keyspace::Deadline;
+use crate::structures::block::Content;
 
 /// `MGET key [key ...]`
 pub(super) static MGET: Command = Command::new("mget", Group::String, -2)
@@ -170,7 +171,26 @@ fn msetex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let sets = (!if_absent || !any_exists(cx, args)) && (!if_present || all_exist(cx, args));
     if sets {
         set_all(cx, args, deadline);
+        log_all(cx, args, count, deadline);
     }
     out.integer(i64::from(sets));
     Ok(())
+}
+
+/// Logs what MSETEX set: without deadlines as one command, else key by key.
+fn log_all(cx: &mut ShardCx<'_>, args: &Args<'_>, count: usize, deadline: Deadline) {
+    let pairs = args.contents(2).take(count * 2);
+    match deadline {
+        _ if !cx.is_logged() => {}
+        Deadline::Clear => {
+            let all: Vec<Content<'_>> = std::iter::once(b"MSET".into()).chain(pairs).collect();
+            cx.log_instead(all);
+        }
+        Deadline::Keep | Deadline::At(_) => {
+            for pair in 0..count {
+                let at = 2 + 2 * pair;
+                cx.log_string(args.get(at), args.content(at + 1), deadline);
+            }
+        }
+    }
 }

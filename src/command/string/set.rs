@@ -81,6 +81,19 @@ impl SetOptions {
         Ok(options)
     }
 
+    /// Whether the request can be logged as it is.
+    fn means_the_same_elsewhere(self) -> bool {
+        let is_known = matches!(
+            self.condition,
+            Condition::Always | Condition::IfAbsent | Condition::IfPresent
+        );
+        let is_absolute = matches!(
+            self.expiry,
+            Expiry::Unsaid | Expiry::Keep | Expiry::Given(TimeForm::UnixMillis, _)
+        );
+        is_known && is_absolute && !self.get
+    }
+
     fn accept(&mut self, args: &Args<'_>, at: usize) -> Option<usize> {
         if let Some(next) = self.expiry.accept(args, at, KEEPTTL) {
             return Some(next);
@@ -138,6 +151,9 @@ fn set_with_options(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Com
         keyspace.wrote(key.bytes, SET_EVENT);
         if matches!(deadline, Deadline::At(_)) {
             keyspace.wrote(key.bytes, EXPIRE_EVENT);
+        }
+        if !options.means_the_same_elsewhere() {
+            cx.log_string(key.bytes, args.content(2), deadline);
         }
     }
     Ok(())
@@ -202,6 +218,7 @@ fn set_for(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out, form: TimeForm)
     keyspace.put_text(&key, found, args.content(3), Deadline::At(at_ms));
     keyspace.wrote(key.bytes, SET_EVENT);
     keyspace.wrote(key.bytes, EXPIRE_EVENT);
+    cx.log_string(key.bytes, args.content(3), Deadline::At(at_ms));
     out.ok();
     Ok(())
 }
@@ -232,5 +249,6 @@ fn getset(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     }
     keyspace.put_text(&key, found, args.content(2), Deadline::Clear);
     keyspace.wrote(key.bytes, SET_EVENT);
+    cx.log_string(key.bytes, args.content(2), Deadline::Clear);
     Ok(())
 }

@@ -339,10 +339,8 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     unsafe fn hold_long(&self, shard: u16, loose: &mut ShardList) {
         let gate = &self.gates[shard as usize];
         gate.set_long(true);
-        if !gate.has_new() {
-            return;
-        }
-        // SAFETY: the caller's token; what was in the queue is ours until it is put back.
+        // SAFETY: the caller's token; what was in the queue, and behind the message that is offloaded, is ours until it is
+        // put back.
         unsafe {
             let list = gate.take_queue();
             let mut next = NonNull::new(list);

@@ -372,6 +372,25 @@ fn where_a_shard_is_held_for_long_messages_wait_in_turn_and_without_other_tokens
 }
 
 #[test]
+fn who_stands_behind_a_message_that_is_offloaded_waits_without_other_tokens() {
+    let shards = TestShards::new(ledgers(3));
+    let held = shards.try_take(2).expect("free");
+    let (sender, arrived) = mpsc::channel();
+    let mut long = note(&[2], 0);
+    long.offloads_to = Some(sender);
+    shards.submit(long);
+    shards.submit(note(&[1, 2], 1)); // waits behind it with the token of 1
+    drop(held);
+    let long = arrived.recv().expect("its shard is free");
+    assert!(
+        shards.seems_free(1),
+        "it keeps others from 1 for as long as 2 is held"
+    );
+    shards.resume(long, |_, _| ());
+    assert_eq!(notes(&shards, 2), [1]);
+}
+
+#[test]
 fn a_message_that_misses_its_other_shards_starts_over_and_insists_in_the_end() {
     let shards = TestShards::new(ledgers(3));
     let long = offloaded(&shards, &[2]);

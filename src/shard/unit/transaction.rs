@@ -6,6 +6,7 @@ use super::context::{UnitContext, UnitOutcome};
 use super::plan::UnitPlan;
 use super::weight::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, chosen_db, keys_in};
 use super::{Unit, script, step};
+use crate::command::admission::Candidate;
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::error::CommandError;
 use crate::command::owned::OwnedArgs;
@@ -228,10 +229,9 @@ impl Transaction {
         })
     }
 
-    /// The flags of all queued commands together; scripts look at what they call themselves.
-    pub fn flags(&self) -> Flags {
-        let flags = self.steps.iter().map(|step| step.command.flags);
-        flags.fold(Flags::NONE, Flags::or)
+    /// All queued commands, to be admitted together; scripts look at what they call themselves.
+    pub fn candidate(&self) -> Candidate<'_> {
+        Candidate::together(self.steps.iter().map(|step| step.command.flags))
     }
 
     /// The shards that it needs to begin with, out of so many, in any order and maybe more than once.

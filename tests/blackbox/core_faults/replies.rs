@@ -182,6 +182,64 @@ fn a_client_that_goes_while_its_request_is_queued_takes_nothing_later() {
 }
 
 #[test]
+fn a_client_that_was_killed_while_its_request_is_queued_begins_no_other() {
+    let server = Server::start(&Options::shards(SHARDS).threads(4));
+    let (mut busy, mut raw) = (server.raw(), server.raw());
+    let turns = turns_of_ms(&mut busy, 300).to_string();
+    let spin = "for i = 1, tonumber(ARGV[1]) do end return 1";
+    let (held, other) = (format!("{}held", tag(1)), format!("{}other", tag(2)));
+    busy.send(&encode(&["EVAL", spin, "1", &held, &turns]));
+    std::thread::sleep(Duration::from_millis(40));
+    let mut killed = server.raw();
+    let id = killed.call("CLIENT ID").show().replace("(integer) ", "");
+    let mut requests = encode(&["INCR", &held]);
+    requests.extend(encode(&["INCR", &other]));
+    killed.send(&requests);
+    std::thread::sleep(Duration::from_millis(40));
+    check(&mut raw, &format!("CLIENT KILL ID {id}"), "(integer) 1");
+    let before = raw.call(&format!("GET {other}")).show();
+    must_reply(&mut busy, "the script");
+    crate::support::eventually("its connection ends", || {
+        figure(&mut raw, "clients", "connected_clients") == 2
+    });
+    check(&mut raw, &format!("GET {other}"), &before);
+}
+
+#[test]
+fn a_request_whose_wait_ends_while_a_script_is_busy_has_one_reply() {
+    let options = Options::shards(SHARDS).threads(4);
+    let server = Server::start(&options.with("busy-reply-threshold", "50"));
+    let (mut waits, mut raw) = (server.raw(), server.raw());
+    waits.send(&encode(&["WAIT", "1", "500"]));
+    let hold = Hold::begin(&server, "held");
+    crate::support::eventually("the function is busy", || {
+        raw.call("PING").show().contains("BUSY")
+    });
+    std::thread::sleep(Duration::from_millis(600));
+    hold.end();
+    let replies = replies_before_mark(&mut waits, "behind it");
+    assert_eq!(replies, [Value::Integer(0)]);
+}
+
+#[test]
+fn no_pause_keeps_a_request_that_waits_from_its_reply() {
+    let server = Server::start(&Options::shards(SHARDS).threads(4));
+    let (mut served, mut late, mut raw) = (server.raw(), server.raw(), server.raw());
+    served.send(&encode(&["BLPOP", "list", "0"]));
+    late.send(&encode(&["BLPOP", "other", "0.3"]));
+    crate::support::eventually("both wait", || {
+        figure(&mut raw, "clients", "blocked_clients") == 2
+    });
+    let mut requests = encode(&["RPUSH", "list", "element"]);
+    // Longer than anybody here waits for a reply.
+    requests.extend(encode(&["CLIENT", "PAUSE", "60000", "ALL"]));
+    raw.send(&requests);
+    let reply = must_reply(&mut served, "what was pushed before the pause");
+    assert_eq!(reply.items()[1].text(), "element");
+    assert!(must_reply(&mut late, "the end of its time").is_nil());
+}
+
+#[test]
 fn what_a_script_publishes_comes_before_the_end_of_a_subscription() {
     let server = Server::start(&Options::shards(SHARDS).threads(4));
     let mut raw = server.raw3();
