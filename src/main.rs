@@ -6,12 +6,16 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use basalt::config::{self, Action, ConfigError, Startup};
+use basalt::persist::rdb::check;
 use basalt::server;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     let program = arguments.next().unwrap_or_default();
     let arguments: Vec<OsString> = arguments.collect();
+    if let Some(code) = run_tool(&program, &arguments) {
+        return code;
+    }
     let startup = refuse_program_name(&program).and_then(|()| config::load(&arguments));
     match startup {
         Ok(startup) => act(startup, &program),
@@ -48,6 +52,32 @@ fn act(startup: Startup, program: &OsStr) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Runs the program beside the server that is asked for, if any is: by its own name, as a link to this one, or by the first
+/// argument.
+fn run_tool(program: &OsStr, arguments: &[OsString]) -> Option<ExitCode> {
+    let name = Path::new(program).file_name().unwrap_or_default();
+    let first = arguments.first().map(OsString::as_os_str);
+    if name.to_string_lossy().ends_with("-check-rdb") {
+        return Some(check_rdb(arguments));
+    }
+    match first.and_then(OsStr::to_str) {
+        Some("check-rdb") => Some(check_rdb(&arguments[1..])),
+        _ => None,
+    }
+}
+
+fn check_rdb(arguments: &[OsString]) -> ExitCode {
+    let [path] = arguments else {
+        eprintln!("Usage: basalt check-rdb <rdb-file-name>");
+        return ExitCode::FAILURE;
+    };
+    match check::check_file(Path::new(path), &mut std::io::stdout().lock()) {
+        Ok(true) => ExitCode::SUCCESS,
+        // A reader that has gone, as in `| head`, has not seen all.
+        Ok(false) | Err(_) => ExitCode::FAILURE,
+    }
+}
+
 /// Prints a text. A reader that has gone, as in `basalt --help | head`, is no failure.
 fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
@@ -60,7 +90,6 @@ fn refuse_program_name(program: &OsString) -> Result<(), ConfigError> {
         .unwrap_or_default()
         .to_string_lossy();
     let what = match name.as_ref() {
-        name if name.ends_with("-check-rdb") => "check snapshots",
         name if name.ends_with("-check-aof") => "check append-only files",
         name if name.ends_with("-sentinel") => "act as a Sentinel",
         _ => return Ok(()),

@@ -79,6 +79,26 @@ pub fn is_exec(command: &Command) -> bool {
     std::ptr::eq(command, &raw const EXEC)
 }
 
+/// What a command does to a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boundary {
+    /// MULTI.
+    Begins,
+    /// EXEC or DISCARD.
+    Ends,
+}
+
+/// What the command of this name, in any case, does to a transaction; none if nothing.
+#[inline]
+pub fn boundary(name: &[u8]) -> Option<Boundary> {
+    let is = |command: &Command| name.eq_ignore_ascii_case(command.name.as_bytes());
+    match name.len() {
+        5 if is(&MULTI) => Some(Boundary::Begins),
+        4 | 7 if is(&EXEC) || is(&DISCARD) => Some(Boundary::Ends),
+        _ => None,
+    }
+}
+
 /// The error of EXEC when the error `why` keeps a transaction from running.
 pub fn exec_abort(why: &[u8]) -> Vec<u8> {
     let why = why.strip_prefix(b"ERR ").unwrap_or(why);

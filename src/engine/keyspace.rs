@@ -66,6 +66,12 @@ impl<'e> Keyspace<'e> {
         self.now
     }
 
+    /// Whether a deadline that is about to be given lies in the past, so that the key goes at once; never while data are
+    /// loaded, as what follows may take it away again.
+    pub fn is_past(&self, deadline_ms: u64) -> bool {
+        deadline_ms <= self.now.unix_ms && !self.engine.rest.is_loading()
+    }
+
     /// The number of the database.
     pub fn db_index(&self) -> usize {
         self.db

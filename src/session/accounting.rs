@@ -12,6 +12,7 @@ use super::batch::Plan;
 use super::turn::Turn;
 use super::waiting::Blocked;
 use super::{Flow, Ran, Session, Step};
+use crate::base::lossless;
 use crate::client::connection::ReplyMode;
 use crate::command::context::After;
 use crate::command::declaration::{Command, Flags, Run};
@@ -23,7 +24,7 @@ use crate::resp::reply::Position;
 use crate::shard::unit::context::UnitOutcome;
 use crate::shard::unit::transaction::Transaction;
 use crate::telemetry::clock::Ticks;
-use crate::telemetry::{counters, errors, latency, slowlog};
+use crate::telemetry::{counters, errors, latency, log, slowlog};
 
 /// How long a request ran that waits.
 pub(super) struct Waited {
@@ -64,6 +65,20 @@ pub(super) fn follow(after: &After) -> Flow {
         After::Close => Break(Step::Close),
         After::Shutdown => Break(Step::Shutdown),
     }
+}
+
+/// A command that went well when it was written down answers with an error now.
+#[cold]
+fn replay_failed(turn: &Turn<'_>, command: &Command, mark: Position) {
+    let reply = turn.batch.out.since(mark);
+    log::warn_seldom(
+        "replay",
+        format_args!(
+            "== CRITICAL == a command of the append-only file answers with an error: '{}' after processing the command '{}'",
+            lossless::text_of(reply).trim_end(),
+            command.full_name
+        ),
+    );
 }
 
 impl Session {
@@ -151,6 +166,13 @@ impl Session {
         command: &'static Command,
         finished: &Finished,
     ) {
+        if self.replays {
+            if finished.failed {
+                turn.release();
+                replay_failed(turn, command, finished.mark);
+            }
+            return self.end_reply(turn, command, finished.mark);
+        }
         self.count(turn, plan, command, finished);
         self.tell(turn, plan, command, finished);
         if turn.is_monitored {

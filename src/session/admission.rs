@@ -28,6 +28,9 @@ impl Facts for Asking<'_> {
     }
 
     fn may_debug(&self) -> bool {
+        if self.session.replays {
+            return true;
+        }
         let peer = match self.session.connection.shared.is_local() {
             true => Peer::Local,
             false => Peer::Remote,
@@ -51,11 +54,17 @@ impl Facts for Asking<'_> {
     #[inline]
     fn is_loading(&self) -> bool {
         let figures = &self.session.service.telemetry.persistence.loading;
-        figures.is_loading.load(Relaxed)
+        figures.is_loading.load(Relaxed) && !self.session.replays
+    }
+
+    /// What is replayed was admitted once.
+    #[inline]
+    fn is_exempt(&self) -> bool {
+        self.session.replays
     }
 
     fn is_out_of_memory(&mut self) -> bool {
-        self.session.service.budget.is_out_of_memory()
+        self.session.service.budget.is_out_of_memory() && !self.session.replays
     }
 
     fn busy_text(&self) -> Option<&'static str> {

@@ -95,6 +95,8 @@ pub struct Session {
     waited: Option<Box<Waited>>,
     /// What is watched and queued.
     pending: Option<Box<Pending>>,
+    /// It runs what was written down before, and is nobody's connection, see [`Session::replaying`].
+    replays: bool,
 }
 
 /// How one plan ended.
@@ -130,6 +132,16 @@ impl Session {
             blocked: None,
             waited: None,
             pending: None,
+            replays: false,
+        }
+    }
+
+    /// A session that runs what was admitted once and written down: nothing is refused for want of rights, memory or
+    /// replicas, nothing waits, and nothing is counted.
+    pub fn replaying(connection: Connection, service: &'static Service) -> Session {
+        Session {
+            replays: true,
+            ..Session::new(connection, service)
         }
     }
 
@@ -229,6 +241,9 @@ impl Session {
     #[inline]
     fn hold_back(&mut self, turn: &mut Turn<'_>, plan: &Plan, command: &'static Command) -> Flow {
         let service = self.service;
+        if self.replays {
+            return Continue(());
+        }
         if service.pause.is_on(turn.now.unix_ms)
             && let Some(until_ms) = self.paused_until(turn, plan, command)
         {

@@ -164,7 +164,7 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     entry.set_deadline(at_ms);
 
     let found = keyspace.find_write(&key);
-    if at_ms.is_some_and(|at_ms| at_ms <= now_ms) {
+    if at_ms.is_some_and(|at_ms| keyspace.is_past(at_ms)) {
         if let Some(place) = found {
             keyspace.delete(place);
             keyspace.wrote(key.bytes, Event::DEL);

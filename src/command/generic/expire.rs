@@ -151,12 +151,12 @@ fn expire(
         out.integer(0);
         return Ok(());
     };
-    if at_ms <= now_ms {
+    if keyspace.is_past(u64::try_from(at_ms).unwrap_or(0)) {
         keyspace.delete(place);
         keyspace.wrote(key.bytes, Event::DEL);
         cx.log_deletion(key.bytes, cx.config.lazyfree_lazy_expire);
     } else {
-        keyspace.set_deadline(&key, place, Some(at_ms as u64));
+        keyspace.set_deadline(&key, place, Some(u64::try_from(at_ms).unwrap_or(0)));
         keyspace.wrote(key.bytes, Event::generic("expire"));
         if !matches!((unit, start), (Unit::Millis, Start::Epoch)) {
             log(cx, args, at_ms);

@@ -84,7 +84,7 @@ fn getex(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let deadline_ms = expiry.deadline_ms(args, now, "getex")?;
     reply_text(text, out);
     match (expiry, deadline_ms) {
-        (Expiry::Given(form, _), Some(at_ms)) if !form.is_relative() && at_ms <= now.unix_ms => {
+        (Expiry::Given(form, _), Some(at_ms)) if !form.is_relative() && keyspace.is_past(at_ms) => {
             keyspace.delete(place);
             keyspace.wrote(key.bytes, Event::DEL);
             cx.log_deletion(key.bytes, cx.config.lazyfree_lazy_expire);

@@ -3,11 +3,17 @@
 //! ```text
 //! progress  LOADING: from when to when, how far, what INFO says of it
 //! values    stretches of a snapshot into shards
+//! framing   where the commands of an append-only file begin and end
+//! commands  commands into shards
+//! aof       an append-only file: the snapshot at its beginning, windows of commands for the threads
 //! ```
 //!
 //! One thread finds where records begin and end; whole stretches of them are decoded and put into shards by as many threads as
 //! serve connections, in any order, as a snapshot has each key once.
 
+pub mod aof;
+mod commands;
+mod framing;
 pub mod progress;
 mod values;
 

@@ -181,6 +181,8 @@ pub struct Decoder<'s> {
     entries: Vec<RawEntry>,
     /// Where the record begins that is being read.
     record: u64,
+    /// The end came with a checksum.
+    is_summed: bool,
 }
 
 /// What a snapshot may have.
@@ -215,6 +217,7 @@ impl<'s> Decoder<'s> {
             used: None,
             entries: Vec::new(),
             record: 0,
+            is_summed: false,
         })
     }
 
@@ -231,6 +234,11 @@ impl<'s> Decoder<'s> {
     /// Where the record begins that was read last, or is broken.
     pub fn record_offset(&self) -> u64 {
         self.record
+    }
+
+    /// Whether a checksum stood at the end.
+    pub fn is_summed(&self) -> bool {
+        self.is_summed
     }
 
     /// What has come behind the end.
@@ -354,6 +362,7 @@ impl<'s> Decoder<'s> {
         let found = if self.checks { self.source.crc() } else { 0 };
         let expected = u64::from_le_bytes(self.source.array()?);
         // 0: it was saved without one.
+        self.is_summed = expected != 0;
         if self.checks && expected != 0 && expected != found {
             return Err(Fault::Checksum { expected, found });
         }

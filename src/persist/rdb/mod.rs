@@ -8,6 +8,7 @@
 //!                type u8 | key | value
 //! ```
 
+pub mod check;
 pub mod decode;
 pub mod encode;
 mod source;

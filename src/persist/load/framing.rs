@@ -1,0 +1,316 @@
+//! Where the commands of an append-only file begin and end. Nothing is run here, and nothing is looked up.
+//!
+//! ```text
+//! command   "*" count CRLF ( "$" length CRLF bytes CRLF ) …
+//! line      "#" anything LF, which is no command
+//! ```
+
+use std::io::{self, Read};
+use std::ops::Range;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 256 * 1024;
+
+/// The longest line that is no command.
+const LINE_BYTES_MAX: usize = 1024;
+
+/// The most arguments of a command, and the longest number.
+const COUNT_MAX: u64 = i32::MAX as u64;
+
+/// Why no command follows.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The file could not be read on.
+    Read(io::Error),
+    /// It ends within a command, or with zeros behind the last one, as after a loss of power.
+    Short,
+    /// What follows is no command.
+    Format,
+}
+
+/// A file that is read.
+pub(super) struct Commands<'s> {
+    from: &'s mut dyn Read,
+    /// What was read, and how much of it was handed out.
+    bytes: Vec<u8>,
+    at: usize,
+    /// Bytes of the file before `bytes`.
+    before: u64,
+    has_ended: bool,
+}
+
+/// What lies at the beginning of some bytes.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    /// A command of so many bytes.
+    Command(usize),
+    /// A line of so many bytes that is none.
+    Line(usize),
+    /// A part of either; so many bytes it has at least.
+    Part(usize),
+    /// Neither.
+    Neither,
+}
+
+impl<'s> Commands<'s> {
+    /// Reads on behind `begun`, which lies at `before` in the file.
+    pub(super) fn new(from: &'s mut dyn Read, begun: Vec<u8>, before: u64) -> Commands<'s> {
+        Commands {
+            from,
+            bytes: begun,
+            at: 0,
+            before,
+            has_ended: false,
+        }
+    }
+
+    /// Where the next command begins.
+    pub(super) fn offset(&self) -> u64 {
+        self.before + self.at as u64
+    }
+
+    /// The bytes of a command that was handed out since the last one was asked for.
+    pub(super) fn bytes(&self, place: Range<usize>) -> &[u8] {
+        &self.bytes[place]
+    }
+
+    /// The next command, which lies there until the one behind it is asked for; none at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, Broken> {
+        loop {
+            let needed = match see(&self.bytes[self.at..]) {
+                Seen::Command(len) => {
+                    let place = self.at..self.at + len;
+                    self.at += len;
+                    return Ok(Some(place));
+                }
+                Seen::Line(len) => {
+                    self.at += len;
+                    continue;
+                }
+                Seen::Part(needed) => needed,
+                Seen::Neither if self.is_zeros()? => return Err(Broken::Short),
+                Seen::Neither => return Err(Broken::Format),
+            };
+            if self.has_ended {
+                return match self.bytes.len() > self.at {
+                    true => Err(Broken::Short),
+                    false => Ok(None),
+                };
+            }
+            self.read(needed).map_err(Broken::Read)?;
+        }
+    }
+
+    /// Reads some more, and forgets what was handed out.
+    fn read(&mut self, needed: usize) -> io::Result<()> {
+        self.bytes.drain(..self.at);
+        self.before += self.at as u64;
+        self.at = 0;
+        let len = self.bytes.len();
+        // Long commands are looked at again and again while they come, so more comes each time; but never more than
+        // what has come already justifies.
+        let more = needed
+            .saturating_sub(len)
+            .clamp(READ_BYTES, len.max(READ_BYTES));
+        self.bytes.resize(len + more, 0);
+        let got = loop {
+            match self.from.read(&mut self.bytes[len..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                got => break got,
+            }
+        };
+        self.bytes.truncate(len + *got.as_ref().unwrap_or(&0));
+        self.has_ended = got? == 0;
+        Ok(())
+    }
+
+    /// Whether nothing but zeros is left.
+    fn is_zeros(&mut self) -> Result<bool, Broken> {
+        while self.bytes[self.at..].iter().all(|byte| *byte == 0) {
+            if self.has_ended {
+                return Ok(true);
+            }
+            self.at = self.bytes.len();
+            let zeros_at = self.offset();
+            self.read(READ_BYTES).map_err(Broken::Read)?;
+            debug_assert_eq!(zeros_at, self.offset(), "reading moves nothing on");
+        }
+        Ok(false)
+    }
+}
+
+fn see(bytes: &[u8]) -> Seen {
+    match bytes.first() {
+        None => Seen::Part(1),
+        Some(b'*') => see_command(bytes),
+        Some(b'#') => match memchr::memchr(b'\n', &bytes[..bytes.len().min(LINE_BYTES_MAX)]) {
+            Some(end) => Seen::Line(end + 1),
+            None if bytes.len() >= LINE_BYTES_MAX => Seen::Neither,
+            None => Seen::Part(bytes.len() + 1),
+        },
+        Some(_) => Seen::Neither,
+    }
+}
+
+fn see_command(bytes: &[u8]) -> Seen {
+    let (count, mut at) = match number(bytes, 0) {
+        Ok(Some((count, at))) if count > 0 => (count, at),
+        Ok(Some(_)) | Err(()) => return Seen::Neither,
+        Ok(None) => return Seen::Part(bytes.len() + 1),
+    };
+    for _ in 0..count {
+        match bytes.get(at) {
+            Some(b'$') => {}
+            Some(_) => return Seen::Neither,
+            None => return Seen::Part(at + 1),
+        }
+        let (len, from) = match number(bytes, at) {
+            Ok(Some((len, from))) => (len as usize, from),
+            Ok(None) => return Seen::Part(bytes.len() + 1),
+            Err(()) => return Seen::Neither,
+        };
+        let end = from + len;
+        at = end + 2;
+        match bytes.get(end..at) {
+            Some(b"\r\n") => {}
+            Some(_) => return Seen::Neither,
+            None => return Seen::Part(at),
+        }
+    }
+    Seen::Command(at)
+}
+
+/// The number behind a mark, and where the next line begins; none if it is not complete.
+fn number(bytes: &[u8], mark_at: usize) -> Result<Option<(u64, usize)>, ()> {
+    let mut number = 0;
+    let mut at = mark_at + 1;
+    loop {
+        match bytes.get(at) {
+            Some(digit @ b'0'..=b'9') => {
+                number = number * 10 + u64::from(digit - b'0');
+                if number > COUNT_MAX {
+                    return Err(());
+                }
+                at += 1;
+            }
+            Some(b'\r') if at > mark_at + 1 => {
+                return match bytes.get(at + 1) {
+                    Some(b'\n') => Ok(Some((number, at + 2))),
+                    Some(_) => Err(()),
+                    None => Ok(None),
+                };
+            }
+            Some(_) => return Err(()),
+            None => return Ok(None),
+        }
+    }
+}
+
+/// The name of a whole command.
+pub(super) fn name(command: &[u8]) -> &[u8] {
+    let named = || {
+        let (_, at) = number(command, 0).ok()??;
+        let (len, from) = number(command, at).ok()??;
+        command.get(from..from + len as usize)
+    };
+    named().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SET: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n";
+
+    /// Hands bytes out in pieces of one size.
+    struct Drip<'b>(&'b [u8], usize);
+
+    impl Read for Drip<'_> {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            let count = self.0.len().min(self.1).min(out.len());
+            let (now, later) = self.0.split_at(count);
+            out[..count].copy_from_slice(now);
+            self.0 = later;
+            Ok(count)
+        }
+    }
+
+    /// The commands of a file with where each ends, and how it ends itself.
+    fn all(bytes: &[u8], piece: usize) -> (Vec<(Vec<u8>, u64)>, Result<(), Broken>) {
+        let mut from = Drip(bytes, piece);
+        let mut commands = Commands::new(&mut from, Vec::new(), 0);
+        let mut found = Vec::new();
+        loop {
+            match commands.next() {
+                Ok(Some(place)) => {
+                    let end = commands.offset();
+                    found.push((commands.bytes(place).to_vec(), end));
+                }
+                Ok(None) => return (found, Ok(())),
+                Err(broken) => return (found, Err(broken)),
+            }
+        }
+    }
+
+    #[test]
+    fn commands_are_found_in_whatever_pieces_they_come_and_lines_are_passed() {
+        let mut file = b"#TS:1700000000\r\n".to_vec();
+        file.extend_from_slice(SET);
+        file.extend_from_slice(b"# anything\n");
+        file.extend_from_slice(SET);
+        for piece in [1, 2, 3, 7, 1000] {
+            let (found, end) = all(&file, piece);
+            assert!(end.is_ok());
+            let end = file.len() as u64;
+            assert_eq!(
+                found,
+                [(SET.to_vec(), 16 + SET.len() as u64), (SET.to_vec(), end)]
+            );
+        }
+        assert_eq!(name(SET), b"SET");
+    }
+
+    #[test]
+    fn a_file_that_is_cut_anywhere_is_short_behind_its_last_whole_command() {
+        let file = [SET, SET].concat();
+        for len in 0..file.len() {
+            let (found, end) = all(&file[..len], 5);
+            assert_eq!(found.len(), len / SET.len());
+            match len % SET.len() {
+                0 => assert!(end.is_ok()),
+                _ => assert!(matches!(end, Err(Broken::Short)), "{len}"),
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_behind_the_last_command_are_a_short_file_and_zeros_before_one_are_not() {
+        let file = [SET, &[0; 5000]].concat();
+        assert!(matches!(all(&file, 100).1, Err(Broken::Short)));
+        let file = [SET, &[0; 5000], SET].concat();
+        assert!(matches!(all(&file, 100).1, Err(Broken::Format)));
+    }
+
+    #[test]
+    fn what_is_no_command_is_refused() {
+        for bad in [
+            &b"SET k v\r\n"[..],
+            b"*0\r\n",
+            b"*-1\r\n",
+            b"*1\n",
+            b"*\r\n",
+            b"*1\r\n:3\r\n",
+            b"*1\r\n$x\r\n",
+            b"*1\r\n$1\r\nab\r\n",
+            b"*99999999999\r\n",
+            b"\n",
+        ] {
+            let (found, end) = all(bad, 3);
+            assert!(found.is_empty());
+            assert!(matches!(end, Err(Broken::Format)), "{bad:?}");
+        }
+        // A length that is claimed takes no memory before its bytes come.
+        let (_, end) = all(b"*1\r\n$2000000000\r\nabc", 7);
+        assert!(matches!(end, Err(Broken::Short)));
+    }
+}
