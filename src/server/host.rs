@@ -25,6 +25,7 @@ use crate::config::rewrite::{self, Adding};
 use crate::config::values::MaxmemoryPolicy;
 use crate::engine::evict::Policy;
 use crate::engine::record::Records;
+use crate::persist::aof::Aof;
 use crate::pubsub::PubSub;
 use crate::session::service::Service;
 use crate::telemetry::memory::{self, Decay};
@@ -37,6 +38,7 @@ const LIMIT_ROUNDS: usize = 8;
 /// lets a shard go runs what was queued for it, which may be a transaction with CONFIG SET.
 pub(super) struct Host {
     service: Arc<Service>,
+    aof: Arc<Aof>,
     file: Option<PathBuf>,
     /// The open sockets.
     pub(super) listening: Listening,
@@ -61,12 +63,14 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn new(
         service: Arc<Service>,
+        aof: Arc<Aof>,
         file: Option<PathBuf>,
         listening: Listening,
         title: Title,
     ) -> Host {
         Host {
             service,
+            aof,
             file,
             listening,
             title,
@@ -131,6 +135,14 @@ impl Host {
             self.oom_score
                 .apply(new)
                 .map_err(|_| failed("oom-score-adj", why))?;
+        }
+        if is_changed("appendonly") {
+            match new.appendonly {
+                true => self.aof.turn_on().map_err(|_| {
+                    failed("appendonly", "Unable to turn on AOF. Check server logs.")
+                })?,
+                false => self.aof.turn_off(),
+            }
         }
         // Last of what may fail, because it puts back itself what it changed.
         if is_changed("port") || is_changed("bind") {
@@ -279,6 +291,7 @@ impl Server for Host {
             }
             self.await_eviction();
         }
+        self.aof.follow_config();
         if LEDGER.is_over() {
             self.service.clients.evict();
         }

@@ -1,7 +1,8 @@
 //! What persistence says of itself: figures that INFO and the metrics read, written where saving, loading and the
 //! append-only file run.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Figures of snapshots, of the append-only file and of loading. Times of day are Unix seconds.
 #[derive(Debug)]
@@ -68,6 +69,34 @@ pub struct AofFigures {
     pub pending_fsync: AtomicU64,
     /// Writes that went on while the sync before them was not done yet.
     pub delayed_fsync: AtomicU64,
+    /// Number of the error of the last write or sync that failed.
+    pub last_errno: AtomicI32,
+    /// How long syncs took.
+    pub fsync: Durations,
+}
+
+/// Upper bounds of the classes that durations are counted in, in microseconds.
+pub const DURATION_BOUNDS_US: [u64; 10] = [
+    50, 100, 250, 500, 1_000, 2_500, 10_000, 50_000, 250_000, 1_000_000,
+];
+
+/// How long something took, each time that it was done.
+#[derive(Debug, Default)]
+pub struct Durations {
+    /// Times within each bound, and beyond the last.
+    pub counts: [AtomicU64; DURATION_BOUNDS_US.len() + 1],
+    /// Microseconds in all.
+    pub total_us: AtomicU64,
+}
+
+impl Durations {
+    /// Counts one.
+    pub fn note(&self, spent: Duration) {
+        let us = spent.as_micros() as u64;
+        let class = DURATION_BOUNDS_US.partition_point(|bound| *bound < us);
+        self.counts[class].fetch_add(1, Relaxed);
+        self.total_us.fetch_add(us, Relaxed);
+    }
 }
 
 /// Figures of loading.
@@ -124,6 +153,8 @@ impl Persistence {
                 buffer_bytes: AtomicU64::new(0),
                 pending_fsync: AtomicU64::new(0),
                 delayed_fsync: AtomicU64::new(0),
+                last_errno: AtomicI32::new(0),
+                fsync: Durations::default(),
             },
             loading: LoadingFigures::default(),
         }

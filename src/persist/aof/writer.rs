@@ -34,6 +34,15 @@ pub enum Failure {
     Sync(io::Error),
 }
 
+impl Failure {
+    /// Why.
+    pub fn into_error(self) -> io::Error {
+        match self {
+            Failure::Write(error) | Failure::Sync(error) => error,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Writer {

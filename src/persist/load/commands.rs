@@ -257,7 +257,7 @@ impl Runner {
                 None | Some(Step::Flush | Step::Yield | Step::Wait(_)) => {}
                 Some(Step::Deliver) => service.pubsub.deliver(),
                 Some(Step::Configured) => *config = service.config.load_full(),
-                Some(Step::Close | Step::Shutdown | Step::SleepUntil(_)) => {
+                Some(Step::AwaitLog | Step::Close | Step::Shutdown | Step::SleepUntil(_)) => {
                     return Err(AofFault::Waits);
                 }
             }

@@ -121,6 +121,11 @@ impl Reader {
         self.holds_back.store(holds_back, Relaxed);
     }
 
+    /// Whether it gets nothing more.
+    pub fn is_closed(&self) -> bool {
+        self.waiting.lock().is_closed
+    }
+
     pub(super) fn is_far_behind(&self) -> bool {
         self.holds_back.load(Relaxed) && self.behind_bytes() > BEHIND_BYTES_MAX
     }
