@@ -24,14 +24,18 @@ pub trait Facts {
     fn is_subscribed(&self) -> bool {
         false
     }
-    /// Whether data are being loaded.
-    fn is_loading(&self) -> bool {
-        false
-    }
     /// Whether limits to writing do not concern it any more: a script has written and is to finish that, or says that it
     /// may.
     fn is_exempt(&self) -> bool {
         false
+    }
+    /// Whether data are being loaded.
+    fn is_loading(&self) -> bool {
+        false
+    }
+    /// Why writes are not taken because they could not be saved, if that is so.
+    fn unsaved_text(&self) -> Option<&'static str> {
+        None
     }
     /// Whether memory is full and nothing can be evicted.
     fn is_out_of_memory(&mut self) -> bool;
@@ -210,6 +214,12 @@ rules! {
         CommandError::OutOfMemory;
     having(Flags::DENYOOM), at Stage::SCRIPT, if |facts, _| facts.is_out_of_memory() => |_, _|
         "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'";
+    // stop-writes-on-bgsave-error
+    having(Flags::WRITE.or(Flags::HEALTH)), at Stage::REQUEST, if |facts, _| facts.unsaved_text().is_some() =>
+        |facts, _| facts.unsaved_text().unwrap_or_default();
+    having(Flags::WRITE), at Stage::EXEC.or(Stage::SCRIPT).or(Stage::CALL),
+        if |facts, _| facts.unsaved_text().is_some() && !facts.is_exempt() =>
+        |facts, _| facts.unsaved_text().unwrap_or_default();
     // min-replicas-to-write
     having(Flags::WRITE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT).or(Stage::CALL),
         if |facts, _| facts.config().lacks_replicas() && !facts.is_exempt() => |_, _|
@@ -224,8 +234,7 @@ rules! {
         request.name()
     );
     // loading
-    lacking(Flags::LOADING), at Stage::REQUEST, if |facts, _| facts.is_loading() => |_, _|
-        CommandError::Loading;
+    lacking(Flags::LOADING), at Stage::REQUEST, if |facts, _| facts.is_loading() => |_, _| CommandError::Loading;
     // loading, of what was queued before it began
     having(Flags::READONLY.or(Flags::WRITE)), at Stage::EXEC, if |facts, _| facts.is_loading() => |_, _|
         CommandError::Loading;

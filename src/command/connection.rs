@@ -171,7 +171,7 @@ fn hello(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 
 /// `PING [message]`
 static PING: Command = Command::new("ping", Group::Connection, -1)
-    .flags(Flags::FAST.or(Flags::SUBSCRIBER))
+    .flags(Flags::FAST.or(Flags::SUBSCRIBER).or(Flags::HEALTH))
     .doc("1.0.0", "[message]", "Answers PONG, or the message.")
     .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
     .repeatable()

@@ -488,8 +488,48 @@ pub enum After {
     Block(Block),
     /// Answer nothing yet: whoever carries this out does.
     Migrate(Box<Migration>),
+    /// Answer nothing yet: others work on what the reply waits for.
+    Await(Awaited),
     /// Stop the server.
     Shutdown,
+}
+
+/// What is called once, when awaited work is done or has failed.
+pub type Done = Box<dyn FnOnce(Result<(), CommandError>) + Send>;
+
+/// Work that others do, and a reply waits for.
+#[derive(Clone)]
+pub struct Awaited {
+    /// Begins it, or waits for it if it has begun.
+    pub begin: Arc<dyn Fn(Done) + Send + Sync>,
+    /// The reply if all goes well; none, if the server stops then.
+    pub text: Option<&'static str>,
+}
+
+impl std::fmt::Debug for Awaited {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Awaited").field(&self.text).finish()
+    }
+}
+
+/// How the server is to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exit {
+    /// Whether a snapshot is saved before; none: if there are save points.
+    pub saves: Option<bool>,
+    /// Whatever fails.
+    pub is_forced: bool,
+}
+
+/// How DEBUG RELOAD goes about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reload {
+    /// Loads what was saved before, and saves nothing now.
+    pub skips_save: bool,
+    /// Keeps what is there.
+    pub skips_flush: bool,
+    /// Keys of the snapshot replace those that are there.
+    pub merges: bool,
 }
 
 /// What a connection waits for that has no reply yet: its time, or CLIENT UNBLOCK.
@@ -554,6 +594,21 @@ pub trait Server: Send + Sync {
     fn follow_config(&self);
     /// Writes the configuration file again.
     fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError>;
+    /// Saves a snapshot; an error if one is being saved already.
+    fn save(&self) -> Result<Awaited, CommandError>;
+    /// Saves a snapshot in the background: what is awaited is the cut. None: it begins later, as something else is under
+    /// way, for which it may wait.
+    fn save_in_background(&self, may_wait: bool) -> Result<Option<Awaited>, CommandError>;
+    /// Saves a snapshot in the background as soon as nothing else is under way; an error if one is being saved.
+    fn schedule_save(&self) -> Result<(), CommandError>;
+    /// Why writes are refused because nothing could be saved, if they are.
+    fn unsaved_text(&self) -> Option<&'static str>;
+    /// When the last snapshot was saved, in Unix seconds.
+    fn last_save_s(&self) -> u64;
+    /// Ends the server.
+    fn shut_down(&self, exit: Exit) -> Awaited;
+    /// DEBUG RELOAD.
+    fn reload(&self, reload: Reload) -> Awaited;
     /// Takes back the end that a signal asked for; whether one did.
     fn abort_shutdown(&self) -> bool;
     /// Zeroes the statistics.

@@ -225,3 +225,6 @@ pub fn deletion(is_unlinked: bool) -> &'static [u8] {
         false => b"DEL",
     }
 }
+
+#[cfg(test)]
+mod tests;

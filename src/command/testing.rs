@@ -16,13 +16,14 @@
 
 use std::fmt::Write as _;
 use std::io::IoSlice;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::Out;
 use super::args::{Args, RoutedKey};
 use super::context::{
-    After, ClientView, Engines, Gather, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent,
-    MemoryReport, Outbox, Server, SessionCx, ShardCx, ShardPlace, SlowlogEntry,
+    After, Awaited, ClientView, Engines, Exit, Gather, HotKeysReport, HotKeysRequest, HotKeysTop,
+    LatencyEvent, MemoryReport, Outbox, Reload, Server, SessionCx, ShardCx, ShardPlace,
+    SlowlogEntry,
 };
 use super::declaration::{BeginSearch, Command, CommandResult, FindKeys, Flags, KeySpec, Run};
 use super::error::CommandError;
@@ -36,7 +37,7 @@ use crate::config::Config;
 use crate::config::rewrite::Adding;
 use crate::engine::effect::Effect;
 use crate::engine::keyspace::Keyspace;
-use crate::engine::record::Records;
+use crate::engine::record::{self, Log, Record, Records};
 use crate::engine::value::{DataType, Encoding, Kind};
 use crate::engine::{Engine, Key, Now};
 use crate::pubsub::PubSub;
@@ -62,6 +63,57 @@ pub(crate) struct Terminal {
     /// What the last session command asked for.
     pub(crate) after: After,
     server: NoServer,
+    log: Option<Arc<KeptLog>>,
+    keeps_records: bool,
+}
+
+/// A log that keeps everything.
+#[derive(Default)]
+struct KeptLog(Mutex<Vec<Appended>>);
+
+/// What one append brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Appended {
+    /// Whether the commands take effect together.
+    pub(crate) is_atomic: bool,
+    /// Each command with its database.
+    pub(crate) commands: Vec<(usize, Vec<Vec<u8>>)>,
+}
+
+impl Log for KeptLog {
+    fn append(&self, records: &mut Records, is_atomic: bool) -> u64 {
+        let command = |record: Record<'_>| (record.db, arguments(&record.bytes.to_vec()));
+        let commands = records.iter().map(command).collect();
+        let mut all = self.0.lock().expect("one thread");
+        all.push(Appended {
+            is_atomic,
+            commands,
+        });
+        all.len() as u64
+    }
+}
+
+/// The arguments of a command in RESP.
+fn arguments(resp: &[u8]) -> Vec<Vec<u8>> {
+    let line = |at: &mut usize| {
+        let len = resp[*at..].windows(2).position(|two| two == b"\r\n");
+        let line = &resp[*at + 1..*at + len.expect("a line")];
+        *at += line.len() + 3;
+        let number = std::str::from_utf8(line).expect("digits");
+        number.parse::<usize>().expect("a number")
+    };
+    let mut at = 0;
+    let count = line(&mut at);
+    let all = (0..count).map(|_| {
+        let len = line(&mut at);
+        let argument = resp[at..at + len].to_vec();
+        assert_eq!(&resp[at + len..at + len + 2], b"\r\n");
+        at += len + 2;
+        argument
+    });
+    let all = all.collect();
+    assert_eq!(at, resp.len());
+    all
 }
 
 impl Terminal {
@@ -91,7 +143,30 @@ impl Terminal {
             connection,
             after: After::Nothing,
             server: NoServer::default(),
+            log: None,
+            keeps_records: false,
         }
+    }
+
+    /// Logs what commands leave from now on, see [`Terminal::logged`].
+    pub(crate) fn start_log(&mut self) {
+        let log = Arc::<KeptLog>::default();
+        for engine in &mut self.engines {
+            engine.effects.set_log(Arc::clone(&log) as _);
+            engine.effects.interest().set_logging(true);
+        }
+        self.log = Some(log);
+    }
+
+    /// Leaves records where they are, as a unit does until it is over, or appends them again.
+    pub(crate) fn stop_appending(&mut self, keeps_records: bool) {
+        self.keeps_records = keeps_records;
+    }
+
+    /// What was logged since the last call.
+    pub(crate) fn logged(&mut self) -> Vec<Appended> {
+        let log = self.log.as_ref().expect("it was started");
+        std::mem::take(&mut *log.0.lock().expect("one thread"))
     }
 
     /// The connections that the server knows of: none, unless a test adds some.
@@ -199,6 +274,10 @@ impl Terminal {
         }
         if command.flags.has(Flags::READONLY) {
             assert_eq!(self.changes(), before, "{} is read-only", command.full_name);
+        }
+        if self.log.is_some() && !self.keeps_records {
+            let mut engines: Vec<&mut Engine> = self.engines.iter_mut().collect();
+            record::append(&mut engines, &mut Records::default(), true);
         }
         for engine in &mut self.engines {
             engine.deferred.settle();
@@ -651,6 +730,13 @@ struct NoServer {
     pubsub: PubSub,
 }
 
+fn done(text: &'static str) -> Awaited {
+    Awaited {
+        begin: Arc::new(|done| done(Ok(()))),
+        text: Some(text),
+    }
+}
+
 impl Server for NoServer {
     fn clients(&self) -> &Registry {
         &self.clients
@@ -667,6 +753,30 @@ impl Server for NoServer {
     fn follow_config(&self) {}
     fn config_rewrite(&self, _: Adding) -> CommandResult {
         Ok(())
+    }
+    fn save(&self) -> Result<Awaited, CommandError> {
+        Ok(done("OK"))
+    }
+    fn save_in_background(&self, _: bool) -> Result<Option<Awaited>, CommandError> {
+        Ok(None)
+    }
+    fn schedule_save(&self) -> Result<(), CommandError> {
+        Ok(())
+    }
+    fn unsaved_text(&self) -> Option<&'static str> {
+        None
+    }
+    fn last_save_s(&self) -> u64 {
+        0
+    }
+    fn shut_down(&self, _: Exit) -> Awaited {
+        Awaited {
+            text: None,
+            ..done("")
+        }
+    }
+    fn reload(&self, _: Reload) -> Awaited {
+        done("OK")
     }
     fn abort_shutdown(&self) -> bool {
         false

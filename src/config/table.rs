@@ -390,26 +390,26 @@ parameters! {
     dir: special(PathBuf, values::DIR), "dir",
         MUTABLE.protected().denied_while_loading().asks_system(),
         "Working directory; files without a path lie there.";
-    save: special(Vec<SavePoint>, values::SAVE), "save", MUTABLE.warned(NO_SAVING),
+    save: special(Vec<SavePoint>, values::SAVE), "save", MUTABLE,
         "Save after so many seconds if there were so many changes, in pairs.";
     dbfilename: text("dump.rdb", values::snapshot_name), "dbfilename",
-        MUTABLE.protected().no_effect(NO_SAVING), "File of the snapshot.";
+        MUTABLE.protected(), "File of the snapshot.";
     rdbcompression: flag(true), "rdbcompression", MUTABLE,
         "Whether long strings are compressed in what DUMP answers and in snapshots.";
-    rdbchecksum: flag(true), "rdbchecksum", IMMUTABLE.no_effect(NO_SAVING),
+    rdbchecksum: flag(true), "rdbchecksum", IMMUTABLE,
         "Whether a snapshot ends with a checksum.";
-    rdb_del_sync_files: flag(false), "rdb-del-sync-files", MUTABLE.no_effect(NO_SAVING),
+    rdb_del_sync_files: flag(false), "rdb-del-sync-files", MUTABLE.no_effect(NO_REPLICAS),
         "Whether snapshots made for replicas are deleted.";
-    rdb_save_incremental_fsync: flag(true), "rdb-save-incremental-fsync", MUTABLE.no_effect(NO_SAVING),
+    rdb_save_incremental_fsync: flag(true), "rdb-save-incremental-fsync", MUTABLE,
         "Whether a snapshot goes to the disk bit by bit.";
     rdb_key_save_delay: number(i32, 0, INT_MIN, INT_MAX), "rdb-key-save-delay",
-        MUTABLE.hidden().no_effect(NO_SAVING), "Microseconds to wait after each key saved, for tests.";
+        MUTABLE.hidden(), "Microseconds to wait after each key saved, for tests.";
     key_load_delay: number(i32, 0, INT_MIN, INT_MAX), "key-load-delay", MUTABLE.hidden().no_effect(NO_SAVING),
         "Microseconds to wait after each key loaded, for tests.";
     loading_process_events_interval_bytes: number(u64, 2 << 20, 1024, INT_MAX),
         "loading-process-events-interval-bytes", MUTABLE.hidden().no_effect(NO_SAVING),
         "Bytes loaded between two looks at clients.";
-    stop_writes_on_bgsave_error: flag(true), "stop-writes-on-bgsave-error", MUTABLE.no_effect(NO_SAVING),
+    stop_writes_on_bgsave_error: flag(true), "stop-writes-on-bgsave-error", MUTABLE,
         "Whether writes are refused after a failed save.";
     appendonly: flag(false), "appendonly",
         MUTABLE.denied_while_loading().asks_system(),

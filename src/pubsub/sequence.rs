@@ -188,7 +188,10 @@ impl<T> Sequence<T> {
                     .is_ok(),
             };
             if freed {
-                self.wake_waiters();
+                // Those who wait look for themselves: two of them must not wake each other again and again.
+                if consumed > 0 {
+                    self.wake_waiters();
+                }
                 return match is_over {
                     true => Left::Some,
                     false => Left::Nothing,

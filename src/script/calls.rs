@@ -48,6 +48,10 @@ impl Facts for Asking<'_, '_> {
         self.is_free_to_grow
     }
 
+    fn unsaved_text(&self) -> Option<&'static str> {
+        self.host.server().unsaved_text()
+    }
+
     fn is_out_of_memory(&mut self) -> bool {
         !self.host.has_room()
     }

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use super::defrag::Defragging;
 use super::host::measure_base;
 use super::runtime::{Runtimes, Spawner};
+use super::saving::Saving;
 use crate::client::mailbox::{Mailbox, OutputBound};
 use crate::engine::{Doomed, Engine};
 use crate::net::retained;
@@ -84,6 +85,7 @@ pub(super) fn start_delivery(service: &Arc<Service>, runtimes: &Runtimes) {
 pub(super) fn start(
     service: Arc<Service>,
     spawner: Spawner,
+    saving: Arc<Saving>,
     stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
     // It takes shards, and so it may come to run a script that was queued for one.
@@ -92,12 +94,17 @@ pub(super) fn start(
             .enable_all()
             .build()
             .expect("the system has room for a runtime")
-            .block_on(run(service, spawner, stopped));
+            .block_on(run(service, spawner, saving, stopped));
     })
     .expect("the system has room for the background thread")
 }
 
-async fn run(service: Arc<Service>, spawner: Spawner, mut stopped: watch::Receiver<bool>) {
+async fn run(
+    service: Arc<Service>,
+    spawner: Spawner,
+    saving: Arc<Saving>,
+    mut stopped: watch::Receiver<bool>,
+) {
     deferred_free::begin();
     let mut is_behind = false;
     // More than what fits into one slice.
@@ -129,6 +136,7 @@ async fn run(service: Arc<Service>, spawner: Spawner, mut stopped: watch::Receiv
         if now_ms.abs_diff(ticked_ms) >= SAMPLE_MS {
             ticked_ms = now_ms;
             service.telemetry.tick(now_ms);
+            saving.tick();
         }
         if now_ms.abs_diff(looked_ms) >= LOOK_MS {
             looked_ms = now_ms;

@@ -10,12 +10,14 @@ use parking_lot::Mutex;
 use super::background;
 use super::listening::Listening;
 use super::oom_score::OomScore;
+use super::saving::Saving;
 use super::shutdown::Shutdown;
 use super::title::Title;
 use crate::client::ledger::LEDGER;
 use crate::client::registry::Registry;
 use crate::command::context::{
-    HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Server, SlowlogEntry,
+    Awaited, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Reload,
+    Server, SlowlogEntry,
 };
 use crate::command::error::CommandError;
 use crate::command::script::Scripts;
@@ -47,6 +49,8 @@ pub(super) struct Host {
     /// What a signal asked for.
     pub(super) shutdown: Shutdown,
     pub(super) oom_score: OomScore,
+    /// Snapshots.
+    pub(super) saving: Arc<Saving>,
     /// Held while the system is asked for what a change of the configuration, or the writing of its file, needs;
     /// never by a transaction.
     asking: Mutex<()>,
@@ -67,6 +71,7 @@ impl Host {
         file: Option<PathBuf>,
         listening: Listening,
         title: Title,
+        saving: Arc<Saving>,
     ) -> Host {
         Host {
             service,
@@ -76,6 +81,7 @@ impl Host {
             title,
             shutdown: Shutdown::default(),
             oom_score: OomScore::of_process(),
+            saving,
             asking: Mutex::new(()),
             publishing: Mutex::new(()),
             limit_changed: AtomicBool::new(false),
@@ -303,6 +309,36 @@ impl Server for Host {
         let _one_at_a_time = self.asking.lock();
         rewrite::rewrite_file(&self.service.config.load(), self.file.as_deref(), adding)
             .map_err(|error| CommandError::from(format!("ERR {error}")))
+    }
+
+    fn save(&self) -> Result<Awaited, CommandError> {
+        self.saving.save()
+    }
+
+    fn save_in_background(&self, may_wait: bool) -> Result<Option<Awaited>, CommandError> {
+        self.saving.in_background(may_wait)
+    }
+
+    fn schedule_save(&self) -> Result<(), CommandError> {
+        self.saving.schedule()
+    }
+
+    fn unsaved_text(&self) -> Option<&'static str> {
+        let persistence = &self.service.telemetry.persistence;
+        persistence.unsaved_text(&self.service.config.load())
+    }
+
+    fn last_save_s(&self) -> u64 {
+        let figures = &self.service.telemetry.persistence.rdb;
+        figures.last_save_s.load(Relaxed)
+    }
+
+    fn shut_down(&self, exit: Exit) -> Awaited {
+        self.saving.shut_down(exit)
+    }
+
+    fn reload(&self, reload: Reload) -> Awaited {
+        self.saving.reload(reload)
     }
 
     fn abort_shutdown(&self) -> bool {

@@ -11,6 +11,7 @@ mod loading;
 mod migrate;
 mod oom_score;
 mod runtime;
+mod saving;
 mod shutdown;
 mod title;
 
@@ -35,6 +36,7 @@ use crate::persist::aof::Aof;
 use crate::persist::files::disk::Disk;
 use crate::persist::oplog::OpLog;
 use crate::persist::snapshot::Snapshots;
+use crate::persist::snapshot::saver::Saver;
 use crate::pubsub::PubSub;
 use crate::session::pause::Pause;
 use crate::session::service::{Durability, Service};
@@ -46,6 +48,7 @@ use host::Host;
 use listening::Listening;
 use loading::Start;
 use runtime::Runtimes;
+use saving::Saving;
 use title::Title;
 
 /// What is assumed where the system does not say how many cores there are.
@@ -93,18 +96,21 @@ pub fn run(startup: Startup, program: String) -> i32 {
         stop.clone(),
     );
     let snapshots = Snapshots::new(everywhere);
-    let aof = Aof::new(everywhere, log, snapshots, Arc::new(Disk));
+    let aof = Aof::new(everywhere, log, Arc::clone(&snapshots), Arc::new(Disk));
     let durability: Arc<dyn Durability> = Arc::clone(&aof) as _;
     assert!(
         service.durability.set(durability).is_ok(),
         "durability is set once"
     );
+    let saver = Saver::new(&snapshots, Arc::new(Disk));
+    let saving = Saving::new(everywhere, snapshots, saver);
     let host = Arc::new(Host::new(
         Arc::clone(&service),
         Arc::clone(&aof),
         startup.file,
         listening,
         title,
+        Arc::clone(&saving),
     ));
     let server: Arc<dyn Server> = Arc::clone(&host) as _;
     assert!(service.server.set(server).is_ok(), "the server is set once");
@@ -115,7 +121,12 @@ pub fn run(startup: Startup, program: String) -> i32 {
     );
     background::start_workers(&service, &runtimes);
     background::start_delivery(&service, &runtimes);
-    let background = background::start(Arc::clone(&service), runtimes.spawner(), stopped.clone());
+    let background = background::start(
+        Arc::clone(&service),
+        runtimes.spawner(),
+        Arc::clone(&saving),
+        stopped.clone(),
+    );
     let metrics = {
         let _registers_here = runtimes.main().enter();
         accept::metrics(&config, &service)
@@ -148,7 +159,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
     announce::initialized();
     let failed = start.begin();
     let round = || host.round();
-    let ended = shutdown::until_stopped(&host.shutdown, round, stop, stopped);
+    let ended = shutdown::until_stopped(&host.shutdown, round, &saving, &service, stopped.clone());
     let has_loaded = runtimes.block_on(async {
         tokio::select! {
             () = ended => true,
@@ -159,6 +170,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
         remove_files(&config);
         return 1;
     }
+    let _ = stop.send(true);
     // Before any connection is closed: whose goes can tell from it that nobody can connect any more.
     host.listening.stop();
     service.telemetry.set_ready(false);

@@ -1,11 +1,15 @@
-//! When the server stops: a client says so, at once, or a signal, with the next round of the background, until when SHUTDOWN
+//! When the server stops: a client says so, or a signal, with the next round of the background, until when SHUTDOWN
 //! ABORT takes it back.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+
+use super::saving::Saving;
+use crate::session::service::Service;
 
 /// Whether a signal asked for the end, and nobody took that back.
 #[derive(Debug, Default)]
@@ -29,47 +33,70 @@ impl Shutdown {
     }
 }
 
-/// Ends when a client asked for the end, or a round of the background found that a signal did. `round` says how long it is to
-/// the next round; none while the background is paused.
+/// Ends when a client asked for the end, or a round of the background found that a signal did, and nothing is in its way.
+/// `round` says how long it is to the next round; none while the background is paused.
 pub(super) async fn until_stopped(
     shutdown: &Shutdown,
     round: impl Fn() -> Option<Duration>,
-    stop: watch::Sender<bool>,
+    saving: &Arc<Saving>,
+    service: &Service,
     mut stopped: watch::Receiver<bool>,
 ) {
     /// How long it is to the next look at a background that is paused.
     const PAUSED: Duration = Duration::from_millis(10);
     let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM can be listened for");
     let mut interrupt = signal(SignalKind::interrupt()).expect("SIGINT can be listened for");
+    let mut last = "SIGTERM";
     loop {
         let is_scheduled = || shutdown.is_scheduled.load(SeqCst);
         let pause = round();
+        let mut is_due = false;
         tokio::select! {
             _ = terminate.recv() => {
                 tracing::warn!("Received SIGTERM scheduling shutdown...");
+                last = "SIGTERM";
                 shutdown.is_scheduled.store(true, SeqCst);
             }
             _ = interrupt.recv() => {
                 if is_scheduled() {
-                    tracing::warn!("You insist... exiting now.");
-                    break;
+                    return insist(saving).await;
                 }
                 tracing::warn!("Received SIGINT scheduling shutdown...");
+                last = "SIGINT";
                 shutdown.is_scheduled.store(true, SeqCst);
             }
-            _ = stopped.wait_for(|stopped| *stopped) => {
-                tracing::warn!("User requested shutdown...");
-                break;
-            }
+            _ = stopped.wait_for(|stopped| *stopped) => return,
             () = tokio::time::sleep(pause.unwrap_or(PAUSED)), if is_scheduled() => {
-                if round().is_some() && shutdown.begin() {
-                    tracing::warn!("User requested shutdown...");
-                    break;
-                }
+                is_due = round().is_some() && shutdown.begin();
             }
         }
+        if !is_due {
+            continue;
+        }
+        let config = service.config.load_full();
+        let options = match last {
+            "SIGINT" => config.shutdown_on_sigint,
+            _ => config.shutdown_on_sigterm,
+        };
+        tokio::select! {
+            can_end = saving.exit_soon(options) => {
+                if can_end.unwrap_or(true) {
+                    return;
+                }
+                tracing::warn!(
+                    "{last} received but errors trying to shut down the server, check the logs for more information"
+                );
+            }
+            _ = interrupt.recv() => return insist(saving).await,
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+        }
     }
-    let _ = stop.send(true);
+}
+
+/// The end, without the last save: what is written of it is removed.
+async fn insist(saving: &Arc<Saving>) {
+    tracing::warn!("You insist... exiting now.");
+    let _ = saving.cancel().await;
 }
 
 #[cfg(test)]

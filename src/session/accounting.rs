@@ -60,7 +60,7 @@ impl Finished {
 #[inline]
 pub(super) fn follow(after: &After) -> Flow {
     match after {
-        After::Nothing | After::Block(_) | After::Migrate(_) => Continue(()),
+        After::Nothing | After::Block(_) | After::Migrate(_) | After::Await(_) => Continue(()),
         After::Configured => Break(Step::Configured),
         After::Close => Break(Step::Close),
         After::Shutdown => Break(Step::Shutdown),

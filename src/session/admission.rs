@@ -57,10 +57,19 @@ impl Facts for Asking<'_> {
         figures.is_loading.load(Relaxed) && !self.session.replays
     }
 
-    /// What is replayed was admitted once.
+    #[inline]
+    fn unsaved_text(&self) -> Option<&'static str> {
+        let persistence = &self.session.service.telemetry.persistence;
+        match self.is_exempt() {
+            true => None,
+            false => persistence.unsaved_text(self.config),
+        }
+    }
+
+    /// What waits already was admitted once.
     #[inline]
     fn is_exempt(&self) -> bool {
-        self.session.replays
+        self.session.replays || self.session.blocked.is_some()
     }
 
     fn is_out_of_memory(&mut self) -> bool {

@@ -7,13 +7,13 @@ use super::batch::{self, Gathering, Plan, Route};
 use super::turn::Turn;
 use super::{Ran, Session};
 use crate::command::Out;
-use crate::command::context::{After, Engines, Gather, Outbox, SessionCx, ShardPlace};
+use crate::command::context::{After, Awaited, Engines, Gather, Outbox, SessionCx, ShardPlace};
 use crate::command::declaration::{Command, Flags, Run};
 use crate::command::generic::migrate::Migration;
 use crate::engine::Engine;
 use crate::shard::execute::{self, ExecutionContext, Outcome};
-use crate::shard::job::Job;
-use crate::shard::job::command::CommandJob;
+use crate::shard::job::command::{CommandJob, Ended};
+use crate::shard::job::{Job, Work};
 use crate::telemetry::clock::Ticks;
 
 /// Tries to get all shards of a command at once, before it travels.
@@ -293,6 +293,7 @@ impl Session {
         match after {
             _ if failed => Ran::Answered { failed },
             After::Migrate(migration) => self.migrate(turn, plan, command, migration),
+            After::Await(awaited) => self.wait_for(turn, plan, command, &awaited),
             after => Ran::Then(after),
         }
     }
@@ -347,6 +348,35 @@ impl Session {
         let job = self.job(turn, plan, command, wanted[0]);
         let job = Job::command(wanted, job, self.service.executor());
         Ran::Queued(Job::send_offloaded(job))
+    }
+
+    /// Waits for what others work on, as for the reply of a command that had to queue.
+    #[cold]
+    fn wait_for(
+        &mut self,
+        turn: &mut Turn<'_>,
+        plan: &Plan,
+        command: &'static Command,
+        awaited: &Awaited,
+    ) -> Ran {
+        let job = self.job(turn, plan, command, 0);
+        let mut job = Job::command(&[], job, self.service.executor());
+        let ticket = Job::await_end(&mut job);
+        let text = awaited.text;
+        (awaited.begin)(Box::new(move |result| {
+            if let Work::Command(reply) = &mut job.work {
+                match (result, text) {
+                    (Ok(()), Some(text)) => reply.out.simple(text),
+                    (Ok(()), None) => reply.ended = Ended::Stop,
+                    (Err(error), _) => {
+                        reply.ended = Ended::Answered { failed: true };
+                        reply.out.error(error.text().as_bytes());
+                    }
+                }
+            }
+            Job::answer(job);
+        }));
+        Ran::Queued(ticket)
     }
 
     /// Leaves the keys to whoever carries them, and waits for the reply as for that of a command that had to queue.

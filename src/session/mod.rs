@@ -357,6 +357,11 @@ impl Session {
                 self.note_refused(turn, mark, command);
                 return Continue(());
             }
+            Ended::Stop => {
+                let finished = Finished::new(mark, job.duration_ns, false);
+                self.finish(turn, plan, command, &finished);
+                return Break(Step::Shutdown);
+            }
             Ended::Answered { failed } => failed,
         };
         turn.batch.out.append(&mut job.out);

@@ -55,6 +55,13 @@ impl Session {
                     }
                     (block.on_timeout)(&mut reply);
                 }
+                // A transaction waits for nothing.
+                After::Await(awaited) => {
+                    (awaited.begin)(Box::new(drop));
+                    if let Some(text) = awaited.text {
+                        reply.simple(text);
+                    }
+                }
                 After::Configured if !matches!(outcome.after, After::Nothing) => {}
                 after => outcome.after = after,
             }

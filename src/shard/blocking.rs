@@ -126,6 +126,12 @@ impl Waiter {
         &self.wait
     }
 
+    /// The connection that waits.
+    #[cfg(test)]
+    pub fn connection(&self) -> &Arc<Shared> {
+        &self.connection
+    }
+
     /// Where the wait stands.
     pub fn state(&self) -> WaitState {
         self.connection.wait_state_of(self.number)

@@ -4,6 +4,8 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::config::Config;
+
 /// Figures of snapshots, of the append-only file and of loading. Times of day are Unix seconds.
 #[derive(Debug)]
 pub struct Persistence {
@@ -160,10 +162,30 @@ impl Persistence {
         }
     }
 
+    /// Why writes are refused, if they are: nothing could be saved of late, and the configuration says to stop then.
+    #[inline]
+    pub fn unsaved_text(&self, config: &Config) -> Option<&'static str> {
+        match self.rdb.last_ok.load(Relaxed) {
+            true => None,
+            false => unsaved_text(config),
+        }
+    }
+
     /// Changes since the last good snapshot, of so many in all.
     pub fn changes_since_save(&self, dirty: u64) -> u64 {
         dirty.saturating_sub(self.rdb.dirty_at_save.load(Relaxed))
     }
+}
+
+#[cold]
+fn unsaved_text(config: &Config) -> Option<&'static str> {
+    let stops = config.stop_writes_on_bgsave_error && !config.save.is_empty();
+    stops.then_some(
+        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that \
+         may modify the data set are disabled, because this instance is configured to report errors during writes if RDB \
+         snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB \
+         error.",
+    )
 }
 
 /// Seconds since something began, -1 if nothing is under way.

@@ -49,6 +49,7 @@ static DEBUG: Command = Command::new("debug", GROUP, -2)
         &inspect::LISTPACK,
         &inspect::OBJECT,
         &inspect::POPULATE,
+        &reload::REENCODE,
         &reload::RELOAD,
     ])
     .postponed_if(waits)
@@ -212,8 +213,11 @@ fn help(out: &mut Out) {
         "    the usual one, which is what fits a node.",
         "REPLYBUFFER <PEAK-RESET-TIME|RESIZING> <value>",
         "    Taken for the sake of tests: no connection has a reply buffer of its own.",
+        "REENCODE",
+        "    Write every value as a snapshot would and read it back, in memory.",
         "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
-        "    Write every value as a snapshot would and read it back, in memory: there is no file.",
+        "    Save a snapshot and load it again. NOSAVE loads the one that is there, NOFLUSH keeps",
+        "    what is there, MERGE lets keys of the snapshot replace those that are there.",
         "SEGFAULT",
         "    End the server by reading where nothing is.",
         "SET-ACTIVE-EXPIRE <0|1>",

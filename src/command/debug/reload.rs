@@ -1,10 +1,8 @@
-//! DEBUG RELOAD: every value written as a snapshot would have it and read back, to prove that nothing is lost.
-//!
-//! There is no file: each key's value becomes bytes and then a value again, in place, one key after the other. What
-//! can not be read back stays as it was, and the answer is an error.
+//! DEBUG RELOAD: all data saved as a snapshot and loaded again; and the same value by value, in memory, to prove that
+//! nothing is lost.
 
-use super::super::context::ShardCx;
-use super::super::declaration::{Command, CommandResult};
+use super::super::context::{After, Reload, SessionCx, ShardCx};
+use super::super::declaration::{Command, CommandResult, Flags};
 use super::super::generic::dump::limits;
 use super::super::{Args, Out};
 use super::{GROUP, PART};
@@ -15,40 +13,63 @@ use crate::engine::serial::{self, Form};
 
 /// `DEBUG RELOAD [MERGE] [NOFLUSH] [NOSAVE]`
 pub(super) static RELOAD: Command = Command::sub("debug|reload", "reload", GROUP, -2)
-    .flags(PART)
+    .flags(PART.or(Flags::NO_MULTI))
     .doc(
         "1.0.0",
         "[options ...]",
+        "Saves a snapshot, forgets all data and loads them again.",
+    )
+    .complexity("O(N) where N is the size of the data")
+    .on_session(reload);
+
+fn reload(cx: &mut SessionCx<'_>, args: &Args<'_>, _: &mut Out) -> CommandResult {
+    let mut reload = Reload::default();
+    for at in 2..args.len() {
+        if args.is(at, "merge") {
+            reload.merges = true;
+        } else if args.is(at, "noflush") {
+            reload.skips_flush = true;
+        } else if args.is(at, "nosave") {
+            reload.skips_save = true;
+        } else {
+            return Err(
+                "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.".into(),
+            );
+        }
+    }
+    cx.after = After::Await(cx.server.reload(reload));
+    Ok(())
+}
+
+/// `DEBUG REENCODE`
+pub(super) static REENCODE: Command = Command::sub("debug|reencode", "reencode", GROUP, 2)
+    .flags(PART)
+    .doc(
+        "1.0.0",
+        "",
         "Writes every value as a snapshot would and reads it back, in memory.",
     )
     .complexity("O(N) where N is the size of the data")
-    .on_all_shards(reload);
+    .on_all_shards(reencode);
 
-/// The options say what becomes of data beside the file, and of the file. There is none, so they change nothing.
-fn reload(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let is_known = |at: usize| {
-        ["merge", "noflush", "nosave"]
-            .iter()
-            .any(|word| args.is(at, word))
-    };
-    if !(2..args.len()).all(is_known) {
-        return Err("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.".into());
-    }
+/// Each key's value becomes bytes and then a value again, in place, one key after the other. What can not be read back
+/// stays as it was, and the answer is an error.
+fn reencode(cx: &mut ShardCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let mut is_whole = true;
     for hand in 0..cx.engine_count() {
         for db in 0..cx.engine(hand).database_count() {
-            is_whole &= reload_db(cx, hand, db);
+            is_whole &= reencode_db(cx, hand, db);
         }
     }
     if !is_whole {
-        return Err("ERR Error trying to load the RDB dump, check server logs.".into());
+        return Err("ERR a value could not be read back".into());
     }
     out.ok();
     Ok(())
 }
 
 /// One database of one shard, without what is due; false if a value could not be read back.
-fn reload_db(cx: &mut ShardCx<'_>, hand: usize, db: usize) -> bool {
+fn reencode_db(cx: &mut ShardCx<'_>, hand: usize, db: usize) -> bool {
     const KEYS_A_STEP: usize = 1_000;
     let (limits, compresses) = (
         limits(cx.config, cx.seed(), cx.now),

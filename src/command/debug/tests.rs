@@ -207,7 +207,7 @@ fn switches_and_texts_are_taken() {
 }
 
 #[test]
-fn reload_reads_back_what_it_wrote() {
+fn what_is_encoded_anew_is_read_back() {
     on_every_setup(|cli| {
         cli.check("DEBUG POPULATE 100", "OK");
         cli.check("MSET int 12 long 12345678901 empty \"\"", "OK");
@@ -215,7 +215,7 @@ fn reload_reads_back_what_it_wrote() {
         cli.check("SELECT 3", "OK");
         cli.check(&format!("SET raw {}", "abc".repeat(10_000)), "OK");
         let before = cli.run("DEBUG DIGEST");
-        cli.check("DEBUG RELOAD", "OK");
+        cli.check("DEBUG REENCODE", "OK");
         cli.check("DEBUG DIGEST", &before);
         cli.check("SELECT 0", "OK");
         cli.check("OBJECT ENCODING int", "\"int\"");
@@ -226,7 +226,7 @@ fn reload_reads_back_what_it_wrote() {
             "(error) ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
         );
         cli.advance_ms(5001);
-        cli.check("DEBUG RELOAD", "OK");
+        cli.check("DEBUG REENCODE", "OK");
         cli.check("DBSIZE", "(integer) 103");
     });
 }

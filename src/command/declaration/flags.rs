@@ -121,6 +121,8 @@ bit_set! {
         ENTRIES_ONLY = "entries_only";
         /// Redis 7.2 lets scripts call it although 7.0, whose flags ours are, did not.
         SCRIPTS_MAY = "scripts_may";
+        /// Asks how the server is: an error if writes are refused because nothing can be saved.
+        HEALTH = "health";
     }
 }
 
@@ -140,7 +142,8 @@ impl Flags {
         .or(Flags::KEEPS_CACHING)
         .or(Flags::SELECTS_DB)
         .or(Flags::ENTRIES_ONLY)
-        .or(Flags::SCRIPTS_MAY);
+        .or(Flags::SCRIPTS_MAY)
+        .or(Flags::HEALTH);
 }
 
 bit_set! {

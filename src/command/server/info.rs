@@ -1,8 +1,7 @@
-//! INFO, TIME, LOLWUT, SHUTDOWN.
+//! INFO, TIME, LOLWUT.
 
-use super::super::context::{After, SessionCx};
+use super::super::context::SessionCx;
 use super::super::declaration::{Categories, Command, CommandResult, Flags, Group};
-use super::super::error::CommandError;
 use super::super::{Args, Out};
 
 /// `INFO [section [section ...]]`
@@ -95,55 +94,5 @@ fn lolwut(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
         env!("CARGO_PKG_VERSION")
     ));
     out.verbatim("txt", drawing);
-    Ok(())
-}
-
-/// `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]`
-pub(super) static SHUTDOWN: Command = Command::new("shutdown", Group::Server, -1)
-    .flags(
-        Flags::ADMIN
-            .or(Flags::NOSCRIPT)
-            .or(Flags::LOADING)
-            .or(Flags::STALE)
-            .or(Flags::NO_MULTI)
-            .or(Flags::ALLOW_BUSY),
-    )
-    .doc("1.0.0", "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]", "Stops the server.")
-    .complexity("O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)")
-    .history(&[("7.0.0", "Added the `NOW`, `FORCE` and `ABORT` modifiers.")])
-    .on_session(shutdown);
-
-fn shutdown(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let (mut save, mut abort, mut other) = (false, false, false);
-    for index in 1..args.len() {
-        if args.is(index, "save") && !other {
-            save = true;
-        } else if args.is(index, "abort") {
-            abort = true;
-        } else if args.is(index, "nosave") && !save
-            || args.is(index, "now")
-            || args.is(index, "force")
-        {
-            other = true;
-        } else {
-            return Err(CommandError::Syntax);
-        }
-    }
-    if abort && (save || other) {
-        return Err(CommandError::Syntax);
-    }
-    if abort && cx.server.abort_shutdown() {
-        out.ok();
-        return Ok(());
-    }
-    if abort {
-        return Err("ERR No shutdown in progress.".into());
-    }
-    if save {
-        cx.server
-            .log("SHUTDOWN SAVE was asked for, but nothing can be saved yet");
-        return Err("ERR Errors trying to SHUTDOWN. Check logs.".into());
-    }
-    cx.after = After::Shutdown;
     Ok(())
 }

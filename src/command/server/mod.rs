@@ -6,6 +6,7 @@ mod info;
 mod latency;
 mod memory;
 mod module;
+mod save;
 mod slowlog;
 
 use super::declaration::Command;
@@ -17,11 +18,14 @@ pub(super) static TABLE: &[&Command] = &[
     &hotkeys::HOTKEYS,
     &info::INFO,
     &info::LOLWUT,
-    &info::SHUTDOWN,
     &info::TIME,
     &latency::LATENCY,
     &memory::MEMORY,
     &module::MODULE,
+    &save::BGSAVE,
+    &save::LASTSAVE,
+    &save::SAVE,
+    &save::SHUTDOWN,
     &slowlog::SLOWLOG,
 ];
 

@@ -302,16 +302,11 @@ fn the_last_word_decides_what_is_refused() {
 #[test]
 fn what_is_accepted_without_effect_is_warned_about() {
     let warnings = |text: &str| load_text(text).expect("good").warnings;
-    assert_eq!(
-        warnings("save 60 1"),
-        ["save 60 1 is accepted, but nothing is saved yet"]
-    );
-    assert_eq!(warnings("save 3600 1 300 100 60 10000").len(), 1);
     assert_eq!(warnings("daemonize yes\nio-threads 4").len(), 2);
     let none: [&str; 0] = [];
     assert_eq!(
         warnings(
-            "save \"\"\nio-threads 1\nmaxmemory-policy allkeys-lru\nnotify-keyspace-events KEA"
+            "save 60 1\nio-threads 1\nmaxmemory-policy allkeys-lru\nnotify-keyspace-events KEA"
         ),
         none
     );

@@ -120,14 +120,18 @@ impl fmt::Display for Failure {
     }
 }
 
+/// How a snapshot ended: the cut, if all went well.
+pub type Ended = Result<Arc<Cut>, Failure>;
+
 type Callback = Box<dyn FnOnce() + Send>;
+type EndCallback = Box<dyn FnOnce(&Ended) + Send>;
 
 #[derive(Default)]
 struct State {
     is_cut: bool,
-    ended: Option<Result<Arc<Cut>, Failure>>,
+    ended: Option<Ended>,
     at_cut: Vec<Callback>,
-    at_end: Vec<Callback>,
+    at_end: Vec<EndCallback>,
 }
 
 /// A snapshot under way.
@@ -145,8 +149,8 @@ impl Running {
         self.outgoing.cancel();
     }
 
-    /// Waits for its end; the cut, if all went well. Not for threads that serve connections.
-    pub fn wait(&self) -> Result<Arc<Cut>, Failure> {
+    /// Waits for its end, and for what is done then. Not for threads that serve connections.
+    pub fn wait(&self) -> Ended {
         let mut state = self.state.lock();
         loop {
             match &state.ended {
@@ -156,7 +160,7 @@ impl Running {
         }
     }
 
-    /// Has something done once the cut is made, or it is known that none will be; at once if that is so already. No shard is in hand then.
+    /// Has something done once the cut is made; at once if that is so already. No shard is in hand then.
     pub fn when_cut(&self, callback: impl FnOnce() + Send + 'static) {
         let mut state = self.state.lock();
         match state.is_cut {
@@ -168,21 +172,16 @@ impl Running {
         }
     }
 
-    /// Has something done at the end.
-    pub fn when_ended(&self, callback: impl FnOnce() + Send + 'static) {
+    /// Has something done at the end, before those go on who wait for it.
+    pub fn when_ended(&self, callback: impl FnOnce(&Ended) + Send + 'static) {
         let mut state = self.state.lock();
-        match state.ended {
+        match state.ended.clone() {
             None => state.at_end.push(Box::new(callback)),
-            Some(_) => {
+            Some(ended) => {
                 drop(state);
-                callback();
+                callback(&ended);
             }
         }
-    }
-
-    /// How it ended, if it did.
-    pub fn ended(&self) -> Option<Result<Arc<Cut>, Failure>> {
-        self.state.lock().ended.clone()
     }
 
     /// Keys encoded so far.
@@ -204,14 +203,18 @@ impl Running {
         callbacks.into_iter().for_each(|callback| callback());
     }
 
-    fn note_end(&self, ended: Result<Arc<Cut>, Failure>) {
-        let callbacks = {
+    fn note_end(&self, ended: &Ended) {
+        loop {
             let mut state = self.state.lock();
-            state.ended = Some(ended);
-            self.ended.notify_all();
-            std::mem::take(&mut state.at_end)
-        };
-        callbacks.into_iter().for_each(|callback| callback());
+            let callbacks = std::mem::take(&mut state.at_end);
+            if callbacks.is_empty() {
+                state.ended = Some(ended.clone());
+                self.ended.notify_all();
+                return;
+            }
+            drop(state);
+            callbacks.into_iter().for_each(|callback| callback(ended));
+        }
     }
 }
 
@@ -291,7 +294,7 @@ impl Snapshots {
         figures.keys_total.store(0, Relaxed);
         // Who is told of the end may begin the next one.
         *self.current.lock() = None;
-        running.note_end(ended.map(|()| cut));
+        running.note_end(&ended.map(|()| cut));
     }
 
     /// The cut.
@@ -303,7 +306,7 @@ impl Snapshots {
         let found = Arc::clone(&result);
         let used_bytes = memory::used_bytes();
         let mut at_cut = Some(at_cut);
-        let task = Task::work(move |engines, now| {
+        run_on_all(service, move |engines, now| {
             let mut cut = Cut {
                 now,
                 used_bytes,
@@ -323,10 +326,14 @@ impl Snapshots {
             }
             *found.lock() = cut;
         });
-        let all: Vec<u16> = (0..service.shards.len() as u16).collect();
-        walk::run_job(&service.shards, Job::task(&all, task));
         std::mem::take(&mut *result.lock())
     }
+}
+
+/// Runs something with all shards in hand, and waits for that. Not for threads that serve connections.
+pub fn run_on_all(service: &Service, work: impl FnMut(&mut [&mut Engine], Now) + Send + 'static) {
+    let all: Vec<u16> = (0..service.shards.len() as u16).collect();
+    walk::run_job(&service.shards, Job::task(&all, Task::work(work)));
 }
 
 /// Cuts one shard.

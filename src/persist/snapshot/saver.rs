@@ -8,7 +8,7 @@ use std::sync::atomic::{
 };
 
 use super::file::FileSink;
-use super::{AtCut, Busy, Cut, Failure, Purpose, Running, Snapshots};
+use super::{AtCut, Busy, Ended, Failure, Purpose, Running, Snapshots};
 use crate::base::lossless;
 use crate::config::Config;
 use crate::persist::files::Files;
@@ -25,6 +25,12 @@ pub enum Begun {
     Runs(Arc<Running>),
     /// It will, when what runs now is done.
     Scheduled,
+}
+
+fn path(config: &Config) -> PathBuf {
+    let name = lossless::path_of(&config.dbfilename);
+    let path: PathBuf = config.dir.join(name);
+    std::path::absolute(&path).unwrap_or(path)
 }
 
 /// See the module.
@@ -58,11 +64,13 @@ impl Saver {
         current.filter(|running| matches!(running.purpose, Purpose::Save | Purpose::BackgroundSave))
     }
 
+    /// Where the file is, whatever the working directory is by the time that it is put there.
+    pub fn path(&self) -> PathBuf {
+        path(&self.service.config.load())
+    }
+
     fn sink(&self, config: &Config) -> Box<FileSink> {
-        let name = lossless::path_of(&config.dbfilename);
-        let path: PathBuf = config.dir.join(name);
-        // The working directory may be another one when the file is put in its place.
-        let path = std::path::absolute(&path).unwrap_or(path);
+        let path = path(config);
         let files = Arc::clone(&self.files);
         Box::new(FileSink::new(
             files,
@@ -84,27 +92,20 @@ impl Saver {
             figures.began_s.store(began_s, Relaxed);
             tracing::info!("Background saving started by pid {}", std::process::id());
         }
-        let (saver, begun) = (Arc::downgrade(self), Arc::downgrade(&running));
-        running.when_ended(move || {
-            if let (Some(saver), Some(running)) = (saver.upgrade(), begun.upgrade())
-                && let Some(ended) = running.ended()
-            {
+        let saver = Arc::downgrade(self);
+        running.when_ended(move |ended| {
+            if let Some(saver) = saver.upgrade() {
                 saver.note_end(purpose, ended, began_s);
             }
         });
         Ok(running)
     }
 
-    fn note_end(
-        self: &Arc<Self>,
-        purpose: Purpose,
-        ended: Result<Arc<Cut>, Failure>,
-        began_s: u64,
-    ) {
+    fn note_end(&self, purpose: Purpose, ended: &Ended, began_s: u64) {
         let figures = &self.service.telemetry.persistence.rdb;
         let now_s = clock::unix_ms() / 1_000;
         let is_background = purpose == Purpose::BackgroundSave;
-        if let Ok(cut) = &ended {
+        if let Ok(cut) = ended {
             figures.dirty_at_save.store(cut.dirty, Relaxed);
             figures.last_save_s.store(now_s, Relaxed);
             figures.last_ok.store(true, Relaxed);
@@ -114,7 +115,7 @@ impl Saver {
         if !is_background {
             return;
         }
-        match &ended {
+        match ended {
             Ok(_) => tracing::info!("Background saving terminated with success"),
             // As in Redis, where whoever ends it on purpose does not make it an error.
             Err(Failure::Cancelled) => tracing::warn!("Background saving terminated by signal 10"),

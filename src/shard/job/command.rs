@@ -30,6 +30,8 @@ pub enum Ended {
     Blocked(Arc<Waiter>),
     /// A visit is over, with what was gathered so far.
     Visited(Box<Gather>, CommandResult),
+    /// The server is to stop; there is no reply.
+    Stop,
 }
 
 /// See the module.

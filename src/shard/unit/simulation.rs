@@ -5,6 +5,8 @@
 //! `BASALT_SIMULATION_STEPS=800000` plays so many units instead of a few thousand, from seeds that begin at
 //! `BASALT_SIMULATION_SEED`.
 
+mod crowd;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
@@ -27,6 +29,7 @@ use crate::engine::{Engine, Now};
 use crate::resp::reply::Protocol;
 use crate::resp::request::{NOTHING_BESIDE, Span};
 use crate::script::library::Library;
+use crate::shard::job::task::Summoner;
 use crate::shard::job::unit::UnitJob;
 use crate::shard::job::{Executor, Job, Work};
 use crate::shard::offload::OffloadPool;
@@ -135,12 +138,15 @@ impl World {
     fn new(seed: u64) -> World {
         let model = Terminal::with(usize::from(SHARDS), Protocol::Resp2);
         let hash_seed = model.engines[0].seed();
+        let summoner = Arc::<Summoner>::default();
         let engine = |shard: u16| {
             let mut engine = Engine::new(16, hash_seed, u64::from(shard) + 1);
             engine.shard = shard;
+            engine.waiters.caller = Some(Arc::clone(&summoner) as _);
             engine
         };
-        let shards: Shards = Shards::new((0..SHARDS).map(engine).collect());
+        let shards = Arc::<Shards>::new(Shards::new((0..SHARDS).map(engine).collect()));
+        summoner.reach(&shards);
         let address = String::from("127.0.0.1:1");
         let shared = Shared::new(1, address.clone(), address, 8, false, model.now_ms);
         World {
@@ -277,18 +283,7 @@ impl World {
             .iter()
             .filter_map(|&shard| shards.try_take(shard))
             .collect();
-        let job = UnitJob {
-            transaction,
-            connection: self.connection.clone(),
-            server: self.server,
-            scripts: self.library,
-            config: Arc::clone(&self.config),
-            plan,
-            out: Out::new(Protocol::Resp2),
-            outcome: UnitOutcome::default(),
-            duration_ns: 0,
-            now: Some(self.now),
-        };
+        let job = self.unit_job(transaction, plan);
         let ticket = Job::send(Job::unit(job, self.executor));
         while !held.is_empty() {
             let at = self.draw(held.len() as u64) as usize;
@@ -338,6 +333,10 @@ impl World {
                 self.counts.units
             );
         }
+        self.compare_data();
+    }
+
+    fn compare_data(&mut self) {
         let transaction = self.transaction(&["DEBUG DIGEST".to_owned()]);
         let mine = self.at_once(&transaction, UnitPlan::with(0..SHARDS));
         let theirs = self.model.reply_bytes(&["DEBUG", "DIGEST"]);

@@ -64,7 +64,7 @@ fn sketches_come_back_as_they_were() {
                 "{key}"
             );
         }
-        cli.check("DEBUG RELOAD", "OK");
+        cli.check("DEBUG REENCODE", "OK");
         for (line, answer) in QUESTIONS.iter().zip(answers) {
             cli.check(line, &answer);
         }
@@ -84,7 +84,7 @@ fn sketches_that_counted_nothing_come_back_too() {
             cli.check(line, "OK");
         }
         let before = cli.run("DEBUG DIGEST");
-        cli.check("DEBUG RELOAD", "OK");
+        cli.check("DEBUG REENCODE", "OK");
         cli.check("DEBUG DIGEST", &before);
     });
 }

@@ -146,7 +146,7 @@ fn streams_of_all_ages_are_read() {
                     "1) (integer) 1\n2) \"5-1\"\n3) \"5-1\"\n4) 1) 1) \"alice\"\n      2) \"1\"",
                 );
                 answers.push(cli.run("XINFO STREAM k FULL"));
-                cli.check("DEBUG RELOAD", "OK");
+                cli.check("DEBUG REENCODE", "OK");
             }
             assert_eq!(answers[0], answers[1], "{form}");
             let again = dump(cli, "k");
@@ -280,7 +280,7 @@ fn a_stream_keeps_the_length_that_it_came_with() {
             cli.check("XADD k 4-1 f y", "\"4-1\"");
             cli.check("XLEN k", "(integer) 3");
             cli.check("XTRIM k MAXLEN 0", "(integer) 2");
-            cli.check("DEBUG RELOAD", "OK");
+            cli.check("DEBUG REENCODE", "OK");
             cli.check("XLEN k", "(integer) 1");
         }
         // None by its count, one there.

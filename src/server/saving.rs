@@ -1,0 +1,260 @@
+//! Snapshots as commands and the end of the server ask for them: SAVE, BGSAVE, SHUTDOWN, DEBUG RELOAD.
+//!
+//! What waits runs on the threads of snapshots, and never where connections are served.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::command::context::{Awaited, Done, Exit, Reload};
+use crate::command::error::CommandError;
+use crate::config::values::ShutdownOptions;
+use crate::persist::load::progress::Progress;
+use crate::persist::load::{LoadError, Loader, Rules};
+use crate::persist::rdb::decode::Fault;
+use crate::persist::snapshot::saver::{Begun, Saver};
+use crate::persist::snapshot::{Purpose, Snapshots, run_on_all};
+use crate::session::service::Service;
+use crate::telemetry::clock;
+
+const IN_PROGRESS: &str = "ERR Background save already in progress";
+
+/// See the module.
+pub(super) struct Saving {
+    service: &'static Service,
+    snapshots: Arc<Snapshots>,
+    saver: Arc<Saver>,
+    /// Held by whoever brings the server to its end, until that has failed.
+    ending: Mutex<()>,
+}
+
+impl Saving {
+    pub(super) fn new(
+        service: &'static Service,
+        snapshots: Arc<Snapshots>,
+        saver: Arc<Saver>,
+    ) -> Arc<Saving> {
+        Arc::new(Saving {
+            service,
+            snapshots,
+            saver,
+            ending: Mutex::new(()),
+        })
+    }
+
+    /// Begins what is due by itself.
+    pub(super) fn tick(&self) {
+        self.saver.tick(clock::unix_ms() / 1_000);
+    }
+
+    fn refuse_if_saving(&self) -> Result<(), CommandError> {
+        match self.saver.running() {
+            Some(_) => Err(IN_PROGRESS.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// SAVE.
+    pub(super) fn save(self: &Arc<Self>) -> Result<Awaited, CommandError> {
+        self.refuse_if_saving()?;
+        Ok(self.on_thread("OK", |saving| {
+            // What went wrong is in the log.
+            saving.saver.save(false).map_err(|_| "ERR".into())
+        }))
+    }
+
+    /// BGSAVE.
+    pub(super) fn in_background(&self, may_wait: bool) -> Result<Option<Awaited>, CommandError> {
+        self.refuse_if_saving()?;
+        match self.saver.in_background(may_wait) {
+            Ok(Begun::Runs(running)) => Ok(Some(Awaited {
+                begin: Arc::new(move |done| running.when_cut(move || done(Ok(())))),
+                text: Some("Background saving started"),
+            })),
+            Ok(Begun::Scheduled) => Ok(None),
+            Err(_) if self.saver.running().is_some() => Err(IN_PROGRESS.into()),
+            Err(_) => Err(
+                "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order \
+                 to schedule a BGSAVE whenever possible."
+                    .into(),
+            ),
+        }
+    }
+
+    /// BGSAVE in a transaction.
+    pub(super) fn schedule(&self) -> Result<(), CommandError> {
+        self.refuse_if_saving()?;
+        self.saver.schedule();
+        Ok(())
+    }
+
+    /// SHUTDOWN.
+    pub(super) fn shut_down(self: &Arc<Self>, exit: Exit) -> Awaited {
+        let work = move |saving: &Saving| {
+            let failed = "ERR Errors trying to SHUTDOWN. Check logs.";
+            saving.exit(exit).map_err(|()| failed.into())
+        };
+        Awaited {
+            text: None,
+            ..self.on_thread("", work)
+        }
+    }
+
+    /// DEBUG RELOAD.
+    pub(super) fn reload(self: &Arc<Self>, reload: Reload) -> Awaited {
+        self.on_thread("OK", move |saving| {
+            // Nobody is to write what would be lost, nor to see half of the data.
+            saving.hold_back(false);
+            let reloaded = saving.do_reload(reload);
+            saving.let_on();
+            reloaded
+        })
+    }
+
+    /// Work on a thread that may wait.
+    fn on_thread(
+        self: &Arc<Self>,
+        text: &'static str,
+        work: impl Fn(&Saving) -> Result<(), CommandError> + Clone + Send + Sync + 'static,
+    ) -> Awaited {
+        let saving = Arc::clone(self);
+        let begin = move |done: Done| {
+            let (saving, work) = (Arc::clone(&saving), work.clone());
+            let saver = Arc::clone(&saving.saver);
+            saver.run(move || done(work(&saving)));
+        };
+        Awaited {
+            begin: Arc::new(begin),
+            text: Some(text),
+        }
+    }
+
+    /// Prepares the end because of a signal; ready with whether it can come.
+    pub(super) fn exit_soon(self: &Arc<Self>, options: ShutdownOptions) -> oneshot::Receiver<bool> {
+        let saves = match options {
+            _ if options.contains(ShutdownOptions::SAVE) => Some(true),
+            _ if options.contains(ShutdownOptions::NOSAVE) => Some(false),
+            _ => None,
+        };
+        let exit = Exit {
+            saves,
+            is_forced: options.contains(ShutdownOptions::FORCE),
+        };
+        let (done, ready) = oneshot::channel();
+        let saving = Arc::clone(self);
+        self.saver.run(move || {
+            let _ = done.send(saving.exit(exit).is_ok());
+        });
+        ready
+    }
+
+    /// Cancels whatever is being saved; ready when nothing is left of it.
+    pub(super) fn cancel(self: &Arc<Self>) -> oneshot::Receiver<()> {
+        let (done, ready) = oneshot::channel();
+        let saving = Arc::clone(self);
+        self.saver.run(move || {
+            saving.cancel_and_wait();
+            let _ = done.send(());
+        });
+        ready
+    }
+
+    fn cancel_and_wait(&self) {
+        if let Some(running) = self.snapshots.current() {
+            if running.purpose == Purpose::BackgroundSave {
+                tracing::warn!("There is a child saving an .rdb. Killing it!");
+            }
+            running.cancel();
+            let _ = running.wait();
+        }
+    }
+
+    /// All that has to be done before the server may end.
+    fn exit(&self, exit: Exit) -> Result<(), ()> {
+        let ending = self.ending.lock();
+        tracing::warn!("User requested shutdown...");
+        self.cancel_and_wait();
+        let config = self.service.config.load_full();
+        let is_loading = &self.service.telemetry.persistence.loading.is_loading;
+        let saves = exit.saves.unwrap_or(!config.save.is_empty()) && !is_loading.load(Relaxed);
+        if saves {
+            tracing::info!("Saving the final RDB snapshot before exiting.");
+            // What is acknowledged is to be in it.
+            self.hold_back(true);
+            if self.saver.save(true).is_err() {
+                if !exit.is_forced {
+                    tracing::warn!("Error trying to save the DB, can't exit.");
+                    self.let_on();
+                    return Err(());
+                }
+                tracing::warn!(
+                    "Error trying to save the DB, but --force was given, exiting anyway."
+                );
+            }
+        }
+        // Nobody else brings it to its end once more.
+        std::mem::forget(ending);
+        Ok(())
+    }
+
+    fn do_reload(&self, reload: Reload) -> Result<(), CommandError> {
+        if !reload.skips_save {
+            self.saver
+                .save(false)
+                .map_err(|_| CommandError::from("ERR"))?;
+        }
+        let service = self.service;
+        if !reload.skips_flush {
+            run_on_all(service, |engines, _| {
+                for engine in engines {
+                    (0..engine.database_count()).for_each(|db| {
+                        engine.flush_db(db);
+                    });
+                }
+            });
+            service.scripts.functions.flush();
+        }
+        self.load(reload.merges).map_err(|error| {
+            tracing::warn!("Error trying to load the RDB dump: {error}");
+            CommandError::from("ERR Error trying to load the RDB dump, check server logs.")
+        })?;
+        let dirty = service.all_published.iter().map(|shard| shard.dirty.get());
+        let figures = &service.telemetry.persistence.rdb;
+        figures.dirty_at_save.store(dirty.sum(), Relaxed);
+        tracing::warn!("DB reloaded by DEBUG RELOAD");
+        Ok(())
+    }
+
+    fn load(&self, merges: bool) -> Result<(), LoadError> {
+        let path = self.saver.path();
+        let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (bytes, mut file) = opened.map_err(|error| LoadError {
+            offset: 0,
+            fault: Fault::Read(error),
+        })?;
+        let mut progress = Progress::begin(self.service, bytes, &|| false);
+        let rules = Rules {
+            skips_expired: true,
+            replaces: merges,
+        };
+        Loader::new(self.service).rdb(&mut file, Vec::new(), rules, &mut progress)?;
+        Ok(())
+    }
+
+    /// Holds clients back, or their writes only.
+    fn hold_back(&self, writes_only: bool) {
+        self.service
+            .pause
+            .start(u64::MAX, writes_only, clock::unix_ms());
+    }
+
+    fn let_on(&self) {
+        self.service.pause.stop();
+        for client in self.service.clients.all() {
+            client.nudge();
+        }
+    }
+}
