@@ -24,13 +24,13 @@ pub trait Facts {
     fn is_subscribed(&self) -> bool {
         false
     }
+    /// Whether data are being loaded.
+    fn is_loading(&self) -> bool {
+        false
+    }
     /// Whether limits to writing do not concern it any more: a script has written and is to finish that, or says that it
     /// may.
     fn is_exempt(&self) -> bool {
-        false
-    }
-    /// Whether data are being loaded.
-    fn is_loading(&self) -> bool {
         false
     }
     /// Why writes are not taken because they could not be saved, if that is so.
@@ -234,9 +234,7 @@ rules! {
         request.name()
     );
     // loading
-    lacking(Flags::LOADING), at Stage::REQUEST, if |facts, _| facts.is_loading() => |_, _| CommandError::Loading;
-    // loading, of what was queued before it began
-    having(Flags::READONLY.or(Flags::WRITE)), at Stage::EXEC, if |facts, _| facts.is_loading() => |_, _|
+    lacking(Flags::LOADING), at Stage::REQUEST.or(Stage::EXEC), if |facts, _| facts.is_loading() => |_, _|
         CommandError::Loading;
     // busy-reply-threshold
     lacking(Flags::ALLOW_BUSY), at Stage::QUEUED.or(Stage::SHARDLESS), if |facts, _| facts.busy_text().is_some() =>
@@ -253,6 +251,7 @@ mod tests {
         open: bool,
         needs_auth: bool,
         is_subscribed: bool,
+        is_loading: bool,
         is_exempt: bool,
         is_full: bool,
         is_busy: bool,
@@ -271,6 +270,9 @@ mod tests {
         }
         fn is_subscribed(&self) -> bool {
             self.is_subscribed
+        }
+        fn is_loading(&self) -> bool {
+            self.is_loading
         }
         fn is_exempt(&self) -> bool {
             self.is_exempt
@@ -296,6 +298,7 @@ mod tests {
             open: true,
             needs_auth: false,
             is_subscribed: false,
+            is_loading: false,
             is_exempt: false,
             is_full: false,
             is_busy: false,
@@ -331,6 +334,16 @@ mod tests {
                 request,
                 |facts| facts.is_subscribed = true,
                 "get set del publish auth exec multi debug wait",
+            ),
+            (
+                request,
+                |facts| facts.is_loading = true,
+                "get set del ping wait",
+            ),
+            (
+                Stage::EXEC,
+                |facts| facts.is_loading = true,
+                "get set del ping wait",
             ),
             (
                 queued,

@@ -46,6 +46,8 @@ pub enum CommandError {
     NoReplicas,
     /// Data are being loaded.
     Loading,
+    /// A serialised value in this form is broken, and why: the log is told, and not the client.
+    BadValue(u8, &'static str),
     /// Any other text.
     Text(Cow<'static, [u8]>),
 }
@@ -70,6 +72,7 @@ impl CommandError {
                 "WRONGTYPE Operation against a key holding the wrong kind of value"
             }
             CommandError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+            CommandError::BadValue(..) => "ERR Bad data format",
             CommandError::Loading => "LOADING Redis is loading the dataset in memory",
             CommandError::NoReplicas => "NOREPLICAS Not enough good replicas to write.",
             CommandError::Syntax => "ERR syntax error",

@@ -725,7 +725,7 @@ pub(crate) fn no_server() -> Box<dyn Server> {
 
 /// A server that answers nothing of interest; families that need more bring their own.
 #[derive(Default)]
-struct NoServer {
+pub(crate) struct NoServer {
     clients: Registry,
     pubsub: PubSub,
 }

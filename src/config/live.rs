@@ -169,6 +169,11 @@ pub fn set<N: AsRef<[u8]>, V: AsRef<[u8]>>(
     Ok(names)
 }
 
+/// Whether a parameter keeps its value while data are loaded.
+pub fn is_denied_while_loading(name: &[u8]) -> bool {
+    find(&parameter_name(name)).is_some_and(|parameter| parameter.traits.denied_while_loading)
+}
+
 /// The rows that the names mean, with the table's spelling of each; the first name that may not be set is the error.
 fn rows_of<N: AsRef<[u8]>, V>(
     config: &Config,

@@ -119,7 +119,6 @@ const LONG_MAX: i128 = i64::MAX as i128;
 const ULONG_MAX: i128 = u64::MAX as i128;
 const MEMORY: Unit = Unit::Memory;
 
-const NO_SAVING: &str = "nothing is saved yet";
 const NO_REPLICAS: &str = "replication is not built yet";
 const NO_CLUSTER: &str = "cluster mode is not built yet";
 const NO_TLS: &str = "TLS is not built yet";
@@ -404,10 +403,10 @@ parameters! {
         "Whether a snapshot goes to the disk bit by bit.";
     rdb_key_save_delay: number(i32, 0, INT_MIN, INT_MAX), "rdb-key-save-delay",
         MUTABLE.hidden(), "Microseconds to wait after each key saved, for tests.";
-    key_load_delay: number(i32, 0, INT_MIN, INT_MAX), "key-load-delay", MUTABLE.hidden().no_effect(NO_SAVING),
+    key_load_delay: number(i32, 0, INT_MIN, INT_MAX), "key-load-delay", MUTABLE.hidden(),
         "Microseconds to wait after each key loaded, for tests.";
     loading_process_events_interval_bytes: number(u64, 2 << 20, 1024, INT_MAX),
-        "loading-process-events-interval-bytes", MUTABLE.hidden().no_effect(NO_SAVING),
+        "loading-process-events-interval-bytes", MUTABLE.hidden().no_effect("clients are served all the time"),
         "Bytes loaded between two looks at clients.";
     stop_writes_on_bgsave_error: flag(true), "stop-writes-on-bgsave-error", MUTABLE,
         "Whether writes are refused after a failed save.";

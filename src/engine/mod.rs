@@ -154,6 +154,8 @@ pub struct Deferred {
     pub trash: Vec<Leaving>,
     /// Tasks that can go on.
     pub wakes: Vec<Waker>,
+    /// Lines for the log, of what only those want to know who look for it.
+    pub notes: Vec<String>,
     /// Has something to deliver that was appended meanwhile.
     pub follower: Option<Arc<dyn effect::Follower>>,
 }
@@ -162,7 +164,10 @@ impl Deferred {
     /// Whether there is nothing to do.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.trash.is_empty() && self.wakes.is_empty() && self.follower.is_none()
+        self.trash.is_empty()
+            && self.wakes.is_empty()
+            && self.follower.is_none()
+            && self.notes.is_empty()
     }
 
     /// Takes over what another one has.
@@ -170,6 +175,7 @@ impl Deferred {
     pub fn append(&mut self, other: &mut Deferred) {
         self.trash.append(&mut other.trash);
         self.wakes.append(&mut other.wakes);
+        self.notes.append(&mut other.notes);
         if let Some(follower) = other.follower.take() {
             self.follower = Some(follower);
         }
@@ -181,6 +187,9 @@ impl Deferred {
             follower.deliver();
         }
         self.wakes.drain(..).for_each(Waker::wake);
+        self.notes
+            .drain(..)
+            .for_each(|note| tracing::debug!("{note}"));
         self.trash.clear();
     }
 }

@@ -268,6 +268,11 @@ impl Server for Host {
 
     fn config_set(&self, pairs: &[(&[u8], &[u8])], is_local: bool) -> Result<(), CommandError> {
         let peer = if is_local { Peer::Local } else { Peer::Remote };
+        let loading = &self.service.telemetry.persistence.loading;
+        let is_denied = |(name, _): &(&[u8], &[u8])| live::is_denied_while_loading(name);
+        if loading.is_loading.load(Relaxed) && pairs.iter().any(is_denied) {
+            return Err(CommandError::Loading);
+        }
         if !pairs.iter().any(|(name, _)| live::asks_system(name)) {
             return self.publish(pairs, peer);
         }

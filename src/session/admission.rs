@@ -28,9 +28,6 @@ impl Facts for Asking<'_> {
     }
 
     fn may_debug(&self) -> bool {
-        if self.session.replays {
-            return true;
-        }
         let peer = match self.session.connection.shared.is_local() {
             true => Peer::Local,
             false => Peer::Remote,
@@ -103,6 +100,7 @@ impl Session {
                 self.refuse(turn, plan, text);
                 return None;
             }
+            (Some(_), _) if self.replays => None,
             (Some(command), Route::Session) => self.refusal(turn, plan, command),
             (Some(command), _) if self.pending.is_some() => self.refusal(turn, plan, command),
             (Some(command), _) => {

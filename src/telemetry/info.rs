@@ -10,7 +10,7 @@ use super::curve::PERCENT;
 use super::histogram;
 use super::memory::human;
 use super::observed::Observed;
-use super::persistence::{Persistence, seconds_since};
+use super::persistence::{LoadingFigures, Persistence, seconds_since};
 use super::snapshot::{CommandFigures, Snapshot};
 use super::{Telemetry, errors, memory, process};
 use crate::command::context::MemoryReport;
@@ -370,6 +370,27 @@ fn persistence(source: &Source<'_>, lines: &mut Lines) {
         "module_fork_in_progress",
         "module_fork_last_cow_size",
     ]);
+    if loading.is_loading.load(Relaxed) {
+        loading_fields(loading, now_s, lines);
+    }
+}
+
+/// How far loading is; Redis shows these while it loads.
+fn loading_fields(loading: &LoadingFigures, now_s: u64, lines: &mut Lines) {
+    let began_s = loading.began_s.load(Relaxed);
+    let (done, total) = (&loading.loaded_bytes, &loading.total_bytes);
+    let (done, total) = (done.load(Relaxed), total.load(Relaxed));
+    lines.field("loading_start_time", began_s);
+    lines.field("loading_total_bytes", total);
+    let memory = loading.snapshot_used_memory.load(Relaxed);
+    lines.field("loading_rdb_used_mem", memory);
+    lines.field("loading_loaded_bytes", done);
+    lines.decimal("loading_loaded_perc", 100.0 * ratio(done, total));
+    let left_s = match now_s.saturating_sub(began_s) {
+        0 => 1,
+        spent_s => spent_s.saturating_mul(total.saturating_sub(done)) / (done + 1),
+    };
+    lines.field("loading_eta_seconds", left_s);
 }
 
 fn stats(source: &Source<'_>, lines: &mut Lines) {

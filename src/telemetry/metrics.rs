@@ -93,11 +93,37 @@ fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &S
         "Most memory for data.",
         config.maxmemory as f64,
     );
-    for (name, help) in [
+    let loading = &telemetry.persistence.loading;
+    for (name, help, value) in [
         (
             "redis_loading_dump_file",
-            "Whether a snapshot is being loaded.",
+            "Whether data are being loaded.",
+            u64::from(loading.is_loading.load(Relaxed)),
         ),
+        (
+            "basalt_loading_total_bytes",
+            "Bytes of what is loaded, or was last.",
+            loading.total_bytes.load(Relaxed),
+        ),
+        (
+            "basalt_loading_loaded_bytes",
+            "Of these, bytes that were loaded.",
+            loading.loaded_bytes.load(Relaxed),
+        ),
+        (
+            "redis_rdb_last_load_keys_loaded",
+            "Keys of the last snapshot that was loaded.",
+            loading.keys_loaded.load(Relaxed),
+        ),
+        (
+            "redis_rdb_last_load_keys_expired",
+            "Keys that had expired in the last snapshot that was loaded.",
+            loading.keys_expired.load(Relaxed),
+        ),
+    ] {
+        page.gauge(name, help, value as f64);
+    }
+    for (name, help) in [
         (
             "redis_rdb_bgsave_in_progress",
             "Whether a snapshot is being saved.",

@@ -112,6 +112,8 @@ pub struct LoadingFigures {
     pub total_bytes: AtomicU64,
     /// Bytes loaded.
     pub loaded_bytes: AtomicU64,
+    /// What the server took in memory that wrote the snapshot which is loaded, as far as it says that.
+    pub snapshot_used_memory: AtomicU64,
     /// Keys that had expired in the last snapshot that was loaded.
     pub keys_expired: AtomicU64,
     /// Keys of the last snapshot that was loaded.

@@ -42,7 +42,7 @@ const QUESTIONS: &[(&str, &[&str])] = &[
 
 /// Commands that leave one value of each type and encoding behind, and its odd corners; `CONFIG` and `DEBUG` change
 /// how the next ones are packed.
-fn makers() -> Vec<String> {
+pub(crate) fn makers() -> Vec<String> {
     let mut lines: Vec<String> = [
         "SET str:int8 -128",
         "SET str:int16 1000",
@@ -188,7 +188,7 @@ fn leave_out_what_passes(question: &str, answer: &mut Value) {
 }
 
 /// Signature and answers of one key.
-fn portrait(client: &mut Raw, key: &str) -> Vec<String> {
+pub(crate) fn portrait(client: &mut Raw, key: &str) -> Vec<String> {
     let mut parts = vec![client.call(&format!("DEBUG DIGEST-VALUE {key}")).show()];
     let kind = client.call(&format!("TYPE {key}")).text();
     let (_, questions) = QUESTIONS
@@ -204,7 +204,7 @@ fn portrait(client: &mut Raw, key: &str) -> Vec<String> {
     parts
 }
 
-fn dump(client: &mut Raw, key: &str) -> Vec<u8> {
+pub(crate) fn dump(client: &mut Raw, key: &str) -> Vec<u8> {
     match client.call(&format!("DUMP {key}")) {
         Value::Bulk(payload) => payload,
         other => panic!("DUMP {key}: {}", other.show()),

@@ -18,6 +18,7 @@ mod keys;
 mod kills;
 mod limits;
 mod lists;
+mod loading;
 mod long;
 mod migrate;
 mod monitor;

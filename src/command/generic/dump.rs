@@ -4,7 +4,7 @@
 //! whole before anything changes.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use bytes::Bytes;
 
@@ -24,7 +24,7 @@ use crate::engine::effect::Event;
 use crate::engine::restored_access::Access;
 use crate::engine::serial::reader::Reader;
 use crate::engine::serial::writer::Writer;
-use crate::engine::serial::{self, Limits, frame};
+use crate::engine::serial::{self, Limits, Malformed, frame};
 use crate::engine::value::list;
 use crate::structures::block::Content;
 use crate::structures::entry::DEADLINE_MAX;
@@ -160,7 +160,16 @@ fn restore(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     };
     let at_ms = at_ms.map(|at_ms| at_ms.min(DEADLINE_MAX));
     let built = args.prepared().and_then(Prepared::take);
-    let mut entry = built.unwrap_or_else(|| read(args, config, seed, now))?;
+    let built = built.unwrap_or_else(|| read(args, config, seed, now));
+    if let Err(CommandError::BadValue(form, why)) = built {
+        let form = serial::form_name(form);
+        keyspace
+            .engine()
+            .deferred
+            .notes
+            .push(format!("RESTORE: {form} integrity check failed: {why}"));
+    }
+    let mut entry = built?;
     entry.set_deadline(at_ms);
 
     let found = keyspace.find_write(&key);
@@ -200,10 +209,13 @@ fn read(args: &Args<'_>, config: &Config, seed: Seed, now: Now) -> Built {
     let limits = limits(config, seed, now);
     let value = frame::open(args.get(3)).ok_or("ERR DUMP payload version or checksum are wrong")?;
     let mut reader = Reader::new(value, limits.string_bytes_max);
-    serial::read(args.get(1), None, &mut reader, &limits)
-        .ok()
-        .filter(|_| reader.rest().is_empty())
-        .ok_or_else(|| "ERR Bad data format".into())
+    let form = value.first().copied().unwrap_or(u8::MAX);
+    let bad = |error: Malformed| CommandError::BadValue(form, error.0);
+    let entry = serial::read(args.get(1), None, &mut reader, &limits).map_err(bad)?;
+    match reader.rest().is_empty() {
+        true => Ok(entry),
+        false => Err(bad(Malformed("bytes are left"))),
+    }
 }
 
 /// The thresholds of the configuration, by which values that are read choose their encodings.

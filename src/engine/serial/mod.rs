@@ -122,6 +122,28 @@ pub mod types {
     pub const HASH_LISTPACK_EX: u8 = 25;
 }
 
+/// What a form of values is called where one is found to be broken, in the words that tools look for in logs.
+pub fn form_name(form: u8) -> &'static str {
+    match form {
+        types::HASH_ZIPMAP => "Zipmap",
+        types::LIST_ZIPLIST => "List ziplist",
+        types::SET_INTSET => "Intset",
+        types::ZSET_ZIPLIST => "Zset ziplist",
+        types::HASH_ZIPLIST => "Hash ziplist",
+        types::LIST_QUICKLIST => "Quicklist ziplist",
+        types::LIST_QUICKLIST_2 => "Quicklist listpack",
+        types::HASH_LISTPACK | types::HASH_LISTPACK_EX | types::HASH_LISTPACK_EX_RC => {
+            "Hash listpack"
+        }
+        types::ZSET_LISTPACK => "Zset listpack",
+        types::SET_LISTPACK => "Set listpack",
+        types::STREAM_LISTPACKS | types::STREAM_LISTPACKS_2 | types::STREAM_LISTPACKS_3 => {
+            "Stream listpack"
+        }
+        _ => "Value",
+    }
+}
+
 /// How lengths and strings begin.
 mod form {
     pub(super) const LENGTH_14: u8 = 0x40;

@@ -163,7 +163,7 @@ fn read_group(form: u8, reader: &mut Reader<'_>, stream: &Stream) -> Result<Grou
     for _ in 0..reader.count(9)? {
         let name = reader.string()?;
         if group.find_consumer(&name).is_some() {
-            return Err(Malformed("two consumers of one name"));
+            return Err(Malformed("Duplicate stream consumer detected"));
         }
         let seen_ms = reader.millis()? as i64;
         let consumer: ConsumerId = group.add_consumer(&name, seen_ms);

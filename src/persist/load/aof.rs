@@ -146,7 +146,7 @@ impl Loader {
             }
         };
         let mut commands = Commands::new(from, begun, before);
-        let runners = Runners::start(self.service);
+        let runners = Runners::start(self);
         let mut reading = Reading {
             window: Window::default(),
             valid: before,
@@ -220,7 +220,7 @@ impl Reading {
             }
             if self.is_full() {
                 progress.reached(self.valid);
-                if progress.must_stop() || self.runners.has_failed() {
+                if progress.must_stop() || self.runners.is_over() {
                     return Err(AofFault::Stopped);
                 }
                 self.hand_on();
@@ -287,13 +287,9 @@ struct Runners {
 }
 
 impl Runners {
-    fn start(service: &'static Service) -> Runners {
-        let config = service.config.load();
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let count = config
-            .thread_count(cores)
-            .min(cores)
-            .min(service.shards.len());
+    fn start(loader: &Loader) -> Runners {
+        let service = loader.service;
+        let count = loader.threads.min(service.shards.len());
         let mut runners = Runners {
             meeting: Arc::new(Meeting::new(count)),
             own: None,
@@ -323,6 +319,9 @@ impl Runners {
                 while let Ok(window) = receiver.recv() {
                     let ran = runner.run(&window);
                     result = result.and(ran);
+                    if runner.is_over() {
+                        break;
+                    }
                 }
                 result
             });
@@ -333,8 +332,8 @@ impl Runners {
         true
     }
 
-    fn has_failed(&self) -> bool {
-        self.meeting.has_failed()
+    fn is_over(&self) -> bool {
+        self.meeting.is_over()
     }
 
     fn hand_on(&mut self, window: Window) {

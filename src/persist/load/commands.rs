@@ -53,8 +53,10 @@ pub(super) struct Meeting {
     barrier: Barrier,
     /// The database that the last command which all waited for has left selected.
     db: AtomicUsize,
-    /// One of them has failed: nothing more is run.
+    /// One of them has failed: nothing more is run, but the threads still meet.
     has_failed: AtomicBool,
+    /// All of them have come to the same command that can not be run, or one has failed: nothing more need be read.
+    is_over: AtomicBool,
 }
 
 impl Meeting {
@@ -64,11 +66,13 @@ impl Meeting {
             barrier: Barrier::new(count),
             db: AtomicUsize::new(0),
             has_failed: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
         }
     }
 
-    pub(super) fn has_failed(&self) -> bool {
-        self.has_failed.load(Relaxed)
+    /// Whether what follows is not run any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Relaxed)
     }
 }
 
@@ -81,6 +85,7 @@ pub(super) struct Runner {
     meeting: Arc<Meeting>,
     number: usize,
     count: usize,
+    is_over: bool,
 }
 
 impl Runner {
@@ -108,18 +113,24 @@ impl Runner {
             meeting,
             number,
             count,
+            is_over: false,
         }
     }
 
-    /// Runs this thread's part of a window. Each thread finds the same commands that can not be run; those in front of
-    /// them are run.
+    /// Runs this thread's part of a window. Each thread finds the same commands that can not be run, and is over then, behind
+    /// those in front of them.
     pub(super) fn run(&mut self, window: &Window) -> Result<(), Failure> {
         let result = self.run_window(window);
         if result.is_err() {
-            self.meeting.has_failed.store(true, Relaxed);
+            self.meeting.is_over.store(true, Relaxed);
         }
         self.batch.reset();
         result
+    }
+
+    /// Whether it is at a command that no thread can run, and none comes behind.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
     }
 
     fn run_window(&mut self, window: &Window) -> Result<(), Failure> {
@@ -127,7 +138,9 @@ impl Runner {
             offset: window.offsets.get(index).copied().unwrap_or(0),
             fault,
         };
-        let broken = self.plan(window).map_err(|fault| at(0, fault))?;
+        let planned = self.plan(window);
+        self.is_over = !matches!(planned, Ok(None));
+        let broken = planned.map_err(|fault| at(0, fault))?;
         let mut plans = std::mem::take(&mut self.batch.plans);
         if let Some((index, _)) = &broken {
             plans.truncate(*index);
@@ -138,13 +151,13 @@ impl Runner {
         while first < plans.len() {
             let (apart, together) = self.split(window, &plans[first..]);
             let (own, shared) = plans[first..first + apart + together].split_at(apart);
-            let ran = self.run_apart(own).map_err(|fault| at(first, fault));
-            result = result.and(ran);
+            let ran = self.run_apart(own);
+            result = result.and(ran.map_err(|(index, fault)| at(first + index, fault)));
             if together > 0 {
-                let ran = self
-                    .run_together(shared)
-                    .map_err(|fault| at(first + apart, fault));
-                result = result.and(ran);
+                first += apart;
+                let ran = self.run_together(shared);
+                result = result.and(ran.map_err(|(index, fault)| at(first + index, fault)));
+                first -= apart;
             }
             first += apart + together;
         }
@@ -199,23 +212,29 @@ impl Runner {
     }
 
     /// Runs those commands that are this thread's.
-    fn run_apart(&mut self, plans: &[Plan]) -> Result<(), AofFault> {
+    fn run_apart(&mut self, plans: &[Plan]) -> Result<(), (usize, AofFault)> {
         let (number, count) = (self.number, self.count);
-        let is_own = |plan: &&Plan| match plan.route {
+        let is_own = |(_, plan): &(usize, &Plan)| match plan.route {
             Route::Shard(shard) => usize::from(shard) % count == number,
             _ => count == 1,
         };
-        let mut own = plans.iter().filter(is_own).copied().peekable();
+        let mut own = plans.iter().enumerate().filter(is_own).peekable();
+        let mut places = Vec::with_capacity(FETCHED);
         while own.peek().is_some() {
+            places.clear();
             self.batch.plans.clear();
-            self.batch.plans.extend(own.by_ref().take(FETCHED));
-            self.run_plans()?;
+            for (place, plan) in own.by_ref().take(FETCHED) {
+                places.push(place);
+                self.batch.plans.push(*plan);
+            }
+            self.run_plans()
+                .map_err(|(at, fault)| (places[at], fault))?;
         }
         Ok(())
     }
 
     /// Waits for all, has one run these commands, and waits for that one.
-    fn run_together(&mut self, plans: &[Plan]) -> Result<(), AofFault> {
+    fn run_together(&mut self, plans: &[Plan]) -> Result<(), (usize, AofFault)> {
         let meeting = Arc::clone(&self.meeting);
         meeting.barrier.wait();
         let mut result = Ok(());
@@ -230,11 +249,21 @@ impl Runner {
         result
     }
 
-    /// Runs what is planned. After a failure nothing is, but the threads still meet.
-    fn run_plans(&mut self) -> Result<(), AofFault> {
-        if self.meeting.has_failed() {
+    /// Runs what is planned; the place of the command that can not be run among these. After a failure nothing is, but the
+    /// threads still meet.
+    fn run_plans(&mut self) -> Result<(), (usize, AofFault)> {
+        if self.meeting.has_failed.load(Relaxed) {
             return Ok(());
         }
+        self.run_planned().map_err(|(passed, fault)| {
+            self.meeting.has_failed.store(true, Relaxed);
+            let last = self.batch.plans.len().saturating_sub(1);
+            (self.batch.next.saturating_sub(passed).min(last), fault)
+        })
+    }
+
+    /// The error comes with how many commands were passed since the one that failed.
+    fn run_planned(&mut self) -> Result<(), (usize, AofFault)> {
         self.batch.next = 0;
         let Runner {
             service,
@@ -257,9 +286,9 @@ impl Runner {
                 None | Some(Step::Flush | Step::Yield | Step::Wait(_)) => {}
                 Some(Step::Deliver) => service.pubsub.deliver(),
                 Some(Step::Configured) => *config = service.config.load_full(),
-                Some(Step::AwaitLog | Step::Close | Step::Shutdown | Step::SleepUntil(_)) => {
-                    return Err(AofFault::Waits);
-                }
+                // The next one is the one that waits.
+                Some(Step::AwaitLog | Step::SleepUntil(_)) => return Err((0, AofFault::Waits)),
+                Some(Step::Close | Step::Shutdown) => return Err((1, AofFault::Waits)),
             }
         }
     }

@@ -15,17 +15,17 @@ pub mod aof;
 mod commands;
 mod framing;
 pub mod progress;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::base::lossless;
-use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::serial::reader::Reader;
 use crate::persist::rdb::decode::{Aside, Bounds, Decoder, Fault, Next, Stretch};
@@ -144,12 +144,21 @@ impl Loaded {
 /// Loads into the shards of a server.
 pub struct Loader {
     service: &'static Service,
+    /// How many threads decode, or run commands.
+    threads: usize,
 }
 
 impl Loader {
     /// Into the shards of this one.
     pub fn new(service: &'static Service) -> Loader {
-        Loader { service }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = service.config.load().thread_count(cores).min(cores);
+        Loader { service, threads }
+    }
+
+    /// The same on so many threads.
+    pub fn with_threads(self, threads: usize) -> Loader {
+        Loader { threads, ..self }
     }
 
     /// Loads a snapshot, of which `begun` was read already. What was loaded before an error stays. The calling thread must
@@ -170,14 +179,13 @@ impl Loader {
         };
         let mut decoder =
             Decoder::new(from, begun, bounds).map_err(|fault| LoadError { offset: 0, fault })?;
-        let workers = Workers::start(self.service, Arc::clone(&config), now, rules);
+        let workers = Workers::start(self, &config, now, rules);
         let mut loaded = Loaded {
             version: decoder.version(),
             ..Loaded::default()
         };
         let mut running = Running {
             service: self.service,
-            config: &config,
             now,
             rules,
             workers,
@@ -215,7 +223,6 @@ impl Loader {
 /// One snapshot while it is loaded.
 struct Running<'r, 'p> {
     service: &'static Service,
-    config: &'r Config,
     now: Now,
     rules: Rules,
     workers: Workers,
@@ -255,24 +262,26 @@ impl Running<'_, '_> {
         Ok(())
     }
 
-    /// `key-load-delay`: microseconds a key, or keys a microsecond.
+    /// `key-load-delay`: microseconds a key, or keys a microsecond. It may be changed meanwhile.
     fn delay(&mut self, keys: usize) -> Result<(), Fault> {
         const SLICE_US: u64 = 20_000;
-        let keys = keys as u64;
-        let mut left_us = match i64::from(self.config.key_load_delay) {
-            0 => return Ok(()),
-            us @ 1.. => keys.saturating_mul(us.unsigned_abs()),
+        let delay_us = |keys: u64| match i64::from(self.service.config.load().key_load_delay) {
+            us @ 0.. => keys.saturating_mul(us.unsigned_abs()),
             parts => keys / parts.unsigned_abs(),
         };
-        while left_us > 0 {
+        let mut slept_us = 0;
+        loop {
+            let left_us = delay_us(keys as u64).saturating_sub(slept_us);
+            if left_us == 0 {
+                return Ok(());
+            }
             let slice_us = left_us.min(SLICE_US);
             std::thread::sleep(Duration::from_micros(slice_us));
-            left_us -= slice_us;
+            slept_us += slice_us;
             if self.progress.must_stop() {
                 return Err(Fault::Stopped);
             }
         }
-        Ok(())
     }
 
     fn note_field(&mut self, name: &[u8], value: &[u8]) {
@@ -286,13 +295,17 @@ impl Running<'_, '_> {
                 let age_s = (self.now.unix_ms / 1000).saturating_sub(number());
                 tracing::info!("RDB age {age_s} seconds");
             }
-            "used-mem" => tracing::info!(
-                "RDB memory usage when created {:.2} Mb",
-                number() as f64 / (1024.0 * 1024.0)
-            ),
+            "used-mem" => {
+                let figures = &self.service.telemetry.persistence.loading;
+                figures.snapshot_used_memory.store(number(), Relaxed);
+                tracing::info!(
+                    "RDB memory usage when created {:.2} Mb",
+                    number() as f64 / (1024.0 * 1024.0)
+                );
+            }
             "aof-base" | "aof-preamble" if number() != 0 => tracing::info!("RDB is base AOF"),
             name if name.starts_with('%') => tracing::info!("RDB '{name}': {value}"),
-            _ => tracing::debug!("RDB field '{name}': {value}"),
+            _ => tracing::trace!("RDB field '{name}': {value}"),
         }
         if let Some(kept) = FIELDS_KEPT.iter().find(|kept| **kept == name) {
             self.loaded.fields.insert(kept, value.into_owned());

@@ -33,6 +33,7 @@ impl<'p> Progress<'p> {
         figures.began_s.store(clock::unix_ms() / 1000, Relaxed);
         figures.total_bytes.store(total_bytes, Relaxed);
         figures.loaded_bytes.store(0, Relaxed);
+        figures.snapshot_used_memory.store(0, Relaxed);
         service.pause.set_loading(true);
         figures.is_loading.store(true, Relaxed);
         Progress {

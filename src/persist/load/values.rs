@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use crossbeam::channel::{self, Sender, TrySendError};
 
-use super::{LoadError, Rules};
+use super::{LoadError, Loader, Rules};
 use crate::base::lossless;
 use crate::command::generic::dump;
 use crate::command::generic::object::is_lfu;
@@ -48,16 +48,10 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts one thread less than serve connections.
-    pub(super) fn start(
-        service: &'static Service,
-        config: Arc<Config>,
-        now: Now,
-        rules: Rules,
-    ) -> Workers {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let others = config.thread_count(cores).min(cores).saturating_sub(1);
-        let limits = dump::limits(&config, service.router.seed(), now);
+    /// Starts all threads but one.
+    pub(super) fn start(loader: &Loader, config: &Config, now: Now, rules: Rules) -> Workers {
+        let (service, others) = (loader.service, loader.threads.saturating_sub(1));
+        let limits = dump::limits(config, service.router.seed(), now);
         let placer = Arc::new(Placer {
             service,
             limits,
@@ -197,6 +191,7 @@ impl Placer {
     fn decode<'s>(&self, bytes: &'s [u8], raw: &'s RawEntry) -> Result<Option<Decoded<'s>>, Fault> {
         let malformed = |key: &[u8], error: Malformed| Fault::Value {
             key: key.to_vec(),
+            form: bytes[raw.at],
             why: error.0,
         };
         let mut reader = Reader::new(&bytes[raw.at..raw.end], self.limits.string_bytes_max);

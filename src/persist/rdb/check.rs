@@ -45,7 +45,11 @@ pub fn check_file(path: &Path, out: &mut dyn Write) -> io::Result<bool> {
 }
 
 /// Checks a snapshot.
-fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<bool> {
+pub(in crate::persist) fn check(
+    from: &mut dyn Read,
+    now: Now,
+    out: &mut dyn Write,
+) -> io::Result<bool> {
     let bounds = Bounds {
         databases: DATABASES_MAX,
         checks: true,
@@ -55,7 +59,7 @@ fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<bool>
     let mut decoder = match Decoder::new(from, Vec::new(), bounds) {
         Ok(decoder) => decoder,
         Err(fault) => {
-            found.wrong(0, &fault, None, out)?;
+            found.wrong(0, &fault, out)?;
             return Ok(false);
         }
     };
@@ -71,7 +75,7 @@ fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<bool>
                     Fault::Short | Fault::Read(_) => decoder.offset(),
                     _ => decoder.record_offset().max(record),
                 };
-                found.wrong(offset, &fault, None, out)?;
+                found.wrong(offset, &fault, out)?;
                 return Ok(false);
             }
         };
@@ -143,9 +147,12 @@ impl Found {
                 Ok(()) => {}
                 Err((_, Malformed::EMPTY)) => self.empty += 1,
                 Err((key, error)) => {
-                    let kind = stretch.bytes.get(raw.at).copied();
-                    let fault = Fault::Value { key, why: error.0 };
-                    self.wrong(offset, &fault, kind, out)?;
+                    let fault = Fault::Value {
+                        key,
+                        form: stretch.bytes[raw.at],
+                        why: error.0,
+                    };
+                    self.wrong(offset, &fault, out)?;
                     return Ok(false);
                 }
             }
@@ -153,22 +160,16 @@ impl Found {
         Ok(true)
     }
 
-    fn wrong(
-        &self,
-        offset: u64,
-        fault: &Fault,
-        kind: Option<u8>,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
+    fn wrong(&self, offset: u64, fault: &Fault, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "--- RDB ERROR DETECTED ---")?;
         writeln!(out, "[offset {offset}] {fault}")?;
-        if let (Fault::Value { key, .. }, Some(kind)) = (fault, kind) {
+        if let Fault::Value { key, form, .. } = fault {
             writeln!(
                 out,
                 "[additional info] Reading key '{}'",
                 lossless::text_of(key)
             )?;
-            writeln!(out, "[additional info] Reading type {kind}")?;
+            writeln!(out, "[additional info] Reading type {form}")?;
         }
         self.totals(out)
     }

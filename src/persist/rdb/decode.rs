@@ -10,7 +10,7 @@ use super::opcode;
 use super::source::Source;
 use crate::base::lossless;
 use crate::engine::restored_access::Access;
-use crate::engine::serial::types;
+use crate::engine::serial::{form_name, types};
 
 /// The newest version that is known.
 pub const VERSION_MAX: u16 = 12;
@@ -60,6 +60,8 @@ pub enum Fault {
     Value {
         /// Its key.
         key: Vec<u8>,
+        /// Its form.
+        form: u8,
         /// What is wrong with it.
         why: &'static str,
     },
@@ -100,9 +102,10 @@ impl fmt::Display for Fault {
                 "Duplicate key found in RDB file: '{}' in database {db}",
                 lossless::text_of(key)
             ),
-            Fault::Value { key, why } => write!(
+            Fault::Value { key, form, why } => write!(
                 f,
-                "The value of the key '{}' can't be read, integrity check failed: {why}",
+                "{} integrity check failed for the key '{}': {why}",
+                form_name(*form),
                 lossless::text_of(key)
             ),
             Fault::Function(why) => write!(f, "Failed loading a library of functions: {why}"),

@@ -3,7 +3,7 @@
 
 mod ancient;
 mod mutated;
-mod recorded;
+pub(crate) mod recorded;
 mod sketches;
 mod streams;
 

@@ -4,17 +4,17 @@ use super::{dump, restore};
 use crate::command::testing::on_every_setup;
 
 /// One line of the record.
-pub(super) struct Recorded {
-    pub(super) name: &'static str,
+pub(crate) struct Recorded {
+    pub(crate) name: &'static str,
     /// As OBJECT ENCODING named it there.
-    pub(super) encoding: &'static str,
+    pub(crate) encoding: &'static str,
     /// As DEBUG DIGEST-VALUE answered there.
-    pub(super) digest: &'static str,
-    pub(super) payload: Vec<u8>,
+    pub(crate) digest: &'static str,
+    pub(crate) payload: Vec<u8>,
 }
 
 /// All of them.
-pub(super) fn all() -> impl Iterator<Item = Recorded> {
+pub(crate) fn all() -> impl Iterator<Item = Recorded> {
     let lines = include_str!("../recorded.txt").lines();
     lines.filter(|line| !line.starts_with(';')).map(|line| {
         let mut words = line.split(' ');
