@@ -49,10 +49,6 @@ pub struct Connection {
     pub position: u64,
     /// Who reads what its commands leave in the log, in bits: all, but for scripts that chose otherwise.
     pub log_audience: u8,
-    /// The position in the log behind its last write.
-    pub log_position: u64,
-    /// The position in the log behind all that its replies know of, be it its own or of others.
-    pub log_seen: u64,
 }
 
 /// The file and the replicas read what commands leave in the log.
@@ -75,8 +71,6 @@ impl Connection {
             stamp: 0,
             position: 0,
             log_audience: ALL_READERS,
-            log_position: 0,
-            log_seen: 0,
         }
     }
 

@@ -143,6 +143,10 @@ pub struct Shared {
     pub commands: AtomicU64,
     /// CLIENT NO-EVICT.
     pub no_evict: AtomicBool,
+    /// The position in the log behind its last write.
+    pub log_position: AtomicU64,
+    /// The position in the log behind all that its replies know of, be it its own or of others.
+    pub log_seen: AtomicU64,
     /// CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,
     /// Came through the unix socket.
@@ -161,6 +165,14 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// A command of the connection left something in the log before the first position, or nothing (0), and knows of what
+    /// lies before the second.
+    #[cold]
+    pub fn note_log(&self, position: u64, seen: u64) {
+        self.log_position.fetch_max(position, Relaxed);
+        self.log_seen.fetch_max(seen.max(position), Relaxed);
+    }
+
     /// A connection that just came in.
     pub fn new(
         id: u64,
@@ -179,6 +191,8 @@ impl Shared {
             active_ms: AtomicU64::new(now_ms),
             db: AtomicU32::new(0),
             resp: AtomicU8::new(2),
+            log_position: AtomicU64::new(0),
+            log_seen: AtomicU64::new(0),
             last_command: AtomicU16::new(u16::MAX),
             query_bytes: AtomicUsize::new(0),
             buffer_bytes: AtomicUsize::new(0),

@@ -13,6 +13,7 @@ use super::logging::Statement;
 use super::script::Scripts;
 use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
+use crate::client::registry::Shared;
 use crate::config::Config;
 use crate::config::rewrite::Adding;
 use crate::engine::effect::{Event, Spoken};
@@ -89,13 +90,21 @@ pub struct ClientView {
     pub position: u64,
     /// Who reads what its commands leave in the log; a script may choose.
     pub audience: Audience,
-    /// The position in the log behind its last write.
+    /// The position in the log behind what the command wrote, if it did.
     pub log_position: u64,
-    /// The position in the log behind all that its replies know of.
+    /// The position in the log behind all that its reply knows of; 0 while there is no log.
     pub log_seen: u64,
 }
 
 impl ClientView {
+    /// Tells the connection how far the log went that the command wrote, and that its reply knows of.
+    #[inline]
+    pub fn tell_log(&self, shared: &Shared) {
+        if self.log_seen != 0 {
+            shared.note_log(self.log_position, self.log_seen);
+        }
+    }
+
     /// What a connection shows of itself now.
     pub fn of(connection: &Connection) -> ClientView {
         ClientView {
@@ -107,8 +116,8 @@ impl ClientView {
             stamp: connection.stamp,
             position: connection.position,
             audience: Audience::from_bits(connection.log_audience),
-            log_position: connection.log_position,
-            log_seen: connection.log_seen,
+            log_position: 0,
+            log_seen: 0,
         }
     }
 }

@@ -212,9 +212,9 @@ impl SessionCx<'_> {
     }
 
     fn note_log_position(&mut self, position: Option<u64>) {
-        let position = position.unwrap_or(0);
-        self.client.log_position = self.client.log_position.max(position);
-        self.client.log_seen = self.client.log_seen.max(position);
+        if let Some(position) = position {
+            self.client.shared.note_log(position, position);
+        }
     }
 }
 
@@ -227,4 +227,4 @@ pub fn deletion(is_unlinked: bool) -> &'static [u8] {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -14,9 +14,11 @@
 //!
 //! After every request it is asserted that a command declared READONLY changed nothing but expired keys.
 
+mod state;
+
 use std::fmt::Write as _;
 use std::io::IoSlice;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::Out;
 use super::args::{Args, RoutedKey};
@@ -28,6 +30,7 @@ use super::context::{
 use super::declaration::{BeginSearch, Command, CommandResult, FindKeys, Flags, KeySpec, Run};
 use super::error::CommandError;
 use super::keys;
+pub(crate) use super::logging::tests::kept_log::{Appended, KeptLog};
 use super::table::{registry, resolve};
 use crate::base::hash::{Seed, slot};
 use crate::base::text::split_arguments;
@@ -37,7 +40,7 @@ use crate::config::Config;
 use crate::config::rewrite::Adding;
 use crate::engine::effect::Effect;
 use crate::engine::keyspace::Keyspace;
-use crate::engine::record::{self, Log, Record, Records};
+use crate::engine::record::{self, Records};
 use crate::engine::value::{DataType, Encoding, Kind};
 use crate::engine::{Engine, Key, Now};
 use crate::pubsub::PubSub;
@@ -46,6 +49,7 @@ use crate::resp::request::{Arena, Span};
 use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
 use crate::structures::entry::Entry;
 use crate::structures::table::Place;
+pub(crate) use state::state;
 
 const SEED: Seed = Seed { k0: 1, k1: 2 };
 const DATABASES: usize = 16;
@@ -65,55 +69,6 @@ pub(crate) struct Terminal {
     server: NoServer,
     log: Option<Arc<KeptLog>>,
     keeps_records: bool,
-}
-
-/// A log that keeps everything.
-#[derive(Default)]
-struct KeptLog(Mutex<Vec<Appended>>);
-
-/// What one append brought.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Appended {
-    /// Whether the commands take effect together.
-    pub(crate) is_atomic: bool,
-    /// Each command with its database.
-    pub(crate) commands: Vec<(usize, Vec<Vec<u8>>)>,
-}
-
-impl Log for KeptLog {
-    fn append(&self, records: &mut Records, is_atomic: bool) -> u64 {
-        let command = |record: Record<'_>| (record.db, arguments(&record.bytes.to_vec()));
-        let commands = records.iter().map(command).collect();
-        let mut all = self.0.lock().expect("one thread");
-        all.push(Appended {
-            is_atomic,
-            commands,
-        });
-        all.len() as u64
-    }
-}
-
-/// The arguments of a command in RESP.
-fn arguments(resp: &[u8]) -> Vec<Vec<u8>> {
-    let line = |at: &mut usize| {
-        let len = resp[*at..].windows(2).position(|two| two == b"\r\n");
-        let line = &resp[*at + 1..*at + len.expect("a line")];
-        *at += line.len() + 3;
-        let number = std::str::from_utf8(line).expect("digits");
-        number.parse::<usize>().expect("a number")
-    };
-    let mut at = 0;
-    let count = line(&mut at);
-    let all = (0..count).map(|_| {
-        let len = line(&mut at);
-        let argument = resp[at..at + len].to_vec();
-        assert_eq!(&resp[at + len..at + len + 2], b"\r\n");
-        at += len + 2;
-        argument
-    });
-    let all = all.collect();
-    assert_eq!(at, resp.len());
-    all
 }
 
 impl Terminal {
@@ -165,8 +120,7 @@ impl Terminal {
 
     /// What was logged since the last call.
     pub(crate) fn logged(&mut self) -> Vec<Appended> {
-        let log = self.log.as_ref().expect("it was started");
-        std::mem::take(&mut *log.0.lock().expect("one thread"))
+        self.log.as_ref().expect("it was started").take()
     }
 
     /// The connections that the server knows of: none, unless a test adds some.

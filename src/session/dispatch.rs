@@ -89,8 +89,7 @@ impl Session {
         }
         self.connection.stamp = view.stamp;
         self.connection.position = view.position;
-        self.connection.log_position = view.log_position;
-        self.connection.log_seen = view.log_seen;
+        view.tell_log(&self.connection.shared);
         self.ran(turn, plan, command, &[shard], outcome)
     }
 

@@ -375,7 +375,6 @@ impl Session {
         let connection = &mut self.connection;
         connection.stamp = connection.stamp.max(client.stamp);
         connection.position = connection.position.max(client.position);
-        connection.log_position = connection.log_position.max(client.log_position);
-        connection.log_seen = connection.log_seen.max(client.log_seen);
+        client.tell_log(&connection.shared);
     }
 }

@@ -576,8 +576,7 @@ impl<'r, 'a> Unit<'r, 'a> {
             log_position = cx.server.log_records(beside.records, true);
         }
         if let Some(log_position) = log_position {
-            cx.connection.log_position = cx.connection.log_position.max(log_position);
-            cx.connection.log_seen = cx.connection.log_seen.max(log_position);
+            cx.connection.shared.note_log(log_position, log_position);
         }
         let spoken = beside.spoken;
         if !spoken.is_empty() {

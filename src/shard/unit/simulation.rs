@@ -1,6 +1,6 @@
 //! Units on many shards, played on one thread from a seed: others hold shards at random, units begin with some of
-//! theirs, stray, lack, are interrupted, undone and run again, at once or as messages. What comes of it must be what the
-//! same commands bring about one after the other on a server without any of that.
+//! theirs, need others, miss them, are interrupted, rolled back and run again, at once or as messages. What comes of it
+//! must be what the same commands bring about one after the other on a server without any of that.
 //!
 //! `BASALT_SIMULATION_STEPS=800000` plays so many units instead of a few thousand, from seeds that begin at
 //! `BASALT_SIMULATION_SEED`.
@@ -43,77 +43,28 @@ const KEYS: u64 = 40;
 /// Too long for a small collection.
 const LONG: &str = "this-is-a-member-or-a-value-that-is-too-long-to-lie-in-a-small-collection";
 
-/// `$` is a key, `#` a small number.
-const TEMPLATES: &[&str] = &[
-    "SET $ #",
-    "INCR $",
-    "APPEND $ x#",
-    "GET $",
-    "DEL $ $",
-    "MSET $ # $ #",
-    "MGET $ $ $",
-    "RENAME $ $",
-    "COPY $ $ REPLACE",
-    "RPUSH $ # # #",
-    "LPOP $",
-    "LMOVE $ $ LEFT RIGHT",
-    "LRANGE $ 0 3",
-    "LTRIM $ 1 -1",
-    "HSET $ f# #",
-    "HDEL $ f#",
-    "HGET $ f#",
-    "SADD $ # # #",
-    "SREM $ #",
-    "SMOVE $ $ #",
-    "SCARD $",
-    "SUNIONSTORE $ $ $",
-    "ZADD $ # m#",
-    "ZINCRBY $ # m#",
-    "ZCARD $",
-    "EXPIRE $ 1000",
-    "PERSIST $",
-    "TTL $",
-    "STRLEN $",
-    "TYPE $",
-    "DBSIZE",
-    "XADD $ * f #",
-    "XLEN $",
-    "SETBIT $ 90000 1",
-    "RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#",
-    "RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#",
-    "RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#",
-    "LTRIM big 1 -1",
-    "LREM big 1 element:number:#",
-    "LPOP big",
-    "LSET big 0 element:number:#",
-    "LINSERT big AFTER element:number:# other",
-    "HSET bighash f# #-LONG f# 1 f# #-LONG",
-    "HDEL bighash f# f#",
-    "HPEXPIRE bighash 1000# FIELDS 2 f# f#",
-    "HLEN bighash",
-    "HMGET bighash f# f#",
-    "HPTTL bighash FIELDS 1 f#",
-    "SADD bigset #-LONG #-LONG #",
-    "SREM bigset #-LONG #",
-    "SMOVE bigset $ #-LONG",
-    "ZADD bigzset # #-LONG # #-LONG",
-    "ZINCRBY bigzset # #-LONG",
-    "ZREM bigzset #-LONG",
-    "ZPOPMIN bigzset",
-    "ZRANGE bigzset 0 -1",
-    "XADD bigstream * f #-LONG",
-    "XADD bigstream MAXLEN ~ 20 * f #-LONG",
-    "XDEL bigstream 1-# 2-#",
-    "XTRIM bigstream MAXLEN 1#",
-    "XREVRANGE bigstream + - COUNT 3",
-    "RENAME bigzset $",
-    "COPY bighash $ REPLACE",
-    "DEL bigset",
-    "BF.RESERVE bigfilter 0.01 2000",
-    "BF.ADD bigfilter #",
-];
+/// Divided by semicolons; `$` is a key, `#` a small number.
+const TEMPLATES: &str = "\
+    SET $ #; INCR $; APPEND $ x#; GET $; DEL $ $; MSET $ # $ #; MGET $ $ $; RENAME $ $; \
+    COPY $ $ REPLACE; RPUSH $ # # #; LPOP $; LMOVE $ $ LEFT RIGHT; LRANGE $ 0 3; LTRIM $ 1 -1; \
+    HSET $ f# #; HDEL $ f#; HGET $ f#; SADD $ # # #; SREM $ #; SMOVE $ $ #; SCARD $; \
+    SUNIONSTORE $ $ $; ZADD $ # m#; ZINCRBY $ # m#; ZCARD $; EXPIRE $ 1000; PERSIST $; TTL $; \
+    STRLEN $; TYPE $; DBSIZE; XADD $ * f #; XLEN $; SETBIT $ 90000 1; \
+    RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#; \
+    RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#; \
+    RPUSH big element:number:# element:number:# element:number:# element:number:# element:number:# element:number:#; \
+    LTRIM big 1 -1; LREM big 1 element:number:#; LPOP big; LSET big 0 element:number:#; \
+    LINSERT big AFTER element:number:# other; HSET bighash f# #-LONG f# 1 f# #-LONG; \
+    HDEL bighash f# f#; HPEXPIRE bighash 1000# FIELDS 2 f# f#; HLEN bighash; HMGET bighash f# f#; \
+    HPTTL bighash FIELDS 1 f#; SADD bigset #-LONG #-LONG #; SREM bigset #-LONG #; \
+    SMOVE bigset $ #-LONG; ZADD bigzset # #-LONG # #-LONG; ZINCRBY bigzset # #-LONG; \
+    ZREM bigzset #-LONG; ZPOPMIN bigzset; ZRANGE bigzset 0 -1; XADD bigstream * f #-LONG; \
+    XADD bigstream MAXLEN ~ 20 * f #-LONG; XDEL bigstream 1-# 2-#; XTRIM bigstream MAXLEN 1#; \
+    XREVRANGE bigstream + - COUNT 3; RENAME bigzset $; COPY bighash $ REPLACE; DEL bigset; \
+    BF.RESERVE bigfilter 0.01 2000; BF.ADD bigfilter #";
 
 struct World {
+    templates: Vec<&'static str>,
     executor: Executor,
     connection: Connection,
     config: Arc<Config>,
@@ -129,7 +80,7 @@ struct World {
 struct Counts {
     units: usize,
     messages: usize,
-    lacked: usize,
+    missed: usize,
     interrupted: usize,
     bare: usize,
 }
@@ -150,6 +101,7 @@ impl World {
         let address = String::from("127.0.0.1:1");
         let shared = Shared::new(1, address.clone(), address, 8, false, model.now_ms);
         World {
+            templates: TEMPLATES.split("; ").collect(),
             executor: Executor {
                 shards: Box::leak(Box::new(shards)),
                 offload: Box::leak(Box::new(OffloadPool::default())),
@@ -173,7 +125,8 @@ impl World {
     }
 
     fn line(&mut self) -> String {
-        let template = TEMPLATES[self.draw(TEMPLATES.len() as u64) as usize];
+        let drawn = self.random.below(self.templates.len() as u64);
+        let template = self.templates[drawn as usize];
         template
             .split(' ')
             .map(|word| match word {
@@ -215,18 +168,18 @@ impl World {
                     .collect(),
             };
             let is_interrupted = !plan.is_irrevocable && self.draw(5) == 0;
-            let held: Vec<_> = others
+            let held_by_others: Vec<_> = others
                 .iter()
                 .filter_map(|&shard| shards.try_take(shard))
                 .collect();
-            let mut grip = shards
+            let mut guard = shards
                 .try_take_all(&plan.shards)
                 .expect("the others have others");
-            let mut reach = grip.tokens();
+            let mut held = guard.tokens();
             let mut out = Out::new(Protocol::Resp2);
-            let done = self.run(transaction, &mut reach, &mut plan, is_interrupted, &mut out);
-            drop(grip);
-            drop(held);
+            let done = self.run(transaction, &mut held, &mut plan, is_interrupted, &mut out);
+            drop(guard);
+            drop(held_by_others);
             if done {
                 return testing::wire(&out);
             }
@@ -265,7 +218,7 @@ impl World {
         let reruns_before = plan.reruns;
         let done = transaction.run(unit, cx, out, plan);
         self.connection.stamp = self.connection.stamp.max(unit_connection.stamp);
-        self.counts.lacked += usize::from(plan.reruns > reruns_before);
+        self.counts.missed += usize::from(plan.reruns > reruns_before);
         self.counts.interrupted += usize::from(done.is_none() && is_interrupted);
         self.counts.bare += usize::from(done.is_some() && plan.is_irrevocable);
         if !plan.is_irrevocable {
@@ -362,7 +315,7 @@ fn with_args(line: &str, router: Router, run: impl FnOnce(&'static Command, &Arg
     let mut hands: Vec<u16> = routed.iter().map(|key| key.shard).collect();
     hands.sort_unstable();
     hands.dedup();
-    route::set_hands(&mut routed, &hands);
+    route::set_engine_indices(&mut routed, &hands);
     run(command, &Args::in_buffer(line.as_bytes(), &spans, &routed));
 }
 
@@ -384,12 +337,12 @@ fn units_that_are_undone_and_run_again_are_as_if_they_ran_once() {
         let counts = world.counts;
         all.units += counts.units;
         all.messages += counts.messages;
-        all.lacked += counts.lacked;
+        all.missed += counts.missed;
         all.interrupted += counts.interrupted;
         all.bare += counts.bare;
     }
     assert!(
-        all.messages > 500 && all.lacked > 500 && all.interrupted > 300 && all.bare > 20,
+        all.messages > 500 && all.missed > 500 && all.interrupted > 300 && all.bare > 20,
         "everything happened: {all:?}"
     );
     eprintln!("{seeds} seeds from {first}: {all:?}");

@@ -47,7 +47,7 @@ pub(super) fn run(
             outcome.offloads |= step.offloads;
             let view = step.view;
             cx.connection.stamp = view.stamp;
-            cx.connection.log_seen = view.log_seen;
+            view.tell_log(&cx.connection.shared);
             return failed;
         }
     };
