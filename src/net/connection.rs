@@ -603,7 +603,7 @@ fn log_has_room(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '
 /// Waits until what this connection's replies know of is on the disk. In a box of its own, as few servers ever wait for it.
 #[cold]
 fn on_disk(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-    let position = session.connection.log_seen;
+    let position = session.connection.shared.log_seen.load(Relaxed);
     Box::pin(poll_fn(move |cx| {
         match session.service().durability.get() {
             Some(durability) => durability.poll_synced(position, cx),
@@ -714,7 +714,11 @@ async fn flush(
 ) -> Result<(), End> {
     let mut receives = true;
     let mut sent = 0;
-    if session.service().must_sync(session.connection.log_seen) && !batch.out.is_empty() {
+    if session
+        .service()
+        .must_sync(session.connection.shared.log_seen.load(Relaxed))
+        && !batch.out.is_empty()
+    {
         on_disk(session).await;
     }
     while !batch.out.is_empty() {
