@@ -342,6 +342,18 @@ impl Server for Host {
         self.saving.shut_down(exit)
     }
 
+    fn rewrite_aof(&self, may_begin: bool) -> Result<Option<Awaited>, CommandError> {
+        self.saving.rewrite_aof(&self.aof, may_begin)
+    }
+
+    fn load_aof(&self) -> Awaited {
+        self.saving.load_aof(&self.aof)
+    }
+
+    fn set_aof_flush_sleep(&self, us: u64) {
+        self.aof.set_flush_sleep(us);
+    }
+
     fn reload(&self, reload: Reload) -> Awaited {
         self.saving.reload(reload)
     }

@@ -39,9 +39,9 @@ impl Start {
         stopped: watch::Receiver<bool>,
     ) -> Option<Start> {
         if config.appendonly {
-            if aof.find().ok()? {
-                service.telemetry.persistence.loading.announce();
-            }
+            aof.find().ok()?;
+            // Until commands are appended: nobody's is to be missing.
+            service.telemetry.persistence.loading.announce();
             return Some(Start {
                 service,
                 config,
@@ -123,7 +123,7 @@ impl Start {
     /// The append-only file, to which commands are appended from then on.
     fn load_aof(&self) -> bool {
         let began = Ticks::now();
-        match self.aof.load(&|| *self.stopped.borrow()) {
+        match self.aof.start(&|| *self.stopped.borrow()) {
             Ok(Found::Stopped) => return true,
             Ok(found) => {
                 let spent_s = Ticks::now().since_ns(began) as f64 / 1e9;
@@ -132,9 +132,6 @@ impl Start {
                 }
             }
             Err(Unusable) => return false,
-        }
-        if self.aof.open().is_err() {
-            return false;
         }
         self.ready();
         true

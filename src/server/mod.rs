@@ -10,6 +10,7 @@ mod listening;
 mod loading;
 mod migrate;
 mod oom_score;
+mod rewriting;
 mod runtime;
 mod saving;
 mod shutdown;

@@ -1,6 +1,7 @@
 //! What persistence says of itself: figures that INFO and the metrics read, written where saving, loading and the
 //! append-only file run.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -15,6 +16,23 @@ pub struct Persistence {
     pub aof: AofFigures,
     /// Figures of loading.
     pub loading: LoadingFigures,
+    /// Figures of the log, as they were a moment ago.
+    pub log: LogFigures,
+}
+
+/// Figures of the log of commands.
+#[derive(Debug, Default)]
+pub struct LogFigures {
+    /// Records appended.
+    pub records: AtomicU64,
+    /// Bytes of the stream that they became.
+    pub bytes: AtomicU64,
+    /// Bytes of its ring that are taken up.
+    pub used_bytes: AtomicU64,
+    /// Bytes of its ring; 0 while nobody has listened.
+    pub ring_bytes: AtomicU64,
+    /// Times that commands waited because it was crowded.
+    pub waits: AtomicU64,
 }
 
 /// Figures of snapshots.
@@ -161,22 +179,46 @@ impl Persistence {
                 fsync: Durations::default(),
             },
             loading: LoadingFigures::default(),
+            log: LogFigures::default(),
         }
     }
 
     /// Why writes are refused, if they are: nothing could be saved of late, and the configuration says to stop then.
     #[inline]
     pub fn unsaved_text(&self, config: &Config) -> Option<&'static str> {
-        match self.rdb.last_ok.load(Relaxed) {
+        match self.rdb.last_ok.load(Relaxed) && self.aof.last_write_ok.load(Relaxed) {
+            true => None,
+            false => self.refusal(config),
+        }
+    }
+
+    #[cold]
+    fn refusal(&self, config: &Config) -> Option<&'static str> {
+        let of_snapshot = match self.rdb.last_ok.load(Relaxed) {
             true => None,
             false => unsaved_text(config),
-        }
+        };
+        of_snapshot.or_else(|| match self.aof.last_write_ok.load(Relaxed) {
+            true => None,
+            false => Some(unwritten_text(self.aof.last_errno.load(Relaxed))),
+        })
     }
 
     /// Changes since the last good snapshot, of so many in all.
     pub fn changes_since_save(&self, dirty: u64) -> u64 {
         dirty.saturating_sub(self.rdb.dirty_at_save.load(Relaxed))
     }
+}
+
+/// One text for each number of an error, kept for ever, as there are not many.
+fn unwritten_text(errno: i32) -> &'static str {
+    static TEXTS: parking_lot::Mutex<BTreeMap<i32, &'static str>> =
+        parking_lot::Mutex::new(BTreeMap::new());
+    TEXTS.lock().entry(errno).or_insert_with(|| {
+        let error = std::io::Error::from_raw_os_error(errno).to_string();
+        let why = error.split(" (os error").next().unwrap_or_default();
+        Box::leak(format!("MISCONF Errors writing to the AOF file: {why}").into_boxed_str())
+    })
 }
 
 #[cold]

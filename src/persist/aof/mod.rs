@@ -18,6 +18,7 @@
 //!
 //! Locks are taken in this order: [`Inner`], writer. None is held where a shard is taken.
 
+pub mod check;
 pub mod manifest;
 mod rewrite;
 pub mod start;

@@ -73,7 +73,7 @@ impl Limiter {
 
 impl Aof {
     /// BGREWRITEAOF, with no shard in hand.
-    pub fn rewrite(self: &Arc<Self>, may_begin: bool) -> Rewriting {
+    pub fn rewrite(self: &Arc<Self>) -> Rewriting {
         let mut inner = self.inner.lock();
         if inner.is_rewriting {
             return Rewriting::UnderWay;
@@ -82,14 +82,14 @@ impl Aof {
             tracing::warn!("Can't rewrite append only file in background: {error}");
             return Rewriting::Failed;
         }
-        if !may_begin {
-            self.schedule(true);
-            return Rewriting::Scheduled;
-        }
         self.begin(&mut inner)
     }
 
-    fn schedule(&self, is_on: bool) {
+    /// Has a rewrite begin when nothing else is under way, or not.
+    pub fn schedule(self: &Arc<Self>, is_on: bool) {
+        if is_on && let Err(error) = self.start_threads() {
+            tracing::warn!("Nobody looks whether a rewrite is due: {error}");
+        }
         self.is_scheduled.store(is_on, Relaxed);
         self.figures().rewrite_scheduled.store(is_on, Relaxed);
     }

@@ -31,11 +31,11 @@ pub enum Found {
 pub struct Unusable;
 
 impl Aof {
-    /// Looks what there is, and takes over what older servers left; whether there is something to load.
-    pub fn find(&self) -> Result<bool, Unusable> {
+    /// Looks what there is, and takes over what older servers left.
+    pub fn find(&self) -> Result<(), Unusable> {
         let config = self.service.config.load();
         let mut inner = self.inner.lock();
-        let mut found = || -> Result<bool, StoreError> {
+        let mut find = || -> Result<(), StoreError> {
             let mut store = self.open_store(&config)?;
             if store.upgrade(Path::new("."))? {
                 tracing::info!(
@@ -44,34 +44,75 @@ impl Aof {
                     config.appenddirname
                 );
             }
-            let has_files = store.manifest().loaded().next().is_some();
             inner.store = Some(store);
-            Ok(has_files)
+            Ok(())
         };
-        found().map_err(|error| {
+        find().map_err(|error| {
             error.report();
             Unusable
         })
     }
 
-    /// Loads what there is. The calling thread is made for scripts, and holds no shard.
-    pub fn load(&self, stop: &dyn Fn() -> bool) -> Result<Found, Unusable> {
+    /// Loads what there is when the server starts, and has commands appended to it from then on: no client's command runs in
+    /// between. The calling thread is made for scripts, and holds no shard.
+    pub fn start(self: &Arc<Self>, stop: &dyn Fn() -> bool) -> Result<Found, Unusable> {
+        let mut inner = self.inner.lock();
+        let total = match &inner.store {
+            Some(store) => total_bytes(store)?,
+            None => 0,
+        };
+        let mut progress = Progress::begin(self.service, total, stop);
+        let found = self.load(&inner, &mut progress)?;
+        if found != Found::Stopped {
+            self.open(&mut inner)?;
+        }
+        Ok(found)
+    }
+
+    /// DEBUG LOADAOF: loads what there is into shards that were emptied, as the manifest says on the disk. Nothing is logged
+    /// meanwhile. The calling thread is made for scripts.
+    pub fn load_again(&self, stop: &dyn Fn() -> bool) -> Result<(), Unusable> {
+        let mut inner = self.inner.lock();
+        if inner.store.is_none() {
+            let config = self.service.config.load();
+            let store = self.open_store(&config);
+            inner.store = Some(store.map_err(|error| {
+                error.report();
+                Unusable
+            })?);
+        }
+        let store = inner.store.as_mut().expect("opened above");
+        store.reload().map_err(|error| {
+            error.report();
+            Unusable
+        })?;
+        let total = total_bytes(store)?;
+        let interest = self.service.pubsub.interest();
+        let was_logging = interest.is_logging();
+        interest.set_logging(false);
+        let mut progress = Progress::begin(self.service, total, stop);
+        let loaded = self.load(&inner, &mut progress);
+        interest.set_logging(was_logging);
+        drop(progress);
+        loaded.map(|_| ())
+    }
+
+    /// Has all that was appended so far written.
+    pub fn write_all(&self) {
         let inner = self.inner.lock();
+        if let (Phase::On, Some(reader)) = (inner.phase, &inner.reader) {
+            self.settle(reader);
+        }
+    }
+
+    fn load(&self, inner: &Inner, progress: &mut Progress<'_>) -> Result<Found, Unusable> {
         let Some(store) = &inner.store else {
             return Ok(Found::Nothing);
         };
         let parts: Vec<_> = store.manifest().loaded().cloned().collect();
-        let mut total = 0;
-        for part in &parts {
-            total += store.len_of(part).map_err(|error| {
-                error.report();
-                Unusable
-            })?;
-        }
         if parts.is_empty() {
             return Ok(Found::Nothing);
         }
-        let mut progress = Progress::begin(self.service, total, stop);
         for (index, part) in parts.iter().enumerate() {
             let began = Ticks::now();
             let is_last = index + 1 == parts.len();
@@ -83,7 +124,7 @@ impl Aof {
                 true => "base",
                 false => "incr",
             };
-            let loaded = Loader::new(self.service).aof(&mut *from, &mut progress);
+            let loaded = Loader::new(self.service).aof(&mut *from, progress);
             match loaded {
                 Ok(_) => {
                     let spent_s = Ticks::now().since_ns(began) as f64 / 1e9;
@@ -155,12 +196,10 @@ impl Aof {
     }
 
     /// Turns it on when the server starts, once its data are there and before it has clients.
-    pub fn open(self: &Arc<Self>) -> Result<(), Unusable> {
-        let mut inner = self.inner.lock();
+    fn open(self: &Arc<Self>, inner: &mut Inner) -> Result<(), Unusable> {
         let config = self.service.config.load();
         let empty = empty_base(&config);
-        let Inner { store, .. } = &mut *inner;
-        let store = store.as_mut().expect("it was looked for");
+        let store = inner.store.as_mut().expect("it was looked for");
         let opened = store.open_at_start(Some((&empty, true)));
         let (file, len) = opened.map_err(|error| {
             tracing::error!(
@@ -170,14 +209,14 @@ impl Aof {
             Unusable
         })?;
         self.writer.lock().open(file, len);
-        self.listen(&mut inner).map_err(|error| {
+        self.listen(inner).map_err(|error| {
             tracing::error!("Can't start the threads of the append-only file: {error}");
             Unusable
         })?;
         inner.phase = Phase::On;
         self.figures().enabled.store(true, Relaxed);
-        self.follow(&inner);
-        let bytes = self.measure(&inner);
+        self.follow(inner);
+        let bytes = self.measure(inner);
         self.figures().base_bytes.store(bytes, Relaxed);
         self.figures().current_bytes.store(bytes, Relaxed);
         self.service.pubsub.interest().set_logging(true);
@@ -254,6 +293,19 @@ impl Aof {
         figures.rewrite_scheduled.store(false, Relaxed);
         self.follow(inner);
     }
+}
+
+/// Bytes of all files that are loaded. All of them have to be there.
+fn total_bytes(store: &Store) -> Result<u64, Unusable> {
+    let all: Result<u64, StoreError> = store
+        .manifest()
+        .loaded()
+        .map(|part| store.len_of(part))
+        .sum();
+    all.map_err(|error| {
+        error.report();
+        Unusable
+    })
 }
 
 /// A base without keys.

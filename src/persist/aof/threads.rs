@@ -168,6 +168,7 @@ impl Aof {
         loop {
             std::thread::sleep(TICK);
             self.tick();
+            self.log.publish(&self.service.telemetry.persistence.log);
             if synced.elapsed() < SYNC_EVERY {
                 continue;
             }

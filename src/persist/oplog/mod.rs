@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use crate::engine::record::{Audience, Log, Piece, Records};
 use crate::structures::block::Block;
 use crate::structures::byte_ring::{ByteRing, Record, frame_bytes};
+use crate::telemetry::persistence as telemetry;
 
 pub use reader::{Gate, Item, Reader, Stretch};
 
@@ -130,10 +131,21 @@ impl OpLog {
         &self.figures
     }
 
-    /// How full the ring is, from 0 to 1.
-    pub fn fill(&self) -> f64 {
-        let ring = self.ring.get();
-        ring.map_or(0.0, |ring| ring.len_bytes() as f64 / ring.capacity() as f64)
+    /// Tells others the figures as they are now.
+    pub fn publish(&self, told: &telemetry::LogFigures) {
+        let LogFigures {
+            records,
+            bytes,
+            waits,
+        } = &self.figures;
+        let copy = |from: &AtomicU64, to: &AtomicU64| to.store(from.load(Relaxed), Relaxed);
+        copy(records, &told.records);
+        copy(bytes, &told.bytes);
+        copy(waits, &told.waits);
+        let sizes = |ring: &ByteRing<Large>| (ring.len_bytes(), ring.capacity());
+        let (used, capacity) = self.ring.get().map_or((0, 0), sizes);
+        told.used_bytes.store(used, Relaxed);
+        told.ring_bytes.store(capacity, Relaxed);
     }
 
     /// The position behind all that was appended.
