@@ -78,7 +78,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
     let thread_count = config.thread_count(cores);
     let telemetry = Telemetry::new(startup.file.clone(), thread_count);
     let log = Arc::new(OpLog::default());
-    let service = Arc::new(build(
+    let service = Arc::new(build_on(
         Arc::clone(&config),
         config.shard_count(cores),
         telemetry,
@@ -252,8 +252,14 @@ fn remove_files(config: &Config) {
     }
 }
 
+/// Shards, registries and what they share, with a log that nobody reads.
+#[cfg(test)]
+pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetry) -> Service {
+    build_on(config, shard_count, telemetry, Arc::new(OpLog::default()))
+}
+
 /// Shards, registries and what they share.
-pub(crate) fn build(
+fn build_on(
     config: Arc<Config>,
     shard_count: usize,
     telemetry: Telemetry,

@@ -23,6 +23,8 @@ pub mod manifest;
 mod rewrite;
 pub mod start;
 pub mod store;
+#[cfg(test)]
+mod tests;
 mod threads;
 pub mod writer;
 

@@ -227,6 +227,8 @@ impl Aof {
                 self.drop_temporary(&mut inner);
                 // Until it is turned off it is tried again.
                 self.schedule(inner.phase != Phase::Off);
+            } else if self.writer.lock().is_held() {
+                self.schedule(true);
             }
         }
         match &result {
@@ -255,12 +257,14 @@ impl Aof {
 
     fn put_in_place(&self, inner: &mut Inner, next: &Next, mark: u64) -> io::Result<()> {
         let turns_on = inner.phase == Phase::Waiting;
-        if *next != Next::None {
-            self.reach_mark(inner, mark)?;
-        }
+        let has_skipped = match next {
+            Next::None => false,
+            _ => self.reach_mark(inner, mark)?,
+        };
         if *next == Next::Temporary {
             // What it has counts from now on, so it is on the disk first.
             let mut writer = self.writer.lock();
+            writer.release();
             writer.flush().map_err(|failure| failure.into_error())?;
             if let Some((file, _, written)) = writer.file() {
                 file.sync()?;
@@ -273,7 +277,10 @@ impl Aof {
             inner.phase = Phase::On;
             self.follow(inner);
         }
-        if *next == Next::Temporary {
+        if has_skipped {
+            self.writer.lock().release();
+        }
+        if has_skipped || *next == Next::Temporary {
             self.is_failing.store(false, Relaxed);
             self.note_recovery();
         }
@@ -284,19 +291,20 @@ impl Aof {
         Ok(())
     }
 
-    /// Waits until the writer has come to the mark, or has it skip what can not be written before.
-    fn reach_mark(&self, inner: &Inner, mark: u64) -> io::Result<()> {
+    /// Waits until the writer has come to the mark, or has it skip what can not be written before; whether it did: what
+    /// follows is held then, as it counts with the new base alone.
+    fn reach_mark(&self, inner: &Inner, mark: u64) -> io::Result<bool> {
         const PATIENCE: Duration = Duration::from_secs(120);
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
             {
                 let mut writer = self.writer.lock();
                 if !writer.awaits_mark() {
-                    return Ok(());
+                    return Ok(false);
                 }
                 let is_stuck = writer.is_held() || self.is_failing.load(Relaxed);
                 if is_stuck && writer.skip_to_mark(mark) {
-                    return Ok(());
+                    return Ok(true);
                 }
             }
             if let Some(reader) = &inner.reader {

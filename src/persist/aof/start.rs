@@ -115,7 +115,9 @@ impl Aof {
         }
         for (index, part) in parts.iter().enumerate() {
             let began = Ticks::now();
-            let is_last = index + 1 == parts.len();
+            // A crash between the making of a file and the first write to it leaves the one before to be cut off.
+            let mut behind = parts[index + 1..].iter();
+            let is_last = behind.all(|part| store.len_of(part).is_ok_and(|len| len == 0));
             let mut from = store.open_part(part).map_err(|error| {
                 error.report();
                 Unusable

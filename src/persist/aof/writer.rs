@@ -168,7 +168,7 @@ impl Writer {
     }
 
     /// Forgets all that is queued before a mark, and goes on behind it in the next file: a base that contains it is there.
-    /// Without the mark in the queue, it forgets all up to where it will come.
+    /// It is held from then on, until that base counts ([`Writer::release`]). False if the mark has not come yet.
     pub fn skip_to_mark(&mut self, number: u64) -> bool {
         let found = self
             .queue
@@ -184,13 +184,18 @@ impl Writer {
             }
         }
         self.pass_mark(number);
+        self.is_held = true;
         true
+    }
+
+    /// Has it write again.
+    pub fn release(&mut self) {
+        self.is_held = false;
     }
 
     fn pass_mark(&mut self, number: u64) {
         if let Some((_, file)) = self.next.take_if(|(one, _)| *one == number) {
             self.use_file(file, 0);
-            self.is_held = false;
         }
     }
 
@@ -391,7 +396,8 @@ mod tests {
         writer.flush().expect("nothing is done");
         assert_eq!(text(&files, "2"), "");
         // The base that contains the first file is there.
-        assert!(writer.skip_to_mark(7) && !writer.awaits_mark());
+        assert!(writer.skip_to_mark(7) && !writer.awaits_mark() && writer.is_held());
+        writer.release();
         writer.flush().expect("written");
         assert_eq!(text(&files, "1"), "#TS:5\r\nold ");
         assert_eq!(
