@@ -11,7 +11,7 @@ use super::snapshot::Saving;
 use super::undo::log::{Before, Image, Log, Sharing, copy};
 use super::value::hash::next_field_deadline;
 use super::value::object::{entry_bytes, note_entry_bytes, take_journal, undo};
-use super::value::{Body, Object, Part, Trash};
+use super::value::{Body, Journal, Object, Part, Trash};
 use crate::base::hash::Seed;
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
@@ -163,17 +163,42 @@ impl Db {
         }
     }
 
-    /// The value at a place is about to be edited. A collection keeps what undoes its changes itself, if it can; then
-    /// this says which image they belong to.
+    /// The value at a place is about to be edited: what is kept of it, and belongs to [`end_edit`].
     #[cold]
     #[inline(never)]
-    fn begin_edit(&mut self, place: Place) -> Option<usize> {
+    fn begin_edit(&mut self, place: Place) -> Option<Kept> {
+        let mut is_under_way = false;
         if self.is_saving() {
             self.save_unsaved(place);
+            let key = self.table.at(place).key();
+            let saving = self.saving.as_deref();
+            is_under_way = saving.is_some_and(|saving| saving.is_under_way(key));
         }
-        if !self.keeps_images() {
-            return None;
+        let image = match self.keeps_images() {
+            true => self.begin_image(place),
+            false => None,
+        };
+        if !is_under_way {
+            return image.map(|(at, _)| Kept {
+                image: Some(at),
+                from: None,
+            });
         }
+        // With an image its changes are written down already, behind those of edits before.
+        if image.is_none()
+            && let Some(object) = self.table.edit(place).object_mut()
+        {
+            object.body.keep_changes(None);
+        }
+        Some(Kept {
+            image: image.map(|(at, _)| at),
+            from: Some(image.map_or(0, |(_, bytes)| bytes)),
+        })
+    }
+
+    /// The same for what can be undone: a collection keeps what undoes its changes itself, if it can; then this says which
+    /// image they belong to, and how many bytes of changes there are.
+    fn begin_image(&mut self, place: Place) -> Option<(usize, usize)> {
         let hash = self.seed.hash(self.table.at(place).key());
         let _ = self.log();
         let Db { table, log, .. } = self;
@@ -199,10 +224,11 @@ impl Db {
                     (log.keep(hash, before), None)
                 }
             };
+            let bytes = journal.as_ref().map_or(0, Journal::bytes);
             if let Some(object) = entry.object_mut() {
                 object.body.keep_changes(journal);
             }
-            return Some(at);
+            return Some((at, bytes));
         }
         let was_moved = false;
         let entry = copy(view, Sharing::Forbidden);
@@ -252,6 +278,10 @@ impl Db {
 
     /// What is to be freed of an entry that was taken out: nothing if it is kept for undoing.
     fn give_up(&mut self, hash: u64, entry: Entry<Object>) -> Option<Trash> {
+        let entry = match self.is_saving() {
+            true => self.leave(entry)?,
+            false => entry,
+        };
         if self.keeps_images() && !self.log().has_value(hash, entry.view().key()) {
             // It moves from the shard's account to the log, which has none.
             self.board.add_used(-(entry_bytes(entry.view()) as i64));
@@ -347,6 +377,15 @@ impl Db {
             None => self.hooks &= !IS_SAVING,
         }
         std::mem::replace(&mut self.saving, saving)
+    }
+
+    pub(super) fn saving(&self) -> Option<&Saving> {
+        self.saving.as_deref()
+    }
+
+    /// So many bytes went from the shard's account to the snapshot.
+    pub(super) fn note_left(&self, bytes: i64) {
+        self.board.add_used(-bytes);
     }
 
     /// The table, and the part in a snapshot.
@@ -505,7 +544,11 @@ impl Db {
     /// Takes the entry at a place out, to put it elsewhere.
     pub(super) fn take(&mut self, place: Place) -> Entry<Object> {
         self.save(place, Sharing::Forbidden);
-        self.remove_entry(place)
+        let entry = self.remove_entry(place);
+        if let Some(saving) = &mut self.saving {
+            saving.finish(entry.view());
+        }
+        entry
     }
 
     fn remove_entry(&mut self, place: Place) -> Entry<Object> {
@@ -543,8 +586,13 @@ impl Db {
             let deadline_before = next_field_deadline(entry.view());
             let reading = account::charged_bytes();
             let result = change(&mut entry);
-            if let Some(at) = image {
-                end_edit(&mut entry, db.log.as_deref_mut(), at);
+            if let Some(kept) = image {
+                end_edit(
+                    &mut entry,
+                    kept,
+                    db.log.as_deref_mut(),
+                    db.saving.as_deref_mut(),
+                );
             }
             let added = account::charged_bytes() - reading;
             let bytes_after = bytes_before + added;
@@ -756,16 +804,33 @@ impl Db {
     }
 }
 
-/// Puts what undoes an edit, which began with [`Db::begin_edit`], where it was found.
+/// What is kept of a collection while it is edited.
+struct Kept {
+    /// The image that its changes belong to.
+    image: Option<usize>,
+    /// It is saved by the piece, and its changes begin here.
+    from: Option<usize>,
+}
+
+/// Puts what undoes an edit, which began with [`Db::begin_edit`], where it is wanted.
 #[cold]
 #[inline(never)]
-fn end_edit(entry: &mut Entry<Object>, log: Option<&mut Log>, at: usize) {
+fn end_edit(
+    entry: &mut Entry<Object>,
+    kept: Kept,
+    log: Option<&mut Log>,
+    saving: Option<&mut Saving>,
+) {
     let journal = take_journal(entry);
     debug_assert!(
         journal.is_some(),
         "an edit leaves the collection where it is"
     );
-    if let Some(log) = log {
-        log.put_journal(at, journal);
+    if let (Some(from), Some(journal), Some(saving)) = (kept.from, &journal, saving) {
+        saving.note(entry.view(), journal, from);
+    }
+    match (kept.image, log) {
+        (Some(at), Some(log)) => log.put_journal(at, journal),
+        _ => account::apart(|| drop(journal)),
     }
 }

@@ -62,7 +62,12 @@ impl UndoLog {
 
     /// The records from the last to the first.
     pub fn backwards(&self) -> impl Iterator<Item = Record<'_>> {
-        let mut left = self.bytes.as_slice();
+        self.backwards_to(0)
+    }
+
+    /// The same without those that were there when the log had so many bytes.
+    pub fn backwards_to(&self, from: usize) -> impl Iterator<Item = Record<'_>> {
+        let mut left = self.bytes.get(from..).unwrap_or_default();
         std::iter::from_fn(move || {
             let (before, tail) = left.split_last_chunk::<TAIL_BYTES>()?;
             let number = |at: usize| {

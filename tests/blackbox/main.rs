@@ -24,6 +24,7 @@ mod migrate;
 mod monitor;
 mod protocol;
 mod pubsub;
+mod saving;
 mod scripts;
 mod serializable;
 mod server_commands;

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -268,6 +268,16 @@ pub(crate) struct Oracle(pub(crate) Server);
 
 impl Oracle {
     pub(crate) fn start() -> Option<Oracle> {
+        Oracle::start_with(&[])
+    }
+
+    /// With what is saved in a folder.
+    pub(crate) fn start_in(dir: &Path) -> Option<Oracle> {
+        let dir = dir.to_str().expect("a plain path");
+        Oracle::start_with(&[("dir".to_owned(), dir.to_owned())])
+    }
+
+    fn start_with(directives: &[(String, String)]) -> Option<Oracle> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&path)
             .map(|dir| dir.join("redis-server"))
@@ -283,7 +293,7 @@ impl Oracle {
         };
         Some(Oracle(Server::spawn(
             &binary.into_os_string(),
-            &[],
+            directives,
             None,
             "oracle".to_owned(),
         )))

@@ -220,7 +220,6 @@ fn what_is_encoded_anew_is_read_back() {
         cli.check("SELECT 0", "OK");
         cli.check("OBJECT ENCODING int", "\"int\"");
         assert_eq!(cli.ttl_ms("volatile"), 5000);
-        cli.check("DEBUG RELOAD noflush MERGE nosave", "OK");
         cli.check(
             "DEBUG RELOAD now",
             "(error) ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",

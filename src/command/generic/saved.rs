@@ -1,8 +1,9 @@
 //! Snapshots over all families: what is saved between the cut and the end is what the cut found, each entry once,
 //! whatever happens meanwhile; and who is saved pays for nothing.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -11,9 +12,10 @@ use crate::base::random::Random;
 use crate::command::testing::Terminal;
 use crate::engine::evict::Policy;
 use crate::engine::evict::budget::Budget;
+use crate::engine::serial::pieces::Shape;
 use crate::engine::serial::{self, Form, writer::Writer};
-use crate::engine::snapshot::{Chunk, Outlet};
-use crate::engine::value::Object;
+use crate::engine::snapshot::{Chunk, Outlet, Stream};
+use crate::engine::value::{Body, ElementRef, Object};
 use crate::engine::{Engine, Now, defrag};
 use crate::structures::entry::{EntryRef, Value};
 use crate::structures::slabs::Mover;
@@ -25,13 +27,18 @@ type Saved = (usize, Vec<u8>);
 #[derive(Default)]
 struct Collector {
     saved: Mutex<Vec<Saved>>,
+    /// Parts of large collections: what comes first, and the elements.
+    parts: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
+    streams: AtomicU64,
     is_given_up: AtomicBool,
 }
 
-/// All of an entry but a string in a block.
+/// All of an entry but a string in a block, and the elements of a collection that can be saved by the piece.
 fn inline_part(entry: EntryRef<'_, Object>) -> Vec<u8> {
     let mut bytes = format!("{:?} {:?} ", entry.key(), entry.deadline()).into_bytes();
-    if !matches!(entry.value(), Value::Block(_)) {
+    let is_large =
+        matches!(entry.value(), Value::Object(object) if object.body.elements().is_some());
+    if !is_large && !matches!(entry.value(), Value::Block(_)) {
         let mut writer = Writer::new(Form::Whole, false);
         // At the beginning of time no field's time has come.
         serial::write(entry, 0, &mut writer);
@@ -40,18 +47,86 @@ fn inline_part(entry: EntryRef<'_, Object>) -> Vec<u8> {
     bytes
 }
 
-impl Outlet for Collector {
-    fn encode(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk) {
-        let part = inline_part(entry);
+fn bytes_of(piece: &ElementRef<'_>) -> Vec<u8> {
+    let value = piece.value.to_vec();
+    format!("{:?} {:?} {:x}; ", piece.name, value, piece.number).into_bytes()
+}
+
+/// An entry in a form that does not depend on the order of elements.
+fn whole(entry: EntryRef<'_, Object>) -> Vec<u8> {
+    let mut bytes = inline_part(entry);
+    match entry.value() {
+        Value::Block(block) => bytes.extend_from_slice(block),
+        Value::Object(object) => {
+            let mut pieces = Vec::new();
+            let mut position = 0;
+            loop {
+                let body = &object.body;
+                position =
+                    body.show_some(position, 100, &mut |piece| pieces.push(bytes_of(&piece)));
+                if position == 0 {
+                    break;
+                }
+            }
+            pieces.sort_unstable();
+            bytes.extend(pieces.into_iter().flatten());
+        }
+        _ => {}
+    }
+    bytes
+}
+
+impl Collector {
+    fn push(&self, chunk: &mut Chunk, part: &[u8]) {
         chunk.bytes.extend((part.len() as u32).to_le_bytes());
         chunk.bytes.extend(part);
-        if let Value::Block(block) = entry.value() {
-            chunk.push_block(block);
+    }
+
+    fn give_part(&self, stream: Stream, parts: Vec<Vec<u8>>, db: usize) {
+        let mut all = self.parts.lock();
+        let known = all.entry(stream.id).or_default();
+        known.extend(parts);
+        if stream.is_last && !known.is_empty() {
+            known[1..].sort_unstable();
+            let entry = known.concat();
+            all.remove(&stream.id);
+            self.saved.lock().push((db, entry));
+        }
+    }
+}
+
+impl Outlet for Collector {
+    fn encode(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk) {
+        match entry.value() {
+            Value::Block(block) => {
+                self.push(chunk, &inline_part(entry));
+                chunk.push_block(block);
+            }
+            _ => self.push(chunk, &whole(entry)),
         }
     }
 
+    fn begin_large(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk) -> Shape {
+        self.push(chunk, &inline_part(entry));
+        Shape::begin(entry, 0, &mut Writer::new(Form::Whole, false))
+    }
+
+    fn encode_piece(&self, piece: &ElementRef<'_>, _: &Shape, chunk: &mut Chunk) -> bool {
+        self.push(chunk, &bytes_of(piece));
+        true
+    }
+
+    fn next_stream(&self) -> u64 {
+        self.streams.fetch_add(1, Relaxed)
+    }
+
+    fn fail(&self, why: &'static str) {
+        panic!("{why}");
+    }
+
     fn give(&self, chunk: Chunk) {
-        let (mut at, mut blocks, mut keys) = (0, chunk.blocks.iter().peekable(), 0);
+        let (mut at, mut blocks) = (0, chunk.blocks.iter().peekable());
+        let mut entries = Vec::new();
         while at < chunk.bytes.len() {
             let len = chunk.bytes[at..at + 4].try_into().expect("four bytes");
             let end = at + 4 + u32::from_le_bytes(len) as usize;
@@ -59,10 +134,18 @@ impl Outlet for Collector {
             if let Some((_, block)) = blocks.next_if(|(position, _)| *position == end) {
                 entry.extend_from_slice(block);
             }
-            self.saved.lock().push((chunk.db, entry));
-            (at, keys) = (end, keys + 1);
+            entries.push(entry);
+            at = end;
         }
-        assert_eq!((keys, blocks.next().is_none()), (chunk.keys, true));
+        assert!(blocks.next().is_none());
+        match chunk.stream {
+            Some(stream) => self.give_part(stream, entries, chunk.db),
+            None => {
+                assert_eq!(entries.len() as u64, chunk.keys);
+                let entries = entries.into_iter().map(|entry| (chunk.db, entry));
+                self.saved.lock().extend(entries);
+            }
+        }
     }
 
     fn is_given_up(&self) -> bool {
@@ -76,11 +159,7 @@ fn all_entries(engines: &[Engine]) -> Vec<Saved> {
         for index in 0..engine.database_count() {
             let Some(db) = engine.db(index) else { continue };
             db.table().for_each(|entry| {
-                let mut bytes = inline_part(entry);
-                if let Value::Block(block) = entry.value() {
-                    bytes.extend_from_slice(block);
-                }
-                all.push((index, bytes));
+                all.push((index, whole(entry)));
             });
         }
     }

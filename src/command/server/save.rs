@@ -140,7 +140,10 @@ mod tests {
             cli.check(line, "(error) ERR syntax error");
         }
         cli.check("SHUTDOWN ABORT", "(error) ERR No shutdown in progress.");
-        cli.run("SHUTDOWN NOSAVE NOW FORCE");
+        assert!(
+            cli.reply_bytes(&["SHUTDOWN", "NOSAVE", "NOW", "FORCE"])
+                .is_empty()
+        );
         assert!(matches!(
             cli.after,
             After::Await(Awaited { text: None, .. })

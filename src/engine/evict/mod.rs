@@ -368,8 +368,11 @@ impl Engine {
     fn drop_empty(&mut self, index: usize) {
         let before = account::charged_bytes();
         if let Some(mut db) = self.dbs[index].take() {
-            db.end_saving_of_nothing();
             db.hide();
+            match db.has_left() {
+                true => self.keep_unsaved(db),
+                false => db.end_saving_of_nothing(),
+            }
         }
         self.published.add_used(account::charged_bytes() - before);
         self.published.clear_db(index);

@@ -18,6 +18,7 @@ pub mod frame;
 mod hash;
 mod list;
 mod packed;
+pub mod pieces;
 pub mod reader;
 mod set;
 pub mod sketch;

@@ -12,5 +12,7 @@ pub mod stream;
 pub mod text;
 
 pub use kind::{DataType, Encoding, Kind};
-pub use object::{Body, Collection, Journal, Object, Part, Standing, Trash};
+pub use object::{
+    Body, Collection, ElementRef, Journal, Object, Part, ShowBefore, Standing, Trash,
+};
 pub use text::*;

@@ -8,6 +8,7 @@
 use super::hash::HashTable;
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
+use crate::structures::item::Item;
 use crate::structures::ordered::ranking::Ranking;
 use crate::structures::quicklist::{End, Limits, Quicklist};
 use crate::structures::slabs::Mover;
@@ -81,6 +82,32 @@ impl From<u64> for Standing {
     }
 }
 
+/// An element of a collection that can be saved by the piece.
+#[derive(Clone, Copy, Debug)]
+pub struct ElementRef<'a> {
+    /// The member or field.
+    pub name: &'a [u8],
+    /// The value of a field.
+    pub value: Item<'a>,
+    /// The bits of a member's score; the deadline of a field, or [`u64::MAX`].
+    pub number: u64,
+}
+
+impl<'a> ElementRef<'a> {
+    /// Of these parts.
+    pub fn new(name: &'a [u8], value: &'a [u8], number: u64) -> ElementRef<'a> {
+        let value = Item::bytes(value);
+        ElementRef {
+            name,
+            value,
+            number,
+        }
+    }
+}
+
+/// What is shown of an element that has changed: its name, and what it was, if it was there.
+pub type ShowBefore<'f> = dyn for<'a> FnMut(&'a [u8], Option<ElementRef<'a>>) + 'f;
+
 /// What every large collection can do, whatever its type.
 pub trait Body {
     /// A copy that shares nothing with it.
@@ -126,6 +153,35 @@ pub trait Body {
     fn copied_bytes(&self, part: Part) -> Option<usize> {
         let _ = part;
         None
+    }
+
+    /// How many elements it has, if it can be saved by the piece.
+    fn elements(&self) -> Option<usize> {
+        None
+    }
+
+    /// The hash by which an element of this name lies.
+    fn element_hash(&self, name: &[u8]) -> u64 {
+        let _ = name;
+        0
+    }
+
+    /// Shows some `budget` elements from a position on, and each that is there from the first call to the last once; the next
+    /// position, which is the least hash that was not seen, 0 at the end.
+    fn show_some(
+        &self,
+        position: u64,
+        budget: usize,
+        show: &mut dyn for<'a> FnMut(ElementRef<'a>),
+    ) -> u64 {
+        let _ = (position, budget, show);
+        0
+    }
+
+    /// Shows what elements were before changes that a journal undoes, from the last to the first, without those that it
+    /// had when it had so many bytes.
+    fn each_before(&self, changes: &Journal, from: usize, show: &mut ShowBefore<'_>) {
+        let _ = (changes, from, show);
     }
 
     /// Frees a bounded part, some `budget` elements; true while more is left. What is left is no collection any more.
@@ -186,6 +242,35 @@ macro_rules! collections {
             fn copied_bytes(&self, part: Part) -> Option<usize> {
                 match *self {
                     $(Collection::$name(ref body) => body.copied_bytes(part),)*
+                }
+            }
+
+            fn elements(&self) -> Option<usize> {
+                match *self {
+                    $(Collection::$name(ref body) => Body::elements(body),)*
+                }
+            }
+
+            fn element_hash(&self, name: &[u8]) -> u64 {
+                match *self {
+                    $(Collection::$name(ref body) => Body::element_hash(body, name),)*
+                }
+            }
+
+            fn show_some(
+                &self,
+                position: u64,
+                budget: usize,
+                show: &mut dyn for<'a> FnMut(ElementRef<'a>),
+            ) -> u64 {
+                match *self {
+                    $(Collection::$name(ref body) => Body::show_some(body, position, budget, show),)*
+                }
+            }
+
+            fn each_before(&self, changes: &Journal, from: usize, show: &mut ShowBefore<'_>) {
+                match *self {
+                    $(Collection::$name(ref body) => Body::each_before(body, changes, from, show),)*
                 }
             }
 

@@ -3,9 +3,10 @@
 
 use super::opcode;
 use crate::engine::restored_access::Access;
+use crate::engine::serial::pieces::Shape;
 use crate::engine::serial::writer::Writer;
 use crate::engine::serial::{self, Form, V10, V11, V12};
-use crate::engine::value::Object;
+use crate::engine::value::{ElementRef, Object};
 use crate::structures::entry::EntryRef;
 use crate::telemetry::info::REDIS_VERSION;
 
@@ -121,6 +122,33 @@ pub fn entry_without_text(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, option
         // The type that it puts there first is that of strings.
         writer.key(entry.key());
     });
+}
+
+/// The beginning of a key that holds a large collection; [`piece`] appends its elements.
+pub fn begin_large(
+    out: &mut Vec<u8>,
+    entry: EntryRef<'_, Object>,
+    now_ms: u64,
+    options: &Options,
+) -> Shape {
+    let mut writer = Writer::behind(std::mem::take(out), options.form(), options.compress);
+    if let Some(at_ms) = entry.deadline() {
+        writer.byte(opcode::DEADLINE_MS);
+        writer.millis(at_ms);
+    }
+    writer.key(entry.key());
+    let shape = Shape::begin(entry, now_ms, &mut writer);
+    (*out, _) = writer.finish();
+    shape
+}
+
+/// An element of a large collection; false if it is left out.
+pub fn piece(out: &mut Vec<u8>, piece: &ElementRef<'_>, shape: &Shape, options: &Options) -> bool {
+    let mut is_written = false;
+    with_writer(out, options, |writer| {
+        is_written = shape.piece(piece, writer)
+    });
+    is_written
 }
 
 /// A string, compressed if that helps; or its length, and the answer is that the string itself has to follow.

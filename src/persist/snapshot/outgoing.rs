@@ -6,11 +6,13 @@ use std::sync::atomic::{
 };
 
 use crossbeam::queue::SegQueue;
+use parking_lot::Mutex;
 
 use crate::engine::Now;
 use crate::engine::serial::V12;
+use crate::engine::serial::pieces::Shape;
 use crate::engine::snapshot::{Chunk, Outlet};
-use crate::engine::value::Object;
+use crate::engine::value::{ElementRef, Object};
 use crate::persist::rdb::encode::{self, Options};
 use crate::structures::entry::{EntryRef, Value};
 
@@ -25,6 +27,11 @@ pub(super) struct Outgoing {
     /// Chunks on their way. Nobody waits for room, as what fills it has a shard in hand; it holds no more than what
     /// was there at the cut.
     chunks: SegQueue<Chunk>,
+    /// Parts of large collections, in their order.
+    parts: SegQueue<Chunk>,
+    streams: AtomicU64,
+    /// Why what was encoded is worth nothing.
+    broken: Mutex<Option<&'static str>>,
     waiting_bytes: AtomicUsize,
     keys: AtomicU64,
     /// `rdb-key-save-delay`.
@@ -40,6 +47,9 @@ impl Outgoing {
             is_over: AtomicBool::new(false),
             is_cancelled: AtomicBool::new(false),
             chunks: SegQueue::new(),
+            parts: SegQueue::new(),
+            streams: AtomicU64::new(0),
+            broken: Mutex::new(None),
             waiting_bytes: AtomicUsize::new(0),
             keys: AtomicU64::new(0),
             delay_us,
@@ -100,7 +110,25 @@ impl Outgoing {
 
     /// The next chunk to be passed on.
     pub(super) fn pop(&self) -> Option<Chunk> {
-        let chunk = self.chunks.pop()?;
+        self.popped(self.chunks.pop())
+    }
+
+    /// The next part of a large collection, for one thread at a time.
+    pub(super) fn pop_part(&self) -> Option<Chunk> {
+        self.popped(self.parts.pop())
+    }
+
+    pub(super) fn has_parts(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// Why what was encoded is worth nothing, if that is so.
+    pub(super) fn broken(&self) -> Option<&'static str> {
+        *self.broken.lock()
+    }
+
+    fn popped(&self, chunk: Option<Chunk>) -> Option<Chunk> {
+        let chunk = chunk?;
         self.waiting_bytes.fetch_sub(chunk.len_bytes(), Relaxed);
         Some(chunk)
     }
@@ -128,7 +156,32 @@ impl Outlet for Outgoing {
             self.keys.fetch_add(chunk.keys, Relaxed);
         }
         self.waiting_bytes.fetch_add(chunk.len_bytes(), Relaxed);
-        self.chunks.push(chunk);
+        match chunk.stream {
+            Some(_) => self.parts.push(chunk),
+            None => self.chunks.push(chunk),
+        }
+    }
+
+    fn begin_large(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk) -> Shape {
+        encode::select_db(&mut chunk.bytes, chunk.db);
+        if self.delay_us != 0 {
+            self.keys.fetch_add(1, Relaxed);
+        }
+        encode::begin_large(&mut chunk.bytes, entry, self.cut_ms(), &self.options())
+    }
+
+    fn encode_piece(&self, piece: &ElementRef<'_>, shape: &Shape, chunk: &mut Chunk) -> bool {
+        encode::piece(&mut chunk.bytes, piece, shape, &self.options())
+    }
+
+    fn next_stream(&self) -> u64 {
+        self.streams.fetch_add(1, Relaxed)
+    }
+
+    fn fail(&self, why: &'static str) {
+        // Nobody holds this lock for more than a moment.
+        *self.broken.lock() = Some(why);
+        self.give_up();
     }
 
     fn is_given_up(&self) -> bool {

@@ -169,12 +169,31 @@ pub(super) struct Writer {
     checksum: bool,
     compress: bool,
     output: Mutex<Output>,
+    /// Held by whoever passes on parts of large collections, so that they stay in their order.
+    in_order: Mutex<InOrder>,
 }
 
 struct Output {
     sink: Option<Box<dyn Sink>>,
     crc: u64,
     failure: Option<Failure>,
+    /// Between two parts of a large collection there is room for nothing else.
+    is_inside: bool,
+    /// What waits for the end of it.
+    held: Vec<Summed>,
+}
+
+/// Bytes and their checksum, if one is wanted.
+struct Summed {
+    bytes: Vec<u8>,
+    crc: u64,
+}
+
+/// Which large collection is being written, and parts of others that wait for its end.
+#[derive(Default)]
+struct InOrder {
+    open: Option<u64>,
+    held: VecDeque<Chunk>,
 }
 
 impl Writer {
@@ -188,7 +207,10 @@ impl Writer {
                 sink: Some(sink),
                 crc: 0,
                 failure: None,
+                is_inside: false,
+                held: Vec::new(),
             }),
+            in_order: Mutex::default(),
         })
     }
 
@@ -212,59 +234,128 @@ impl Writer {
         self.write(out);
     }
 
-    /// Passes on all that is there by now.
+    /// Passes on all that is there by now, but for what another thread passes on.
     pub(super) fn pass_on_all(&self) {
         while let Some(chunk) = self.outgoing.pop() {
             if !self.outgoing.is_over() {
-                self.pass_on(chunk);
+                self.pass_on(chunk, Self::write);
+            }
+        }
+        while self.outgoing.has_parts()
+            && let Some(mut in_order) = self.in_order.try_lock()
+        {
+            while let Some(part) = self.outgoing.pop_part() {
+                if !self.outgoing.is_over() {
+                    in_order.held.push_back(part);
+                    self.pass_on_parts(&mut in_order);
+                }
             }
         }
     }
 
-    fn pass_on(&self, chunk: Chunk) {
+    /// Passes on those parts that are next.
+    fn pass_on_parts(&self, in_order: &mut InOrder) {
+        let mut at = 0;
+        while let Some(stream) = in_order.held.get(at).and_then(|part| part.stream) {
+            if in_order.open.is_some_and(|open| open != stream.id) {
+                at += 1;
+                continue;
+            }
+            in_order.open = Some(stream.id);
+            let Some(part) = in_order.held.remove(at) else {
+                return;
+            };
+            self.output.lock().is_inside = true;
+            self.pass_on(part, Self::write_inside);
+            if stream.is_last {
+                in_order.open = None;
+                self.leave();
+                at = 0;
+            }
+        }
+    }
+
+    fn pass_on(&self, chunk: Chunk, write: fn(&Self, Vec<u8>)) {
         let Chunk { bytes, blocks, .. } = chunk;
         if blocks.is_empty() {
-            return self.write(bytes);
+            return write(self, bytes);
         }
         let (mut rest, mut at) = (bytes, 0);
         for (position, block) in blocks {
             let behind = rest.split_off(position - at);
             at = position;
-            self.write(mem::replace(&mut rest, behind));
-            self.write_text(&block);
+            self.write_text(mem::replace(&mut rest, behind), &block);
         }
-        self.write(rest);
+        write(self, rest);
     }
 
-    /// Writes a long string, compressed if that helps.
-    fn write_text(&self, block: &Block) {
-        let mut out = Vec::new();
-        let is_whole = encode::text_or_length(&mut out, block, self.compress);
-        self.write(out);
-        if !is_whole {
-            block
-                .chunks(PIECE_BYTES)
-                .for_each(|piece| self.write(piece.to_vec()));
+    /// Writes what comes before a long string, and the string, compressed if that helps.
+    fn write_text(&self, mut before: Vec<u8>, block: &Block) {
+        if encode::text_or_length(&mut before, block, self.compress) {
+            return self.write(before);
         }
+        // Nothing may come between.
+        let in_order = self.in_order.lock();
+        if in_order.open.is_some() {
+            // Nor may it come between others, for the end of which it has to wait.
+            before.extend_from_slice(block);
+            return self.write(before);
+        }
+        self.output.lock().is_inside = true;
+        self.write_inside(before);
+        block
+            .chunks(PIECE_BYTES)
+            .for_each(|piece| self.write_inside(piece.to_vec()));
+        self.leave();
+        drop(in_order);
     }
 
-    fn write(&self, bytes: Vec<u8>) {
-        if bytes.is_empty() {
-            return;
-        }
-        let (crc, len) = match self.checksum {
-            true => (crc64::crc64(&bytes), bytes.len() as u64),
-            false => (0, 0),
+    fn summed(&self, bytes: Vec<u8>) -> Summed {
+        let crc = match self.checksum {
+            true => crc64::crc64(&bytes),
+            false => 0,
         };
+        Summed { bytes, crc }
+    }
+
+    /// Writes bytes that stand for themselves.
+    fn write(&self, bytes: Vec<u8>) {
+        let summed = self.summed(bytes);
         let mut output = self.output.lock();
+        match output.is_inside {
+            true => output.held.push(summed),
+            false => self.put(&mut output, summed),
+        }
+    }
+
+    /// Writes bytes that belong behind the last ones.
+    fn write_inside(&self, bytes: Vec<u8>) {
+        let summed = self.summed(bytes);
+        self.put(&mut self.output.lock(), summed);
+    }
+
+    /// What belonged together is written.
+    fn leave(&self) {
+        let mut output = self.output.lock();
+        output.is_inside = false;
+        for summed in mem::take(&mut output.held) {
+            self.put(&mut output, summed);
+        }
+    }
+
+    fn put(&self, output: &mut Output, Summed { bytes, crc }: Summed) {
+        let len = bytes.len() as u64;
         let Output {
             sink: Some(sink),
             failure: None,
             ..
-        } = &mut *output
+        } = output
         else {
             return;
         };
+        if len == 0 {
+            return;
+        }
         let written = sink.write(bytes);
         if self.checksum {
             output.crc = crc64::combine(output.crc, crc, len);
@@ -289,7 +380,11 @@ impl Writer {
             let mut output = self.output.lock();
             (output.sink.take(), output.failure.take())
         };
-        let failure = failure.or(self.outgoing.is_cancelled().then_some(Failure::Cancelled));
+        let broken = self.outgoing.broken();
+        let broken = broken.map(|why| Failure::Io(io::ErrorKind::Other, why.to_owned()));
+        let failure = failure
+            .or(broken)
+            .or(self.outgoing.is_cancelled().then_some(Failure::Cancelled));
         let finished = sink.map_or(Ok(()), |sink| sink.finish(failure.is_none()));
         match (failure, finished) {
             (Some(failure), _) => Err(failure),

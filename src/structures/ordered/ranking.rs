@@ -242,6 +242,14 @@ impl Ranking {
             .scan(cursor, budget, |record| f(record.member(), record.score()))
     }
 
+    /// Shows some members from a position on, each that is there from the first call to the last once; see
+    /// [`Table::scan_once`].
+    pub fn scan_once(&self, position: u64, budget: usize, mut f: impl FnMut(&[u8], f64)) -> u64 {
+        self.members.scan_once(position, budget, |record| {
+            f(record.member(), record.score());
+        })
+    }
+
     /// The same members in a structure of their own.
     #[must_use]
     pub fn duplicate(&self) -> Self {

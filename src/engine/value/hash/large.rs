@@ -6,7 +6,7 @@
 
 use super::deadlines::{DEADLINE_MAX, Deadlines, Due};
 use crate::base::hash::Seed;
-use crate::engine::value::object::{Body, Journal, Part, Standing};
+use crate::engine::value::object::{Body, ElementRef, Journal, Part, ShowBefore, Standing};
 use crate::structures::block::{Content, Kept, LONG_BYTES_MIN};
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
@@ -425,6 +425,46 @@ impl Body for HashTable {
 
     fn copied_bytes(&self, _: Part) -> Option<usize> {
         Some(0)
+    }
+
+    fn elements(&self) -> Option<usize> {
+        Some(self.total())
+    }
+
+    fn element_hash(&self, name: &[u8]) -> u64 {
+        self.fields.hash(name)
+    }
+
+    fn show_some(
+        &self,
+        position: u64,
+        budget: usize,
+        show: &mut dyn for<'a> FnMut(ElementRef<'a>),
+    ) -> u64 {
+        self.fields.scan_once(position, budget, |record| {
+            show(ElementRef {
+                name: record.key(),
+                value: record_value(record),
+                number: record.deadline().unwrap_or(NO_DEADLINE),
+            });
+        })
+    }
+
+    fn each_before(&self, changes: &Journal, from: usize, show: &mut ShowBefore<'_>) {
+        let Journal::Changes(changes) = changes else {
+            return;
+        };
+        let mut changes = changes.backwards_to(from);
+        while let Some(change) = changes.next() {
+            match change.mark {
+                ABSENT => show(change.bytes, None),
+                _ => {
+                    let value = changes.next().map_or(&[][..], |record| record.bytes);
+                    let piece = ElementRef::new(change.bytes, value, change.number);
+                    show(change.bytes, Some(piece));
+                }
+            }
+        }
     }
 
     fn free_some(&mut self, budget: usize) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::base::hash::Seed;
 use crate::base::random::Random;
-use crate::engine::value::{Body, Journal, Part, Standing};
+use crate::engine::value::{Body, ElementRef, Journal, Part, ShowBefore, Standing};
 use crate::structures::entry::Entry;
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
@@ -159,6 +159,35 @@ impl Body for Members {
 
     fn copied_bytes(&self, _: Part) -> Option<usize> {
         Some(0)
+    }
+
+    fn elements(&self) -> Option<usize> {
+        Some(self.len())
+    }
+
+    fn element_hash(&self, name: &[u8]) -> u64 {
+        self.table.hash(name)
+    }
+
+    fn show_some(
+        &self,
+        position: u64,
+        budget: usize,
+        show: &mut dyn for<'a> FnMut(ElementRef<'a>),
+    ) -> u64 {
+        self.table.scan_once(position, budget, |member| {
+            show(ElementRef::new(member.key(), b"", 0));
+        })
+    }
+
+    fn each_before(&self, changes: &Journal, from: usize, show: &mut ShowBefore<'_>) {
+        if let Journal::Changes(changes) = changes {
+            for change in changes.backwards_to(from) {
+                let was_there = change.mark == REMOVED;
+                let piece = ElementRef::new(change.bytes, b"", 0);
+                show(change.bytes, was_there.then_some(piece));
+            }
+        }
     }
 
     fn free_some(&mut self, budget: usize) -> bool {

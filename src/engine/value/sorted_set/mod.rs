@@ -18,7 +18,7 @@ mod tests;
 
 pub use edit::{Members, SortedSetMut};
 
-use super::object::{Body, Collection, Journal, Object, Part, Standing};
+use super::object::{Body, Collection, ElementRef, Journal, Object, Part, ShowBefore, Standing};
 use super::{DataType, Encoding, Kind};
 use crate::base::hash::Seed;
 use crate::base::number;
@@ -69,6 +69,35 @@ impl Body for Ranking {
 
     fn copied_bytes(&self, _: Part) -> Option<usize> {
         Some(0)
+    }
+
+    fn elements(&self) -> Option<usize> {
+        Some(self.len())
+    }
+
+    fn element_hash(&self, name: &[u8]) -> u64 {
+        self.hash(name)
+    }
+
+    fn show_some(
+        &self,
+        position: u64,
+        budget: usize,
+        show: &mut dyn for<'a> FnMut(ElementRef<'a>),
+    ) -> u64 {
+        self.scan_once(position, budget, |member, score| {
+            show(ElementRef::new(member, b"", score.to_bits()));
+        })
+    }
+
+    fn each_before(&self, changes: &Journal, from: usize, show: &mut ShowBefore<'_>) {
+        if let Journal::Changes(changes) = changes {
+            for change in changes.backwards_to(from) {
+                let was_there = !f64::from_bits(change.number).is_nan();
+                let piece = ElementRef::new(change.bytes, b"", change.number);
+                show(change.bytes, was_there.then_some(piece));
+            }
+        }
     }
 
     fn free_some(&mut self, budget: usize) -> bool {

@@ -1,0 +1,98 @@
+//! Large collections by the piece, in the forms that [`super::write`] gives them as a whole.
+
+use super::writer::Writer;
+use super::{V12, types};
+use crate::engine::value::{Body, Collection, ElementRef, Object};
+use crate::structures::entry::{EntryRef, Value};
+
+/// What a collection is, and how its elements are written.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    form: Form,
+    /// Elements that are written.
+    count: u64,
+    /// Fields whose time had come by then are left out.
+    now_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Set,
+    SortedSet,
+    Hash,
+    /// No deadline of a field is sooner than this.
+    VolatileHash(u64),
+}
+
+impl Shape {
+    /// How many elements follow.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Writes the beginning of a collection, behind its type, as it is at a moment.
+    pub fn begin(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) -> Shape {
+        let Value::Object(object) = entry.value() else {
+            unreachable!("only large collections are written by the piece")
+        };
+        let mut shape = Shape {
+            form: Form::Set,
+            count: object.body.elements().unwrap_or(0) as u64,
+            now_ms,
+        };
+        match &object.body {
+            Collection::SortedSet(_) => {
+                writer.kind(types::ZSET_2);
+                shape.form = Form::SortedSet;
+            }
+            Collection::Hash(table) => {
+                match table.len(now_ms) {
+                    // One of which all is due is about to go, but until then it is one.
+                    0 => shape.now_ms = 0,
+                    live => shape.count = live as u64,
+                }
+                match table.next_deadline() {
+                    Some(earliest) => {
+                        writer.needs(V12);
+                        writer.kind(types::HASH_METADATA);
+                        writer.millis(earliest);
+                        shape.form = Form::VolatileHash(earliest);
+                    }
+                    None => {
+                        writer.kind(types::HASH);
+                        shape.form = Form::Hash;
+                    }
+                }
+            }
+            _ => writer.kind(types::SET),
+        }
+        writer.length(shape.count);
+        shape
+    }
+
+    /// Writes an element; false if it is left out.
+    pub fn piece(&self, piece: &ElementRef<'_>, writer: &mut Writer) -> bool {
+        match self.form {
+            Form::Set => writer.string(piece.name),
+            Form::SortedSet => {
+                writer.string(piece.name);
+                writer.double(f64::from_bits(piece.number));
+            }
+            Form::Hash | Form::VolatileHash(_) if piece.number <= self.now_ms => return false,
+            Form::Hash => {
+                writer.string(piece.name);
+                writer.item(piece.value);
+            }
+            Form::VolatileHash(earliest) => {
+                let behind = match piece.number {
+                    u64::MAX => 0,
+                    at_ms => at_ms.saturating_sub(earliest) + 1,
+                };
+                writer.length(behind);
+                writer.string(piece.name);
+                writer.item(piece.value);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,353 @@
+//! Snapshots: SAVE, BGSAVE, save points, the last save before the end, and what happens when nothing can be saved.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use crate::support::{Draw, Options, Oracle, Raw, Server, check, eventually, is_stand_in};
+
+/// A figure of INFO.
+fn figure(client: &mut Raw, name: &str) -> String {
+    let info = client.call("INFO persistence").text();
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{name}:")));
+    line.unwrap_or_else(|| panic!("no {name} in {info}"))
+        .to_owned()
+}
+
+fn until_saved(client: &mut Raw) {
+    eventually("the snapshot is done", || {
+        figure(client, "rdb_bgsave_in_progress") == "0"
+    });
+    assert_eq!(figure(client, "rdb_last_bgsave_status"), "ok");
+}
+
+/// Ours, with what is saved in a folder.
+fn ours_in(dir: &Path) -> Server {
+    let dir = dir.to_str().expect("a plain path");
+    let server = Server::start(&Options::shards(8).with("dir", dir));
+    let mut client = server.raw();
+    eventually("the data are loaded", || !client.call("DBSIZE").is_error());
+    server
+}
+
+/// Something of every type and encoding.
+fn fill(client: &mut Raw) {
+    let mut draw = Draw::new(7);
+    for index in 0..3_000 {
+        client.call(&format!(
+            "SET plain:{index} {}",
+            "v".repeat(draw.below(200))
+        ));
+        client.call(&format!("SET number:{index} {index} EX 100000"));
+    }
+    for (name, count) in [("small", 5), ("large", 900)] {
+        for index in 0..count {
+            client.call(&format!("RPUSH list:{name} element:{index}"));
+            client.call(&format!("SADD set:{name} member:{index}"));
+            client.call(&format!("SADD intset:{name} {index}"));
+            client.call(&format!("HSET hash:{name} field:{index} value:{index}"));
+            client.call(&format!("ZADD ranking:{name} {index}.5 member:{index}"));
+            client.call(&format!(
+                "XADD stream:{name} {}-1 field value:{index}",
+                index + 1
+            ));
+        }
+        client.call(&format!("XGROUP CREATE stream:{name} group 0"));
+        client.call(&format!(
+            "XREADGROUP GROUP group me COUNT 3 STREAMS stream:{name} >"
+        ));
+    }
+    client.call(&format!("SET long {}", "abcdefgh".repeat(20_000)));
+    client.call(&format!("RPUSH longs {}", "xy".repeat(50_000)));
+    client.call("PEXPIREAT list:small 4000000000000");
+    client.call("PFADD counted a b c d");
+    client.call("SELECT 5");
+    client.call("SET elsewhere 1");
+    client.call("SELECT 0");
+    client.call(
+        "FUNCTION LOAD \"#!lua name=lib\\nredis.register_function('f', function() return 7 end)\"",
+    );
+}
+
+#[test]
+fn what_is_saved_is_loaded_by_redis_server_and_by_us() {
+    if is_stand_in() {
+        return;
+    }
+    let server = Server::start(&Options::shards(8));
+    let mut client = server.raw();
+    fill(&mut client);
+    let digest = client.call("DEBUG DIGEST").text();
+    check(&mut client, "SAVE", "OK");
+    check(&mut client, "DEBUG RELOAD", "OK");
+    assert_eq!(client.call("DEBUG DIGEST").text(), digest);
+    check(&mut client, "CONFIG SET rdbcompression no", "OK");
+    check(&mut client, "DEBUG RELOAD", "OK");
+    assert_eq!(client.call("DEBUG DIGEST").text(), digest);
+    check(&mut client, "FCALL f 0", "(integer) 7");
+    let again = ours_in(&server.dir());
+    assert_eq!(again.raw().call("DEBUG DIGEST").text(), digest);
+    check(&mut again.raw(), "FCALL f 0", "(integer) 7");
+    if let Some(oracle) = Oracle::start_in(&server.dir()) {
+        let mut theirs = oracle.0.raw();
+        assert_eq!(theirs.call("DEBUG DIGEST").text(), digest);
+        check(&mut theirs, "FCALL f 0", "(integer) 7");
+        // And what they make of it, by us.
+        check(&mut theirs, "SAVE", "OK");
+        let again = ours_in(&server.dir());
+        assert_eq!(again.raw().call("DEBUG DIGEST").text(), digest);
+    }
+}
+
+const ACCOUNTS: usize = 400;
+const EACH: i64 = 1_000;
+
+/// Moves money between two accounts until told to stop, and notes each move in lists.
+fn transfers(server: &Server, seed: u64, stop: &AtomicBool) {
+    let (mut client, mut draw) = (server.raw(), Draw::new(seed));
+    while !stop.load(Relaxed) {
+        let (from, to) = (draw.below(ACCOUNTS), draw.below(ACCOUNTS));
+        let amount = draw.below(100);
+        let lines = [
+            "MULTI".to_owned(),
+            format!("DECRBY account:{from} {amount}"),
+            format!("INCRBY account:{to} {amount}"),
+            format!("RPUSH moves:{} {amount}", draw.below(20)),
+            format!("ZADD ranking {amount} {from}"),
+            "EXEC".to_owned(),
+        ];
+        let requests: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+        client.send(requests.as_bytes());
+        for _ in &lines {
+            let reply = client.read();
+            assert!(!reply.is_error(), "{}", reply.show());
+        }
+    }
+}
+
+/// The sum of all accounts, and how many moves are noted.
+fn sum(client: &mut Raw) -> (i64, i64) {
+    let names: Vec<String> = (0..ACCOUNTS)
+        .map(|index| format!("account:{index}"))
+        .collect();
+    let script = "local sum, moves = 0, 0 \
+                  for _, key in ipairs(KEYS) do sum = sum + redis.call('GET', key) end \
+                  for at = 0, 19 do moves = moves + redis.call('LLEN', 'moves:' .. at) end \
+                  return {sum, moves}";
+    let reply = client.call(&format!("EVAL \"{script}\" {ACCOUNTS} {}", names.join(" ")));
+    let shown = reply.show();
+    let numbers: Vec<i64> = shown
+        .lines()
+        .filter_map(|line| line.rsplit(' ').next()?.parse().ok())
+        .collect();
+    assert_eq!(numbers.len(), 2, "{shown}");
+    (numbers[0], numbers[1])
+}
+
+/// Transfers between accounts of many shards go on while snapshots are made: each shows all of the money, and one moment.
+#[test]
+fn every_snapshot_under_load_shows_one_moment() {
+    if is_stand_in() {
+        return;
+    }
+    let server = Server::start(&Options::shards(8));
+    let mut client = server.raw();
+    for index in 0..ACCOUNTS {
+        client.call(&format!("SET account:{index} {EACH}"));
+    }
+    check(&mut client, "DEBUG POPULATE 20000 filler 100", "OK");
+    let stop = AtomicBool::new(false);
+    let loaded = thread::scope(|scope| {
+        for seed in 0..3 {
+            let (server, stop) = (&server, &stop);
+            scope.spawn(move || transfers(server, seed, stop));
+        }
+        let mut loaded = Vec::new();
+        for round in 0..6 {
+            let copy = tempfile::tempdir().expect("a folder");
+            let before = sum(&mut client);
+            assert!(
+                client
+                    .call("BGSAVE")
+                    .text()
+                    .starts_with("Background saving started")
+            );
+            let after = sum(&mut client);
+            until_saved(&mut client);
+            std::fs::copy(server.dir().join("dump.rdb"), copy.path().join("dump.rdb"))
+                .expect("the snapshot is there");
+            loaded.push((round, before.1, after.1, copy));
+        }
+        stop.store(true, Relaxed);
+        loaded
+    });
+    let total = ACCOUNTS as i64 * EACH;
+    for (round, before, after, copy) in &loaded {
+        let (found, moves) = sum(&mut ours_in(copy.path()).raw());
+        assert_eq!(found, total, "round {round}");
+        assert!(
+            (*before..=*after).contains(&moves),
+            "round {round}: {moves}"
+        );
+        if let Some(oracle) = Oracle::start_in(copy.path()) {
+            assert_eq!(sum(&mut oracle.0.raw()), (found, moves), "round {round}");
+        }
+    }
+}
+
+#[test]
+fn one_snapshot_at_a_time() {
+    let server = Server::start(&Options::shards(4));
+    let mut client = server.raw();
+    check(&mut client, "DEBUG POPULATE 200", "OK");
+    check(&mut client, "CONFIG SET rdb-key-save-delay 100000", "OK");
+    let saves = figure(&mut client, "rdb_saves");
+    check(&mut client, "BGSAVE", "Background saving started");
+    let busy = "(error) ERR Background save already in progress";
+    check(&mut client, "BGSAVE", busy);
+    check(&mut client, "BGSAVE SCHEDULE", busy);
+    check(&mut client, "SAVE", busy);
+    assert_eq!(figure(&mut client, "rdb_bgsave_in_progress"), "1");
+    check(&mut client, "SET beside 1", "OK");
+    // What is flushed is not worth saving.
+    check(&mut client, "FLUSHALL", "OK");
+    eventually("the snapshot is given up", || {
+        figure(&mut client, "rdb_bgsave_in_progress") == "0"
+    });
+    assert_eq!(figure(&mut client, "rdb_last_bgsave_status"), "ok");
+    assert_eq!(figure(&mut client, "rdb_saves"), saves);
+    let names = std::fs::read_dir(server.dir()).expect("the folder");
+    let is_rdb = |name: &str| name.ends_with(".rdb");
+    let left: Vec<String> = names
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .filter(|name| is_rdb(name))
+        .collect();
+    assert_eq!(left, [""; 0], "nothing is left of it");
+    check(&mut client, "CONFIG SET rdb-key-save-delay 0", "OK");
+    for line in ["MULTI", "BGSAVE", "LASTSAVE"] {
+        client.call(line);
+    }
+    let reply = client.call("EXEC").show();
+    assert!(reply.contains("Background saving scheduled"), "{reply}");
+    eventually("it comes to its turn", || {
+        server.dir().join("dump.rdb").is_file()
+    });
+}
+
+#[test]
+fn save_points_have_it_saved() {
+    let server = Server::start(&Options::default());
+    let mut client = server.raw();
+    check(&mut client, "CONFIG SET save \"1 3\"", "OK");
+    check(&mut client, "MSET a 1 b 2", "OK");
+    check(&mut client, "SET c 3", "OK");
+    eventually("it is saved", || server.dir().join("dump.rdb").is_file());
+    until_saved(&mut client);
+    assert_eq!(figure(&mut client, "rdb_changes_since_last_save"), "0");
+    let log = server.log();
+    assert!(log.contains("changes in 1 seconds. Saving..."), "{log}");
+    assert!(
+        log.contains("Background saving terminated with success"),
+        "{log}"
+    );
+}
+
+#[test]
+fn flushall_empties_the_file_where_there_are_save_points() {
+    let server = Server::start(&Options::shards(4));
+    let mut client = server.raw();
+    check(&mut client, "SET a 1", "OK");
+    check(&mut client, "SAVE", "OK");
+    check(&mut client, "CONFIG SET save \"100000 1\"", "OK");
+    let file = server.dir().join("dump.rdb");
+    let full = std::fs::read(&file).expect("the snapshot");
+    check(&mut client, "FLUSHALL", "OK");
+    eventually("the file is as empty as the server", || {
+        std::fs::read(&file).is_ok_and(|bytes| bytes.len() < full.len())
+    });
+}
+
+/// A folder stands where the snapshot is to go.
+#[test]
+fn writes_are_refused_while_nothing_can_be_saved() {
+    let server = Server::start(&Options::shards(4));
+    let mut client = server.raw();
+    let file = server.dir().join("dump.rdb");
+    std::fs::create_dir(&file).expect("a folder");
+    check(&mut client, "SET a 1", "OK");
+    check(&mut client, "BGSAVE", "Background saving started");
+    eventually("it fails", || {
+        figure(&mut client, "rdb_last_bgsave_status") == "err"
+    });
+    // Without save points nobody relies on it.
+    check(&mut client, "SET a 2", "OK");
+    check(&mut client, "CONFIG SET save \"100000 1\"", "OK");
+    for line in [
+        "SET a 3",
+        "PING",
+        "EVAL \"return redis.call('SET', KEYS[1], 4)\" 1 a",
+    ] {
+        let reply = client.call(line).show();
+        assert!(reply.contains("MISCONF"), "{line}: {reply}");
+    }
+    check(&mut client, "MULTI", "OK");
+    let reply = client.call("SET a 5").show();
+    assert!(reply.contains("MISCONF"), "{reply}");
+    let reply = client.call("EXEC").show();
+    assert!(reply.contains("EXECABORT"), "{reply}");
+    check(&mut client, "GET a", "\"2\"");
+    check(
+        &mut client,
+        "CONFIG SET stop-writes-on-bgsave-error no",
+        "OK",
+    );
+    check(&mut client, "SET a 6", "OK");
+    check(
+        &mut client,
+        "CONFIG SET stop-writes-on-bgsave-error yes",
+        "OK",
+    );
+    assert_eq!(client.call("SAVE").show(), "(error) ERR");
+    let reply = client.call("SHUTDOWN").show();
+    assert_eq!(reply, "(error) ERR Errors trying to SHUTDOWN. Check logs.");
+    std::fs::remove_dir(&file).expect("nothing is in it");
+    check(&mut client, "BGSAVE", "Background saving started");
+    until_saved(&mut client);
+    check(&mut client, "SET a 7", "OK");
+    check(&mut client, "PING", "PONG");
+}
+
+#[test]
+fn the_end_saves_where_there_are_save_points() {
+    for (how, is_saved) in [
+        ("SHUTDOWN", true),
+        ("SHUTDOWN NOSAVE", false),
+        ("SIGTERM", true),
+    ] {
+        let mut server = Server::start(&Options::shards(4));
+        let mut client = server.raw();
+        check(&mut client, "CONFIG SET save \"100000 1\"", "OK");
+        check(&mut client, "SET a 1", "OK");
+        match how {
+            "SIGTERM" => {
+                let pid = server.pid().to_string();
+                let killed = std::process::Command::new("kill").arg(pid).status();
+                assert!(killed.is_ok_and(|status| status.success()));
+            }
+            _ => client.send(format!("{how}\r\n").as_bytes()),
+        }
+        assert_eq!(server.wait_for_exit(), Some(0), "{how}");
+        assert_eq!(server.dir().join("dump.rdb").is_file(), is_saved, "{how}");
+        if is_saved && !is_stand_in() {
+            check(&mut ours_in(&server.dir()).raw(), "GET a", "\"1\"");
+        }
+    }
+}
