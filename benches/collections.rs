@@ -1,8 +1,8 @@
-//! Compares collections with redis-server's: the server's CPU time a command, and bytes an element.
+//! Compares collections with redis-server's and Valkey's: the server's CPU time a command, and bytes an element.
 //!
 //! ```text
 //! cargo bench --bench collections -- [--quick] [--cores 0] [--load-cores 1] [--rounds 3] [--ms 600] [--only WORD]
-//!     [--speed | --memory] [--basalt PATH] [--redis PATH] [--out DIR]
+//!     [--speed | --memory] [--basalt PATH] [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey] [--out DIR]
 //! ```
 //!
 //! Speed: 50 connections, each with 16 requests under way, in rounds that go through the servers in turn, both pinned
@@ -11,34 +11,17 @@
 //! the figure that counts is the server's own. Memory: what `used_memory` grew by, divided by the elements, payload
 //! included.
 
-use std::cell::Cell;
 use std::fmt::Write as _;
-use std::path::Path;
-use std::rc::Rc;
-use std::time::{Duration, Instant};
-
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::runtime::Runtime;
-use tokio::task::LocalSet;
+use std::time::Duration;
 
 mod support;
 
 use support::arguments::Arguments;
+use support::closed_loop::{CONNECTIONS, Measured, Scenario, ask, nothing};
+use support::peers::{self, Peer};
 use support::process::{self, Client, Process};
 
-const CONNECTIONS: usize = 50;
 const PIPELINE: usize = 16;
-
-/// A command to measure: how a server is prepared for it, and its requests.
-struct Scenario {
-    name: &'static str,
-    /// Makes what the requests meet, a part of it only if the scale is above one; each scenario can run alone.
-    prepare: fn(&mut Client, usize),
-    /// Gives back, outside the clock, what so many requests have taken.
-    restore: fn(&mut Client, usize),
-    request: fn(&mut Draw, &mut Vec<u8>),
-}
 
 /// A collection to weigh.
 struct Weight {
@@ -47,24 +30,6 @@ struct Weight {
     count: usize,
     request: fn(usize, &mut Vec<u8>),
 }
-
-/// Random numbers that are the same in every run.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((u128::from(self.0) * bound as u128) >> 64) as usize
-    }
-}
-
-fn ask(out: &mut Vec<u8>, words: &[&str]) {
-    process::encode_into(out, words);
-}
-
-fn nothing(_: &mut Client, _: usize) {}
 
 const LISTS: usize = 1_000;
 const HASHES: usize = 100_000;
@@ -484,274 +449,51 @@ fn main() {
         return;
     };
     let last = process::core_count() - 1;
-    let basalt = arguments.basalt();
-    let redis = arguments.redis();
     let only = arguments.value("--only", "");
     let quick = arguments.has("--quick");
-    let mut report = format!("{}; {}.\n", process::machine(), process::date());
+    let servers = peers::all(&arguments, &[]);
+    let mut report = peers::heading(&servers);
     if !arguments.has("--memory") {
-        let cores = arguments.value("--cores", "0");
         process::pin(&arguments.value("--load-cores", &last.to_string()));
-        let rounds = arguments.value("--rounds", if quick { "1" } else { "3" });
-        let millis = arguments.value("--ms", if quick { "200" } else { "600" });
-        let servers = [
-            Process::start("redis", &redis, &cores, &[]),
-            Process::start(
-                "basalt",
-                &basalt,
-                &cores,
-                &["--threads".to_owned(), "1".to_owned()],
-            ),
-        ];
-        report += &speed(
-            &servers,
-            &only,
-            rounds.parse().expect("a number"),
-            Duration::from_millis(millis.parse().expect("a number")),
-            if quick { 10 } else { 1 },
+        let measured = Measured::from(&arguments, quick);
+        let _ = write!(
+            report,
+            "\nCPU of the server a command, P={PIPELINE}, {CONNECTIONS} connections, median of {} rounds.\n\n{}",
+            measured.rounds,
+            peers::table_head(&servers, "command", "us")
         );
+        let scenarios = SCENARIOS.iter().map(|scenario| (scenario, PIPELINE));
+        let wanted = scenarios.filter(|(scenario, _)| scenario.name.contains(&only));
+        let running = measured.start(&servers);
+        measured.compare(&running, wanted, |scenario, _, figures| {
+            report += &peers::table_row(scenario.name, figures, 3);
+        });
     }
     if !arguments.has("--speed") {
-        report += &memory([&redis, &basalt], &only);
+        report += &memory(&servers, &only);
     }
-    #[expect(clippy::print_stdout, reason = "the report")]
-    {
-        println!("{report}");
-    }
-    let dir = arguments.value(
-        "--out",
-        concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
-    );
-    std::fs::create_dir_all(&dir).expect("the output folder");
-    std::fs::write(Path::new(&dir).join("collections.md"), report).expect("write the table");
+    peers::publish(&arguments, "collections.md", &report);
 }
 
-fn speed(
-    servers: &[Process; 2],
-    only: &str,
-    rounds: usize,
-    time: Duration,
-    scale: usize,
-) -> String {
-    let mut table = format!(
-        "\nCPU of the server a command, P={PIPELINE}, {CONNECTIONS} connections, median of {rounds} rounds.\n\n\
-         | command | redis us | basalt us | ratio |\n|---|---|---|---|\n"
-    );
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    let mut loads = [0, 1].map(|index| Load::open(&runtime, &servers[index]));
-    let mut draw = Draw(0x9E37_79B9_7F4A_7C15);
-    for scenario in SCENARIOS {
-        if !scenario.name.contains(only) {
-            continue;
-        }
-        for server in servers {
-            (scenario.prepare)(&mut server.client(), scale);
-        }
-        let pool = Rc::new(Pool::of(scenario, &mut draw, scale));
-        for load in &mut loads {
-            load.at = 0;
-        }
-        // What redis-server does in the time is what each server does in every sample, so that both meet the same
-        // requests and their collections grow alike.
-        let batches = loads[0].run(&runtime, &pool, Until::Time(Instant::now() + time));
-        loads[1].run(&runtime, &pool, Until::Batches(batches));
-        let restore =
-            |server: &Process| (scenario.restore)(&mut server.client(), batches * PIPELINE);
-        servers.iter().for_each(restore);
-        let mut samples = [Vec::new(), Vec::new()];
-        for round in 0..rounds {
-            let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-            for index in order {
-                let before = process::cpu_ns(servers[index].pid());
-                loads[index].run(&runtime, &pool, Until::Batches(batches));
-                let cpu_ns = process::cpu_ns(servers[index].pid()) - before;
-                samples[index].push(cpu_ns as f64 / 1_000.0 / (batches * PIPELINE) as f64);
-                restore(&servers[index]);
-            }
-        }
-        let [redis, basalt] = samples.map(|mut values| {
-            values.sort_by(f64::total_cmp);
-            values[values.len() / 2]
-        });
-        let row = format!(
-            "| {} | {redis:.3} | {basalt:.3} | {:.2} |",
-            scenario.name,
-            basalt / redis
-        );
-        eprintln!("{row}");
-        let _ = writeln!(table, "{row}");
-    }
-    table
-}
-
-/// Requests made before the measurement, so that it is the server that is kept busy and not the one who asks.
-struct Pool {
-    batches: Vec<Vec<u8>>,
-}
-
-impl Pool {
-    fn of(scenario: &Scenario, draw: &mut Draw, scale: usize) -> Pool {
-        let batches = (0..40_000 / scale)
-            .map(|_| {
-                let mut batch = Vec::new();
-                for _ in 0..PIPELINE {
-                    (scenario.request)(draw, &mut batch);
-                }
-                batch
-            })
-            .collect();
-        Pool { batches }
-    }
-}
-
-/// When a run ends.
-#[derive(Clone, Copy)]
-enum Until {
-    Time(Instant),
-    Batches(usize),
-}
-
-/// The connections to a server, each with one batch under way while a run is on, as clients have it that do not know
-/// of each other.
-struct Load {
-    connections: Vec<Connection>,
-    /// How many batches were sent for this scenario.
-    at: usize,
-}
-
-impl Load {
-    fn open(runtime: &Runtime, server: &Process) -> Load {
-        let _inside = runtime.enter();
-        let connections = (0..CONNECTIONS)
-            .map(|_| {
-                let stream = server.client().into_stream();
-                stream.set_nonblocking(true).expect("set up");
-                Connection {
-                    stream: TcpStream::from_std(stream).expect("register"),
-                    buffer: Vec::new(),
-                }
-            })
-            .collect();
-        Load { connections, at: 0 }
-    }
-
-    /// How many batches were run.
-    fn run(&mut self, runtime: &Runtime, pool: &Rc<Pool>, until: Until) -> usize {
-        let first = self.at;
-        let next = Rc::new(Cell::new(first));
-        let local = LocalSet::new();
-        let connections = std::mem::take(&mut self.connections);
-        self.connections = local.block_on(runtime, async {
-            let tasks: Vec<_> = connections
-                .into_iter()
-                .map(|mut connection| {
-                    let (pool, next) = (Rc::clone(pool), Rc::clone(&next));
-                    tokio::task::spawn_local(async move {
-                        while match until {
-                            Until::Time(end) => Instant::now() < end,
-                            Until::Batches(count) => next.get() < first + count,
-                        } {
-                            let batch = &pool.batches[next.get() % pool.batches.len()];
-                            next.set(next.get() + 1);
-                            connection.stream.write_all(batch).await.expect("send");
-                            connection.read_replies(PIPELINE).await;
-                        }
-                        connection
-                    })
-                })
-                .collect();
-            let mut connections = Vec::new();
-            for task in tasks {
-                connections.push(task.await.expect("no connection fails"));
-            }
-            connections
-        });
-        self.at = next.get();
-        self.at - first
-    }
-}
-
-struct Connection {
-    stream: TcpStream,
-    buffer: Vec<u8>,
-}
-
-impl Connection {
-    /// Reads so many whole replies, which are all that is under way.
-    async fn read_replies(&mut self, count: usize) {
-        self.buffer.clear();
-        let mut wanted = count;
-        let mut at = 0;
-        while wanted > 0 {
-            let read = self
-                .stream
-                .read_buf(&mut self.buffer)
-                .await
-                .expect("a reply");
-            assert!(read > 0, "the server gave up");
-            while wanted > 0 {
-                let Some((end, more)) = element(&self.buffer, at) else {
-                    break;
-                };
-                (at, wanted) = (end, wanted - 1 + more);
-            }
-        }
-    }
-}
-
-/// The end of the RESP2 element at a position, if it is there whole, and how many elements it announces.
-fn element(buffer: &[u8], at: usize) -> Option<(usize, usize)> {
-    let line_end = at + buffer[at..].iter().position(|byte| *byte == b'\n')? + 1;
-    let number = || -> i64 {
-        std::str::from_utf8(&buffer[at + 1..line_end - 2])
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .expect("a length")
-    };
-    match buffer[at] {
-        b'$' => {
-            let end = match number() {
-                -1 => line_end,
-                length => line_end + length as usize + 2,
-            };
-            (end <= buffer.len()).then_some((end, 0))
-        }
-        b'*' => Some((line_end, number().max(0) as usize)),
-        b'-' => panic!(
-            "the server says {}",
-            String::from_utf8_lossy(&buffer[at..line_end])
-        ),
-        _ => Some((line_end, 0)),
-    }
-}
-
-fn memory(binaries: [&Path; 2], only: &str) -> String {
-    let mut table = String::from(
-        "\nBytes of used_memory an element, or a collection, payload included.\n\n\
-         | what | redis | basalt | ratio |\n|---|---|---|---|\n",
-    );
+fn memory(servers: &[Peer], only: &str) -> String {
+    let mut table =
+        String::from("\nBytes of used_memory an element, or a collection, payload included.\n");
+    table += peers::allocator_note(servers);
+    table += "\n";
+    table += &peers::table_head(servers, "what", "bytes");
     for weight in WEIGHTS {
         if !weight.name.contains(only) {
             continue;
         }
-        let [redis, basalt] = binaries.map(|binary| weigh(binary, weight));
-        let row = format!(
-            "| {} | {redis:.1} | {basalt:.1} | {:.2} |",
-            weight.name,
-            basalt / redis
-        );
-        eprintln!("{row}");
-        let _ = writeln!(table, "{row}");
+        let weights: Vec<f64> = servers.iter().map(|peer| weigh(peer, weight)).collect();
+        table += &peers::table_row(weight.name, &weights, 1);
     }
     table
 }
 
-fn weigh(binary: &Path, weight: &Weight) -> f64 {
+fn weigh(peer: &Peer, weight: &Weight) -> f64 {
     let all = format!("0-{}", process::core_count() - 1);
-    let server = Process::start("weighed", binary, &all, &[]);
+    let server = peer.start(&all, &[]);
     let mut client = server.client();
     // The loading connection's buffers are there before and after.
     client.load(1000, |_, out| process::encode_into(out, &["PING"]));

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo bench --bench eviction -- --simulate [--requests 2000000]     in process: hit ratios with 1, 8, 64 shards
-//! cargo bench --bench eviction -- --cpu [--quick]                     a SET that evicts, against redis-server
+//! cargo bench --bench eviction -- --cpu [--quick]                     a SET that evicts, beside redis-server and Valkey
 //! cargo bench --bench eviction -- --soak [--seconds 20] [--limit BYTES] [--per-second N] [--of-redis]
 //!                                        [--directives "--activedefrag yes"]     all types at the limit
 //! ```
@@ -12,7 +12,6 @@
 //! from seeds: Zipf of several exponents, a scan through a Zipf, keys that come once, popularity that moves.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 use std::sync::Arc;
 
 use basalt::base::hash::{Seed, slot};
@@ -25,6 +24,7 @@ use basalt::engine::{Engine, Key, Now};
 mod support;
 
 use support::arguments::Arguments;
+use support::peers::{self, Peer};
 use support::process::{self, Client, Process};
 
 fn main() {
@@ -42,7 +42,7 @@ fn main() {
         } else {
             2_000_000
         };
-        cpu(&arguments.basalt(), &arguments.redis(), requests);
+        cpu(&peers::all(&arguments, &[]), requests);
     }
     if arguments.has("--soak") {
         let directives = arguments.value("--directives", "");
@@ -322,12 +322,15 @@ fn run(
     cache
 }
 
-// ---- Against redis-server ---------------------------------------------------------------------------------------
+// ---- Beside other servers ---------------------------------------------------------------------------------------
 
-fn cpu(basalt: &Path, redis: &Path, requests: usize) {
+fn cpu(servers: &[Peer], requests: usize) {
     say(
         "CPU of the server for a SET of a new key at the limit (100 MB, 64-byte values), every one evicts:",
     );
+    let mut table = peers::heading(servers);
+    table += "\n";
+    table += &peers::table_head(servers, "pipeline", "us");
     for pipeline in [1, 16, 100] {
         let requests = if pipeline == 1 {
             requests / 4
@@ -335,28 +338,22 @@ fn cpu(basalt: &Path, redis: &Path, requests: usize) {
             requests
         };
         // In turns, as the machine has its moods.
-        let (ours, theirs) = (0..5)
-            .map(|_| {
-                let ours = set_cost(basalt, requests, pipeline);
-                (ours, set_cost(redis, requests, pipeline))
-            })
-            .unzip();
-        let median = |mut all: Vec<f64>| {
-            all.sort_by(f64::total_cmp);
-            all[all.len() / 2]
-        };
-        let (ours, theirs) = (median(ours), median(theirs));
-        say(&format!(
-            "P={pipeline}: basalt {ours:.2} us, redis-server {theirs:.2} us, ratio {:.2}",
-            ours / theirs
-        ));
+        let mut samples = vec![Vec::new(); servers.len()];
+        for round in 0..5 {
+            for index in peers::order(servers.len(), round) {
+                samples[index].push(set_cost(&servers[index], requests, pipeline));
+            }
+        }
+        let medians: Vec<f64> = samples.into_iter().map(peers::median).collect();
+        table += &peers::table_row(&format!("P={pipeline}"), &medians, 2);
     }
+    say(&table);
 }
 
 /// CPU microseconds of the server for each SET.
-fn set_cost(binary: &std::path::Path, requests: usize, pipeline: usize) -> f64 {
+fn set_cost(peer: &Peer, requests: usize, pipeline: usize) -> f64 {
     const FILL: usize = 1_200_000;
-    let server = Process::start("server", binary, "0", &[]);
+    let server = peer.start("0", &[]);
     let mut client = server.client();
     client.ask(&["CONFIG", "SET", "maxmemory", "100000000"]);
     client.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);

@@ -3,18 +3,19 @@
 //! lag from deadline to deletion with 100,000 volatile keys.
 //!
 //! ```text
-//! cargo bench --bench expiry -- [--quick] [--keys 1000000] [--rounds 5] [--basalt PATH] [--redis PATH] [--out DIR]
+//! cargo bench --bench expiry -- [--quick] [--keys 1000000] [--rounds 5] [--basalt PATH] [--redis PATH]
+//!     [--valkey PATH] [--no-redis] [--no-valkey] [--out DIR]
 //! ```
 //!
-//! Servers have all cores, and so has the one client; basalt and redis-server take turns.
+//! Servers have all cores, and so has the one client; basalt, redis-server and Valkey take turns.
 
 use std::fmt::Write;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 mod support;
 
 use support::arguments::Arguments;
+use support::peers::{self, Peer};
 use support::process::{self, Client, Process};
 
 struct Round {
@@ -31,37 +32,33 @@ fn main() {
     let quick = arguments.has("--quick");
     let keys = arguments.number("--keys", if quick { "100000" } else { "1000000" });
     let rounds = arguments.number("--rounds", if quick { "1" } else { "5" });
-    let basalt = arguments.basalt();
-    let redis = arguments.redis();
-
-    let mut results: [Vec<Round>; 2] = [Vec::new(), Vec::new()];
+    let servers = peers::all(&arguments, &[]);
+    let mut results: Vec<Vec<Round>> = servers.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
-        let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-        for index in order {
-            let binary = if index == 0 { &basalt } else { &redis };
-            let result = mass_expiry(binary, keys);
-            let name = if index == 0 { "basalt" } else { "redis" };
+        for index in peers::order(servers.len(), round) {
+            let result = mass_expiry(&servers[index], keys);
             eprintln!(
-                "{name}: gone after {:.3} s, p99 idle {:.0} us, meanwhile {:.0} us",
-                result.gone_after_s, result.idle_p99_us, result.expiry_p99_us
+                "{}: gone after {:.3} s, p99 idle {:.0} us, meanwhile {:.0} us",
+                servers[index].name, result.gone_after_s, result.idle_p99_us, result.expiry_p99_us
             );
             results[index].push(result);
         }
     }
-    let mut out = format!(
-        "{}; {}; {keys} keys with one time to live, median of {rounds}.\n\n",
-        process::machine(),
-        process::date()
+    let mut out = peers::heading(&servers);
+    let _ = writeln!(
+        out,
+        "{keys} keys with one time to live, median of {rounds}.\n"
     );
     out += "| server | all gone after | p99 of another client, idle | meanwhile | ratio |\n|---|---|---|---|---|\n";
-    for (name, rounds) in ["basalt", "redis"].iter().zip(&results) {
+    for (server, rounds) in servers.iter().zip(&results) {
         let (idle, busy) = (
             median(rounds, |round| round.idle_p99_us),
             median(rounds, |round| round.expiry_p99_us),
         );
         let _ = writeln!(
             out,
-            "| {name} | {:.2} s | {idle:.0} us | {busy:.0} us | {:.2} |",
+            "| {} | {:.2} s | {idle:.0} us | {busy:.0} us | {:.2} |",
+            server.name,
             median(rounds, |round| round.gone_after_s),
             busy / idle
         );
@@ -69,18 +66,12 @@ fn main() {
     let _ = writeln!(
         out,
         "\n{}",
-        lag(&basalt, if quick { 20_000 } else { 100_000 })
+        lag(
+            &servers[servers.len() - 1],
+            if quick { 20_000 } else { 100_000 }
+        )
     );
-    #[expect(clippy::print_stdout, reason = "the report")]
-    {
-        println!("{out}");
-    }
-    let dir = arguments.value(
-        "--out",
-        concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
-    );
-    std::fs::create_dir_all(&dir).expect("the output folder");
-    std::fs::write(Path::new(&dir).join("expiry.md"), out).expect("write the table");
+    peers::publish(&arguments, "expiry.md", &out);
 }
 
 fn median(rounds: &[Round], of: fn(&Round) -> f64) -> f64 {
@@ -89,17 +80,12 @@ fn median(rounds: &[Round], of: fn(&Round) -> f64) -> f64 {
     values[values.len() / 2]
 }
 
-fn start(binary: &Path) -> Process {
-    Process::start(
-        "server",
-        binary,
-        &format!("0-{}", process::core_count() - 1),
-        &[],
-    )
+fn start(peer: &Peer) -> Process {
+    peer.start(&format!("0-{}", process::core_count() - 1), &[])
 }
 
-fn mass_expiry(binary: &Path, keys: usize) -> Round {
-    let server = start(binary);
+fn mass_expiry(peer: &Peer, keys: usize) -> Round {
+    let server = start(peer);
     let mut client = server.client();
     client.load(1000, |index, out| {
         process::encode_into(out, &["SET", &format!("other:{index}"), "v"])
@@ -182,8 +168,8 @@ fn p99(mut latencies: Vec<f64>) -> f64 {
 }
 
 /// Keys with times spread over five seconds, and what basalt itself says of the lag.
-fn lag(binary: &Path, keys: usize) -> String {
-    let server = start(binary);
+fn lag(peer: &Peer, keys: usize) -> String {
+    let server = start(peer);
     let mut client = server.client();
     let base = now_ms() + 2000;
     client.load(keys, |index, out| {

@@ -1,9 +1,9 @@
-//! Hit ratios of basalt and of redis-server (allkeys-lru and allkeys-lfu) at the same `maxmemory`, over generated
+//! Hit ratios of basalt, of redis-server and of Valkey (allkeys-lru and allkeys-lfu) at the same `maxmemory`, over generated
 //! workloads, each replayed through the protocol as a look-aside cache: GET, and SET what was not there.
 //!
 //! ```text
 //! cargo bench --bench hit_ratio -- [--quick] [--cells zipf,scan] [--ranks N] [--requests N] [--shares 0.1,0.3]
-//!     [--seed N] [--policies allkeys-lru,allkeys-lfu] [--basalt PATH] [--redis PATH] [--shards N] [--no-redis]
+//!     [--seed N] [--policies allkeys-lru,allkeys-lfu] [--basalt PATH] [--redis PATH] [--valkey PATH] [--shards N] [--no-redis] [--no-valkey]
 //!     [--exact] [--in-process] [--out DIR]
 //! ```
 //!
@@ -32,6 +32,7 @@ use basalt::engine::{Engine, Key, Now};
 use basalt::structures::reuse::Estimate;
 use basalt::telemetry::curve::bytes_of_keys;
 use support::arguments::Arguments;
+use support::peers::{self, Peer};
 use support::process::{self, Process};
 use support::workload::{Lru, Sizes, Workload};
 
@@ -91,16 +92,10 @@ fn main() {
         in_process(&mut out, workloads, &shares, &policies, shards);
     } else {
         let basalt = arguments.basalt();
-        let redis = (!arguments.has("--no-redis")).then(|| arguments.redis());
+        let others = peers::others(&arguments);
         let shards = arguments.value("--shards", "");
         compare(
-            &mut out,
-            workloads,
-            &shares,
-            &policies,
-            &basalt,
-            redis.as_deref(),
-            &shards,
+            &mut out, workloads, &shares, &policies, &basalt, &others, &shards,
         );
     }
     #[expect(clippy::print_stdout, reason = "the report")]
@@ -130,7 +125,7 @@ fn compare<'w>(
     shares: &[f64],
     policies: &[String],
     basalt: &Path,
-    redis: Option<&Path>,
+    others: &[Peer],
     shards: &str,
 ) {
     let own: Vec<String> = match shards {
@@ -141,18 +136,18 @@ fn compare<'w>(
     for policy in policies {
         columns.push((format!("basalt {policy}"), basalt, policy, &own));
     }
-    for policy in ["allkeys-lru", "allkeys-lfu"] {
-        if let Some(redis) = redis {
-            columns.push((format!("redis {policy}"), redis, policy, &[]));
+    for Peer { name, binary, .. } in others {
+        for policy in ["allkeys-lru", "allkeys-lfu"] {
+            columns.push((format!("{name} {policy}"), binary, policy, &[]));
         }
     }
     let _ = write!(out, "| workload | MB |");
     for (name, ..) in &columns {
         let _ = write!(out, " {name} |");
     }
-    let differs = redis.is_some();
+    let differs = !others.is_empty();
     for policy in policies.iter().filter(|_| differs) {
-        let _ = write!(out, " basalt {policy} over the better |");
+        let _ = write!(out, " basalt {policy} over the best |");
     }
     let _ = writeln!(out);
     let dashes = 2 + columns.len() + if differs { policies.len() } else { 0 };
@@ -197,7 +192,7 @@ fn compare<'w>(
     for (policy, (sum, above)) in policies.iter().zip(&sums).filter(|_| differs) {
         let _ = writeln!(
             out,
-            "basalt {policy}: {:+.2} points over the better policy of Redis on average, above it in {above} of {cells} \
+            "basalt {policy}: {:+.2} points over the best of the others on average, above it in {above} of {cells} \
              cells.",
             sum / cells as f64
         );

@@ -1,9 +1,9 @@
-//! Bytes over payload that a key costs, in basalt and in redis-server: what `used_memory` says and what the system says
+//! Bytes over payload that a key costs, in basalt, in redis-server and in Valkey: what `used_memory` says and what the system says
 //! (resident), for values of 8, 32, 100 and 1000 bytes, with and without a time to live.
 //!
 //! ```text
 //! cargo bench --bench memory -- [--quick] [--keys 1000000,5000000] [--values 8,32,100,1000] [--basalt PATH]
-//!     [--redis PATH] [--shards N] [--at-limit] [--idle 10000] [--only-idle] [--out DIR]
+//!     [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey] [--shards N] [--at-limit] [--idle 10000] [--only-idle] [--out DIR]
 //! ```
 //!
 //! Each figure comes from a fresh server: its memory before and after loading keys of 16 bytes, less the bytes of keys
@@ -16,12 +16,12 @@
 use std::fmt::Write;
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
 
 mod support;
 
 use support::arguments::Arguments;
 use support::load;
+use support::peers::{self, Peer};
 use support::process::{self, Process};
 
 /// What an idle connection has sent before.
@@ -49,8 +49,6 @@ fn main() {
     let counts =
         numbers(arguments.value("--keys", if quick { "200000" } else { "1000000,5000000" }));
     let sizes = numbers(arguments.value("--values", if quick { "8,32" } else { "8,32,100,1000" }));
-    let basalt = arguments.basalt();
-    let redis = arguments.redis();
     let shards = arguments.value("--shards", "");
     let own = if shards.is_empty() {
         Vec::new()
@@ -65,13 +63,14 @@ fn main() {
         false => counts,
     };
 
-    let mut out = format!(
-        "{}; {}; keys of 16 bytes; bytes a key over payload.\n\n",
-        process::machine(),
-        process::date()
-    );
-    out += "| keys | value | TTL | basalt used | redis used | ratio | basalt RSS | redis RSS | ratio |\n";
-    out += "|---|---|---|---|---|---|---|---|---|\n";
+    let servers = peers::all(&arguments, &own);
+    let mut out = peers::heading(&servers);
+    out += "Keys of 16 bytes; bytes a key over payload: what used_memory says.\n";
+    out += peers::allocator_note(&servers);
+    out += "\n";
+    out += &peers::table_head(&servers, "keys, value, TTL", "used");
+    let mut resident = String::from("\nThe same of what the system says.\n\n");
+    resident += &peers::table_head(&servers, "keys, value, TTL", "RSS");
     for &keys in &counts {
         for &size in &sizes {
             // Payload of five gigabytes and more is no question of overhead, and no laptop's either.
@@ -85,35 +84,21 @@ fn main() {
                     ttl,
                     at_limit,
                 };
-                let ours = cost(&basalt, &own, load);
-                let theirs = cost(&redis, &[], load);
-                let row = format!(
-                    "| {keys} | {size} | {} | {:.1} | {:.1} | {:.2} | {:.1} | {:.1} | {:.2} |",
-                    if ttl { "yes" } else { "no" },
-                    ours.used,
-                    theirs.used,
-                    ours.used / theirs.used,
-                    ours.resident,
-                    theirs.resident,
-                    ours.resident / theirs.resident
-                );
-                eprintln!("{row}");
-                let _ = writeln!(out, "{row}");
+                let costs = servers.iter().map(|peer| cost(peer, load));
+                let costs: Vec<Cost> = costs.collect();
+                let name = format!("{keys}, {size}, {}", if ttl { "yes" } else { "no" });
+                let of = |of: fn(&Cost) -> f64| costs.iter().map(of).collect::<Vec<f64>>();
+                out += &peers::table_row(&name, &of(|cost| cost.used), 1);
+                resident += &peers::table_row(&name, &of(|cost| cost.resident), 1);
             }
         }
     }
-    let _ = writeln!(out, "\nbasalt {}", idle(&basalt, connections));
-    let _ = writeln!(out, "redis {}", idle(&redis, connections));
-    #[expect(clippy::print_stdout, reason = "the report")]
-    {
-        println!("{out}");
+    out += &resident;
+    out += "\n";
+    for peer in &servers {
+        let _ = writeln!(out, "{} {}", peer.name, idle(peer, connections));
     }
-    let dir = arguments.value(
-        "--out",
-        concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
-    );
-    std::fs::create_dir_all(&dir).expect("the output folder");
-    std::fs::write(Path::new(&dir).join("memory.md"), out).expect("write the table");
+    peers::publish(&arguments, "memory.md", &out);
 }
 
 /// What is loaded.
@@ -127,9 +112,9 @@ struct Load {
     at_limit: bool,
 }
 
-fn cost(binary: &Path, arguments: &[String], load: Load) -> Cost {
+fn cost(peer: &Peer, load: Load) -> Cost {
     let all = format!("0-{}", process::core_count() - 1);
-    let server = Process::start("server", binary, &all, arguments);
+    let server = peer.start(&all, &[]);
     let mut client = server.client();
     // The loading connection's buffers are there before and after.
     client.load(1000, |_, out| process::encode_into(out, &["PING"]));
@@ -162,10 +147,10 @@ fn cost(binary: &Path, arguments: &[String], load: Load) -> Cost {
 }
 
 /// What idle connections cost: CPU of the whole server, and its memory for each.
-fn idle(binary: &Path, count: usize) -> String {
+fn idle(peer: &Peer, count: usize) -> String {
     let clients_max = ["--maxclients".to_owned(), (count + 100).to_string()];
     let all = format!("0-{}", process::core_count() - 1);
-    let server = Process::start("idle", binary, &all, &clients_max);
+    let server = peer.start(&all, &clients_max);
     let mut pipeline = Vec::new();
     let mut replies = 0;
     while pipeline.len() < IDLE_PIPELINE_BYTES {

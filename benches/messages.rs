@@ -1,24 +1,23 @@
-//! Compares what goes to others with redis-server's: published messages, invalidations of client-side caches, expired
+//! Compares what goes to others with redis-server's and Valkey's: published messages, invalidations of client-side caches, expired
 //! events; transactions and scripts. The figure is the server's CPU time, for each publish, delivery, read, write or transaction.
 //!
 //! ```text
 //! cargo bench --bench messages -- [--quick] [--cores 0] [--load-cores 1] [--rounds 3] [--only WORD]
-//!     [--basalt PATH] [--redis PATH] [--out DIR]
+//!     [--basalt PATH] [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey] [--out DIR]
 //! ```
 //!
-//! Both servers are pinned to one core and take turns; the load is one thread that sends a pipeline, reads its replies,
+//! All servers are pinned to one core and take turns; the load is one thread that sends a pipeline, reads its replies,
 //! then reads what every other connection is due to get. `threads` compares basalt with itself: a script on one key with
 //! two threads against one. `--only` takes `publish`, `tracking`, `multi`, `scripts`, `threads` or `expired`.
 
-use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 mod support;
 
 use support::arguments::Arguments;
+use support::peers::{self, Peer};
 use support::process::{self, Client, Process, encode_into};
 
 /// Measures one kind of traffic, and says so in a table.
@@ -26,7 +25,7 @@ type Part = fn(&Plan) -> String;
 
 /// What the command line says.
 struct Plan {
-    binaries: [(&'static str, PathBuf); 2],
+    servers: Vec<Peer>,
     cores: String,
     rounds: usize,
     is_quick: bool,
@@ -37,9 +36,8 @@ fn main() {
         return;
     };
     let is_quick = arguments.has("--quick");
-    let basalt = arguments.basalt();
     let plan = Plan {
-        binaries: [("redis", arguments.redis()), ("basalt", basalt)],
+        servers: peers::all(&arguments, &[]),
         cores: arguments.value("--cores", "0"),
         rounds: arguments.number("--rounds", if is_quick { "1" } else { "3" }),
         is_quick,
@@ -55,78 +53,52 @@ fn main() {
         ("threads", threads),
         ("expired", expired),
     ];
-    let mut report = format!("{}; {}.\n", process::machine(), process::date());
+    let mut report = peers::heading(&plan.servers);
     for (name, part) in parts {
         if name.contains(&only) {
             report += &part(&plan);
         }
     }
-    #[expect(clippy::print_stdout, reason = "the report")]
-    {
-        println!("{report}");
-    }
-    let dir = arguments.value(
-        "--out",
-        concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
-    );
-    std::fs::create_dir_all(&dir).expect("the output folder");
-    std::fs::write(Path::new(&dir).join("messages.md"), report).expect("write the table");
+    peers::publish(&arguments, "messages.md", &report);
 }
 
 impl Plan {
     fn start(&self, index: usize) -> Process {
-        let (name, binary) = &self.binaries[index];
-        let threads: &[String] = match *name {
-            "basalt" => &["--threads".to_owned(), "1".to_owned()],
-            _ => &[],
-        };
+        let peer = &self.servers[index];
         // Whoever is behind for a moment is not to be cut.
-        let mut arguments = threads.to_vec();
-        arguments.push("--client-output-buffer-limit".to_owned());
-        arguments.extend(["pubsub", "0", "0", "0"].map(str::to_owned));
-        Process::start(name, binary, &self.cores, &arguments)
+        let mut arguments = ["--client-output-buffer-limit", "pubsub", "0", "0", "0"].to_vec();
+        if peer.name == "basalt" {
+            arguments.extend(["--threads", "1"]);
+        }
+        let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        peer.start(&self.cores, &arguments)
     }
 
-    /// The median of some figures of each server, in rounds that go through the servers in turn.
-    fn compare<const N: usize>(&self, measure: impl Fn(&Process) -> [f64; N]) -> [[f64; N]; 2] {
-        let mut samples: [Vec<[f64; N]>; 2] = [Vec::new(), Vec::new()];
+    /// The median of some figures of each server, in rounds that go through the servers in turn: for each figure those of
+    /// all servers.
+    fn compare<const N: usize>(&self, measure: impl Fn(&Process) -> [f64; N]) -> [Vec<f64>; N] {
+        let mut samples: Vec<Vec<[f64; N]>> = vec![Vec::new(); self.servers.len()];
         for round in 0..self.rounds {
-            for index in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
+            for index in peers::order(self.servers.len(), round) {
                 let server = self.start(index);
                 samples[index].push(measure(&server));
             }
         }
-        samples.map(|samples| {
-            std::array::from_fn(|figure| {
-                let mut values: Vec<f64> = samples.iter().map(|sample| sample[figure]).collect();
-                values.sort_by(f64::total_cmp);
-                values[values.len() / 2]
-            })
+        std::array::from_fn(|figure| {
+            let of = |samples: &Vec<[f64; N]>| {
+                peers::median(samples.iter().map(|sample| sample[figure]).collect())
+            };
+            samples.iter().map(of).collect()
         })
     }
-}
 
-fn table(title: &str, rows: &[String], figures: [&[f64]; 2]) -> String {
-    table_of(["redis", "basalt"], title, rows, figures)
-}
-
-fn table_of(
-    [first, second]: [&str; 2],
-    title: &str,
-    rows: &[String],
-    figures: [&[f64]; 2],
-) -> String {
-    let mut text =
-        format!("\n{title}\n\n| what | {first} | {second} | ratio |\n|---|---|---|---|\n");
-    for (row, (before, after)) in rows.iter().zip(figures[0].iter().zip(figures[1])) {
-        let line = format!(
-            "| {row} | {before:.3} | {after:.3} | {:.2} |",
-            after / before
-        );
-        eprintln!("{line}");
-        let _ = writeln!(text, "{line}");
+    /// A table of what was compared.
+    fn table(&self, title: &str, rows: &[String], figures: &[Vec<f64>]) -> String {
+        let head = peers::table_head(&self.servers, "what", "");
+        let rows = rows.iter().zip(figures);
+        let rows = rows.map(|(row, figures)| peers::table_row(row, figures, 3));
+        format!("\n{title}\n\n{head}{}", rows.collect::<String>())
     }
-    text
 }
 
 /// The server's CPU time while something is done, in microseconds for each of `count`.
@@ -171,7 +143,7 @@ fn publish(plan: &Plan) -> String {
             (false, 100) => 1_000,
             (false, _) => 100,
         };
-        let [redis, basalt] = plan.compare(|server| {
+        let figures = plan.compare(|server| {
             let publish_us = publish_to(server, count, pipelines);
             [publish_us, publish_us / count as f64]
         });
@@ -179,7 +151,7 @@ fn publish(plan: &Plan) -> String {
         let title = format!(
             "PUBLISH of 64 bytes to {count} subscribers, pipelines of {PUBLISHES_PER_PIPELINE}."
         );
-        text += &table(&title, &rows, [&redis, &basalt]);
+        text += &plan.table(&title, &rows, &figures);
     }
     text
 }
@@ -223,7 +195,7 @@ const READS_PER_PIPELINE: usize = 100;
 
 fn tracking(plan: &Plan) -> String {
     let keys = if plan.is_quick { 50_000 } else { 1_000_000 };
-    let [redis, basalt] = plan.compare(|server| track(server, keys));
+    let figures = plan.compare(|server| track(server, keys));
     let rows = [
         "us a GET of a connection that does not track",
         "us a GET that is tracked for the first time",
@@ -234,7 +206,7 @@ fn tracking(plan: &Plan) -> String {
     ]
     .map(str::to_owned);
     let title = format!("CLIENT TRACKING of {keys} keys of 16 bytes, pipelines of 100.");
-    table(&title, &rows, [&redis, &basalt])
+    plan.table(&title, &rows, &figures)
 }
 
 fn name(index: usize) -> String {
@@ -315,14 +287,14 @@ const SETS: usize = 10;
 
 fn multi(plan: &Plan) -> String {
     let count = if plan.is_quick { 2_000 } else { 50_000 };
-    let [redis, basalt] = plan.compare(|server| {
+    let figures = plan.compare(|server| {
         let one_slot = transactions(server, count, |draw| format!("{{t}}:{:06}", draw % 100_000));
         let spread = transactions(server, count, |draw| format!("key:{:06}", draw % 100_000));
         [one_slot, spread]
     });
     let rows = ["10 SETs in one slot", "10 SETs over shards"].map(str::to_owned);
     let title = "MULTI, 10 SETs of 8 bytes, EXEC, 16 at a time: us a transaction.";
-    table(title, &rows, [&redis, &basalt])
+    plan.table(title, &rows, &figures)
 }
 
 fn transactions(server: &Process, count: usize, key: impl Fn(u64) -> String) -> f64 {
@@ -372,7 +344,7 @@ const ADD_JOB: &str = "\
 
 fn scripts(plan: &Plan) -> String {
     let count = if plan.is_quick { 4_000 } else { 100_000 };
-    let [redis, basalt] = plan.compare(|server| {
+    let figures = plan.compare(|server| {
         let mut client = server.client();
         let sha = client.ask(&["SCRIPT", "LOAD", ADD_JOB]);
         let mut stream = client.into_stream();
@@ -413,7 +385,7 @@ fn scripts(plan: &Plan) -> String {
         format!("the same, {BUSY_CONNECTIONS} connections"),
     ];
     let title = "Scripts with declared keys: us a call, one connection unless said.";
-    table(title, &rows, [&redis, &basalt])
+    plan.table(title, &rows, &figures)
 }
 
 /// As many as redis-benchmark opens.
@@ -457,24 +429,27 @@ const CONNECTIONS: usize = 8;
 
 fn threads(plan: &Plan) -> String {
     let pipelines = if plan.is_quick { 50 } else { 1_500 };
-    let (_, basalt) = &plan.binaries[1];
+    let Some(basalt) = plan.servers.last() else {
+        unreachable!("it is always there")
+    };
     let cores = format!("0-{}", process::core_count() - 1);
-    let mut samples: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
+    let sides = ["1 thread", "2 threads"].map(|name| Peer {
+        name,
+        ..basalt.clone()
+    });
+    let mut samples = [Vec::new(), Vec::new()];
     for round in 0..plan.rounds {
-        for index in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
+        for index in peers::order(2, round) {
             let arguments = ["--threads".to_owned(), (index + 1).to_string()];
-            let server = Process::start("basalt", basalt, &cores, &arguments);
+            let server = basalt.start(&cores, &arguments);
             samples[index].push(count_up(&server, pipelines));
         }
     }
-    let figures = samples.map(|mut samples| {
-        samples.sort_by(f64::total_cmp);
-        [samples[samples.len() / 2]]
-    });
-    let rows = ["EVALSHA, a GET and a SET of one key, P=16".to_owned()];
     let title = format!("A script on one key, {CONNECTIONS} connections: us a call.");
-    let names = ["1 thread", "2 threads"];
-    table_of(names, &title, &rows, [&figures[0], &figures[1]])
+    let row = "EVALSHA, a GET and a SET of one key, P=16";
+    let head = peers::table_head(&sides, "what", "");
+    let row = peers::table_row(row, &samples.map(peers::median), 3);
+    format!("\n{title}\n\n{head}{row}")
 }
 
 fn count_up(server: &Process, pipelines: usize) -> f64 {
@@ -531,12 +506,12 @@ fn send(
 
 fn expired(plan: &Plan) -> String {
     let keys = if plan.is_quick { 1_000 } else { 20_000 };
-    let [redis, basalt] = plan.compare(|server| expired_lag_ms(server, keys));
+    let figures = plan.compare(|server| expired_lag_ms(server, keys));
     let rows = ["p50", "p99", "longest"].map(str::to_owned);
     let title = format!(
         "Expired events of {keys} keys whose deadlines fall into 2 s: ms from the deadline to the message."
     );
-    table(&title, &rows, [&redis, &basalt])
+    plan.table(&title, &rows, &figures)
 }
 
 fn unix_ms() -> u64 {

@@ -1,11 +1,12 @@
-//! Compares basalt with redis-server over sockets: throughput, latency, and above all the server's CPU time a command.
+//! Compares basalt with redis-server and Valkey over sockets: throughput, latency, and above all the server's CPU time a command.
 //!
 //! ```text
 //! cargo bench --bench server -- [--quick] [--cores 0] [--load-cores 1] [--wide-cores 0,1] [--load own|redis-benchmark]
-//!     [--keys 1000000] [--rounds 3] [--ms 1000] [--only WORD] [--basalt PATH] [--redis PATH] [--out DIR] [--syscalls]
+//!     [--keys 1000000] [--rounds 3] [--ms 1000] [--only WORD] [--basalt PATH] [--redis PATH]
+//!     [--valkey PATH] [--no-redis] [--no-valkey] [--out DIR] [--syscalls]
 //! ```
 //!
-//! Both servers are up throughout with the same keys; each scenario is measured in rounds that go through the servers
+//! All servers are up throughout with the same keys; each scenario is measured in rounds that go through the servers
 //! in turn, in reverse order every second round, and the median of the rounds is printed, so that a slow minute of the
 //! machine meets both. Servers of one thread are pinned to `--cores`, with the load on `--load-cores`; servers of more
 //! threads have `--wide-cores` and there the load may run on any of them, so their throughput is the sum's and only CPU
@@ -18,7 +19,9 @@ use std::time::Duration;
 
 mod support;
 
+use support::arguments::Arguments;
 use support::load::{self, Job, Kind, Sample};
+use support::peers::{self, Peer};
 use support::process::{self, Process};
 
 struct Options {
@@ -32,7 +35,7 @@ struct Options {
     millis: u64,
     only: String,
     basalt: Option<String>,
-    redis: String,
+    others: Vec<Peer>,
     out: PathBuf,
     syscalls: bool,
 }
@@ -135,7 +138,7 @@ fn parse(arguments: &[String]) -> Options {
         millis: number("--ms", if quick { 400 } else { 1000 }) as u64,
         only: value("--only").unwrap_or_default(),
         basalt: value("--basalt"),
-        redis: value("--redis").unwrap_or_else(|| "redis-server".to_owned()),
+        others: peers::others(&Arguments::of(arguments)),
         out: value("--out").map_or_else(
             || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/bench"),
             PathBuf::from,
@@ -196,20 +199,27 @@ fn scenarios(options: &Options) -> Vec<Scenario> {
 /// The servers, each with whether it is a wide one.
 fn start(options: &Options, wide: bool) -> Vec<(Process, bool)> {
     let basalt = process::basalt_binary(options.basalt.as_deref());
-    let redis = PathBuf::from(&options.redis);
     let with = |threads: usize| vec!["--threads".to_owned(), threads.to_string()];
-    let mut servers = vec![
-        (Process::start("redis", &redis, &options.cores, &[]), false),
-        (
-            Process::start("basalt, 1 thread", &basalt, &options.cores, &with(1)),
-            false,
-        ),
-    ];
+    let others = |cores: &str| -> Vec<Process> {
+        let others = options.others.iter();
+        others.map(|other| other.start(cores, &[])).collect()
+    };
+    let mut servers: Vec<(Process, bool)> = Vec::new();
+    servers.extend(
+        others(&options.cores)
+            .into_iter()
+            .map(|server| (server, false)),
+    );
+    servers.push((
+        Process::start("basalt, 1 thread", &basalt, &options.cores, &with(1)),
+        false,
+    ));
     if wide {
-        servers.push((
-            Process::start("redis", &redis, &options.wide_cores, &[]),
-            true,
-        ));
+        servers.extend(
+            others(&options.wide_cores)
+                .into_iter()
+                .map(|server| (server, true)),
+        );
         for threads in [1, 2, 4, 8] {
             let name = format!(
                 "basalt, {threads} thread{}",
@@ -429,8 +439,8 @@ fn report(options: &Options, rows: &[Row]) -> String {
         "One-thread servers on core {}, load on {}; \"all cores\": servers and load on {}.\n",
         options.cores, options.load_cores, options.wide_cores
     );
-    out += "| scenario | server | kop/s | p50 us | p99 us | CPU us/op | of redis | of 1 thread | switches/op | syscalls/op |\n";
-    out += "|---|---|---|---|---|---|---|---|---|---|\n";
+    out += "| scenario | server | kop/s | p50 us | p99 us | CPU us/op | of redis | of valkey | of 1 thread | switches/op | syscalls/op |\n";
+    out += "|---|---|---|---|---|---|---|---|---|---|---|\n";
     for row in rows {
         let cpu_of = |server: &str| {
             let found = rows
@@ -447,7 +457,7 @@ fn report(options: &Options, rows: &[Row]) -> String {
             .iter()
             .find(|other| other.scenario == narrow && other.server == "basalt, 1 thread");
         let of_one = one
-            .filter(|_| row.server != "redis")
+            .filter(|_| row.server.starts_with("basalt"))
             .map(|one| row.sample.cpu_us_per_op / one.sample.cpu_us_per_op);
         let show = |ratio: Option<f64>| {
             ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
@@ -459,7 +469,7 @@ fn report(options: &Options, rows: &[Row]) -> String {
         };
         let _ = writeln!(
             out,
-            "| {} | {}{noisy} | {:.0} | {:.0} | {:.0} | {:.3} | {} | {} | {:.4} | {} |",
+            "| {} | {}{noisy} | {:.0} | {:.0} | {:.0} | {:.3} | {} | {} | {} | {:.4} | {} |",
             row.scenario,
             row.server,
             row.sample.ops_per_s / 1000.0,
@@ -467,6 +477,7 @@ fn report(options: &Options, rows: &[Row]) -> String {
             row.sample.p99_us,
             row.sample.cpu_us_per_op,
             show(cpu_of("redis")),
+            show(cpu_of("valkey")),
             show(of_one),
             row.sample.switches_per_op,
             row.syscalls_per_op
@@ -496,10 +507,10 @@ fn chart(rows: &[Row]) -> String {
         }
         let ratio = row.sample.cpu_us_per_op / redis.sample.cpu_us_per_op;
         let width = (ratio.min(widest) / widest * WIDTH as f64) as usize;
-        let colour = if row.server == "redis" {
-            "#b8b8b8"
-        } else {
-            "#4a6fa5"
+        let colour = match row.server.as_str() {
+            "redis" => "#b8b8b8",
+            "valkey" => "#8fae8b",
+            _ => "#4a6fa5",
         };
         let _ = writeln!(
             body,

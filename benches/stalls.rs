@@ -1,9 +1,10 @@
 //! How long others wait while one client does something large: deletes and overwrites huge values, flushes, grows and
-//! shrinks the table, walks over all keys, goes away with large buffers. Beside it the same on redis-server.
+//! shrinks the table, walks over all keys, goes away with large buffers. Beside it the same on redis-server
+//! and Valkey.
 //!
 //! ```text
 //! cargo bench --bench stalls -- [--quick] [--only NAME,NAME] [--members 1000000] [--keys 1000000] [--mib 200]
-//!     [--rounds 3] [--basalt PATH] [--redis PATH] [--no-redis] [--threads N] [--freeze-trace MS] [--out DIR]
+//!     [--rounds 3] [--basalt PATH] [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey] [--threads N] [--freeze-trace MS] [--out DIR]
 //! ```
 //!
 //! Two clients on threads and connections of their own ask all the time, one with a pause of 50 µs between PINGs, the
@@ -38,6 +39,7 @@ mod support;
 
 use basalt::base::checksum::crc64;
 use support::arguments::Arguments;
+use support::peers::{self, Peer};
 use support::process::{self, Client, Process};
 
 /// Between a reply and the next question.
@@ -695,7 +697,7 @@ fn main() {
     let only = arguments.value("--only", "");
     let freezes_at_ms = arguments.value("--freeze-trace", "").parse().ok();
     let basalt = arguments.basalt();
-    let redis = arguments.redis();
+    let others = peers::others(&arguments);
     let mut own = Vec::new();
     let threads = arguments.value("--threads", "");
     if !threads.is_empty() {
@@ -713,15 +715,21 @@ fn main() {
         sizes.keys,
         sizes.mib
     );
-    out += "| operation | idle | PING | raw | GET | took | redis idle | redis PING | redis raw | redis took | |\n";
-    out += "|---|---|---|---|---|---|---|---|---|---|---|\n";
+    out += "| operation | idle | PING | raw | GET | took |";
+    for Peer { name, .. } in &others {
+        let _ = write!(
+            out,
+            " {name} idle | {name} PING | {name} raw | {name} took |"
+        );
+    }
+    let _ = writeln!(out, " |\n|{}", "---|".repeat(7 + 4 * others.len()));
     for scenario in SCENARIOS.iter().filter(is_wanted) {
         let mut ours = Vec::new();
-        let mut theirs = Vec::new();
+        let mut theirs: Vec<Vec<Round>> = others.iter().map(|_| Vec::new()).collect();
         for _ in 0..rounds {
             ours.push(measure(&basalt, &own, scenario, sizes, freezes_at_ms));
-            if !arguments.has("--no-redis") {
-                theirs.push(measure(&redis, &[], scenario, sizes, None));
+            for (other, rounds) in others.iter().zip(&mut theirs) {
+                rounds.push(measure(&other.binary, &[], scenario, sizes, None));
             }
         }
         let idle = median(&ours, |round| round.idle_ms);
@@ -731,27 +739,33 @@ fn main() {
         } else {
             "**stalls**"
         };
-        let shown = |rounds: &[Round], of: fn(&Round) -> f64| match rounds {
-            [] => String::from("-"),
-            rounds => format!(
+        let shown = |rounds: &[Round], of: fn(&Round) -> f64| {
+            format!(
                 "{:.1} ({:.1}-{:.1})",
                 median(rounds, of),
                 least(rounds, of),
                 most(rounds, of)
-            ),
+            )
         };
-        let row = format!(
-            "| {} | {idle:.1} | {} | {} | {} | {:.0} | {} | {} | {} | {} | {verdict} |",
+        let mut row = format!(
+            "| {} | {idle:.1} | {} | {} | {} | {:.0} |",
             scenario.name,
             shown(&ours, |round| round.ping_ms),
             shown(&ours, |round| round.ping_raw_ms),
             shown(&ours, |round| round.get_ms),
             median(&ours, |round| round.took_ms),
-            shown(&theirs, |round| round.idle_ms),
-            shown(&theirs, |round| round.ping_ms),
-            shown(&theirs, |round| round.ping_raw_ms),
-            shown(&theirs, |round| round.took_ms),
         );
+        for rounds in &theirs {
+            let _ = write!(
+                row,
+                " {} | {} | {} | {} |",
+                shown(rounds, |round| round.idle_ms),
+                shown(rounds, |round| round.ping_ms),
+                shown(rounds, |round| round.ping_raw_ms),
+                shown(rounds, |round| round.took_ms),
+            );
+        }
+        let _ = write!(row, " {verdict} |");
         eprintln!("{row}");
         let _ = writeln!(out, "{row}");
     }

@@ -12,7 +12,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("engine", &["base", "structures"]),
     ("client", &["base", "resp"]),
     ("config", &["base"]),
-    ("pubsub", &["base", "resp", "client", "config", "engine"]),
+    (
+        "pubsub",
+        &["base", "structures", "resp", "client", "config", "engine"],
+    ),
     (
         "command",
         &[

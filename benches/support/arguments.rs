@@ -18,6 +18,11 @@ impl Arguments {
         Some(Arguments(words))
     }
 
+    /// These words.
+    pub(crate) fn of(words: &[String]) -> Arguments {
+        Arguments(words.to_vec())
+    }
+
     /// Whether a word is there.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|word| word == name)

@@ -28,9 +28,9 @@ pub struct Labels {
     pub lib_ver: Vec<u8>,
 }
 
-/// What a connection said of itself, to go back to.
+/// What a connection has set for itself, to go back to.
 #[derive(Clone, Debug)]
-pub struct Sayings {
+pub struct Settings {
     labels: Labels,
     no_evict: bool,
     no_touch: bool,
@@ -121,7 +121,8 @@ pub struct Shared {
     pub db: AtomicU32,
     /// Protocol version.
     pub resp: AtomicU8,
-    /// Id of the last command, in the command registry.
+    /// Id of the last command that was sent, in the command registry, be it that it waits or was refused; the largest
+    /// number if there is no such command.
     pub last_command: AtomicU16,
     /// Bytes of unprocessed input.
     pub query_bytes: AtomicUsize,
@@ -133,13 +134,15 @@ pub struct Shared {
     pub queued_bytes: AtomicUsize,
     /// Commands queued after MULTI; -1 outside of it.
     pub queued: AtomicI32,
+    /// Keys watched.
+    pub watched: AtomicUsize,
     /// What the ledger knows of all this.
     pub(super) counted_bytes: AtomicUsize,
     /// Bytes received.
     pub bytes_in: AtomicU64,
     /// Bytes sent.
     pub bytes_out: AtomicU64,
-    /// Commands received.
+    /// Commands that ran, with those of its transactions and scripts.
     pub commands: AtomicU64,
     /// CLIENT NO-EVICT.
     pub no_evict: AtomicBool,
@@ -199,6 +202,7 @@ impl Shared {
             output_bytes: AtomicUsize::new(0),
             queued_bytes: AtomicUsize::new(0),
             queued: AtomicI32::new(-1),
+            watched: AtomicUsize::new(0),
             counted_bytes: AtomicUsize::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
@@ -216,6 +220,14 @@ impl Shared {
             wait: AtomicU64::new(0),
             waker: AtomicWaker::new(),
         }
+    }
+
+    /// For the connection itself: so many more of its commands have run.
+    #[inline]
+    pub fn count_commands(&self, more: u64) {
+        // Nobody else writes here, so that no locked instruction is needed.
+        self.commands
+            .store(self.commands.load(Relaxed) + more, Relaxed);
     }
 
     /// Asks the connection to close at its next occasion.
@@ -414,17 +426,17 @@ impl Shared {
         *labels = (new != Labels::default()).then(|| Box::new(new));
     }
 
-    /// What it says of itself.
-    pub fn sayings(&self) -> Sayings {
-        Sayings {
+    /// What it has set for itself.
+    pub fn settings(&self) -> Settings {
+        Settings {
             labels: self.labels(),
             no_evict: self.no_evict.load(Relaxed),
             no_touch: self.no_touch.load(Relaxed),
         }
     }
 
-    /// Makes it say what it said before.
-    pub fn say_again(&self, before: Sayings) {
+    /// Goes back to what was set before.
+    pub fn restore_settings(&self, before: Settings) {
         self.set_labels(|labels| *labels = before.labels);
         self.no_evict.store(before.no_evict, Relaxed);
         self.no_touch.store(before.no_touch, Relaxed);
@@ -449,6 +461,8 @@ pub struct Registry {
     pub accepted: AtomicU64,
     /// Connections refused because of `maxclients`.
     pub rejected: AtomicU64,
+    /// Connections closed because a request or a transaction took more than `client-query-buffer-limit`.
+    pub overfed: AtomicU64,
     count: AtomicUsize,
     evicting: Mutex<()>,
 }

@@ -17,8 +17,8 @@ pub struct RoutedKey {
     pub argument: u32,
     /// The shard that owns it.
     pub shard: u16,
-    /// Position of that shard among the shards of the request, which are ascending.
-    pub hand: u16,
+    /// Position of that shard's engine among those of the request, which are ascending.
+    pub engine_index: u16,
 }
 
 /// See the module.

@@ -216,8 +216,8 @@ const fn are_many(elements: usize) -> bool {
     elements > ELEMENTS_HERE_MAX
 }
 
-/// The hand of a routed key whose shard is not in hand.
-pub const NOT_IN_HAND: u16 = u16::MAX;
+/// The engine index of a routed key whose shard is not in hand.
+pub const NOT_HELD: u16 = u16::MAX;
 
 /// Which shard out of how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -309,7 +309,7 @@ impl<'a> ShardCx<'a> {
 
     /// Whether the shard of a key is in hand. It always is but for requests that waited, see [`Wait::needs_all`].
     pub fn holds(&self, key: &RoutedKey) -> bool {
-        key.hand != NOT_IN_HAND
+        key.engine_index != NOT_HELD
     }
 
     /// The engines in hand.
@@ -343,16 +343,16 @@ impl<'a> ShardCx<'a> {
     /// The keyspace that owns a key, in any database.
     pub fn at_db(&mut self, key: &Key<'_>, db: usize) -> Keyspace<'_> {
         let (now, no_touch) = (self.now, self.client.no_touch);
-        let hand = match &self.engines {
+        let index = match &self.engines {
             Engines::One(_) => 0,
             Engines::Many(_) => self
                 .keys
                 .iter()
-                .find(|routed| routed.hash == key.hash && routed.hand != NOT_IN_HAND)
-                .map(|routed| usize::from(routed.hand))
+                .find(|routed| routed.hash == key.hash && routed.engine_index != NOT_HELD)
+                .map(|routed| usize::from(routed.engine_index))
                 .expect("handlers touch declared keys only"),
         };
-        let keyspace = self.engine(hand).keyspace(db, now);
+        let keyspace = self.engine(index).keyspace(db, now);
         if no_touch {
             keyspace.untouched()
         } else {
@@ -363,7 +363,7 @@ impl<'a> ShardCx<'a> {
     /// A key that the request does not name but makes of what it read, and its keyspace. All shards must be in hand,
     /// see [`Command::on_all_shards_if`].
     pub fn at_derived<'k>(&mut self, key: &'k [u8]) -> (Keyspace<'_>, Key<'k>) {
-        let hand = match &self.engines {
+        let index = match &self.engines {
             Engines::One(_) => 0,
             Engines::Many(engines) => {
                 debug_assert_eq!(engines.len(), usize::from(self.shard.count));
@@ -372,7 +372,7 @@ impl<'a> ShardCx<'a> {
         };
         let key = Key::new(key, self.seed());
         let (db, now, no_touch) = (self.client.db, self.now, self.client.no_touch);
-        let keyspace = self.engine(hand).keyspace(db, now);
+        let keyspace = self.engine(index).keyspace(db, now);
         if no_touch {
             (keyspace.untouched(), key)
         } else {
@@ -383,7 +383,7 @@ impl<'a> ShardCx<'a> {
     /// The keyspace of a routed key.
     pub fn at_routed(&mut self, key: &RoutedKey) -> Keyspace<'_> {
         let (db, now, no_touch) = (self.client.db, self.now, self.client.no_touch);
-        let keyspace = self.engine(usize::from(key.hand)).keyspace(db, now);
+        let keyspace = self.engine(usize::from(key.engine_index)).keyspace(db, now);
         if no_touch {
             keyspace.untouched()
         } else {
@@ -396,7 +396,7 @@ impl<'a> ShardCx<'a> {
     pub fn peek(&self, routed: &RoutedKey, key: &Key<'_>) -> Option<EntryRef<'_, Object>> {
         let engine = match &self.engines {
             Engines::One(engine) => &**engine,
-            Engines::Many(engines) => &*engines[usize::from(routed.hand)],
+            Engines::Many(engines) => &*engines[usize::from(routed.engine_index)],
         };
         engine.peek(self.client.db, key)
     }
@@ -411,13 +411,13 @@ impl<'a> ShardCx<'a> {
 
     /// One of the engines in hand, by its position among them. It learns the stamp of the one used before, so that
     /// the effects of one command are ordered across shards as the handler made them.
-    pub fn engine(&mut self, hand: usize) -> &mut Engine {
+    pub fn engine(&mut self, index: usize) -> &mut Engine {
         match &mut self.engines {
             Engines::One(engine) => engine,
             Engines::Many(engines) => {
                 let stamp = engines[self.used_last].effects.stamp();
-                self.used_last = hand;
-                let engine = &mut *engines[hand];
+                self.used_last = index;
+                let engine = &mut *engines[index];
                 engine.effects.raise(stamp);
                 engine
             }
@@ -433,9 +433,9 @@ impl<'a> ShardCx<'a> {
     }
 
     /// The keyspace of each engine in hand, for commands over whole databases.
-    pub fn keyspace(&mut self, hand: usize, db: usize) -> Keyspace<'_> {
+    pub fn keyspace(&mut self, index: usize, db: usize) -> Keyspace<'_> {
         let now = self.now;
-        self.engine(hand).keyspace(db, now)
+        self.engine(index).keyspace(db, now)
     }
 
     /// Records that a key changed, under the name that notifications use.
@@ -639,6 +639,8 @@ pub trait Server: Send + Sync {
     fn slowlog_len(&self) -> usize;
     /// Empties the slow log.
     fn slowlog_reset(&self);
+    /// How often that was done so far.
+    fn slowlog_resets(&self) -> u64;
     /// Latest and worst latency of every event.
     fn latency_latest(&self) -> Vec<LatencyEvent>;
     /// Samples of one event: Unix seconds and milliseconds of latency.

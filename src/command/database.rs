@@ -86,7 +86,7 @@ static DBSIZE: Command = Command::new("dbsize", Group::Server, 1)
 fn dbsize(cx: &mut ShardCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let db = cx.client.db;
     let count: usize = (0..cx.engine_count())
-        .map(|hand| cx.keyspace(hand, db).len())
+        .map(|index| cx.keyspace(index, db).len())
         .sum();
     out.integer(count as i64);
     Ok(())
@@ -109,9 +109,9 @@ fn swapdb(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     let first = integer_32(args, 1, Some("ERR invalid first DB index"))?;
     let second = integer_32(args, 2, Some("ERR invalid second DB index"))?;
     let (first, second) = (existing(first, cx.config)?, existing(second, cx.config)?);
-    for hand in 0..cx.engine_count() {
+    for index in 0..cx.engine_count() {
         let now = cx.now;
-        cx.engine(hand).swap_dbs(first, second, now);
+        cx.engine(index).swap_dbs(first, second, now);
     }
     record(cx, 1);
     out.ok();
@@ -175,8 +175,8 @@ fn check_flush_mode(args: &Args<'_>) -> CommandResult {
 
 fn flush(cx: &mut ShardCx<'_>, dbs: std::ops::Range<usize>) {
     let mut removed = 0;
-    for hand in 0..cx.engine_count() {
-        let engine = cx.engine(hand);
+    for index in 0..cx.engine_count() {
+        let engine = cx.engine(index);
         let of_shard: u64 = dbs.clone().map(|db| engine.flush_db(db) as u64).sum();
         // In either mode, as Redis 7.4 frees what SYNC deletes in the background too.
         engine.published().lazyfreed.add(of_shard);

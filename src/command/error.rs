@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::Args;
+use super::{Args, Out};
 use crate::base::lossless;
 
 /// Bytes of a name that an error quotes, and of all arguments of an unknown command.
@@ -169,6 +169,18 @@ pub fn unknown_command(args: &Args<'_>) -> Vec<u8> {
         &quoted,
     ]
     .concat()
+}
+
+/// Writes the error that a command ended with, if there is one; whether there is.
+#[inline]
+pub fn write_failure(result: Result<(), CommandError>, out: &mut Out) -> bool {
+    match result {
+        Ok(()) => false,
+        Err(error) => {
+            out.error(error.text().as_bytes());
+            true
+        }
+    }
 }
 
 /// There is no such subcommand of this command.

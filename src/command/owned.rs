@@ -123,7 +123,7 @@ mod tests {
             hash: 1,
             argument: 0,
             shard: 2,
-            hand: 0,
+            engine_index: 0,
         };
         let keys = [key];
         let args = Args::new(b"short", &arena, &spans, &keys);

@@ -201,14 +201,14 @@ impl Terminal {
                 hash,
                 argument: at as u32,
                 shard,
-                hand: 0,
+                engine_index: 0,
             });
             hands.push(shard);
         });
         hands.sort_unstable();
         hands.dedup();
         for key in &mut routed {
-            key.hand = hands
+            key.engine_index = hands
                 .iter()
                 .position(|shard| *shard == key.shard)
                 .expect("collected") as u16;
@@ -218,7 +218,9 @@ impl Terminal {
         }
         if command.needs_all_shards(&Args::new(&buffer, &arena, &spans, &[])) {
             hands = (0..=mask).collect();
-            routed.iter_mut().for_each(|key| key.hand = key.shard);
+            routed
+                .iter_mut()
+                .for_each(|key| key.engine_index = key.shard);
         }
         let args = Args::new(&buffer, &arena, &spans, &routed);
         let before = self.changes();
@@ -756,6 +758,9 @@ impl Server for NoServer {
         0
     }
     fn slowlog_reset(&self) {}
+    fn slowlog_resets(&self) -> u64 {
+        0
+    }
     fn latency_latest(&self) -> Vec<LatencyEvent> {
         Vec::new()
     }

@@ -237,8 +237,8 @@ parameters! {
         MUTABLE, "What SIGINT makes of the shutdown.";
     shutdown_on_sigterm: words(ShutdownOptions, 0, values::shutdown_options), "shutdown-on-sigterm",
         MUTABLE, "What SIGTERM makes of the shutdown.";
-    watchdog_period: number(u32, 0, 0, INT_MAX), "watchdog-period", MUTABLE.hidden().no_effect(OTHER_DESIGN),
-        "Milliseconds after which a stalled event loop is logged.";
+    watchdog_period: number(u32, 0, 0, INT_MAX), "watchdog-period", MUTABLE.hidden(),
+        "Milliseconds for which a shard may be held before the stacks of who holds shards are logged; 0: any time.";
 
     // Access
     requirepass: text(""), "requirepass", MUTABLE.sensitive(),

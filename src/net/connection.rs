@@ -480,6 +480,7 @@ async fn run_turn(
     if count == 0 {
         let received = batch.pending().len() + session.parser.moved_bytes();
         if received as u64 > config.client_query_buffer_limit {
+            session.service().clients.overfed.fetch_add(1, Relaxed);
             return Err(End::Closed);
         }
         let shared = &session.connection.shared;
@@ -491,7 +492,6 @@ async fn run_turn(
     let now = clock::now();
     let shared = &session.connection.shared;
     shared.active_ms.store(now.unix_ms, Relaxed);
-    shared.commands.fetch_add(count as u64, Relaxed);
     batch.out.set_protocol(session.connection.protocol);
     batch.plan(&service.router);
     prefetch(batch, service, session.connection.db);

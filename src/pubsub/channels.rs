@@ -1,12 +1,12 @@
 //! Names with their subscribers: channels, spread over locks, and patterns under one.
 //!
-//! Subscribers stand in the order of their numbers, so that one of many is found and taken out quickly.
+//! Subscribers stand in the order of their numbers, so that one of many is found and taken out quickly. The text of a name
+//! is shared with its subscribers, who know by it what they are subscribed to.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use dashmap::DashMap;
 use parking_lot::RwLock;
 
 use crate::client::registry::Shared;
@@ -27,43 +27,81 @@ pub(super) fn take_out(subscribers: &mut Subscribers, id: u64) {
     }
 }
 
-/// Channels.
+/// Names under one lock.
 #[derive(Default)]
+struct Names(RwLock<HashMap<Arc<[u8]>, Subscribers>>);
+
+impl Names {
+    /// Adds a client to those of a name; the name, to be shared, and whether it is new.
+    fn add(&self, name: &[u8], client: &Arc<Shared>) -> (Arc<[u8]>, bool) {
+        let mut names = self.0.write();
+        let known = names.get_key_value(name).map(|(name, _)| Arc::clone(name));
+        let is_new = known.is_none();
+        let name = known.unwrap_or_else(|| Arc::from(name));
+        insert(names.entry(Arc::clone(&name)).or_default(), client);
+        (name, is_new)
+    }
+
+    /// Takes a client out; whether it was the last one.
+    fn remove(&self, name: &[u8], id: u64) -> bool {
+        let mut names = self.0.write();
+        let Some(clients) = names.get_mut(name) else {
+            return false;
+        };
+        take_out(clients, id);
+        clients.is_empty() && names.remove(name).is_some()
+    }
+
+    /// Puts a name, and the list of its subscribers, into memory allocated now; the name and the subscribers, if there are
+    /// any. Nobody ever finds the name missing.
+    fn renew(&self, name: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
+        let mut names = self.0.write();
+        let (old, clients) = names.remove_entry(name)?;
+        let new: Arc<[u8]> = Arc::from(&*old);
+        names.insert(Arc::clone(&new), clients.clone());
+        Some((new, clients))
+    }
+}
+
+/// Locks over which channels are spread.
+const PARTS: usize = 64;
+
+/// Channels.
 pub(super) struct Channels {
-    by_name: DashMap<Arc<[u8]>, Subscribers>,
+    parts: [Names; PARTS],
     count: AtomicUsize,
 }
 
+impl Default for Channels {
+    fn default() -> Channels {
+        Channels {
+            parts: std::array::from_fn(|_| Names::default()),
+            count: AtomicUsize::new(0),
+        }
+    }
+}
+
 impl Channels {
+    /// Names that differ in their last bytes, as most do, lie under different locks.
+    fn part(&self, name: &[u8]) -> &Names {
+        const LOOKED_AT: usize = 16;
+        let tail = &name[name.len().saturating_sub(LOOKED_AT)..];
+        let mixed = tail.iter().fold(name.len() as u64, |mixed, byte| {
+            (mixed ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        &self.parts[(mixed ^ (mixed >> 32)) as usize % PARTS]
+    }
+
     /// Adds a client to those of a channel; the channel's name, to be shared.
     pub(super) fn add(&self, name: &[u8], client: &Arc<Shared>) -> Arc<[u8]> {
-        if let Some(mut found) = self.by_name.get_mut(name) {
-            insert(&mut found, client);
-            return Arc::clone(found.key());
-        }
-        let name: Arc<[u8]> = Arc::from(name);
-        let mut entry = self.by_name.entry(Arc::clone(&name)).or_insert_with(|| {
-            self.count.fetch_add(1, Relaxed);
-            Vec::new()
-        });
-        insert(&mut entry, client);
-        Arc::clone(entry.key())
+        let (name, is_new) = self.part(name).add(name, client);
+        self.count.fetch_add(usize::from(is_new), Relaxed);
+        name
     }
 
     pub(super) fn remove(&self, name: &[u8], id: u64) {
-        let is_last = self.by_name.get_mut(name).is_some_and(|mut found| {
-            take_out(&mut found, id);
-            found.is_empty()
-        });
-        // Somebody else may have come meanwhile.
-        if is_last
-            && self
-                .by_name
-                .remove_if(name, |_, clients| clients.is_empty())
-                .is_some()
-        {
-            self.count.fetch_sub(1, Relaxed);
-        }
+        let is_last = self.part(name).remove(name, id);
+        self.count.fetch_sub(usize::from(is_last), Relaxed);
     }
 
     /// Shows the subscribers of a channel; how many there are.
@@ -71,18 +109,25 @@ impl Channels {
         if self.is_empty() {
             return 0;
         }
-        self.by_name.get(name).map_or(0, |clients| {
-            show(&clients);
+        let names = self.part(name).0.read();
+        names.get(name).map_or(0, |clients| {
+            show(clients);
             clients.len()
         })
     }
 
     pub(super) fn names(&self, is_wanted: impl Fn(&[u8]) -> bool) -> Vec<Arc<[u8]>> {
-        self.by_name
-            .iter()
-            .filter(|entry| is_wanted(entry.key()))
-            .map(|entry| Arc::clone(entry.key()))
-            .collect()
+        let mut wanted = Vec::new();
+        for part in &self.parts {
+            let names = part.0.read();
+            wanted.extend(names.keys().filter(|name| is_wanted(name)).cloned());
+        }
+        wanted
+    }
+
+    /// See [`Names::renew`].
+    pub(super) fn renew(&self, name: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
+        self.part(name).renew(name)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -97,40 +142,38 @@ impl Channels {
 /// Patterns.
 #[derive(Default)]
 pub(super) struct Patterns {
-    by_text: RwLock<HashMap<Arc<[u8]>, Subscribers>>,
+    by_text: Names,
     count: AtomicUsize,
 }
 
 impl Patterns {
     pub(super) fn add(&self, text: &[u8], client: &Arc<Shared>) -> Arc<[u8]> {
-        let mut by_text = self.by_text.write();
-        let text = match by_text.get_key_value(text) {
-            Some((text, _)) => Arc::clone(text),
-            None => Arc::from(text),
-        };
-        insert(by_text.entry(Arc::clone(&text)).or_default(), client);
-        self.count.store(by_text.len(), Relaxed);
+        let (text, is_new) = self.by_text.add(text, client);
+        self.count.fetch_add(usize::from(is_new), Relaxed);
         text
     }
 
     pub(super) fn remove(&self, text: &[u8], id: u64) {
-        let mut by_text = self.by_text.write();
-        if let Some(clients) = by_text.get_mut(text) {
-            take_out(clients, id);
-            if clients.is_empty() {
-                by_text.remove(text);
-            }
-        }
-        self.count.store(by_text.len(), Relaxed);
+        let is_last = self.by_text.remove(text, id);
+        self.count.fetch_sub(usize::from(is_last), Relaxed);
     }
 
     pub(super) fn with_each(&self, mut show: impl FnMut(&[u8], &[Arc<Shared>])) {
         if self.is_empty() {
             return;
         }
-        for (text, clients) in self.by_text.read().iter() {
+        for (text, clients) in self.by_text.0.read().iter() {
             show(text, clients);
         }
+    }
+
+    pub(super) fn names(&self) -> Vec<Arc<[u8]>> {
+        self.by_text.0.read().keys().cloned().collect()
+    }
+
+    /// See [`Names::renew`].
+    pub(super) fn renew(&self, text: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
+        self.by_text.renew(text)
     }
 
     pub(super) fn len(&self) -> usize {

@@ -10,6 +10,7 @@ mod events;
 mod message;
 pub mod monitor;
 pub mod pending;
+mod renewal;
 pub mod sequence;
 mod tracking;
 

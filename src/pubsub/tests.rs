@@ -4,6 +4,7 @@ use super::pending::PendingMessage;
 use super::*;
 use crate::client::connection::Connection;
 use crate::resp::reply::Protocol;
+use crate::structures::slabs::Mover;
 use std::sync::atomic::Ordering::Relaxed;
 
 fn client(id: u64, protocol: u8) -> Arc<Shared> {
@@ -128,4 +129,42 @@ fn a_large_message_is_shared_by_its_receivers() {
         assert!(out.as_slice().is_none(), "it is no copy");
         assert_eq!(out.len_bytes(), payload.len() + 36);
     }
+}
+
+#[test]
+fn names_that_are_moved_are_those_that_clients_know() {
+    let pubsub = PubSub::default();
+    let (one, two) = (client(1, 2), client(2, 2));
+    for client in [&one, &two] {
+        for topic in Topic::ALL {
+            pubsub.subscribe(client, topic, b"news");
+        }
+    }
+    pubsub.subscribe(&one, Topic::Channel, b"other");
+    let places = |names: &[(Topic, Arc<[u8]>)]| -> Vec<usize> {
+        names.iter().map(|(_, name)| name.as_ptr().addr()).collect()
+    };
+    let before = pubsub.all_names();
+    assert_eq!(before.len(), 4);
+    // Who ended a subscription does not get it again.
+    pubsub.unsubscribe(&two, Topic::Channel, b"news");
+    let mut mover = Mover::of_everything();
+    pubsub.renew(&before, &mut mover);
+    assert_eq!(mover.moved, 4);
+    let after = places(&pubsub.all_names());
+    assert!(places(&before).iter().all(|place| !after.contains(place)));
+    // Nobody keeps the old ones.
+    assert!(before.iter().all(|(_, name)| Arc::strong_count(name) == 1));
+    let mut wakes = Vec::new();
+    assert_eq!(pubsub.publish(b"news", b"x", &mut wakes), 3);
+    assert_eq!(pubsub.publish_sharded(b"news", b"x", &mut wakes), 2);
+    for client in [&one, &two] {
+        pubsub.forget(client);
+        assert_eq!(client.subscriptions(), 0);
+    }
+    let figures = pubsub.figures();
+    assert_eq!(
+        (figures.channels, figures.patterns, figures.shard_channels),
+        (0, 0, 0)
+    );
 }

@@ -108,6 +108,11 @@ impl Unit {
         }
     }
 
+    /// Ends it because it was killed in a run that was rolled back.
+    pub fn kill_again(&self) {
+        self.standing.store(KILLED, Relaxed);
+    }
+
     fn duration_ms(&self) -> u64 {
         Ticks::now().since_ns(self.since) / 1_000_000
     }

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
+use crate::client::registry::Shared;
 use crate::command::script::Scripts;
 use crate::command::table::registry;
 use crate::session::service::Service;
@@ -83,9 +84,14 @@ fn write_report(service: &Service, crash: &Crash, panic: Option<&str>) {
     }
     log::raw("\n------ STACK TRACE ------\n\n");
     log::raw(&stack(crash));
+    log::raw("\n------ STACK TRACE DONE ------\n");
     // What may meet a lock comes last.
     log::raw("\n------ INFO OUTPUT ------\n");
     log::raw(&info::text(service, &["everything".to_owned()]).replace('\r', ""));
+    if let Some(client) = service.clients.get(crash.client) {
+        let line = client_line(&client, clock::unix_ms());
+        log::raw(&format!("\n------ CURRENT CLIENT INFO ------\n{line}\n"));
+    }
     log::raw("\n------ CLIENT LIST OUTPUT ------\n");
     log::raw(&clients(service));
     if let Some(function) = service.scripts.running_function() {
@@ -122,11 +128,18 @@ fn cause(crash: &Crash) -> String {
     text
 }
 
-/// The frames as `file(+offset)[address]`, as tools read them.
+/// The frames, as tools read them.
 fn stack(crash: &Crash) -> String {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut text = format!("Backtrace of thread {}:\n", crash.thread);
-    for frame in &crash.frames {
+    text.push_str(&describe_frames(&crash.frames));
+    text
+}
+
+/// Frames as `file(+offset)[address]`, one a line.
+pub(super) fn describe_frames(frames: &[usize]) -> String {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut text = String::new();
+    for frame in frames {
         let _ = match place_of(*frame, &maps) {
             Some((file, offset)) => writeln!(text, "{file}(+{offset:#x})[{frame:#x}]"),
             None => writeln!(text, "[{frame:#x}]"),
@@ -159,29 +172,33 @@ fn clients(service: &Service) -> String {
     let now_ms = clock::unix_ms();
     let all = service.clients.all();
     for client in all.iter().take(CLIENTS_MAX) {
-        let seconds = |since_ms: u64| now_ms.saturating_sub(since_ms) / 1_000;
-        let last = usize::from(client.last_command.load(Relaxed));
-        let command = registry().all().get(last);
-        let _ = writeln!(
-            text,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} db={} qbuf={} omem={} cmd={}",
-            client.id,
-            client.address,
-            client.local_address,
-            client.fd,
-            String::from_utf8_lossy(&client.labels().name),
-            seconds(client.created_ms),
-            seconds(client.active_ms.load(Relaxed)),
-            client.db.load(Relaxed),
-            client.query_bytes.load(Relaxed),
-            client.output_bytes.load(Relaxed),
-            command.map_or("NULL", |command| command.full_name),
-        );
+        let _ = writeln!(text, "{}", client_line(client, now_ms));
     }
     if all.len() > CLIENTS_MAX {
         let _ = writeln!(text, "and {} more", all.len() - CLIENTS_MAX);
     }
     text
+}
+
+/// One client, with the command that it sent last: while a thread works for it, the one that runs.
+pub(super) fn client_line(client: &Shared, now_ms: u64) -> String {
+    let seconds = |since_ms: u64| now_ms.saturating_sub(since_ms) / 1_000;
+    let last = usize::from(client.last_command.load(Relaxed));
+    let command = registry().all().get(last);
+    format!(
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} db={} qbuf={} omem={} cmd={}",
+        client.id,
+        client.address,
+        client.local_address,
+        client.fd,
+        String::from_utf8_lossy(&client.labels().name),
+        seconds(client.created_ms),
+        seconds(client.active_ms.load(Relaxed)),
+        client.db.load(Relaxed),
+        client.query_bytes.load(Relaxed),
+        client.output_bytes.load(Relaxed),
+        command.map_or("NULL", |command| command.full_name),
+    )
 }
 
 #[cfg(test)]

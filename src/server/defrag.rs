@@ -11,9 +11,11 @@
 //! which is on by default, values are moved together as well when the allocator's pages take notably more than the limit;
 //! and it gives free ones back sooner.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::runtime::Spawner;
+use crate::client::mailbox::Topic;
 use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::defrag::Walk;
@@ -62,7 +64,7 @@ const RESIDENT_PERCENT_HIGH: f64 = 10.0;
 /// until it takes less than this again.
 const RESIDENT_PERCENT_LOW: f64 = 7.0;
 
-/// Scripts that are looked at together.
+/// Scripts, and names of channels, that are looked at together.
 const SCRIPTS_PER_SLICE: usize = 64;
 
 /// See the module.
@@ -83,6 +85,8 @@ struct Cycle {
     shard: usize,
     /// Scripts that are left, once the shards are done.
     scripts: Option<Vec<Sha>>,
+    /// Names of channels that are left, once the scripts are done.
+    channels: Option<Vec<(Topic, Arc<[u8]>)>>,
     percent: u32,
     /// What had been moved, and left alone, when the shard began; and whether there was little in the one before.
     shard_began: (u64, u64),
@@ -325,6 +329,7 @@ impl Cycle {
             walk: Walk::default(),
             shard: 0,
             scripts: None,
+            channels: None,
             percent,
             shard_began: (0, 0),
             finds_little: false,
@@ -378,7 +383,8 @@ impl Cycle {
                 return false;
             };
             if self.shard >= service.shards.len() {
-                return self.move_scripts(service, began, work_ns);
+                return self.move_scripts(service, began, work_ns)
+                    || self.move_channels(service, began, work_ns);
             }
             // Whoever holds it is not to be waited for.
             let Some(mut engine) = service.shards.try_take(shard) else {
@@ -412,6 +418,17 @@ impl Cycle {
         while !left.is_empty() && Ticks::now().since_ns(began) < work_ns {
             let some = left.split_off(left.len().saturating_sub(SCRIPTS_PER_SLICE));
             scripts.renew(&some, &mut self.mover);
+        }
+        !left.is_empty()
+    }
+
+    /// The same with what clients are subscribed to.
+    fn move_channels(&mut self, service: &Service, began: Ticks, work_ns: u64) -> bool {
+        let pubsub = &service.pubsub;
+        let left = self.channels.get_or_insert_with(|| pubsub.all_names());
+        while !left.is_empty() && Ticks::now().since_ns(began) < work_ns {
+            let some = left.split_off(left.len().saturating_sub(SCRIPTS_PER_SLICE));
+            pubsub.renew(&some, &mut self.mover);
         }
         !left.is_empty()
     }

@@ -30,6 +30,7 @@ use crate::engine::record::Records;
 use crate::persist::aof::Aof;
 use crate::pubsub::PubSub;
 use crate::session::service::Service;
+use crate::structures::watchdog;
 use crate::telemetry::memory::{self, Decay};
 use crate::telemetry::{clock, histogram, info, log, snapshot};
 
@@ -295,6 +296,7 @@ impl Server for Host {
     }
 
     fn follow_config(&self) {
+        watchdog::look_again();
         if self.limit_changed.swap(false, Relaxed) {
             {
                 let _last_is_latest = self.following.lock();
@@ -382,6 +384,10 @@ impl Server for Host {
 
     fn slowlog_len(&self) -> usize {
         self.service.slowlog.len()
+    }
+
+    fn slowlog_resets(&self) -> u64 {
+        self.service.slowlog.resets()
     }
 
     fn slowlog_reset(&self) {

@@ -27,7 +27,7 @@ use crate::shard::QueuedJob;
 use crate::shard::job::command::Ended;
 use crate::shard::job::task::Task;
 use crate::shard::job::{Job, Work};
-use crate::shard::migration::{Errand, Moving, State, request};
+use crate::shard::migration::{Moving, State, Transfer, request};
 use crate::shard::unit::transaction::Watched;
 
 /// The most connections that are kept for the next migration, and for how long.
@@ -159,27 +159,27 @@ async fn carry(
         .iter()
         .map(|key| moving(service, migration, key));
     let config = service.config.load_full();
-    let mut errand = Box::new(Errand::new(
+    let mut transfer = Box::new(Transfer::new(
         keys.collect(),
         is_moving,
         migration.replaces,
         config.rdbcompression,
     ));
     for _ in 0..ROUNDS_MAX {
-        errand.collect();
-        errand = run(service, errand).await;
-        if errand.count(State::Dumped) == 0 {
+        transfer.collect();
+        transfer = run(service, transfer).await;
+        if transfer.count(State::Dumped) == 0 {
             return Ok("NOKEY");
         }
-        let sent = send(links, migration, &mut errand).await;
+        let sent = send(links, migration, &mut transfer).await;
         if !is_moving {
             return sent.map(|()| "OK");
         }
-        errand.settle();
-        errand = run(service, errand).await;
-        *stamp = errand.stamp.max(*stamp);
+        transfer.settle();
+        transfer = run(service, transfer).await;
+        *stamp = transfer.stamp.max(*stamp);
         sent?;
-        if errand.count(State::Wanted) == 0 {
+        if transfer.count(State::Wanted) == 0 {
             return Ok("OK");
         }
     }
@@ -201,20 +201,24 @@ fn moving(service: &Service, migration: &Migration, key: &[u8]) -> Moving {
     }
 }
 
-/// Has the shards do what an errand is about.
-async fn run(service: &'static Service, errand: Box<Errand>) -> Box<Errand> {
-    let mut queued = Task::migrate(errand);
+/// Has the shards do what a transfer is about.
+async fn run(service: &'static Service, transfer: Box<Transfer>) -> Box<Transfer> {
+    let mut queued = Task::migrate(transfer);
     let ticket = Job::await_end(&mut queued);
     service.shards.submit(queued);
     let parcel = poll_fn(|cx| ticket.poll(cx)).await;
     match parcel.into_message().work {
-        Work::Task(Task::Migrate(errand)) => errand,
+        Work::Task(Task::Migrate(transfer)) => transfer,
         _ => unreachable!("it comes back with its job"),
     }
 }
 
 /// Sends what was dumped, and notes what arrived.
-async fn send(links: &Links, migration: &Migration, errand: &mut Errand) -> Result<(), Failure> {
+async fn send(
+    links: &Links,
+    migration: &Migration,
+    transfer: &mut Transfer,
+) -> Result<(), Failure> {
     let mut may_retry = true;
     loop {
         let mut link = match links.take(migration) {
@@ -236,7 +240,7 @@ async fn send(links: &Links, migration: &Migration, errand: &mut Errand) -> Resu
             before += 1;
         }
         let timeout = Duration::from_millis(migration.timeout_ms);
-        let talk = link.talk(&asked_before, before, timeout, errand).await;
+        let talk = link.talk(&asked_before, before, timeout, transfer).await;
         let broken = match talk {
             Ok(()) => {
                 link.db = Some(migration.target_db);
@@ -252,7 +256,7 @@ async fn send(links: &Links, migration: &Migration, errand: &mut Errand) -> Resu
             Err(Talk::Broken(broken)) => broken,
         };
         // A connection that was kept may have been closed meanwhile: nothing was done then, and a new one will do.
-        let was_heard = errand.count(State::Arrived) > 0;
+        let was_heard = transfer.count(State::Arrived) > 0;
         if !may_retry || broken.is_late || was_heard {
             return Err(match broken.is_writing {
                 true => Failure::Writing,
@@ -317,11 +321,11 @@ impl Link {
         asked_before: &[u8],
         before: usize,
         timeout: Duration,
-        errand: &mut Errand,
+        transfer: &mut Transfer,
     ) -> Result<(), Talk> {
         for chunk in asked_before
             .chunks(CHUNK_BYTES)
-            .chain(errand.requests.chunks(CHUNK_BYTES))
+            .chain(transfer.requests.chunks(CHUNK_BYTES))
         {
             within(timeout, self.stream.write_all(chunk))
                 .await
@@ -337,7 +341,7 @@ impl Link {
         }
         // Whoever is not logged in, or in another database, has put nothing where it belongs.
         let is_void = refused.is_some();
-        for key in &mut errand.keys {
+        for key in &mut transfer.keys {
             if key.state != State::Dumped {
                 continue;
             }

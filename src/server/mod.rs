@@ -15,6 +15,7 @@ mod runtime;
 mod saving;
 mod shutdown;
 mod title;
+mod watchdog;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -85,6 +86,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
         Arc::clone(&log) as _,
     ));
     crash::watch(Arc::clone(&service));
+    watchdog::watch(Arc::clone(&service));
     let runtimes = Runtimes::new(config.runtime, thread_count);
     service.telemetry.rounds.follow(runtimes.handles());
     let (stop, stopped) = watch::channel(false);

@@ -6,22 +6,21 @@
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
-use super::batch::Plan;
+use super::batch::{Admitted, Plan};
 use super::turn::Turn;
 use super::waiting::Blocked;
 use super::{Flow, Ran, Session, Step};
 use crate::base::lossless;
 use crate::client::connection::ReplyMode;
-use crate::command::context::After;
+use crate::command::context::{After, SlowlogEntry};
 use crate::command::declaration::{Command, Flags, Run};
 use crate::command::transaction::is_watch;
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::Now;
 use crate::resp::reply::Position;
-use crate::shard::unit::context::UnitOutcome;
+use crate::shard::unit::context::{SlowStep, UnitNotes, UnitOutcome};
 use crate::shard::unit::transaction::Transaction;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::{counters, errors, latency, log, slowlog};
@@ -87,8 +86,7 @@ impl Session {
     pub(super) fn account(
         &mut self,
         turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
+        request: Admitted<'_>,
         mark: Position,
         ran: Ran,
     ) -> Flow {
@@ -98,25 +96,25 @@ impl Session {
             Ran::Queued(ticket) => return Break(Step::Wait(ticket)),
             Ran::Later => return Break(Step::Yield),
             Ran::Refused => {
-                self.note_refused(turn, mark, command);
+                self.note_refused(turn, mark, request.command);
                 return Continue(());
             }
-            Ran::Blocked(blocked) => return self.block(turn, plan, command, (blocked, mark)),
+            Ran::Blocked(blocked) => return self.block(turn, request, (blocked, mark)),
         };
         if let After::Block(block) = after {
-            return self.block(turn, plan, command, (Blocked::For(block), mark));
+            return self.block(turn, request, (Blocked::For(block), mark));
         }
         let duration_ns = turn.lap_ns() + std::mem::take(&mut turn.earlier_ns);
-        turn.note_hold(plan.route, duration_ns);
+        turn.note_hold(request.plan.route, duration_ns);
         let mut finished = Finished::new(mark, duration_ns, failed);
-        if self.pending.is_some() && !failed && self.is_queueing(command) {
+        if self.pending.is_some() && !failed && self.is_queueing(request.command) {
             // What is queued counts when it is run.
-            self.end_reply(turn, command, mark);
+            self.end_reply(turn, request.command, mark);
         } else {
             if let After::Configured = after {
                 finished.renewed = Some(self.service.config.load_full());
             }
-            self.finish(turn, plan, command, &finished);
+            self.finish(turn, request, &finished);
         }
         follow(&after)?;
         match turn.is_long(duration_ns) {
@@ -130,8 +128,7 @@ impl Session {
     fn block(
         &mut self,
         turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
+        request: Admitted<'_>,
         (blocked, mark): (Blocked, Position),
     ) -> Flow {
         turn.release();
@@ -139,16 +136,11 @@ impl Session {
         // What the wait is a part of counts when it is over (DEBUG SLEEP).
         let holds = matches!(&blocked, Blocked::For(block) if block.holds);
         if !holds {
-            self.count(
-                turn,
-                plan,
-                command,
-                &Finished::new(mark, duration_ns, false),
-            );
+            self.count(turn, request, &Finished::new(mark, duration_ns, false));
         }
         self.begin_wait(duration_ns, holds);
         if turn.is_monitored {
-            self.show(turn, plan, command);
+            self.show(turn, request);
         }
         if let Blocked::For(_) = blocked {
             self.connection.shared.block();
@@ -162,61 +154,52 @@ impl Session {
     pub(super) fn finish(
         &mut self,
         turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
+        request: Admitted<'_>,
         finished: &Finished,
     ) {
         if self.replays {
             if finished.failed {
                 turn.release();
-                replay_failed(turn, command, finished.mark);
+                replay_failed(turn, request.command, finished.mark);
             }
-            return self.end_reply(turn, command, finished.mark);
+            return self.end_reply(turn, request.command, finished.mark);
         }
-        self.count(turn, plan, command, finished);
-        self.tell(turn, plan, command, finished);
+        self.count(turn, request, finished);
+        self.tell(turn, request, finished);
         if turn.is_monitored {
             turn.release();
-            self.show(turn, plan, command);
+            self.show(turn, request);
         }
-        if command.flags.has(Flags::TRANSACTIONAL) && is_watch(command) && !finished.failed {
-            self.note_watched(turn.batch, plan);
+        if request.command.flags.has(Flags::TRANSACTIONAL)
+            && is_watch(request.command)
+            && !finished.failed
+        {
+            self.note_watched(turn.batch, request.plan);
         }
-        self.end_reply(turn, command, finished.mark);
+        self.end_reply(turn, request.command, finished.mark);
     }
 
     /// Counts a command that ran, and samples its keys.
     #[inline]
-    pub(super) fn count(
-        &self,
-        turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
-        finished: &Finished,
-    ) {
+    pub(super) fn count(&self, turn: &mut Turn<'_>, request: Admitted<'_>, finished: &Finished) {
         let Finished {
             mark,
             duration_ns,
             failed,
             ..
         } = *finished;
-        turn.counters.command(command).ran(duration_ns, failed);
+        turn.counters
+            .command(request.command)
+            .ran(duration_ns, failed);
         if turn.counters.takes_sample() {
-            self.sample(turn, plan, duration_ns, mark);
+            self.sample(turn, request.plan, duration_ns, mark);
         }
     }
 
     /// Tells the statistics of errors, the slow log and the latency monitor of a command.
     #[inline]
-    fn tell(
-        &mut self,
-        turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
-        finished: &Finished,
-    ) {
-        let shared = &self.connection.shared;
-        shared.last_command.store(command.id() as u16, Relaxed);
+    fn tell(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, finished: &Finished) {
+        self.connection.shared.count_commands(1);
         let duration_ns = finished.duration_ns;
         let config = finished.renewed.as_ref().unwrap_or(turn.config);
         let is_slow =
@@ -228,23 +211,33 @@ impl Session {
         // What follows takes a lock, which no command should wait for with a token in hand.
         turn.release();
         // Scripts note their errors themselves.
-        if finished.failed && !matches!(command.run, Run::Script(_)) {
+        if finished.failed && !matches!(request.command.run, Run::Script(_)) {
             errors::note(turn.batch.out.since(finished.mark));
         }
-        let args = turn.batch.args(plan);
-        self.tell_slow(&args, command, (&config, turn.now), duration_ns);
+        if !is_slow {
+            return;
+        }
+        let args = turn.batch.args(request.plan);
+        let slow = SlowStep {
+            step: 0,
+            duration_ns,
+            resets_before: self.service.slowlog.resets(),
+        };
+        let arguments = || slowlog::arguments(request.command, &args);
+        self.tell_slow(arguments, request.command, (&config, turn.now), slow);
     }
 
     /// Tells the slow log and the latency monitor of a command, if it took long enough.
     fn tell_slow(
         &self,
-        args: &Args<'_>,
+        arguments: impl FnOnce() -> Vec<Vec<u8>>,
         command: &'static Command,
         (config, now): (&Config, Now),
-        duration_ns: u64,
+        slow: SlowStep,
     ) {
-        if slowlog::is_slow(config, duration_ns) {
-            self.note_slow(args, command, (config, now), duration_ns / 1_000);
+        let duration_ns = slow.duration_ns;
+        if slowlog::is_slow(config, duration_ns) && !command.flags.has(Flags::SKIP_SLOWLOG) {
+            self.note_slow(arguments(), (config, now), slow);
         }
         if latency::is_slow(config, duration_ns) {
             self.note_latency(command, (config, now), duration_ns / 1_000_000);
@@ -321,8 +314,7 @@ impl Session {
     pub(super) fn finish_wait(
         &mut self,
         turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
+        request: Admitted<'_>,
         (mark, failed): (Position, bool),
     ) {
         let waited = self.waited.take();
@@ -332,7 +324,7 @@ impl Session {
             counts_from,
         }) = waited.map(|waited| *waited)
         {
-            let counters = turn.counters.command(command);
+            let counters = turn.counters.command(request.command);
             finished.duration_ns = ran_ns;
             match counts_from {
                 Some(since) => {
@@ -342,8 +334,8 @@ impl Session {
                 None => counters.failed.add(u64::from(failed)),
             }
         }
-        self.tell(turn, plan, command, &finished);
-        self.end_reply(turn, command, mark);
+        self.tell(turn, request, &finished);
+        self.end_reply(turn, request.command, mark);
     }
 
     /// Lets the command that the countdown chose count for its keys, and begins the next countdown.
@@ -369,7 +361,8 @@ impl Session {
         notes.errors.iter().for_each(|text| errors::note(text));
         let mut slow = notes.slow.iter().peekable();
         let mut sampled = notes.sampled.iter().peekable();
-        if slow.peek().is_none() && sampled.peek().is_none() {
+        let has_calls = !notes.slow_calls.is_empty();
+        if slow.peek().is_none() && sampled.peek().is_none() && !has_calls {
             return;
         }
         for (index, (command, args)) in transaction.commands().enumerate() {
@@ -378,9 +371,30 @@ impl Session {
             {
                 self.note_hot(&args, *duration_ns, *reply_bytes);
             }
-            if let Some((_, duration_ns)) = slow.next_if(|(step, _)| *step == index) {
-                self.tell_slow(&args, command, (config, now), *duration_ns);
+            if matches!(command.run, Run::Script(_)) {
+                self.tell_slow_calls(notes, index, (config, now));
             }
+            if let Some(slow) = slow.next_if(|slow| slow.step == index) {
+                let arguments = || slowlog::arguments(command, &args);
+                self.tell_slow(arguments, command, (config, now), *slow);
+            }
+        }
+    }
+
+    /// Tells of what a script, which was that step of a unit, called and what took long.
+    pub(super) fn tell_slow_calls(
+        &self,
+        notes: &UnitNotes,
+        step: usize,
+        (config, now): (&Config, Now),
+    ) {
+        let mut calls = notes.slow_calls.iter().peekable();
+        if calls.peek().is_some_and(|first| first.slow.step == step) {
+            self.service.slowlog.skip(notes.slow_calls_lost);
+        }
+        for call in calls.filter(|call| call.slow.step == step) {
+            let arguments = || call.arguments.clone();
+            self.tell_slow(arguments, call.command, (config, now), call.slow);
         }
     }
 
@@ -419,31 +433,20 @@ impl Session {
             .note(config, event, now.unix_ms / 1_000, duration_ms);
     }
 
-    /// Puts a slow command into the slow log; what a sensitive one was told stays out of it.
+    /// Puts a slow command into the slow log.
     #[cold]
-    fn note_slow(
-        &self,
-        args: &Args<'_>,
-        command: &'static Command,
-        (config, now): (&Config, Now),
-        duration_us: u64,
-    ) {
-        if command.flags.has(Flags::SKIP_SLOWLOG) {
-            return;
-        }
+    fn note_slow(&self, arguments: Vec<Vec<u8>>, (config, now): (&Config, Now), slow: SlowStep) {
         let shared = &self.connection.shared;
-        self.service().slowlog.add(
-            config,
-            now.unix_ms / 1_000,
-            duration_us,
-            args.from(0).enumerate().map(|(index, argument)| {
-                match command.is_secret(args, index) {
-                    true => b"(redacted)",
-                    false => argument,
-                }
-            }),
-            &shared.address,
-            &shared.labels().name,
-        );
+        let entry = SlowlogEntry {
+            id: 0,
+            at_s: now.unix_ms / 1_000,
+            duration_us: slow.duration_ns / 1_000,
+            arguments,
+            address: shared.address.to_string(),
+            name: String::from_utf8_lossy(&shared.labels().name).into_owned(),
+        };
+        self.service()
+            .slowlog
+            .add(config, slow.resets_before, entry);
     }
 }

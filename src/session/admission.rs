@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Session;
-use super::batch::{Plan, Route};
+use super::batch::{Admitted, Plan, Route};
 use super::turn::Turn;
 use crate::command::Args;
 use crate::command::admission::{self, Candidate, Facts, Stage};
@@ -91,25 +91,30 @@ impl Session {
         }
     }
 
-    /// The command if it may run; otherwise the refusal is written and counted.
+    /// The request if it may run; otherwise the refusal is written and counted.
     #[inline]
-    pub(super) fn admit(&mut self, turn: &mut Turn<'_>, plan: &Plan) -> Option<&'static Command> {
-        let error = match (plan.command, plan.route) {
-            (None, _) | (_, Route::Refused) => {
-                let text = unfit(plan.command, &turn.batch.args(plan));
-                self.refuse(turn, plan, text);
-                return None;
-            }
-            (Some(_), _) if self.replays => None,
-            (Some(command), Route::Session) => self.refusal(turn, plan, command),
-            (Some(command), _) if self.pending.is_some() => self.refusal(turn, plan, command),
-            (Some(command), _) => {
-                let facts = &mut self.asking(turn.config);
-                admission::refusal(facts, command, Stage::REQUEST)
-            }
+    pub(super) fn admit<'p>(
+        &mut self,
+        turn: &mut Turn<'_>,
+        plan: &'p Plan,
+    ) -> Option<Admitted<'p>> {
+        let known = plan.command.filter(|_| plan.route != Route::Refused);
+        let Some(command) = known else {
+            let text = unfit(plan.command, &turn.batch.args(plan));
+            self.refuse(turn, plan, text);
+            return None;
+        };
+        let request = Admitted { plan, command };
+        let error = if self.replays {
+            None
+        } else if plan.route == Route::Session || self.pending.is_some() {
+            self.refusal(turn, request)
+        } else {
+            let facts = &mut self.asking(turn.config);
+            admission::refusal(facts, command, Stage::REQUEST)
         };
         match error {
-            None => plan.command,
+            None => Some(request),
             Some(error) => {
                 self.refuse(turn, plan, bytes_of(&error));
                 None
@@ -119,18 +124,13 @@ impl Session {
 
     /// Why a request that is queued, or runs on no shard, is not admitted, if it is not.
     #[inline(never)]
-    fn refusal(
-        &self,
-        turn: &Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
-    ) -> Option<CommandError> {
-        let stage = match plan.route {
-            _ if self.is_queueing(command) => Stage::REQUEST.or(Stage::QUEUED),
+    fn refusal(&self, turn: &Turn<'_>, request: Admitted<'_>) -> Option<CommandError> {
+        let stage = match request.plan.route {
+            _ if self.is_queueing(request.command) => Stage::REQUEST.or(Stage::QUEUED),
             Route::Session => Stage::REQUEST.or(Stage::SHARDLESS),
             _ => Stage::REQUEST,
         };
-        admission::refusal(&mut self.asking(turn.config), command, stage)
+        admission::refusal(&mut self.asking(turn.config), request.command, stage)
     }
 
     /// Why what is queued is not admitted at EXEC, if it is not.
@@ -147,6 +147,8 @@ impl Session {
     fn refuse(&mut self, turn: &mut Turn<'_>, plan: &Plan, text: Vec<u8>) {
         turn.release();
         self.spoil_transaction();
+        let named = plan.command.map_or(u16::MAX, |command| command.id() as u16);
+        self.connection.shared.last_command.store(named, Relaxed);
         let mark = turn.batch.out.position();
         let args = turn.batch.args(plan);
         if plan.command.is_none() && (args.is(0, "post") || args.is(0, "host:")) {

@@ -49,6 +49,23 @@ pub struct Plan {
     keys_end: u32,
 }
 
+/// A request that may run.
+#[derive(Clone, Copy)]
+pub struct Admitted<'p> {
+    /// How.
+    pub plan: &'p Plan,
+    /// Its command.
+    pub command: &'static Command,
+}
+
+impl<'p> Admitted<'p> {
+    /// A request that was admitted before.
+    pub fn again(plan: &'p Plan) -> Option<Admitted<'p>> {
+        let command = plan.command?;
+        Some(Admitted { plan, command })
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Batch {
@@ -303,7 +320,9 @@ impl Batch {
                 let args = Args::new(&input[*start..], &requests.arena, spans, &[]);
                 match command.needs_all_shards(&args) {
                     true => {
-                        named.iter_mut().for_each(|key| key.hand = key.shard);
+                        named
+                            .iter_mut()
+                            .for_each(|key| key.engine_index = key.shard);
                         Route::All
                     }
                     false => route_of(named, shards),
@@ -337,6 +356,6 @@ fn route_of(keys: &mut [RoutedKey], shards: &mut Vec<u16>) -> Route {
         shards.truncate(first);
         return Route::Shard(shard);
     }
-    route::set_hands(several, &shards[first..]);
+    route::set_engine_indices(several, &shards[first..]);
     Route::Several(first as u32, shards.len() as u32)
 }

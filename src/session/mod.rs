@@ -36,10 +36,12 @@ mod waiting;
 
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::connection::Connection;
 use crate::command::context::{After, ClientView};
 use crate::command::declaration::{Command, Flags, Run};
+use crate::command::error::write_failure;
 use crate::command::transaction::is_exec;
 use crate::config::Config;
 use crate::engine::Now;
@@ -47,8 +49,9 @@ use crate::engine::effect::Follower;
 use crate::resp::request::Parser;
 use crate::shard::job::command::{CommandJob, Ended};
 use crate::shard::job::{Job, Ticket, Work};
+use crate::structures::crash;
 use accounting::{Finished, Waited};
-use batch::{Batch, Plan};
+use batch::{Admitted, Batch, Plan};
 use multi::Pending;
 use service::Service;
 use turn::Turn;
@@ -167,8 +170,10 @@ impl Session {
     pub fn run(&mut self, batch: &mut Batch, config: &Arc<Config>, now: Now) -> Step {
         let mut turn = Turn::new(batch, config, now, self.service);
         turn.counters.note_turn(turn.batch.plans.len());
+        let served = crash::serve(self.connection.id());
         let step = self.run_plans(&mut turn);
         drop(turn);
+        crash::serve(served);
         // Subscribers that got messages are woken once for all of them.
         batch.wake_all();
         // Before the replies: whoever has them is told nothing later that belongs before them.
@@ -196,28 +201,32 @@ impl Session {
         if self.connection.hears_between_replies() {
             self.take_mail(turn)?;
         }
-        let command = match plan.command {
+        let request = match Admitted::again(plan) {
             // It was admitted when it began, and nothing holds it back.
-            Some(command) if self.blocked.is_some() => {
+            Some(request) if self.blocked.is_some() => {
                 turn.release();
-                return self.end_wait(turn, plan, command);
+                return self.end_wait(turn, request);
             }
-            Some(command) if turn.batch.gathering.is_some() => command,
+            Some(request) if turn.batch.gathering.is_some() => request,
             _ => {
-                let Some(command) = self.admit(turn, plan) else {
+                let Some(request) = self.admit(turn, plan) else {
                     turn.batch.next += 1;
                     return match self.must_close {
                         true => Break(Step::Close),
                         false => Continue(()),
                     };
                 };
-                self.hold_back(turn, plan, command)?;
-                command
+                let shared = &self.connection.shared;
+                shared
+                    .last_command
+                    .store(request.command.id() as u16, Relaxed);
+                self.hold_back(turn, request)?;
+                request
             }
         };
         let mark = turn.batch.out.position();
-        let ran = self.dispatch(turn, plan, command);
-        self.account(turn, plan, command, mark, ran)
+        let ran = self.dispatch(turn, request);
+        self.account(turn, request, mark, ran)
     }
 
     /// Puts what others have for a client that caches behind the reply that was just written, where it would stand if the
@@ -241,17 +250,17 @@ impl Session {
     /// Lets a command wait that may run: for the end of a pause, for shards to pay what they owe, for others to hear
     /// what was done so far.
     #[inline]
-    fn hold_back(&mut self, turn: &mut Turn<'_>, plan: &Plan, command: &'static Command) -> Flow {
+    fn hold_back(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Flow {
         let service = self.service;
         if self.replays {
             return Continue(());
         }
         if service.pause.is_on(turn.now.unix_ms)
-            && let Some(until_ms) = self.paused_until(turn, plan, command)
+            && let Some(until_ms) = self.paused_until(turn, request)
         {
             return Break(Step::SleepUntil(until_ms));
         }
-        if service.budget.is_behind() && self.may_grow(command) {
+        if service.budget.is_behind() && self.may_grow(request.command) {
             turn.release();
             if service.pay_debts(turn.now) {
                 return Break(match service.budget.is_freeing() {
@@ -260,12 +269,17 @@ impl Session {
                 });
             }
         }
-        if command.flags.any(Flags::PUBSUB.or(Flags::SUBSCRIBER)) && self.undelivered().is_some() {
+        if request
+            .command
+            .flags
+            .any(Flags::PUBSUB.or(Flags::SUBSCRIBER))
+            && self.undelivered().is_some()
+        {
             // What the connection published before goes to the subscriptions that it has now.
             turn.release();
             return Break(Step::Deliver);
         }
-        if service.is_log_crowded() && self.may_write(command) {
+        if service.is_log_crowded() && self.may_write(request.command) {
             turn.release();
             return Break(Step::AwaitLog);
         }
@@ -279,15 +293,15 @@ impl Session {
 
     /// Until when a command is held back, by CLIENT PAUSE or because its keys move to another server.
     #[cold]
-    fn paused_until(&self, turn: &Turn<'_>, plan: &Plan, command: &Command) -> Option<u64> {
-        if self.is_queueing(command) {
+    fn paused_until(&self, turn: &Turn<'_>, request: Admitted<'_>) -> Option<u64> {
+        if self.is_queueing(request.command) {
             return None;
         }
-        let queued = self.pending.as_ref().filter(|_| is_exec(command));
+        let queued = self.pending.as_ref().filter(|_| is_exec(request.command));
         let queued = queued.map(|pending| pending.transaction());
         let Service { pause, scripts, .. } = self.service;
-        let args = turn.batch.args(plan);
-        pause.holds(command, &args, queued, scripts, turn.now.unix_ms)
+        let args = turn.batch.args(request.plan);
+        pause.holds(request.command, &args, queued, scripts, turn.now.unix_ms)
     }
 
     /// Whether a command that runs now may add to the log.
@@ -315,19 +329,22 @@ impl Session {
     ) -> Option<Step> {
         let mut turn = Turn::new(batch, config, now, self.service);
         let turn = &mut turn;
-        let flow = match (&mut job.work, turn.plan()) {
-            (Work::Command(job), Some(plan)) => self.resume_command(turn, &plan, job),
-            (Work::Unit(job), Some(plan)) => self.resume_unit(turn, &plan, job),
+        let plan = turn.plan();
+        let flow = match (&mut job.work, plan.as_ref().and_then(Admitted::again)) {
+            (Work::Command(job), Some(request)) => self.resume_command(turn, request, job),
+            (Work::Unit(job), Some(request)) => self.resume_unit(turn, request, job),
             _ => unreachable!("a connection awaits the command or unit that comes next"),
         };
         turn.batch.wake_all();
         flow.break_value()
     }
 
-    fn resume_command(&mut self, turn: &mut Turn<'_>, plan: &Plan, job: &mut CommandJob) -> Flow {
-        let Some(command) = plan.command else {
-            unreachable!("it was dispatched")
-        };
+    fn resume_command(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: Admitted<'_>,
+        job: &mut CommandJob,
+    ) -> Flow {
         self.learn(&job.client);
         let mark = turn.batch.out.position();
         let ended = std::mem::replace(&mut job.ended, Ended::Refused);
@@ -336,37 +353,32 @@ impl Session {
                 turn.batch.resume_visits(*gather);
                 return Continue(());
             }
-            Ended::Visited(_, Err(error)) => {
+            Ended::Visited(_, failure) => {
                 turn.batch.gathering = None;
-                job.out.error(error.text().as_bytes());
-                true
+                write_failure(failure, &mut job.out)
             }
             Ended::Blocked(waiter) => {
-                self.count(
-                    turn,
-                    plan,
-                    command,
-                    &Finished::new(mark, job.duration_ns, false),
-                );
+                let finished = Finished::new(mark, job.duration_ns, false);
+                self.count(turn, request, &finished);
                 self.begin_wait(job.duration_ns, false);
                 self.blocked = Some(Box::new(Blocked::On(waiter)));
                 return Continue(());
             }
             Ended::Refused => {
                 turn.batch.out.append(&mut job.out);
-                self.note_refused(turn, mark, command);
+                self.note_refused(turn, mark, request.command);
                 return Continue(());
             }
             Ended::Stop => {
                 let finished = Finished::new(mark, job.duration_ns, false);
-                self.finish(turn, plan, command, &finished);
+                self.finish(turn, request, &finished);
                 return Break(Step::Shutdown);
             }
             Ended::Answered { failed } => failed,
         };
         turn.batch.out.append(&mut job.out);
         let finished = Finished::new(mark, job.duration_ns, failed);
-        self.finish(turn, plan, command, &finished);
+        self.finish(turn, request, &finished);
         Continue(())
     }
 

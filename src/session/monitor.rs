@@ -1,7 +1,7 @@
 //! Showing what was run to those who look on (MONITOR), without the secrets in it.
 
 use super::Session;
-use super::batch::Plan;
+use super::batch::Admitted;
 use super::turn::Turn;
 use crate::command::Args;
 use crate::command::declaration::{Command, Flags, Run};
@@ -13,14 +13,19 @@ use crate::telemetry::clock;
 impl Session {
     /// Shows a command that was run. No shard may be in hand.
     #[cold]
-    pub(super) fn show(&self, turn: &mut Turn<'_>, plan: &Plan, command: &'static Command) {
-        if matches!(command.run, Run::Script(_)) {
+    pub(super) fn show(&self, turn: &mut Turn<'_>, request: Admitted<'_>) {
+        if matches!(request.command.run, Run::Script(_)) {
             // It was shown before what it called.
             return;
         }
         let mut wakes = std::mem::take(&mut turn.batch.wakes);
         let db = self.connection.db;
-        self.show_one(command, &turn.batch.args(plan), db, &mut wakes);
+        self.show_one(
+            request.command,
+            &turn.batch.args(request.plan),
+            db,
+            &mut wakes,
+        );
         turn.batch.wakes = wakes;
     }
 
@@ -49,14 +54,13 @@ impl Session {
     pub(super) fn show_script(
         &self,
         turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
+        request: Admitted<'_>,
         outcome: &UnitOutcome,
     ) {
         let mut wakes = std::mem::take(&mut turn.batch.wakes);
         let place = (0, self.connection.db);
-        let args = turn.batch.args(plan);
-        self.show_with_calls(command, &args, place, outcome, &mut wakes);
+        let args = turn.batch.args(request.plan);
+        self.show_with_calls(request.command, &args, place, outcome, &mut wakes);
         turn.batch.wakes = wakes;
     }
 

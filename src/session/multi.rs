@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::batch::{Batch, Plan};
+use super::batch::{Admitted, Batch, Plan};
 use super::turn::Turn;
 use super::{Ran, Session};
 use crate::command::context::After;
@@ -20,12 +20,7 @@ pub(super) struct Pending {
     is_open: bool,
     /// A command was refused when it should have been queued.
     is_spoiled: bool,
-    /// So many watched keys are looked through for those that are there twice.
-    merges_at: usize,
 }
-
-/// Watched keys that are too few to be looked through.
-const WATCHED_MIN: usize = 64;
 
 impl Pending {
     /// What is queued.
@@ -54,17 +49,12 @@ impl Session {
     /// Deals with a command while something is watched or queued, or that has to do with that; nothing if it is to
     /// run as any other. No shard is in hand.
     #[cold]
-    pub(super) fn transact(
-        &mut self,
-        turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
-    ) -> Option<Ran> {
+    pub(super) fn transact(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Option<Ran> {
         let is_open = self.is_open();
-        if is_open && is_queued(command) {
-            return Some(self.enqueue(turn, plan, command));
+        if is_open && is_queued(request.command) {
+            return Some(self.enqueue(turn, request));
         }
-        let verb = match command.run {
+        let verb = match request.command.run {
             Run::Transaction(verb) => verb,
             // WATCH runs as any other command, and is noted afterwards; RESET and QUIT end what was begun.
             Run::Keys(_) if !is_open => return None,
@@ -72,7 +62,7 @@ impl Session {
                 return Some(error(turn, "ERR WATCH inside MULTI is not allowed"));
             }
             _ => {
-                if command.flags.has(Flags::TRANSACTIONAL) {
+                if request.command.flags.has(Flags::TRANSACTIONAL) {
                     self.discard();
                 }
                 return None;
@@ -96,15 +86,18 @@ impl Session {
         })
     }
 
-    fn enqueue(&mut self, turn: &mut Turn<'_>, plan: &Plan, command: &'static Command) -> Ran {
+    fn enqueue(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
         let Some(pending) = &mut self.pending else {
             unreachable!("a transaction is open")
         };
         if !pending.is_spoiled {
-            pending.transaction.push(command, &turn.batch.args(plan));
+            pending
+                .transaction
+                .push(request.command, &turn.batch.args(request.plan));
             let bytes = pending.transaction.memory_bytes() as u64;
             if bytes > turn.config.client_query_buffer_limit {
                 self.must_close = true;
+                self.service.clients.overfed.fetch_add(1, Relaxed);
                 return Ran::Then(After::Close);
             }
         }
@@ -142,17 +135,19 @@ impl Session {
                 times: 1,
             });
         }
-        // Whoever watches the same keys over and over is not to fill the memory with that.
-        let watched = &mut pending.transaction.watched;
-        if watched.len() >= pending.merges_at {
-            Watched::merge(watched);
-            pending.merges_at = watched.len() * 2 + WATCHED_MIN;
-        }
+        let count = pending.transaction.watched.len();
+        self.connection.shared.watched.store(count, Relaxed);
+    }
+
+    /// What is queued and what is watched, which the connection has no longer.
+    fn take_pending(&mut self) -> Option<Box<Pending>> {
+        self.connection.shared.watched.store(0, Relaxed);
+        self.pending.take()
     }
 
     /// Forgets what is queued and what is watched.
     pub(super) fn discard(&mut self) {
-        if let Some(pending) = self.pending.take() {
+        if let Some(pending) = self.take_pending() {
             self.unwatch(pending.transaction.watched);
         }
     }
@@ -167,7 +162,7 @@ impl Session {
     }
 
     fn exec(&mut self, turn: &mut Turn<'_>) -> Ran {
-        let Some(pending) = self.pending.take() else {
+        let Some(pending) = self.take_pending() else {
             unreachable!("a transaction is open")
         };
         let mut transaction = pending.transaction;

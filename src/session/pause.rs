@@ -146,11 +146,11 @@ impl Pause {
 
 /// Whether a command works, or may work, on one of these keys. Going over all keys one by one is no work on any.
 fn meets(keys: &HashSet<Box<[u8]>>, command: &Command, args: &Args<'_>) -> bool {
-    const STRAYS: Flags = Flags::TOUCHES_ARBITRARY_KEYS.or(Flags::NO_MANDATORY_KEYS);
+    const UNDECLARED: Flags = Flags::TOUCHES_ARBITRARY_KEYS.or(Flags::NO_MANDATORY_KEYS);
     match command.run {
         Run::Keys(_) => {
             let is_named = |at: u32| keys.contains(args.get(at as usize));
-            command.flags.any(STRAYS) || args.keys().iter().any(|key| is_named(key.argument))
+            command.flags.any(UNDECLARED) || args.keys().iter().any(|key| is_named(key.argument))
         }
         Run::Session(_) | Run::Transaction(_) => command.flags.has(Flags::WRITE),
         _ => command.flags.any(Flags::WRITE.or(Flags::MAY_REPLICATE)),

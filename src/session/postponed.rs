@@ -8,6 +8,7 @@ use super::Session;
 use crate::command::Out;
 use crate::command::context::{After, Outbox, SessionCx};
 use crate::command::declaration::Run;
+use crate::command::error::write_failure;
 use crate::resp::reply::{Filling, Mark};
 use crate::shard::unit::context::UnitOutcome;
 use crate::shard::unit::transaction::Transaction;
@@ -65,15 +66,16 @@ impl Session {
                 After::Configured if !matches!(outcome.after, After::Nothing) => {}
                 after => outcome.after = after,
             }
-            let failed = result.is_err();
-            if let Err(error) = result {
-                reply.error(error.text().as_bytes());
+            let failed = write_failure(result, &mut reply);
+            if failed {
                 let text = reply.as_slice().unwrap_or_default().to_vec();
                 outcome.notes().errors.push(text);
             }
             let duration_ns = Ticks::now().since_ns(began);
             counters::local().command(command).ran(duration_ns, failed);
-            outcome.note_time(step, duration_ns, &self.service.config.load());
+            outcome.command_count += 1;
+            let place = (&**self.service.config.load(), self.service.server());
+            outcome.note_time(step, duration_ns, place);
             places.push((mark, Filling::Reply(reply)));
         }
         places

@@ -5,7 +5,7 @@ use std::ops::ControlFlow::Continue;
 use std::sync::Arc;
 
 use super::accounting::{Finished, follow};
-use super::batch::{self, Plan};
+use super::batch::{self, Admitted};
 use super::dispatch::{SPINS_ALL, TRIES_ALL};
 use super::service::Service;
 use super::turn::Turn;
@@ -13,7 +13,7 @@ use super::{Flow, Ran, Session};
 use crate::client::connection::Connection;
 use crate::command::Out;
 use crate::command::context::After;
-use crate::command::declaration::{Command, Run};
+use crate::command::declaration::Run;
 use crate::config::Config;
 use crate::engine::{Engine, Now};
 use crate::script::footprint::{self, Advice};
@@ -31,18 +31,13 @@ use crate::telemetry::errors;
 impl Session {
     /// Runs a script.
     #[inline(never)]
-    pub(super) fn on_script(
-        &mut self,
-        turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
-    ) -> Ran {
-        let Run::Script(verb) = command.run else {
+    pub(super) fn on_script(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Ran {
+        let Run::Script(verb) = request.command.run else {
             unreachable!("routed as a script")
         };
         let service = self.service;
         let router = service.router;
-        let batch::Parts { args, out, .. } = turn.batch.parts(plan);
+        let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
         let named = args.keys().iter().map(|key| key.shard);
         let tag = footprint::tag_of(&args);
         let mut unit_plan = match service.scripts.footprints.advice(tag, &args) {
@@ -54,29 +49,31 @@ impl Session {
             let cx = context(&mut self.connection, service, (turn.config, turn.now));
             let mut held = guard.tokens();
             let unit = Unit::inline(&mut held, router);
-            let done = run_lone((command, verb), &args, unit, cx, (out, &mut unit_plan));
+            let done = run_lone(
+                (request.command, verb),
+                &args,
+                unit,
+                cx,
+                (out, &mut unit_plan),
+            );
             drop(guard);
             if let Some(outcome) = done {
-                return self.end_script(turn, plan, command, &outcome);
+                return self.end_script(turn, request, &outcome);
             }
         }
-        let transaction = Transaction::lone(command, &turn.batch.args(plan));
+        let transaction = Transaction::lone(request.command, &turn.batch.args(request.plan));
         self.queue_unit(turn, transaction, unit_plan)
     }
 
     /// Does what a script left to be done besides its reply. No shard is in hand.
-    fn end_script(
-        &self,
-        turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
-        outcome: &UnitOutcome,
-    ) -> Ran {
+    fn end_script(&self, turn: &mut Turn<'_>, request: Admitted<'_>, outcome: &UnitOutcome) -> Ran {
         if turn.is_monitored {
-            self.show_script(turn, plan, command, outcome);
+            self.show_script(turn, request, outcome);
         }
+        self.connection.shared.count_commands(outcome.command_count);
         if let Some(notes) = &outcome.notes {
             notes.errors.iter().for_each(|text| errors::note(text));
+            self.tell_slow_calls(notes, 0, (turn.config, turn.now));
         }
         Ran::Answered {
             failed: outcome.failed,
@@ -122,6 +119,7 @@ impl Session {
         }
         let renewed = renewed.then(|| self.service.config.load_full());
         let config = renewed.as_ref().unwrap_or(turn.config);
+        self.connection.shared.count_commands(outcome.command_count);
         self.tell_steps(transaction, &outcome, config, turn.now);
         match outcome.was_refused {
             true => Ran::Refused,
@@ -152,12 +150,9 @@ impl Session {
     pub(super) fn resume_unit(
         &mut self,
         turn: &mut Turn<'_>,
-        plan: &Plan,
+        request: Admitted<'_>,
         job: &mut UnitJob,
     ) -> Flow {
-        let Some(command) = plan.command else {
-            unreachable!("it was dispatched")
-        };
         self.connection = job.connection.clone();
         let outcome = std::mem::take(&mut job.outcome);
         if outcome.was_turned_away {
@@ -169,20 +164,20 @@ impl Session {
             transaction, out, ..
         } = job;
         let ran = match transaction.is_lone() {
-            true => self.end_script(turn, plan, command, &outcome),
+            true => self.end_script(turn, request, &outcome),
             false => self.end_transaction(turn, transaction, outcome, Some(out)),
         };
         turn.batch.out.append(out);
         turn.batch.out.set_protocol(self.connection.protocol);
         if is_refused {
-            self.note_refused(turn, mark, command);
+            self.note_refused(turn, mark, request.command);
             return Continue(());
         }
         let mut finished = Finished::new(mark, job.duration_ns, failed);
         if let Ran::Then(After::Configured) = ran {
             finished.renewed = Some(self.service.config.load_full());
         }
-        self.finish(turn, plan, command, &finished);
+        self.finish(turn, request, &finished);
         match ran {
             Ran::Then(after) => follow(&after),
             _ => Continue(()),

@@ -3,12 +3,11 @@
 use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 
-use super::batch::Plan;
+use super::batch::Admitted;
 use super::turn::Turn;
 use super::{Flow, Session, Step};
 use crate::client::registry::{Unblocked, WaitState};
 use crate::command::context::Block;
-use crate::command::declaration::Command;
 use crate::shard::blocking::Waiter;
 use crate::shard::job::task::Task;
 
@@ -26,12 +25,7 @@ const SOON_MS: u64 = 1;
 impl Session {
     /// Goes on with the request that the connection is blocked in, as far as that is possible. No shard is in hand.
     #[cold]
-    pub(super) fn end_wait(
-        &mut self,
-        turn: &mut Turn<'_>,
-        plan: &Plan,
-        command: &'static Command,
-    ) -> Flow {
+    pub(super) fn end_wait(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Flow {
         let Some(blocked) = self.blocked.take() else {
             return Continue(());
         };
@@ -50,7 +44,7 @@ impl Session {
                 }
             },
         };
-        self.finish_wait(turn, plan, command, (mark, failed));
+        self.finish_wait(turn, request, (mark, failed));
         Continue(())
     }
 

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use super::execute::{self, ExecutionContext};
 use crate::client::registry::{Shared, WaitNumber, WaitState};
 use crate::command::args::RoutedKey;
-use crate::command::context::{ClientView, Engines, NOT_IN_HAND, ShardPlace, Wait};
+use crate::command::context::{ClientView, Engines, NOT_HELD, ShardPlace, Wait};
 use crate::command::declaration::{Command, Flags};
 use crate::command::owned::OwnedArgs;
 use crate::command::{Args, Out};
@@ -262,9 +262,9 @@ impl Waiter {
     fn serve(self: &Arc<Self>, engines: &mut Engines<'_>, now: Now) -> Try {
         let mut keys = self.args.keys().to_vec();
         for key in &mut keys {
-            key.hand = hand_of(engines, key.shard);
+            key.engine_index = index_of(engines, key.shard);
         }
-        let lacks_some = keys.iter().any(|key| key.hand == NOT_IN_HAND);
+        let lacks_some = keys.iter().any(|key| key.engine_index == NOT_HELD);
         if self.wait.needs_all && lacks_some {
             if self.state() == WaitState::Called {
                 return Try::Called;
@@ -350,11 +350,11 @@ pub(super) fn serve(engines: &mut Engines<'_>, now: Now) {
     };
     loop {
         let mut any = false;
-        for hand in 0..count {
-            let ready = engine_at(engines, hand).waiters.take_ready();
+        for index in 0..count {
+            let ready = engine_at(engines, index).waiters.take_ready();
             any |= !ready.is_empty();
             for place in ready {
-                serve_key(engines, hand, &place, now);
+                serve_key(engines, index, &place, now);
             }
         }
         if !any {
@@ -363,13 +363,13 @@ pub(super) fn serve(engines: &mut Engines<'_>, now: Now) {
     }
 }
 
-fn serve_key(engines: &mut Engines<'_>, hand: usize, place: &Place, now: Now) {
-    let mut index = 0;
+fn serve_key(engines: &mut Engines<'_>, index: usize, place: &Place, now: Now) {
+    let mut nth = 0;
     // What the key holds, while nobody has been served who could change that.
     let mut held = None;
     loop {
-        let engine = engine_at(engines, hand);
-        let Some(waiting) = engine.waiters.nth(place, index).cloned() else {
+        let engine = engine_at(engines, index);
+        let Some(waiting) = engine.waiters.nth(place, nth).cloned() else {
             return;
         };
         let id = waiting.waiter.id();
@@ -379,7 +379,7 @@ fn serve_key(engines: &mut Engines<'_>, hand: usize, place: &Place, now: Now) {
         }
         let held_now = *held.get_or_insert_with(|| data_type_of(engine, place, now));
         if !waiting.interest.is_met_by(held_now) {
-            index += 1;
+            nth += 1;
             continue;
         }
         let Ok(waiter) = waiting.waiter.into_any().downcast::<Waiter>() else {
@@ -389,11 +389,11 @@ fn serve_key(engines: &mut Engines<'_>, hand: usize, place: &Place, now: Now) {
         match waiter.serve(engines, now) {
             Try::Over => {
                 waiter.leave(engines);
-                engine_at(engines, hand)
+                engine_at(engines, index)
                     .waiters
                     .remove(place.0, &place.1, id);
             }
-            Try::NotYet => index += 1,
+            Try::NotYet => nth += 1,
             Try::Called => return,
         }
     }
@@ -408,10 +408,10 @@ fn data_type_of(engine: &mut Engine, place: &Place, now: Now) -> Option<DataType
     Some(kind.data_type())
 }
 
-fn engine_at<'e>(engines: &'e mut Engines<'_>, hand: usize) -> &'e mut Engine {
+fn engine_at<'e>(engines: &'e mut Engines<'_>, index: usize) -> &'e mut Engine {
     match engines {
         Engines::One(engine) => engine,
-        Engines::Many(engines) => engines[hand],
+        Engines::Many(engines) => engines[index],
     }
 }
 
@@ -424,17 +424,17 @@ fn reborrow<'e>(engines: &'e mut Engines<'_>) -> Engines<'e> {
     }
 }
 
-fn hand_of(engines: &Engines<'_>, shard: u16) -> u16 {
-    let hand = match engines {
+fn index_of(engines: &Engines<'_>, shard: u16) -> u16 {
+    let index = match engines {
         Engines::One(engine) => (engine.shard == shard).then_some(0),
         Engines::Many(engines) => engines.iter().position(|engine| engine.shard == shard),
     };
-    hand.map_or(NOT_IN_HAND, |hand| hand as u16)
+    index.map_or(NOT_HELD, |index| index as u16)
 }
 
 fn engine_of<'e>(engines: &'e mut Engines<'_>, shard: u16) -> Option<&'e mut Engine> {
-    match hand_of(engines, shard) {
-        NOT_IN_HAND => None,
-        hand => Some(engine_at(engines, usize::from(hand))),
+    match index_of(engines, shard) {
+        NOT_HELD => None,
+        index => Some(engine_at(engines, usize::from(index))),
     }
 }

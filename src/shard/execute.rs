@@ -225,7 +225,7 @@ fn track(command: &Command, cx: &mut ShardCx<'_>, args: &Args<'_>) {
     for routed in args.keys() {
         if cx.holds(routed) {
             let key = args.key_of(routed);
-            let engine = cx.engine(usize::from(routed.hand));
+            let engine = cx.engine(usize::from(routed.engine_index));
             engine.track(&key, client, keys_max);
         }
     }

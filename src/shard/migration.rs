@@ -47,7 +47,7 @@ enum Task {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Errand {
+pub struct Transfer {
     /// The keys.
     pub keys: Vec<Moving>,
     /// Requests that bring about there what is here.
@@ -67,10 +67,10 @@ struct Options {
     is_again: bool,
 }
 
-impl Errand {
+impl Transfer {
     /// Keys that are to be dumped; `is_moving` if they are to be deleted in the end.
-    pub fn new(keys: Vec<Moving>, is_moving: bool, replaces: bool, compresses: bool) -> Errand {
-        Errand {
+    pub fn new(keys: Vec<Moving>, is_moving: bool, replaces: bool, compresses: bool) -> Transfer {
+        Transfer {
             keys,
             requests: Vec::new(),
             stamp: 0,
@@ -265,9 +265,9 @@ mod tests {
         keyspace.wrote(key.bytes, Event::string("set"));
     }
 
-    fn run(errand: &mut Errand, engine: &mut Engine) -> String {
-        errand.run(&mut [engine], NOW);
-        String::from_utf8_lossy(&errand.requests).into_owned()
+    fn run(transfer: &mut Transfer, engine: &mut Engine) -> String {
+        transfer.run(&mut [engine], NOW);
+        String::from_utf8_lossy(&transfer.requests).into_owned()
     }
 
     #[test]
@@ -288,13 +288,13 @@ mod tests {
         for moving in &keys[..3] {
             put(&mut engine, &moving.watched, b"one");
         }
-        let mut errand = Errand::new(keys.into(), true, false, true);
-        let requests = run(&mut errand, &mut engine);
+        let mut transfer = Transfer::new(keys.into(), true, false, true);
+        let requests = run(&mut transfer, &mut engine);
         assert_eq!(requests.matches("RESTORE").count(), 3);
         assert!(!requests.contains("REPLACE"));
-        assert_eq!(errand.count(State::Absent), 1);
+        assert_eq!(transfer.count(State::Absent), 1);
 
-        put(&mut engine, &errand.keys[1].watched, b"two");
+        put(&mut engine, &transfer.keys[1].watched, b"two");
         let gone = Key {
             bytes: b"gone",
             hash: seed.hash(b"gone"),
@@ -303,25 +303,25 @@ mod tests {
         let place = keyspace.find_write(&gone).expect("it is there");
         keyspace.delete(place);
         keyspace.wrote(b"gone", Event::DEL);
-        for moving in &mut errand.keys[..3] {
+        for moving in &mut transfer.keys[..3] {
             moving.state = State::Arrived;
         }
-        errand.settle();
-        run(&mut errand, &mut engine);
-        let states: Vec<State> = errand.keys.iter().map(|key| key.state).collect();
+        transfer.settle();
+        run(&mut transfer, &mut engine);
+        let states: Vec<State> = transfer.keys.iter().map(|key| key.state).collect();
         let (wanted, settled) = (State::Wanted, State::Settled);
         assert_eq!(states, [settled, wanted, wanted, State::Absent]);
         assert!(engine.watches.is_empty());
         assert_eq!(engine.keyspace(0, NOW).len(), 1);
 
-        errand.collect();
-        let requests = run(&mut errand, &mut engine);
+        transfer.collect();
+        let requests = run(&mut transfer, &mut engine);
         assert_eq!(requests.matches("RESTORE").count(), 1);
         assert!(requests.contains("two") && requests.contains("REPLACE"));
         assert!(requests.contains("*2\r\n$3\r\nDEL\r\n$4\r\ngone\r\n"));
         // The other server took neither: both stay as they are, and nobody watches them.
-        errand.settle();
-        run(&mut errand, &mut engine);
+        transfer.settle();
+        run(&mut transfer, &mut engine);
         assert!(engine.watches.is_empty());
         assert_eq!(engine.keyspace(0, NOW).len(), 1);
     }

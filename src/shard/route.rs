@@ -42,7 +42,7 @@ impl Router {
             hash,
             argument: argument as u32,
             shard,
-            hand: 0,
+            engine_index: 0,
         }
     }
 
@@ -59,8 +59,8 @@ impl Router {
 }
 
 /// Tells each key the place of its shard among these, which are ascending and have the shards of all keys.
-pub fn set_hands(keys: &mut [RoutedKey], shards: &[u16]) {
+pub fn set_engine_indices(keys: &mut [RoutedKey], shards: &[u16]) {
     for key in keys {
-        key.hand = shards.partition_point(|shard| *shard < key.shard) as u16;
+        key.engine_index = shards.partition_point(|shard| *shard < key.shard) as u16;
     }
 }

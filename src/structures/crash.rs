@@ -18,9 +18,10 @@
     reason = "signals are handled, and stacks for that made, by calls to the system"
 )]
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 /// The signals that say that the process is at fault.
 const SIGNALS: [c_int; 5] = [
@@ -32,7 +33,7 @@ const SIGNALS: [c_int; 5] = [
 ];
 
 /// Frames that are kept.
-const FRAMES_MAX: usize = 100;
+pub(super) const FRAMES_MAX: usize = 100;
 
 /// The stack on which a handler runs, as the thread's own may be what is at fault.
 const STACK_BYTES: usize = 64 * 1024;
@@ -51,9 +52,26 @@ static CODE: AtomicI32 = AtomicI32::new(0);
 static SENDER: AtomicI32 = AtomicI32::new(0);
 static THREAD: AtomicI32 = AtomicI32::new(0);
 static REPORTER: AtomicI32 = AtomicI32::new(0);
+static CLIENT: AtomicU64 = AtomicU64::new(0);
 static ADDRESS: AtomicUsize = AtomicUsize::new(0);
 static FRAMES: [AtomicUsize; FRAMES_MAX] = [const { AtomicUsize::new(0) }; FRAMES_MAX];
 static FRAME_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// The number of the client for which the thread works; 0 if there is none. What a handler reads needs no making.
+    static SERVED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The calling thread works for this client from now on (0: for none); for which one it did before.
+#[inline]
+pub fn serve(client: u64) -> u64 {
+    SERVED.replace(client)
+}
+
+/// For which client the calling thread works; 0 if for none.
+pub(super) fn served() -> u64 {
+    SERVED.get()
+}
 
 /// The pipe's ends, reading and writing; -1 before there is one.
 static PIPE: [AtomicI32; 2] = [const { AtomicI32::new(-1) }; 2];
@@ -71,6 +89,8 @@ pub struct Crash {
     pub sender: Option<i32>,
     /// The system's number of the thread.
     pub thread: i32,
+    /// The client for which the thread worked; 0 if for none.
+    pub client: u64,
     /// Addresses of the functions that had been called, the innermost first.
     pub frames: Vec<usize>,
 }
@@ -147,6 +167,7 @@ pub fn wait() -> Crash {
             .then(|| SENDER.load(SeqCst))
             .filter(|sender| *sender > 0),
         thread: THREAD.load(SeqCst),
+        client: CLIENT.load(SeqCst),
         frames: FRAMES[..count]
             .iter()
             .map(|frame| frame.load(SeqCst))
@@ -166,6 +187,7 @@ pub fn report() {
         .is_ok()
     {
         THREAD.store(thread_number(), SeqCst);
+        CLIENT.store(served(), SeqCst);
         note_frames();
         wake();
     }
@@ -191,6 +213,7 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) 
     if is_first {
         SIGNAL.store(signal, SeqCst);
         THREAD.store(thread_number(), SeqCst);
+        CLIENT.store(served(), SeqCst);
         // SAFETY: the system gives a handler of this kind what is known of the signal. Which of it means something the
         // signal says; all of it is numbers.
         unsafe {
@@ -246,7 +269,7 @@ fn await_report() {
     }
 }
 
-fn thread_number() -> i32 {
+pub(super) fn thread_number() -> i32 {
     // SAFETY: asks for a number.
     unsafe { libc::gettid() }
 }

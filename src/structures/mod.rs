@@ -31,6 +31,7 @@ pub mod slabs;
 pub mod splice;
 pub mod table;
 pub mod undo_log;
+pub mod watchdog;
 pub mod wheel;
 pub mod ziplist;
 pub mod zipmap;

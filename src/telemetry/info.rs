@@ -220,6 +220,7 @@ fn clients(source: &Source<'_>, lines: &mut Lines) {
     lines.field("blocked_clients", snapshot.client_figures.blocked);
     lines.field("tracking_clients", snapshot.pubsub.tracking_clients);
     lines.field("pubsub_clients", snapshot.client_figures.subscribed);
+    lines.field("watching_clients", snapshot.client_figures.watching);
     lines.field("clients_in_timeout_table", 0);
     lines.field("total_watched_keys", snapshot.watched_keys);
     lines.field("total_blocking_keys", snapshot.waited_keys);
@@ -521,6 +522,7 @@ fn stats(source: &Source<'_>, lines: &mut Lines) {
     );
     lines.field("total_reads_processed", snapshot.reads);
     lines.field("total_writes_processed", snapshot.writes);
+    lines.field("client_query_buffer_limit_disconnections", snapshot.overfed);
     lines.field(
         "client_output_buffer_limit_disconnections",
         snapshot.clients_cut,

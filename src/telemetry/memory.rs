@@ -31,6 +31,8 @@ pub struct ClientFigures {
     pub blocked: u64,
     /// Clients with subscriptions.
     pub subscribed: u64,
+    /// Clients that watch keys.
+    pub watching: u64,
     /// The largest unread input of a client.
     pub input_max: u64,
     /// The largest unsent output of a client.
@@ -48,6 +50,7 @@ pub fn client_figures(service: &dyn Observed) -> ClientFigures {
         figures.total += STATE_BYTES as u64 + input + output;
         figures.blocked += u64::from(client.is_blocked());
         figures.subscribed += u64::from(client.subscriptions() > 0);
+        figures.watching += u64::from(client.watched.load(Relaxed) > 0);
         figures.input_max = figures.input_max.max(input);
         figures.output_max = figures.output_max.max(output);
     }

@@ -8,7 +8,9 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
+use crate::command::Args;
 use crate::command::context::SlowlogEntry;
+use crate::command::declaration::Command;
 use crate::config::Config;
 
 /// Arguments kept of one command; the last one says how many more there were.
@@ -21,7 +23,7 @@ const ARGUMENT_BYTES_MAX: usize = 128;
 #[inline]
 pub fn is_slow(config: &Config, duration_ns: u64) -> bool {
     let threshold_us = config.slowlog_log_slower_than;
-    threshold_us >= 0 && duration_ns / 1_000 >= threshold_us as u64
+    threshold_us >= 0 && duration_ns / 1_000 >= threshold_us as u64 && config.slowlog_max_len > 0
 }
 
 /// See the module.
@@ -37,34 +39,33 @@ struct Inner {
     next_id: u64,
     /// All entries that were ever made, and their time.
     total_us: u64,
+    resets: u64,
 }
 
 impl Slowlog {
-    /// Keeps one command, and drops the oldest ones beyond the limit.
-    pub fn add<'a>(
-        &self,
-        config: &Config,
-        at_s: u64,
-        duration_us: u64,
-        arguments: impl Iterator<Item = &'a [u8]>,
-        address: &str,
-        name: &[u8],
-    ) {
-        let arguments = shorten(arguments);
+    /// Keeps one command, whose number it chooses, and drops the oldest ones beyond the limit; one that ran before the
+    /// latest reset is not kept.
+    pub fn add(&self, config: &Config, resets_before: u64, entry: SlowlogEntry) {
         let mut inner = self.inner.lock();
+        if inner.resets != resets_before {
+            return;
+        }
         let id = inner.next_id;
         inner.next_id += 1;
-        inner.total_us = inner.total_us.wrapping_add(duration_us);
-        inner.entries.push_front(SlowlogEntry {
-            id,
-            at_s,
-            duration_us,
-            arguments,
-            address: address.to_owned(),
-            name: String::from_utf8_lossy(name).into_owned(),
-        });
+        inner.total_us = inner.total_us.wrapping_add(entry.duration_us);
+        inner.entries.push_front(SlowlogEntry { id, ..entry });
         let kept = usize::try_from(config.slowlog_max_len).unwrap_or(usize::MAX);
         inner.entries.truncate(kept);
+    }
+
+    /// Counts commands that are not kept because too many others of the same unit follow.
+    pub fn skip(&self, count: u64) {
+        self.inner.lock().next_id += count;
+    }
+
+    /// How often it was emptied so far.
+    pub fn resets(&self) -> u64 {
+        self.inner.lock().resets
     }
 
     /// At most so many, newest first.
@@ -90,7 +91,9 @@ impl Slowlog {
 
     /// Forgets all; numbers go on.
     pub fn reset(&self) {
-        self.inner.lock().entries.clear();
+        let mut inner = self.inner.lock();
+        inner.entries.clear();
+        inner.resets += 1;
     }
 
     /// For the metrics: commands noted since the start, and the microseconds that they took.
@@ -109,7 +112,16 @@ impl Slowlog {
     }
 }
 
-/// What is kept of a command's arguments.
+/// What is kept of a command's arguments: no secrets, and little of long ones.
+pub fn arguments(command: &Command, args: &Args<'_>) -> Vec<Vec<u8>> {
+    shorten(args.from(0).enumerate().map(
+        |(index, argument)| match command.is_secret(args, index) {
+            true => &b"(redacted)"[..],
+            false => argument,
+        },
+    ))
+}
+
 fn shorten<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let mut kept: Vec<Vec<u8>> = Vec::new();
     let mut count = 0;
@@ -143,14 +155,15 @@ mod tests {
     use super::*;
 
     fn add(log: &Slowlog, config: &Config, arguments: &[&[u8]]) {
-        log.add(
-            config,
-            7,
-            12_000,
-            arguments.iter().copied(),
-            "127.0.0.1:5",
-            b"me",
-        );
+        let entry = SlowlogEntry {
+            id: 0,
+            at_s: 7,
+            duration_us: 12_000,
+            arguments: shorten(arguments.iter().copied()),
+            address: "127.0.0.1:5".into(),
+            name: "me".into(),
+        };
+        log.add(config, log.resets(), entry);
     }
 
     #[test]
@@ -174,6 +187,37 @@ mod tests {
         add(&log, &config, &[b"get", b"c"]);
         assert_eq!(log.get(1)[0].id, 2);
         assert_eq!(log.totals(), (3, 36_000));
+    }
+
+    #[test]
+    fn what_ran_before_a_reset_does_not_come_after_it() {
+        let (log, config) = (Slowlog::default(), Config::default());
+        let before = log.resets();
+        log.reset();
+        let entry = SlowlogEntry {
+            id: 0,
+            at_s: 7,
+            duration_us: 12_000,
+            arguments: vec![b"ping".to_vec()],
+            address: String::new(),
+            name: String::new(),
+        };
+        log.add(&config, before, entry.clone());
+        assert!(log.is_empty());
+        log.skip(3);
+        log.add(&config, log.resets(), entry);
+        assert_eq!(log.get(1)[0].id, 3);
+    }
+
+    #[test]
+    fn a_log_without_room_wants_no_command() {
+        let mut config = Config {
+            slowlog_log_slower_than: 0,
+            ..Config::default()
+        };
+        assert!(is_slow(&config, 1));
+        config.slowlog_max_len = 0;
+        assert!(!is_slow(&config, 1));
     }
 
     #[test]

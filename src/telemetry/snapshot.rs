@@ -67,6 +67,8 @@ pub struct Baseline {
     evicted_clients: u64,
     accepted: u64,
     rejected: u64,
+    overfed: u64,
+    clients_cut: u64,
     rounds: RoundFigures,
 }
 
@@ -137,6 +139,8 @@ pub struct Snapshot {
     pub rejected: u64,
     /// Connections closed because they did not take what was sent.
     pub clients_cut: u64,
+    /// Connections closed because they sent too much for one request or transaction.
+    pub overfed: u64,
     /// Subscriptions.
     pub pubsub: pubsub::Figures,
     /// Scripts and functions.
@@ -214,6 +218,8 @@ impl Baseline {
         let mut baseline = Baseline {
             accepted: service.clients().accepted.load(Relaxed),
             rejected: service.clients().rejected.load(Relaxed),
+            overfed: service.clients().overfed.load(Relaxed),
+            clients_cut: mailbox::CUT.load(Relaxed),
             evicted_clients: LEDGER.evicted.load(Relaxed),
             rounds: service.telemetry().rounds.figures(),
             ..Baseline::default()
@@ -240,6 +246,8 @@ impl Baseline {
             evicted_clients: self.evicted_clients.saturating_sub(earlier.evicted_clients),
             accepted: self.accepted.saturating_sub(earlier.accepted),
             rejected: self.rejected.saturating_sub(earlier.rejected),
+            overfed: self.overfed.saturating_sub(earlier.overfed),
+            clients_cut: self.clients_cut.saturating_sub(earlier.clients_cut),
             rounds: self.rounds.since(&earlier.rounds),
         }
     }
@@ -286,7 +294,8 @@ impl Snapshot {
             clients: service.clients().count() as u64,
             accepted: since_reset.accepted,
             rejected: since_reset.rejected,
-            clients_cut: mailbox::CUT.load(Relaxed),
+            clients_cut: since_reset.clients_cut,
+            overfed: since_reset.overfed,
             pubsub: service.pubsub(),
             scripts: service.scripts(),
             client_figures,

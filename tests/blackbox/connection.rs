@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{self, Options, Server, check};
+use crate::support::{self, Options, Server, check, eventually};
+use crate::wire::Raw;
 
 fn field(line: &str, name: &str) -> String {
     let found = line
@@ -208,4 +209,128 @@ fn whoever_was_killed_is_gone_for_whoever_asks() {
             assert!(other.is_closed());
         }
     });
+}
+
+/// The line of one client, for another one.
+fn described(observer: &mut Raw, id: i64) -> String {
+    observer.call(&format!("CLIENT LIST ID {id}")).body()
+}
+
+#[test]
+fn a_client_that_waits_shows_what_it_waits_in() {
+    let server = Server::start(&Options::shards(2));
+    let (mut observer, mut client) = (server.raw(), server.raw());
+    let id = client.call("CLIENT ID").integer();
+    for (line, name) in [
+        ("BLPOP none 0", "blpop"),
+        ("XREAD BLOCK 0 STREAMS none $", "xread"),
+        ("BZPOPMIN none other 0", "bzpopmin"),
+        ("BLMOVE none other LEFT LEFT 0", "blmove"),
+        ("WAIT 1 0", "wait"),
+    ] {
+        check(&mut client, "PING", "PONG");
+        client.send(format!("{line}\r\n").as_bytes());
+        eventually("it waits", || {
+            field(&described(&mut observer, id), "flags") == "b"
+        });
+        assert_eq!(field(&described(&mut observer, id), "cmd"), name);
+        check(
+            &mut observer,
+            &format!("CLIENT UNBLOCK {id}"),
+            "(integer) 1",
+        );
+        client.read();
+    }
+    check(&mut observer, "CLIENT PAUSE 100000 WRITE", "OK");
+    client.send(b"SET a b\r\n");
+    eventually("it is held back", || {
+        field(&described(&mut observer, id), "flags") == "b"
+    });
+    assert_eq!(field(&described(&mut observer, id), "cmd"), "set");
+    check(&mut observer, "CLIENT UNPAUSE", "OK");
+    client.read();
+    client.call("GET");
+    assert_eq!(field(&described(&mut observer, id), "cmd"), "get");
+    client.call("NOSUCH");
+    assert_eq!(field(&described(&mut observer, id), "cmd"), "NULL");
+}
+
+#[test]
+fn a_client_shows_what_it_watches_queues_sends_and_runs() {
+    let server = Server::start(&Options::shards(2));
+    let (mut observer, mut client) = (server.raw(), server.raw());
+    let id = client.call("CLIENT ID").integer();
+    let mut shows = |fields: &[(&str, &str)]| {
+        // Some of it is noted when the reply is sent already.
+        for (name, value) in fields {
+            eventually(&format!("{name} is {value}"), || {
+                field(&described(&mut observer, id), name) == *value
+            });
+        }
+    };
+    shows(&[
+        ("watch", "0"),
+        ("tot-net-in", "24"),
+        ("tot-net-out", "4"),
+        ("tot-cmds", "1"),
+    ]);
+    check(&mut client, "WATCH x y x", "OK");
+    shows(&[("watch", "2"), ("cmd", "watch"), ("flags", "N")]);
+    let names: Vec<String> = (0..100).map(|number| format!("k{number}")).collect();
+    check(&mut client, &format!("WATCH {} x", names.join(" ")), "OK");
+    check(&mut client, &format!("WATCH {} y", names.join(" ")), "OK");
+    shows(&[("watch", "102"), ("tot-cmds", "4")]);
+    check(&mut client, "MULTI", "OK");
+    check(&mut client, "SET x 1", "QUEUED");
+    shows(&[
+        ("multi", "1"),
+        ("watch", "102"),
+        ("flags", "x"),
+        ("cmd", "set"),
+        ("tot-cmds", "5"),
+    ]);
+    check(&mut client, "INCR x", "QUEUED");
+    client.call("EXEC");
+    shows(&[
+        ("multi", "-1"),
+        ("watch", "0"),
+        ("flags", "N"),
+        ("cmd", "exec"),
+        ("tot-cmds", "8"),
+    ]);
+    client.call("EVAL \"redis.call('SET','x','1') return redis.call('GET','x')\" 0");
+    shows(&[("cmd", "eval"), ("tot-cmds", "11")]);
+    client.call("NOSUCH");
+    client.call("LPUSH x y");
+    shows(&[("cmd", "lpush"), ("tot-cmds", "12")]);
+    check(&mut client, "WATCH x", "OK");
+    check(&mut client, "UNWATCH", "OK");
+    shows(&[("watch", "0"), ("tot-cmds", "14")]);
+}
+
+#[test]
+fn clients_that_watch_are_counted_and_those_that_sent_too_much() {
+    let server = Server::start(&Options::shards(2));
+    let (mut observer, mut client, mut greedy) = (server.raw(), server.raw(), server.raw());
+    let mut holds = |section: &str, line: &str| {
+        let text = observer.call(&format!("INFO {section}")).body();
+        assert!(text.lines().any(|one| one == line), "{line} in {text}");
+    };
+    holds("clients", "watching_clients:0");
+    check(&mut client, "WATCH x y", "OK");
+    holds("clients", "watching_clients:1");
+    check(&mut client, "UNWATCH", "OK");
+    holds("clients", "watching_clients:0");
+    holds("stats", "client_query_buffer_limit_disconnections:0");
+    check(
+        &mut client,
+        "CONFIG SET client-query-buffer-limit 1mb",
+        "OK",
+    );
+    greedy.send(b"*2\r\n$3\r\nGET\r\n$3000000\r\n");
+    greedy.send_unchecked(&vec![b'x'; 2_500_000]);
+    assert!(greedy.is_closed());
+    holds("stats", "client_query_buffer_limit_disconnections:1");
+    check(&mut client, "CONFIG RESETSTAT", "OK");
+    holds("stats", "client_query_buffer_limit_disconnections:0");
 }

@@ -161,3 +161,103 @@ fn large_values_are_named_and_the_doctor_speaks_of_them() {
         assert!(!doctor.contains("alone takes"), "{doctor}");
     });
 }
+
+/// What the slow log has, oldest first, each entry in one line behind its number.
+fn slow_commands(raw: &mut Raw) -> Vec<(i64, String)> {
+    let entries = raw.call("SLOWLOG GET -1");
+    let mut commands: Vec<_> = entries
+        .items()
+        .iter()
+        .map(|entry| {
+            let words = entry.items()[3].items().iter();
+            let words: Vec<String> = words.map(|word| word.body()).collect();
+            (entry.items()[0].integer(), words.join(" "))
+        })
+        .collect();
+    commands.reverse();
+    commands
+}
+
+#[test]
+fn what_scripts_and_transactions_run_reaches_the_slow_log_one_by_one() {
+    let server = Server::start(&Options::shards(2));
+    let mut raw = server.raw();
+    let texts = |raw: &mut Raw| -> Vec<String> {
+        let commands = slow_commands(raw).into_iter();
+        commands.map(|(_, command)| command).collect()
+    };
+    check(&mut raw, "CONFIG SET slowlog-log-slower-than 0", "OK");
+    check(&mut raw, "SLOWLOG RESET", "OK");
+    raw.call(
+        "EVAL \"redis.call('SET','a','1') redis.pcall('NOSUCH') redis.pcall('LPUSH','a','b')\" 0",
+    );
+    let script = "redis.call('SET','a','1') redis.pcall('NOSUCH') redis.pcall('LPUSH','a','b')";
+    assert_eq!(
+        texts(&mut raw),
+        [
+            "SLOWLOG RESET",
+            "SET a 1",
+            "LPUSH a b",
+            &format!("EVAL {script} 0")
+        ]
+    );
+    for line in [
+        "SLOWLOG RESET",
+        "MULTI",
+        "PING",
+        "EVAL \"return redis.call('GET','a')\" 0",
+        "SET a 2",
+        "EXEC",
+    ] {
+        raw.call(line);
+    }
+    assert_eq!(
+        texts(&mut raw),
+        [
+            "SLOWLOG RESET",
+            "MULTI",
+            "PING",
+            "GET a",
+            "EVAL return redis.call('GET','a') 0",
+            "SET a 2",
+        ]
+    );
+    // What ran before the log was emptied stays out of it.
+    for line in ["MULTI", "PING", "SLOWLOG RESET", "ECHO x", "EXEC"] {
+        raw.call(line);
+    }
+    assert_eq!(texts(&mut raw), ["SLOWLOG RESET", "ECHO x"]);
+    raw.call("EVAL \"redis.call('PING') redis.call('SLOWLOG','RESET') redis.call('ECHO','z')\" 0");
+    let left = texts(&mut raw);
+    assert_eq!(left.len(), 3, "{left:?}");
+    assert_eq!(left[..2], ["SLOWLOG RESET", "ECHO z"]);
+    // More calls than the log holds: the last ones stay, with the numbers that they would have.
+    check(&mut raw, "CONFIG SET slowlog-max-len 20", "OK");
+    check(&mut raw, "SLOWLOG RESET", "OK");
+    let first = slow_commands(&mut raw)[0].0;
+    raw.call("EVAL \"for i = 1, 1000 do redis.call('ECHO', i) end\" 0");
+    let left = slow_commands(&mut raw);
+    let echoes: Vec<_> = (982..=1000)
+        .map(|number| (first + 1 + number, format!("ECHO {number}")))
+        .collect();
+    assert_eq!(left[..19], echoes);
+}
+
+#[test]
+fn a_slow_log_without_room_uses_up_no_numbers() {
+    let server = Server::start(&Options::shards(1));
+    let mut raw = server.raw();
+    check(&mut raw, "CONFIG SET slowlog-log-slower-than 0", "OK");
+    check(&mut raw, "SLOWLOG RESET", "OK");
+    let before = slow_commands(&mut raw)[0].0;
+    check(&mut raw, "CONFIG SET slowlog-max-len 0", "OK");
+    for _ in 0..50 {
+        check(&mut raw, "PING", "PONG");
+    }
+    check(&mut raw, "CONFIG SET slowlog-max-len 10", "OK");
+    let after = slow_commands(&mut raw);
+    let (last, command) = after.last().expect("the command that made room");
+    assert_eq!(command, "CONFIG SET slowlog-max-len 10");
+    // The log was read once in between.
+    assert_eq!(*last, before + 2);
+}

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use crate::support::{Draw, Options, Oracle, Raw, Server, check, eventually, is_stand_in};
+use crate::support::{Draw, Options, Oracle, Server, check, eventually, is_stand_in};
+use crate::wire::Raw;
 
 /// A figure of INFO.
 fn figure(client: &mut Raw, name: &str) -> String {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::process::Command;
 
-use crate::support::{self, Options, Oracle, Server, check, is_stand_in};
-use crate::wire::{Raw, Value};
+use crate::support::{self, Options, Oracle, Server, check, eventually, is_stand_in};
+use crate::wire::{self, Raw, Value};
 
 fn info(raw: &mut Raw, section: &str) -> HashMap<String, String> {
     let text = raw.call(&format!("INFO {section}")).body();
@@ -670,11 +670,16 @@ fn a_crash_leaves_a_report_in_the_log() {
             "basalt(+0x",
             "------ INFO OUTPUT ------\n# Server\n",
             "# Keyspace",
+            "------ CURRENT CLIENT INFO ------\nid=",
             "------ CLIENT LIST OUTPUT ------\nid=",
             " name=crashing ",
         ] {
             assert!(log.contains(part), "{part}:\n{log}");
         }
+        let (_, current) = log.split_once("CURRENT CLIENT INFO").expect("a client");
+        let current = current.lines().nth(1).expect("its line");
+        assert!(current.contains(" name=crashing "), "{current}");
+        assert!(current.ends_with(" cmd=debug"), "{current}");
         if line.contains("SEGFAULT") {
             assert_eq!(server.wait_for_exit(), Some(-1), "the signal ends it");
         }
@@ -698,4 +703,70 @@ fn a_signal_from_outside_is_reported_with_its_sender() {
         "{log}"
     );
     assert!(log.contains("REDIS BUG REPORT END"), "{log}");
+}
+
+/// The stacks in a log, each with the lines above it.
+fn stacks(log: &str) -> Vec<String> {
+    let (_, stacks) = log.split_once("STACK TRACE ------").unwrap_or_default();
+    let stacks = stacks.split("Backtrace of thread ").skip(1);
+    stacks.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_watchdog_tells_what_holds_a_shard_for_long() {
+    let server = Server::start(&Options::shards(2));
+    let (mut raw, mut holder) = (server.raw(), server.raw());
+    check(&mut holder, "CLIENT SETNAME holder", "OK");
+    check(&mut raw, "CONFIG SET busy-reply-threshold 100", "OK");
+    let endless = [
+        "EVAL",
+        "while true do redis.call('GET', KEYS[1]) end",
+        "1",
+        "k",
+    ];
+    // Nobody asked for it as yet.
+    let killed = |raw: &mut Raw, holder: &mut Raw| {
+        eventually("it is killed", || raw.call("SCRIPT KILL").body() == "OK");
+        assert!(holder.read().is_error());
+    };
+    holder.send(&wire::encode(&endless));
+    eventually("it is busy", || raw.call("GET k").is_error());
+    killed(&mut raw, &mut holder);
+    assert!(!server.log().contains("WATCHDOG"), "{}", server.log());
+    check(&mut raw, "CONFIG SET watchdog-period 200", "OK");
+    holder.send(&wire::encode(&endless));
+    eventually("it is told of", || {
+        server.log().contains("STACK TRACE DONE")
+    });
+    killed(&mut raw, &mut holder);
+    let log = server.log();
+    assert!(
+        log.contains("--- WATCHDOG TIMER EXPIRED ---\nshard "),
+        "{log}"
+    );
+    let stacks = stacks(&log);
+    let is_holder = |stack: &String| stack.contains(", holds shards:\n");
+    assert!(stacks.iter().all(is_holder), "nobody else: {log}");
+    let of_holder = stacks.iter().find(|stack| stack.contains(" name=holder "));
+    let of_holder = of_holder.expect("the client's thread");
+    assert!(of_holder.contains(":\nfor id="), "{log}");
+    assert!(of_holder.contains(" cmd=eval\n"), "{log}");
+    assert!(of_holder.contains("basalt(+0x"), "{log}");
+    check(&mut raw, "CONFIG SET watchdog-period 0", "OK");
+}
+
+#[test]
+fn sigalrm_has_all_stacks_logged_and_the_server_goes_on() {
+    let server = Server::start(&Options::shards(2).threads(2));
+    let mut raw = server.raw();
+    check(&mut raw, "SET k v", "OK");
+    signal("-ALRM", &server);
+    eventually("the stacks", || server.log().contains("STACK TRACE DONE"));
+    let log = server.log();
+    assert!(log.contains("Received SIGALRM"), "{log}");
+    for name in ["basalt-background", "basalt-crash"] {
+        let named = format!("({name:.15}):");
+        assert!(log.contains(&named), "{named} {log}");
+    }
+    check(&mut raw, "GET k", "\"v\"");
 }

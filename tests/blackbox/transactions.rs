@@ -354,7 +354,7 @@ fn what_is_queued_counts_when_it_is_run_and_what_waits_when_it_is_answered() {
         let (mut raw, mut other) = (server.raw(), server.raw());
         raw.pipeline(&["CONFIG RESETSTAT", "CONFIG SET slowlog-log-slower-than 0"]);
         raw.pipeline(&["MULTI", "SET a 1", "INCR a", "DISCARD"]);
-        raw.pipeline(&["MULTI", "SET a 1", "INCR a", "SLOWLOG RESET", "EXEC"]);
+        raw.pipeline(&["MULTI", "SLOWLOG RESET", "SET a 1", "INCR a", "EXEC"]);
         let stats = raw.call("INFO commandstats").body();
         for name in ["set", "incr", "exec"] {
             assert!(

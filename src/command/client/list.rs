@@ -1,4 +1,4 @@
-//! CLIENT LIST and INFO: a connection in one line, with the fields of Redis 7.2 in its order.
+//! CLIENT LIST and INFO: a connection in one line, with the fields of Redis 7.4 and Valkey 8 in their order.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
@@ -144,23 +144,21 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
     let unowned_bytes = if is_self { unowned_bytes } else { 0 };
     let total_bytes = client.memory_bytes() + unowned_bytes + argument_bytes;
     let waiting_bytes = output_bytes + pushed_bytes;
-    let command = if is_self {
-        cx.command.full_name
-    } else {
-        let last = usize::from(client.last_command.load(Relaxed));
-        registry()
-            .all()
-            .get(last)
-            .map_or("NULL", |command| command.full_name)
+    let last = usize::from(client.last_command.load(Relaxed));
+    let command = registry().all().get(last);
+    let command = match command {
+        Some(command) => command.full_name,
+        None if is_self => cx.command.full_name,
+        None => "NULL",
     };
     let labels = client.labels();
     let seconds = |since_ms: u64| (cx.now.unix_ms / 1000).saturating_sub(since_ms / 1000);
     let _ = writeln!(
         text,
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} \
-         multi={} qbuf={query_bytes} qbuf-free={free_bytes} argv-mem={argument_bytes} multi-mem={queued_bytes} \
+         multi={} watch={} qbuf={query_bytes} qbuf-free={free_bytes} argv-mem={argument_bytes} multi-mem={queued_bytes} \
          rbs=0 rbp=0 obl=0 oll={pushes} omem={waiting_bytes} tot-mem={total_bytes} events={} cmd={command} \
-         user={DEFAULT_USER} redir={} resp={} lib-name={} lib-ver={}",
+         user={DEFAULT_USER} redir={} resp={} lib-name={} lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
         client.id,
         client.address,
         client.local_address,
@@ -182,6 +180,7 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
         subscriptions(Topic::Pattern),
         subscriptions(Topic::ShardChannel),
         client.queued.load(Relaxed),
+        client.watched.load(Relaxed),
         if output_bytes == 0 { "r" } else { "rw" },
         redirection(client),
         if is_self {
@@ -191,6 +190,9 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
         },
         String::from_utf8_lossy(&labels.lib_name),
         String::from_utf8_lossy(&labels.lib_ver),
+        client.bytes_in.load(Relaxed),
+        client.bytes_out.load(Relaxed),
+        client.commands.load(Relaxed),
     );
 }
 
@@ -207,6 +209,7 @@ pub(super) fn flags(client: &Shared) -> String {
     let letters = [
         ('O', client.is_monitor()),
         ('P', client.subscriptions() > 0),
+        ('x', client.queued.load(Relaxed) >= 0),
         ('b', client.is_blocked()),
         ('t', tracking.any(Options::ON)),
         ('R', client.tracking().is_some_and(Tracking::is_broken)),

@@ -175,14 +175,17 @@ fn digest(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     }
     let mut all = Signature::default();
     for db in 0..cx.engine(0).database_count() {
-        let hands = 0..cx.engine_count();
-        let count: usize = hands.clone().map(|hand| cx.keyspace(hand, db).len()).sum();
+        let engines = 0..cx.engine_count();
+        let count: usize = engines
+            .clone()
+            .map(|index| cx.keyspace(index, db).len())
+            .sum();
         if count == 0 {
             continue;
         }
         all.mix(&(db as u32).to_be_bytes());
-        for hand in hands {
-            let Some(db) = cx.engine(hand).db(db) else {
+        for index in engines {
+            let Some(db) = cx.engine(index).db(db) else {
                 continue;
             };
             let mut cursor = 0;

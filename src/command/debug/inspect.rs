@@ -117,8 +117,8 @@ fn htstats(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
         .filter(|db| *db < cx.engine(0).database_count())
         .ok_or("ERR Out of range database")?;
     let (mut keys, mut volatile, mut tables) = (0, 0, 0);
-    for hand in 0..cx.engine_count() {
-        if let Some(db) = cx.engine(hand).db(db) {
+    for index in 0..cx.engine_count() {
+        if let Some(db) = cx.engine(index).db(db) {
             keys += db.len();
             volatile += db.volatile_count();
             tables += 1;
@@ -213,8 +213,8 @@ fn populate(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResu
             value.resize(size, 0);
         }
         let key = Key::new(&name, seed);
-        let hand = usize::from(slot(&name) & mask);
-        let mut keyspace = cx.keyspace(hand, db);
+        let index = usize::from(slot(&name) & mask);
+        let mut keyspace = cx.keyspace(index, db);
         if keyspace.find_write(&key).is_none() {
             keyspace.put_text(&key, None, &value, Deadline::Clear);
         }

@@ -56,9 +56,9 @@ pub(super) static REENCODE: Command = Command::sub("debug|reencode", "reencode",
 /// stays as it was, and the answer is an error.
 fn reencode(cx: &mut ShardCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let mut is_whole = true;
-    for hand in 0..cx.engine_count() {
-        for db in 0..cx.engine(hand).database_count() {
-            is_whole &= reencode_db(cx, hand, db);
+    for index in 0..cx.engine_count() {
+        for db in 0..cx.engine(index).database_count() {
+            is_whole &= reencode_db(cx, index, db);
         }
     }
     if !is_whole {
@@ -69,15 +69,15 @@ fn reencode(cx: &mut ShardCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult 
 }
 
 /// One database of one shard, without what is due; false if a value could not be read back.
-fn reencode_db(cx: &mut ShardCx<'_>, hand: usize, db: usize) -> bool {
+fn reencode_db(cx: &mut ShardCx<'_>, index: usize, db: usize) -> bool {
     const KEYS_A_STEP: usize = 1_000;
     let (limits, compresses) = (
         limits(cx.config, cx.seed(), cx.now),
         cx.config.rdbcompression,
     );
     let now_ms = cx.now.unix_ms;
-    let seed = cx.engine(hand).seed();
-    let mut keyspace = cx.keyspace(hand, db).untouched();
+    let seed = cx.engine(index).seed();
+    let mut keyspace = cx.keyspace(index, db).untouched();
     let mut keys: Vec<Vec<u8>> = Vec::with_capacity(keyspace.len());
     let mut cursor = 0;
     loop {

@@ -87,7 +87,7 @@ fn touch(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult 
     let db = cx.client.db;
     let mut found = 0;
     for routed in args.keys() {
-        let mut keyspace = cx.keyspace(usize::from(routed.hand), db);
+        let mut keyspace = cx.keyspace(usize::from(routed.engine_index), db);
         found += i64::from(keyspace.find_read(&args.key_of(routed)).is_some());
     }
     out.integer(found);

@@ -165,7 +165,7 @@ pub(super) static RANDOMKEY: Command = Command::new("randomkey", Group::Generic,
 fn random_key(cx: &mut ShardCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
     let db = cx.client.db;
     let lens: Vec<u64> = (0..cx.engine_count())
-        .map(|hand| cx.keyspace(hand, db).len() as u64)
+        .map(|index| cx.keyspace(index, db).len() as u64)
         .collect();
     let total: u64 = lens.iter().sum();
     if total == 0 {
@@ -179,8 +179,8 @@ fn random_key(cx: &mut ShardCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResul
         first += 1;
     }
     // A shard may turn out to hold expired keys only; then the next one is asked.
-    for hand in (first..lens.len()).chain(0..first) {
-        if let Some(key) = cx.keyspace(hand, db).random() {
+    for index in (first..lens.len()).chain(0..first) {
+        if let Some(key) = cx.keyspace(index, db).random() {
             out.bulk(&key);
             return Ok(());
         }

@@ -11,6 +11,7 @@ use crate::base::checksum;
 use crate::base::random::Random;
 use crate::command::generic::dump::tests::recorded;
 use crate::command::testing::NoServer;
+use crate::config::Config;
 use crate::engine::serial::Form;
 use crate::engine::serial::writer::Writer;
 use crate::engine::value::hash::HashRef;

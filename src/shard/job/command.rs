@@ -158,6 +158,6 @@ impl CommandJob {
 pub(super) fn all_of<'h>(hands: &'h mut HeldEngines<'_, Engine>) -> Engines<'h> {
     match hands.len() {
         1 => Engines::One(hands.first()),
-        _ => Engines::Many(hands.iter().map(|(_, engine)| engine).collect()),
+        _ => Engines::Many(hands.all()),
     }
 }

@@ -31,6 +31,7 @@ use super::ownership::{self, ShardList, Shards};
 use super::route::Router;
 use super::{HeldShards, QueuedJob};
 use crate::engine::{Deferred, Engine};
+use crate::structures::crash;
 
 /// Where a finished job is put for the connection that awaits it.
 #[derive(Default)]
@@ -199,7 +200,9 @@ impl Job {
         let Some(Executor { router, .. }) = self.executor else {
             unreachable!("units are made with one")
         };
+        let served = crash::serve(job.connection.id());
         self.next = job.run(held, router, self.is_offloaded);
+        crash::serve(served);
         if self.next == Next::Again {
             self.route.clone_from(&job.plan.shards);
             self.is_offloaded = job.plan.is_offloaded;
@@ -227,7 +230,11 @@ impl ownership::Message<Engine> for Job {
 
     fn run(&mut self, hands: &mut HeldEngines<'_, Engine>) {
         match &mut self.work {
-            Work::Command(job) => self.next = job.run(hands, !self.is_offloaded),
+            Work::Command(job) => {
+                let served = crash::serve(job.client.id);
+                self.next = job.run(hands, !self.is_offloaded);
+                crash::serve(served);
+            }
             Work::Task(task) => task.run(hands),
             Work::Unit(_) => unreachable!("units extend what they hold"),
         }
@@ -267,8 +274,8 @@ impl ownership::Message<Engine> for Job {
         self.is_offloaded
     }
 
-    fn offload(mut departed: Offloaded<Self>) {
-        let job = departed.message();
+    fn offload(mut offloaded: Offloaded<Self>) {
+        let job = offloaded.message();
         let Some(Executor {
             shards, offload, ..
         }) = job.executor
@@ -276,7 +283,7 @@ impl ownership::Message<Engine> for Job {
             unreachable!("tasks are not offloaded")
         };
         let holds_shards = !job.route.is_empty();
-        let run = move || shards.resume(departed, |job, held| job.run_offloaded(held));
+        let run = move || shards.resume(offloaded, |job, held| job.run_offloaded(held));
         offload.run(run, holds_shards);
     }
 }

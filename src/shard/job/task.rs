@@ -9,7 +9,7 @@ use crate::shard::QueuedJob;
 use crate::shard::Shards;
 use crate::shard::blocking::Waiter;
 use crate::shard::execute::{self, Beside};
-use crate::shard::migration::Errand;
+use crate::shard::migration::Transfer;
 use crate::shard::ownership::engines::HeldEngines;
 use crate::shard::unit::transaction::Watched;
 use crate::telemetry::clock;
@@ -23,7 +23,7 @@ pub enum Task {
     /// A connection watches these keys no more.
     Unwatch(Vec<Watched>),
     /// Keys move to another server.
-    Migrate(Box<Errand>),
+    Migrate(Box<Transfer>),
     /// Work that leaves what commands see as it is.
     Work(Work),
 }
@@ -47,15 +47,15 @@ impl Task {
         Task::Work(Box::new(work))
     }
 
-    /// Takes an errand to its shards.
-    pub fn migrate(errand: Box<Errand>) -> QueuedJob {
-        let shards = errand.shards();
-        Job::task(&shards, Task::Migrate(errand))
+    /// Takes a transfer to its shards.
+    pub fn migrate(transfer: Box<Transfer>) -> QueuedJob {
+        let shards = transfer.shards();
+        Job::task(&shards, Task::Migrate(transfer))
     }
 
     pub(super) fn run(&mut self, hands: &mut HeldEngines<'_, Engine>) {
         let now = clock::now();
-        let mut engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
+        let mut engines = hands.all();
         match self {
             Task::Forget(waiter) => engines
                 .iter_mut()
@@ -68,7 +68,7 @@ impl Task {
                     }
                 }
             }
-            Task::Migrate(errand) => errand.run(&mut engines, now),
+            Task::Migrate(transfer) => transfer.run(&mut engines, now),
             Task::Work(work) => work(&mut engines, now),
         }
         let mut beside = Beside {

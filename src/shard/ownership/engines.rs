@@ -68,6 +68,12 @@ impl<'a, E> HeldEngines<'a, E> {
         unsafe { &mut *self.gates[self.shards[0] as usize].engine() }
     }
 
+    /// All engines in hand.
+    #[cold]
+    pub fn all(&mut self) -> Vec<&mut E> {
+        self.iter().map(|(_, engine)| engine).collect()
+    }
+
     /// All engines in hand with their shards, ascending.
     pub fn iter(&mut self) -> impl Iterator<Item = (u16, &mut E)> {
         let gates = self.gates;

@@ -218,7 +218,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
             "ascending shards without duplicates"
         );
         holds::enter();
-        let mut grip = ExtendableGuard {
+        let mut guard = ExtendableGuard {
             shards: self,
             tokens: ShardList::new(),
             not_send: PhantomData,
@@ -226,14 +226,14 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         for &shard in shards {
             if !self.gates[usize::from(shard)].try_take() {
                 self.found_held(shard);
-                return None; // and `grip` lets go of what it has
+                return None; // and `guard` lets go of what it has
             }
-            grip.tokens.push(shard);
+            guard.tokens.push(shard);
         }
         if shards.len() > 1 {
             self.tally(shards[0]).multi_shard_runs.fetch_add(1, Relaxed);
         }
-        Some(grip)
+        Some(guard)
     }
 
     /// Runs a message that was offloaded, on this thread, and lets go of its shards.

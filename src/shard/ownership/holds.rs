@@ -65,8 +65,7 @@ pub(super) fn owe(settle: fn()) {
     THREAD_HOLDS.with(|holds| holds.settle.set(Some(settle)));
 }
 
-/// Whether this thread has tokens.
-#[cfg(test)]
+/// Whether this thread has tokens. Reads what is the thread's own, and calls nothing: signal handlers may ask.
 pub(super) fn is_open() -> bool {
     THREAD_HOLDS.with(|holds| holds.depth.get() > 0)
 }

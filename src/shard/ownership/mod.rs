@@ -140,6 +140,11 @@ pub trait Message<E>: Send + Sized + 'static {
     }
 }
 
+/// Whether the calling thread has tokens. Signal handlers may ask.
+pub fn is_holding() -> bool {
+    holds::is_open()
+}
+
 /// A fixed set of shards, each an engine behind its token.
 pub struct Shards<E, M> {
     gates: Box<[CachePadded<Gate<E>>]>,
@@ -284,6 +289,16 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     /// The shard's counters, read without the token.
     pub fn counters(&self, shard: u16) -> Counters {
         self.tally(shard).read(self.gates[shard as usize].takes())
+    }
+
+    /// The number of the hold that a shard is in, which no other hold of it has; none if it seems free. For diagnosis.
+    pub fn hold_number(&self, shard: u16) -> Option<u64> {
+        let Counters {
+            takes,
+            worker_handovers,
+            ..
+        } = self.counters(shard);
+        (!self.seems_free(shard)).then_some(takes + worker_handovers)
     }
 
     /// Notes how long a token was held; there is no clock here.

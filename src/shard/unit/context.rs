@@ -1,10 +1,12 @@
 //! What the steps of a unit run with, and what they leave to be done.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::connection::Connection;
-use crate::client::registry::Sayings;
+use crate::client::registry::Settings;
+use crate::command::Args;
 use crate::command::context::{After, Server};
 use crate::command::declaration::Command;
 use crate::config::Config;
@@ -63,21 +65,49 @@ pub struct ScriptCall {
     pub arguments: Vec<Vec<u8>>,
 }
 
+/// A step that took long for the slow log or the latency monitor.
+#[derive(Clone, Copy, Debug)]
+pub struct SlowStep {
+    /// Its number.
+    pub step: usize,
+    /// Nanoseconds that it took.
+    pub duration_ns: u64,
+    /// How often the slow log had been emptied when it had run.
+    pub resets_before: u64,
+}
+
+/// A command that a script called, and that took as long.
+pub struct SlowCall {
+    /// The time, and the number of the script among the steps of the unit.
+    pub slow: SlowStep,
+    /// Which command it was.
+    pub command: &'static Command,
+    /// What the slow log keeps of its arguments.
+    pub arguments: Vec<Vec<u8>>,
+}
+
+/// Slow calls of scripts that are kept of a unit, if the slow log has room for fewer.
+const SLOW_CALLS_MIN: usize = 16;
+
 /// What few units leave to be done.
 #[derive(Default)]
 pub struct UnitNotes {
     /// The error replies of steps, for the statistics.
     pub errors: Vec<Vec<u8>>,
-    /// The steps that took long for the slow log or the latency monitor, with the nanoseconds that they took.
-    pub slow: Vec<(usize, u64)>,
+    /// The steps that took long for the slow log or the latency monitor.
+    pub slow: Vec<SlowStep>,
+    /// The calls of scripts that did, the last ones.
+    pub slow_calls: VecDeque<SlowCall>,
+    /// So many more did before these.
+    pub slow_calls_lost: u64,
     /// The steps that are sampled for hot keys, with their nanoseconds and the bytes of their replies.
     pub sampled: Vec<(usize, u64, usize)>,
     /// What scripts called, while there are monitors.
     pub script_calls: Vec<ScriptCall>,
     /// Steps that run when the shards are let go, with the places of their replies.
     pub postponed: Vec<(usize, Mark)>,
-    /// What the connection said of itself before a step that may have changed it.
-    pub said: Option<Sayings>,
+    /// What the connection had set before a step that may have changed it.
+    pub settings_before: Option<Settings>,
 }
 
 /// What a run leaves to be done besides its reply.
@@ -93,6 +123,8 @@ pub struct UnitOutcome {
     pub after: After,
     /// What is to be published when the unit commits.
     pub spoken: Vec<Spoken>,
+    /// Commands that ran, with those that scripts called.
+    pub command_count: u64,
     /// What its commands without keys leave in the log.
     pub records: Records,
     /// It is a script that no transaction runs.
@@ -126,32 +158,90 @@ impl UnitOutcome {
         self.notes.get_or_insert_default()
     }
 
-    /// Keeps what a step is about to change of what the connection says of itself, which is rolled back with the unit.
+    /// Keeps what a step is about to change of what the connection has set for itself, which is rolled back with the unit.
     #[cold]
-    pub fn keep_sayings(&mut self, connection: &Connection) {
-        let said = &mut self.notes().said;
-        said.get_or_insert_with(|| connection.shared.sayings());
+    pub fn keep_settings(&mut self, connection: &Connection) {
+        let before = &mut self.notes().settings_before;
+        before.get_or_insert_with(|| connection.shared.settings());
     }
 
     /// Counts the step under way, which has run.
-    pub fn note(&mut self, command: &'static Command, spent: Spent, config: &Config) {
+    pub fn note(&mut self, command: &'static Command, spent: Spent, cx: &UnitContext<'_>) {
         let duration_ns = spent.duration_ns;
+        self.command_count += 1;
         match self.is_open {
             true => self.tally.ran(command, spent),
             false => counters::local()
                 .command(command)
                 .ran(duration_ns, spent.failed),
         }
-        self.note_time(self.step, duration_ns, config);
+        self.note_time(self.step, duration_ns, (cx.config(), cx.server));
     }
 
     /// Keeps the time of a step for the slow log and the latency monitor, if that is what they want to know.
-    pub fn note_time(&mut self, step: usize, duration_ns: u64, config: &Config) {
+    #[inline]
+    pub fn note_time(
+        &mut self,
+        step: usize,
+        duration_ns: u64,
+        (config, server): (&Config, &dyn Server),
+    ) {
         if slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns) {
             let slow = &mut self.notes().slow;
-            let at = slow.partition_point(|(other, _)| *other < step);
-            slow.insert(at, (step, duration_ns));
+            let at = slow.partition_point(|other| other.step < step);
+            slow.insert(
+                at,
+                SlowStep {
+                    step,
+                    duration_ns,
+                    resets_before: server.slowlog_resets(),
+                },
+            );
         }
+    }
+
+    /// Counts a command that a script called, once the unit is done, and keeps its time as that of a step.
+    #[inline]
+    pub fn note_call(
+        &mut self,
+        command: &'static Command,
+        args: &Args<'_>,
+        spent: Spent,
+        cx: &UnitContext<'_>,
+    ) {
+        let duration_ns = spent.duration_ns;
+        self.command_count += 1;
+        self.tally.ran(command, spent);
+        let config = cx.config();
+        if slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns) {
+            let slow = SlowStep {
+                step: self.step,
+                duration_ns,
+                resets_before: cx.server.slowlog_resets(),
+            };
+            self.note_slow_call(command, args, slow, config);
+        }
+    }
+
+    #[cold]
+    fn note_slow_call(
+        &mut self,
+        command: &'static Command,
+        args: &Args<'_>,
+        slow: SlowStep,
+        config: &Config,
+    ) {
+        let kept = usize::try_from(config.slowlog_max_len).unwrap_or(usize::MAX);
+        let notes = self.notes();
+        if notes.slow_calls.len() >= kept.max(SLOW_CALLS_MIN) {
+            notes.slow_calls.pop_front();
+            notes.slow_calls_lost += 1;
+        }
+        notes.slow_calls.push_back(SlowCall {
+            slow,
+            command,
+            arguments: slowlog::arguments(command, args),
+        });
     }
 
     /// Whether a step runs, and counts, when the shards are let go.

@@ -79,20 +79,28 @@ const IMAGE_BYTES_MAX: usize = if cfg!(test) { 1024 } else { 32 * 1024 };
 /// Bytes of the largest string that is copied to be restored.
 const IMAGE_TEXT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Where a unit runs.
-enum Site<'r> {
-    /// On the thread of a connection.
-    Inline,
-    /// On a thread of its own.
-    Offloaded {
-        running: &'r Running,
-        /// The script that runs.
-        script: Option<Arc<running::Unit>>,
-        /// The transaction around it, if there is one.
-        transaction: Option<Arc<running::Unit>>,
-        /// When the queues were last looked at.
-        looked: Ticks,
-    },
+/// What a unit on a thread of its own shows of itself.
+struct Site<'r> {
+    running: &'r Running,
+    /// The script that runs.
+    script: Option<Arc<running::Unit>>,
+    /// The transaction around it, if there is one.
+    transaction: Option<Arc<running::Unit>>,
+    /// When the queues were last looked at.
+    looked: Ticks,
+}
+
+impl Site<'_> {
+    fn begin(
+        &self,
+        command: &'static Command,
+        args: Vec<Vec<u8>>,
+        (client, shards): (u64, &[u16]),
+    ) -> Arc<running::Unit> {
+        let begun = self.running.begin(command, args, client);
+        begun.set_shards(shards);
+        begun
+    }
 }
 
 /// What shards had counted of reads at some moment; most units read of one.
@@ -123,7 +131,8 @@ pub struct Unit<'r, 'a> {
     router: Router,
     /// It is not rolled back any more, and keeps no undo log.
     is_irrevocable: bool,
-    site: Site<'r>,
+    /// None on the thread of a connection.
+    offloaded: Option<Site<'r>>,
     since: Ticks,
     /// The clock when it was last read.
     latest: Ticks,
@@ -136,6 +145,10 @@ pub struct Unit<'r, 'a> {
     has_undo_logs: bool,
     /// Keys that it did not begin with.
     undeclared: Vec<Vec<u8>>,
+    /// Scripts that have begun.
+    scripts: usize,
+    /// Those of them that were killed, in this run or in one that was rolled back.
+    killed: Vec<usize>,
     /// What shards had counted of reads before its first, but for those that go back by themselves.
     reads: KeptReads,
     /// Time does not pass; calls that are left until it is over all the same.
@@ -151,7 +164,7 @@ impl<'r, 'a> Unit<'r, 'a> {
             held,
             router,
             is_irrevocable: false,
-            site: Site::Inline,
+            offloaded: None,
             since,
             latest: since,
             abort: None,
@@ -159,6 +172,8 @@ impl<'r, 'a> Unit<'r, 'a> {
             extended: 0,
             has_undo_logs: false,
             undeclared: Vec::new(),
+            scripts: 0,
+            killed: Vec::new(),
             reads: KeptReads::default(),
             #[cfg(test)]
             timeless: None,
@@ -173,7 +188,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         running: &'r Running,
     ) -> Unit<'r, 'a> {
         let unit = Unit::inline(held, router);
-        let site = Site::Offloaded {
+        let site = Site {
             running,
             script: None,
             transaction: None,
@@ -181,7 +196,8 @@ impl<'r, 'a> Unit<'r, 'a> {
         };
         Unit {
             is_irrevocable: plan.is_irrevocable,
-            site,
+            offloaded: Some(site),
+            killed: plan.killed.clone(),
             ..unit
         }
     }
@@ -198,52 +214,49 @@ impl<'r, 'a> Unit<'r, 'a> {
 
     /// A script of the unit begins, for a client.
     pub fn begin_script(&mut self, command: &'static Command, args: &Args<'_>, client: u64) {
-        if let Site::Offloaded {
-            running, script, ..
-        } = &mut self.site
-        {
-            let begun = running.begin(command, args.to_vec(), client);
-            begun.set_shards(self.held.shards());
-            *script = Some(begun);
+        if let Some(site) = &mut self.offloaded {
+            let begun = site.begin(command, args.to_vec(), (client, self.held.shards()));
+            if self.killed.contains(&self.scripts) {
+                begun.kill_again();
+            }
+            site.script = Some(begun);
         }
+        self.scripts += 1;
+    }
+
+    /// The script that runs on a thread of its own.
+    #[inline]
+    fn script(&self) -> Option<&running::Unit> {
+        self.offloaded.as_ref()?.script.as_deref()
     }
 
     /// A script of the unit is over.
     pub fn end_script(&mut self) {
-        if let Site::Offloaded {
-            running, script, ..
-        } = &mut self.site
-            && let Some(script) = script.take()
+        if let Some(site) = &mut self.offloaded
+            && let Some(script) = site.script.take()
         {
-            running.end(&script);
+            site.running.end(&script);
+            if script.is_killed() {
+                self.killed.push(self.scripts - 1);
+            }
         }
     }
 
     /// The unit is a transaction, of a client.
     pub fn begin_transaction(&mut self, client: u64) {
-        if let Site::Offloaded {
-            running,
-            transaction,
-            ..
-        } = &mut self.site
-        {
-            let begun = running.begin(EXEC_ROW, Vec::new(), client);
-            begun.set_shards(self.held.shards());
-            *transaction = Some(begun);
+        if let Some(site) = &mut self.offloaded {
+            let begun = site.begin(EXEC_ROW, Vec::new(), (client, self.held.shards()));
+            site.transaction = Some(begun);
         }
     }
 
     /// The unit is over, with its script and transaction.
     fn end_all(&mut self) {
         self.end_script();
-        if let Site::Offloaded {
-            running,
-            transaction,
-            ..
-        } = &mut self.site
-            && let Some(transaction) = transaction.take()
+        if let Some(site) = &mut self.offloaded
+            && let Some(transaction) = site.transaction.take()
         {
-            running.end(&transaction);
+            site.running.end(&transaction);
         }
     }
 
@@ -282,7 +295,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
         let now = Ticks::now();
         self.latest = now;
-        if let Site::Inline = self.site {
+        if self.offloaded.is_none() {
             if now.since_ns(self.since) > INLINE_NS && !self.is_irrevocable {
                 return Err(self.end(Abort::TooSlow));
             }
@@ -294,20 +307,14 @@ impl<'r, 'a> Unit<'r, 'a> {
     /// Looks at the queues of the shards that the unit holds, and at whether its script was killed.
     #[cold]
     fn tick_offloaded(&mut self, now: Ticks, config: &Config) -> Result<(), Interrupted> {
-        let Site::Offloaded {
-            running,
-            script,
-            transaction,
-            looked,
-        } = &mut self.site
-        else {
+        let Some(site) = &mut self.offloaded else {
             return Ok(());
         };
-        if now.since_ns(*looked) < QUEUES_NS {
+        if now.since_ns(site.looked) < QUEUES_NS {
             return Ok(());
         }
-        *looked = now;
-        let Some(unit) = script.as_ref().or(transaction.as_ref()) else {
+        site.looked = now;
+        let Some(unit) = site.script.as_ref().or(site.transaction.as_ref()) else {
             return Ok(());
         };
         if unit.is_killed() {
@@ -316,7 +323,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         let threshold_ms = u64::try_from(config.busy_reply_threshold).unwrap_or(0);
         // Redis takes zero for "never".
         if threshold_ms > 0 && now.since_ns(self.since) / 1_000_000 >= threshold_ms {
-            let is_news = running.note_busy(unit);
+            let is_news = site.running.note_busy(unit);
             let text = unit.busy_text();
             self.held.turn_away(is_news, |job| job.turn_away(text));
         }
@@ -353,7 +360,7 @@ impl<'r, 'a> Unit<'r, 'a> {
 
     /// Whether a command of it may say that it takes too long here.
     pub fn may_offload(&self) -> bool {
-        !self.is_irrevocable && self.abort.is_none() && matches!(self.site, Site::Inline)
+        !self.is_irrevocable && self.abort.is_none() && self.offloaded.is_none()
     }
 
     /// A command of it has said that it takes too long here.
@@ -363,12 +370,7 @@ impl<'r, 'a> Unit<'r, 'a> {
 
     #[cold]
     fn end(&mut self, abort: Abort) -> Interrupted {
-        if let Site::Offloaded {
-            script: Some(script),
-            ..
-        } = &self.site
-            && !script.note_rollback()
-        {
+        if self.script().is_some_and(|script| !script.note_rollback()) {
             return Interrupted::Killed;
         }
         self.abort.get_or_insert(abort);
@@ -400,12 +402,7 @@ impl<'r, 'a> Unit<'r, 'a> {
             if !self.is_irrevocable {
                 self.keep_images(command, args, db, needs_all)?;
             }
-            if let Site::Offloaded {
-                script: Some(script),
-                ..
-            } = &self.site
-                && !script.note_write()
-            {
+            if self.script().is_some_and(|script| !script.note_write()) {
                 return Err(Interrupted::Killed);
             }
         } else if !self.is_irrevocable && !self.has_reads(args, needs_all) {
@@ -454,10 +451,11 @@ impl<'r, 'a> Unit<'r, 'a> {
 
     #[cold]
     fn get_more_shards(&mut self, args: &Args<'_>) -> Result<(), Interrupted> {
+        self.missing.clear();
         let keys = args.keys();
-        let spins = match self.site {
-            Site::Inline => SPINS,
-            Site::Offloaded { .. } => SPINS_OFFLOADED,
+        let spins = match self.offloaded {
+            None => SPINS,
+            Some(_) => SPINS_OFFLOADED,
         };
         for key in keys {
             if !self.held.holds(key.shard) {
@@ -474,13 +472,8 @@ impl<'r, 'a> Unit<'r, 'a> {
         if keys.is_empty() && self.held.shards().is_empty() && !self.held.try_extend(0, spins) {
             self.missing.push(0);
         }
-        if let Site::Offloaded {
-            script,
-            transaction,
-            ..
-        } = &self.site
-        {
-            let units = script.iter().chain(transaction);
+        if let Some(site) = &self.offloaded {
+            let units = site.script.iter().chain(&site.transaction);
             units.for_each(|unit| unit.set_shards(self.held.shards()));
         }
         match self.missing.is_empty() {
@@ -533,7 +526,7 @@ impl<'r, 'a> Unit<'r, 'a> {
                 &mut one
             }
             _ => {
-                many = all_of(&mut hands);
+                many = hands.all();
                 &mut many
             }
         };
@@ -593,7 +586,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         plan.outcome.is_wide = extent == Extent::All;
         plan.outcome.duration_ns = self.latest.since_ns(self.since);
         self.note_undeclared(plan);
-        if in_hand > 1 || matches!(self.site, Site::Offloaded { .. }) || plan.outcome.reruns > 0 {
+        if in_hand > 1 || self.offloaded.is_some() || plan.outcome.reruns > 0 {
             self.count_run(plan, &cx.scripts.runs);
         }
         outcome.close();
@@ -602,7 +595,6 @@ impl<'r, 'a> Unit<'r, 'a> {
     /// Counts what was unusual about the runs of the unit.
     #[cold]
     fn count_run(&self, plan: &UnitPlan, runs: &Runs) {
-        let is_offloaded = matches!(self.site, Site::Offloaded { .. });
         let count = |figure: &AtomicU64, by: u64| {
             if by > 0 {
                 figure.fetch_add(by, Relaxed);
@@ -611,7 +603,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         count(&runs.extended, u64::from(plan.outcome.extended));
         count(&runs.reruns, u64::from(plan.outcome.reruns));
         count(&runs.slow, u64::from(plan.outcome.was_slow));
-        count(&runs.apart, u64::from(is_offloaded));
+        count(&runs.apart, u64::from(self.offloaded.is_some()));
     }
 
     fn note_undeclared(&mut self, plan: &mut UnitPlan) {
@@ -640,6 +632,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         let abort = self.abort.unwrap_or(Abort::TooSlow);
         let count = self.router.shard_count();
         plan.after(abort, self.held.shards(), &self.missing, count);
+        plan.killed = self.killed;
     }
 }
 
@@ -697,10 +690,4 @@ fn needs_large_image(
         },
     );
     is_large
-}
-
-/// Several engines, or none.
-#[cold]
-fn all_of<'h>(hands: &'h mut HeldEngines<'_, Engine>) -> Vec<&'h mut Engine> {
-    hands.iter().map(|(_, engine)| engine).collect()
 }

@@ -32,6 +32,8 @@ pub struct UnitPlan {
     pub is_offloaded: bool,
     /// Times that it was rolled back for want of a shard.
     pub reruns: u8,
+    /// The scripts in it that were killed, by their numbers: they end at once when it runs again.
+    pub killed: Vec<usize>,
     /// How the runs went so far.
     pub outcome: Outcome,
     /// The number of its script, where it is known already.

@@ -109,19 +109,19 @@ impl UnitHost<'_, '_, '_, '_> {
             keys.push(match declared.find(|key| given.key_of(key).bytes == name) {
                 Some(key) => RoutedKey {
                     argument: at as u32,
-                    hand: 0,
+                    engine_index: 0,
                     ..*key
                 },
                 None => router.routed(at, name),
             });
         });
         if call.command.needs_all_shards(&call.args()) {
-            keys.iter_mut().for_each(|key| key.hand = key.shard);
+            keys.iter_mut().for_each(|key| key.engine_index = key.shard);
         } else if keys.len() > 1 {
             let mut shards: ShardList = keys.iter().map(|key| key.shard).collect();
             shards.sort_unstable();
             shards.dedup();
-            route::set_hands(keys, &shards);
+            route::set_engine_indices(keys, &shards);
         }
     }
 }
@@ -167,7 +167,7 @@ impl Host for UnitHost<'_, '_, '_, '_> {
             duration_ns,
             failed,
         };
-        self.outcome.tally.ran(call.command, spent);
+        self.outcome.note_call(call.command, &args, spent, self.cx);
         Ok(())
     }
 

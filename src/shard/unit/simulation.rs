@@ -22,9 +22,10 @@ use crate::command::context::Server;
 use crate::command::declaration::Command;
 use crate::command::keys;
 use crate::command::table::{registry, resolve};
-use crate::command::testing::{self, Terminal};
+use crate::command::testing::{self, Appended, KeptLog, Terminal, state};
 use crate::command::{Args, Out};
 use crate::config::Config;
+use crate::engine::record::Audience;
 use crate::engine::{Engine, Now};
 use crate::resp::reply::Protocol;
 use crate::resp::request::{NOTHING_BESIDE, Span};
@@ -72,6 +73,7 @@ struct World {
     library: &'static Library,
     now: Now,
     random: Random,
+    log: Arc<KeptLog>,
     model: Terminal,
     counts: Counts,
 }
@@ -89,10 +91,13 @@ impl World {
     fn new(seed: u64) -> World {
         let model = Terminal::with(usize::from(SHARDS), Protocol::Resp2);
         let hash_seed = model.engines[0].seed();
+        let log = Arc::<KeptLog>::default();
         let summoner = Arc::<Summoner>::default();
         let engine = |shard: u16| {
             let mut engine = Engine::new(16, hash_seed, u64::from(shard) + 1);
             engine.shard = shard;
+            engine.effects.set_log(Arc::clone(&log) as _);
+            engine.effects.interest().set_logging(true);
             engine.waiters.caller = Some(Arc::clone(&summoner) as _);
             engine
         };
@@ -115,6 +120,7 @@ impl World {
                 unix_ms: model.now_ms,
             },
             random: Random::new(seed),
+            log,
             model,
             counts: Counts::default(),
         }
@@ -294,6 +300,25 @@ impl World {
         let mine = self.at_once(&transaction, UnitPlan::with(0..SHARDS));
         let theirs = self.model.reply_bytes(&["DEBUG", "DIGEST"]);
         assert_eq!(mine[4..], theirs, "the data");
+        self.check_log();
+    }
+
+    /// What was logged brings about the same, and each unit is in there once, and together.
+    fn check_log(&mut self) {
+        let mut copy = Terminal::with(1, Protocol::Resp2);
+        let mut several = 0;
+        for appended in self.log.take() {
+            assert_eq!(appended.is_atomic, appended.commands.len() > 1);
+            several += usize::from(appended.is_atomic);
+            for (db, request) in appended.commands {
+                copy.connection.db = db;
+                let reply = copy.reply_bytes(&request);
+                assert!(!reply.starts_with(b"-"), "{}", reply.escape_ascii());
+            }
+        }
+        assert!(several > 100, "{several}");
+        let mine = state(&mut copy);
+        assert_eq!(mine, state(&mut self.model), "what was logged");
     }
 }
 
@@ -436,4 +461,118 @@ fn what_a_connection_says_of_itself_is_undone_with_the_unit() {
     let done = world.run(&transaction, &mut grip.tokens(), &mut plan, false, &mut out);
     assert!(done, "nobody has it any more");
     assert_eq!(said(), (b"me".to_vec(), b"mine".to_vec(), (true, true)));
+}
+
+/// What one append left, with the audience of each command where it is not everybody.
+fn shown(appended: &Appended) -> String {
+    let commands = appended.commands.iter().zip(&appended.audiences);
+    let texts = commands.map(|((db, request), audience)| {
+        let text = String::from_utf8_lossy(&request.join(&b' ')).into_owned();
+        match *audience {
+            Audience::BOTH => format!("{db}> {text}"),
+            other => format!("{db}> {text} to {}", other.bits()),
+        }
+    });
+    let text = texts.collect::<Vec<_>>().join(" | ");
+    match appended.is_atomic {
+        true => format!("[{text}]"),
+        false => text,
+    }
+}
+
+impl World {
+    /// What a transaction, or a script of its own, leaves in the log.
+    fn logged(&mut self, lines: &[&str]) -> String {
+        self.log.take();
+        let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        let transaction = match &lines[..] {
+            [line] if line.starts_with("EVAL") => {
+                let mut lone = None;
+                with_args(line, self.executor.router, |command, args| {
+                    lone = Some(Transaction::lone(command, args));
+                });
+                lone.expect("a script")
+            }
+            lines => self.transaction(lines),
+        };
+        let reply = self.at_once(&transaction, UnitPlan::default());
+        assert!(!reply.starts_with(b"-"), "{}", reply.escape_ascii());
+        let appended = self.log.take();
+        appended.iter().map(shown).collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[test]
+fn a_unit_leaves_its_records_together_and_in_order() {
+    let mut world = World::new(5);
+    for (lines, wanted) in [
+        (&["SET key1 1"][..], "0> SET key1 1"),
+        (
+            &["SET key1 1", "GET key1", "SET key2 2"],
+            "[0> SET key1 1 | 0> SET key2 2]",
+        ),
+        (&["GET key1", "DEL none"], ""),
+        (
+            &["SELECT 3", "SET key1 1 EX 100", "SELECT 0", "INCR key2"],
+            "[3> SET key1 1 PXAT 1700000100000 | 0> INCR key2]",
+        ),
+        (
+            &[
+                "SET key1 1",
+                "EVAL redis.call('incrbyfloat',KEYS[1],'0.5') 1 key1",
+                "SET key2 2",
+            ],
+            "[0> SET key1 1 | 0> SET key1 1.5 KEEPTTL | 0> SET key2 2]",
+        ),
+    ] {
+        assert_eq!(world.logged(lines), wanted, "{lines:?}");
+    }
+}
+
+#[test]
+fn a_script_leaves_what_it_did_to_whom_it_says() {
+    let mut world = World::new(6);
+    let cases = [
+        ("EVAL redis.call('get',KEYS[1]) 1 key1", ""),
+        ("EVAL redis.call('set',KEYS[1],'1') 1 key1", "0> set key1 1"),
+        (
+            "EVAL redis.call('set',KEYS[1],'1');redis.call('set','key9','2') 1 key1",
+            "[0> set key1 1 | 0> set key9 2]",
+        ),
+        (
+            "EVAL redis.call('select',4);redis.call('set',KEYS[1],'1') 1 key1",
+            "4> set key1 1",
+        ),
+        (
+            "EVAL redis.set_repl(redis.REPL_NONE);redis.call('set',KEYS[1],'1') 1 key1",
+            "",
+        ),
+        (
+            "EVAL redis.set_repl(redis.REPL_AOF);redis.call('set',KEYS[1],'1');\
+             redis.set_repl(redis.REPL_ALL);redis.call('incr',KEYS[1]);\
+             redis.set_repl(redis.REPL_REPLICA);redis.call('incr',KEYS[1]) 1 key1",
+            "[0> set key1 1 to 1 | 0> incr key1 | 0> incr key1 to 2]",
+        ),
+        ("EVAL redis.call('incr',KEYS[1]) 1 key1", "0> incr key1"),
+    ];
+    for (script, wanted) in cases.iter().cycle().take(20 * cases.len()) {
+        assert_eq!(world.logged(&[script]), *wanted, "{script}");
+    }
+    assert!(
+        world.counts.missed + world.counts.interrupted > 0,
+        "some ran twice"
+    );
+}
+
+#[test]
+fn messages_of_a_unit_go_to_replicas_in_their_places() {
+    let mut world = World::new(7);
+    let lines = &["SET key1 1", "PUBLISH c m", "SET key2 2", "SPUBLISH s m"][..];
+    let (first, last) = ("0> SET key1 1", "0> SET key2 2");
+    assert_eq!(world.logged(lines), format!("[{first} | {last}]"));
+    world.server.pubsub().interest().set_replicating(true);
+    assert_eq!(
+        world.logged(lines),
+        format!("[{first} | 0> PUBLISH c m to 2 | {last} | 0> SPUBLISH s m to 2]")
+    );
 }

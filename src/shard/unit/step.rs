@@ -6,6 +6,7 @@ use super::context::{UnitContext, UnitOutcome};
 use super::weight::{KEYS_MANY, keys_in};
 use crate::command::context::{After, ClientView, Engines, Gather, Outbox, SessionCx, ShardPlace};
 use crate::command::declaration::{Command, CommandResult, Flags, Run, SessionHandler};
+use crate::command::error::write_failure;
 use crate::command::{Args, Out};
 use crate::engine::Engine;
 use crate::shard::execute::{self, ExecutionContext};
@@ -51,18 +52,7 @@ pub(super) fn run(
             return failed;
         }
     };
-    answer(result, out)
-}
-
-/// Writes the error, if there is one; whether there is.
-fn answer(result: CommandResult, out: &mut Out) -> bool {
-    match result {
-        Ok(()) => false,
-        Err(error) => {
-            out.error(error.text().as_bytes());
-            true
-        }
-    }
+    write_failure(result, out)
 }
 
 fn run_on_session(
@@ -141,7 +131,8 @@ impl ShardStep<'_, '_> {
             }
             Run::EachShard(_, merge) | Run::Cursor(_, _, merge) => {
                 let result = self.visit_each(engines);
-                answer(result.and_then(|gather| merge(self.args, gather, out)), out)
+                let merged = result.and_then(|gather| merge(self.args, gather, out));
+                write_failure(merged, out)
             }
             _ => match engines {
                 [only] => self.run_on(Engines::One(only), out),

@@ -2,6 +2,8 @@
 //!
 //! It owns all that it needs, so that it can travel as a message like any other command.
 
+use std::collections::HashMap;
+
 use super::context::{UnitContext, UnitOutcome};
 use super::plan::UnitPlan;
 use super::weight::{KEYS_MANY, LARGE_BYTES_MIN, bytes_in, chosen_db, keys_in};
@@ -46,16 +48,8 @@ impl Watched {
         let _ = engine.keyspace(self.db, now).untouched().find_write(&key);
     }
 
-    /// One record for each key, whose watch begins where the first of them did.
-    pub fn merge(all: &mut Vec<Watched>) {
-        all.sort_by(|one, other| {
-            (one.db, &one.key, one.stamp).cmp(&(other.db, &other.key, other.stamp))
-        });
-        all.dedup_by(|later, first| {
-            let is_same = (later.db, &later.key) == (first.db, &first.key);
-            first.times += if is_same { later.times } else { 0 };
-            is_same
-        });
+    fn is_of_same_key(&self, other: &Watched) -> bool {
+        (self.hash, self.db, &self.key) == (other.hash, other.db, &other.key)
     }
 }
 
@@ -74,8 +68,10 @@ pub struct Transaction {
     /// A step has so many arguments, or so long ones, that it takes long.
     is_long: bool,
     steps: Vec<Step>,
-    /// What must not have changed.
+    /// What must not have changed: one record for each key, whose watch begins where it was asked for first.
     pub watched: Vec<Watched>,
+    /// Where the record of a key stands among many, by the key's hash.
+    watched_places: HashMap<u64, usize>,
     /// One command that no MULTI began: a script, which answers for itself.
     is_lone: bool,
     /// What the names in there take.
@@ -83,6 +79,9 @@ pub struct Transaction {
     /// The commands that are sampled for hot keys, ascending.
     sampled: Vec<usize>,
 }
+
+/// Watched keys among which one is looked for one by one.
+const WATCHED_FEW: usize = 32;
 
 /// What a watched key takes in its shard.
 const WATCHED_BYTES: usize = 64;
@@ -124,7 +123,7 @@ impl StepRunner<'_, '_, '_, '_> {
             }
             if matches!(command.run, Run::Session(_)) {
                 match command.flags.has(Flags::REPEATABLE) {
-                    true => outcome.keep_sayings(cx.connection),
+                    true => outcome.keep_settings(cx.connection),
                     false => unit.make_irrevocable(),
                 }
             }
@@ -207,6 +206,7 @@ impl Transaction {
             + self.watched.capacity() * size_of::<Watched>()
             + self.watched.len() * WATCHED_BYTES
             + self.watched_names_bytes
+            + self.watched_places.capacity() * size_of::<(u64, usize)>()
     }
 
     /// Says which commands are sampled for hot keys, ascending.
@@ -216,8 +216,35 @@ impl Transaction {
 
     /// Adds a key that must not change.
     pub fn watch(&mut self, watched: Watched) {
+        if let Some(before) = self.watch_of(&watched) {
+            before.times += watched.times;
+            return;
+        }
         self.watched_names_bytes += watched.key.len();
         self.watched.push(watched);
+        let unlisted = match self.watched.len() {
+            ..=WATCHED_FEW => return,
+            count if self.watched_places.is_empty() => 0..count,
+            count => count - 1..count,
+        };
+        for at in unlisted {
+            self.watched_places.insert(self.watched[at].hash, at);
+        }
+    }
+
+    /// The record of a key that is watched already.
+    fn watch_of(&mut self, asked: &Watched) -> Option<&mut Watched> {
+        let found = match self.watched_places.is_empty() {
+            true => self
+                .watched
+                .iter_mut()
+                .find(|watched| watched.is_of_same_key(asked)),
+            false => self
+                .watched_places
+                .get(&asked.hash)
+                .map(|at| &mut self.watched[*at]),
+        };
+        found.filter(|watched| watched.is_of_same_key(asked))
     }
 
     /// Whether a command of it needs all shards, whatever its keys are. Scripts begin with what they name.
@@ -343,8 +370,8 @@ impl Transaction {
                 out.truncate(mark);
                 out.set_protocol(before.protocol);
                 *cx.connection = before;
-                if let Some(said) = outcome.notes.and_then(|notes| notes.said) {
-                    cx.connection.shared.say_again(said);
+                if let Some(before) = outcome.notes.and_then(|notes| notes.settings_before) {
+                    cx.connection.shared.restore_settings(before);
                 }
                 unit.roll_back(plan);
                 return None;
@@ -423,7 +450,7 @@ impl Transaction {
                 failed,
             };
             if !outcome.is_postponed(number) {
-                outcome.note(command, spent, cx.config());
+                outcome.note(command, spent, cx);
             }
             if self.sampled.binary_search(&number).is_ok() {
                 let reply_bytes = out.len_since(mark);

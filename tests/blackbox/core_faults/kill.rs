@@ -127,3 +127,48 @@ fn a_script_that_was_killed_has_written_nothing() {
     // The server is well.
     assert_eq!(eval(&mut raw, "return 1", &["0"]), Value::Integer(1));
 }
+
+#[test]
+fn a_script_that_was_killed_in_a_transaction_does_not_run_again_with_it() {
+    const ROUNDS: usize = 8;
+    let options = Options::shards(SHARDS).threads(4);
+    let server = Server::start(&options.with("busy-reply-threshold", "50"));
+    let (mut raw, mut killer) = (server.raw(), server.raw());
+    let turns = turns_of_ms(&mut raw, 5).to_string();
+    let is_over = AtomicBool::new(false);
+    let (held, counter) = (format!("{}held", tag(2)), format!("{}counter", tag(2)));
+    raw.command(&["FUNCTION", "LOAD", super::HOLDS]);
+    let mut replies = Vec::new();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut raw = server.raw();
+                let spin = "for i = 1, tonumber(ARGV[1]) do end return redis.call('incr', KEYS[1])";
+                while !is_over.load(Relaxed) {
+                    eval(&mut raw, spin, &["1", &held, &turns]);
+                }
+            });
+        }
+        let own = format!("{}own", tag(1));
+        for round in 0..ROUNDS {
+            raw.call("MULTI");
+            // A function, as those of the others are scripts: no kill is meant for them.
+            raw.command(&["FCALL", "hold", "1", &own]);
+            // It needs a shard that others have most of the time.
+            let strays = "return redis.call('set', ARGV[1], ARGV[2])";
+            eval(&mut raw, strays, &["0", &counter, &round.to_string()]);
+            raw.send(&encode(&["EXEC"]));
+            crate::support::eventually("it is killed", || {
+                killer.call("FUNCTION KILL").show() == "OK"
+            });
+            match super::reply_in_time(&mut raw) {
+                Some(reply) => replies.push(reply.show()),
+                None => break,
+            }
+        }
+        is_over.store(true, Relaxed);
+    });
+    assert_eq!(replies.len(), ROUNDS, "one kill each is enough");
+    let is_good = |reply: &String| reply.contains("killed") && reply.ends_with("OK");
+    assert!(replies.iter().all(is_good), "{replies:?}");
+}

@@ -29,12 +29,12 @@ use super::{DRAIN_MESSAGES_MAX, Message, Shards, holds};
 /// Thread number times ten, plus a number that rises within the thread.
 type Mark = u8;
 
-struct Board(UnsafeCell<Vec<Mark>>);
+struct Marks(UnsafeCell<Vec<Mark>>);
 
 // SAFETY: the models prove that one thread at a time uses it; loom fails them if not.
-unsafe impl Send for Board {}
+unsafe impl Send for Marks {}
 
-impl Board {
+impl Marks {
     fn put(&mut self, mark: Mark) {
         // SAFETY: watched by loom.
         self.0.with_mut(|marks| unsafe { (*marks).push(mark) });
@@ -47,7 +47,7 @@ impl Board {
 }
 
 /// Where a job that is offloaded waits for the thread that runs it.
-struct Platform {
+struct Offload {
     waiting: Mutex<Option<Offloaded<Job>>>,
     changed: Condvar,
 }
@@ -58,17 +58,17 @@ struct Job {
     finished: Arc<AtomicUsize>,
     /// Tried for on the way.
     more: Option<u16>,
-    leaves_from: Option<Arc<Platform>>,
+    offloads_to: Option<Arc<Offload>>,
 }
 
-impl Message<Board> for Job {
+impl Message<Marks> for Job {
     fn shards(&self) -> &[u16] {
         &self.shards
     }
 
-    fn run(&mut self, hands: &mut HeldEngines<'_, Board>) {
+    fn run(&mut self, hands: &mut HeldEngines<'_, Marks>) {
         assert_eq!(hands.shards(), self.shards);
-        hands.iter().for_each(|(_, board)| board.put(self.mark));
+        hands.iter().for_each(|(_, marks)| marks.put(self.mark));
     }
 
     fn finish(queued: Box<QueuedMessage<Self>>) {
@@ -80,105 +80,102 @@ impl Message<Board> for Job {
         self.more.is_some()
     }
 
-    fn run_extendable(&mut self, reach: &mut HeldTokens<'_, Board, Self>) {
+    fn run_extendable(&mut self, tokens: &mut HeldTokens<'_, Marks, Self>) {
         if let Some(more) = self.more {
-            let _ = reach.try_extend(more, 1);
+            let _ = tokens.try_extend(more, 1);
         }
         // Those that it came for are marked, the other one only if nothing is expected of it.
         let shards = self.shards.clone();
-        let all = reach.hands();
+        let all = tokens.hands();
         mark_some(all, &shards, self.mark);
     }
 
     fn is_offloaded(&self) -> bool {
-        self.leaves_from.is_some()
+        self.offloads_to.is_some()
     }
 
     fn offload(mut offloaded: Offloaded<Self>) {
         assert!(!holds::is_open(), "is offloaded with a token in hand");
-        let platform = offloaded.message().leaves_from.clone();
-        let platform = platform.expect("is offloaded from somewhere");
-        *platform.waiting.lock().expect("no panic under it") = Some(offloaded);
-        platform.changed.notify_one();
+        let offload = offloaded.message().offloads_to.clone();
+        let offload = offload.expect("is offloaded from somewhere");
+        *offload.waiting.lock().expect("no panic under it") = Some(offloaded);
+        offload.changed.notify_one();
     }
 }
 
-fn mark_some(mut hands: HeldEngines<'_, Board>, shards: &[u16], mark: Mark) {
+fn mark_some(mut hands: HeldEngines<'_, Marks>, shards: &[u16], mark: Mark) {
     for &shard in shards {
         hands.get(shard).expect("in hand").put(mark);
     }
 }
 
 /// What the threads of a model use.
-struct Scene {
-    platform: Arc<Platform>,
-    shards: Shards<Board, Job>,
+struct Setup {
+    offload: Arc<Offload>,
+    shards: Shards<Marks, Job>,
     submitted: AtomicUsize,
     finished: Arc<AtomicUsize>,
 }
 
-impl Scene {
-    fn submit(&self, shards: &[u16], mark: Mark) {
+impl Setup {
+    fn send(&self, mut job: Job, shards: &[u16], mark: Mark) {
         self.submitted.fetch_add(1, Relaxed);
-        let finished = Arc::clone(&self.finished);
-        self.shards.submit(QueuedMessage::new(Job {
-            shards: shards.to_vec(),
-            mark,
-            finished,
+        (job.shards, job.mark) = (shards.to_vec(), mark);
+        self.shards.submit(QueuedMessage::new(job));
+    }
+
+    fn job(&self) -> Job {
+        Job {
+            shards: Vec::new(),
+            mark: 0,
+            finished: Arc::clone(&self.finished),
             more: None,
-            leaves_from: None,
-        }));
+            offloads_to: None,
+        }
+    }
+
+    fn submit(&self, shards: &[u16], mark: Mark) {
+        self.send(self.job(), shards, mark);
     }
 
     /// A message that tries for one more shard.
-    fn submit_reaching(&self, shards: &[u16], more: u16, mark: Mark) {
-        self.submitted.fetch_add(1, Relaxed);
-        self.shards.submit(QueuedMessage::new(Job {
-            shards: shards.to_vec(),
-            mark,
-            finished: Arc::clone(&self.finished),
-            more: Some(more),
-            leaves_from: None,
-        }));
+    fn submit_extending(&self, shards: &[u16], more: u16, mark: Mark) {
+        let more = Some(more);
+        self.send(Job { more, ..self.job() }, shards, mark);
     }
 
-    /// A message that is offloaded, to be run by [`Scene::run_departed`].
-    fn submit_departing(&self, shards: &[u16], mark: Mark) {
-        self.submitted.fetch_add(1, Relaxed);
-        self.shards.submit(QueuedMessage::new(Job {
-            shards: shards.to_vec(),
-            mark,
-            finished: Arc::clone(&self.finished),
-            more: None,
-            leaves_from: Some(Arc::clone(&self.platform)),
-        }));
+    /// A message that is offloaded, to be run by [`Setup::run_offloaded`].
+    fn submit_offloaded(&self, shards: &[u16], mark: Mark) {
+        let mut job = self.job();
+        job.offloads_to = Some(Arc::clone(&self.offload));
+        self.send(job, shards, mark);
     }
 
     /// Waits for a message that is offloaded and runs it, looking after the queues of its shards meanwhile.
-    fn run_departed(&self) {
-        let mut waiting = self.platform.waiting.lock().expect("no panic under it");
+    fn run_offloaded(&self) {
+        let mut waiting = self.offload.waiting.lock().expect("no panic under it");
         let offloaded = loop {
             match waiting.take() {
                 Some(offloaded) => break offloaded,
-                None => waiting = self.platform.changed.wait(waiting).expect("no panic"),
+                None => waiting = self.offload.changed.wait(waiting).expect("no panic"),
             }
         };
         drop(waiting);
-        self.shards.resume(offloaded, |job, reach| {
-            reach.turn_away(false, |_| false);
-            mark_some(reach.hands(), &job.shards, job.mark);
-            reach.turn_away(true, |_| false);
+        self.shards.resume(offloaded, |job, tokens| {
+            tokens.turn_away(false, |_| false);
+            mark_some(tokens.hands(), &job.shards, job.mark);
+            tokens.turn_away(true, |_| false);
         });
     }
 
     /// Takes one shard and tries for another; marks what it has.
-    fn work_reaching(&self, shard: u16, more: u16, mark: Mark) {
-        let Some(mut grip) = self.shards.try_take_all(&[shard]) else {
+    fn work_extending(&self, shard: u16, more: u16, mark: Mark) {
+        let Some(mut guard) = self.shards.try_take_all(&[shard]) else {
             return self.submit(&[shard], mark);
         };
-        let mut reach = grip.tokens();
-        let _ = reach.try_extend(more, 1);
-        mark_some(reach.hands(), &[shard], mark);
+        let mut tokens = guard.tokens();
+        let _ = tokens.try_extend(more, 1);
+        mark_some(tokens.hands(), &[shard], mark);
     }
 
     /// As a session does it: at once if the shard is free, else by message.
@@ -192,7 +189,7 @@ impl Scene {
     /// The same over several shards.
     fn work_all(&self, shards: &[u16], mark: Mark) {
         match self.shards.try_take_all(shards) {
-            Some(mut held) => held.hands().iter().for_each(|(_, board)| board.put(mark)),
+            Some(mut held) => held.hands().iter().for_each(|(_, marks)| marks.put(mark)),
             None => self.submit(shards, mark),
         }
     }
@@ -233,7 +230,7 @@ impl Wake for Bell {
     }
 }
 
-type Body = fn(&Scene);
+type Body = fn(&Setup);
 
 #[derive(Clone, Copy)]
 struct Model {
@@ -260,8 +257,26 @@ const MODEL: Model = Model {
     main: |_| {},
 };
 
-/// Explores a model; how many executions that took.
-fn explore(model: Model) -> usize {
+impl Model {
+    /// The same within a bound on preemptions.
+    const fn within(self, preemptions: usize) -> Model {
+        Model {
+            preemptions: Some(preemptions),
+            ..self
+        }
+    }
+
+    /// The same where a release runs one message only, and the worker the rest.
+    const fn running_one(self) -> Model {
+        Model {
+            drain_max: 1,
+            ..self
+        }
+    }
+}
+
+/// Explores a model.
+fn explore(model: Model) {
     let executions = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&executions);
     let mut builder = loom::model::Builder::new();
@@ -269,21 +284,21 @@ fn explore(model: Model) -> usize {
     builder.max_branches = 10_000;
     builder.check(move || {
         counted.fetch_add(1, Relaxed);
-        let boards = model
+        let engines = model
             .expected
             .iter()
-            .map(|_| Board(UnsafeCell::new(Vec::new())));
-        let scene = Arc::new(Scene {
-            platform: Arc::new(Platform {
+            .map(|_| Marks(UnsafeCell::new(Vec::new())));
+        let setup = Arc::new(Setup {
+            offload: Arc::new(Offload {
                 waiting: Mutex::new(None),
                 changed: Condvar::new(),
             }),
-            shards: Shards::with(boards.collect(), model.drain_max, model.fault),
+            shards: Shards::with(engines.collect(), model.drain_max, model.fault),
             submitted: AtomicUsize::new(0),
             finished: Arc::new(AtomicUsize::new(0)),
         });
         let held = (!model.held.is_empty()).then(|| {
-            scene
+            setup
                 .shards
                 .try_take_all(model.held)
                 .expect("nobody else is there")
@@ -292,18 +307,18 @@ fn explore(model: Model) -> usize {
             .threads
             .iter()
             .map(|&body| {
-                let scene = Arc::clone(&scene);
-                thread::spawn(move || body(&scene))
+                let setup = Arc::clone(&setup);
+                thread::spawn(move || body(&setup))
             })
             .collect();
-        (model.main)(&scene);
+        (model.main)(&setup);
         drop(held);
         for thread in threads {
             thread.join().expect("a thread of the model is well");
         }
-        scene.settle();
+        setup.settle();
         for (shard, &expected) in model.expected.iter().enumerate() {
-            let held = scene
+            let held = setup
                 .shards
                 .try_take(shard as u16)
                 .expect("no shard is left held");
@@ -317,32 +332,27 @@ fn explore(model: Model) -> usize {
             sorted.sort_unstable();
             assert_eq!(sorted, expected, "shard {shard}: lost or doubled");
         }
-        assert_eq!(scene.finished.load(Relaxed), scene.submitted.load(Relaxed));
+        assert_eq!(setup.finished.load(Relaxed), setup.submitted.load(Relaxed));
     });
-    let executions = executions.load(Relaxed);
-    eprintln!("{executions} executions");
-    executions
+    eprintln!("{} executions", executions.load(Relaxed));
 }
 
 /// A negative control: the model without one step must fail, and as foreseen.
-fn must_fail(model: Model, how: &str) {
+fn must_fail(fault: Fault, model: Model, how: &str) {
+    let model = Model { fault, ..model };
     let explored = catch_unwind(AssertUnwindSafe(|| explore(model)));
     let panic = explored.expect_err("no order showed the fault");
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("no text");
-    assert!(
-        text.contains(how),
-        "{:?} failed otherwise: {text}",
-        model.fault
-    );
+    assert!(text.contains(how), "{fault:?} failed otherwise: {text}");
 }
 
 const TAKE_AND_RELEASE: Model = Model {
     expected: &[&[10, 20]],
-    threads: &[|scene| scene.work(0, 10)],
-    main: |scene| scene.work(0, 20),
+    threads: &[|setup| setup.work(0, 10)],
+    main: |setup| setup.work(0, 20),
     ..MODEL
 };
 
@@ -353,13 +363,13 @@ fn a_submitter_and_a_releasing_holder_exhaustive() {
 
 const TWO_BY_TWO: Model = Model {
     expected: &[&[10, 11, 20, 21]],
-    threads: &[|scene| {
-        scene.work(0, 10);
-        scene.work(0, 11);
+    threads: &[|setup| {
+        setup.work(0, 10);
+        setup.work(0, 11);
     }],
-    main: |scene| {
-        scene.work(0, 20);
-        scene.work(0, 21);
+    main: |setup| {
+        setup.work(0, 20);
+        setup.work(0, 21);
     },
     ..MODEL
 };
@@ -371,37 +381,27 @@ fn two_threads_with_two_commands_each_exhaustive() {
 
 #[test]
 fn two_threads_with_two_commands_each_and_a_bound_of_one_exhaustive() {
-    explore(Model {
-        drain_max: 1,
-        ..TWO_BY_TWO
-    });
+    explore(TWO_BY_TWO.running_one());
 }
 
 const THREE: Model = Model {
     expected: &[&[10, 20, 30, 31]],
-    threads: &[|scene| scene.work(0, 10), |scene| scene.work(0, 20)],
-    main: |scene| {
-        scene.work(0, 30);
-        scene.work(0, 31);
+    threads: &[|setup| setup.work(0, 10), |setup| setup.work(0, 20)],
+    main: |setup| {
+        setup.work(0, 30);
+        setup.work(0, 31);
     },
     ..MODEL
 };
 
 #[test]
 fn three_threads_on_one_shard_6() {
-    explore(Model {
-        preemptions: Some(6),
-        ..THREE
-    });
+    explore(THREE.within(6));
 }
 
 #[test]
 fn three_threads_on_one_shard_and_a_bound_of_one_6() {
-    explore(Model {
-        preemptions: Some(6),
-        drain_max: 1,
-        ..THREE
-    });
+    explore(THREE.running_one().within(6));
 }
 
 /// The holder runs one message and hands the token over with the other still queued.
@@ -409,10 +409,10 @@ const WORKER: Model = Model {
     expected: &[&[10, 11]],
     drain_max: 1,
     held: &[0],
-    threads: &[|scene| scene.worker_round(0)],
-    main: |scene| {
-        scene.submit(&[0], 10);
-        scene.submit(&[0], 11);
+    threads: &[|setup| setup.worker_round(0)],
+    main: |setup| {
+        setup.submit(&[0], 10);
+        setup.submit(&[0], 11);
     },
     ..MODEL
 };
@@ -426,14 +426,14 @@ fn a_sleeping_worker_is_woken_for_a_handed_over_token_exhaustive() {
 fn a_worker_past_its_own_bound_gets_another_round_exhaustive() {
     explore(Model {
         expected: &[&[10, 11, 12]],
-        threads: &[|scene| {
-            scene.worker_round(0);
-            scene.worker_round(0);
+        threads: &[|setup| {
+            setup.worker_round(0);
+            setup.worker_round(0);
         }],
-        main: |scene| {
-            scene.submit(&[0], 10);
-            scene.submit(&[0], 11);
-            scene.submit(&[0], 12);
+        main: |setup| {
+            setup.submit(&[0], 10);
+            setup.submit(&[0], 11);
+            setup.submit(&[0], 12);
         },
         ..WORKER
     });
@@ -443,7 +443,7 @@ fn a_worker_past_its_own_bound_gets_another_round_exhaustive() {
 fn a_worker_and_a_new_command_exhaustive() {
     explore(Model {
         expected: &[&[10, 11, 20]],
-        threads: &[|scene| scene.worker_round(0), |scene| scene.work(0, 20)],
+        threads: &[|setup| setup.worker_round(0), |setup| setup.work(0, 20)],
         ..WORKER
     });
 }
@@ -455,16 +455,16 @@ fn a_worker_that_carries_a_traveller_6() {
         expected: &[&[10, 11, 12], &[11, 20]],
         // The second round is there in any case: whoever runs the traveller has its bound full then.
         threads: &[
-            |scene| {
-                scene.worker_round(0);
-                scene.worker_round(0);
+            |setup| {
+                setup.worker_round(0);
+                setup.worker_round(0);
             },
-            |scene| scene.work(1, 20),
+            |setup| setup.work(1, 20),
         ],
-        main: |scene| {
-            scene.submit(&[0], 10);
-            scene.submit(&[0, 1], 11);
-            scene.submit(&[0], 12);
+        main: |setup| {
+            setup.submit(&[0], 10);
+            setup.submit(&[0, 1], 11);
+            setup.submit(&[0], 12);
         },
         ..WORKER
     });
@@ -473,10 +473,10 @@ fn a_worker_that_carries_a_traveller_6() {
 /// A message goes up over two shards while another thread comes down.
 const CROSSING: Model = Model {
     expected: &[&[10, 20], &[10, 21]],
-    threads: &[|scene| scene.submit(&[0, 1], 10)],
-    main: |scene| {
-        scene.work(1, 21);
-        scene.work(0, 20);
+    threads: &[|setup| setup.submit(&[0, 1], 10)],
+    main: |setup| {
+        setup.work(1, 21);
+        setup.work(0, 20);
     },
     ..MODEL
 };
@@ -488,23 +488,20 @@ fn a_traveller_up_and_single_commands_down_exhaustive() {
 
 #[test]
 fn a_traveller_up_and_single_commands_down_and_a_bound_of_one_exhaustive() {
-    explore(Model {
-        drain_max: 1,
-        ..CROSSING
-    });
+    explore(CROSSING.running_one());
 }
 
 #[test]
 fn a_traveller_and_a_single_command_each_exhaustive() {
     explore(Model {
         expected: &[&[10, 11, 21], &[10, 20, 21]],
-        threads: &[|scene| {
-            scene.work_all(&[0, 1], 10);
-            scene.work(0, 11);
+        threads: &[|setup| {
+            setup.work_all(&[0, 1], 10);
+            setup.work(0, 11);
         }],
-        main: |scene| {
-            scene.work(1, 20);
-            scene.submit(&[0, 1], 21);
+        main: |setup| {
+            setup.work(1, 20);
+            setup.submit(&[0, 1], 21);
         },
         ..MODEL
     });
@@ -515,10 +512,10 @@ fn two_travellers_and_a_single_command_exhaustive() {
     explore(Model {
         expected: &[&[10, 20], &[10, 20, 30]],
         threads: &[
-            |scene| scene.submit(&[0, 1], 10),
-            |scene| scene.submit(&[0, 1], 20),
+            |setup| setup.submit(&[0, 1], 10),
+            |setup| setup.submit(&[0, 1], 20),
         ],
-        main: |scene| scene.work(1, 30),
+        main: |setup| setup.work(1, 30),
         ..MODEL
     });
 }
@@ -527,41 +524,34 @@ fn two_travellers_and_a_single_command_exhaustive() {
 const QUEUED_TRAVELLER: Model = Model {
     expected: &[&[10, 20, 30], &[20, 31]],
     held: &[0, 1],
-    threads: &[|scene| scene.work(0, 10), |scene| scene.submit(&[0, 1], 20)],
-    main: |scene| {
-        scene.submit(&[0], 30);
-        scene.submit(&[1], 31);
+    threads: &[|setup| setup.work(0, 10), |setup| setup.submit(&[0, 1], 20)],
+    main: |setup| {
+        setup.submit(&[0], 30);
+        setup.submit(&[1], 31);
     },
     ..MODEL
 };
 
 #[test]
 fn a_traveller_through_two_held_shards_5() {
-    explore(Model {
-        preemptions: Some(5),
-        ..QUEUED_TRAVELLER
-    });
+    explore(QUEUED_TRAVELLER.within(5));
 }
 
 #[test]
 fn a_traveller_through_two_held_shards_and_a_bound_of_one_5() {
-    explore(Model {
-        preemptions: Some(5),
-        drain_max: 1,
-        ..QUEUED_TRAVELLER
-    });
+    explore(QUEUED_TRAVELLER.running_one().within(5));
 }
 
 const THREE_SHARDS: Model = Model {
     preemptions: Some(5),
     expected: &[&[10, 30], &[10, 20], &[10, 20, 31]],
     threads: &[
-        |scene| scene.submit(&[0, 1, 2], 10),
-        |scene| scene.submit(&[1, 2], 20),
+        |setup| setup.submit(&[0, 1, 2], 10),
+        |setup| setup.submit(&[1, 2], 20),
     ],
-    main: |scene| {
-        scene.work(2, 31);
-        scene.work(0, 30);
+    main: |setup| {
+        setup.work(2, 31);
+        setup.work(0, 30);
     },
     ..MODEL
 };
@@ -573,10 +563,7 @@ fn travellers_over_three_shards_and_single_commands_down_5() {
 
 #[test]
 fn travellers_over_three_shards_and_a_bound_of_one_5() {
-    explore(Model {
-        drain_max: 1,
-        ..THREE_SHARDS
-    });
+    explore(THREE_SHARDS.running_one());
 }
 
 #[test]
@@ -584,10 +571,10 @@ fn all_or_none_against_a_traveller_and_a_single_command_exhaustive() {
     explore(Model {
         expected: &[&[10, 20], &[10, 20, 30]],
         threads: &[
-            |scene| scene.work_all(&[0, 1], 10),
-            |scene| scene.submit(&[0, 1], 20),
+            |setup| setup.work_all(&[0, 1], 10),
+            |setup| setup.submit(&[0, 1], 20),
         ],
-        main: |scene| scene.work(1, 30),
+        main: |setup| setup.work(1, 30),
         ..MODEL
     });
 }
@@ -596,23 +583,23 @@ fn all_or_none_against_a_traveller_and_a_single_command_exhaustive() {
 fn two_that_want_all_or_none_exhaustive() {
     explore(Model {
         expected: &[&[10, 20], &[10, 20]],
-        threads: &[|scene| scene.work_all(&[0, 1], 10)],
-        main: |scene| scene.work_all(&[0, 1], 20),
+        threads: &[|setup| setup.work_all(&[0, 1], 10)],
+        main: |setup| setup.work_all(&[0, 1], 20),
         ..MODEL
     });
 }
 
 /// Each has a shard and tries for the other's.
-const REACHING: Model = Model {
+const EXTENDING: Model = Model {
     expected: &[&[10], &[20]],
-    threads: &[|scene| scene.work_reaching(0, 1, 10)],
-    main: |scene| scene.work_reaching(1, 0, 20),
+    threads: &[|setup| setup.work_extending(0, 1, 10)],
+    main: |setup| setup.work_extending(1, 0, 20),
     ..MODEL
 };
 
 #[test]
 fn two_that_try_for_each_others_shard_exhaustive() {
-    explore(REACHING);
+    explore(EXTENDING);
 }
 
 #[test]
@@ -620,41 +607,41 @@ fn a_message_that_tries_for_a_shard_below_and_a_traveller_up_5() {
     explore(Model {
         preemptions: Some(5),
         expected: &[&[10], &[10, 20, 30]],
-        threads: &[|scene| scene.submit(&[0, 1], 10), |scene| scene.work(1, 20)],
-        main: |scene| scene.submit_reaching(&[1], 0, 30),
+        threads: &[|setup| setup.submit(&[0, 1], 10), |setup| setup.work(1, 20)],
+        main: |setup| setup.submit_extending(&[1], 0, 30),
         ..MODEL
     });
 }
 
 /// A message is offloaded; others come meanwhile, one of them with a token of its own.
-const DEPARTING: Model = Model {
+const OFFLOADED: Model = Model {
     expected: &[&[20], &[10, 20, 30]],
     preemptions: Some(4),
     threads: &[
-        |scene| scene.run_departed(),
-        |scene| scene.submit(&[0, 1], 20),
+        |setup| setup.run_offloaded(),
+        |setup| setup.submit(&[0, 1], 20),
     ],
-    main: |scene| {
-        scene.submit_departing(&[1], 10);
-        scene.work(1, 30);
+    main: |setup| {
+        setup.submit_offloaded(&[1], 10);
+        setup.work(1, 30);
     },
     ..MODEL
 };
 
 #[test]
-fn a_message_that_departs_and_others_that_come_meanwhile_4() {
-    explore(DEPARTING);
+fn a_message_that_is_offloaded_and_others_that_come_meanwhile_4() {
+    explore(OFFLOADED);
 }
 
 #[test]
-fn a_message_that_departs_with_two_shards_3() {
+fn a_message_that_is_offloaded_with_two_shards_3() {
     explore(Model {
         preemptions: Some(3),
         expected: &[&[10, 30], &[10, 20]],
-        threads: &[|scene| scene.run_departed(), |scene| scene.work(1, 20)],
-        main: |scene| {
-            scene.submit_departing(&[0, 1], 10);
-            scene.work(0, 30);
+        threads: &[|setup| setup.run_offloaded(), |setup| setup.work(1, 20)],
+        main: |setup| {
+            setup.submit_offloaded(&[0, 1], 10);
+            setup.work(0, 30);
         },
         ..MODEL
     });
@@ -665,12 +652,12 @@ const HELD_FOR_LONG: Model = Model {
     expected: &[&[20, 30], &[10, 20]],
     preemptions: Some(3),
     threads: &[
-        |scene| scene.run_departed(),
-        |scene| scene.submit(&[0, 1], 20),
+        |setup| setup.run_offloaded(),
+        |setup| setup.submit(&[0, 1], 20),
     ],
-    main: |scene| {
-        scene.submit_departing(&[1], 10);
-        scene.work(0, 30);
+    main: |setup| {
+        setup.submit_offloaded(&[1], 10);
+        setup.work(0, 30);
     },
     ..MODEL
 };
@@ -686,12 +673,12 @@ fn two_travellers_that_meet_a_shard_held_for_long_2() {
         preemptions: Some(2),
         expected: &[&[20, 30], &[10, 20, 30]],
         threads: &[
-            |scene| scene.run_departed(),
-            |scene| scene.submit(&[0, 1], 20),
+            |setup| setup.run_offloaded(),
+            |setup| setup.submit(&[0, 1], 20),
         ],
-        main: |scene| {
-            scene.submit_departing(&[1], 10);
-            scene.submit(&[0, 1], 30);
+        main: |setup| {
+            setup.submit_offloaded(&[1], 10);
+            setup.submit(&[0, 1], 30);
         },
         ..MODEL
     });
@@ -701,157 +688,74 @@ fn two_travellers_that_meet_a_shard_held_for_long_2() {
 
 #[test]
 fn tokens_that_are_given_up_and_not_let_go_are_noticed() {
-    must_fail(
-        Model {
-            fault: Fault::ForgetsLoose,
-            ..HELD_FOR_LONG
-        },
-        "",
-    );
+    must_fail(Fault::ForgetsLoose, HELD_FOR_LONG, "");
 }
 
 #[test]
 fn a_shard_taken_on_the_way_and_not_let_go_is_noticed() {
-    must_fail(
-        Model {
-            fault: Fault::ForgetsExtension,
-            ..REACHING
-        },
-        "is left held",
-    );
+    must_fail(Fault::ForgetsExtension, EXTENDING, "is left held");
 }
 
 #[test]
 fn a_queue_that_is_lost_while_it_is_looked_after_is_noticed() {
-    must_fail(
-        Model {
-            fault: Fault::DropsKept,
-            preemptions: Some(3),
-            ..DEPARTING
-        },
-        "lost or doubled",
-    );
+    must_fail(Fault::DropsKept, OFFLOADED.within(3), "lost or doubled");
 }
 
 #[test]
-fn a_release_after_a_departure_that_is_relaxed_is_noticed() {
-    must_fail(
-        Model {
-            fault: Fault::ReleasesRelaxed,
-            preemptions: Some(3),
-            ..DEPARTING
-        },
-        "Concurrent",
-    );
+fn a_release_after_an_offload_that_is_relaxed_is_noticed() {
+    must_fail(Fault::ReleasesRelaxed, OFFLOADED.within(3), "Concurrent");
 }
 
 #[test]
 fn a_release_that_forgets_what_is_pending_is_noticed() {
-    must_fail(
-        Model {
-            fault: Fault::ForgetsPending,
-            ..TAKE_AND_RELEASE
-        },
-        "is left held",
-    );
+    must_fail(Fault::ForgetsPending, TAKE_AND_RELEASE, "is left held");
 }
 
 #[test]
 fn a_take_in_two_steps_is_noticed() {
-    must_fail(
-        Model {
-            fault: Fault::TakesInTwoSteps,
-            ..TAKE_AND_RELEASE
-        },
-        "Concurrent",
-    );
+    must_fail(Fault::TakesInTwoSteps, TAKE_AND_RELEASE, "Concurrent");
 }
 
 #[test]
 fn a_relaxed_release_is_noticed() {
-    must_fail(
-        Model {
-            fault: Fault::ReleasesRelaxed,
-            ..TAKE_AND_RELEASE
-        },
-        "Concurrent",
-    );
+    must_fail(Fault::ReleasesRelaxed, TAKE_AND_RELEASE, "Concurrent");
 }
 
 #[test]
 fn a_relaxed_push_is_noticed() {
-    must_fail(
-        Model {
-            fault: Fault::PushesRelaxed,
-            ..TAKE_AND_RELEASE
-        },
-        "Concurrent",
-    );
+    must_fail(Fault::PushesRelaxed, TAKE_AND_RELEASE, "Concurrent");
 }
 
 #[test]
 fn a_list_run_newest_first_is_noticed() {
-    must_fail(
-        Model {
-            fault: Fault::RunsNewestFirst,
-            ..TWO_BY_TWO
-        },
-        "thread 1",
-    );
+    must_fail(Fault::RunsNewestFirst, TWO_BY_TWO, "thread 1");
 }
 
 #[test]
 fn a_dropped_backlog_is_noticed() {
     must_fail(
-        Model {
-            fault: Fault::DropsBacklog,
-            preemptions: Some(6),
-            ..QUEUED_TRAVELLER
-        },
+        Fault::DropsBacklog,
+        QUEUED_TRAVELLER.within(6),
         "is left held",
     );
 }
 
 #[test]
 fn a_traveller_that_leaves_its_token_behind_is_noticed() {
-    must_fail(
-        Model {
-            fault: Fault::ForgetsTokens,
-            ..CROSSING
-        },
-        "something pending",
-    );
+    must_fail(Fault::ForgetsTokens, CROSSING, "something pending");
 }
 
 #[test]
 fn a_dropped_wake_of_the_worker_is_noticed() {
-    must_fail(
-        Model {
-            fault: Fault::DropsWorkerWake,
-            ..WORKER
-        },
-        "deadlock",
-    );
+    must_fail(Fault::DropsWorkerWake, WORKER, "deadlock");
 }
 
 #[test]
 fn a_worker_that_registers_too_late_is_noticed() {
-    must_fail(
-        Model {
-            fault: Fault::RegistersTooLate,
-            ..WORKER
-        },
-        "deadlock",
-    );
+    must_fail(Fault::RegistersTooLate, WORKER, "deadlock");
 }
 
 #[test]
 fn a_handed_over_token_without_release_is_noticed() {
-    must_fail(
-        Model {
-            fault: Fault::HandsOverRelaxed,
-            ..WORKER
-        },
-        "Concurrent",
-    );
+    must_fail(Fault::HandsOverRelaxed, WORKER, "Concurrent");
 }

@@ -9,6 +9,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::structures::slabs::Mover;
+
 /// Items of a full page. Moving half of them takes some ten nanoseconds.
 const PAGE_ITEMS_MAX: usize = 128;
 
@@ -17,6 +19,9 @@ const PAGE_ITEMS_STEP: usize = 8;
 
 /// Pages with fewer items are joined to the next one if both fit half a page.
 const PAGE_ITEMS_MIN: usize = PAGE_ITEMS_MAX / 8;
+
+/// Pages are moved together if one in so many of their pieces lies in a sparse slab.
+const SPARSE_PART: usize = 4;
 
 /// The latest deadline that is kept.
 pub(super) const DEADLINE_MAX: u64 = (1 << 46) - 1;
@@ -29,6 +34,17 @@ const HASH: u64 = !(0x3_ffff << 16);
 pub(super) struct Due([u32; 3]);
 
 impl Due {
+    /// A number by which it is found again.
+    fn position(self) -> u128 {
+        let [high, middle, low] = self.0.map(u128::from);
+        high << 64 | middle << 32 | low
+    }
+
+    /// The item of such a number.
+    fn at(position: u128) -> Due {
+        Due([64, 32, 0].map(|shift| (position >> shift) as u32))
+    }
+
     /// An item of a deadline of at most [`DEADLINE_MAX`].
     pub(super) fn new(deadline_ms: u64, hash: u64) -> Due {
         let kept = u128::from(hash >> 34 << 16 | hash & 0xffff);
@@ -135,6 +151,38 @@ impl Deadlines {
         } else {
             insert_at(page, at, due);
         }
+    }
+
+    /// Moves some pages, and the places where they stand, out of sparse slabs of the allocator, from a position on: 0, or
+    /// where the last call said to go on; 0 again at the end.
+    pub(super) fn renew_some(&mut self, from: u128, budget: usize, mover: &mut Mover) -> u128 {
+        mover.begin();
+        let mut pages = self.pages.range(Due::at(from)..);
+        let mut names = Vec::with_capacity(budget);
+        for (name, page) in pages.by_ref().take(budget) {
+            mover.add(std::ptr::from_ref(name).addr());
+            mover.add(page.as_ptr().addr());
+            names.push(*name);
+        }
+        let next = pages.next().map_or(0, |(name, _)| name.position());
+        mover.look();
+        if mover.must_move_all(SPARSE_PART, names.len() as u64) {
+            let taken = names
+                .iter()
+                .filter_map(|name| self.pages.remove_entry(name));
+            let taken: Vec<(Due, Vec<Due>)> = taken.collect();
+            // An empty tree keeps its last node, which goes once there is a new one.
+            let emptied = self
+                .pages
+                .is_empty()
+                .then(|| std::mem::take(&mut self.pages));
+            let anew = |(name, page): (Due, Vec<Due>)| {
+                (name, page_of(&page, page.capacity() - page.len()))
+            };
+            self.pages.extend(taken.into_iter().map(anew));
+            drop(emptied);
+        }
+        next
     }
 
     /// Takes an item out, if it is there.
@@ -246,6 +294,52 @@ mod tests {
         }
         assert!(Due::new(1, u64::MAX) < Due::new(2, 0));
         assert_eq!(Due::new(u64::MAX, 0).deadline_ms(), DEADLINE_MAX);
+    }
+
+    #[test]
+    fn pages_are_moved_piece_by_piece_and_stay_what_they_were() {
+        let mut deadlines = Deadlines::default();
+        for number in 0..5_000 {
+            deadlines.insert(Due::new(number * 7 % 900, number << 40));
+        }
+        let items: Vec<Due> = deadlines.iter().collect();
+        let places = |deadlines: &Deadlines| -> Vec<usize> {
+            let pages = deadlines.pages.values();
+            pages.map(|page| page.as_ptr().addr()).collect()
+        };
+        let before = places(&deadlines);
+        let mut mover = Mover::of_everything();
+        let (mut from, mut slices) = (0, 0);
+        loop {
+            from = deadlines.renew_some(from, 10, &mut mover);
+            slices += 1;
+            if from == 0 {
+                break;
+            }
+        }
+        assert_eq!(slices, before.len().div_ceil(10));
+        assert_eq!(mover.moved, before.len() as u64);
+        // Nearly all: a page may get the place that another one had.
+        let moved = before.iter().zip(places(&deadlines));
+        let stayed = moved.filter(|(before, now)| **before == *now).count();
+        assert!(stayed * 10 < before.len(), "{stayed} of {}", before.len());
+        assert!(deadlines.iter().eq(items));
+        deadlines.check_invariants();
+    }
+
+    #[test]
+    fn the_node_of_a_small_tree_moves_too() {
+        let mut deadlines = Deadlines::default();
+        deadlines.insert(Due::new(7, 1 << 40));
+        let place = |deadlines: &Deadlines| {
+            let name = deadlines.pages.keys().next().expect("a page");
+            std::ptr::from_ref(name).addr()
+        };
+        let before = place(&deadlines);
+        let mut mover = Mover::of_everything();
+        assert_eq!(deadlines.renew_some(0, 10, &mut mover), 0);
+        assert_ne!(place(&deadlines), before);
+        assert_eq!(deadlines.first(), Some(Due::new(7, 1 << 40)));
     }
 
     #[test]

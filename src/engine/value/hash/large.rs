@@ -394,10 +394,20 @@ impl Body for HashTable {
     }
 
     fn renew_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+        const DEADLINES: u64 = 1;
+        if from.part == DEADLINES {
+            let at = self.deadlines.renew_some(from.at, budget / 4, mover);
+            let part = if at == 0 { 0 } else { DEADLINES };
+            return Standing { part, at };
+        }
         let fields = &mut self.fields;
-        fields
-            .renew_some(from.single(), budget, mover, |_| {})
-            .into()
+        match fields.renew_some(from.single(), budget, mover, |_| {}) {
+            0 if !self.deadlines.is_empty() => Standing {
+                part: DEADLINES,
+                at: 0,
+            },
+            next => next.into(),
+        }
     }
 
     fn undo_log(&mut self) -> Option<&mut Option<UndoLog>> {

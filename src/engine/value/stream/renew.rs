@@ -73,6 +73,10 @@ fn renew_map<V>(
             .iter()
             .filter_map(|key| map.remove_entry(key))
             .collect();
+        if map.is_empty() {
+            // An empty tree keeps its last node.
+            *map = BTreeMap::new();
+        }
         map.extend(taken);
     }
     stretch.next
@@ -88,6 +92,9 @@ fn renew_set(
     if stretch.is_sparse {
         for key in &stretch.keys {
             set.remove(key);
+        }
+        if set.is_empty() {
+            *set = BTreeSet::new();
         }
         set.extend(stretch.keys);
     }

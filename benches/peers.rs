@@ -1,0 +1,260 @@
+//! The common commands beside redis-server and Valkey: the server's CPU time a command, on one core, with 1, 16 and 100
+//! requests under way on each connection.
+//!
+//! ```text
+//! cargo bench --bench peers -- [--quick] [--cores 0] [--load-cores 1] [--rounds 3] [--ms 600] [--only WORD]
+//!     [--pipelines 1,16,100] [--all] [--basalt PATH] [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey] [--out DIR]
+//! ```
+//!
+//! GET and SET are measured with each pipeline, the others with 16; `--all` has them all with each.
+
+use std::fmt::Write as _;
+
+mod support;
+
+use support::arguments::Arguments;
+use support::closed_loop::{CONNECTIONS, Draw, Measured, Scenario, ask, nothing};
+use support::load;
+use support::peers;
+use support::process::{self, Client, encode_into};
+
+const KEYS: usize = 1_000_000;
+const LISTS: usize = 1_000;
+const HASHES: usize = 100_000;
+const MEMBERS: usize = 100_000;
+
+/// The pipeline of those that are measured with one.
+const PIPELINE: usize = 16;
+
+/// Commands that are measured with every pipeline.
+const EVERYWHERE: [&str; 2] = ["GET", "SET"];
+
+fn fill_strings(client: &mut Client, scale: usize) {
+    let value = "v".repeat(64);
+    client.load(KEYS / scale, |index, out| {
+        encode_into(out, &["SET", &load::key(index), &value]);
+    });
+}
+
+fn fill_lists(client: &mut Client, count: usize) {
+    client.load(count, |index, out| {
+        let list = format!("pop:{}", index % LISTS);
+        encode_into(out, &["RPUSH", &list, "element:00000001"]);
+    });
+}
+
+fn fill_hashes(client: &mut Client, scale: usize) {
+    client.load(HASHES / scale, |index, out| {
+        let hash = format!("hash:{index}");
+        let mut words = vec!["HSET".to_owned(), hash];
+        for field in 0..10 {
+            words.extend([format!("f{field}"), format!("value-{field:02}")]);
+        }
+        encode_into(out, &words);
+    });
+}
+
+fn fill_zset(client: &mut Client, scale: usize) {
+    client.load(MEMBERS / scale, |index, out| {
+        encode_into(out, &["ZADD", "zset", &index.to_string(), &member(index)]);
+    });
+}
+
+fn member(index: usize) -> String {
+    format!("member:{index:09}")
+}
+
+fn any_key(draw: &mut Draw) -> String {
+    load::key(draw.below(KEYS))
+}
+
+static SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "GET",
+        prepare: fill_strings,
+        restore: nothing,
+        request: |draw, out| ask(out, &["GET", &any_key(draw)]),
+    },
+    Scenario {
+        name: "SET",
+        prepare: fill_strings,
+        restore: nothing,
+        request: |draw, out| ask(out, &["SET", &any_key(draw), &"w".repeat(64)]),
+    },
+    Scenario {
+        name: "INCR",
+        prepare: nothing,
+        restore: nothing,
+        request: |draw, out| ask(out, &["INCR", &format!("counter:{}", draw.below(HASHES))]),
+    },
+    Scenario {
+        name: "MGET of 10",
+        prepare: fill_strings,
+        restore: nothing,
+        request: |draw, out| {
+            let mut words = vec!["MGET".to_owned()];
+            words.extend((0..10).map(|_| any_key(draw)));
+            encode_into(out, &words);
+        },
+    },
+    Scenario {
+        name: "LPUSH",
+        prepare: nothing,
+        restore: nothing,
+        request: |draw, out| {
+            let list = format!("list:{}", draw.below(LISTS));
+            ask(out, &["LPUSH", &list, "element:00000001"]);
+        },
+    },
+    Scenario {
+        name: "RPOP",
+        // Which lists are popped is drawn, so each has some to spare: none is ever empty.
+        prepare: |client, scale| fill_lists(client, 2_000_000 / scale),
+        restore: fill_lists,
+        request: |draw, out| ask(out, &["RPOP", &format!("pop:{}", draw.below(LISTS))]),
+    },
+    Scenario {
+        name: "LRANGE of 10",
+        prepare: |client, _| {
+            client.load(LISTS * 100, |index, out| {
+                let list = format!("range:{}", index % LISTS);
+                ask(out, &["RPUSH", &list, "element:00000001"]);
+            });
+        },
+        restore: nothing,
+        request: |draw, out| {
+            let list = format!("range:{}", draw.below(LISTS));
+            ask(out, &["LRANGE", &list, "0", "9"]);
+        },
+    },
+    Scenario {
+        name: "HSET",
+        prepare: fill_hashes,
+        restore: nothing,
+        request: |draw, out| {
+            let hash = format!("hash:{}", draw.below(HASHES));
+            let field = format!("f{}", draw.below(10));
+            ask(out, &["HSET", &hash, &field, "value-99"]);
+        },
+    },
+    Scenario {
+        name: "HGET",
+        prepare: fill_hashes,
+        restore: nothing,
+        request: |draw, out| {
+            let hash = format!("hash:{}", draw.below(HASHES));
+            ask(out, &["HGET", &hash, &format!("f{}", draw.below(10))]);
+        },
+    },
+    Scenario {
+        name: "SADD",
+        prepare: nothing,
+        restore: nothing,
+        request: |draw, out| {
+            let set = format!("set:{}", draw.below(LISTS));
+            ask(out, &["SADD", &set, &member(draw.below(MEMBERS))]);
+        },
+    },
+    Scenario {
+        name: "ZADD",
+        prepare: fill_zset,
+        restore: nothing,
+        request: |draw, out| {
+            let score = draw.below(MEMBERS).to_string();
+            ask(out, &["ZADD", "zset", &score, &member(draw.below(MEMBERS))]);
+        },
+    },
+    Scenario {
+        name: "ZSCORE",
+        prepare: fill_zset,
+        restore: nothing,
+        request: |draw, out| ask(out, &["ZSCORE", "zset", &member(draw.below(MEMBERS))]),
+    },
+    Scenario {
+        name: "ZRANGEBYSCORE of 10",
+        prepare: fill_zset,
+        restore: nothing,
+        request: |draw, out| {
+            let from = draw.below(MEMBERS).to_string();
+            let words = ["ZRANGEBYSCORE", "zset", &from, "+inf", "LIMIT", "0", "10"];
+            ask(out, &words);
+        },
+    },
+    Scenario {
+        name: "XADD MAXLEN ~",
+        prepare: nothing,
+        restore: nothing,
+        request: |draw, out| {
+            let stream = format!("stream:{}", draw.below(100));
+            let words = [
+                "XADD", &stream, "MAXLEN", "~", "1000", "*", "field", "value",
+            ];
+            ask(out, &words);
+        },
+    },
+    Scenario {
+        name: "PFADD",
+        prepare: nothing,
+        restore: nothing,
+        request: |draw, out| {
+            let sketch = format!("sketch:{}", draw.below(100));
+            ask(out, &["PFADD", &sketch, &member(draw.below(MEMBERS))]);
+        },
+    },
+    Scenario {
+        name: "EXPIRE",
+        prepare: fill_strings,
+        restore: nothing,
+        request: |draw, out| {
+            let seconds = (100_000 + draw.below(100_000)).to_string();
+            ask(out, &["EXPIRE", &any_key(draw), &seconds]);
+        },
+    },
+    Scenario {
+        name: "EVAL of one GET",
+        prepare: fill_strings,
+        restore: nothing,
+        request: |draw, out| {
+            let words = ["EVAL", "return redis.call('GET', KEYS[1])", "1"];
+            ask(out, &[&words[..], &[any_key(draw).as_str()]].concat());
+        },
+    },
+];
+
+fn main() {
+    let Some(arguments) = Arguments::read() else {
+        return;
+    };
+    let quick = arguments.has("--quick");
+    let only = arguments.value("--only", "");
+    let pipelines: Vec<usize> = arguments
+        .value("--pipelines", "1,16,100")
+        .split(',')
+        .map(|word| word.parse().expect("numbers parted by commas"))
+        .collect();
+    let last = process::core_count() - 1;
+    process::pin(&arguments.value("--load-cores", &last.to_string()));
+    let servers = peers::all(&arguments, &[]);
+    let measured = Measured::from(&arguments, quick);
+    let mut report = peers::heading(&servers);
+    let _ = write!(
+        report,
+        "\nCPU of the server a command, one core, {CONNECTIONS} connections, median of {} rounds.\n\n{}",
+        measured.rounds,
+        peers::table_head(&servers, "command", "us")
+    );
+    let is_wanted = |scenario: &Scenario, pipeline: usize| {
+        let everywhere = arguments.has("--all") || EVERYWHERE.contains(&scenario.name);
+        scenario.name.contains(&only) && (everywhere || pipeline == PIPELINE)
+    };
+    let all = pipelines
+        .iter()
+        .flat_map(|pipeline| SCENARIOS.iter().map(move |scenario| (scenario, *pipeline)));
+    let wanted = all.filter(|(scenario, pipeline)| is_wanted(scenario, *pipeline));
+    let running = measured.start(&servers);
+    measured.compare(&running, wanted, |scenario, pipeline, figures| {
+        let name = format!("{}, P={pipeline}", scenario.name);
+        report += &peers::table_row(&name, figures, 3);
+    });
+    peers::publish(&arguments, "peers.md", &report);
+}

@@ -1,0 +1,274 @@
+//! Commands under a closed loop: some connections, each with one batch of requests under way, on servers that take turns.
+//!
+//! Requests are made before the clock starts, every sample has the same number of them, what they take away is given back
+//! before the next, and each connection goes on as soon as it has its replies. The figure is the server's CPU time.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio::task::LocalSet;
+
+use super::arguments::Arguments;
+use super::peers::{self, Peer};
+use super::process::{self, Client, Process};
+
+pub(crate) const CONNECTIONS: usize = 50;
+
+/// Requests that are made beforehand, and sent again from the first when all were.
+const REQUESTS: usize = 640_000;
+
+/// A command to measure: how a server is prepared for it, and its requests.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    /// Makes what the requests meet, a part of it only if the scale is above one; each scenario can run alone.
+    pub(crate) prepare: fn(&mut Client, usize),
+    /// Gives back, outside the clock, what so many requests have taken.
+    pub(crate) restore: fn(&mut Client, usize),
+    pub(crate) request: fn(&mut Draw, &mut Vec<u8>),
+}
+
+/// Random numbers that are the same in every run.
+pub(crate) struct Draw(u64);
+
+impl Draw {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((u128::from(self.0) * bound as u128) >> 64) as usize
+    }
+}
+
+pub(crate) fn ask(out: &mut Vec<u8>, words: &[&str]) {
+    process::encode_into(out, words);
+}
+
+pub(crate) fn nothing(_: &mut Client, _: usize) {}
+
+/// How a command is measured.
+pub(crate) struct Measured {
+    /// The core of the servers.
+    cores: String,
+    pub(crate) rounds: usize,
+    time: Duration,
+    /// What is prepared is cut to such a part.
+    scale: usize,
+}
+
+impl Measured {
+    /// As the command line says.
+    pub(crate) fn from(arguments: &Arguments, quick: bool) -> Measured {
+        let millis = arguments.number("--ms", if quick { "200" } else { "600" });
+        Measured {
+            cores: arguments.value("--cores", "0"),
+            rounds: arguments.number("--rounds", if quick { "1" } else { "3" }),
+            time: Duration::from_millis(millis as u64),
+            scale: if quick { 10 } else { 1 },
+        }
+    }
+
+    /// Starts all of them on the one core, basalt with one thread.
+    pub(crate) fn start(&self, servers: &[Peer]) -> Vec<Process> {
+        let one_thread = ["--threads".to_owned(), "1".to_owned()];
+        let more = |peer: &Peer| match peer.name {
+            "basalt" => &one_thread[..],
+            _ => &[],
+        };
+        let start = |peer: &Peer| peer.start(&self.cores, more(peer));
+        servers.iter().map(start).collect()
+    }
+
+    /// Measures commands, each with so many requests in a batch, and shows the microseconds that each server took.
+    pub(crate) fn compare<'s>(
+        &self,
+        servers: &[Process],
+        scenarios: impl Iterator<Item = (&'s Scenario, usize)>,
+        mut show: impl FnMut(&Scenario, usize, &[f64]),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let open = |server: &Process| Load::open(&runtime, server);
+        let mut loads: Vec<Load> = servers.iter().map(open).collect();
+        let mut draw = Draw(0x9E37_79B9_7F4A_7C15);
+        for (scenario, pipeline) in scenarios {
+            for server in servers {
+                (scenario.prepare)(&mut server.client(), self.scale);
+            }
+            let pool = Rc::new(Pool::of(scenario, pipeline, &mut draw, self.scale));
+            for load in &mut loads {
+                load.at = 0;
+            }
+            // What the first server does in the time is what each server does in every sample, so that all meet the same
+            // requests and their collections grow alike.
+            let end = Until::Time(Instant::now() + self.time);
+            let batches = loads[0].run(&runtime, &pool, end);
+            for load in &mut loads[1..] {
+                load.run(&runtime, &pool, Until::Batches(batches));
+            }
+            let requests = batches * pipeline;
+            let restore = |server: &Process| (scenario.restore)(&mut server.client(), requests);
+            servers.iter().for_each(restore);
+            let mut samples = vec![Vec::new(); servers.len()];
+            for round in 0..self.rounds {
+                for index in peers::order(servers.len(), round) {
+                    let before = process::cpu_ns(servers[index].pid());
+                    loads[index].run(&runtime, &pool, Until::Batches(batches));
+                    let cpu_ns = process::cpu_ns(servers[index].pid()) - before;
+                    samples[index].push(cpu_ns as f64 / 1_000.0 / requests as f64);
+                    restore(&servers[index]);
+                }
+            }
+            let medians: Vec<f64> = samples.into_iter().map(peers::median).collect();
+            show(scenario, pipeline, &medians);
+        }
+    }
+}
+
+/// Requests made before the measurement, so that it is the server that is kept busy and not the one who asks.
+struct Pool {
+    batches: Vec<Vec<u8>>,
+    /// Requests in each.
+    pipeline: usize,
+}
+
+impl Pool {
+    fn of(scenario: &Scenario, pipeline: usize, draw: &mut Draw, scale: usize) -> Pool {
+        let batches = (0..REQUESTS / pipeline / scale)
+            .map(|_| {
+                let mut batch = Vec::new();
+                for _ in 0..pipeline {
+                    (scenario.request)(draw, &mut batch);
+                }
+                batch
+            })
+            .collect();
+        Pool { batches, pipeline }
+    }
+}
+
+/// When a run ends.
+#[derive(Clone, Copy)]
+enum Until {
+    Time(Instant),
+    Batches(usize),
+}
+
+/// The connections to a server, each with one batch under way while a run is on, as clients have it that do not know
+/// of each other.
+struct Load {
+    connections: Vec<Connection>,
+    /// How many batches were sent for this scenario.
+    at: usize,
+}
+
+impl Load {
+    fn open(runtime: &Runtime, server: &Process) -> Load {
+        let _inside = runtime.enter();
+        let connections = (0..CONNECTIONS)
+            .map(|_| {
+                let stream = server.client().into_stream();
+                stream.set_nonblocking(true).expect("set up");
+                Connection {
+                    stream: TcpStream::from_std(stream).expect("register"),
+                    buffer: Vec::new(),
+                }
+            })
+            .collect();
+        Load { connections, at: 0 }
+    }
+
+    /// How many batches were run.
+    fn run(&mut self, runtime: &Runtime, pool: &Rc<Pool>, until: Until) -> usize {
+        let first = self.at;
+        let next = Rc::new(Cell::new(first));
+        let local = LocalSet::new();
+        let connections = std::mem::take(&mut self.connections);
+        self.connections = local.block_on(runtime, async {
+            let tasks: Vec<_> = connections
+                .into_iter()
+                .map(|mut connection| {
+                    let (pool, next) = (Rc::clone(pool), Rc::clone(&next));
+                    tokio::task::spawn_local(async move {
+                        while match until {
+                            Until::Time(end) => Instant::now() < end,
+                            Until::Batches(count) => next.get() < first + count,
+                        } {
+                            let batch = &pool.batches[next.get() % pool.batches.len()];
+                            next.set(next.get() + 1);
+                            connection.stream.write_all(batch).await.expect("send");
+                            connection.read_replies(pool.pipeline).await;
+                        }
+                        connection
+                    })
+                })
+                .collect();
+            let mut connections = Vec::new();
+            for task in tasks {
+                connections.push(task.await.expect("no connection fails"));
+            }
+            connections
+        });
+        self.at = next.get();
+        self.at - first
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Connection {
+    /// Reads so many whole replies, which are all that is under way.
+    async fn read_replies(&mut self, count: usize) {
+        self.buffer.clear();
+        let mut wanted = count;
+        let mut at = 0;
+        while wanted > 0 {
+            let read = self
+                .stream
+                .read_buf(&mut self.buffer)
+                .await
+                .expect("a reply");
+            assert!(read > 0, "the server gave up");
+            while wanted > 0 {
+                let Some((end, more)) = element(&self.buffer, at) else {
+                    break;
+                };
+                (at, wanted) = (end, wanted - 1 + more);
+            }
+        }
+    }
+}
+
+/// The end of the RESP2 element at a position, if it is there whole, and how many elements it announces.
+fn element(buffer: &[u8], at: usize) -> Option<(usize, usize)> {
+    let line_end = at + buffer[at..].iter().position(|byte| *byte == b'\n')? + 1;
+    let number = || -> i64 {
+        std::str::from_utf8(&buffer[at + 1..line_end - 2])
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .expect("a length")
+    };
+    match buffer[at] {
+        b'$' => {
+            let end = match number() {
+                -1 => line_end,
+                length => line_end + length as usize + 2,
+            };
+            (end <= buffer.len()).then_some((end, 0))
+        }
+        b'*' => Some((line_end, number().max(0) as usize)),
+        b'-' => panic!(
+            "the server says {}",
+            String::from_utf8_lossy(&buffer[at..line_end])
+        ),
+        _ => Some((line_end, 0)),
+    }
+}

@@ -1,0 +1,171 @@
+//! The servers that basalt is compared with, and tables in which it stands beside them.
+//!
+//! Valkey is one of them where it is installed: `--valkey PATH`, the environment's `BASALT_VALKEY_SERVER`, or `valkey-server`
+//! in the path, in this order. `--no-redis` and `--no-valkey` leave one out.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::arguments::Arguments;
+use super::process::{self, Process};
+
+/// A server to start.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    /// Its name in tables.
+    pub(crate) name: &'static str,
+    pub(crate) binary: PathBuf,
+    /// Directives of its own.
+    pub(crate) arguments: Vec<String>,
+}
+
+impl Peer {
+    fn new(name: &'static str, binary: PathBuf) -> Peer {
+        Peer {
+            name,
+            binary,
+            arguments: Vec::new(),
+        }
+    }
+
+    pub(crate) fn start(&self, cores: &str, more: &[String]) -> Process {
+        let arguments = [self.arguments.as_slice(), more].concat();
+        Process::start(self.name, &self.binary, cores, &arguments)
+    }
+
+    /// Name, version and allocator, as the binary tells them.
+    fn describe(&self) -> String {
+        let output = Command::new(&self.binary).arg("--version").output();
+        let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let said = said.unwrap_or_default();
+        let word = |mark: &str| {
+            said.split_whitespace()
+                .find_map(|word| word.strip_prefix(mark))
+        };
+        match (word("v="), word("malloc=")) {
+            (Some(version), Some(allocator)) => {
+                format!("{} {version} ({allocator})", self.name)
+            }
+            _ => said.trim().to_owned(),
+        }
+    }
+}
+
+/// The others that are there, then basalt, which has these directives.
+pub(crate) fn all(arguments: &Arguments, own: &[String]) -> Vec<Peer> {
+    let mut peers = others(arguments);
+    let mut basalt = Peer::new("basalt", arguments.basalt());
+    basalt.arguments = own.to_vec();
+    peers.push(basalt);
+    peers
+}
+
+/// All but basalt.
+pub(crate) fn others(arguments: &Arguments) -> Vec<Peer> {
+    let mut others = Vec::new();
+    if !arguments.has("--no-redis") {
+        others.push(Peer::new("redis", arguments.redis()));
+    }
+    if !arguments.has("--no-valkey") {
+        match valkey(arguments) {
+            Some(binary) => others.push(Peer::new("valkey", binary)),
+            None => eprintln!("no valkey-server here: see benches/support/peers.rs"),
+        }
+    }
+    others
+}
+
+fn valkey(arguments: &Arguments) -> Option<PathBuf> {
+    let told = arguments.value("--valkey", "");
+    if !told.is_empty() {
+        return Some(PathBuf::from(told));
+    }
+    if let Some(binary) = std::env::var_os("BASALT_VALKEY_SERVER") {
+        return Some(PathBuf::from(binary));
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join("valkey-server"))
+        .find(|binary| binary.is_file())
+}
+
+/// What a report begins with: the machine, the time, and who is compared.
+pub(crate) fn heading(peers: &[Peer]) -> String {
+    let described: Vec<String> = peers.iter().map(Peer::describe).collect();
+    format!(
+        "{}; {}; {}.\n",
+        process::machine(),
+        process::date(),
+        described.join(", ")
+    )
+}
+
+/// What must be known to read bytes beside Valkey's.
+pub(crate) fn allocator_note(peers: &[Peer]) -> &'static str {
+    let is_there = peers.iter().any(|peer| peer.describe().ends_with("(libc)"));
+    match is_there {
+        true => {
+            "\nWho is marked (libc) allocates with the C library, whose used_memory has other overheads than jemalloc's: \
+             compare its bytes with care.\n"
+        }
+        false => "",
+    }
+}
+
+/// The first lines of a table: what each server has, and what basalt, which is the last, has of each other one.
+pub(crate) fn table_head(peers: &[Peer], what: &str, unit: &str) -> String {
+    let mut head = format!("| {what} |");
+    for peer in peers {
+        let _ = write!(head, " {} {unit} |", peer.name);
+    }
+    let others = &peers[..peers.len() - 1];
+    for other in others {
+        let _ = write!(head, " of {} |", other.name);
+    }
+    let columns = 1 + peers.len() + others.len();
+    format!("{head}\n|{}\n", "---|".repeat(columns))
+}
+
+/// One line of it.
+pub(crate) fn table_row(what: &str, figures: &[f64], digits: usize) -> String {
+    let mut row = format!("| {what} |");
+    for figure in figures {
+        let _ = write!(row, " {figure:.digits$} |");
+    }
+    if let Some((own, others)) = figures.split_last() {
+        for other in others {
+            let _ = write!(row, " {:.2} |", own / other);
+        }
+    }
+    eprintln!("{row}");
+    row + "\n"
+}
+
+/// The order in which servers take their turns: every second round the other way.
+pub(crate) fn order(count: usize, round: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Says a report, and keeps it in the folder that `--out` names.
+pub(crate) fn publish(arguments: &Arguments, file: &str, report: &str) {
+    #[expect(clippy::print_stdout, reason = "the report")]
+    {
+        println!("{report}");
+    }
+    let dir = arguments.value(
+        "--out",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"),
+    );
+    std::fs::create_dir_all(&dir).expect("the output folder");
+    std::fs::write(Path::new(&dir).join(file), report).expect("write the table");
+}

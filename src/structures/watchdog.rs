@@ -1,0 +1,186 @@
+//! The stacks of threads that go on: each notes its own when a signal asks it to. SIGALRM from outside is a request for them.
+//!
+//! ```text
+//! the thread that asks                  the thread that is asked
+//! stack_of(): says whom it wants, ───▶  handler: notes frames and what it works for,
+//!             sends SIGALRM, waits ◀──           says that it has
+//! ```
+//!
+//! One thread asks, one at a time is asked. As in [`super::crash`], a handler calls nothing but what the system says may be
+//! called there, and what finds frames was called before.
+
+#![expect(
+    unsafe_code,
+    reason = "signals are handled, and sent to threads, by calls to the system"
+)]
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+use super::crash::{FRAMES_MAX, served, thread_number};
+
+/// How long a thread that is asked may take: so many times a millisecond. One that cannot get a core takes long.
+const WAITS_MAX: usize = 200;
+
+/// The thread that is asked for its stack; 0 if none is.
+static WANTED: AtomicI32 = AtomicI32::new(0);
+
+static FRAMES: [AtomicUsize; FRAMES_MAX] = [const { AtomicUsize::new(0) }; FRAMES_MAX];
+static FRAME_COUNT: AtomicUsize = AtomicUsize::new(0);
+static CLIENT: AtomicU64 = AtomicU64::new(0);
+static HOLDS: AtomicBool = AtomicBool::new(false);
+
+/// Says whether the calling thread has something in hand that others wait for. Called by handlers.
+static IS_HOLDING: OnceLock<fn() -> bool> = OnceLock::new();
+
+/// The pipe's ends, reading and writing; -1 before there is one.
+static PIPE: [AtomicI32; 2] = [const { AtomicI32::new(-1) }; 2];
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// Its time was over.
+    TimedOut,
+    /// Somebody called [`look_again`].
+    Told,
+    /// Somebody outside sent SIGALRM.
+    Asked,
+}
+
+/// Where a thread was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stack {
+    /// The system's number of the thread.
+    pub thread: i32,
+    /// The client for which it worked; 0 if for none.
+    pub client: u64,
+    /// It had something in hand that others wait for.
+    pub holds: bool,
+    /// Addresses of the functions that had been called, the innermost first; the first ones are those of the handler.
+    pub frames: Vec<usize>,
+}
+
+/// Takes over SIGALRM. To be called once. `is_holding` reads what belongs to its thread, and calls nothing.
+pub fn install(is_holding: fn() -> bool) -> io::Result<()> {
+    let _ = IS_HOLDING.set(is_holding);
+    let mut ends = [0; 2];
+    // SAFETY: there is room for two descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    for (place, end) in PIPE.iter().zip(ends) {
+        place.store(end, SeqCst);
+    }
+    // The first look loads the code that looks.
+    note_stack();
+    // SAFETY: all of zeroes is a value of this type, which asks for nothing.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = handle;
+    action.sa_sigaction = handler as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // SAFETY: the action is whole, and its handler has the type that the flags promise and calls what handlers may.
+    match unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sleeps for so many milliseconds, without an end if none are given, or until somebody has something to say.
+pub fn wait(timeout_ms: Option<u32>) -> Woken {
+    let mut pipe = libc::pollfd {
+        fd: PIPE[0].load(SeqCst),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let timeout = timeout_ms.map_or(-1, |ms| c_int::try_from(ms).unwrap_or(c_int::MAX));
+    let mut word = 0_u8;
+    // SAFETY: there is one descriptor to look at.
+    if unsafe { libc::poll(&raw mut pipe, 1, timeout) } <= 0 {
+        return Woken::TimedOut;
+    }
+    // SAFETY: there is room for the one byte.
+    match unsafe { libc::read(pipe.fd, (&raw mut word).cast(), 1) } {
+        1 if word == ASKED => Woken::Asked,
+        _ => Woken::Told,
+    }
+}
+
+const ASKED: u8 = b'a';
+const TOLD: u8 = b't';
+
+/// Ends the wait of the thread that waits.
+pub fn look_again() {
+    send(TOLD);
+}
+
+/// Where another thread of this process is; none if it has gone, or does not say in time.
+pub fn stack_of(thread: i32) -> Option<Stack> {
+    WANTED.store(thread, SeqCst);
+    // SAFETY: sends a signal that this process handles to a thread of its own, or to none.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGALRM) };
+    let pause = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 1_000_000,
+    };
+    for _ in 0..WAITS_MAX {
+        if sent != 0 || WANTED.load(SeqCst) == 0 {
+            break;
+        }
+        // SAFETY: the time is readable, and nothing is asked back.
+        unsafe { libc::nanosleep(&raw const pause, std::ptr::null_mut()) };
+    }
+    if WANTED.swap(0, SeqCst) != 0 {
+        return None;
+    }
+    let count = FRAME_COUNT.load(SeqCst).min(FRAMES_MAX);
+    let frames = FRAMES[..count].iter();
+    Some(Stack {
+        thread,
+        client: CLIENT.load(SeqCst),
+        holds: HOLDS.load(SeqCst),
+        frames: frames.map(|frame| frame.load(SeqCst)).collect(),
+    })
+}
+
+extern "C" fn handle(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+    // SAFETY: the system gives the place of this thread's error number, which what is called below may change.
+    let errno = unsafe { *libc::__errno_location() };
+    if WANTED.load(SeqCst) == thread_number() {
+        note_stack();
+        WANTED.store(0, SeqCst);
+    } else {
+        // SAFETY: the system gives a handler of this kind what is known of the signal; all of it is numbers.
+        let is_ours = unsafe {
+            info.as_ref()
+                .is_some_and(|info| info.si_code == libc::SI_TKILL)
+        };
+        // One of ours that comes too late is answered no more.
+        if !is_ours {
+            send(ASKED);
+        }
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+fn note_stack() {
+    let mut frames = [std::ptr::null_mut::<c_void>(); FRAMES_MAX];
+    // SAFETY: there is room for so many addresses.
+    let count = unsafe { libc::backtrace(frames.as_mut_ptr(), FRAMES_MAX as c_int) };
+    for (place, frame) in FRAMES.iter().zip(frames) {
+        place.store(frame.addr(), SeqCst);
+    }
+    FRAME_COUNT.store(usize::try_from(count).unwrap_or(0), SeqCst);
+    CLIENT.store(served(), SeqCst);
+    HOLDS.store(IS_HOLDING.get().is_some_and(|holds| holds()), SeqCst);
+}
+
+fn send(word: u8) {
+    let end = PIPE[1].load(SeqCst);
+    if end >= 0 {
+        // SAFETY: one byte is readable. A pipe that is full wakes the reader as well.
+        unsafe { libc::write(end, (&raw const word).cast(), 1) };
+    }
+}
