@@ -31,24 +31,23 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// Looks what is there. If something is, clients hear LOADING from now on. None if it can not be used; the log says why.
+    /// Looks what is there. If something is, clients hear LOADING from now on.
     pub(super) fn new(
         service: &'static Service,
         aof: Arc<Aof>,
         config: Arc<Config>,
         stopped: watch::Receiver<bool>,
-    ) -> Option<Start> {
+    ) -> Start {
         if config.appendonly {
-            aof.find().ok()?;
             // Until commands are appended: nobody's is to be missing.
             service.telemetry.persistence.loading.announce();
-            return Some(Start {
+            return Start {
                 service,
                 config,
                 stopped,
                 aof,
                 file: None,
-            });
+            };
         }
         let file = lossless::path_of(&config.dbfilename);
         // What can not be looked at is for the loading to report.
@@ -59,13 +58,13 @@ impl Start {
         if is_there {
             service.telemetry.persistence.loading.announce();
         }
-        Some(Start {
+        Start {
             service,
             config,
             stopped,
             aof,
             file: is_there.then_some(file),
-        })
+        }
     }
 
     /// Loads on a thread of its own; ends if that fails, and never otherwise.
@@ -123,6 +122,9 @@ impl Start {
     /// The append-only file, to which commands are appended from then on.
     fn load_aof(&self) -> bool {
         let began = Ticks::now();
+        if self.aof.find().is_err() {
+            return false;
+        }
         match self.aof.start(&|| *self.stopped.borrow()) {
             Ok(Found::Stopped) => return true,
             Ok(found) => {

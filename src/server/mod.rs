@@ -146,10 +146,6 @@ pub fn run(startup: Startup, program: String) -> i32 {
         Arc::clone(&config),
         stopped.clone(),
     );
-    let Some(start) = start else {
-        remove_files(&config);
-        return 1;
-    };
     if let Err(text) = host.listening.start(&config) {
         tracing::error!("Warning: {text}");
         // Tools that look for a free port read this line.

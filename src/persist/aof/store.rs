@@ -144,9 +144,32 @@ impl Store {
     fn put(&mut self, manifest: Manifest) -> io::Result<()> {
         let path = self.path(&self.with_suffix(".manifest"));
         let temporary = self.path(&[b"temp-", &self.name[..], b".manifest"].concat());
-        files::replace(&*self.files, &path, &temporary, &manifest.to_bytes())?;
-        self.manifest = manifest;
-        Ok(())
+        let put = files::replace(&*self.files, &path, &temporary, &manifest.to_bytes());
+        if put.is_ok() || self.is_on_disk(&manifest) {
+            self.manifest = manifest;
+        } else {
+            // It may be there after a crash all the same: its names are not used again.
+            let (base, incr) = (manifest.base_seq, manifest.incr_seq);
+            self.manifest.base_seq = self.manifest.base_seq.max(base);
+            self.manifest.incr_seq = self.manifest.incr_seq.max(incr);
+        }
+        put
+    }
+
+    /// Whether this is what the manifest says on the disk, as far as one can tell.
+    fn is_on_disk(&self, manifest: &Manifest) -> bool {
+        let path = self.path(&self.with_suffix(".manifest"));
+        let mut bytes = Vec::new();
+        let read = self
+            .files
+            .open(&path)
+            .and_then(|mut file| file.read_to_end(&mut bytes));
+        match read {
+            Ok(_) => bytes == manifest.to_bytes(),
+            Err(error) => {
+                error.kind() == io::ErrorKind::NotFound && *manifest == Manifest::default()
+            }
+        }
     }
 
     /// Takes over the one file in which older servers kept everything; whether there was one.
@@ -255,9 +278,12 @@ impl Store {
                 let path = self.path_of(&part);
                 let file = self.files.create(&path)?;
                 manifest.add_incr(part);
+                let old = self.manifest.clone();
                 let put = self.files.sync_directory(&self.directory);
                 if let Err(error) = put.and_then(|()| self.put(manifest)) {
-                    let _ = self.files.remove(&path);
+                    if self.is_on_disk(&old) {
+                        let _ = self.files.remove(&path);
+                    }
                     return Err(error);
                 }
                 tracing::info!(
@@ -289,10 +315,11 @@ impl Store {
             incr_path = Some(path);
             manifest.add_incr(incr);
         }
+        let old = self.manifest.clone();
         let put = self.files.sync_directory(&self.directory);
         if let Err(error) = put.and_then(|()| self.put(manifest)) {
             // The manifest on the disk may be either: what it names must stay, unless we know that it is the old one.
-            if self.is_old_manifest_there() {
+            if self.is_on_disk(&old) {
                 let _ = self.files.remove(&base_path);
                 if let Some(path) = incr_path {
                     let _ = self.files.rename(&path, &self.temporary_incr());
@@ -301,19 +328,6 @@ impl Store {
             return Err(error);
         }
         Ok(())
-    }
-
-    fn is_old_manifest_there(&self) -> bool {
-        let path = self.path(&self.with_suffix(".manifest"));
-        let mut bytes = Vec::new();
-        let read = self
-            .files
-            .open(&path)
-            .and_then(|mut file| file.read_to_end(&mut bytes));
-        match read {
-            Ok(_) => bytes == self.manifest.to_bytes(),
-            Err(error) => error.kind() == io::ErrorKind::NotFound,
-        }
     }
 
     /// Removes the file that a rewrite has come to nothing with.
