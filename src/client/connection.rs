@@ -18,6 +18,8 @@ pub enum ReplyMode {
     SkipNext,
     /// This one is not.
     SkipThis,
+    /// There is nobody to answer: what runs was admitted once and written down, and is being replayed.
+    Nobody,
 }
 
 /// See the module.

@@ -409,6 +409,14 @@ impl<'a> ShardCx<'a> {
         }
     }
 
+    /// Whether data are being loaded, so that nothing is due.
+    pub fn is_loading(&self) -> bool {
+        match &self.engines {
+            Engines::One(engine) => engine.rest.is_loading(),
+            Engines::Many(engines) => engines[0].rest.is_loading(),
+        }
+    }
+
     /// One of the engines in hand, by its position among them. It learns the stamp of the one used before, so that
     /// the effects of one command are ordered across shards as the handler made them.
     pub fn engine(&mut self, index: usize) -> &mut Engine {
@@ -612,6 +620,8 @@ pub trait Server: Send + Sync {
     fn schedule_save(&self) -> Result<(), CommandError>;
     /// Why writes are refused because nothing could be saved, if they are.
     fn unsaved_text(&self) -> Option<&'static str>;
+    /// After all data were deleted: what is being saved is given up, and the empty state is saved, if there are save points.
+    fn save_emptied(&self) -> Option<Awaited>;
     /// When the last snapshot was saved, in Unix seconds.
     fn last_save_s(&self) -> u64;
     /// Ends the server.

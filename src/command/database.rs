@@ -143,6 +143,7 @@ fn flushdb(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
 /// `FLUSHALL [ASYNC | SYNC]`
 static FLUSHALL: Command = Command::new("flushall", Group::Server, -1)
     .writes(&[])
+    .flags(Flags::EMPTIES)
     .categories(Categories::KEYSPACE.or(Categories::DANGEROUS))
     .doc(
         "1.0.0",

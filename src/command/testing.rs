@@ -722,6 +722,9 @@ impl Server for NoServer {
     fn unsaved_text(&self) -> Option<&'static str> {
         None
     }
+    fn save_emptied(&self) -> Option<Awaited> {
+        None
+    }
     fn last_save_s(&self) -> u64 {
         0
     }

@@ -72,6 +72,16 @@ impl<'e> Keyspace<'e> {
         deadline_ms <= self.now.unix_ms && !self.engine.rest.is_loading()
     }
 
+    /// Fields with deadlines up to this are not there any more: none while data are loaded, as what follows may take a
+    /// deadline away again.
+    #[inline]
+    pub fn fields_due_ms(&self) -> u64 {
+        match self.engine.rest.is_loading() {
+            true => 0,
+            false => self.now.unix_ms,
+        }
+    }
+
     /// The number of the database.
     pub fn db_index(&self) -> usize {
         self.db

@@ -335,6 +335,10 @@ impl Server for Host {
         persistence.unsaved_text(&self.service.config.load())
     }
 
+    fn save_emptied(&self) -> Option<Awaited> {
+        self.saving.save_emptied()
+    }
+
     fn last_save_s(&self) -> u64 {
         let figures = &self.service.telemetry.persistence.rdb;
         figures.last_save_s.load(Relaxed)

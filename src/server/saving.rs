@@ -93,6 +93,23 @@ impl Saving {
         Ok(())
     }
 
+    /// FLUSHALL, whose reply waits for the file to be as empty as the server.
+    pub(super) fn save_emptied(self: &Arc<Self>) -> Option<Awaited> {
+        let must_save = self.saver.note_flushes();
+        if must_save && self.snapshots.current().is_some() && self.saver.running().is_none() {
+            // What is under way for others may take long.
+            self.saver.schedule();
+            return None;
+        }
+        must_save.then(|| {
+            self.on_thread("OK", |saving| {
+                // What went wrong is in the log, and the data are gone in any case.
+                let _ = saving.saver.save(false);
+                Ok(())
+            })
+        })
+    }
+
     /// SHUTDOWN.
     pub(super) fn shut_down(self: &Arc<Self>, exit: Exit) -> Awaited {
         let work = move |saving: &Saving| {

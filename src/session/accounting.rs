@@ -157,7 +157,7 @@ impl Session {
         request: Admitted<'_>,
         finished: &Finished,
     ) {
-        if self.replays {
+        if self.replays() {
             if finished.failed {
                 turn.release();
                 replay_failed(turn, request.command, finished.mark);
@@ -288,7 +288,7 @@ impl Session {
     pub(super) fn apply_reply_mode(&mut self, out: &mut Out, mark: Position) {
         match self.connection.reply_mode {
             ReplyMode::On => {}
-            ReplyMode::Off => out.truncate(mark),
+            ReplyMode::Off | ReplyMode::Nobody => out.truncate(mark),
             ReplyMode::SkipThis => {
                 out.truncate(mark);
                 self.connection.reply_mode = ReplyMode::On;

@@ -51,7 +51,7 @@ impl Facts for Asking<'_> {
     #[inline]
     fn is_loading(&self) -> bool {
         let figures = &self.session.service.telemetry.persistence.loading;
-        figures.is_loading.load(Relaxed) && !self.session.replays
+        figures.is_loading.load(Relaxed) && !self.session.replays()
     }
 
     #[inline]
@@ -66,11 +66,11 @@ impl Facts for Asking<'_> {
     /// What waits already was admitted once.
     #[inline]
     fn is_exempt(&self) -> bool {
-        self.session.replays || self.session.blocked.is_some()
+        self.session.replays() || self.session.blocked.is_some()
     }
 
     fn is_out_of_memory(&mut self) -> bool {
-        self.session.service.budget.is_out_of_memory() && !self.session.replays
+        !self.session.replays() && self.session.service.budget.is_out_of_memory()
     }
 
     fn busy_text(&self) -> Option<&'static str> {
@@ -105,7 +105,7 @@ impl Session {
             return None;
         };
         let request = Admitted { plan, command };
-        let error = if self.replays {
+        let error = if self.replays() {
             None
         } else if plan.route == Route::Session || self.pending.is_some() {
             self.refusal(turn, request)

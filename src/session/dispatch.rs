@@ -110,6 +110,7 @@ impl Session {
         if request.plan.is_long && !request.command.flags.has(Flags::BLOCKING) {
             return self.offload(turn, request, &wanted);
         }
+        let mark = turn.batch.out.position();
         for _ in 0..TRIES_ALL {
             let Some(mut all) = shards.try_take_all(&wanted) else {
                 (0..SPINS_ALL).for_each(|_| std::hint::spin_loop());
@@ -130,6 +131,13 @@ impl Session {
             let outcome = execute::run(request.command, engines, &mut view, context, &args, out);
             drop(all);
             self.learn(&view);
+            let has_emptied = matches!(outcome, Outcome::Done { failed: false })
+                && request.command.flags.has(Flags::EMPTIES);
+            if has_emptied && let Some(awaited) = self.service.server().save_emptied() {
+                // The reply comes when that is saved.
+                turn.batch.out.truncate(mark);
+                return self.wait_for(turn, request, &awaited);
+            }
             return self.ran(turn, request, &wanted, outcome);
         }
         self.queue(turn, request, &wanted)

@@ -38,7 +38,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::client::connection::Connection;
+use crate::client::connection::{Connection, ReplyMode};
 use crate::command::context::{After, ClientView};
 use crate::command::declaration::{Command, Flags, Run};
 use crate::command::error::write_failure;
@@ -100,8 +100,6 @@ pub struct Session {
     waited: Option<Box<Waited>>,
     /// What is watched and queued.
     pending: Option<Box<Pending>>,
-    /// It runs what was written down before, and is nobody's connection, see [`Session::replaying`].
-    replays: bool,
 }
 
 /// How one plan ended.
@@ -137,17 +135,19 @@ impl Session {
             blocked: None,
             waited: None,
             pending: None,
-            replays: false,
         }
     }
 
     /// A session that runs what was admitted once and written down: nothing is refused for want of rights, memory or
     /// replicas, nothing waits, and nothing is counted.
-    pub fn replaying(connection: Connection, service: &'static Service) -> Session {
-        Session {
-            replays: true,
-            ..Session::new(connection, service)
-        }
+    pub fn replaying(mut connection: Connection, service: &'static Service) -> Session {
+        connection.reply_mode = ReplyMode::Nobody;
+        Session::new(connection, service)
+    }
+
+    #[inline]
+    fn replays(&self) -> bool {
+        self.connection.reply_mode == ReplyMode::Nobody
     }
 
     /// What this session shares with all others.
@@ -252,7 +252,7 @@ impl Session {
     #[inline]
     fn hold_back(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Flow {
         let service = self.service;
-        if self.replays {
+        if self.replays() {
             return Continue(());
         }
         if service.pause.is_on(turn.now.unix_ms)

@@ -1,6 +1,7 @@
 //! `/metrics`: the snapshot in Prometheus's text format, under the names that redis_exporter's dashboards know.
 
 mod page;
+mod saving;
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -29,6 +30,7 @@ pub fn render(service: &dyn Observed) -> String {
     let config = service.config();
     let mut page = Page::new();
     server(&mut page, service, &config, &snapshot);
+    saving::snapshots(&mut page, service, &snapshot);
     traffic(&mut page, service, &snapshot);
     memory(&mut page, &config, &snapshot);
     keyspace(&mut page, &snapshot);
@@ -124,10 +126,6 @@ fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &S
         page.gauge(name, help, value as f64);
     }
     for (name, help) in [
-        (
-            "redis_rdb_bgsave_in_progress",
-            "Whether a snapshot is being saved.",
-        ),
         ("redis_aof_enabled", "Whether changes are logged to disk."),
         ("redis_connected_slaves", "Replicas connected."),
         ("redis_master_repl_offset", "Bytes sent to replicas."),
@@ -154,11 +152,6 @@ fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &S
     ] {
         page.gauge(name, help, count as f64);
     }
-    page.gauge(
-        "redis_rdb_changes_since_last_save",
-        "Changes since the last snapshot.",
-        snapshot.dirty as f64,
-    );
     let cpu = &snapshot.cpu;
     for (suffix, seconds) in [
         ("", cpu.own),

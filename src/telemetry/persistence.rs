@@ -56,6 +56,12 @@ pub struct RdbFigures {
     pub keys_processed: AtomicU64,
     /// Keys that the snapshot under way will write.
     pub keys_total: AtomicU64,
+    /// Bytes of the snapshot under way that wait to be written.
+    pub waiting_bytes: AtomicU64,
+    /// Keys per second of the last good snapshot.
+    pub last_keys_per_s: AtomicU64,
+    /// Bytes of the last good snapshot.
+    pub last_bytes: AtomicU64,
 }
 
 /// Figures of the append-only file.
@@ -159,6 +165,9 @@ impl Persistence {
                 saves: AtomicU64::new(0),
                 keys_processed: AtomicU64::new(0),
                 keys_total: AtomicU64::new(0),
+                waiting_bytes: AtomicU64::new(0),
+                last_keys_per_s: AtomicU64::new(0),
+                last_bytes: AtomicU64::new(0),
             },
             aof: AofFigures {
                 enabled: AtomicBool::new(false),

@@ -43,7 +43,7 @@ fn fill(client: &mut Raw) {
         ));
         client.call(&format!("SET number:{index} {index} EX 100000"));
     }
-    for (name, count) in [("small", 5), ("large", 900)] {
+    for (name, count) in [("small", 5), ("large", 2_500)] {
         for index in 0..count {
             client.call(&format!("RPUSH list:{name} element:{index}"));
             client.call(&format!("SADD set:{name} member:{index}"));

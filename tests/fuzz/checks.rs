@@ -11,6 +11,7 @@ use basalt::engine::serial::reader::Reader;
 use basalt::engine::serial::writer::Writer;
 use basalt::engine::serial::{self, Form};
 use basalt::engine::value;
+use basalt::persist::rdb::check;
 use basalt::resp::request::{Limits, Parser, ProtocolError, Requests};
 
 /// What came out of a stream of requests.
@@ -221,4 +222,33 @@ pub(crate) fn restore(data: &[u8]) {
         assert_eq!((first.len(), version), (second.len(), version_again));
         assert_eq!(first[0], second[0]);
     }
+}
+
+/// Hands bytes out in pieces of one size.
+struct Drip<'b>(&'b [u8], usize);
+
+impl std::io::Read for Drip<'_> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let (now, later) = self.0.split_at(self.0.len().min(self.1).min(out.len()));
+        out[..now.len()].copy_from_slice(now);
+        self.0 = later;
+        Ok(now.len())
+    }
+}
+
+/// A snapshot of any bytes is good or it is not, and no cut of it is, in whatever pieces it comes.
+pub(crate) fn snapshot(data: &[u8]) {
+    let judge = |bytes: &[u8], piece| {
+        let mut report = Vec::new();
+        let now = basalt::engine::Now { unix_ms: 1 };
+        let is_good = check::check(&mut Drip(bytes, piece), now, &mut report);
+        (is_good.expect("a vector takes all"), report)
+    };
+    let file = [b"REDIS0012", data].concat();
+    let (is_good, report) = judge(&file, usize::MAX);
+    for piece in [1, 7] {
+        assert_eq!(judge(&file, piece), (is_good, report.clone()));
+    }
+    let text = String::from_utf8_lossy(&report);
+    assert_eq!(is_good, text.contains("RDB looks OK"), "{text}");
 }

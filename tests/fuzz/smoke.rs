@@ -186,3 +186,34 @@ fn what_is_restored_can_be_dumped() {
         }
     }
 }
+
+#[test]
+fn snapshots_are_good_or_not_in_whatever_pieces_they_come() {
+    const FAR: &[u8] = b"\xfc\x00\x00\x00\x00\x00\x01\x00\x00";
+    let words: &[&[u8]] = &[
+        b"\x00\x01a\x01v",
+        b"\x00\x01b\xc0\x07",
+        b"\x01\x01l\x02\x01a\x01b",
+        b"\x02\x01s\x01\x01a",
+        b"\x05\x01z\x01\x01a\0\0\0\0\0\0\xf0\x3f",
+        b"\x10\x01h\x0f\x0f\0\0\0\x02\0\x81a\x02\x81v\x02\xff",
+        b"\x07\x01m",
+        b"\xfa\x01n\x01v",
+        b"\xfb\x01\x00",
+        b"\xfd\x01\x00\x00\x00",
+        FAR,
+        b"\xfe\x03",
+        b"\xf8\x05",
+        b"\xf9\x05",
+        b"\xf5\x01x",
+        b"\xf7\x01\x02\x01\x00",
+        b"\xf4\x01\x02\x03",
+        b"\xff\0\0\0\0\0\0\0\0",
+        b"\x81",
+        b"\x80\x00\x00\x00\x02",
+        b"\xc3\x04\x05\x00a\x20\x00",
+        b"\x13",
+        b"\x15",
+    ];
+    smoke(6, words, checks::snapshot);
+}

@@ -123,6 +123,8 @@ bit_set! {
         SCRIPTS_MAY = "scripts_may";
         /// Asks how the server is: an error if writes are refused because nothing can be saved.
         HEALTH = "health";
+        /// Nothing is left behind it: where there are save points the snapshot is saved anew before it is answered.
+        EMPTIES = "empties";
     }
 }
 
@@ -143,7 +145,8 @@ impl Flags {
         .or(Flags::SELECTS_DB)
         .or(Flags::ENTRIES_ONLY)
         .or(Flags::SCRIPTS_MAY)
-        .or(Flags::HEALTH);
+        .or(Flags::HEALTH)
+        .or(Flags::EMPTIES);
 }
 
 bit_set! {

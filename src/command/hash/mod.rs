@@ -84,7 +84,12 @@ const HPERSIST_EVENT: Event = Event::new(b'h', "hpersist");
 
 /// What a change of a hash goes by.
 pub(in crate::command) fn rules(cx: &mut ShardCx<'_>) -> HashRules {
-    rules_of(cx.config, cx.seed(), cx.now)
+    // No field is due while data are loaded: what follows may take its deadline away.
+    let now = match cx.is_loading() {
+        true => Now::default(),
+        false => cx.now,
+    };
+    rules_of(cx.config, cx.seed(), now)
 }
 
 /// The same of a configuration, at a moment.
@@ -111,7 +116,7 @@ fn read<'k>(
 /// The hash at a place.
 #[inline]
 fn at<'k>(keyspace: &'k Keyspace<'_>, place: Place) -> Option<HashRef<'k>> {
-    HashRef::of(keyspace.entry(place), keyspace.now().unix_ms)
+    HashRef::of(keyspace.entry(place), keyspace.fields_due_ms())
 }
 
 /// A field of the hash that a look-up found, or did not find, and where.

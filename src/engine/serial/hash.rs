@@ -174,6 +174,9 @@ fn read_pack<const N: usize>(
     let pack = Pack::check(&bytes).ok_or(Malformed::PACK)?;
     let distinct = distinct(pack, N)?;
     let count = pack.len() / N;
+    if N == 2 && count > 0 && count <= rules.fields_max {
+        return Ok(Entry::bytes(kind.0, key, &distinct, None));
+    }
     let mut large = None;
     if count == 0 || count > rules.fields_max {
         large = Some(Fields::new(key, count, rules)?);

@@ -68,23 +68,29 @@ impl<'a> Packed<'a> {
 /// The members of a pack of groups of `step` elements, each of which begins with a member, as a command would have made
 /// it: no member comes twice, and what is a number lies there as one.
 pub(super) fn distinct(pack: Pack<'_>, step: usize) -> Result<Cow<'_, [u8]>, Malformed> {
-    let mut members = HashSet::with_capacity(pack.len() / step);
+    let mut members = Fingerprints::of(pack.len() / step);
     let (mut is_canonical, mut behind) = (true, 0);
     for element in pack.iter() {
-        if let Element::Bytes(text) = element {
-            is_canonical = is_canonical && number::parse_i64(text).is_none();
+        let mut member = element;
+        if let Element::Bytes(text) = element
+            && let Some(number) = number::parse_i64(text)
+        {
+            is_canonical = false;
+            member = Element::Integer(number);
         }
         if behind == 0 {
-            // A number that lies there as text is the same member.
-            let member = element.integer().map_or(element, Element::Integer);
-            if !members.insert(member) {
-                return Err(Malformed::TWICE);
-            }
+            members.add(member);
         }
-        behind = (behind + 1) % step;
+        behind += 1;
+        if behind == step {
+            behind = 0;
+        }
     }
     if behind != 0 {
         return Err(Malformed::GROUP);
+    }
+    if members.is_unsure && has_twins(pack, step) {
+        return Err(Malformed::TWICE);
     }
     if is_canonical {
         return Ok(Cow::Borrowed(pack.bytes()));
@@ -95,6 +101,81 @@ pub(super) fn distinct(pack: Pack<'_>, step: usize) -> Result<Cow<'_, [u8]>, Mal
         element.with_bytes(|text| writer.push_back(text));
     }
     Ok(Cow::Owned(copy))
+}
+
+/// Up to so many members are told apart by a part of their hashes, as long as these differ.
+const FEW: usize = 128;
+
+/// Slots for these parts, of which half stay free.
+const SLOTS: usize = 2 * FEW;
+
+/// Parts of the hashes of a few members.
+struct Fingerprints {
+    slots: [u32; SLOTS],
+    /// One came twice, or there are too many members: they have to be compared.
+    is_unsure: bool,
+}
+
+impl Fingerprints {
+    fn of(count: usize) -> Fingerprints {
+        Fingerprints {
+            slots: [0; SLOTS],
+            is_unsure: count > FEW,
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, member: Element<'_>) {
+        if self.is_unsure {
+            return;
+        }
+        let hash = mix(member);
+        let part = (hash >> 32) as u32 | 1;
+        let mut at = hash as usize % SLOTS;
+        while self.slots[at] != 0 {
+            if self.slots[at] == part {
+                self.is_unsure = true;
+                return;
+            }
+            at = (at + 1) % SLOTS;
+        }
+        self.slots[at] = part;
+    }
+}
+
+/// Whether a member comes twice.
+#[cold]
+fn has_twins(pack: Pack<'_>, step: usize) -> bool {
+    let mut members = HashSet::with_capacity(pack.len() / step);
+    let mut firsts = pack.iter().step_by(step);
+    !firsts.all(|element| members.insert(as_member(element)))
+}
+
+/// A number that lies there as text is the same member.
+fn as_member(element: Element<'_>) -> Element<'_> {
+    element.integer().map_or(element, Element::Integer)
+}
+
+/// A hash that is no secret.
+fn mix(member: Element<'_>) -> u64 {
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    let step = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(MULTIPLIER);
+    let hash = match member {
+        Element::Integer(number) => step(0, number as u64),
+        Element::Bytes(bytes) => {
+            let words = bytes.chunks_exact(8);
+            let mut last = [0; 8];
+            last[..words.remainder().len()].copy_from_slice(words.remainder());
+            let hash = words.fold(bytes.len() as u64, |hash, word| {
+                step(
+                    hash,
+                    u64::from_le_bytes(word.try_into().unwrap_or_default()),
+                )
+            });
+            step(hash, u64::from_le_bytes(last))
+        }
+    };
+    hash ^ hash >> 29
 }
 
 /// A score as packs hold it: a number or its text.

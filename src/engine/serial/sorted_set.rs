@@ -16,7 +16,7 @@ use crate::engine::value::Object;
 use crate::engine::value::sorted_set::{LISTPACK, Limits, Members, SortedSet, SortedSetMut};
 use crate::structures::entry::{Entry, EntryRef};
 use crate::structures::ordered::Direction;
-use crate::structures::pack::Pack;
+use crate::structures::pack::{Element, Pack};
 
 /// Writes a sorted set, behind its type.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
@@ -73,18 +73,35 @@ pub(super) fn read(
             let bytes = reader.string()?;
             let pack = Pack::check(&bytes).ok_or(Malformed::PACK)?;
             let distinct = distinct(pack, 2)?;
+            check_order_of(pack)?;
+            if !pack.is_empty() && pack.len() / 2 <= limits.members {
+                return Ok(Entry::bytes(LISTPACK.0, key, &distinct, None));
+            }
             let mut members = Members::with_capacity(pack.len() / 2);
             Packed::Pack(pack).each_group(|[member, text]| {
                 members.push((member.to_vec(), score(text)?));
                 Ok(())
             })?;
-            check_order(&members)?;
-            if !members.is_empty() && members.len() <= limits.members {
-                return Ok(Entry::bytes(LISTPACK.0, key, &distinct, None));
-            }
             entry_of(key, members, limits)
         }
     }
+}
+
+/// The same of a pack of member, score …, without copies.
+fn check_order_of(pack: Pack<'_>) -> Result<(), Malformed> {
+    let mut last: Option<(f64, Element<'_>)> = None;
+    Packed::Pack(pack).each_group(|[member, text]| {
+        let score = score(text)?;
+        let is_behind = last.is_none_or(|(low, before)| {
+            low < score
+                || low == score && before.with_bytes(|one| member.with_bytes(|other| one < other))
+        });
+        last = Some((score, member));
+        match is_behind {
+            true => Ok(()),
+            false => Err(Malformed::ORDER),
+        }
+    })
 }
 
 fn check_order(members: &Members) -> Result<(), Malformed> {

@@ -235,8 +235,11 @@ mod tests {
         }
     }
 
-    /// The commands of a file with where each ends, and how it ends itself.
-    fn all(bytes: &[u8], piece: usize) -> (Vec<(Vec<u8>, u64)>, Result<(), Broken>) {
+    /// Commands with where each ends.
+    type Found = Vec<(Vec<u8>, u64)>;
+
+    /// The commands of a file, and how it ends itself.
+    fn all(bytes: &[u8], piece: usize) -> (Found, Result<(), Broken>) {
         let mut from = Drip(bytes, piece);
         let mut commands = Commands::new(&mut from, Vec::new(), 0);
         let mut found = Vec::new();

@@ -233,7 +233,7 @@ struct Running<'r, 'p> {
 impl Running<'_, '_> {
     fn read(&mut self, decoder: &mut Decoder<'_>) -> Result<(), Fault> {
         loop {
-            match decoder.next()? {
+            match decoder.read()? {
                 Next::Entries(stretch) => self.hand_on(stretch)?,
                 Next::End(stretch) => {
                     self.hand_on(stretch)?;

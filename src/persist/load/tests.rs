@@ -591,6 +591,10 @@ fn keys_whose_time_has_come_meanwhile_are_there_while_loading() {
         "SET c 1",
         "GETEX c PXAT 1000",
         "PERSIST c",
+        "HSET h f 1 g 2",
+        "HPEXPIREAT h 1000 FIELDS 1 f",
+        "HINCRBY h f 1",
+        "HPERSIST h FIELDS 1 f",
         "SET gone 1 PXAT 1000",
     ]);
     let service = service(2);
@@ -605,6 +609,13 @@ fn keys_whose_time_has_come_meanwhile_are_there_while_loading() {
         assert_eq!((found.as_slice(), deadline), (&value[..], &None), "{key}");
     }
     assert_eq!(state[&(0, b"gone".to_vec())].1, Some(1000));
+    each_entry(service, |_, entry| {
+        if let Some(hash) = HashRef::of(entry, FAR_MS) {
+            assert_eq!(hash.len(), 2);
+            let field = hash.get(b"f").expect("it was kept");
+            assert_eq!(field.deadline, None);
+        }
+    });
 }
 
 /// The files to be broken: of all types and encodings, whole and compressed.

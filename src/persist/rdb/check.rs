@@ -44,12 +44,8 @@ pub fn check_file(path: &Path, out: &mut dyn Write) -> io::Result<bool> {
     check(&mut file, clock::now(), out)
 }
 
-/// Checks a snapshot.
-pub(in crate::persist) fn check(
-    from: &mut dyn Read,
-    now: Now,
-    out: &mut dyn Write,
-) -> io::Result<bool> {
+/// Checks a snapshot as it is at a moment; its report, and whether it is good.
+pub fn check(from: &mut dyn Read, now: Now, out: &mut dyn Write) -> io::Result<bool> {
     let bounds = Bounds {
         databases: DATABASES_MAX,
         checks: true,
@@ -68,7 +64,7 @@ pub(in crate::persist) fn check(
     let limits = dump::limits(&Config::default(), seed, now);
     loop {
         let record = decoder.record_offset();
-        let next = match decoder.next() {
+        let next = match decoder.read() {
             Ok(next) => next,
             Err(fault) => {
                 let offset = match fault {

@@ -255,7 +255,7 @@ impl<'s> Decoder<'s> {
     }
 
     /// Reads on.
-    pub fn next(&mut self) -> Result<Next, Fault> {
+    pub fn read(&mut self) -> Result<Next, Fault> {
         loop {
             if self.source.at() >= STRETCH_BYTES && self.deadline.is_none() && self.used.is_none() {
                 return Ok(Next::Entries(self.stretch()));

@@ -110,6 +110,12 @@ impl Saver {
             figures.last_save_s.store(now_s, Relaxed);
             figures.last_ok.store(true, Relaxed);
             figures.saves.fetch_add(1, Relaxed);
+            let spent_ms = clock::unix_ms().saturating_sub(cut.now.unix_ms).max(1);
+            let per_s = cut.keys().saturating_mul(1_000) / spent_ms;
+            figures.last_keys_per_s.store(per_s, Relaxed);
+            let path = path(&self.service.config.load());
+            let bytes = self.files.len(&path).ok().flatten();
+            figures.last_bytes.store(bytes.unwrap_or(0), Relaxed);
             tracing::info!("DB saved on disk");
         }
         if !is_background {
@@ -179,22 +185,22 @@ impl Saver {
         if persistence.loading.is_loading.load(Relaxed) {
             return;
         }
-        let published = service.all_published.iter();
-        let (flushes, dirty) = published.fold((0, 0), |(flushes, dirty), shard| {
-            (flushes + shard.flushes.get(), dirty + shard.dirty.get())
-        });
+        let dirty = service.all_published.iter().map(|shard| shard.dirty.get());
+        let dirty = dirty.sum();
         let config = service.config.load();
-        if self.flushes_seen.swap(flushes, Relaxed) != flushes {
-            self.all_was_flushed(&config);
+        if self.note_flushes() {
+            let saver = Arc::clone(self);
+            // What went wrong is in the log.
+            self.run(move || drop(saver.save(false)));
         }
         let figures = &persistence.rdb;
-        figures.keys_processed.store(
-            self.snapshots
-                .current()
-                .map_or(0, |running| running.keys_saved()),
-            Relaxed,
-        );
-        if self.snapshots.current().is_some() {
+        let current = self.snapshots.current();
+        let (keys, bytes) = current.as_ref().map_or((0, 0), |running| {
+            (running.keys_saved(), running.waiting_bytes() as u64)
+        });
+        figures.keys_processed.store(keys, Relaxed);
+        figures.waiting_bytes.store(bytes, Relaxed);
+        if current.is_some() {
             return;
         }
         let changes = persistence.changes_since_save(dirty);
@@ -214,19 +220,19 @@ impl Saver {
         }
     }
 
-    /// After FLUSHALL what is being saved is history, and the file is to be as empty as the server.
-    fn all_was_flushed(self: &Arc<Self>, config: &Config) {
+    /// Looks whether all data were deleted since it last looked: then what is being saved is history, and is given up. Whether
+    /// the empty state is to be saved.
+    pub fn note_flushes(&self) -> bool {
+        let flushes = self.service.all_published.iter();
+        let flushes = flushes.map(|shard| shard.flushes.get()).sum();
+        if self.flushes_seen.swap(flushes, SeqCst) == flushes {
+            return false;
+        }
         if let Some(running) = self.running()
             && running.purpose == Purpose::BackgroundSave
         {
             running.cancel();
         }
-        if !config.save.is_empty() {
-            let saver = Arc::clone(self);
-            self.run(move || {
-                // What went wrong is in the log.
-                let _ = saver.save(false);
-            });
-        }
+        !self.service.config.load().save.is_empty()
     }
 }

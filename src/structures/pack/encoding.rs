@@ -201,7 +201,12 @@ pub(super) fn read_back_length(bytes: &[u8]) -> usize {
 }
 
 /// Whether `bytes` begin with the back length of an element of that size; how many bytes it takes.
+#[inline]
 pub(super) fn check_back_length(size: usize, bytes: &[u8]) -> Option<usize> {
+    const ONE_BYTE_MAX: usize = 0x7f;
+    if size <= ONE_BYTE_MAX {
+        return (usize::from(*bytes.first()?) == size).then_some(1);
+    }
     let count = back_length_bytes(size);
     let mut expected = [0; 5];
     let expected = expected.get_mut(..count)?;
