@@ -308,7 +308,7 @@ impl Talk<'_> {
         };
         let end = Decoder::new(&mut file, Vec::new(), bounds).and_then(|mut decoder| {
             loop {
-                if let Next::End(_) = decoder.next()? {
+                if let Next::End(_) = decoder.read()? {
                     return Ok((decoder.offset(), decoder.rest().to_vec()));
                 }
             }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use super::store::{Store, StoreError, name_of};
 use super::{Aof, Inner, Phase};
@@ -200,9 +201,12 @@ impl Aof {
     /// Turns it on when the server starts, once its data are there and before it has clients.
     fn open(self: &Arc<Self>, inner: &mut Inner) -> Result<(), Unusable> {
         let config = self.service.config.load();
-        let empty = empty_base(&config);
+        let empty = match config.aof_use_rdb_preamble {
+            true => empty_base(&config),
+            false => Vec::new(),
+        };
         let store = inner.store.as_mut().expect("it was looked for");
-        let opened = store.open_at_start(Some((&empty, true)));
+        let opened = store.open_at_start(Some((&empty, config.aof_use_rdb_preamble)));
         let (file, len) = opened.map_err(|error| {
             tracing::error!(
                 "Can't open or create the append-only dir {}: {error}",
@@ -278,6 +282,19 @@ impl Aof {
             self.settle(reader);
         }
         self.stop(&mut inner);
+        drop(inner);
+        self.await_rewrite();
+    }
+
+    /// Gives a rewrite that was cancelled a moment to end, so that whoever asks for the next one gets it.
+    fn await_rewrite(&self) {
+        const LOOKS: usize = 500;
+        for _ in 0..LOOKS {
+            if !self.is_rewriting() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn stop(&self, inner: &mut Inner) {
