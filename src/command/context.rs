@@ -629,6 +629,13 @@ pub trait Server: Send + Sync {
     fn shut_down(&self, exit: Exit) -> Awaited;
     /// DEBUG RELOAD.
     fn reload(&self, reload: Reload) -> Awaited;
+    /// Rewrites the append-only file in the background; an error if that is under way. None: it begins later, as something
+    /// else is under way or `may_begin` says so.
+    fn rewrite_aof(&self, may_begin: bool) -> Result<Option<Awaited>, CommandError>;
+    /// DEBUG LOADAOF.
+    fn load_aof(&self) -> Awaited;
+    /// Has the append-only file's thread sleep for so many microseconds before it writes.
+    fn set_aof_flush_sleep(&self, us: u64);
     /// Takes back the end that a signal asked for; whether one did.
     fn abort_shutdown(&self) -> bool;
     /// Zeroes the statistics.

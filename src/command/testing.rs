@@ -749,6 +749,13 @@ impl Server for NoServer {
             ..done("")
         }
     }
+    fn rewrite_aof(&self, _: bool) -> Result<Option<Awaited>, CommandError> {
+        Ok(Some(done("Background append only file rewriting started")))
+    }
+    fn load_aof(&self) -> Awaited {
+        done("OK")
+    }
+    fn set_aof_flush_sleep(&self, _: u64) {}
     fn reload(&self, _: Reload) -> Awaited {
         done("OK")
     }

@@ -119,7 +119,6 @@ const LONG_MAX: i128 = i64::MAX as i128;
 const ULONG_MAX: i128 = u64::MAX as i128;
 const MEMORY: Unit = Unit::Memory;
 
-const NO_SAVING: &str = "nothing is saved yet";
 const NO_REPLICAS: &str = "replication is not built yet";
 const NO_CLUSTER: &str = "cluster mode is not built yet";
 const NO_TLS: &str = "TLS is not built yet";
@@ -412,29 +411,30 @@ parameters! {
     stop_writes_on_bgsave_error: flag(true), "stop-writes-on-bgsave-error", MUTABLE,
         "Whether writes are refused after a failed save.";
     appendonly: flag(false), "appendonly",
-        MUTABLE.denied_while_loading().refused("the append-only file is not built yet"),
+        MUTABLE.denied_while_loading().asks_system(),
         "Whether writes go to the append-only file.";
     appendfilename: text("appendonly.aof", values::append_file_name), "appendfilename",
-        IMMUTABLE.no_effect(NO_SAVING), "Name that the append-only files begin with.";
+        IMMUTABLE, "Name that the append-only files begin with.";
     appenddirname: text("appendonlydir", values::append_directory_name), "appenddirname",
-        IMMUTABLE.no_effect(NO_SAVING), "Directory of the append-only files.";
-    appendfsync: choice(Appendfsync, Appendfsync::Everysec), "appendfsync", MUTABLE.no_effect(NO_SAVING),
+        IMMUTABLE, "Directory of the append-only files.";
+    appendfsync: choice(Appendfsync, Appendfsync::Everysec), "appendfsync", MUTABLE,
         "When writes reach the disk.";
-    no_appendfsync_on_rewrite: flag(false), "no-appendfsync-on-rewrite", MUTABLE.no_effect(NO_SAVING),
+    no_appendfsync_on_rewrite: flag(false), "no-appendfsync-on-rewrite", MUTABLE,
         "Whether writes wait for the disk during a rewrite.";
     auto_aof_rewrite_percentage: number(u32, 100, 0, INT_MAX), "auto-aof-rewrite-percentage",
-        MUTABLE.no_effect(NO_SAVING), "Growth in percent at which the append-only file is rewritten.";
+        MUTABLE, "Growth in percent at which the append-only file is rewritten.";
     auto_aof_rewrite_min_size: number(u64, 64 << 20, 0, LONG_MAX, MEMORY), "auto-aof-rewrite-min-size",
-        MUTABLE.no_effect(NO_SAVING), "Size below which the append-only file is not rewritten.";
-    aof_load_truncated: flag(true), "aof-load-truncated", MUTABLE.no_effect(NO_SAVING),
+        MUTABLE, "Size below which the append-only file is not rewritten.";
+    aof_load_truncated: flag(true), "aof-load-truncated", MUTABLE,
         "Whether an append-only file that breaks off is loaded as far as it goes.";
-    aof_use_rdb_preamble: flag(true), "aof-use-rdb-preamble", MUTABLE.no_effect(NO_SAVING),
+    aof_use_rdb_preamble: flag(true), "aof-use-rdb-preamble",
+        MUTABLE.no_effect("a rewrite always begins with a snapshot"),
         "Whether a rewritten append-only file begins with a snapshot.";
-    aof_timestamp_enabled: flag(false), "aof-timestamp-enabled", MUTABLE.no_effect(NO_SAVING),
+    aof_timestamp_enabled: flag(false), "aof-timestamp-enabled", MUTABLE,
         "Whether times are written to the append-only file.";
-    aof_rewrite_incremental_fsync: flag(true), "aof-rewrite-incremental-fsync", MUTABLE.no_effect(NO_SAVING),
+    aof_rewrite_incremental_fsync: flag(true), "aof-rewrite-incremental-fsync", MUTABLE,
         "Whether a rewritten file goes to the disk bit by bit.";
-    aof_disable_auto_gc: flag(false), "aof-disable-auto-gc", MUTABLE.hidden().no_effect(NO_SAVING),
+    aof_disable_auto_gc: flag(false), "aof-disable-auto-gc", MUTABLE.hidden(),
         "Whether old append-only files are kept, for tests.";
 
     // Replication

@@ -520,6 +520,7 @@ async fn run_turn(
             }
             // What has to be delivered is by now.
             Step::Configured | Step::Deliver => {}
+            Step::AwaitLog => log_has_room(session).await,
             Step::Flush => {
                 flush(stream, session, batch, held_max()).await?;
                 // A client that takes nothing for now has not had us wait.
@@ -588,6 +589,27 @@ async fn run_turn(
 fn delivered(session: &Session, position: u64) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
     let pubsub = &session.service().pubsub;
     Box::pin(poll_fn(move |cx| pubsub.poll_delivered(position, cx)))
+}
+
+/// Waits until commands may add to the log again.
+#[cold]
+fn log_has_room(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    Box::pin(poll_fn(|cx| match session.service().durability.get() {
+        Some(durability) => durability.poll_room(cx),
+        None => Poll::Ready(()),
+    }))
+}
+
+/// Waits until what this connection's replies know of is on the disk. In a box of its own, as few servers ever wait for it.
+#[cold]
+fn on_disk(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    let position = session.connection.shared.log_seen.load(Relaxed);
+    Box::pin(poll_fn(move |cx| {
+        match session.service().durability.get() {
+            Some(durability) => durability.poll_synced(position, cx),
+            None => Poll::Ready(()),
+        }
+    }))
 }
 
 /// How often a sleeping connection that receives no more looks whether its client is still there.
@@ -692,6 +714,13 @@ async fn flush(
 ) -> Result<(), End> {
     let mut receives = true;
     let mut sent = 0;
+    if session
+        .service()
+        .must_sync(session.connection.shared.log_seen.load(Relaxed))
+        && !batch.out.is_empty()
+    {
+        on_disk(session).await;
+    }
     while !batch.out.is_empty() {
         if sent > SENT_BYTES_PER_TURN {
             sent = 0;

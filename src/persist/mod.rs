@@ -2,7 +2,9 @@
 //!
 //! Stands above sessions and below the server. Commands ask for it through `command::context::Server`.
 
+pub mod aof;
 pub mod files;
 pub mod load;
+pub mod oplog;
 pub mod rdb;
 pub mod snapshot;

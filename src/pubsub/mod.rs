@@ -76,6 +76,12 @@ impl PubSub {
         Arc::clone(&self.events.interest)
     }
 
+    /// Whether commands are logged.
+    #[inline]
+    pub fn is_logging(&self) -> bool {
+        self.events.interest.is_logging()
+    }
+
     /// Subscribes a client; how many subscriptions it has then, as the confirmation counts them.
     pub fn subscribe(&self, client: &Arc<Shared>, topic: Topic, name: &[u8]) -> usize {
         let mailbox = client.mailbox_or_new();

@@ -27,6 +27,7 @@ use crate::config::rewrite::{self, Adding};
 use crate::config::values::MaxmemoryPolicy;
 use crate::engine::evict::Policy;
 use crate::engine::record::Records;
+use crate::persist::aof::Aof;
 use crate::pubsub::PubSub;
 use crate::session::service::Service;
 use crate::structures::watchdog;
@@ -40,6 +41,7 @@ const LIMIT_ROUNDS: usize = 8;
 /// lets a shard go runs what was queued for it, which may be a transaction with CONFIG SET.
 pub(super) struct Host {
     service: Arc<Service>,
+    aof: Arc<Aof>,
     file: Option<PathBuf>,
     /// The open sockets.
     pub(super) listening: Listening,
@@ -64,6 +66,7 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn new(
         service: Arc<Service>,
+        aof: Arc<Aof>,
         file: Option<PathBuf>,
         listening: Listening,
         title: Title,
@@ -71,6 +74,7 @@ impl Host {
     ) -> Host {
         Host {
             service,
+            aof,
             file,
             listening,
             title,
@@ -135,6 +139,14 @@ impl Host {
             self.oom_score
                 .apply(new)
                 .map_err(|_| failed("oom-score-adj", why))?;
+        }
+        if is_changed("appendonly") {
+            match new.appendonly {
+                true => self.aof.turn_on().map_err(|_| {
+                    failed("appendonly", "Unable to turn on AOF. Check server logs.")
+                })?,
+                false => self.aof.turn_off(),
+            }
         }
         // Last of what may fail, because it puts back itself what it changed.
         if is_changed("port") || is_changed("bind") {
@@ -289,6 +301,7 @@ impl Server for Host {
             }
             self.await_eviction();
         }
+        self.aof.follow_config();
         if LEDGER.is_over() {
             self.service.clients.evict();
         }
@@ -330,6 +343,18 @@ impl Server for Host {
 
     fn shut_down(&self, exit: Exit) -> Awaited {
         self.saving.shut_down(exit)
+    }
+
+    fn rewrite_aof(&self, may_begin: bool) -> Result<Option<Awaited>, CommandError> {
+        self.saving.rewrite_aof(&self.aof, may_begin)
+    }
+
+    fn load_aof(&self) -> Awaited {
+        self.saving.load_aof(&self.aof)
+    }
+
+    fn set_aof_flush_sleep(&self, us: u64) {
+        self.aof.set_flush_sleep(us);
     }
 
     fn reload(&self, reload: Reload) -> Awaited {

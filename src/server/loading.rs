@@ -11,6 +11,8 @@ use tokio::sync::{oneshot, watch};
 use super::announce;
 use crate::base::lossless;
 use crate::config::Config;
+use crate::persist::aof::Aof;
+use crate::persist::aof::start::{Found, Unusable};
 use crate::persist::load::progress::Progress;
 use crate::persist::load::{LoadError, Loader, Rules};
 use crate::persist::rdb::decode::Fault;
@@ -23,6 +25,7 @@ pub(super) struct Start {
     service: &'static Service,
     config: Arc<Config>,
     stopped: watch::Receiver<bool>,
+    aof: Arc<Aof>,
     /// The file to load, if there is one.
     file: Option<PathBuf>,
 }
@@ -31,9 +34,21 @@ impl Start {
     /// Looks what is there. If something is, clients hear LOADING from now on.
     pub(super) fn new(
         service: &'static Service,
+        aof: Arc<Aof>,
         config: Arc<Config>,
         stopped: watch::Receiver<bool>,
     ) -> Start {
+        if config.appendonly {
+            // Until commands are appended: nobody's is to be missing.
+            service.telemetry.persistence.loading.announce();
+            return Start {
+                service,
+                config,
+                stopped,
+                aof,
+                file: None,
+            };
+        }
         let file = lossless::path_of(&config.dbfilename);
         // What can not be looked at is for the loading to report.
         let is_there = !matches!(
@@ -47,6 +62,7 @@ impl Start {
             service,
             config,
             stopped,
+            aof,
             file: is_there.then_some(file),
         }
     }
@@ -54,7 +70,7 @@ impl Start {
     /// Loads on a thread of its own; ends if that fails, and never otherwise.
     pub(super) fn begin(self) -> impl Future<Output = ()> {
         let (done, loaded) = oneshot::channel();
-        if self.file.is_none() {
+        if self.file.is_none() && !self.config.appendonly {
             self.ready();
             let _ = done.send(true);
         } else {
@@ -77,6 +93,9 @@ impl Start {
 
     /// Whether the data are there, or nobody wants them any more; otherwise the log says why not.
     fn load(&self) -> bool {
+        if self.config.appendonly {
+            return self.load_aof();
+        }
         let Some(path) = &self.file else {
             return true;
         };
@@ -98,6 +117,26 @@ impl Start {
                 false
             }
         }
+    }
+
+    /// The append-only file, to which commands are appended from then on.
+    fn load_aof(&self) -> bool {
+        let began = Ticks::now();
+        if self.aof.find().is_err() {
+            return false;
+        }
+        match self.aof.start(&|| *self.stopped.borrow()) {
+            Ok(Found::Stopped) => return true,
+            Ok(found) => {
+                let spent_s = Ticks::now().since_ns(began) as f64 / 1e9;
+                if found == Found::Loaded {
+                    tracing::info!("DB loaded from append only file: {spent_s:.3} seconds");
+                }
+            }
+            Err(Unusable) => return false,
+        }
+        self.ready();
+        true
     }
 
     fn load_snapshot(&self, path: &Path) -> Result<(), LoadError> {

@@ -10,6 +10,7 @@ mod listening;
 mod loading;
 mod migrate;
 mod oom_score;
+mod rewriting;
 mod runtime;
 mod saving;
 mod shutdown;
@@ -32,12 +33,15 @@ use crate::config::{Config, Startup};
 use crate::engine::Engine;
 use crate::engine::evict::budget::Budget;
 use crate::engine::expire::Rest;
+use crate::engine::record::Log;
+use crate::persist::aof::Aof;
 use crate::persist::files::disk::Disk;
+use crate::persist::oplog::OpLog;
 use crate::persist::snapshot::Snapshots;
 use crate::persist::snapshot::saver::Saver;
 use crate::pubsub::PubSub;
 use crate::session::pause::Pause;
-use crate::session::service::Service;
+use crate::session::service::{Durability, Service};
 use crate::shard::Shards;
 use crate::shard::job::task::Summoner;
 use crate::shard::route::Router;
@@ -74,10 +78,12 @@ pub fn run(startup: Startup, program: String) -> i32 {
     let cores = std::thread::available_parallelism().map_or(CORES_FALLBACK, usize::from);
     let thread_count = config.thread_count(cores);
     let telemetry = Telemetry::new(startup.file.clone(), thread_count);
-    let service = Arc::new(build(
+    let log = Arc::new(OpLog::default());
+    let service = Arc::new(build_on(
         Arc::clone(&config),
         config.shard_count(cores),
         telemetry,
+        Arc::clone(&log) as _,
     ));
     crash::watch(Arc::clone(&service));
     watchdog::watch(Arc::clone(&service));
@@ -93,10 +99,17 @@ pub fn run(startup: Startup, program: String) -> i32 {
         stop.clone(),
     );
     let snapshots = Snapshots::new(everywhere);
+    let aof = Aof::new(everywhere, log, Arc::clone(&snapshots), Arc::new(Disk));
+    let durability: Arc<dyn Durability> = Arc::clone(&aof) as _;
+    assert!(
+        service.durability.set(durability).is_ok(),
+        "durability is set once"
+    );
     let saver = Saver::new(&snapshots, Arc::new(Disk));
     let saving = Saving::new(everywhere, snapshots, saver);
     let host = Arc::new(Host::new(
         Arc::clone(&service),
+        Arc::clone(&aof),
         startup.file,
         listening,
         title,
@@ -127,7 +140,12 @@ pub fn run(startup: Startup, program: String) -> i32 {
     host::limit_memory(&service, &config);
     write_pidfile(&config.pidfile);
     // Before the first client can ask for data.
-    let start = Start::new(everywhere, Arc::clone(&config), stopped.clone());
+    let start = Start::new(
+        everywhere,
+        Arc::clone(&aof),
+        Arc::clone(&config),
+        stopped.clone(),
+    );
     if let Err(text) = host.listening.start(&config) {
         tracing::error!("Warning: {text}");
         // Tools that look for a free port read this line.
@@ -159,6 +177,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
     background
         .join()
         .expect("the background thread does not panic");
+    aof.shut_down();
     remove_files(&config);
     announce::stopped();
     0
@@ -231,8 +250,19 @@ fn remove_files(config: &Config) {
     }
 }
 
-/// Shards, registries and what they share.
+/// Shards, registries and what they share, with a log that nobody reads.
+#[cfg(test)]
 pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetry) -> Service {
+    build_on(config, shard_count, telemetry, Arc::new(OpLog::default()))
+}
+
+/// Shards, registries and what they share.
+fn build_on(
+    config: Arc<Config>,
+    shard_count: usize,
+    telemetry: Telemetry,
+    log: Arc<dyn Log>,
+) -> Service {
     LEDGER.set_limit(config.client_bytes_max());
     let seed = Seed {
         k0: rand::random(),
@@ -249,6 +279,7 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
             engine.rest = Arc::clone(&rest);
             let follower = Arc::clone(&pubsub);
             engine.effects.set_follower(pubsub.interest(), follower);
+            engine.effects.set_log(Arc::clone(&log));
             engine.waiters.caller = Some(Arc::clone(&summoner) as _);
             engine.effects.count_tracked(pubsub.tracked_count());
             engine.published().want_curve(config.miss_ratio_curve);
@@ -284,8 +315,9 @@ pub(crate) fn build(config: Arc<Config>, shard_count: usize, telemetry: Telemetr
         script_calls_unbound: AtomicBool::new(false),
         telemetry,
         server: OnceLock::new(),
-        log: OnceLock::new(),
+        log: OnceLock::from(log),
         changing_libraries: Default::default(),
+        durability: OnceLock::new(),
         migrator: OnceLock::new(),
     }
 }

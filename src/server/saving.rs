@@ -9,9 +9,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::rewriting;
 use crate::command::context::{Awaited, Done, Exit, Reload};
 use crate::command::error::CommandError;
 use crate::config::values::ShutdownOptions;
+use crate::persist::aof::Aof;
 use crate::persist::load::progress::Progress;
 use crate::persist::load::{LoadError, Loader, Rules};
 use crate::persist::rdb::decode::Fault;
@@ -128,6 +130,26 @@ impl Saving {
             let reloaded = saving.do_reload(reload);
             saving.let_on();
             reloaded
+        })
+    }
+
+    /// BGREWRITEAOF.
+    pub(super) fn rewrite_aof(
+        &self,
+        aof: &Arc<Aof>,
+        may_begin: bool,
+    ) -> Result<Option<Awaited>, CommandError> {
+        rewriting::rewrite(aof, &self.snapshots, may_begin)
+    }
+
+    /// DEBUG LOADAOF.
+    pub(super) fn load_aof(self: &Arc<Self>, aof: &Arc<Aof>) -> Awaited {
+        let aof = Arc::clone(aof);
+        self.on_thread("OK", move |saving| {
+            saving.hold_back(false);
+            let loaded = rewriting::load_again(saving.service, &aof);
+            saving.let_on();
+            loaded
         })
     }
 

@@ -65,6 +65,8 @@ pub enum Step {
     Wait(Arc<Ticket>),
     /// Wait until what others are to hear of this connection's commands is delivered, then call [`Session::run`] again.
     Deliver,
+    /// Wait until the log has room, then call [`Session::run`] again.
+    AwaitLog,
     /// Send what is in the output, then call [`Session::run`] again.
     Flush,
     /// Let other connections go on, then call [`Session::run`] again.
@@ -277,6 +279,10 @@ impl Session {
             turn.release();
             return Break(Step::Deliver);
         }
+        if service.is_log_crowded() && self.may_write(request.command) {
+            turn.release();
+            return Break(Step::AwaitLog);
+        }
         if service.pubsub.is_crowded() {
             turn.release();
             service.pubsub.deliver();
@@ -296,6 +302,14 @@ impl Session {
         let Service { pause, scripts, .. } = self.service;
         let args = turn.batch.args(request.plan);
         pause.holds(request.command, &args, queued, scripts, turn.now.unix_ms)
+    }
+
+    /// Whether a command that runs now may add to the log.
+    #[cold]
+    fn may_write(&self, command: &Command) -> bool {
+        let is_unit = is_exec(command) || matches!(command.run, Run::Script(_));
+        let writes = Flags::WRITE.or(Flags::MAY_REPLICATE);
+        (is_unit || command.flags.any(writes)) && !self.is_queueing(command)
     }
 
     /// Whether a command that runs now may add to what shards take.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -70,8 +71,22 @@ pub struct Service {
     pub log: std::sync::OnceLock<Arc<dyn Log>>,
     /// Held while libraries of functions change and until that is logged. Transactions take it with shards in hand.
     pub changing_libraries: Mutex<()>,
+    /// Who brings the log to the disk; set before the first connection, if there is somebody.
+    pub durability: std::sync::OnceLock<Arc<dyn Durability>>,
     /// Who carries MIGRATE out.
     pub migrator: std::sync::OnceLock<Box<dyn Migrator>>,
+}
+
+/// Brings the log to the disk. Positions are those of [`Log::append`].
+pub trait Durability: Send + Sync {
+    /// Whether commands that may write should wait before they take shards.
+    fn is_crowded(&self) -> bool;
+    /// Ready when they need not any more.
+    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()>;
+    /// Whether replies that know of what is before a position have to wait for the disk.
+    fn must_wait(&self, position: u64) -> bool;
+    /// Ready when they need not any more.
+    fn poll_synced(&self, position: u64, cx: &mut Context<'_>) -> Poll<()>;
 }
 
 /// Carries keys to other servers.
@@ -96,6 +111,26 @@ impl Service {
             .server
             .get()
             .expect("the server is set before it listens")
+    }
+
+    /// Whether commands that may write should wait before they take shards.
+    #[inline]
+    pub fn is_log_crowded(&self) -> bool {
+        self.pubsub.is_logging()
+            && self
+                .durability
+                .get()
+                .is_some_and(|durability| durability.is_crowded())
+    }
+
+    /// Whether replies that know of what is before a position have to wait for the disk.
+    #[inline]
+    pub fn must_sync(&self, position: u64) -> bool {
+        self.pubsub.is_logging()
+            && self
+                .durability
+                .get()
+                .is_some_and(|durability| durability.must_wait(position))
     }
 
     /// Has commands logged. All shards are in hand, or nobody else knows of them yet; whether anything is logged is what

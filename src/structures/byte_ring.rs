@@ -22,11 +22,11 @@
 )]
 
 use std::marker::PhantomData;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crossbeam::utils::CachePadded;
 
-use self::memory::{AtomicU64, Memory, wait};
+use self::memory::{AtomicBool, AtomicU64, Memory, wait};
 
 /// Bytes in front of a record's.
 const HEADER_BYTES: usize = 16;
@@ -36,6 +36,8 @@ pub const BYTES_MAX: usize = u32::MAX as usize >> 1;
 
 const KIND_BYTES: u64 = 1 << 32;
 const KIND_BOX: u64 = 2 << 32;
+/// The last record of an append.
+const LAST: u64 = 4 << 32;
 
 #[cfg(not(loom))]
 mod memory {
@@ -43,8 +45,8 @@ mod memory {
 
     use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
     use std::ptr::{self, NonNull};
-    pub(super) use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::{Acquire, Release};
+    pub(super) use std::sync::atomic::{AtomicBool, AtomicU64};
 
     /// Lets others run while a producer waits for room.
     pub(super) fn wait() {
@@ -136,8 +138,8 @@ mod memory {
     //! The same as loom can watch it: each word once as a header, once as bytes.
 
     use loom::cell::UnsafeCell;
-    pub(super) use loom::sync::atomic::AtomicU64;
     use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+    pub(super) use loom::sync::atomic::{AtomicBool, AtomicU64};
 
     pub(super) fn wait() {
         loom::thread::yield_now();
@@ -211,8 +213,8 @@ mod memory {
 
 /// A record to append: a tag of the caller's, and what it holds.
 pub enum Record<'a, T> {
-    /// Bytes, copied one behind the other; at most [`BYTES_MAX`].
-    Bytes(u64, &'a [&'a [u8]]),
+    /// Bytes, which are copied; at most [`BYTES_MAX`].
+    Bytes(u64, &'a [u8]),
     /// A reference to something large.
     Boxed(u64, Box<T>),
 }
@@ -232,6 +234,7 @@ pub struct ByteRing<T> {
     tail: CachePadded<AtomicU64>,
     /// Bytes taken so far. The consumer alone writes it.
     head: CachePadded<AtomicU64>,
+    is_taking: AtomicBool,
     boxes: PhantomData<T>,
 }
 
@@ -253,6 +256,7 @@ impl<T: Send> ByteRing<T> {
             memory: Memory::new(bytes),
             tail: CachePadded::new(AtomicU64::new(0)),
             head: CachePadded::new(AtomicU64::new(0)),
+            is_taking: AtomicBool::new(false),
             boxes: PhantomData,
         }
     }
@@ -293,7 +297,7 @@ impl<T: Send> ByteRing<T> {
     /// Bytes that records take together, which [`ByteRing::append`] is to be told.
     pub fn bytes_for(records: &[Record<'_, T>]) -> u64 {
         let one = |record: &Record<'_, T>| match record {
-            Record::Bytes(_, pieces) => frame_bytes(pieces.iter().map(|piece| piece.len()).sum()),
+            Record::Bytes(_, bytes) => frame_bytes(bytes.len()),
             Record::Boxed(..) => frame_bytes(size_of::<usize>()),
         };
         records.iter().map(one).sum()
@@ -322,12 +326,10 @@ impl<T: Send> ByteRing<T> {
             let header;
             let mut inside = at + HEADER_BYTES as u64;
             let tag = match record {
-                Record::Bytes(tag, pieces) => {
-                    for piece in pieces {
-                        self.copy(inside, piece);
-                        inside += piece.len() as u64;
-                    }
-                    header = KIND_BYTES | (inside - at - HEADER_BYTES as u64);
+                Record::Bytes(tag, bytes) => {
+                    self.copy(inside, bytes);
+                    inside += bytes.len() as u64;
+                    header = KIND_BYTES | bytes.len() as u64;
                     tag
                 }
                 Record::Boxed(tag, boxed) => {
@@ -339,12 +341,14 @@ impl<T: Send> ByteRing<T> {
                 }
             };
             self.copy(at + 8, &tag.to_ne_bytes());
+            let next = inside.next_multiple_of(HEADER_BYTES as u64);
+            assert!(next <= end, "more records than room was drawn for");
+            let header = if next == end { header | LAST } else { header };
             match at == start {
                 true => first = header,
                 false => self.memory.store_header(self.place(at), header),
             }
-            at = inside.next_multiple_of(HEADER_BYTES as u64);
-            assert!(at <= end, "more records than room was drawn for");
+            at = next;
         }
         assert_eq!(at, end, "fewer records than room was drawn for");
         self.memory.store_header(self.place(start), first);
@@ -362,15 +366,25 @@ impl<T: Send> ByteRing<T> {
         }
     }
 
-    /// Takes finished records from the front, about so many bytes of them at most; how many bytes they took.
-    ///
+    /// Takes finished records from the front, each with the position behind it, until about so many bytes are taken; how
+    /// many bytes that were. All records of an append are taken together. Takes nothing while another thread does.
+    pub fn take(&self, bytes_max: u64, take: impl FnMut(Taken<'_, T>, u64)) -> u64 {
+        // Acquire and Release: the consumer sees what the last one left.
+        if self.is_taking.swap(true, Acquire) {
+            return 0;
+        }
+        // SAFETY: one thread at a time comes here.
+        let taken = unsafe { self.take_some(bytes_max, take) };
+        self.is_taking.store(false, Release);
+        taken
+    }
+
     /// # Safety
     /// One thread at a time does this.
-    pub unsafe fn consume(&self, bytes_max: u64, mut take: impl FnMut(Taken<'_, T>)) -> u64 {
+    unsafe fn take_some(&self, bytes_max: u64, mut take: impl FnMut(Taken<'_, T>, u64)) -> u64 {
         let start = self.head.load(Relaxed);
         // Places drawn beyond a whole turn of the ring are those that lie here now, and not wiped yet.
-        let reach = bytes_max.min(self.capacity());
-        let tail = self.tail.load(Relaxed).min(start + reach);
+        let tail = self.tail.load(Relaxed).min(start + self.capacity());
         let mut at = start;
         while at < tail {
             let header = self.memory.load_header(self.place(at));
@@ -378,6 +392,7 @@ impl<T: Send> ByteRing<T> {
                 break;
             }
             let len = (header & u64::from(u32::MAX)) as usize;
+            let end = at + frame_bytes(len);
             let mut tag = [0; 8];
             // SAFETY: finished, as the header says: the producer writes no more, others not before the head has passed.
             let (tagged, (here, there)) = unsafe {
@@ -389,7 +404,7 @@ impl<T: Send> ByteRing<T> {
             tag.copy_from_slice(tagged);
             let tag = u64::from_ne_bytes(tag);
             if header & KIND_BOX == 0 {
-                take(Taken::Bytes(tag, here, there));
+                take(Taken::Bytes(tag, here, there), end);
             } else {
                 let mut address = [0; size_of::<usize>()];
                 address.copy_from_slice(here);
@@ -397,9 +412,12 @@ impl<T: Send> ByteRing<T> {
                 // SAFETY: put there by `append`, and handed out once, as the place is wiped.
                 let boxed =
                     unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut(address)) };
-                take(Taken::Boxed(tag, boxed));
+                take(Taken::Boxed(tag, boxed), end);
             }
-            at += frame_bytes(len);
+            at = end;
+            if header & LAST != 0 && at - start >= bytes_max {
+                break;
+            }
         }
         self.give_back(start, at);
         at - start
@@ -427,7 +445,7 @@ impl<T: Send> ByteRing<T> {
             self.memory.wipe(0, len - here);
         }
         // Release pairs with the Acquire of `append`.
-        self.head.store(end, std::sync::atomic::Ordering::Release);
+        self.head.store(end, Release);
     }
 }
 
@@ -468,23 +486,19 @@ mod tests {
     use super::*;
 
     fn put(ring: &ByteRing<String>, tag: u64, bytes: &[u8]) -> u64 {
-        let pieces = [bytes];
-        let record = || Record::Bytes(tag, &pieces);
+        let record = || Record::Bytes(tag, bytes);
         ring.append(ByteRing::bytes_for(&[record()]), std::iter::once(record()))
     }
 
     fn take_all(ring: &ByteRing<String>) -> Vec<(u64, String)> {
         let mut taken = Vec::new();
-        // SAFETY: one thread at a time.
-        unsafe {
-            ring.consume(u64::MAX / 2, |record| match record {
-                Taken::Bytes(tag, here, there) => {
-                    let text = [here, there].concat();
-                    taken.push((tag, String::from_utf8(text).expect("text")));
-                }
-                Taken::Boxed(tag, text) => taken.push((tag, *text)),
-            })
-        };
+        ring.take(u64::MAX, |record, _| match record {
+            Taken::Bytes(tag, here, there) => {
+                let text = [here, there].concat();
+                taken.push((tag, String::from_utf8(text).expect("text")));
+            }
+            Taken::Boxed(tag, text) => taken.push((tag, *text)),
+        });
         taken
     }
 
@@ -504,11 +518,10 @@ mod tests {
     #[test]
     fn records_of_one_append_are_seen_together_and_boxes_are_handed_over() {
         let ring = ByteRing::new(1024);
-        let pieces: [&[u8]; 2] = [b"SET a", b" 1"];
         let records = || {
             let boxed = Box::new("large".to_owned());
             [
-                Record::Bytes(1, &pieces),
+                Record::Bytes(1, b"SET a 1"),
                 Record::Boxed(2, boxed),
                 Record::Bytes(3, &[]),
             ]
@@ -524,6 +537,13 @@ mod tests {
                 .map(|(tag, text)| (*tag, &text[..]))
                 .eq(expected)
         );
+        // Together, however few are asked for.
+        ring.append(bytes, records().into_iter());
+        ring.append(bytes, records().into_iter());
+        let mut ends = Vec::new();
+        assert_eq!(ring.take(1, |_, end| ends.push(end)), bytes);
+        assert_eq!(ends, [bytes + 32, bytes + 64, bytes + 80]);
+        assert_eq!(take_all(&ring).len(), 3);
         // Those that nobody takes are freed with the ring.
         ring.append(bytes, records().into_iter());
     }
@@ -531,7 +551,9 @@ mod tests {
     #[test]
     fn three_quarters_are_crowded() {
         let ring = ByteRing::new(256);
-        (0..6).for_each(|_| drop(put(&ring, 0, &[b'x'; 16])));
+        for _ in 0..6 {
+            put(&ring, 0, &[b'x'; 16]);
+        }
         assert!(!ring.is_crowded());
         put(&ring, 0, b"");
         assert!(ring.is_crowded());
@@ -591,11 +613,7 @@ mod models {
             }
             _ => {
                 let text = [mark as u8; 3];
-                let pieces = [&text[..]];
-                ring.append(
-                    frame_bytes(3),
-                    std::iter::once(Record::Bytes(mark, &pieces)),
-                )
+                ring.append(frame_bytes(3), std::iter::once(Record::Bytes(mark, &text)))
             }
         };
     }
@@ -616,19 +634,16 @@ mod models {
                 .collect();
             let mut seen = Vec::new();
             while (seen.len() as u64) < firsts.len() as u64 * each {
-                // SAFETY: this thread alone.
-                let taken = unsafe {
-                    ring.consume(u64::MAX / 2, |record| match record {
-                        Taken::Bytes(tag, here, there) => {
-                            assert_eq!([here, there].concat(), [tag as u8; 3]);
-                            seen.push(tag);
-                        }
-                        Taken::Boxed(tag, mark) => {
-                            assert_eq!(*mark, tag);
-                            seen.push(tag);
-                        }
-                    })
-                };
+                let taken = ring.take(u64::MAX, |record, _| match record {
+                    Taken::Bytes(tag, here, there) => {
+                        assert_eq!([here, there].concat(), [tag as u8; 3]);
+                        seen.push(tag);
+                    }
+                    Taken::Boxed(tag, mark) => {
+                        assert_eq!(*mark, tag);
+                        seen.push(tag);
+                    }
+                });
                 if taken == 0 {
                     thread::yield_now();
                 }

@@ -322,7 +322,12 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
 }
 
 fn persistence(source: &Source<'_>, lines: &mut Lines) {
-    let Persistence { rdb, aof, loading } = &source.telemetry.persistence;
+    let Persistence {
+        rdb,
+        aof,
+        loading,
+        log,
+    } = &source.telemetry.persistence;
     let now_s = source.snapshot.unix_us / 1_000_000;
     let status = |is_good: &AtomicBool| if is_good.load(Relaxed) { "ok" } else { "err" };
     let flag = |flag: &AtomicBool| u8::from(flag.load(Relaxed));
@@ -371,6 +376,18 @@ fn persistence(source: &Source<'_>, lines: &mut Lines) {
         "module_fork_in_progress",
         "module_fork_last_cow_size",
     ]);
+    if aof.enabled.load(Relaxed) {
+        lines.field("aof_current_size", aof.current_bytes.load(Relaxed));
+        lines.field("aof_base_size", aof.base_bytes.load(Relaxed));
+        lines.zeroes(&["aof_pending_rewrite"]);
+        lines.field("aof_buffer_length", aof.buffer_bytes.load(Relaxed));
+        lines.field("aof_pending_bio_fsync", aof.pending_fsync.load(Relaxed));
+        lines.field("aof_delayed_fsync", aof.delayed_fsync.load(Relaxed));
+        lines.field("log_records", log.records.load(Relaxed));
+        lines.field("log_bytes", log.bytes.load(Relaxed));
+        lines.field("log_used_bytes", log.used_bytes.load(Relaxed));
+        lines.field("log_waits", log.waits.load(Relaxed));
+    }
     if loading.is_loading.load(Relaxed) {
         loading_fields(loading, now_s, lines);
     }

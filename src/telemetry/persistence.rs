@@ -1,7 +1,9 @@
 //! What persistence says of itself: figures that INFO and the metrics read, written where saving, loading and the
 //! append-only file run.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use crate::config::Config;
 
@@ -14,6 +16,23 @@ pub struct Persistence {
     pub aof: AofFigures,
     /// Figures of loading.
     pub loading: LoadingFigures,
+    /// Figures of the log, as they were a moment ago.
+    pub log: LogFigures,
+}
+
+/// Figures of the log of commands.
+#[derive(Debug, Default)]
+pub struct LogFigures {
+    /// Records appended.
+    pub records: AtomicU64,
+    /// Bytes of the stream that they became.
+    pub bytes: AtomicU64,
+    /// Bytes of its ring that are taken up.
+    pub used_bytes: AtomicU64,
+    /// Bytes of its ring; 0 while nobody has listened.
+    pub ring_bytes: AtomicU64,
+    /// Times that commands waited because it was crowded.
+    pub waits: AtomicU64,
 }
 
 /// Figures of snapshots.
@@ -76,6 +95,34 @@ pub struct AofFigures {
     pub pending_fsync: AtomicU64,
     /// Writes that went on while the sync before them was not done yet.
     pub delayed_fsync: AtomicU64,
+    /// Number of the error of the last write or sync that failed.
+    pub last_errno: AtomicI32,
+    /// How long syncs took.
+    pub fsync: Durations,
+}
+
+/// Upper bounds of the classes that durations are counted in, in microseconds.
+pub const DURATION_BOUNDS_US: [u64; 10] = [
+    50, 100, 250, 500, 1_000, 2_500, 10_000, 50_000, 250_000, 1_000_000,
+];
+
+/// How long something took, each time that it was done.
+#[derive(Debug, Default)]
+pub struct Durations {
+    /// Times within each bound, and beyond the last.
+    pub counts: [AtomicU64; DURATION_BOUNDS_US.len() + 1],
+    /// Microseconds in all.
+    pub total_us: AtomicU64,
+}
+
+impl Durations {
+    /// Counts one.
+    pub fn note(&self, spent: Duration) {
+        let us = spent.as_micros() as u64;
+        let class = DURATION_BOUNDS_US.partition_point(|bound| *bound < us);
+        self.counts[class].fetch_add(1, Relaxed);
+        self.total_us.fetch_add(us, Relaxed);
+    }
 }
 
 /// Figures of loading.
@@ -137,24 +184,50 @@ impl Persistence {
                 buffer_bytes: AtomicU64::new(0),
                 pending_fsync: AtomicU64::new(0),
                 delayed_fsync: AtomicU64::new(0),
+                last_errno: AtomicI32::new(0),
+                fsync: Durations::default(),
             },
             loading: LoadingFigures::default(),
+            log: LogFigures::default(),
         }
     }
 
     /// Why writes are refused, if they are: nothing could be saved of late, and the configuration says to stop then.
     #[inline]
     pub fn unsaved_text(&self, config: &Config) -> Option<&'static str> {
-        match self.rdb.last_ok.load(Relaxed) {
+        match self.rdb.last_ok.load(Relaxed) && self.aof.last_write_ok.load(Relaxed) {
+            true => None,
+            false => self.refusal(config),
+        }
+    }
+
+    #[cold]
+    fn refusal(&self, config: &Config) -> Option<&'static str> {
+        let of_snapshot = match self.rdb.last_ok.load(Relaxed) {
             true => None,
             false => unsaved_text(config),
-        }
+        };
+        of_snapshot.or_else(|| match self.aof.last_write_ok.load(Relaxed) {
+            true => None,
+            false => Some(unwritten_text(self.aof.last_errno.load(Relaxed))),
+        })
     }
 
     /// Changes since the last good snapshot, of so many in all.
     pub fn changes_since_save(&self, dirty: u64) -> u64 {
         dirty.saturating_sub(self.rdb.dirty_at_save.load(Relaxed))
     }
+}
+
+/// One text for each number of an error, kept for ever, as there are not many.
+fn unwritten_text(errno: i32) -> &'static str {
+    static TEXTS: parking_lot::Mutex<BTreeMap<i32, &'static str>> =
+        parking_lot::Mutex::new(BTreeMap::new());
+    TEXTS.lock().entry(errno).or_insert_with(|| {
+        let error = std::io::Error::from_raw_os_error(errno).to_string();
+        let why = error.split(" (os error").next().unwrap_or_default();
+        Box::leak(format!("MISCONF Errors writing to the AOF file: {why}").into_boxed_str())
+    })
 }
 
 #[cold]

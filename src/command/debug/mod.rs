@@ -87,6 +87,12 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             cx.server.pause_cron(leading_integer(args.get(2)) != 0);
             out.ok();
         }
+        (b"loadaof", 2) => cx.after = After::Await(cx.server.load_aof()),
+        (b"aof-flush-sleep", 3) => {
+            let us = leading_integer(args.get(2));
+            cx.server.set_aof_flush_sleep(us.max(0).unsigned_abs());
+            out.ok();
+        }
         (b"replybuffer", 4) if args.is(2, "resizing") || args.is(2, "peak-reset-time") => out.ok(),
         (b"set-skip-checksum-validation", 3) => {
             frame::skip_checksums(leading_integer(args.get(2)) != 0);

@@ -6,6 +6,7 @@ mod info;
 mod latency;
 mod memory;
 mod module;
+mod rewrite;
 mod save;
 mod slowlog;
 
@@ -22,6 +23,7 @@ pub(super) static TABLE: &[&Command] = &[
     &latency::LATENCY,
     &memory::MEMORY,
     &module::MODULE,
+    &rewrite::BGREWRITEAOF,
     &save::BGSAVE,
     &save::LASTSAVE,
     &save::SAVE,

@@ -265,7 +265,6 @@ fn what_redis_server_has_and_this_server_has_not_is_refused_by_name() {
         assert!(error.to_string().starts_with(expected), "{error}");
     }
     for line in [
-        "appendonly yes",
         "replicaof localhost 6380",
         "slaveof localhost 6380",
         "cluster-enabled yes",

@@ -241,6 +241,13 @@ impl Simulated {
 impl Inode {
     fn change(&mut self, change: Change) {
         apply(&change, &mut self.bytes);
+        if let Change::Truncate(len) = change {
+            // What is written there anew is written to the disk anew.
+            for range in &mut self.doubtful {
+                range.end = range.end.min(len as usize);
+                range.start = range.start.min(range.end);
+            }
+        }
         self.changes.push(change);
     }
 

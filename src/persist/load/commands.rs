@@ -287,7 +287,7 @@ impl Runner {
                 Some(Step::Deliver) => service.pubsub.deliver(),
                 Some(Step::Configured) => *config = service.config.load_full(),
                 // The next one is the one that waits.
-                Some(Step::SleepUntil(_)) => return Err((0, AofFault::Waits)),
+                Some(Step::AwaitLog | Step::SleepUntil(_)) => return Err((0, AofFault::Waits)),
                 Some(Step::Close | Step::Shutdown) => return Err((1, AofFault::Waits)),
             }
         }

@@ -1,0 +1,233 @@
+//! The append-only file: Redis 7's directory of files, written from the log.
+//!
+//! ```text
+//! manifest  which files there are        check    the tool that checks and repairs them
+//! store     how that changes, so that a crash leaves one of two states
+//! writer    whole records into the file that is appended to
+//! threads   the writer's thread, and the one that syncs each second
+//! rewrite   a snapshot in place of what it contains: on request, by itself, after a failure, when it is turned on
+//! start     loading, turning it on and off
+//! ```
+//!
+//! The stream comes from the log ([`crate::persist::oplog`]), at the writer's own pace. Replies wait for the disk where
+//! `appendfsync` is `always`, threads do not: a session asks [`Durability::must_wait`] before its replies leave.
+//!
+//! What goes wrong: a write that fails is tried again, and clients that write hear MISCONF meanwhile. After a sync that
+//! failed nobody knows what the disk has, and no later one tells: nothing more is written behind it, and clients hear MISCONF until
+//! a rewrite into new files is on the disk, which begins by itself. With `always` the server ends, as redis-server does.
+//!
+//! Locks are taken in this order: [`Inner`], writer. None is held where a shard is taken.
+
+pub mod check;
+pub mod manifest;
+mod rewrite;
+pub mod start;
+pub mod store;
+#[cfg(test)]
+mod tests;
+mod threads;
+pub mod writer;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::base::lossless;
+use crate::config::Config;
+use crate::config::values::Appendfsync;
+use crate::persist::files::Files;
+use crate::persist::oplog::{Gate, OpLog, Reader};
+use crate::persist::snapshot::{Running, Snapshots};
+use crate::session::service::{Durability, Service};
+use crate::telemetry::persistence::AofFigures;
+use rewrite::Limiter;
+use store::{Store, StoreError};
+use writer::Writer;
+
+pub use rewrite::Rewriting;
+
+/// Whether writes are appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No.
+    Off,
+    /// As soon as a rewrite has put what is there now in front of them.
+    Waiting,
+    /// Yes.
+    On,
+}
+
+struct Inner {
+    phase: Phase,
+    store: Option<Store>,
+    reader: Option<Arc<Reader>>,
+    /// The rewrite under way.
+    running: Option<Arc<Running>>,
+    /// A rewrite begins, or runs, or ends.
+    is_rewriting: bool,
+    limiter: Limiter,
+    last_mark: u64,
+}
+
+/// See the module.
+pub struct Aof {
+    service: &'static Service,
+    log: Arc<OpLog>,
+    snapshots: Arc<Snapshots>,
+    files: Arc<dyn Files>,
+    inner: Mutex<Inner>,
+    writer: Mutex<Writer>,
+    /// How far the disk has it.
+    synced: Gate,
+    /// Replies wait for the disk.
+    waits: AtomicBool,
+    is_scheduled: AtomicBool,
+    /// Bytes of the files that are not appended to.
+    parts_bytes: AtomicU64,
+    /// The last write failed, and is tried again.
+    is_failing: AtomicBool,
+    /// DEBUG AOF-FLUSH-SLEEP, in microseconds.
+    flush_sleep_us: AtomicU64,
+    threads: Mutex<bool>,
+    last_try: Mutex<Option<Instant>>,
+}
+
+impl Aof {
+    /// Of this server, off as yet.
+    pub fn new(
+        service: &'static Service,
+        log: Arc<OpLog>,
+        snapshots: Arc<Snapshots>,
+        files: Arc<dyn Files>,
+    ) -> Arc<Aof> {
+        Arc::new(Aof {
+            service,
+            log,
+            snapshots,
+            files,
+            inner: Mutex::new(Inner {
+                phase: Phase::Off,
+                store: None,
+                reader: None,
+                running: None,
+                is_rewriting: false,
+                limiter: Limiter::default(),
+                last_mark: 0,
+            }),
+            writer: Mutex::default(),
+            synced: Gate::default(),
+            waits: AtomicBool::new(false),
+            is_scheduled: AtomicBool::new(false),
+            parts_bytes: AtomicU64::new(0),
+            is_failing: AtomicBool::new(false),
+            flush_sleep_us: AtomicU64::new(0),
+            threads: Mutex::new(false),
+            last_try: Mutex::new(None),
+        })
+    }
+
+    fn figures(&self) -> &'static AofFigures {
+        &self.service.telemetry.persistence.aof
+    }
+
+    fn open_store(&self, config: &Config) -> Result<Store, StoreError> {
+        let directory: PathBuf = lossless::path_of(&config.appenddirname);
+        let name = lossless::bytes_of(&config.appendfilename).into_owned();
+        Store::open(Arc::clone(&self.files), directory, name)
+    }
+
+    /// Follows a change of `appendfsync`, and of whether it is on.
+    pub fn follow_config(&self) {
+        let mut inner = self.inner.lock();
+        self.follow(&inner);
+        self.delete_history(&mut inner);
+    }
+
+    fn follow(&self, inner: &Inner) {
+        let config = self.service.config.load();
+        let waits = inner.phase == Phase::On && config.appendfsync == Appendfsync::Always;
+        self.waits.store(waits, Relaxed);
+        self.log.set_urgent(waits);
+        if !waits {
+            // Those that wait look again.
+            self.synced.open();
+        } else if let Some(reader) = &inner.reader {
+            reader.nudge();
+        }
+    }
+
+    /// DEBUG AOF-FLUSH-SLEEP.
+    pub fn set_flush_sleep(&self, us: u64) {
+        self.flush_sleep_us.store(us, Relaxed);
+    }
+
+    /// Whether all before a position is on the disk.
+    pub fn has_synced(&self, position: u64) -> bool {
+        self.synced.passed() >= position
+    }
+
+    /// A write or a sync failed: who writes hears of it.
+    fn note_failure(&self, error: &io::Error) {
+        let figures = self.figures();
+        figures
+            .last_errno
+            .store(error.raw_os_error().unwrap_or(5), Relaxed);
+        figures.last_write_ok.store(false, Relaxed);
+    }
+
+    fn note_recovery(&self) {
+        if !self.figures().last_write_ok.swap(true, Relaxed) {
+            tracing::warn!("AOF write error looks solved. The server can write again.");
+        }
+    }
+
+    /// What was written may be lost: nothing more is written behind it, and a rewrite is to make it good.
+    fn lose(&self, writer: &mut Writer, error: &io::Error) {
+        self.note_failure(error);
+        writer.hold();
+        self.is_scheduled.store(true, Relaxed);
+    }
+
+    /// Measures the files that are not appended to.
+    fn measure(&self, inner: &Inner) -> u64 {
+        let Some(store) = &inner.store else { return 0 };
+        let parts = store.manifest().loaded();
+        let all: u64 = parts.filter_map(|part| store.len_of(part).ok()).sum();
+        let own = self.writer.lock().file_bytes();
+        self.parts_bytes.store(all.saturating_sub(own), Relaxed);
+        all
+    }
+}
+
+impl Durability for Aof {
+    fn is_crowded(&self) -> bool {
+        // Who writes hears MISCONF, and waits for nothing.
+        self.log.is_crowded() && self.figures().last_write_ok.load(Relaxed)
+    }
+
+    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.is_crowded() {
+            true => {
+                self.log.figures().waits.fetch_add(1, Relaxed);
+                self.log.poll_room(cx)
+            }
+            false => Poll::Ready(()),
+        }
+    }
+
+    fn must_wait(&self, position: u64) -> bool {
+        self.waits.load(Relaxed) && self.synced.passed() < position
+    }
+
+    fn poll_synced(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
+        match self.must_wait(position) {
+            true => self.synced.poll_next(cx, || !self.must_wait(position)),
+            false => Poll::Ready(()),
+        }
+    }
+}

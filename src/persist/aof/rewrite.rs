@@ -1,0 +1,437 @@
+//! Rewrites: a snapshot takes the place of what it contains, while what comes behind its cut goes to the next file.
+//!
+//! The cut leaves a mark in the log, with all shards in hand: what lies before it is in the snapshot. The writer switches files at
+//! the mark. Where the manifest may name the new file at once it does, as in redis-server, so that a rewrite that fails leaves
+//! one file more. While what was written before may be lost, or nothing was written, the new file counts together with the
+//! base alone.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use super::store::Next;
+use super::{Aof, Inner, Phase};
+use crate::engine::record::Audience;
+use crate::persist::files::File;
+use crate::persist::snapshot::{Busy, Purpose, Running, Sink};
+use crate::telemetry::clock;
+
+/// Bytes after which a file goes to the disk that is written bit by bit.
+const SYNC_BYTES: usize = 4 << 20;
+
+/// Failures one after the other from which on rewrites that begin by themselves wait.
+const FAILURES_FREE: u64 = 3;
+
+/// The least and the longest that they wait.
+const WAIT_MIN: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(3600);
+
+/// How a request for a rewrite was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rewriting {
+    /// It runs.
+    Started,
+    /// It will, when what runs now is done.
+    Scheduled,
+    /// One runs already.
+    UnderWay,
+    /// It could not begin; the log says why.
+    Failed,
+}
+
+/// Has rewrites that fail again and again wait, longer each time.
+#[derive(Default)]
+pub(super) struct Limiter {
+    failures: u64,
+    until: Option<Instant>,
+    wait: Duration,
+}
+
+impl Limiter {
+    fn note(&mut self, went_well: bool) {
+        if went_well {
+            *self = Limiter::default();
+            return;
+        }
+        self.failures += 1;
+        if self.failures >= FAILURES_FREE {
+            self.wait = (self.wait * 2).clamp(WAIT_MIN, WAIT_MAX);
+            self.until = Some(Instant::now() + self.wait);
+            let minutes = self.wait.as_secs() / 60;
+            tracing::warn!(
+                "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {minutes} minutes"
+            );
+        }
+    }
+
+    fn is_on(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() < until)
+    }
+}
+
+impl Aof {
+    /// BGREWRITEAOF, with no shard in hand.
+    pub fn rewrite(self: &Arc<Self>) -> Rewriting {
+        let mut inner = self.inner.lock();
+        if inner.is_rewriting {
+            return Rewriting::UnderWay;
+        }
+        if let Err(error) = self.start_threads() {
+            tracing::warn!("Can't rewrite append only file in background: {error}");
+            return Rewriting::Failed;
+        }
+        self.begin(&mut inner)
+    }
+
+    /// Has a rewrite begin when nothing else is under way, or not.
+    pub fn schedule(self: &Arc<Self>, is_on: bool) {
+        if is_on && let Err(error) = self.start_threads() {
+            tracing::warn!("Nobody looks whether a rewrite is due: {error}");
+        }
+        self.is_scheduled.store(is_on, Relaxed);
+        self.figures().rewrite_scheduled.store(is_on, Relaxed);
+    }
+
+    /// Begins a rewrite, or has it begin when what runs now is done.
+    pub(super) fn begin(self: &Arc<Self>, inner: &mut Inner) -> Rewriting {
+        if self.snapshots.current().is_some() {
+            self.schedule(true);
+            return Rewriting::Scheduled;
+        }
+        let prepared = self.prepare(inner);
+        let (next, mark) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                tracing::warn!("Can't rewrite append only file in background: {error}");
+                self.note_end(inner, false, 0);
+                return Rewriting::Failed;
+            }
+        };
+        self.schedule(false);
+        inner.is_rewriting = true;
+        let figures = self.figures();
+        let began_s = clock::unix_ms() / 1000;
+        figures.rewrite_began_s.store(began_s, Relaxed);
+        figures.rewrite_in_progress.store(true, Relaxed);
+        let config = self.service.config.load();
+        let path = inner.store.as_ref().map(|store| store.temporary_base());
+        let sink = BaseSink {
+            aof: Arc::clone(self),
+            path: path.unwrap_or_default(),
+            file: None,
+            unsynced_bytes: 0,
+            is_incremental: config.aof_rewrite_incremental_fsync,
+            next: next.clone(),
+            mark,
+        };
+        let (aof, follows) = (Arc::clone(self), next != Next::None);
+        let starts = inner.phase == Phase::Waiting;
+        let at_cut = move |_: &_| {
+            if follows {
+                if starts {
+                    aof.service.pubsub.interest().set_logging(true);
+                }
+                aof.log.mark(Audience::FILE, mark);
+            }
+        };
+        match self
+            .snapshots
+            .begin(Purpose::AofBase, Box::new(at_cut), Box::new(sink))
+        {
+            Ok(running) => {
+                tracing::info!(
+                    "Background append only file rewriting started by pid {}",
+                    std::process::id()
+                );
+                inner.running = Some(running);
+                Rewriting::Started
+            }
+            Err(Busy(_)) => {
+                // Somebody was quicker. The file that was made for it gets what comes, as after a failure.
+                self.schedule(true);
+                self.abandon(inner, &next, mark);
+                Rewriting::Scheduled
+            }
+        }
+    }
+
+    /// Makes the file for what comes behind the cut.
+    fn prepare(self: &Arc<Self>, inner: &mut Inner) -> io::Result<(Next, u64)> {
+        let is_held = self.writer.lock().is_held();
+        let next = match inner.phase {
+            Phase::Off => Next::None,
+            Phase::Waiting => Next::Temporary,
+            Phase::On if is_held => Next::Temporary,
+            Phase::On => Next::Listed,
+        };
+        if inner.store.is_none() {
+            let config = self.service.config.load();
+            let store = self.open_store(&config).map_err(|error| {
+                error.report();
+                io::Error::other("the manifest can't be used")
+            })?;
+            inner.store = Some(store);
+        }
+        let store = inner.store.as_mut().expect("opened above");
+        let file = store.next_incr(&next)?;
+        inner.last_mark += 1;
+        let mark = inner.last_mark;
+        if let Some(file) = file {
+            self.writer.lock().expect_mark(mark, file);
+        }
+        Ok((next, mark))
+    }
+
+    /// A rewrite ends before its cut.
+    fn abandon(self: &Arc<Self>, inner: &mut Inner, next: &Next, mark: u64) {
+        inner.is_rewriting = false;
+        self.figures().rewrite_in_progress.store(false, Relaxed);
+        self.figures().rewrite_began_s.store(0, Relaxed);
+        match next {
+            // What follows goes to the file that the manifest names last.
+            Next::Listed => drop(self.log.mark(Audience::FILE, mark)),
+            Next::Temporary => self.drop_temporary(inner),
+            Next::None => {}
+        }
+    }
+
+    /// What was written to the temporary file counts for nothing.
+    fn drop_temporary(&self, inner: &mut Inner) {
+        if let Some(store) = &inner.store {
+            store.remove_temporary_incr();
+        }
+        let mut writer = self.writer.lock();
+        if inner.phase == Phase::Waiting {
+            self.service.pubsub.interest().set_logging(false);
+            writer.close();
+        } else {
+            writer.hold();
+        }
+    }
+
+    /// The snapshot is written, or not. On one of its threads.
+    fn end(self: &Arc<Self>, went_well: bool, next: &Next, mark: u64) -> io::Result<()> {
+        let mut inner = self.inner.lock();
+        let began_s = self.figures().rewrite_began_s.load(Relaxed);
+        let result = match went_well {
+            true => self.put_in_place(&mut inner, next, mark),
+            false => Err(io::Error::other("the snapshot came to nothing")),
+        };
+        if result.is_err() {
+            if let Some(store) = &inner.store {
+                store.remove_temporary_base();
+            }
+            if *next == Next::Temporary {
+                self.drop_temporary(&mut inner);
+                // Until it is turned off it is tried again.
+                self.schedule(inner.phase != Phase::Off);
+            } else if self.writer.lock().is_held() {
+                self.schedule(true);
+            }
+        }
+        match &result {
+            Ok(()) => tracing::info!("Background AOF rewrite finished successfully"),
+            Err(error) => tracing::warn!("Background AOF rewrite terminated with error: {error}"),
+        }
+        let spent_s = (clock::unix_ms() / 1000).saturating_sub(began_s);
+        self.note_end(&mut inner, result.is_ok(), spent_s);
+        result
+    }
+
+    fn note_end(&self, inner: &mut Inner, went_well: bool, spent_s: u64) {
+        inner.is_rewriting = false;
+        inner.running = None;
+        inner.limiter.note(went_well);
+        let figures = self.figures();
+        figures.last_rewrite_ok.store(went_well, Relaxed);
+        figures.last_rewrite_s.store(spent_s.cast_signed(), Relaxed);
+        figures
+            .rewrite_failures
+            .store(inner.limiter.failures, Relaxed);
+        figures.rewrites.fetch_add(u64::from(went_well), Relaxed);
+        figures.rewrite_began_s.store(0, Relaxed);
+        figures.rewrite_in_progress.store(false, Relaxed);
+    }
+
+    fn put_in_place(&self, inner: &mut Inner, next: &Next, mark: u64) -> io::Result<()> {
+        let turns_on = inner.phase == Phase::Waiting;
+        let has_skipped = match next {
+            Next::None => false,
+            _ => self.reach_mark(inner, mark)?,
+        };
+        if *next == Next::Temporary {
+            // What it has counts from now on, so it is on the disk first.
+            let mut writer = self.writer.lock();
+            writer.release();
+            writer.flush().map_err(|failure| failure.into_error())?;
+            if let Some((file, _, written)) = writer.file() {
+                file.sync()?;
+                self.synced.pass(written);
+            }
+        }
+        let store = inner.store.as_mut().expect("the rewrite began with one");
+        store.finish_rewrite(true, next)?;
+        if turns_on {
+            inner.phase = Phase::On;
+            self.follow(inner);
+        }
+        if has_skipped {
+            self.writer.lock().release();
+        }
+        if has_skipped || *next == Next::Temporary {
+            self.is_failing.store(false, Relaxed);
+            self.note_recovery();
+        }
+        let bytes = self.measure(inner);
+        self.figures().base_bytes.store(bytes, Relaxed);
+        self.figures().current_bytes.store(bytes, Relaxed);
+        self.delete_history(inner);
+        Ok(())
+    }
+
+    /// Waits until the writer has come to the mark, or has it skip what can not be written before; whether it did: what
+    /// follows is held then, as it counts with the new base alone.
+    fn reach_mark(&self, inner: &Inner, mark: u64) -> io::Result<bool> {
+        const PATIENCE: Duration = Duration::from_secs(120);
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            {
+                let mut writer = self.writer.lock();
+                if !writer.awaits_mark() {
+                    return Ok(false);
+                }
+                let is_stuck = writer.is_held() || self.is_failing.load(Relaxed);
+                if is_stuck && writer.skip_to_mark(mark) {
+                    return Ok(true);
+                }
+            }
+            if let Some(reader) = &inner.reader {
+                reader.nudge();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the log does not come to the cut",
+        ))
+    }
+
+    /// Removes what was replaced, unless tests want it kept.
+    pub(super) fn delete_history(&self, inner: &mut Inner) {
+        if self.service.config.load().aof_disable_auto_gc {
+            return;
+        }
+        if let Some(store) = &mut inner.store
+            && let Err(error) = store.delete_history()
+        {
+            tracing::warn!("Can't remove the history of the AOF: {error}");
+        }
+    }
+
+    /// Whether a rewrite runs.
+    pub fn is_rewriting(&self) -> bool {
+        self.figures().rewrite_in_progress.load(Relaxed)
+    }
+
+    /// The rewrite that runs.
+    pub fn running(&self) -> Option<Arc<Running>> {
+        self.inner.lock().running.clone()
+    }
+
+    /// Looks whether a rewrite is due; never waits for a disk unless one is. A few times a second, on a thread that may.
+    pub fn tick(self: &Arc<Self>) {
+        let persistence = &self.service.telemetry.persistence;
+        if persistence.loading.is_loading.load(Relaxed) {
+            return;
+        }
+        let is_scheduled = self.is_scheduled.load(Relaxed);
+        if !is_scheduled && !self.has_grown() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        if inner.is_rewriting || inner.limiter.is_on() || self.snapshots.current().is_some() {
+            return;
+        }
+        self.begin(&mut inner);
+    }
+
+    fn has_grown(&self) -> bool {
+        let (config, figures) = (self.service.config.load(), self.figures());
+        let (now, base) = (
+            figures.current_bytes.load(Relaxed),
+            figures.base_bytes.load(Relaxed),
+        );
+        let percent = u64::from(config.auto_aof_rewrite_percentage);
+        let is_on = figures.enabled.load(Relaxed)
+            && percent > 0
+            && !figures.rewrite_in_progress.load(Relaxed);
+        if !is_on || now <= config.auto_aof_rewrite_min_size || self.snapshots.current().is_some() {
+            return false;
+        }
+        let growth = now.saturating_sub(base).saturating_mul(100) / base.max(1);
+        if growth >= percent {
+            if !self.inner.lock().limiter.is_on() {
+                tracing::info!("Starting automatic rewriting of AOF on {growth}% growth");
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Ends a rewrite that runs, as it is turned off.
+    pub(super) fn cancel_rewrite(&self, inner: &Inner) {
+        if let Some(running) = &inner.running {
+            tracing::info!("Killing AOF child: the rewrite under way is cancelled");
+            running.cancel();
+        }
+    }
+}
+
+/// The base as it is written.
+struct BaseSink {
+    aof: Arc<Aof>,
+    path: PathBuf,
+    file: Option<Arc<dyn File>>,
+    unsynced_bytes: usize,
+    is_incremental: bool,
+    next: Next,
+    mark: u64,
+}
+
+impl BaseSink {
+    fn opened(&mut self) -> io::Result<Arc<dyn File>> {
+        if let Some(file) = &self.file {
+            return Ok(Arc::clone(file));
+        }
+        let file = self.aof.files.create(&self.path)?;
+        Ok(Arc::clone(self.file.insert(file)))
+    }
+}
+
+impl Sink for BaseSink {
+    fn write(&mut self, chunk: Vec<u8>) -> io::Result<()> {
+        let file = self.opened()?;
+        file.write_all(&chunk)?;
+        self.unsynced_bytes += chunk.len();
+        if self.is_incremental && self.unsynced_bytes >= SYNC_BYTES {
+            self.unsynced_bytes = 0;
+            file.sync()?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>, ok: bool) -> io::Result<()> {
+        let synced = match ok {
+            true => self.opened().and_then(|file| file.sync()),
+            false => Ok(()),
+        };
+        let ended = self.aof.end(ok && synced.is_ok(), &self.next, self.mark);
+        match ok {
+            true => synced.and(ended),
+            // Why is known to who says so.
+            false => Ok(()),
+        }
+    }
+}

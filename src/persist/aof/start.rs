@@ -1,0 +1,349 @@
+//! Loading the append-only file, turning it on and off.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::store::{Store, StoreError, name_of};
+use super::{Aof, Inner, Phase};
+use crate::config::Config;
+use crate::engine::record::Audience;
+use crate::persist::load::Loader;
+use crate::persist::load::aof::{AofError, AofFault};
+use crate::persist::load::progress::Progress;
+use crate::persist::rdb::crc64;
+use crate::persist::rdb::encode::{self, Options};
+use crate::telemetry::clock::{self, Ticks};
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// No append-only file.
+    Nothing,
+    /// One, which is loaded.
+    Loaded,
+    /// Loading was stopped.
+    Stopped,
+}
+
+/// It can not be loaded, or not be appended to; the log says why.
+#[derive(Clone, Copy, Debug)]
+pub struct Unusable;
+
+impl Aof {
+    /// Looks what there is, and takes over what older servers left.
+    pub fn find(&self) -> Result<(), Unusable> {
+        let config = self.service.config.load();
+        let mut inner = self.inner.lock();
+        let mut find = || -> Result<(), StoreError> {
+            let mut store = self.open_store(&config)?;
+            if store.upgrade(Path::new("."))? {
+                tracing::info!(
+                    "Successfully migrated an old-style AOF configuration ({}) into the AOF directory ({}).",
+                    config.appendfilename,
+                    config.appenddirname
+                );
+            }
+            inner.store = Some(store);
+            Ok(())
+        };
+        find().map_err(|error| {
+            error.report();
+            Unusable
+        })
+    }
+
+    /// Loads what there is when the server starts, and has commands appended to it from then on: no client's command runs in
+    /// between. The calling thread is made for scripts, and holds no shard.
+    pub fn start(self: &Arc<Self>, stop: &dyn Fn() -> bool) -> Result<Found, Unusable> {
+        let mut inner = self.inner.lock();
+        let total = match &inner.store {
+            Some(store) => total_bytes(store)?,
+            None => 0,
+        };
+        let mut progress = Progress::begin(self.service, total, stop);
+        let found = self.load(&inner, &mut progress)?;
+        if found != Found::Stopped {
+            self.open(&mut inner)?;
+        }
+        Ok(found)
+    }
+
+    /// DEBUG LOADAOF: loads what there is into shards that were emptied, as the manifest says on the disk. Nothing is logged
+    /// meanwhile. The calling thread is made for scripts.
+    pub fn load_again(&self, stop: &dyn Fn() -> bool) -> Result<(), Unusable> {
+        let mut inner = self.inner.lock();
+        if inner.store.is_none() {
+            let config = self.service.config.load();
+            let store = self.open_store(&config);
+            inner.store = Some(store.map_err(|error| {
+                error.report();
+                Unusable
+            })?);
+        }
+        let store = inner.store.as_mut().expect("opened above");
+        store.reload().map_err(|error| {
+            error.report();
+            Unusable
+        })?;
+        let total = total_bytes(store)?;
+        let interest = self.service.pubsub.interest();
+        let was_logging = interest.is_logging();
+        interest.set_logging(false);
+        let mut progress = Progress::begin(self.service, total, stop);
+        let loaded = self.load(&inner, &mut progress);
+        interest.set_logging(was_logging);
+        drop(progress);
+        loaded.map(|_| ())
+    }
+
+    /// Has all that was appended so far written.
+    pub fn write_all(&self) {
+        let inner = self.inner.lock();
+        if let (Phase::On, Some(reader)) = (inner.phase, &inner.reader) {
+            self.settle(reader);
+        }
+    }
+
+    fn load(&self, inner: &Inner, progress: &mut Progress<'_>) -> Result<Found, Unusable> {
+        let Some(store) = &inner.store else {
+            return Ok(Found::Nothing);
+        };
+        let parts: Vec<_> = store.manifest().loaded().cloned().collect();
+        if parts.is_empty() {
+            return Ok(Found::Nothing);
+        }
+        for (index, part) in parts.iter().enumerate() {
+            let began = Ticks::now();
+            // A crash between the making of a file and the first write to it leaves the one before to be cut off.
+            let mut behind = parts[index + 1..].iter();
+            let is_last = behind.all(|part| store.len_of(part).is_ok_and(|len| len == 0));
+            let mut from = store.open_part(part).map_err(|error| {
+                error.report();
+                Unusable
+            })?;
+            let kind = match store.manifest().base.as_ref() == Some(part) {
+                true => "base",
+                false => "incr",
+            };
+            let loaded = Loader::new(self.service).aof(&mut *from, progress);
+            match loaded {
+                Ok(_) => {
+                    let spent_s = Ticks::now().since_ns(began) as f64 / 1e9;
+                    tracing::info!(
+                        "DB loaded from {kind} file {}: {spent_s:.3} seconds",
+                        name_of(part)
+                    );
+                }
+                Err(AofError {
+                    fault: AofFault::Stopped,
+                    ..
+                }) => return Ok(Found::Stopped),
+                Err(error) => self.cut_off(store, part, &error, is_last)?,
+            }
+            progress.next_file();
+        }
+        Ok(Found::Loaded)
+    }
+
+    /// A file ends within a command or a transaction: it is cut off there, if that may be.
+    fn cut_off(
+        &self,
+        store: &Store,
+        part: &super::manifest::Part,
+        error: &AofError,
+        is_last: bool,
+    ) -> Result<(), Unusable> {
+        let name = name_of(part);
+        match &error.fault {
+            AofFault::Short | AofFault::Unfinished => {}
+            AofFault::Snapshot(fault) => {
+                tracing::error!("{fault} (at offset {})", error.offset);
+                tracing::error!(
+                    "Error reading the RDB preamble of the AOF file {name}, AOF loading aborted"
+                );
+                return Err(Unusable);
+            }
+            AofFault::Format => {
+                tracing::error!(
+                    "Bad file format reading the append only file {name} at offset {}: make a backup of your AOF file, \
+                     then use ./redis-check-aof --fix <filename.manifest>",
+                    error.offset
+                );
+                return Err(Unusable);
+            }
+            fault => {
+                tracing::error!("{fault} {name} at offset {}", error.offset);
+                return Err(Unusable);
+            }
+        }
+        if !self.service.config.load().aof_load_truncated || !is_last {
+            if !is_last {
+                tracing::error!("AOF file {name} is truncated, and it is not the last one");
+            }
+            tracing::error!(
+                "Unexpected end of file reading the append only file {name}. You can: 1) Make a backup of your AOF file, \
+                 then use ./redis-check-aof --fix <filename.manifest>. 2) Alternatively you can set the \
+                 'aof-load-truncated' configuration option to yes and restart the server."
+            );
+            return Err(Unusable);
+        }
+        tracing::warn!("!!! Warning: short read while loading the AOF file {name}!!!");
+        tracing::warn!("AOF {name} loaded anyway because aof-load-truncated is enabled");
+        tracing::warn!("Truncating the AOF {name} at offset {}", error.valid);
+        store.truncate(part, error.valid).map_err(|error| {
+            tracing::error!("Error truncating the AOF file {name}: {error}");
+            Unusable
+        })
+    }
+
+    /// Turns it on when the server starts, once its data are there and before it has clients.
+    fn open(self: &Arc<Self>, inner: &mut Inner) -> Result<(), Unusable> {
+        let config = self.service.config.load();
+        let empty = match config.aof_use_rdb_preamble {
+            true => empty_base(&config),
+            false => Vec::new(),
+        };
+        let store = inner.store.as_mut().expect("it was looked for");
+        let opened = store.open_at_start(Some((&empty, config.aof_use_rdb_preamble)));
+        let (file, len) = opened.map_err(|error| {
+            tracing::error!(
+                "Can't open or create the append-only dir {}: {error}",
+                config.appenddirname
+            );
+            Unusable
+        })?;
+        self.writer.lock().open(file, len);
+        self.listen(inner).map_err(|error| {
+            tracing::error!("Can't start the threads of the append-only file: {error}");
+            Unusable
+        })?;
+        inner.phase = Phase::On;
+        self.figures().enabled.store(true, Relaxed);
+        self.follow(inner);
+        let bytes = self.measure(inner);
+        self.figures().base_bytes.store(bytes, Relaxed);
+        self.figures().current_bytes.store(bytes, Relaxed);
+        self.service.pubsub.interest().set_logging(true);
+        Ok(())
+    }
+
+    /// Has the writer read the log from now on.
+    fn listen(self: &Arc<Self>, inner: &mut Inner) -> std::io::Result<()> {
+        self.log.start()?;
+        self.start_threads()?;
+        let reader = self.log.add_reader(Audience::FILE);
+        self.start_writer(&reader)?;
+        inner.reader = Some(reader);
+        Ok(())
+    }
+
+    /// CONFIG SET appendonly yes: a rewrite begins, and what follows its cut is appended.
+    pub fn turn_on(self: &Arc<Self>) -> Result<(), Unusable> {
+        let mut inner = self.inner.lock();
+        if inner.phase != Phase::Off {
+            return Ok(());
+        }
+        if let Err(error) = self.listen(&mut inner) {
+            tracing::error!("Can't start the threads of the append-only file: {error}");
+            return Err(Unusable);
+        }
+        inner.phase = Phase::Waiting;
+        self.figures().enabled.store(true, Relaxed);
+        self.figures().last_write_ok.store(true, Relaxed);
+        if inner.is_rewriting {
+            // The base alone, which has no cut in the log.
+            self.cancel_rewrite(&inner);
+            self.is_scheduled.store(true, Relaxed);
+            return Ok(());
+        }
+        match self.begin(&mut inner) {
+            super::Rewriting::Failed => {
+                tracing::warn!(
+                    "Redis needs to enable the AOF but can't trigger a background AOF rewrite operation. Check the above \
+                     logs for more info about the error."
+                );
+                self.stop(&mut inner);
+                Err(Unusable)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// CONFIG SET appendonly no: what was appended is on the disk when it returns.
+    pub fn turn_off(&self) {
+        let mut inner = self.inner.lock();
+        if inner.phase == Phase::Off {
+            return;
+        }
+        self.cancel_rewrite(&inner);
+        if let (Phase::On, Some(reader)) = (inner.phase, &inner.reader) {
+            self.settle(reader);
+        }
+        self.stop(&mut inner);
+        drop(inner);
+        self.await_rewrite();
+    }
+
+    /// Gives a rewrite that was cancelled a moment to end, so that whoever asks for the next one gets it.
+    fn await_rewrite(&self) {
+        const LOOKS: usize = 500;
+        for _ in 0..LOOKS {
+            if !self.is_rewriting() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn stop(&self, inner: &mut Inner) {
+        self.service.pubsub.interest().set_logging(false);
+        if let Some(reader) = inner.reader.take() {
+            self.log.remove_reader(&reader);
+        }
+        self.writer.lock().close();
+        inner.phase = Phase::Off;
+        self.is_scheduled.store(false, Relaxed);
+        self.is_failing.store(false, Relaxed);
+        let figures = self.figures();
+        figures.enabled.store(false, Relaxed);
+        figures.last_write_ok.store(true, Relaxed);
+        figures.rewrite_scheduled.store(false, Relaxed);
+        self.follow(inner);
+    }
+}
+
+/// Bytes of all files that are loaded. All of them have to be there.
+fn total_bytes(store: &Store) -> Result<u64, Unusable> {
+    let all: Result<u64, StoreError> = store
+        .manifest()
+        .loaded()
+        .map(|part| store.len_of(part))
+        .sum();
+    all.map_err(|error| {
+        error.report();
+        Unusable
+    })
+}
+
+/// A base without keys.
+fn empty_base(config: &Config) -> Vec<u8> {
+    let options = Options {
+        version: crate::engine::serial::V10,
+        compress: config.rdbcompression,
+        checksum: config.rdbchecksum,
+    };
+    let mut bytes = Vec::new();
+    let used = crate::telemetry::memory::used_bytes();
+    let fields = encode::own_fields(clock::unix_ms(), used, true);
+    encode::header(&mut bytes, &options, &fields);
+    let mut end = Vec::new();
+    encode::end(&mut end, None);
+    let crc = options.checksum.then(|| {
+        let crc = crc64::update(0, &bytes);
+        crc64::update(crc, &end[..1])
+    });
+    encode::end(&mut bytes, crc);
+    bytes
+}

@@ -1,0 +1,412 @@
+//! Appends the stream to the file of commands, whole records or none; without threads, which the parent has.
+//!
+//! What could not be written stays queued, and a stretch that was written in part is cut off again, so that the file ends with
+//! whole records whenever it can. What is before a mark goes to the file before it, which is synced before the next file gets
+//! anything: so a crash never leaves a gap between two files.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::persist::files::File;
+use crate::persist::oplog::{Item, Stretch};
+
+/// Pieces given to the system at once.
+const PIECES_MAX: usize = 512;
+
+/// What is queued.
+enum Queued {
+    Bytes(Bytes),
+    /// The end of a stretch: all before this position lies before it.
+    End(u64),
+    /// What follows belongs to the file of this number.
+    Mark(u64, u64),
+}
+
+/// What a flush could not do.
+#[derive(Debug)]
+pub enum Failure {
+    /// Write, and by how many bytes short it fell.
+    Write(io::Error),
+    /// Sync a file before the next one.
+    Sync(io::Error),
+}
+
+impl Failure {
+    /// Why.
+    pub fn into_error(self) -> io::Error {
+        match self {
+            Failure::Write(error) | Failure::Sync(error) => error,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Writer {
+    file: Option<Arc<dyn File>>,
+    /// Tells files apart.
+    generation: u64,
+    /// The file's length up to the last whole stretch.
+    len: u64,
+    queue: VecDeque<Queued>,
+    queued_bytes: u64,
+    /// How far the stretch at the front is written: entries of the queue, and bytes of the next one.
+    cursor: (usize, usize),
+    written: u64,
+    /// The file that follows a mark.
+    next: Option<(u64, Arc<dyn File>)>,
+    /// The last second that was noted.
+    noted_s: u64,
+    /// What is queued is kept there.
+    is_held: bool,
+}
+
+impl Writer {
+    /// Has it go on behind so many bytes of a file, with what comes from now on. What is queued is forgotten.
+    pub fn open(&mut self, file: Arc<dyn File>, len: u64) {
+        self.queue.clear();
+        self.queued_bytes = 0;
+        self.next = None;
+        self.use_file(file, len);
+        self.noted_s = 0;
+        self.is_held = false;
+    }
+
+    /// Has it write nothing more. What is queued is forgotten.
+    pub fn close(&mut self) {
+        self.queue.clear();
+        self.queued_bytes = 0;
+        self.next = None;
+        self.file = None;
+        self.cursor = (0, 0);
+        self.generation += 1;
+    }
+
+    fn use_file(&mut self, file: Arc<dyn File>, len: u64) {
+        self.file = Some(file);
+        self.len = len;
+        self.cursor = (0, 0);
+        self.generation += 1;
+    }
+
+    /// The file, its number among all that it used, and the position before which everything is written.
+    pub fn file(&self) -> Option<(Arc<dyn File>, u64, u64)> {
+        let file = self.file.as_ref()?;
+        Some((Arc::clone(file), self.generation, self.written))
+    }
+
+    /// The position before which everything is written.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Bytes of the file, whole stretches only.
+    pub fn file_bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// Bytes that are queued.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queued_bytes
+    }
+
+    /// Whether nothing is queued.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether the file behind a mark is still to come.
+    pub fn awaits_mark(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// Has what follows a mark go to a file, which is empty.
+    pub fn expect_mark(&mut self, number: u64, file: Arc<dyn File>) {
+        self.next = Some((number, file));
+    }
+
+    /// Has nothing written from now on, as what was written may be lost: it would stand behind a gap.
+    pub fn hold(&mut self) {
+        self.is_held = true;
+    }
+
+    /// Whether that is so.
+    pub fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Queues a stretch, behind a note of the time if that is wanted.
+    pub fn push(&mut self, stretch: Stretch, now_s: Option<u64>) {
+        let mut is_noted = false;
+        for item in stretch.items {
+            match item {
+                Item::Bytes(bytes) => {
+                    if let Some(now_s) = now_s.filter(|now_s| *now_s > self.noted_s && !is_noted) {
+                        self.noted_s = now_s;
+                        self.queue_bytes(Bytes::from(format!("#TS:{now_s}\r\n")));
+                    }
+                    is_noted = true;
+                    self.queue_bytes(bytes);
+                }
+                Item::Mark(number, position) => {
+                    self.queue.push_back(Queued::End(position));
+                    self.queue.push_back(Queued::Mark(number, position));
+                    self.noted_s = 0;
+                    is_noted = false;
+                }
+            }
+        }
+        self.queue.push_back(Queued::End(stretch.position));
+    }
+
+    fn queue_bytes(&mut self, bytes: Bytes) {
+        self.queued_bytes += bytes.len() as u64;
+        self.queue.push_back(Queued::Bytes(bytes));
+    }
+
+    /// Forgets all that is queued before a mark, and goes on behind it in the next file: a base that contains it is there.
+    /// It is held from then on, until that base counts ([`Writer::release`]). False if the mark has not come yet.
+    pub fn skip_to_mark(&mut self, number: u64) -> bool {
+        let found = self
+            .queue
+            .iter()
+            .position(|queued| matches!(queued, Queued::Mark(one, _) if *one == number));
+        let Some(found) = found else {
+            return false;
+        };
+        for queued in self.queue.drain(..=found) {
+            match queued {
+                Queued::Bytes(bytes) => self.queued_bytes -= bytes.len() as u64,
+                Queued::End(position) | Queued::Mark(_, position) => self.written = position,
+            }
+        }
+        self.pass_mark(number);
+        self.is_held = true;
+        true
+    }
+
+    /// Has it write again.
+    pub fn release(&mut self) {
+        self.is_held = false;
+    }
+
+    fn pass_mark(&mut self, number: u64) {
+        if let Some((_, file)) = self.next.take_if(|(one, _)| *one == number) {
+            self.use_file(file, 0);
+        }
+    }
+
+    /// Forgets all that is queued: the next rewrite will contain it. To be held meanwhile.
+    pub fn forget(&mut self) {
+        self.queue
+            .retain(|queued| !matches!(queued, Queued::Bytes(_)));
+        self.queued_bytes = 0;
+        self.cursor = (0, 0);
+    }
+
+    /// Writes what is queued.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        if self.is_held {
+            return Ok(());
+        }
+        loop {
+            self.pass_ends();
+            match self.queue.get(self.cursor.0) {
+                None => return Ok(()),
+                Some(Queued::Mark(number, position)) => {
+                    let (number, position) = (*number, *position);
+                    if self.next.as_ref().is_some_and(|(one, _)| *one == number)
+                        && let Some(file) = &self.file
+                    {
+                        file.sync().map_err(Failure::Sync)?;
+                    }
+                    self.queue.drain(..=self.cursor.0);
+                    self.cursor = (0, 0);
+                    self.written = position;
+                    self.pass_mark(number);
+                }
+                Some(_) => self.write_some()?,
+            }
+        }
+    }
+
+    /// Takes note of ends that the cursor has reached.
+    fn pass_ends(&mut self) {
+        while let Some(Queued::End(position)) = self.queue.get(self.cursor.0) {
+            self.written = *position;
+            for queued in self.queue.drain(..=self.cursor.0) {
+                if let Queued::Bytes(bytes) = queued {
+                    self.len += bytes.len() as u64;
+                    self.queued_bytes -= bytes.len() as u64;
+                }
+            }
+            self.cursor = (0, 0);
+        }
+    }
+
+    /// One call of the system, over what lies before the next mark.
+    fn write_some(&mut self) -> Result<(), Failure> {
+        let Some(file) = self.file.clone() else {
+            // Nobody reads it: forgotten.
+            self.cursor.0 = self.queue.len();
+            self.queue
+                .retain(|queued| !matches!(queued, Queued::Bytes(_)));
+            self.queued_bytes = 0;
+            self.cursor = (0, 0);
+            return Ok(());
+        };
+        let (index, offset) = self.cursor;
+        let mut pieces = Vec::new();
+        for queued in self.queue.range(index..).take(PIECES_MAX) {
+            match queued {
+                Queued::Bytes(bytes) => pieces.push(IoSlice::new(bytes)),
+                Queued::End(_) => {}
+                Queued::Mark(..) => break,
+            }
+        }
+        let mut pieces = &mut pieces[..];
+        IoSlice::advance_slices(&mut pieces, offset);
+        let result = file.write(pieces);
+        match result {
+            Ok(0) => Err(self.cut(&*file, io::ErrorKind::WriteZero.into())),
+            Ok(count) => {
+                self.advance(count);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(self.cut(&*file, error)),
+        }
+    }
+
+    /// Moves the cursor over bytes that are written.
+    fn advance(&mut self, mut count: usize) {
+        let (mut index, mut offset) = self.cursor;
+        while count > 0 {
+            if let Queued::Bytes(bytes) = &self.queue[index] {
+                let left = bytes.len() - offset;
+                if count < left {
+                    offset += count;
+                    break;
+                }
+                count -= left;
+            } else {
+                // An end between stretches: what is before it is whole.
+                self.cursor = (index, 0);
+                self.pass_ends();
+                (index, offset) = self.cursor;
+                continue;
+            }
+            index += 1;
+            offset = 0;
+        }
+        self.cursor = (index, offset);
+    }
+
+    /// A write failed: what is there of a stretch is cut off, if that is possible; else it goes on from there.
+    fn cut(&mut self, file: &dyn File, error: io::Error) -> Failure {
+        if self.cursor != (0, 0) && file.truncate(self.len).is_ok() {
+            self.cursor = (0, 0);
+        }
+        Failure::Write(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::path::Path;
+
+    use super::*;
+    use crate::persist::files::Files;
+    use crate::persist::files::simulated::{EIO, ENOSPC, Fault, Simulated};
+
+    fn stretch(texts: &[&'static str], position: u64) -> Stretch {
+        Stretch {
+            items: texts
+                .iter()
+                .map(|text| Item::Bytes(Bytes::from_static(text.as_bytes())))
+                .collect(),
+            position,
+        }
+    }
+
+    fn text(files: &Simulated, name: &str) -> String {
+        let mut text = String::new();
+        let mut file = files.open(&Path::new("/d").join(name)).expect("there");
+        file.read_to_string(&mut text).expect("read");
+        text
+    }
+
+    fn opened() -> (Simulated, Writer) {
+        let files = Simulated::new(Path::new("/d"));
+        let file = files.create(Path::new("/d/1")).expect("made");
+        let mut writer = Writer::default();
+        writer.open(file, 0);
+        (files, writer)
+    }
+
+    #[test]
+    fn stretches_are_written_whole_and_again_after_a_failure() {
+        let (files, mut writer) = opened();
+        writer.push(stretch(&["one ", "two "], 10), None);
+        writer.push(stretch(&["three "], 20), None);
+        // Half of it, then nothing: the first stretch is whole, the second is cut off.
+        files.fail_at(1, Fault::Short);
+        files.fail_at(2, Fault::Short);
+        files.fail_at(3, Fault::Fails(ENOSPC));
+        assert!(matches!(writer.flush(), Err(Failure::Write(_))));
+        assert_eq!(
+            (text(&files, "1").as_str(), writer.written()),
+            ("one two ", 10)
+        );
+        assert_eq!(writer.queued_bytes(), 6);
+        files.fail_at(1, Fault::Short);
+        files.fail_at(2, Fault::Fails(EIO));
+        files.fail_at(3, Fault::Fails(EIO));
+        assert!(writer.flush().is_err());
+        assert_eq!(text(&files, "1"), "one two thr", "it could not be cut off");
+        writer.flush().expect("the disk is back");
+        assert_eq!(
+            (text(&files, "1").as_str(), writer.written()),
+            ("one two three ", 20)
+        );
+        assert!(writer.is_idle() && writer.queued_bytes() == 0);
+        assert_eq!(writer.file_bytes(), 14);
+        writer.push(stretch(&["gone "], 30), None);
+        writer.forget();
+        writer.flush().expect("nothing is written");
+        assert_eq!((writer.file_bytes(), writer.written()), (14, 30));
+    }
+
+    #[test]
+    fn what_follows_a_mark_goes_to_the_next_file_once_the_first_is_synced() {
+        let (files, mut writer) = opened();
+        let next = files.create(Path::new("/d/2")).expect("made");
+        writer.expect_mark(7, next);
+        let mut all = stretch(&["old "], 30);
+        all.items.push(Item::Mark(7, 20));
+        all.items.extend(stretch(&["new "], 0).items);
+        writer.push(all, Some(5));
+        files.fail_at(2, Fault::Fails(EIO));
+        assert!(matches!(writer.flush(), Err(Failure::Sync(_))));
+        writer.hold();
+        writer.flush().expect("nothing is done");
+        assert_eq!(text(&files, "2"), "");
+        // The base that contains the first file is there.
+        assert!(writer.skip_to_mark(7) && !writer.awaits_mark() && writer.is_held());
+        writer.release();
+        writer.flush().expect("written");
+        assert_eq!(text(&files, "1"), "#TS:5\r\nold ");
+        assert_eq!(
+            (text(&files, "2").as_str(), writer.written()),
+            ("#TS:5\r\nnew ", 30)
+        );
+        writer.push(stretch(&["more "], 40), Some(5));
+        writer.push(stretch(&["late "], 50), Some(6));
+        writer.flush().expect("written");
+        assert_eq!(text(&files, "2"), "#TS:5\r\nnew more #TS:6\r\nlate ");
+    }
+}

@@ -1,0 +1,451 @@
+//! The log: whatever has to leave the process in order goes through here.
+//!
+//! Holders of shards append what they leave to a ring (`structures::byte_ring`), where it takes its place in the one order.
+//! The **sequencer** thread takes the finished prefix, puts SELECT, MULTI and EXEC in, and hands the stream to **readers**
+//! ([`Reader`]) in counted pieces, which they share: the writer of the append-only file, later replicas and their backlog.
+//! Each reader takes at its own pace.
+//!
+//! Positions are bytes of the ring: [`Log::append`] answers the position behind what was appended, and the sequencer tells
+//! readers up to which position they have everything.
+//!
+//! Limits: nobody waits with a shard in hand but for the sequencer, which waits for nobody. [`OpLog::is_crowded`] says when
+//! commands that may write should wait before they take shards: three quarters of the ring are full, or a reader that must
+//! not lose anything is behind by more than [`BEHIND_BYTES_MAX`].
+
+mod reader;
+mod sequencer;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::thread::Thread;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::engine::record::{Audience, Log, Piece, Records};
+use crate::structures::block::Block;
+use crate::structures::byte_ring::{ByteRing, Record, frame_bytes};
+use crate::telemetry::persistence as telemetry;
+
+pub use reader::{Gate, Item, Reader, Stretch};
+
+/// Bytes of the ring.
+pub const RING_BYTES: usize = 16 << 20;
+
+/// Stream that a reader may be behind by before writers are held back.
+pub const BEHIND_BYTES_MAX: u64 = 64 << 20;
+
+/// Records of more bytes in the ring go by reference, all those of one append in one box.
+const INLINE_BYTES_MAX: u64 = 64 << 10;
+
+/// What tags of the ring's records say, beside the database in the lower half.
+mod tag {
+    /// Where the bits of the audience begin.
+    pub(super) const AUDIENCE: u32 = 32;
+    /// MULTI stands here.
+    pub(super) const BEGIN: u64 = 1 << 40;
+    /// EXEC stands here.
+    pub(super) const END: u64 = 1 << 41;
+    /// Goes on with the record before.
+    pub(super) const MORE: u64 = 1 << 42;
+}
+
+/// What lies in the ring by reference.
+enum Large {
+    /// A long argument.
+    Block(Block),
+    /// All records of an append, and whether they are atomic.
+    Records(Records, bool),
+    /// A mark for the readers of an audience.
+    Mark(Audience, u64),
+}
+
+/// Figures of the log.
+#[derive(Debug, Default)]
+pub struct LogFigures {
+    /// Records appended.
+    pub records: AtomicU64,
+    /// Bytes of the stream.
+    pub bytes: AtomicU64,
+    /// Times that somebody had to wait because it was crowded.
+    pub waits: AtomicU64,
+}
+
+/// See the module.
+pub struct OpLog {
+    /// Made when somebody first listens.
+    ring: OnceLock<ByteRing<Large>>,
+    sequencer: OnceLock<Thread>,
+    /// The sequencer sleeps until it is woken.
+    sleeps: AtomicBool,
+    /// Somebody waits for what is appended to get somewhere: the sequencer is not to gather.
+    is_urgent: AtomicBool,
+    readers: Mutex<Vec<Arc<Reader>>>,
+    /// A reader that must not lose anything is far behind.
+    behind: AtomicBool,
+    /// Opens when it is crowded no more; passed by what the sequencer has taken.
+    room: Gate,
+    stops: AtomicBool,
+    figures: LogFigures,
+}
+
+impl Default for OpLog {
+    fn default() -> OpLog {
+        OpLog {
+            ring: OnceLock::new(),
+            sequencer: OnceLock::new(),
+            sleeps: AtomicBool::new(false),
+            is_urgent: AtomicBool::new(false),
+            readers: Mutex::default(),
+            behind: AtomicBool::new(false),
+            room: Gate::default(),
+            stops: AtomicBool::new(false),
+            figures: LogFigures::default(),
+        }
+    }
+}
+
+impl OpLog {
+    /// The ring, which is made with the first call.
+    fn ring(&self) -> &ByteRing<Large> {
+        self.ring.get_or_init(|| ByteRing::new(RING_BYTES))
+    }
+
+    /// Starts the sequencer, unless it runs.
+    pub fn start(self: &Arc<Self>) -> std::io::Result<()> {
+        if self.sequencer.get().is_some() {
+            return Ok(());
+        }
+        self.ring();
+        let log = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("basalt-log".to_owned());
+        let thread = thread.spawn(move || sequencer::run(&log))?;
+        // Who comes second has started a thread for nothing, which cannot be: one thread sets the log up.
+        let _ = self.sequencer.set(thread.thread().clone());
+        Ok(())
+    }
+
+    /// Figures of the log.
+    pub fn figures(&self) -> &LogFigures {
+        &self.figures
+    }
+
+    /// Tells others the figures as they are now.
+    pub fn publish(&self, told: &telemetry::LogFigures) {
+        let LogFigures {
+            records,
+            bytes,
+            waits,
+        } = &self.figures;
+        let copy = |from: &AtomicU64, to: &AtomicU64| to.store(from.load(Relaxed), Relaxed);
+        copy(records, &told.records);
+        copy(bytes, &told.bytes);
+        copy(waits, &told.waits);
+        let sizes = |ring: &ByteRing<Large>| (ring.len_bytes(), ring.capacity());
+        let (used, capacity) = self.ring.get().map_or((0, 0), sizes);
+        told.used_bytes.store(used, Relaxed);
+        told.ring_bytes.store(capacity, Relaxed);
+    }
+
+    /// The position behind all that was appended.
+    pub fn tail(&self) -> u64 {
+        self.ring.get().map_or(0, ByteRing::tail)
+    }
+
+    /// Whether commands that may write should wait before they take shards.
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        match self.ring.get() {
+            Some(ring) => ring.is_crowded() || self.behind.load(Relaxed),
+            None => false,
+        }
+    }
+
+    /// Ready when it is crowded no more. For those who hold no shard.
+    pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_crowded() {
+            return Poll::Ready(());
+        }
+        self.room.poll_next(cx, || !self.is_crowded())
+    }
+
+    /// Adds a reader of what is appended from now on.
+    pub fn add_reader(&self, audience: Audience) -> Arc<Reader> {
+        let reader = Arc::new(Reader::new(audience));
+        self.readers.lock().push(Arc::clone(&reader));
+        reader
+    }
+
+    /// Removes a reader, which gets nothing more.
+    pub fn remove_reader(&self, reader: &Arc<Reader>) {
+        self.readers.lock().retain(|one| !Arc::ptr_eq(one, reader));
+        reader.close();
+        self.look_at_readers();
+    }
+
+    /// A reader has taken something, or must not hold anybody back any more.
+    pub fn look_at_readers(&self) {
+        let is_behind = self
+            .readers
+            .lock()
+            .iter()
+            .any(|reader| reader.is_far_behind());
+        self.behind.store(is_behind, Relaxed);
+        if !is_behind {
+            self.room.open();
+        }
+    }
+
+    /// Has readers of an audience find a mark at this place of the order, and a SELECT behind it. With all shards in hand, what
+    /// lies before the mark was done before whatever is done with the shards. The position behind it.
+    pub fn mark(&self, audience: Audience, number: u64) -> u64 {
+        let mark = Record::Boxed(0, Box::new(Large::Mark(audience, number)));
+        let position = self
+            .ring()
+            .append(frame_bytes(size_of::<usize>()), std::iter::once(mark));
+        self.wake();
+        position
+    }
+
+    /// Says whether somebody waits for what is appended: if not, the sequencer gathers for a moment.
+    pub fn set_urgent(&self, is_urgent: bool) {
+        self.is_urgent.store(is_urgent, Relaxed);
+    }
+
+    #[inline]
+    fn wake(&self) {
+        // SeqCst: after the tail has moved; see the sequencer.
+        if self.sleeps.load(SeqCst) {
+            self.wake_now();
+        }
+    }
+
+    #[cold]
+    fn wake_now(&self) {
+        if self.sleeps.swap(false, SeqCst)
+            && let Some(thread) = self.sequencer.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    /// Ends the sequencer once it has taken everything.
+    pub fn stop(&self) {
+        self.stops.store(true, SeqCst);
+        if let Some(thread) = self.sequencer.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// The tag of a record.
+fn tag_of(db: usize, audience: Audience) -> u64 {
+    db as u64 | u64::from(audience.bits()) << tag::AUDIENCE
+}
+
+/// What a record of the log becomes in the ring: its bytes, and its long arguments by reference.
+fn frames(records: &Records) -> impl Iterator<Item = Record<'_, Large>> {
+    records.iter().flat_map(|record| {
+        let tag = tag_of(record.db, record.audience);
+        record.bytes.enumerate().map(move |(index, piece)| {
+            let tag = if index == 0 { tag } else { tag | tag::MORE };
+            match piece {
+                Piece::Bytes(bytes) => Record::Bytes(tag, bytes),
+                Piece::Block(block) => Record::Boxed(tag, Box::new(Large::Block(block.clone()))),
+            }
+        })
+    })
+}
+
+/// Bytes that records take in the ring.
+fn frames_bytes(records: &Records) -> u64 {
+    let pieces = records.iter().flat_map(|record| record.bytes);
+    let one = |piece: Piece<'_>| match piece {
+        Piece::Bytes(bytes) => frame_bytes(bytes.len()),
+        Piece::Block(_) => frame_bytes(size_of::<usize>()),
+    };
+    pieces.map(one).sum()
+}
+
+impl Log for OpLog {
+    fn append(&self, records: &mut Records, is_atomic: bool) -> u64 {
+        let ring = self.ring();
+        self.figures
+            .records
+            .fetch_add(records.len() as u64, Relaxed);
+        let bytes = frames_bytes(records);
+        let position = if bytes > INLINE_BYTES_MAX {
+            let all = Large::Records(std::mem::take(records), is_atomic);
+            let all = Record::Boxed(0, Box::new(all));
+            ring.append(frame_bytes(size_of::<usize>()), std::iter::once(all))
+        } else if is_atomic {
+            let union = records
+                .iter()
+                .fold(Audience::NONE, |all, one| all.or(one.audience));
+            let (begin, end) = (tag_of(0, union) | tag::BEGIN, tag_of(0, union) | tag::END);
+            let begin = std::iter::once(Record::Bytes(begin, &[]));
+            let end = std::iter::once(Record::Bytes(end, &[]));
+            let bytes = bytes + 2 * frame_bytes(0);
+            ring.append(bytes, begin.chain(frames(records)).chain(end))
+        } else {
+            ring.append(bytes, frames(records))
+        };
+        self.wake();
+        position
+    }
+}
+
+/// Bytes of a command with short arguments.
+fn command(arguments: &[&[u8]]) -> Bytes {
+    let mut text = format!("*{}\r\n", arguments.len()).into_bytes();
+    for argument in arguments {
+        text.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        text.extend_from_slice(argument);
+        text.extend_from_slice(b"\r\n");
+    }
+    Bytes::from(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::record::Head;
+    use crate::structures::block::{Content, LONG_BYTES_MIN};
+
+    fn head(db: usize, audience: Audience) -> Head {
+        Head {
+            stamp: 0,
+            db,
+            audience,
+        }
+    }
+
+    /// What a reader finds until it has everything before a position; marks as `<number>`.
+    fn read(log: &OpLog, reader: &Reader) -> String {
+        let mut text = String::new();
+        let tail = log.tail();
+        loop {
+            let stretch = reader
+                .take(Duration::from_secs(30))
+                .expect("something comes");
+            for item in stretch.items {
+                match item {
+                    Item::Bytes(bytes) => text.push_str(&String::from_utf8_lossy(&bytes)),
+                    Item::Mark(number, _) => text.push_str(&format!("<{number}>\r\n")),
+                }
+            }
+            if stretch.position >= tail {
+                let words = text
+                    .split("\r\n")
+                    .filter(|word| !word.starts_with(['*', '$']));
+                return words.collect::<Vec<_>>().join(" ").trim_end().to_owned();
+            }
+        }
+    }
+
+    fn put(log: &OpLog, all: &[(usize, Audience, &[&[u8]])], is_atomic: bool) -> u64 {
+        let mut records = Records::default();
+        for (db, audience, words) in all {
+            records.push_bytes(head(*db, *audience), words);
+        }
+        log.append(&mut records, is_atomic)
+    }
+
+    fn started() -> Arc<OpLog> {
+        let log = Arc::new(OpLog::default());
+        log.start().expect("it starts");
+        log
+    }
+
+    #[test]
+    fn the_stream_selects_databases_and_wraps_what_is_atomic() {
+        let log = started();
+        let (file, replicas) = (
+            log.add_reader(Audience::FILE),
+            log.add_reader(Audience::REPLICAS),
+        );
+        let (both, for_file) = (Audience::BOTH, Audience::FILE);
+        put(&log, &[(0, both, &[b"SET", b"a", b"1"])], false);
+        put(&log, &[(0, for_file, &[b"SET", b"b", b"1"])], false);
+        let atomic: [(usize, Audience, &[&[u8]]); 2] =
+            [(0, both, &[b"INCR", b"a"]), (3, both, &[b"INCR", b"c"])];
+        put(&log, &atomic, true);
+        log.mark(for_file, 7);
+        put(&log, &[(3, both, &[b"DEL", b"c"])], false);
+        put(
+            &log,
+            &[(3, Audience::REPLICAS, &[b"PUBLISH", b"x", b"y"])],
+            false,
+        );
+        let common = "MULTI INCR a SELECT 3 INCR c EXEC";
+        let of_file = format!("SELECT 0 SET a 1 SET b 1 {common} <7> SELECT 3 DEL c");
+        assert_eq!(read(&log, &file), of_file);
+        let of_replicas = format!("SELECT 0 SET a 1 {common} DEL c PUBLISH x y");
+        assert_eq!(read(&log, &replicas), of_replicas);
+        log.stop();
+    }
+
+    #[test]
+    fn long_arguments_are_not_copied_and_long_units_stay_whole() {
+        let log = started();
+        let file = log.add_reader(Audience::FILE);
+        let block = Block::new(&[b'x'; LONG_BYTES_MIN]);
+        let mut records = Records::default();
+        let arguments = [&b"SET"[..], b"k"].map(Content::from);
+        let arguments = [arguments[0], arguments[1], Content::from(&block)];
+        records.push(head(0, Audience::BOTH), arguments.into_iter());
+        let position = log.append(&mut records, false);
+        let mut shared = false;
+        loop {
+            let stretch = file.take(Duration::from_secs(30)).expect("something comes");
+            shared |= stretch
+                .items
+                .iter()
+                .any(|item| matches!(item, Item::Bytes(bytes) if bytes.as_ptr() == block.as_ptr()));
+            if stretch.position >= position {
+                break;
+            }
+        }
+        assert!(shared);
+        let mut records = Records::default();
+        for _ in 0..10_000 {
+            records.push_bytes(head(0, Audience::BOTH), &[b"PING"]);
+        }
+        log.append(&mut records, true);
+        let text = read(&log, &file);
+        assert!(text.starts_with("MULTI PING ") && text.ends_with(" PING EXEC"));
+        assert_eq!(text.split(' ').count(), 10_002);
+        log.stop();
+    }
+
+    #[test]
+    fn a_reader_far_behind_holds_writers_back_until_it_has_taken() {
+        let log = started();
+        let file = log.add_reader(Audience::FILE);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(log.poll_room(&mut cx).is_ready());
+        let block = Block::new(&vec![b'x'; 1 << 20]);
+        let mut count = 0;
+        while !log.is_crowded() {
+            let mut records = Records::default();
+            records.push(head(0, Audience::BOTH), [Content::from(&block)].into_iter());
+            log.append(&mut records, false);
+            count += 1;
+            assert!(count < 100_000, "nobody is held back");
+        }
+        assert!(log.poll_room(&mut cx).is_pending());
+        let tail = log.tail();
+        while file
+            .take(Duration::from_secs(30))
+            .expect("there is more")
+            .position
+            < tail
+        {}
+        log.look_at_readers();
+        assert!(log.poll_room(&mut cx).is_ready());
+        log.stop();
+    }
+}

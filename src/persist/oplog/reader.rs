@@ -1,0 +1,225 @@
+//! A reader of the stream, with what it has not taken yet; and a gate, at which tasks wait for a position.
+
+use std::collections::VecDeque;
+use std::sync::atomic::fence;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    Ordering::SeqCst,
+};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+
+use super::BEHIND_BYTES_MAX;
+use crate::engine::record::Audience;
+
+/// A piece of the stream.
+#[derive(Clone, Debug)]
+pub enum Item {
+    /// Bytes, shared with other readers.
+    Bytes(Bytes),
+    /// A mark of [`super::OpLog::mark`], and the position behind it.
+    Mark(u64, u64),
+}
+
+/// What a reader takes at once.
+#[derive(Debug, Default)]
+pub struct Stretch {
+    /// In order. Bytes end with whole records of one append, here and before each mark.
+    pub items: Vec<Item>,
+    /// All before this position was handed out.
+    pub position: u64,
+}
+
+#[derive(Default)]
+struct Waiting {
+    items: VecDeque<Item>,
+    position: u64,
+    taken: u64,
+    is_closed: bool,
+    is_nudged: bool,
+}
+
+/// See the module.
+pub struct Reader {
+    audience: Audience,
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+    bytes: AtomicU64,
+    /// Whether writers wait when it is far behind.
+    holds_back: AtomicBool,
+}
+
+impl Reader {
+    pub(super) fn new(audience: Audience) -> Reader {
+        Reader {
+            audience,
+            waiting: Mutex::default(),
+            changed: Condvar::new(),
+            bytes: AtomicU64::new(0),
+            holds_back: AtomicBool::new(true),
+        }
+    }
+
+    /// What it reads.
+    pub fn audience(&self) -> Audience {
+        self.audience
+    }
+
+    /// Hands something over; the sequencer alone does.
+    pub(super) fn push(&self, items: impl Iterator<Item = Item>, position: u64) {
+        let mut waiting = self.waiting.lock();
+        if waiting.is_closed {
+            return;
+        }
+        let mut bytes = 0;
+        for item in items {
+            if let Item::Bytes(piece) = &item {
+                bytes += piece.len() as u64;
+            }
+            waiting.items.push_back(item);
+        }
+        waiting.position = position;
+        drop(waiting);
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.changed.notify_one();
+    }
+
+    /// Takes all there is, or waits for so long at most; none if nothing came, or somebody wants the reader's thread to look up.
+    pub fn take(&self, patience: Duration) -> Option<Stretch> {
+        let mut waiting = self.waiting.lock();
+        if waiting.taken == waiting.position && !waiting.is_closed && !waiting.is_nudged {
+            self.changed.wait_for(&mut waiting, patience);
+        }
+        waiting.is_nudged = false;
+        if waiting.taken == waiting.position {
+            return None;
+        }
+        waiting.taken = waiting.position;
+        let items = Vec::from(std::mem::take(&mut waiting.items));
+        let position = waiting.position;
+        drop(waiting);
+        self.bytes.store(0, Relaxed);
+        Some(Stretch { items, position })
+    }
+
+    /// Has a thread that waits in [`Reader::take`] return.
+    pub fn nudge(&self) {
+        self.waiting.lock().is_nudged = true;
+        self.changed.notify_one();
+    }
+
+    /// Bytes that it has not taken.
+    pub fn behind_bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Says whether writers wait when it is far behind.
+    pub fn set_holding_back(&self, holds_back: bool) {
+        self.holds_back.store(holds_back, Relaxed);
+    }
+
+    /// Whether it gets nothing more.
+    pub fn is_closed(&self) -> bool {
+        self.waiting.lock().is_closed
+    }
+
+    pub(super) fn is_far_behind(&self) -> bool {
+        self.holds_back.load(Relaxed) && self.behind_bytes() > BEHIND_BYTES_MAX
+    }
+
+    /// Forgets what waits, and takes nothing more.
+    pub(super) fn close(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.is_closed = true;
+        waiting.items.clear();
+        drop(waiting);
+        self.bytes.store(0, Relaxed);
+        self.changed.notify_one();
+    }
+}
+
+/// Where tasks wait until a position has passed.
+#[derive(Default)]
+pub struct Gate {
+    passed: AtomicU64,
+    has_waiters: AtomicBool,
+    waiters: Mutex<Vec<Waker>>,
+}
+
+impl Gate {
+    /// The position that has passed.
+    pub fn passed(&self) -> u64 {
+        self.passed.load(Acquire)
+    }
+
+    /// Lets all pass that wait for this position, or for one before it.
+    pub fn pass(&self, position: u64) {
+        self.passed.fetch_max(position, Release);
+        self.open();
+    }
+
+    /// Has all that wait look again.
+    pub fn open(&self) {
+        // Pairs with the fence of those who wait: either they see what has changed, or this sees them.
+        fence(SeqCst);
+        if self.has_waiters.swap(false, Relaxed) {
+            let waiters = std::mem::take(&mut *self.waiters.lock());
+            waiters.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Ready once the position has passed.
+    pub fn poll_passed(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
+        if self.passed() >= position {
+            return Poll::Ready(());
+        }
+        self.poll_next(cx, || self.passed() >= position)
+    }
+
+    /// Ready when something holds; looks again each time the gate opens.
+    pub fn poll_next(&self, cx: &mut Context<'_>, holds: impl Fn() -> bool) -> Poll<()> {
+        self.waiters.lock().push(cx.waker().clone());
+        self.has_waiters.store(true, Relaxed);
+        fence(SeqCst);
+        match holds() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_pass_once_their_position_has() {
+        let gate = Gate::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(gate.poll_passed(0, &mut cx).is_ready());
+        assert!(gate.poll_passed(5, &mut cx).is_pending());
+        gate.pass(4);
+        assert!(gate.poll_passed(5, &mut cx).is_pending());
+        gate.pass(5);
+        gate.pass(3);
+        assert!(gate.poll_passed(5, &mut cx).is_ready() && gate.passed() == 5);
+        assert!(gate.waiters.lock().is_empty());
+    }
+
+    #[test]
+    fn a_nudge_ends_a_wait_with_nothing() {
+        let reader = Reader::new(Audience::FILE);
+        reader.nudge();
+        assert!(reader.take(Duration::from_secs(600)).is_none());
+        reader.push(std::iter::once(Item::Mark(1, 9)), 9);
+        let stretch = reader.take(Duration::ZERO).expect("a mark");
+        assert_eq!((stretch.items.len(), stretch.position), (1, 9));
+        assert!(reader.take(Duration::ZERO).is_none());
+        reader.close();
+        reader.push(std::iter::once(Item::Mark(1, 19)), 19);
+        assert!(reader.take(Duration::ZERO).is_none());
+    }
+}

@@ -1,0 +1,242 @@
+//! The sequencer: makes one stream of what lies in the ring, and hands it to the readers.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{Large, OpLog, command, tag};
+use crate::engine::record::{Audience, Piece, Records};
+use crate::structures::byte_ring::{ByteRing, Taken};
+
+use super::reader::Item;
+
+/// Least and most bytes of a block that pieces of the stream are cut from.
+const BLOCK_BYTES_MIN: usize = 64 << 10;
+const BLOCK_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of the ring taken at a time.
+const TAKEN_BYTES_MAX: u64 = 1 << 20;
+
+/// How long records gather where nobody waits for them.
+const GATHERING: Duration = Duration::from_millis(1);
+
+/// Looks at an empty ring before it sleeps, while somebody waits for what is appended.
+const LOOKS: usize = 50;
+
+/// How long it sleeps at most.
+const NAP: Duration = Duration::from_secs(1);
+
+/// Who reads: the file and the replicas.
+const AUDIENCES: usize = 2;
+
+/// The stream as it is made.
+struct Stream {
+    /// The database that each audience is in, if it was told.
+    selected: [Option<u64>; AUDIENCES],
+    block: BytesMut,
+    block_bytes: usize,
+    /// Whom the bytes in `block` are for that were not cut off yet.
+    block_audience: Audience,
+    /// Cut off, with those whom it is for.
+    pieces: Vec<(Audience, Item)>,
+    bytes: u64,
+}
+
+impl Stream {
+    fn new() -> Stream {
+        Stream {
+            selected: [None; AUDIENCES],
+            block: BytesMut::new(),
+            block_bytes: BLOCK_BYTES_MIN,
+            block_audience: Audience::NONE,
+            pieces: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Cuts off what is in the block.
+    fn cut(&mut self) {
+        if !self.block.is_empty() {
+            let bytes = self.block.split().freeze();
+            self.pieces.push((self.block_audience, Item::Bytes(bytes)));
+        }
+    }
+
+    fn put(&mut self, audience: Audience, bytes: &[u8]) {
+        if audience != self.block_audience {
+            self.cut();
+            self.block_audience = audience;
+        }
+        if self.block.capacity() - self.block.len() < bytes.len() {
+            self.cut();
+            // Blocks grow while they fill up, so that a busy server has few of them.
+            self.block = BytesMut::with_capacity(self.block_bytes.max(bytes.len()));
+            self.block_bytes = (self.block_bytes * 2).min(BLOCK_BYTES_MAX);
+        }
+        self.block.put_slice(bytes);
+        self.bytes += bytes.len() as u64;
+    }
+
+    fn put_shared(&mut self, audience: Audience, bytes: Bytes) {
+        self.cut();
+        self.bytes += bytes.len() as u64;
+        self.pieces.push((audience, Item::Bytes(bytes)));
+    }
+
+    /// Puts SELECT where an audience is in another database.
+    fn select(&mut self, audience: Audience, db: u64) {
+        for index in 0..AUDIENCES {
+            let one = Audience::from_bits(1 << index);
+            if !audience.includes(one) || self.selected[index] == Some(db) {
+                continue;
+            }
+            // All who are to be told together are told once.
+            let others = (index..AUDIENCES).filter(|other| {
+                audience.bits() & 1 << other != 0 && self.selected[*other] != Some(db)
+            });
+            let told = others.fold(Audience::NONE, |all, other| {
+                all.or(Audience::from_bits(1 << other))
+            });
+            for (index, selected) in self.selected.iter_mut().enumerate() {
+                if told.bits() & 1 << index != 0 {
+                    *selected = Some(db);
+                }
+            }
+            let mut digits = itoa::Buffer::new();
+            let select = command(&[b"SELECT", digits.format(db).as_bytes()]);
+            self.put(told, &select);
+        }
+    }
+
+    fn begin(&mut self, audience: Audience) {
+        self.put(audience, b"*1\r\n$5\r\nMULTI\r\n");
+    }
+
+    fn end(&mut self, audience: Audience) {
+        self.put(audience, b"*1\r\n$4\r\nEXEC\r\n");
+    }
+
+    fn take(&mut self, taken: Taken<'_, Large>, position: u64) {
+        let tag = match &taken {
+            Taken::Bytes(tag, ..) | Taken::Boxed(tag, _) => *tag,
+        };
+        let audience = Audience::from_bits((tag >> tag::AUDIENCE) as u8);
+        let db = tag & u64::from(u32::MAX);
+        match taken {
+            Taken::Bytes(..) if tag & tag::BEGIN != 0 => self.begin(audience),
+            Taken::Bytes(..) if tag & tag::END != 0 => self.end(audience),
+            Taken::Bytes(_, here, there) => {
+                if tag & tag::MORE == 0 {
+                    self.select(audience, db);
+                }
+                self.put(audience, here);
+                if !there.is_empty() {
+                    self.put(audience, there);
+                }
+            }
+            Taken::Boxed(_, large) => match *large {
+                Large::Block(block) => self.put_shared(audience, block.into_bytes()),
+                Large::Records(records, is_atomic) => self.take_records(&records, is_atomic),
+                Large::Mark(audience, number) => {
+                    self.cut();
+                    for (index, selected) in self.selected.iter_mut().enumerate() {
+                        if audience.bits() & 1 << index != 0 {
+                            *selected = None;
+                        }
+                    }
+                    self.pieces.push((audience, Item::Mark(number, position)));
+                }
+            },
+        }
+    }
+
+    fn take_records(&mut self, records: &Records, is_atomic: bool) {
+        let union = records
+            .iter()
+            .fold(Audience::NONE, |all, record| all.or(record.audience));
+        if is_atomic {
+            self.begin(union);
+        }
+        for record in records.iter() {
+            self.select(record.audience, record.db as u64);
+            for piece in record.bytes {
+                match piece {
+                    Piece::Bytes(bytes) => self.put(record.audience, bytes),
+                    Piece::Block(block) => {
+                        self.put_shared(record.audience, block.clone().into_bytes());
+                    }
+                }
+            }
+        }
+        if is_atomic {
+            self.end(union);
+        }
+    }
+}
+
+/// Runs until the log is stopped.
+pub(super) fn run(log: &OpLog) {
+    let ring = log.ring();
+    let mut stream = Stream::new();
+    let mut looks = 0;
+    loop {
+        if pass(log, ring, &mut stream) {
+            looks = 0;
+            if !log.is_urgent.load(Relaxed) && ring.len_bytes() < ring.capacity() / 8 {
+                std::thread::sleep(GATHERING);
+            }
+            continue;
+        }
+        if log.stops.load(SeqCst) && ring.tail() == ring.head() {
+            return;
+        }
+        if ring.tail() != ring.head() || (looks < LOOKS && log.is_urgent.load(Relaxed)) {
+            // Somebody is about to finish a record, or to append the next one.
+            looks += 1;
+            std::thread::yield_now();
+            continue;
+        }
+        sleep(log, ring);
+        looks = 0;
+    }
+}
+
+/// Takes what is finished and hands it out; whether there was something.
+fn pass(log: &OpLog, ring: &ByteRing<Large>, stream: &mut Stream) -> bool {
+    let mut position = ring.head();
+    let taken = ring.take(TAKEN_BYTES_MAX, |record, end| {
+        position = end;
+        stream.take(record, end);
+    });
+    if taken == 0 {
+        return false;
+    }
+    stream.cut();
+    log.figures.bytes.store(stream.bytes, Relaxed);
+    let readers = log.readers.lock().clone();
+    let mut is_behind = false;
+    for reader in &readers {
+        let own = stream
+            .pieces
+            .iter()
+            .filter(|(audience, _)| audience.includes(reader.audience()));
+        reader.push(own.map(|(_, item)| item.clone()), position);
+        is_behind |= reader.is_far_behind();
+    }
+    stream.pieces.clear();
+    log.behind.store(is_behind, Relaxed);
+    if !log.is_crowded() {
+        log.room.open();
+    }
+    true
+}
+
+/// Sleeps until somebody appends. Either who appends sees that it sleeps, or it sees that the tail has moved.
+fn sleep(log: &OpLog, ring: &ByteRing<Large>) {
+    log.sleeps.store(true, SeqCst);
+    if ring.tail() == ring.head() && !log.stops.load(SeqCst) {
+        std::thread::park_timeout(NAP);
+    }
+    log.sleeps.store(false, SeqCst);
+}

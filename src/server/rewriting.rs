@@ -1,0 +1,71 @@
+//! The append-only file as commands ask for it: BGREWRITEAOF, DEBUG LOADAOF. What waits for a disk never runs where
+//! connections are served.
+
+use std::sync::Arc;
+
+use crate::command::context::{Awaited, Done};
+use crate::command::error::CommandError;
+use crate::persist::aof::{Aof, Rewriting};
+use crate::persist::snapshot::{Snapshots, run_on_all};
+use crate::session::service::Service;
+
+/// BGREWRITEAOF. None: it begins when what runs now is done.
+pub(super) fn rewrite(
+    aof: &Arc<Aof>,
+    snapshots: &Arc<Snapshots>,
+    may_begin: bool,
+) -> Result<Option<Awaited>, CommandError> {
+    if aof.is_rewriting() {
+        return Err("ERR Background append only file rewriting already in progress".into());
+    }
+    if !may_begin || snapshots.current().is_some() {
+        aof.schedule(true);
+        return Ok(None);
+    }
+    let (aof, snapshots) = (Arc::clone(aof), Arc::clone(snapshots));
+    let begin = move |done: Done| {
+        let aof = Arc::clone(&aof);
+        snapshots.run(move || match aof.rewrite() {
+            Rewriting::Started | Rewriting::Scheduled => match aof.running() {
+                // What comes behind the reply is not in the snapshot.
+                Some(running) => running.when_cut(move || done(Ok(()))),
+                None => done(Ok(())),
+            },
+            Rewriting::UnderWay => done(Err(
+                "ERR Background append only file rewriting already in progress".into(),
+            )),
+            Rewriting::Failed => done(Err(
+                "ERR Can't execute an AOF background rewriting. Please check the server logs for more information."
+                    .into(),
+            )),
+        });
+    };
+    Ok(Some(Awaited {
+        begin: Arc::new(begin),
+        text: Some("Background append only file rewriting started"),
+    }))
+}
+
+/// DEBUG LOADAOF, with clients held back: all data as the append-only file has them.
+pub(super) fn load_again(service: &'static Service, aof: &Aof) -> Result<(), CommandError> {
+    aof.write_all();
+    run_on_all(service, |engines, _| {
+        for engine in engines {
+            (0..engine.database_count()).for_each(|db| {
+                engine.flush_db(db);
+            });
+        }
+    });
+    service.scripts.functions.flush();
+    if aof.load_again(&|| false).is_err() {
+        tracing::error!("The data are gone, and can not be loaded again. Exiting.");
+        std::process::exit(1);
+    }
+    let dirty = service.all_published.iter().map(|shard| shard.dirty.get());
+    let figures = &service.telemetry.persistence.rdb;
+    figures
+        .dirty_at_save
+        .store(dirty.sum(), std::sync::atomic::Ordering::Relaxed);
+    tracing::info!("Append Only File loaded by DEBUG LOADAOF");
+    Ok(())
+}
