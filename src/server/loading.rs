@@ -26,6 +26,8 @@ pub(super) struct Start {
     config: Arc<Config>,
     stopped: watch::Receiver<bool>,
     aof: Arc<Aof>,
+    /// Commands are appended already, as there is nothing to load.
+    is_open: bool,
     /// The file to load, if there is one.
     file: Option<PathBuf>,
 }
@@ -39,9 +41,13 @@ impl Start {
         stopped: watch::Receiver<bool>,
     ) -> Start {
         if config.appendonly {
-            // Until commands are appended: nobody's is to be missing.
-            service.telemetry.persistence.loading.announce();
+            let is_open = aof.start_fresh();
+            if !is_open {
+                // Until commands are appended: nobody's is to be missing.
+                service.telemetry.persistence.loading.announce();
+            }
             return Start {
+                is_open,
                 service,
                 config,
                 stopped,
@@ -59,6 +65,7 @@ impl Start {
             service.telemetry.persistence.loading.announce();
         }
         Start {
+            is_open: false,
             service,
             config,
             stopped,
@@ -70,7 +77,7 @@ impl Start {
     /// Loads on a thread of its own; ends if that fails, and never otherwise.
     pub(super) fn begin(self) -> impl Future<Output = ()> {
         let (done, loaded) = oneshot::channel();
-        if self.file.is_none() && !self.config.appendonly {
+        if self.is_open || (self.file.is_none() && !self.config.appendonly) {
             self.ready();
             let _ = done.send(true);
         } else {

@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crossbeam::utils::CachePadded;
 
-use self::memory::{AtomicBool, AtomicU64, Memory, wait};
+use self::memory::{AtomicBool, AtomicU64, Memory, Wait};
 
 /// Bytes in front of a record's.
 const HEADER_BYTES: usize = 16;
@@ -49,9 +49,7 @@ mod memory {
     pub(super) use std::sync::atomic::{AtomicBool, AtomicU64};
 
     /// Lets others run while a producer waits for room.
-    pub(super) fn wait() {
-        std::thread::yield_now();
-    }
+    pub(super) use crossbeam::utils::Backoff as Wait;
 
     pub(super) struct Memory {
         start: NonNull<u8>,
@@ -141,8 +139,16 @@ mod memory {
     use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
     pub(super) use loom::sync::atomic::{AtomicBool, AtomicU64};
 
-    pub(super) fn wait() {
-        loom::thread::yield_now();
+    pub(super) struct Wait;
+
+    impl Wait {
+        pub(super) fn new() -> Wait {
+            Wait
+        }
+
+        pub(super) fn snooze(&self) {
+            loom::thread::yield_now();
+        }
     }
 
     pub(super) struct Memory {
@@ -316,9 +322,10 @@ impl<T: Send> ByteRing<T> {
         // SeqCst: whoever sleeps while the ring is empty has said so before it looked at the tail, or sees this.
         let start = self.tail.fetch_add(bytes, SeqCst);
         let end = start + bytes;
+        let wait = Wait::new();
         // Acquire: what lies there was wiped before it was given back.
         while end - self.head.load(Acquire) > self.capacity() {
-            wait();
+            wait.snooze();
         }
         let mut at = start;
         let mut first = 0;

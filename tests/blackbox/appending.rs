@@ -147,10 +147,11 @@ fn directories_go_to_redis_server_and_back() {
     for round in 0..5 {
         let (mut client, mut ended): (Raw, Box<dyn FnMut()>) = if round % 2 == 0 {
             let mut server = start(&options(dir.path()));
+            let client = server.raw();
             let ended = move || {
-                let _ = server.wait_for_exit();
+                server.wait_for_exit();
             };
-            (server.raw(), Box::new(ended))
+            (client, Box::new(ended))
         } else {
             let Some(mut server) = Theirs::start(dir.path()) else {
                 // There is no redis-server here.

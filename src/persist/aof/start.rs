@@ -54,6 +54,15 @@ impl Aof {
         })
     }
 
+    /// Turns it on at once if nothing is there to be loaded; whether that is so.
+    pub fn start_fresh(self: &Arc<Self>) -> bool {
+        let config = self.service.config.load();
+        // What is wrong with it is said later.
+        let store = self.open_store(&config);
+        let is_fresh = store.is_ok_and(|store| store.is_fresh(Path::new(".")));
+        is_fresh && self.find().is_ok() && self.open(&mut self.inner.lock()).is_ok()
+    }
+
     /// Loads what there is when the server starts, and has commands appended to it from then on: no client's command runs in
     /// between. The calling thread is made for scripts, and holds no shard.
     pub fn start(self: &Arc<Self>, stop: &dyn Fn() -> bool) -> Result<Found, Unusable> {

@@ -172,6 +172,14 @@ impl Store {
         }
     }
 
+    /// Whether nothing is there: no manifest, and no file of an older server.
+    pub fn is_fresh(&self, old_directory: &Path) -> bool {
+        let old = old_directory.join(OsStr::from_bytes(&self.name));
+        let manifest = self.path(&self.with_suffix(".manifest"));
+        let is_missing = |path: &Path| matches!(self.files.len(path), Ok(None));
+        is_missing(&old) && is_missing(&manifest)
+    }
+
     /// Takes over the one file in which older servers kept everything; whether there was one.
     pub fn upgrade(&mut self, old_directory: &Path) -> Result<bool, StoreError> {
         let old = old_directory.join(OsStr::from_bytes(&self.name));
