@@ -313,6 +313,7 @@ impl<'a> ShardCx<'a> {
     }
 
     /// The engines in hand.
+    #[inline]
     pub(super) fn engines(&self) -> &Engines<'a> {
         &self.engines
     }

@@ -159,6 +159,7 @@ impl ShardCx<'_> {
         engine.effects.log_command(db, audience, arguments);
     }
 
+    #[inline]
     fn first_engine(&self) -> &Engine {
         match self.engines() {
             Engines::One(engine) => engine,

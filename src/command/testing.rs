@@ -40,7 +40,7 @@ use crate::config::Config;
 use crate::config::rewrite::Adding;
 use crate::engine::effect::Effect;
 use crate::engine::keyspace::Keyspace;
-use crate::engine::record::{self, Records};
+use crate::engine::record::{self, Log as _, Records};
 use crate::engine::value::{DataType, Encoding, Kind};
 use crate::engine::{Engine, Key, Now};
 use crate::pubsub::PubSub;
@@ -110,7 +110,21 @@ impl Terminal {
             engine.effects.set_log(Arc::clone(&log) as _);
             engine.effects.interest().set_logging(true);
         }
+        let interest = self.server.pubsub.interest();
+        interest.set_logging(true);
+        interest.set_replicating(true);
+        self.server.log = Some(Arc::clone(&log));
         self.log = Some(log);
+    }
+
+    /// Has nobody listen any more, so that nothing is to be logged.
+    pub(crate) fn stop_listening(&mut self) {
+        for engine in &self.engines {
+            engine.effects.interest().set_logging(false);
+        }
+        let interest = self.server.pubsub.interest();
+        interest.set_logging(false);
+        interest.set_replicating(false);
     }
 
     /// Leaves records where they are, as a unit does until it is over, or appends them again.
@@ -684,6 +698,7 @@ pub(crate) fn no_server() -> Box<dyn Server> {
 pub(crate) struct NoServer {
     clients: Registry,
     pubsub: PubSub,
+    log: Option<Arc<KeptLog>>,
 }
 
 fn done(text: &'static str) -> Awaited {
@@ -797,16 +812,19 @@ impl Server for NoServer {
     fn allocator_report(&self) -> String {
         String::new()
     }
-    fn log_records(&self, records: &mut Records, _: bool) -> Option<u64> {
+    fn log_records(&self, records: &mut Records, is_unit: bool) -> Option<u64> {
+        let log = self.log.as_ref().filter(|_| !records.is_empty());
+        let position = log.map(|log| log.append(records, is_unit && records.len() > 1));
         records.clear();
-        None
+        position
     }
     fn change_libraries(
         &self,
-        _: &mut Records,
+        records: &mut Records,
         change: &mut dyn FnMut(&dyn super::script::Scripts) -> CommandResult,
     ) -> CommandResult<Option<u64>> {
-        change(self.scripts()).map(|()| None)
+        change(self.scripts())?;
+        Ok(self.log_records(records, false))
     }
     fn shard_count(&self) -> usize {
         1

@@ -238,6 +238,8 @@ pub struct Effects {
     is_attentive: bool,
     /// The follower is to be told something.
     has_news: bool,
+    /// Something is to be logged.
+    has_records: bool,
     log: Vec<Effect>,
     lapses: Lapses,
     tracked: Tracked,
@@ -318,6 +320,7 @@ impl Effects {
             audience,
         };
         self.records.push(head, arguments);
+        self.has_records = true;
     }
 
     /// Logs that the time of a key had come.
@@ -352,15 +355,16 @@ impl Effects {
         &self.records
     }
 
-    /// The same, to be taken.
+    /// The same, to be taken, all of it.
     pub(super) fn records_mut(&mut self) -> &mut Records {
+        self.has_records = false;
         &mut self.records
     }
 
     /// Whether something is to be appended: news, or records.
     #[inline]
     pub fn is_due(&self) -> bool {
-        self.has_news || !self.records.is_empty()
+        self.has_news | self.has_records
     }
 
     /// Where they go, if there are any.
@@ -370,7 +374,7 @@ impl Effects {
 
     /// Appends what this shard alone leaves.
     pub(super) fn append_records(&mut self, is_unit: bool) -> Option<u64> {
-        if self.records.is_empty() {
+        if !std::mem::take(&mut self.has_records) {
             return None;
         }
         let is_atomic = is_unit && self.records.len() > 1;
@@ -557,6 +561,7 @@ impl Effects {
         self.by_clock = mark.by_clock;
         self.log.truncate(mark.recorded);
         self.records.truncate(mark.logged);
+        self.has_records = !self.records.is_empty();
     }
 
     /// How many effects are recorded that were not handed out yet.

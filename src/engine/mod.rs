@@ -228,6 +228,10 @@ pub struct Engine {
     /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.
     doomed: Vec<(Db, i64)>,
     /// Databases that were given up before a snapshot was through with them.
+    #[expect(
+        clippy::vec_box,
+        reason = "they come and go as the boxes that they are in"
+    )]
     flushed_unsaved: Vec<Box<Db>>,
     /// Huge values, freed in slices too.
     doomed_values: Vec<value::Trash>,

@@ -328,6 +328,10 @@ pub fn append(all: &mut [&mut Engine], beside: &mut Records, is_unit: bool) -> O
     if let ([engine], true) = (&mut *all, beside.is_empty()) {
         return engine.effects.append_records(is_unit);
     }
+    if all.is_empty() {
+        // Whoever has no shard appends what there is by himself.
+        return None;
+    }
     let mut logs = all.iter().map(|engine| engine.effects.log_of_records());
     let log: Option<Arc<dyn Log>> = logs.find_map(|log| log);
     let mut sources: Vec<&mut Records> = Vec::with_capacity(all.len() + 1);
@@ -410,6 +414,14 @@ mod tests {
         assert_eq!(texts(&records)[2], "*1\r\n$4\r\nPING\r\n");
         records.truncate(1);
         assert!(records.blocks.is_empty());
+    }
+
+    #[test]
+    fn what_is_beside_no_shard_stays_for_whoever_knows_the_log() {
+        let mut records = Records::default();
+        records.push_bytes(head(1), &[b"PING"]);
+        assert_eq!(append(&mut [], &mut records, true), None);
+        assert_eq!(records.len(), 1);
     }
 
     #[test]

@@ -61,8 +61,6 @@ pub(super) struct Host {
     limit_changed: AtomicBool,
     /// Held while the allocator is told.
     following: Mutex<()>,
-    /// Held while libraries of functions change and until that is logged. Transactions take it with shards in hand.
-    changing_libraries: Mutex<()>,
 }
 
 impl Host {
@@ -87,7 +85,6 @@ impl Host {
             publishing: Mutex::new(()),
             limit_changed: AtomicBool::new(false),
             following: Mutex::new(()),
-            changing_libraries: Mutex::new(()),
         }
     }
 
@@ -492,9 +489,7 @@ impl Server for Host {
         records: &mut Records,
         change: &mut dyn FnMut(&dyn Scripts) -> Result<(), CommandError>,
     ) -> Result<Option<u64>, CommandError> {
-        let _one_by_one = self.changing_libraries.lock();
-        change(&self.service.scripts)?;
-        Ok(self.service.log_records(records, false))
+        self.service.change_libraries(records, change)
     }
 
     fn shard_count(&self) -> usize {

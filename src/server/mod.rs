@@ -317,6 +317,7 @@ fn build_on(
         server: OnceLock::new(),
         log: OnceLock::from(log),
         durability: OnceLock::new(),
+        changing_libraries: Default::default(),
         migrator: OnceLock::new(),
     }
 }

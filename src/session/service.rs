@@ -5,11 +5,14 @@ use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use super::pause::Pause;
 use crate::client::registry::Registry;
 use crate::command::context::Server;
+use crate::command::error::CommandError;
 use crate::command::generic::migrate::Migration;
+use crate::command::script::Scripts;
 use crate::config::Config;
 use crate::engine::evict::budget::Budget;
 use crate::engine::published::Published;
@@ -68,6 +71,8 @@ pub struct Service {
     pub log: std::sync::OnceLock<Arc<dyn Log>>,
     /// Who brings the log to the disk; set before the first connection, if there is somebody.
     pub durability: std::sync::OnceLock<Arc<dyn Durability>>,
+    /// Held while libraries of functions change and until that is logged. Transactions take it with shards in hand.
+    pub changing_libraries: Mutex<()>,
     /// Who carries MIGRATE out.
     pub migrator: std::sync::OnceLock<Box<dyn Migrator>>,
 }
@@ -137,6 +142,18 @@ impl Service {
         for engine in engines {
             engine.effects.set_log(Arc::clone(log));
         }
+    }
+
+    /// Changes libraries of functions, and appends the records of that if it succeeds; the position behind them. One change
+    /// comes after the other, so that their records do.
+    pub fn change_libraries(
+        &self,
+        records: &mut Records,
+        change: &mut dyn FnMut(&dyn Scripts) -> Result<(), CommandError>,
+    ) -> Result<Option<u64>, CommandError> {
+        let _one_by_one = self.changing_libraries.lock();
+        change(&self.scripts)?;
+        Ok(self.log_records(records, false))
     }
 
     /// Appends what commands leave that belong to no shard; the position behind it.

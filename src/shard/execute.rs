@@ -280,8 +280,17 @@ pub(super) fn learn(engines: &Engines<'_>, client: &mut ClientView) {
 
 /// The end of each command: those are served who waited for what changed, and what is to be logged, and what others want
 /// to hear, is appended.
-#[inline]
+#[inline(always)]
 fn end(command: &'static Command, engines: &mut Engines<'_>, client: &mut ClientView, now: Now) {
+    if engines.any(|engine| engine.waiters.has_ready() || engine.effects.is_due()) {
+        settle(command, engines, client, now);
+    }
+    learn(engines, client);
+}
+
+#[cold]
+#[inline(never)]
+fn settle(command: &'static Command, engines: &mut Engines<'_>, client: &mut ClientView, now: Now) {
     if engines.any(|engine| engine.waiters.has_ready()) {
         append_records(command, engines, client);
         blocking::serve(engines, now);
@@ -289,11 +298,8 @@ fn end(command: &'static Command, engines: &mut Engines<'_>, client: &mut Client
     if engines.any(|engine| engine.effects.is_due()) {
         append_due(command, engines, client);
     }
-    learn(engines, client);
 }
 
-#[cold]
-#[inline(never)]
 fn append_due(command: &'static Command, engines: &mut Engines<'_>, client: &mut ClientView) {
     append_records(command, engines, client);
     if engines.any(|engine| engine.effects.has_news()) {
@@ -387,3 +393,6 @@ pub fn serve_waiters(engine: &mut Engine, now: Now) {
         append_news(&mut engines);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -274,6 +274,7 @@ mod tests {
     fn a_key_that_changed_on_its_way_is_sent_again_and_one_that_went_is_deleted_there() {
         let seed = Seed { k0: 1, k1: 2 };
         let mut engine = Engine::new(1, seed, 3);
+        engine.effects.interest().set_logging(true);
         let keys = [&b"same"[..], b"changed", b"gone", b"none"].map(|key| Moving {
             watched: Watched {
                 db: 0,
@@ -313,6 +314,9 @@ mod tests {
         assert_eq!(states, [settled, wanted, wanted, State::Absent]);
         assert!(engine.watches.is_empty());
         assert_eq!(engine.keyspace(0, NOW).len(), 1);
+        let logged = engine.effects.records().iter();
+        let logged: Vec<Vec<u8>> = logged.map(|record| record.bytes.to_vec()).collect();
+        assert_eq!(logged, [b"*2\r\n$3\r\nDEL\r\n$4\r\nsame\r\n"]);
 
         transfer.collect();
         let requests = run(&mut transfer, &mut engine);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use parking_lot::Mutex;
+use crossbeam::queue::SegQueue;
 
 use super::undone::{accounts, draw, script, server};
 use crate::base::random::Random;
@@ -26,9 +26,9 @@ type Saved = (usize, Vec<u8>);
 /// Takes what is saved.
 #[derive(Default)]
 struct Collector {
-    saved: Mutex<Vec<Saved>>,
-    /// Parts of large collections: what comes first, and the elements.
-    parts: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
+    saved: SegQueue<Saved>,
+    /// Parts of large collections with their databases: what comes first, and the elements.
+    parts: SegQueue<(Stream, usize, Vec<Vec<u8>>)>,
     streams: AtomicU64,
     is_given_up: AtomicBool,
 }
@@ -82,16 +82,22 @@ impl Collector {
         chunk.bytes.extend(part);
     }
 
-    fn give_part(&self, stream: Stream, parts: Vec<Vec<u8>>, db: usize) {
-        let mut all = self.parts.lock();
-        let known = all.entry(stream.id).or_default();
-        known.extend(parts);
-        if stream.is_last && !known.is_empty() {
-            known[1..].sort_unstable();
-            let entry = known.concat();
-            all.remove(&stream.id);
-            self.saved.lock().push((db, entry));
+    /// All entries, in order.
+    fn collect(&self) -> Vec<Saved> {
+        let mut all: Vec<Saved> = std::iter::from_fn(|| self.saved.pop()).collect();
+        let mut open: HashMap<u64, Vec<Vec<u8>>> = HashMap::new();
+        while let Some((stream, db, parts)) = self.parts.pop() {
+            let known = open.entry(stream.id).or_default();
+            known.extend(parts);
+            if stream.is_last {
+                known[1..].sort_unstable();
+                all.push((db, known.concat()));
+                open.remove(&stream.id);
+            }
         }
+        assert!(open.is_empty() || self.is_given_up(), "each has its end");
+        all.sort_unstable();
+        all
     }
 }
 
@@ -139,11 +145,12 @@ impl Outlet for Collector {
         }
         assert!(blocks.next().is_none());
         match chunk.stream {
-            Some(stream) => self.give_part(stream, entries, chunk.db),
+            Some(stream) => self.parts.push((stream, chunk.db, entries)),
             None => {
                 assert_eq!(entries.len() as u64, chunk.keys);
-                let entries = entries.into_iter().map(|entry| (chunk.db, entry));
-                self.saved.lock().extend(entries);
+                for entry in entries {
+                    self.saved.push((chunk.db, entry));
+                }
             }
         }
     }
@@ -172,7 +179,29 @@ fn step(cli: &mut Terminal, walks: &mut [defrag::Walk], random: &mut Random) {
     let now = Now {
         unix_ms: cli.now_ms,
     };
-    match draw(random, 12) {
+    match draw(random, 16) {
+        12..=15 => {
+            // Large collections come to be, and change.
+            let command =
+                ["HSET", "SADD", "ZADD", "HDEL", "SREM", "ZREM"][draw(random, 6) as usize];
+            let mut line = format!("{command} large{}", draw(random, 4));
+            for _ in 0..draw(random, 40) + 1 {
+                let (name, value) = (draw(random, 300), draw(random, 50));
+                line += &match command {
+                    "HSET" => format!(" field{name} {value}"),
+                    "ZADD" => format!(" {value} field{name}"),
+                    _ => format!(" field{name}"),
+                };
+            }
+            cli.run(&line);
+            match draw(random, 30) {
+                0 => cli.run("DEL large0"),
+                1 => cli.run("RENAME large1 large2"),
+                2 => cli.run("SET large3 small"),
+                3 => cli.run("HPEXPIRE large0 300 FIELDS 3 field1 field2 field3"),
+                _ => String::new(),
+            };
+        }
         0 => {
             // Tables grow,
             let (db, from) = (cli.connection.db, draw(random, 3_000));
@@ -299,7 +328,7 @@ fn snapshot(
     while cli.engines.iter().any(Engine::is_in_snapshot) {
         if steps == stops_at {
             collector.is_given_up.store(true, Relaxed);
-            collector.saved.lock().clear();
+            drop(collector.collect());
         }
         steps += 1;
         step(cli, walks, random);
@@ -310,8 +339,7 @@ fn snapshot(
             looks > 0
         });
     }
-    let mut saved = std::mem::take(&mut *collector.saved.lock());
-    saved.sort_unstable();
+    let saved = collector.collect();
     if collector.is_given_up() {
         assert_eq!(saved, [], "seed and snapshot {which:?}");
     } else {

@@ -213,10 +213,11 @@ impl Saver {
             let (changes, seconds) = (point.changes, point.seconds);
             tracing::info!("{changes} changes in {seconds} seconds. Saving...");
             let _ = self.in_background(false);
-        } else if may_try && self.is_scheduled.swap(false, SeqCst) {
-            if self.in_background(false).is_err() {
-                self.is_scheduled.store(true, SeqCst);
-            }
+        } else if may_try
+            && self.is_scheduled.swap(false, SeqCst)
+            && self.in_background(false).is_err()
+        {
+            self.is_scheduled.store(true, SeqCst);
         }
     }
 

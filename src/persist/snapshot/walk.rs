@@ -9,7 +9,7 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -404,7 +404,7 @@ pub(super) fn run_job(shards: &Shards, mut job: QueuedJob) {
     let ticket = Job::await_end(&mut job);
     shards.submit(job);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    while let Poll::Pending = ticket.poll(&mut Context::from_waker(&waker)) {
+    while ticket.poll(&mut Context::from_waker(&waker)).is_pending() {
         thread::park();
     }
 }

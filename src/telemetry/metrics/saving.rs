@@ -41,12 +41,12 @@ pub(super) fn snapshots(page: &mut Page, service: &dyn Observed, snapshot: &Snap
             f64::from(u8::from(rdb.last_ok.load(Relaxed))),
         ),
         (
-            "redis_rdb_last_bgsave_duration_sec",
+            "basalt_rdb_last_bgsave_duration_seconds",
             "Seconds that the last snapshot in the background took; -1 before the first.",
             rdb.last_duration_s.load(Relaxed) as f64,
         ),
         (
-            "redis_rdb_current_bgsave_duration_sec",
+            "basalt_rdb_current_bgsave_duration_seconds",
             "Seconds since the snapshot under way began; -1 if there is none.",
             current_s as f64,
         ),

@@ -566,6 +566,28 @@ pub(super) const STREAMS: &[Case] = &[
 
 pub(super) const OTHERS: &[Case] = &[
     (
+        "function|load",
+        &[
+            ("FUNCTION LOAD REPLACE code", ITSELF),
+            ("FUNCTION LOAD what code", NOTHING),
+        ],
+    ),
+    ("function|delete", &[("FUNCTION DELETE none", NOTHING)]),
+    (
+        "function|flush",
+        &[("FUNCTION FLUSH", ITSELF), ("FUNCTION FLUSH what", NOTHING)],
+    ),
+    (
+        "function|restore",
+        &[
+            ("FUNCTION RESTORE payload FLUSH", ITSELF),
+            ("FUNCTION RESTORE payload what", NOTHING),
+        ],
+    ),
+    ("script|load", &[("SCRIPT LOAD return", NOTHING)]),
+    ("publish", &[("PUBLISH channel message", ITSELF)]),
+    ("spublish", &[("SPUBLISH channel message", ITSELF)]),
+    (
         "bf.reserve",
         &[
             ("BF.RESERVE bf2 0.01 100", ITSELF),

@@ -1,0 +1,177 @@
+//! What a hold appends to the log, in which pieces, and who knows of it.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::base::hash::Seed;
+use crate::client::registry::Shared;
+use crate::command::args::RoutedKey;
+use crate::command::testing::KeptLog;
+use crate::command::{keys, table};
+use crate::engine::evict::Policy;
+use crate::engine::evict::budget::Budget;
+use crate::resp::reply::Protocol;
+use crate::resp::request::{NOTHING_BESIDE, Span};
+
+const SEED: Seed = Seed { k0: 5, k1: 6 };
+
+/// One shard with a log, and what a client would need.
+struct World {
+    engine: Engine,
+    config: Arc<Config>,
+    log: Arc<KeptLog>,
+    shared: Arc<Shared>,
+    now: Now,
+}
+
+impl World {
+    fn new() -> World {
+        let mut engine = Engine::new(4, SEED, 7);
+        let log = Arc::<KeptLog>::default();
+        engine.effects.set_log(Arc::clone(&log) as _);
+        engine.effects.interest().set_logging(true);
+        let now = Now {
+            unix_ms: 1_700_000_000_000,
+        };
+        let address = String::from("127.0.0.1:1");
+        let shared = Shared::new(1, address.clone(), address, 8, false, now.unix_ms);
+        World {
+            engine,
+            config: Arc::default(),
+            log,
+            shared: Arc::new(shared),
+            now,
+        }
+    }
+
+    /// Runs a command; what its client learns.
+    fn run(&mut self, line: &str) -> (ClientView, Outcome) {
+        let mut spans = Vec::new();
+        let mut start = 0;
+        for word in line.split(' ') {
+            spans.push(Span::in_buffer(start, word.len()));
+            start += word.len() + 1;
+        }
+        let argument = |at: usize| spans[at].bytes(line.as_bytes(), &NOTHING_BESIDE);
+        let command = table::registry().find(argument(0)).expect("a command");
+        let mut routed = Vec::new();
+        keys::positions(command, spans.len(), argument, |at, _| {
+            routed.push(RoutedKey {
+                hash: SEED.hash(argument(at)),
+                argument: at as u32,
+                shard: 0,
+                engine_index: 0,
+            });
+        })
+        .expect("good counts");
+        let args = Args::in_buffer(line.as_bytes(), &spans, &routed);
+        let context = ExecutionContext {
+            now: self.now,
+            config: &self.config,
+            place: ShardPlace { index: 0, count: 1 },
+            blocker: Some(&self.shared),
+            may_offload: false,
+        };
+        let mut client = ClientView::default();
+        let mut out = Out::new(Protocol::Resp2);
+        let engines = Engines::One(&mut self.engine);
+        let outcome = run(command, engines, &mut client, context, &args, &mut out);
+        (client, outcome)
+    }
+
+    /// What was appended since the last call: a text for each append, in brackets where it takes effect together.
+    fn appended(&self) -> Vec<String> {
+        let all = self.log.take();
+        let texts = all.into_iter().map(|appended| {
+            let commands = appended.commands.iter();
+            let texts = commands
+                .map(|(_, request)| String::from_utf8_lossy(&request.join(&b' ')).into_owned());
+            let text = texts.collect::<Vec<_>>().join(" | ");
+            match appended.is_atomic {
+                true => format!("[{text}]"),
+                false => text,
+            }
+        });
+        texts.collect()
+    }
+}
+
+#[test]
+fn who_is_served_logs_the_plain_command_behind_the_one_that_served_him() {
+    let mut world = World::new();
+    let (client, outcome) = world.run("BLPOP l other 0");
+    assert!(matches!(outcome, Outcome::Blocked(_)));
+    assert_eq!((client.log_position, world.appended()), (0, vec![]));
+    let (pusher, _) = world.run("RPUSH l a b");
+    assert_eq!(world.appended(), ["RPUSH l a b", "LPOP l"]);
+    assert_eq!((pusher.log_position, pusher.log_seen), (1, 2));
+    let Outcome::Blocked(waiter) = outcome else {
+        unreachable!("looked at")
+    };
+    let served = waiter.take_reply().expect("served");
+    assert_eq!((served.client.log_position, served.client.log_seen), (2, 2));
+}
+
+#[test]
+fn a_reader_knows_how_far_what_it_saw_was_logged() {
+    let mut world = World::new();
+    let (reader, _) = world.run("GET k");
+    assert_eq!((reader.log_position, reader.log_seen), (0, 0));
+    let (writer, _) = world.run("SET k v");
+    assert_eq!((writer.log_position, writer.log_seen), (1, 1));
+    let (reader, _) = world.run("GET k");
+    assert_eq!((reader.log_position, reader.log_seen), (0, 1));
+    let (idle, _) = world.run("SETNX k w");
+    assert_eq!((idle.log_position, idle.log_seen), (0, 1));
+    assert_eq!(world.appended(), ["SET k v"]);
+}
+
+#[test]
+fn what_expired_goes_with_the_command_that_came_across_it_unless_that_may_come_across_any_key() {
+    let mut world = World::new();
+    let set = |world: &mut World| {
+        world.run("SET a 1 PX 10");
+        world.run("SET b 1 PX 10");
+        world.now.unix_ms += 11;
+        world.appended();
+    };
+    set(&mut world);
+    world.run("MGET a b");
+    assert_eq!(world.appended(), ["[DEL a | DEL b]"]);
+    set(&mut world);
+    world.run("MSET a 2 b 2");
+    assert_eq!(world.appended(), ["[DEL a | DEL b | MSET a 2 b 2]"]);
+    set(&mut world);
+    while world.engine.expire_slice(world.now) {}
+    serve_waiters(&mut world.engine, world.now);
+    let appended = world.appended();
+    assert_eq!(appended.len(), 1);
+    assert!(!appended[0].starts_with('[') && appended[0].matches("DEL").count() == 2);
+}
+
+#[test]
+fn what_is_evicted_goes_by_itself() {
+    let mut world = World::new();
+    let budget = Arc::new(Budget::of(Box::new([Arc::clone(world.engine.published())])));
+    world.engine.set_budget(Arc::clone(&budget));
+    let value = "x".repeat(1000);
+    budget.configure(64 * 1024, Policy::AllkeysRandom, false);
+    let mut sets = 0;
+    let mut deletions = 0;
+    for number in 0..300 {
+        let line = format!("SET k{number} {value}");
+        world.run(&line);
+        for appended in world.appended() {
+            assert!(!appended.starts_with('['), "{appended}");
+            if appended == line {
+                sets += 1;
+            } else {
+                let all: Vec<&str> = appended.split(" | ").collect();
+                assert!(all.iter().all(|one| one.starts_with("DEL k")), "{appended}");
+                deletions += all.len();
+            }
+        }
+    }
+    assert!(sets > 200 && deletions > 100, "{sets} {deletions}");
+    assert_eq!(world.engine.published().evicted.get(), deletions as u64);
+}
