@@ -202,3 +202,72 @@ fn it_is_turned_on_and_off_while_clients_write() {
         "(integer) 2",
     );
 }
+
+#[test]
+fn waitaof_waits_for_the_disk_and_not_longer() {
+    const OFF: &str =
+        "(error) ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
+    let both = |local: u8| format!("1) (integer) {local}\n2) (integer) 0");
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let mut server = start(&options(dir.path()).with("appendfsync", "no"));
+    let (mut client, mut other) = (server.raw(), server.raw());
+    let id = client.call("CLIENT ID").integer();
+    check(&mut client, "WAITAOF 1 0 0", &both(1));
+    check(&mut client, "SET k 1", "OK");
+    // Nobody syncs.
+    check(&mut client, "WAITAOF 1 0 20", &both(0));
+    check(&mut client, "WAITAOF 0 1 20", &both(0));
+    check(
+        &mut client,
+        "EVAL \"return redis.call('GET', KEYS[1])\" 1 k",
+        "\"1\"",
+    );
+    check(&mut client, "MULTI", "OK");
+    check(&mut client, "WAITAOF 1 0 0", "QUEUED");
+    check(&mut client, "EXEC", "1) 1) (integer) 0\n   2) (integer) 0");
+    let wait = |client: &mut Raw, other: &mut Raw, request: &[u8]| {
+        client.send(request);
+        eventually("it waits", || {
+            let line = other.call(&format!("CLIENT LIST ID {id}")).body();
+            line.contains(" flags=b ")
+        });
+    };
+    for (how, reply) in [
+        ("TIMEOUT", both(0)),
+        (
+            "ERROR",
+            "(error) UNBLOCKED client unblocked via CLIENT UNBLOCK".to_owned(),
+        ),
+    ] {
+        wait(&mut client, &mut other, b"WAITAOF 1 0 0\r\n");
+        let unblock = format!("CLIENT UNBLOCK {id} {how}");
+        check(&mut other, &unblock, "(integer) 1");
+        assert_eq!(client.read().show(), reply);
+    }
+    // What one client wrote is nothing to another.
+    check(&mut other, "WAITAOF 1 0 0", &both(1));
+    wait(
+        &mut client,
+        &mut other,
+        b"WAITAOF 1 0 0\r\nINCR k\r\nWAITAOF 1 0 0\r\n",
+    );
+    check(&mut other, "CONFIG SET appendfsync everysec", "OK");
+    for reply in [both(1), "(integer) 2".to_owned(), both(1)] {
+        assert_eq!(client.read().show(), reply);
+    }
+    check(&mut client, "WAITAOF 0 1 20", &both(1));
+    // Turned off, it comes never.
+    check(&mut other, "CONFIG SET appendfsync no", "OK");
+    check(&mut client, "INCR k", "(integer) 3");
+    wait(&mut client, &mut other, b"WAITAOF 1 0 0\r\n");
+    check(&mut other, "CONFIG SET appendonly no", "OK");
+    assert_eq!(client.read().show(), OFF);
+    check(&mut client, "WAITAOF 1 0 0", OFF);
+    // What is written now is in the base that is written when it is turned on.
+    check(&mut client, "INCR k", "(integer) 4");
+    check(&mut other, "CONFIG SET appendonly yes", "OK");
+    check(&mut client, "WAITAOF 1 0 0", &both(1));
+    kill(&mut server);
+    let server = start(&options(dir.path()));
+    check(&mut server.raw(), "GET k", "\"4\"");
+}
