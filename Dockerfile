@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # Builds basalt and puts the one binary into a slim image that runs as nobody's root.
 #
-#   docker build -t basalt . && docker run -p 6379:6379 -p 9121:9121 basalt
+#   docker build -t basalt . && docker run -p 6379:6379 -p 9121:9121 -v basalt-data:/data basalt
 
 FROM rust:1.95-slim-trixie AS build
 # jemalloc is compiled from C.
@@ -21,6 +21,8 @@ RUN useradd --system --uid 6379 --home-dir /data --shell /usr/sbin/nologin basal
 COPY --from=build /src/target/release/basalt /usr/local/bin/basalt
 USER basalt
 WORKDIR /data
+# Snapshots and the append-only file; give the volume a name, so that the next container finds them.
+VOLUME /data
 EXPOSE 6379 9121
 # /health over bash's own sockets: the image needs no curl for it.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=5s --retries=3 CMD ["bash", "-c", \

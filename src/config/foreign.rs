@@ -3,7 +3,6 @@
 
 const NO_CLUSTER: &str = "cluster mode is not built yet";
 const NO_REPLICAS: &str = "replication is not built yet";
-const NO_SAVING: &str = "nothing is saved yet";
 const NO_TLS: &str = "TLS is not built yet";
 const NO_RDMA: &str = "connections come over TCP and unix sockets";
 const NO_MODULE: &str = "the module that reads it is not here";
@@ -15,7 +14,10 @@ const FOR_TESTS: &str = "it is there for the tests of another server";
 /// Names in order, and why each changes nothing.
 static DIRECTIVES: &[(&str, &str)] = &[
     ("active-defrag-cycle-us", OTHER_DESIGN),
-    ("aof-load-corrupt-tail-max-size", NO_SAVING),
+    (
+        "aof-load-corrupt-tail-max-size",
+        "an append-only file is loaded if its end is missing, and refused if it is corrupt",
+    ),
     ("auto-failover-on-shutdown", NO_CLUSTER),
     ("availability-zone", "no client is told of zones"),
     ("client-default-resp", FOR_TESTS),
@@ -72,7 +74,10 @@ static DIRECTIVES: &[(&str, &str)] = &[
     ("min-string-size-avoid-copy-reply-threaded", OTHER_DESIGN),
     ("mptcp", "connections are of TCP alone"),
     ("prefetch-batch-max-size", OTHER_DESIGN),
-    ("rdb-version-check", NO_SAVING),
+    (
+        "rdb-version-check",
+        "versions of snapshots that are not known are refused in any case",
+    ),
     ("rdma-bind", NO_RDMA),
     ("rdma-completion-vector", NO_RDMA),
     ("rdma-port", NO_RDMA),

@@ -420,7 +420,7 @@ parameters! {
     appendfsync: choice(Appendfsync, Appendfsync::Everysec), "appendfsync", MUTABLE,
         "When writes reach the disk.";
     no_appendfsync_on_rewrite: flag(false), "no-appendfsync-on-rewrite", MUTABLE,
-        "Whether writes wait for the disk during a rewrite.";
+        "Whether the append-only file is not synced during a rewrite.";
     auto_aof_rewrite_percentage: number(u32, 100, 0, INT_MAX), "auto-aof-rewrite-percentage",
         MUTABLE, "Growth in percent at which the append-only file is rewritten.";
     auto_aof_rewrite_min_size: number(u64, 64 << 20, 0, LONG_MAX, MEMORY), "auto-aof-rewrite-min-size",

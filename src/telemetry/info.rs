@@ -307,7 +307,13 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
         "mem_clients_slaves",
     ]);
     lines.field("mem_clients_normal", report.clients);
-    lines.zeroes(&["mem_cluster_links", "mem_aof_buffer"]);
+    lines.zeroes(&["mem_cluster_links"]);
+    let aof = &source.telemetry.persistence.aof;
+    let buffer_bytes = match aof.enabled.load(Relaxed) {
+        true => aof.buffer_bytes.load(Relaxed),
+        false => 0,
+    };
+    lines.field("mem_aof_buffer", buffer_bytes);
     lines.field("mem_allocator", memory::allocator_name());
     // Tables grow a segment at a time.
     lines.zeroes(&["mem_overhead_db_hashtable_rehashing"]);

@@ -30,7 +30,7 @@ pub fn render(service: &dyn Observed) -> String {
     let config = service.config();
     let mut page = Page::new();
     server(&mut page, service, &config, &snapshot);
-    saving::snapshots(&mut page, service, &snapshot);
+    saving::persistence(&mut page, service, &config, &snapshot);
     traffic(&mut page, service, &snapshot);
     memory(&mut page, &config, &snapshot);
     keyspace(&mut page, &snapshot);
@@ -95,38 +95,7 @@ fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &S
         "Most memory for data.",
         config.maxmemory as f64,
     );
-    let loading = &telemetry.persistence.loading;
-    for (name, help, value) in [
-        (
-            "redis_loading_dump_file",
-            "Whether data are being loaded.",
-            u64::from(loading.is_loading.load(Relaxed)),
-        ),
-        (
-            "basalt_loading_total_bytes",
-            "Bytes of what is loaded, or was last.",
-            loading.total_bytes.load(Relaxed),
-        ),
-        (
-            "basalt_loading_loaded_bytes",
-            "Of these, bytes that were loaded.",
-            loading.loaded_bytes.load(Relaxed),
-        ),
-        (
-            "redis_rdb_last_load_keys_loaded",
-            "Keys of the last snapshot that was loaded.",
-            loading.keys_loaded.load(Relaxed),
-        ),
-        (
-            "redis_rdb_last_load_keys_expired",
-            "Keys that had expired in the last snapshot that was loaded.",
-            loading.keys_expired.load(Relaxed),
-        ),
-    ] {
-        page.gauge(name, help, value as f64);
-    }
     for (name, help) in [
-        ("redis_aof_enabled", "Whether changes are logged to disk."),
         ("redis_connected_slaves", "Replicas connected."),
         ("redis_master_repl_offset", "Bytes sent to replicas."),
     ] {

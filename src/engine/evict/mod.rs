@@ -144,7 +144,9 @@ impl Engine {
             .draw(&self.published, self.published.debt_bytes() + 1);
         self.keep_order();
         if self.published.debt_bytes() < 0 {
-            return true;
+            // What is free because a buffer just went is needed again for the next one: while the data alone are above the
+            // limit and nothing can be evicted, it is no room.
+            return !self.budget.policy().evicts() || !self.budget.is_out_of_memory();
         }
         if self.budget.is_freeing() {
             // Who comes after this one waits, if that is not enough.

@@ -80,7 +80,11 @@ impl Aof {
             return self.bound(&mut writer);
         }
         let is_always = self.service.config.load().appendfsync == Appendfsync::Always;
-        match writer.flush() {
+        let flushed = writer.flush();
+        if let Some(spent) = writer.take_sync_time() {
+            self.figures().fsync.note(spent);
+        }
+        match flushed {
             Ok(()) => {
                 if self.is_failing.swap(false, Relaxed) && !writer.is_held() {
                     self.note_recovery();

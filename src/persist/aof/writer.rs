@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -62,6 +63,8 @@ pub struct Writer {
     noted_s: u64,
     /// What is queued is kept there.
     is_held: bool,
+    /// How long the sync before the last mark took, until somebody asks.
+    spent: Option<Duration>,
 }
 
 impl Writer {
@@ -188,6 +191,11 @@ impl Writer {
         true
     }
 
+    /// How long the last flush took to sync a file before the next one, if it did.
+    pub fn take_sync_time(&mut self) -> Option<Duration> {
+        self.spent.take()
+    }
+
     /// Has it write again.
     pub fn release(&mut self) {
         self.is_held = false;
@@ -221,7 +229,10 @@ impl Writer {
                     if self.next.as_ref().is_some_and(|(one, _)| *one == number)
                         && let Some(file) = &self.file
                     {
-                        file.sync().map_err(Failure::Sync)?;
+                        let began = Instant::now();
+                        let synced = file.sync();
+                        self.spent = Some(began.elapsed());
+                        synced.map_err(Failure::Sync)?;
                     }
                     self.queue.drain(..=self.cursor.0);
                     self.cursor = (0, 0);
@@ -392,8 +403,13 @@ mod tests {
         writer.push(all, Some(5));
         files.fail_at(2, Fault::Fails(EIO));
         assert!(matches!(writer.flush(), Err(Failure::Sync(_))));
+        assert!(
+            writer.take_sync_time().is_some(),
+            "it took its time all the same"
+        );
         writer.hold();
         writer.flush().expect("nothing is done");
+        assert!(writer.take_sync_time().is_none());
         assert_eq!(text(&files, "2"), "");
         // The base that contains the first file is there.
         assert!(writer.skip_to_mark(7) && !writer.awaits_mark() && writer.is_held());

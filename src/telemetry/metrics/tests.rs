@@ -9,7 +9,7 @@ use super::page::braces;
 use super::*;
 use crate::telemetry::{COUNTING, Telemetry, counters, errors};
 
-/// Every name that issue 2 asks for, with its type.
+/// Every name that is promised, with its type.
 const NAMES: &str = include_str!("names.txt");
 
 fn page() -> String {
@@ -130,6 +130,62 @@ fn histograms_are_cumulative_and_end_in_their_count() {
     assert_eq!(values["basalt_expiry_lag_seconds_bucket{le=\"+Inf\"}"], 2.0);
     assert_eq!(values["basalt_expiry_lag_seconds_sum"], 60.015);
     assert_eq!(values["basalt_expiry_lag_max_seconds"], 60.0);
+}
+
+#[test]
+fn persistence_shows_what_was_noted_of_it() {
+    use crate::telemetry::clock;
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::Duration;
+    let _alone = COUNTING.lock();
+    let mut config = Config::default();
+    config.save.truncate(1);
+    let (seconds, changes) = (config.save[0].seconds, config.save[0].changes);
+    let service = crate::server::build(Arc::new(config), 1, Telemetry::new(None, 2));
+    let figures = &service.telemetry.persistence;
+    let last_s = clock::unix_ms() / 1_000 - seconds - 1_000;
+    figures.rdb.last_save_s.store(last_s, Relaxed);
+    let page = render(&service);
+    let (_, values) = parse(&page);
+    assert_eq!(
+        values["basalt_rdb_save_overdue_seconds"], 0.0,
+        "nothing changed"
+    );
+    assert!(values["basalt_rdb_last_save_age_seconds"] >= 1_000.0 + seconds as f64);
+    assert_eq!(values["basalt_rdb_save_points"], 1.0);
+    assert_eq!(values["basalt_log_fill_ratio"], 0.0, "there is no ring");
+    assert_eq!(values["redis_rdb_last_bgsave_status"], 1.0);
+    assert_eq!(values["basalt_rdb_current_bgsave_duration_seconds"], -1.0);
+
+    service.all_published[0].dirty.add(changes);
+    figures.rdb.last_ok.store(false, Relaxed);
+    figures.aof.last_write_ok.store(false, Relaxed);
+    figures.aof.enabled.store(true, Relaxed);
+    figures.log.ring_bytes.store(1_000, Relaxed);
+    figures.log.used_bytes.store(800, Relaxed);
+    for us in [50, 51, 700, 3_000_000] {
+        figures.aof.fsync.note(Duration::from_micros(us));
+    }
+    let page = render(&service);
+    let (_, values) = parse(&page);
+    let overdue_s = values["basalt_rdb_save_overdue_seconds"];
+    assert!((1_000.0..1_100.0).contains(&overdue_s), "{overdue_s}");
+    assert_eq!(values["redis_rdb_changes_since_last_save"], changes as f64);
+    for (name, value) in [
+        ("redis_rdb_last_bgsave_status", 0.0),
+        ("redis_aof_last_write_status", 0.0),
+        ("redis_aof_enabled", 1.0),
+        ("basalt_log_fill_ratio", 0.8),
+        ("basalt_aof_fsync_seconds_bucket{le=\"0.00005\"}", 1.0),
+        ("basalt_aof_fsync_seconds_bucket{le=\"0.0001\"}", 2.0),
+        ("basalt_aof_fsync_seconds_bucket{le=\"0.001\"}", 3.0),
+        ("basalt_aof_fsync_seconds_bucket{le=\"1\"}", 3.0),
+        ("basalt_aof_fsync_seconds_bucket{le=\"+Inf\"}", 4.0),
+        ("basalt_aof_fsync_seconds_sum", 3.000801),
+        ("basalt_aof_fsync_seconds_count", 4.0),
+    ] {
+        assert_eq!(values.get(name), Some(&value), "{name}");
+    }
 }
 
 #[test]
