@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::args::{Args, RoutedKey};
-use super::declaration::Command;
+use super::declaration::{Command, CommandResult};
 use super::error::CommandError;
 use super::generic::migrate::Migration;
 use super::logging::Statement;
@@ -550,6 +550,10 @@ pub struct Reload {
     pub merges: bool,
 }
 
+/// Whether what a connection waits for has come: asked when the wait begins and after each nudge. It writes the reply then.
+/// When the time is over (the flag) it has to, in place of [`Block::on_timeout`].
+pub type Look = fn(&dyn Server, &Connection, bool, &mut super::Out) -> Option<CommandResult>;
+
 /// What a connection waits for that has no reply yet: its time, or CLIENT UNBLOCK.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
@@ -557,6 +561,8 @@ pub struct Block {
     pub until_ms: Option<u64>,
     /// The reply when the time is over.
     pub on_timeout: fn(&mut super::Out),
+    /// What else ends the wait, if anything does.
+    pub look: Option<Look>,
     /// In a transaction, which waits for nothing, the time passes all the same (DEBUG SLEEP): the command is postponed, see
     /// [`Command::is_postponed`]. In a script it passes with the script's shards in hand.
     pub holds: bool,
@@ -632,6 +638,9 @@ pub trait Server: Send + Sync {
     /// Rewrites the append-only file in the background; an error if that is under way. None: it begins later, as something
     /// else is under way or `may_begin` says so.
     fn rewrite_aof(&self, may_begin: bool) -> Result<Option<Awaited>, CommandError>;
+    /// Whether the append-only file has all on its disk that was appended to the log before a position; none: it is off.
+    /// The client is nudged when that may have changed.
+    fn is_aof_synced(&self, position: u64, waiter: Option<&Arc<Shared>>) -> Option<bool>;
     /// DEBUG LOADAOF.
     fn load_aof(&self) -> Awaited;
     /// Has the append-only file's thread sleep for so many microseconds before it writes.

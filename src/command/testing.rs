@@ -752,6 +752,9 @@ impl Server for NoServer {
     fn rewrite_aof(&self, _: bool) -> Result<Option<Awaited>, CommandError> {
         Ok(Some(done("Background append only file rewriting started")))
     }
+    fn is_aof_synced(&self, _: u64, _: Option<&Arc<Shared>>) -> Option<bool> {
+        None
+    }
     fn load_aof(&self) -> Awaited {
         done("OK")
     }

@@ -428,7 +428,7 @@ parameters! {
     aof_load_truncated: flag(true), "aof-load-truncated", MUTABLE,
         "Whether an append-only file that breaks off is loaded as far as it goes.";
     aof_use_rdb_preamble: flag(true), "aof-use-rdb-preamble",
-        MUTABLE.no_effect("a rewrite always begins with a snapshot"),
+        MUTABLE,
         "Whether a rewritten append-only file begins with a snapshot.";
     aof_timestamp_enabled: flag(false), "aof-timestamp-enabled", MUTABLE,
         "Whether times are written to the append-only file.";

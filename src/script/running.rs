@@ -113,6 +113,20 @@ impl Unit {
         self.standing.store(KILLED, Relaxed);
     }
 
+    /// Tells the log that it takes long, in the words that tools look for; once for each script.
+    fn log_slow(&self) {
+        let stop = match self.kind {
+            Kind::Script => "SCRIPT KILL",
+            Kind::Function => "FUNCTION KILL",
+            Kind::Transaction => return,
+        };
+        tracing::warn!(
+            "Slow script detected: still in execution after {} milliseconds. {stop} may end it. Its name is: {}",
+            self.duration_ms(),
+            String::from_utf8_lossy(&self.name())
+        );
+    }
+
     fn duration_ms(&self) -> u64 {
         Ticks::now().since_ns(self.since) / 1_000_000
     }
@@ -202,6 +216,7 @@ impl Running {
         let is_new = !unit.is_busy.swap(true, Relaxed);
         if is_new {
             self.busy.fetch_add(1, Relaxed);
+            unit.log_slow();
         }
         is_new
     }

@@ -14,7 +14,7 @@ use super::saving::Saving;
 use super::shutdown::Shutdown;
 use super::title::Title;
 use crate::client::ledger::LEDGER;
-use crate::client::registry::Registry;
+use crate::client::registry::{Registry, Shared};
 use crate::command::context::{
     Awaited, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Reload,
     Server, SlowlogEntry,
@@ -347,6 +347,10 @@ impl Server for Host {
 
     fn rewrite_aof(&self, may_begin: bool) -> Result<Option<Awaited>, CommandError> {
         self.saving.rewrite_aof(&self.aof, may_begin)
+    }
+
+    fn is_aof_synced(&self, position: u64, waiter: Option<&Arc<Shared>>) -> Option<bool> {
+        self.aof.is_synced(position, waiter)
     }
 
     fn load_aof(&self) -> Awaited {

@@ -7,7 +7,10 @@ use super::batch::Admitted;
 use super::turn::Turn;
 use super::{Flow, Session, Step};
 use crate::client::registry::{Unblocked, WaitState};
+use crate::command::Out;
 use crate::command::context::Block;
+use crate::command::declaration::CommandResult;
+use crate::command::error::write_failure;
 use crate::shard::blocking::Waiter;
 use crate::shard::job::task::Task;
 
@@ -75,7 +78,15 @@ impl Session {
         // Times are whole milliseconds, cut off: only the one after the last is never before the time that was asked for.
         let end_ms = until_ms.map(|until_ms| until_ms.saturating_add(1));
         let is_late = end_ms.is_some_and(|end_ms| end_ms <= now_ms);
-        let Some(unblocked) = self.connection.shared.unblocked(is_late) else {
+        let unblocked = self.connection.shared.unblocked(is_late);
+        if let (None, Blocked::For(block)) = (unblocked, blocked)
+            && let Some(result) = self.look(block, false, &mut turn.batch.out)
+        {
+            // Whoever ends it otherwise at this moment is too late, but is answered that it did.
+            let _ = self.connection.shared.unblocked(true);
+            return Ok(write_failure(result, &mut turn.batch.out));
+        }
+        let Some(unblocked) = unblocked else {
             return Err(match is_late {
                 true => now_ms + SOON_MS,
                 false => end_ms.unwrap_or(u64::MAX),
@@ -86,15 +97,27 @@ impl Session {
         }
         let out = &mut turn.batch.out;
         Ok(match unblocked {
-            Unblocked::TimedOut => {
-                on_timeout(out);
-                false
-            }
+            Unblocked::TimedOut => match blocked {
+                Blocked::For(block) if block.look.is_some() => {
+                    let result = self.look(block, true, out);
+                    write_failure(result.unwrap_or(Ok(())), out)
+                }
+                _ => {
+                    on_timeout(out);
+                    false
+                }
+            },
             Unblocked::WithError => {
                 out.error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
                 true
             }
         })
+    }
+
+    /// Whether what it waits for has come, besides the end of its time; the reply is written then.
+    fn look(&self, block: &Block, is_over: bool, out: &mut Out) -> Option<CommandResult> {
+        let look = block.look?;
+        look(self.service.server(), &self.connection, is_over, out)
     }
 
     /// Whether the reply is there that the connection waits for. What others have for it may tell of changes that the

@@ -125,6 +125,12 @@ impl Theirs {
 
 #[test]
 fn directories_go_to_redis_server_and_back() {
+    for preamble in ["yes", "no"] {
+        exchange(preamble);
+    }
+}
+
+fn exchange(preamble: &str) {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let digest = |client: &mut Raw| client.call("DEBUG DIGEST").show();
     let finish = |client: &mut Raw, round: usize| {
@@ -146,7 +152,8 @@ fn directories_go_to_redis_server_and_back() {
     let mut last = None;
     for round in 0..5 {
         let (mut client, mut ended): (Raw, Box<dyn FnMut()>) = if round % 2 == 0 {
-            let mut server = start(&options(dir.path()));
+            let own = options(dir.path()).with("aof-use-rdb-preamble", preamble);
+            let mut server = start(&own);
             let client = server.raw();
             let ended = move || {
                 server.wait_for_exit();
@@ -201,4 +208,197 @@ fn it_is_turned_on_and_off_while_clients_write() {
         "EXISTS before after unlogged",
         "(integer) 2",
     );
+}
+
+#[test]
+fn waitaof_waits_for_the_disk_and_not_longer() {
+    const OFF: &str =
+        "(error) ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
+    let both = |local: u8| format!("1) (integer) {local}\n2) (integer) 0");
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let mut server = start(&options(dir.path()).with("appendfsync", "no"));
+    let (mut client, mut other) = (server.raw(), server.raw());
+    let id = client.call("CLIENT ID").integer();
+    check(&mut client, "WAITAOF 1 0 0", &both(1));
+    check(&mut client, "SET k 1", "OK");
+    // Nobody syncs.
+    check(&mut client, "WAITAOF 1 0 20", &both(0));
+    check(&mut client, "WAITAOF 0 1 20", &both(0));
+    check(
+        &mut client,
+        "EVAL \"return redis.call('GET', KEYS[1])\" 1 k",
+        "\"1\"",
+    );
+    check(&mut client, "MULTI", "OK");
+    check(&mut client, "WAITAOF 1 0 0", "QUEUED");
+    check(&mut client, "EXEC", "1) 1) (integer) 0\n   2) (integer) 0");
+    let wait = |client: &mut Raw, other: &mut Raw, request: &[u8]| {
+        client.send(request);
+        eventually("it waits", || {
+            let line = other.call(&format!("CLIENT LIST ID {id}")).body();
+            line.contains(" flags=b ")
+        });
+    };
+    for (how, reply) in [
+        ("TIMEOUT", both(0)),
+        (
+            "ERROR",
+            "(error) UNBLOCKED client unblocked via CLIENT UNBLOCK".to_owned(),
+        ),
+    ] {
+        wait(&mut client, &mut other, b"WAITAOF 1 0 0\r\n");
+        let unblock = format!("CLIENT UNBLOCK {id} {how}");
+        check(&mut other, &unblock, "(integer) 1");
+        assert_eq!(client.read().show(), reply);
+    }
+    // What one client wrote is nothing to another.
+    check(&mut other, "WAITAOF 1 0 0", &both(1));
+    wait(
+        &mut client,
+        &mut other,
+        b"WAITAOF 1 0 0\r\nINCR k\r\nWAITAOF 1 0 0\r\n",
+    );
+    check(&mut other, "CONFIG SET appendfsync everysec", "OK");
+    for reply in [both(1), "(integer) 2".to_owned(), both(1)] {
+        assert_eq!(client.read().show(), reply);
+    }
+    check(&mut client, "WAITAOF 0 1 20", &both(1));
+    // Turned off, it comes never.
+    check(&mut other, "CONFIG SET appendfsync no", "OK");
+    check(&mut client, "INCR k", "(integer) 3");
+    wait(&mut client, &mut other, b"WAITAOF 1 0 0\r\n");
+    check(&mut other, "CONFIG SET appendonly no", "OK");
+    assert_eq!(client.read().show(), OFF);
+    check(&mut client, "WAITAOF 1 0 0", OFF);
+    // What is written now is in the base that is written when it is turned on.
+    check(&mut client, "INCR k", "(integer) 4");
+    check(&mut other, "CONFIG SET appendonly yes", "OK");
+    check(&mut client, "WAITAOF 1 0 0", &both(1));
+    kill(&mut server);
+    let server = start(&options(dir.path()));
+    check(&mut server.raw(), "GET k", "\"4\"");
+}
+
+/// The base that the manifest of a directory names.
+fn base_of(dir: &Path) -> (String, Vec<u8>) {
+    let dir = dir.join("appendonlydir");
+    let manifest = std::fs::read_to_string(dir.join("appendonly.aof.manifest"));
+    let manifest = manifest.expect("there is one");
+    let line = manifest.lines().find(|line| line.ends_with("type b"));
+    let name = line.and_then(|line| line.split(' ').nth(1));
+    let name = name.expect("there is a base").to_owned();
+    let bytes = std::fs::read(dir.join(&name)).expect("it is there");
+    (name, bytes)
+}
+
+#[test]
+fn a_base_may_be_commands_alone() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let options = options(dir.path())
+        .with("aof-use-rdb-preamble", "no")
+        .with("aof-timestamp-enabled", "yes");
+    let mut server = start(&options);
+    let mut client = server.raw();
+    makers().iter().for_each(|line| drop(client.call(line)));
+    let large = |name: &str, of: &dyn Fn(usize) -> String| {
+        let items: Vec<String> = (0..3000).map(of).collect();
+        format!("{name} {}", items.join(" "))
+    };
+    let long = "x".repeat(40_000);
+    let lines = [
+        large("SADD large:set", &|n| format!("m{n}")),
+        large("ZADD large:zset", &|n| format!("{}.5 m{n}", n * 7)),
+        large("HSET large:hash", &|n| format!("f{n} v{n}")),
+        large("HSET large:fields", &|n| format!("f{n} v{n}")),
+        large("RPUSH large:list", &|n| format!("e{n}")),
+        "HPEXPIREAT large:fields 4102444800000 FIELDS 2 f7 f2999".to_owned(),
+        "PEXPIREAT large:zset 4102444800000".to_owned(),
+        "HSET small:fields a 1 b 2".to_owned(),
+        "HPEXPIREAT small:fields 4102444800000 FIELDS 1 b".to_owned(),
+        "ZADD odd inf a -inf b -0 c 1e300 d 0.1 e".to_owned(),
+        format!("SET long {long} PXAT 4102444800000"),
+        "XADD stream 5-1 a 1".to_owned(),
+        "XADD stream 5-2 a 2 b 3".to_owned(),
+        "XADD stream 6-0 a 4".to_owned(),
+        "XGROUP CREATE stream group 0".to_owned(),
+        "XREADGROUP GROUP group someone COUNT 2 STREAMS stream >".to_owned(),
+        "XGROUP CREATECONSUMER stream group nobody".to_owned(),
+        "XADD gone 7-7 a 1".to_owned(),
+        "XADD gone 7-8 a 1".to_owned(),
+        "XGROUP CREATE gone group 0".to_owned(),
+        "XREADGROUP GROUP group someone STREAMS gone >".to_owned(),
+        "XDEL gone 7-8".to_owned(),
+        "XADD emptied 8-8 a 1".to_owned(),
+        "XDEL emptied 8-8".to_owned(),
+        "XGROUP CREATE void group $ MKSTREAM".to_owned(),
+        "BF.ADD bloom a".to_owned(),
+        "CF.ADD cuckoo a".to_owned(),
+        "SELECT 3".to_owned(),
+        format!("SET long {long}"),
+        "SET short 1".to_owned(),
+        large("SADD large:set", &|n| format!("other{n}")),
+        "SELECT 0".to_owned(),
+    ];
+    for line in &lines {
+        let reply = client.call(line);
+        assert!(!reply.is_error(), "{line:.60}: {}", reply.show());
+    }
+    let library: [&[u8]; 3] = [
+        b"FUNCTION",
+        b"LOAD",
+        b"#!lua name=lib\nredis.register_function('f', function() return 5 end)",
+    ];
+    assert_eq!(client.command(&library).show(), "\"lib\"");
+    let questions = [
+        "DEBUG DIGEST",
+        "DBSIZE",
+        "FCALL f 0",
+        "PEXPIRETIME large:zset",
+        "PEXPIRETIME long",
+        "HPEXPIRETIME large:fields FIELDS 3 f7 f8 f2999",
+        "HPEXPIRETIME small:fields FIELDS 2 a b",
+        "ZRANGE odd 0 -1 WITHSCORES",
+        "XPENDING stream group - + 10 someone",
+        "XPENDING gone group",
+        "XINFO GROUPS stream",
+        "XINFO STREAM emptied",
+        "XINFO STREAM void",
+        "BF.EXISTS bloom a",
+        "CF.EXISTS cuckoo a",
+        "LRANGE large:list 0 -1",
+    ];
+    // How long ago an entry was delivered goes on.
+    let answers = |client: &mut Raw| -> Vec<String> {
+        let shown = questions.iter().map(|line| client.call(line).show());
+        let mut shown: Vec<String> = shown.collect();
+        let pending = questions
+            .iter()
+            .position(|line| line.starts_with("XPENDING stream"));
+        let pending = &mut shown[pending.expect("it is asked")];
+        let lines = pending
+            .lines()
+            .filter(|line| !line.contains("3) (integer)"));
+        *pending = lines.collect::<Vec<_>>().join("\n");
+        shown
+    };
+    let before = answers(&mut client);
+    client.call("BGREWRITEAOF");
+    eventually("the rewrite is over", || {
+        let info = client.call("INFO persistence").text();
+        info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrites:1")
+    });
+    let (name, base) = base_of(dir.path());
+    assert!(name.ends_with(".base.aof"), "{name}");
+    assert!(base.starts_with(b"#TS:") && base.ends_with(b"\r\n"));
+    check(&mut client, "CONFIG SET appendfsync always", "OK");
+    check(&mut client, "SET last 1", "OK");
+    check(&mut client, "DEL last", "(integer) 1");
+    kill(&mut server);
+    let server = start(&options);
+    for (question, (before, after)) in questions
+        .iter()
+        .zip(before.iter().zip(answers(&mut server.raw())))
+    {
+        assert_eq!(&after, before, "{question}");
+    }
 }

@@ -352,3 +352,32 @@ fn the_end_saves_where_there_are_save_points() {
         }
     }
 }
+
+#[test]
+fn keys_behind_long_strings_stay_in_their_database() {
+    const DBS: usize = 6;
+    const KEYS: usize = 120;
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let options = Options::shards(8)
+        .with("dir", &dir.path().display().to_string())
+        .with("rdbcompression", "no");
+    let server = Server::start(&options);
+    let mut client = server.raw();
+    let long = "x".repeat(20_000);
+    for db in 0..DBS {
+        client.call(&format!("SELECT {db}"));
+        for key in 0..KEYS {
+            let value = if key % 3 == 0 { "short" } else { &long };
+            check(&mut client, &format!("SET {db}:{key} {value}"), "OK");
+        }
+    }
+    for round in 0..5 {
+        check(&mut client, "DEBUG RELOAD", "OK");
+        for db in 0..DBS {
+            client.call(&format!("SELECT {db}"));
+            let names: Vec<String> = (0..KEYS).map(|key| format!("{db}:{key}")).collect();
+            let there = client.call(&format!("EXISTS {}", names.join(" ")));
+            assert_eq!(there.integer(), KEYS as i64, "database {db}, round {round}");
+        }
+    }
+}

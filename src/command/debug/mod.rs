@@ -143,6 +143,7 @@ fn sleep(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) {
     cx.after = After::Block(Block {
         until_ms: Some(until_ms),
         on_timeout: Out::ok,
+        look: None,
         holds: true,
     });
 }

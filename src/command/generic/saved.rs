@@ -14,7 +14,7 @@ use crate::engine::evict::Policy;
 use crate::engine::evict::budget::Budget;
 use crate::engine::serial::pieces::Shape;
 use crate::engine::serial::{self, Form, writer::Writer};
-use crate::engine::snapshot::{Chunk, Outlet, Stream};
+use crate::engine::snapshot::{Begun, Chunk, Outlet, Stream};
 use crate::engine::value::{Body, ElementRef, Object};
 use crate::engine::{Engine, Now, defrag};
 use crate::structures::entry::{EntryRef, Value};
@@ -117,7 +117,7 @@ impl Outlet for Collector {
         Shape::begin(entry, 0, &mut Writer::new(Form::Whole, false))
     }
 
-    fn encode_piece(&self, piece: &ElementRef<'_>, _: &Shape, chunk: &mut Chunk) -> bool {
+    fn encode_piece(&self, piece: &ElementRef<'_>, _: &Begun<'_>, chunk: &mut Chunk) -> bool {
         self.push(chunk, &bytes_of(piece));
         true
     }

@@ -1,9 +1,12 @@
 //! WAIT and WAITAOF: until replicas, or the append-only file, have what this connection wrote.
 //!
-//! There are no replicas yet and no append-only file, so what is asked for is either nothing, or never comes: then the
-//! connection waits for its time as it would on a Redis without replicas.
+//! There are no replicas yet, so of these what is asked for is either nothing, or never comes: then the connection waits
+//! for its time as it would on a Redis without replicas.
 
-use crate::command::context::{After, Block, SessionCx};
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::client::connection::Connection;
+use crate::command::context::{After, Block, Server, SessionCx};
 use crate::command::declaration::{Categories, Command, CommandResult, Flags, Group};
 use crate::command::options::blocking_timeout_ms;
 use crate::command::{Args, Out};
@@ -32,6 +35,7 @@ fn wait(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
         cx.after = After::Block(Block {
             until_ms,
             on_timeout: |out| out.integer(0),
+            look: None,
             holds: false,
         });
     }
@@ -61,26 +65,82 @@ fn wait_aof(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
         return Err("ERR value is out of range, must be positive".into());
     }
     let until_ms = blocking_timeout_ms(args, 3, cx.now)?;
-    if local == 1 {
-        return Err(
-            "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.".into(),
-        );
+    let position = cx.client.shared.log_position.load(Relaxed);
+    let is_synced = cx.server.is_aof_synced(position, None);
+    if local == 1 && is_synced.is_none() {
+        return Err(OFF.into());
     }
-    if replicas == 0 {
-        reply_none(out);
-    } else {
-        cx.after = After::Block(Block {
-            until_ms,
-            on_timeout: reply_none,
-            holds: false,
-        });
+    let is_synced = is_synced.unwrap_or(false);
+    let is_enough = replicas == 0 && (local == 0 || is_synced);
+    if is_enough || cx.outbox.is_of_transaction() {
+        reply_aof(out, is_synced);
+        return Ok(());
     }
+    cx.after = After::Block(Block {
+        until_ms,
+        on_timeout: |out| reply_aof(out, false),
+        look: Some(match (local, replicas) {
+            (0, _) => look_at_replicas,
+            (_, 0) => look_at_disk,
+            _ => look_at_both,
+        }),
+        holds: false,
+    });
     Ok(())
 }
 
-/// Nothing reached a disk here, and nothing one elsewhere.
-fn reply_none(out: &mut Out) {
+const OFF: &str = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
+
+/// Until the append-only file has it.
+fn look_at_disk(
+    server: &dyn Server,
+    connection: &Connection,
+    is_over: bool,
+    out: &mut Out,
+) -> Option<CommandResult> {
+    let position = connection.shared.log_position.load(Relaxed);
+    let waiter = (!is_over).then_some(&connection.shared);
+    match server.is_aof_synced(position, waiter) {
+        None => return Some(Err(OFF.into())),
+        Some(false) if !is_over => return None,
+        Some(is_synced) => reply_aof(out, is_synced),
+    }
+    Some(Ok(()))
+}
+
+/// Until replicas have it: there are none.
+fn look_at_replicas(
+    server: &dyn Server,
+    connection: &Connection,
+    is_over: bool,
+    out: &mut Out,
+) -> Option<CommandResult> {
+    let position = connection.shared.log_position.load(Relaxed);
+    is_over.then(|| {
+        reply_aof(out, server.is_aof_synced(position, None).unwrap_or(false));
+        Ok(())
+    })
+}
+
+/// Until both have it.
+fn look_at_both(
+    server: &dyn Server,
+    connection: &Connection,
+    is_over: bool,
+    out: &mut Out,
+) -> Option<CommandResult> {
+    let position = connection.shared.log_position.load(Relaxed);
+    // Also where the disk has it, it has to hear when the file is turned off.
+    let is_synced = server.is_aof_synced(position, Some(&connection.shared));
+    if is_synced.is_none() {
+        return Some(Err(OFF.into()));
+    }
+    look_at_replicas(server, connection, is_over, out)
+}
+
+/// Whether the file here has it; no replica does.
+fn reply_aof(out: &mut Out, is_synced: bool) {
     out.array(2);
-    out.integer(0);
+    out.integer(i64::from(is_synced));
     out.integer(0);
 }

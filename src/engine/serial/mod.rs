@@ -14,6 +14,7 @@
 //! packed structures are checked byte by byte, members may not come twice, and what a command could not have made is
 //! refused. Nothing here recurses, and nothing panics on any bytes.
 
+pub mod commands;
 pub mod frame;
 mod hash;
 mod list;

@@ -8,15 +8,17 @@ use crate::structures::entry::{EntryRef, Value};
 /// What a collection is, and how its elements are written.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    form: Form,
+    pub(super) form: Form,
     /// Elements that are written.
-    count: u64,
+    pub(super) count: u64,
+    /// The collection's own.
+    pub(super) deadline: Option<u64>,
     /// Fields whose time had come by then are left out.
     now_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Form {
+pub(super) enum Form {
     Set,
     SortedSet,
     Hash,
@@ -30,55 +32,69 @@ impl Shape {
         self.count
     }
 
-    /// Writes the beginning of a collection, behind its type, as it is at a moment.
-    pub fn begin(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) -> Shape {
+    /// What a collection is at a moment.
+    pub fn of(entry: EntryRef<'_, Object>, now_ms: u64) -> Shape {
         let Value::Object(object) = entry.value() else {
             unreachable!("only large collections are written by the piece")
         };
         let mut shape = Shape {
             form: Form::Set,
             count: object.body.elements().unwrap_or(0) as u64,
+            deadline: entry.deadline(),
             now_ms,
         };
         match &object.body {
-            Collection::SortedSet(_) => {
-                writer.kind(types::ZSET_2);
-                shape.form = Form::SortedSet;
-            }
+            Collection::SortedSet(_) => shape.form = Form::SortedSet,
             Collection::Hash(table) => {
                 match table.len(now_ms) {
                     // One of which all is due is about to go, but until then it is one.
                     0 => shape.now_ms = 0,
                     live => shape.count = live as u64,
                 }
-                match table.next_deadline() {
-                    Some(earliest) => {
-                        writer.needs(V12);
-                        writer.kind(types::HASH_METADATA);
-                        writer.millis(earliest);
-                        shape.form = Form::VolatileHash(earliest);
-                    }
-                    None => {
-                        writer.kind(types::HASH);
-                        shape.form = Form::Hash;
-                    }
-                }
+                shape.form = match table.next_deadline() {
+                    Some(earliest) => Form::VolatileHash(earliest),
+                    None => Form::Hash,
+                };
             }
-            _ => writer.kind(types::SET),
+            _ => {}
+        }
+        shape
+    }
+
+    /// Writes the beginning of a collection, behind its type, as it is at a moment.
+    pub fn begin(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Writer) -> Shape {
+        let shape = Shape::of(entry, now_ms);
+        match shape.form {
+            Form::Set => writer.kind(types::SET),
+            Form::SortedSet => writer.kind(types::ZSET_2),
+            Form::Hash => writer.kind(types::HASH),
+            Form::VolatileHash(earliest) => {
+                writer.needs(V12);
+                writer.kind(types::HASH_METADATA);
+                writer.millis(earliest);
+            }
         }
         writer.length(shape.count);
         shape
     }
 
+    /// Whether an element is left out, as its time had come.
+    pub(super) fn leaves_out(&self, piece: &ElementRef<'_>) -> bool {
+        let has_deadline = matches!(self.form, Form::Hash | Form::VolatileHash(_));
+        has_deadline && piece.number <= self.now_ms
+    }
+
     /// Writes an element; false if it is left out.
     pub fn piece(&self, piece: &ElementRef<'_>, writer: &mut Writer) -> bool {
+        if self.leaves_out(piece) {
+            return false;
+        }
         match self.form {
             Form::Set => writer.string(piece.name),
             Form::SortedSet => {
                 writer.string(piece.name);
                 writer.double(f64::from_bits(piece.number));
             }
-            Form::Hash | Form::VolatileHash(_) if piece.number <= self.now_ms => return false,
             Form::Hash => {
                 writer.string(piece.name);
                 writer.item(piece.value);

@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use super::{Chunk, Outlet, Stream};
+use super::{Begun, Chunk, Outlet, Stream};
 use crate::engine::serial::pieces::Shape;
 use crate::engine::value::{Body, Collection, ElementRef, Journal, Object};
 use crate::structures::entry::{Entry, EntryRef, Value};
@@ -121,7 +121,12 @@ impl Large {
             } = self;
             let next = body.show_some(position, ELEMENTS_PER_STEP, &mut |element| {
                 if !before.contains_key(element.name) {
-                    *written += u64::from(outlet.encode_piece(&element, shape, chunk));
+                    let begun = Begun {
+                        key: entry.key(),
+                        shape,
+                        written: *written,
+                    };
+                    *written += u64::from(outlet.encode_piece(&element, &begun, chunk));
                 }
             });
             self.position = (next != 0).then_some(next);
@@ -135,8 +140,12 @@ impl Large {
             let name = name.clone();
             if let Some(Some(was)) = self.before.remove(&name) {
                 let element = ElementRef::new(&name, &was.value, was.number);
-                self.written +=
-                    u64::from(outlet.encode_piece(&element, &self.shape, &mut self.chunk));
+                let begun = Begun {
+                    key: entry.key(),
+                    shape: &self.shape,
+                    written: self.written,
+                };
+                self.written += u64::from(outlet.encode_piece(&element, &begun, &mut self.chunk));
             }
             steps += 1;
             if steps % ELEMENTS_PER_STEP == 0 {

@@ -96,6 +96,17 @@ impl Chunk {
     }
 }
 
+/// How far a large collection is written.
+#[derive(Clone, Copy)]
+pub struct Begun<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// What it was at the cut.
+    pub shape: &'a Shape,
+    /// Elements written so far.
+    pub written: u64,
+}
+
 /// Where a snapshot goes. It is called with a shard's token in hand, by one thread for each shard, and never waits.
 pub trait Outlet: Send + Sync {
     /// Appends an entry to a chunk as it is to be saved.
@@ -104,8 +115,8 @@ pub trait Outlet: Send + Sync {
     /// A large collection begins, of which the pieces follow.
     fn begin_large(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk) -> Shape;
 
-    /// Appends a piece of a large collection; false if it is left out, as its time had come.
-    fn encode_piece(&self, piece: &ElementRef<'_>, shape: &Shape, chunk: &mut Chunk) -> bool;
+    /// Appends a piece of a large collection, before which there were others; false if it is left out, as its time had come.
+    fn encode_piece(&self, piece: &ElementRef<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> bool;
 
     /// A number for the chunks of a large collection.
     fn next_stream(&self) -> u64;

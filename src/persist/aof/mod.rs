@@ -32,12 +32,13 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use crate::base::lossless;
+use crate::client::registry::Shared;
 use crate::config::Config;
 use crate::config::values::Appendfsync;
 use crate::persist::files::Files;
@@ -84,6 +85,8 @@ pub struct Aof {
     writer: Mutex<Writer>,
     /// How far the disk has it.
     synced: Gate,
+    /// Writes are appended, so that what is synced says what the disk has.
+    is_on: AtomicBool,
     /// Replies wait for the disk.
     waits: AtomicBool,
     is_scheduled: AtomicBool,
@@ -95,6 +98,15 @@ pub struct Aof {
     flush_sleep_us: AtomicU64,
     threads: Mutex<bool>,
     last_try: Mutex<Option<Instant>>,
+}
+
+/// Nudges a connection that waits.
+struct Nudge(Arc<Shared>);
+
+impl Wake for Nudge {
+    fn wake(self: Arc<Self>) {
+        self.0.nudge();
+    }
 }
 
 impl Aof {
@@ -121,6 +133,7 @@ impl Aof {
             }),
             writer: Mutex::default(),
             synced: Gate::default(),
+            is_on: AtomicBool::new(false),
             waits: AtomicBool::new(false),
             is_scheduled: AtomicBool::new(false),
             parts_bytes: AtomicU64::new(0),
@@ -151,12 +164,12 @@ impl Aof {
     fn follow(&self, inner: &Inner) {
         let config = self.service.config.load();
         let waits = inner.phase == Phase::On && config.appendfsync == Appendfsync::Always;
+        self.is_on.store(inner.phase == Phase::On, Relaxed);
         self.waits.store(waits, Relaxed);
         self.log.set_urgent(waits);
-        if !waits {
-            // Those that wait look again.
-            self.synced.open();
-        } else if let Some(reader) = &inner.reader {
+        // Those that wait look again.
+        self.synced.open();
+        if waits && let Some(reader) = &inner.reader {
             reader.nudge();
         }
     }
@@ -166,9 +179,19 @@ impl Aof {
         self.flush_sleep_us.store(us, Relaxed);
     }
 
-    /// Whether all before a position is on the disk.
-    pub fn has_synced(&self, position: u64) -> bool {
-        self.synced.passed() >= position
+    /// Whether all before a position is on the disk, and what was written before the log was kept is; none: it is off.
+    /// `waiter` is nudged when that may have changed.
+    pub fn is_synced(&self, position: u64, waiter: Option<&Arc<Shared>>) -> Option<bool> {
+        let is_synced = || match self.figures().enabled.load(Relaxed) {
+            true => Some(self.is_on.load(Relaxed) && self.synced.passed() >= position),
+            false => None,
+        };
+        if let Some(waiter) = waiter {
+            let waker = Waker::from(Arc::new(Nudge(Arc::clone(waiter))));
+            let mut cx = Context::from_waker(&waker);
+            let _ = self.synced.poll_next(&mut cx, || false);
+        }
+        is_synced()
     }
 
     /// A write or a sync failed: who writes hears of it.

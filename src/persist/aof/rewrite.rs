@@ -15,7 +15,7 @@ use super::store::Next;
 use super::{Aof, Inner, Phase};
 use crate::engine::record::Audience;
 use crate::persist::files::File;
-use crate::persist::snapshot::{Busy, Purpose, Running, Sink};
+use crate::persist::snapshot::{BaseForm, Busy, Purpose, Running, Sink};
 use crate::telemetry::clock;
 
 /// Bytes after which a file goes to the disk that is written bit by bit.
@@ -116,6 +116,10 @@ impl Aof {
         figures.rewrite_began_s.store(began_s, Relaxed);
         figures.rewrite_in_progress.store(true, Relaxed);
         let config = self.service.config.load();
+        let form = match config.aof_use_rdb_preamble {
+            true => BaseForm::Rdb,
+            false => BaseForm::Commands,
+        };
         let path = inner.store.as_ref().map(|store| store.temporary_base());
         let sink = BaseSink {
             aof: Arc::clone(self),
@@ -123,6 +127,7 @@ impl Aof {
             file: None,
             unsynced_bytes: 0,
             is_incremental: config.aof_rewrite_incremental_fsync,
+            form,
             next: next.clone(),
             mark,
         };
@@ -138,7 +143,7 @@ impl Aof {
         };
         match self
             .snapshots
-            .begin(Purpose::AofBase, Box::new(at_cut), Box::new(sink))
+            .begin(Purpose::AofBase(form), Box::new(at_cut), Box::new(sink))
         {
             Ok(running) => {
                 tracing::info!(
@@ -212,18 +217,18 @@ impl Aof {
     }
 
     /// The snapshot is written, or not. On one of its threads.
-    fn end(self: &Arc<Self>, went_well: bool, next: &Next, mark: u64) -> io::Result<()> {
+    fn end(self: &Arc<Self>, went_well: bool, base: &BaseSink) -> io::Result<()> {
         let mut inner = self.inner.lock();
         let began_s = self.figures().rewrite_began_s.load(Relaxed);
         let result = match went_well {
-            true => self.put_in_place(&mut inner, next, mark),
+            true => self.put_in_place(&mut inner, base),
             false => Err(io::Error::other("the snapshot came to nothing")),
         };
         if result.is_err() {
             if let Some(store) = &inner.store {
                 store.remove_temporary_base();
             }
-            if *next == Next::Temporary {
+            if base.next == Next::Temporary {
                 self.drop_temporary(&mut inner);
                 // Until it is turned off it is tried again.
                 self.schedule(inner.phase != Phase::Off);
@@ -255,11 +260,12 @@ impl Aof {
         figures.rewrite_in_progress.store(false, Relaxed);
     }
 
-    fn put_in_place(&self, inner: &mut Inner, next: &Next, mark: u64) -> io::Result<()> {
+    fn put_in_place(&self, inner: &mut Inner, base: &BaseSink) -> io::Result<()> {
+        let next = &base.next;
         let turns_on = inner.phase == Phase::Waiting;
         let has_skipped = match next {
             Next::None => false,
-            _ => self.reach_mark(inner, mark)?,
+            _ => self.reach_mark(inner, base.mark)?,
         };
         if *next == Next::Temporary {
             // What it has counts from now on, so it is on the disk first.
@@ -272,7 +278,7 @@ impl Aof {
             }
         }
         let store = inner.store.as_mut().expect("the rewrite began with one");
-        store.finish_rewrite(true, next)?;
+        store.finish_rewrite(base.form == BaseForm::Rdb, next)?;
         if turns_on {
             inner.phase = Phase::On;
             self.follow(inner);
@@ -396,6 +402,7 @@ struct BaseSink {
     file: Option<Arc<dyn File>>,
     unsynced_bytes: usize,
     is_incremental: bool,
+    form: BaseForm,
     next: Next,
     mark: u64,
 }
@@ -427,7 +434,7 @@ impl Sink for BaseSink {
             true => self.opened().and_then(|file| file.sync()),
             false => Ok(()),
         };
-        let ended = self.aof.end(ok && synced.is_ok(), &self.next, self.mark);
+        let ended = self.aof.end(ok && synced.is_ok(), &self);
         match ok {
             true => synced.and(ended),
             // Why is known to who says so.

@@ -287,6 +287,8 @@ impl Aof {
             return;
         }
         self.cancel_rewrite(&inner);
+        // First, so that those who wait for the sync hear of it, as at redis-server.
+        self.figures().enabled.store(false, Relaxed);
         if let (Phase::On, Some(reader)) = (inner.phase, &inner.reader) {
             self.settle(reader);
         }

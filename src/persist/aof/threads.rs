@@ -177,6 +177,8 @@ impl Aof {
                 continue;
             }
             synced = Instant::now();
+            // Of those that wait for a sync some may have gone, as their time was over.
+            self.synced.open();
             let config = self.service.config.load();
             let is_rewriting = self.figures().rewrite_in_progress.load(Relaxed);
             let rests = config.no_appendfsync_on_rewrite && is_rewriting;

@@ -46,6 +46,15 @@ pub trait Sink: Send {
     fn finish(self: Box<Self>, ok: bool) -> io::Result<()>;
 }
 
+/// What an append-only file begins with (`aof-use-rdb-preamble`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaseForm {
+    /// A snapshot as in any file.
+    Rdb,
+    /// Commands that make it.
+    Commands,
+}
+
 /// What a snapshot is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -54,7 +63,7 @@ pub enum Purpose {
     /// BGSAVE and save points.
     BackgroundSave,
     /// The base of the append-only file.
-    AofBase,
+    AofBase(BaseForm),
     /// Replicas.
     Replicas,
 }
@@ -254,14 +263,18 @@ impl Snapshots {
             if let Some(running) = &*current {
                 return Err(Busy(Arc::clone(running)));
             }
+            let form = match purpose {
+                Purpose::AofBase(form) => form,
+                _ => BaseForm::Rdb,
+            };
             let options = Options {
                 version: crate::engine::serial::V10,
                 compress: config.rdbcompression,
-                checksum: config.rdbchecksum,
+                checksum: config.rdbchecksum && form == BaseForm::Rdb,
             };
             let running = Arc::new(Running {
                 purpose,
-                outgoing: Arc::new(Outgoing::new(options, config.rdb_key_save_delay)),
+                outgoing: Arc::new(Outgoing::new(form, options, config.rdb_key_save_delay)),
                 state: Mutex::default(),
                 ended: Condvar::new(),
             });
@@ -282,12 +295,13 @@ impl Snapshots {
     /// From the cut to the end.
     fn conduct(&self, running: &Arc<Running>, at_cut: AtCut, sink: Box<dyn Sink>) {
         let figures = &self.service.telemetry.persistence.rdb;
+        let config = self.service.config.load();
         let cut = Arc::new(self.cut(running, at_cut));
         figures.keys_processed.store(0, Relaxed);
         figures.keys_total.store(cut.keys(), Relaxed);
         running.note_cut();
         let writer = Writer::new(Arc::clone(&running.outgoing), sink);
-        writer.begin(&cut, running.purpose);
+        writer.begin(&cut, running.purpose, config.aof_timestamp_enabled);
         self.walk(running, &writer);
         let ended = writer.end();
         figures.keys_processed.store(0, Relaxed);

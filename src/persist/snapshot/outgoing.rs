@@ -8,16 +8,18 @@ use std::sync::atomic::{
 use crossbeam::queue::SegQueue;
 use parking_lot::Mutex;
 
+use super::BaseForm;
 use crate::engine::Now;
-use crate::engine::serial::V12;
 use crate::engine::serial::pieces::Shape;
-use crate::engine::snapshot::{Chunk, Outlet};
+use crate::engine::serial::{V12, commands};
+use crate::engine::snapshot::{Begun, Chunk, Outlet};
 use crate::engine::value::{ElementRef, Object};
 use crate::persist::rdb::encode::{self, Options};
 use crate::structures::entry::{EntryRef, Value};
 
 /// See the module.
 pub(super) struct Outgoing {
+    form: BaseForm,
     options: Options,
     /// The version of the format, which the cut decides.
     version: AtomicU16,
@@ -39,8 +41,9 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(super) fn new(options: Options, delay_us: i32) -> Outgoing {
+    pub(super) fn new(form: BaseForm, options: Options, delay_us: i32) -> Outgoing {
         Outgoing {
+            form,
             version: AtomicU16::new(options.version),
             options,
             cut_ms: AtomicU64::new(0),
@@ -74,6 +77,17 @@ impl Outgoing {
         Options {
             version: self.version.load(Relaxed),
             ..self.options
+        }
+    }
+
+    pub(super) fn form(&self) -> BaseForm {
+        self.form
+    }
+
+    fn select_db(&self, chunk: &mut Chunk) {
+        match self.form {
+            BaseForm::Rdb => encode::select_db(&mut chunk.bytes, chunk.db),
+            BaseForm::Commands => commands::select_db(&mut chunk.bytes, chunk.db),
         }
     }
 
@@ -134,13 +148,25 @@ impl Outgoing {
     }
 }
 
+/// Appends what makes an entry.
+fn encode_commands(entry: EntryRef<'_, Object>, now_ms: u64, chunk: &mut Chunk) {
+    let Value::Block(block) = entry.value() else {
+        return commands::entry(&mut chunk.bytes, entry, now_ms);
+    };
+    commands::before_text(&mut chunk.bytes, entry, block.len());
+    chunk.push_block(block);
+    commands::behind_text(&mut chunk.bytes, entry);
+}
+
 impl Outlet for Outgoing {
     fn encode(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk) {
         let (options, now_ms) = (self.options(), self.cut_ms());
         if chunk.is_empty() {
-            encode::select_db(&mut chunk.bytes, chunk.db);
+            self.select_db(chunk);
         }
-        if let Value::Block(block) = entry.value() {
+        if self.form == BaseForm::Commands {
+            encode_commands(entry, now_ms, chunk);
+        } else if let Value::Block(block) = entry.value() {
             encode::entry_without_text(&mut chunk.bytes, entry, &options);
             chunk.push_block(block);
         } else {
@@ -163,15 +189,23 @@ impl Outlet for Outgoing {
     }
 
     fn begin_large(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk) -> Shape {
-        encode::select_db(&mut chunk.bytes, chunk.db);
+        self.select_db(chunk);
         if self.delay_us != 0 {
             self.keys.fetch_add(1, Relaxed);
+        }
+        if self.form == BaseForm::Commands {
+            return Shape::of(entry, self.cut_ms());
         }
         encode::begin_large(&mut chunk.bytes, entry, self.cut_ms(), &self.options())
     }
 
-    fn encode_piece(&self, piece: &ElementRef<'_>, shape: &Shape, chunk: &mut Chunk) -> bool {
-        encode::piece(&mut chunk.bytes, piece, shape, &self.options())
+    fn encode_piece(&self, piece: &ElementRef<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> bool {
+        match self.form {
+            BaseForm::Rdb => encode::piece(&mut chunk.bytes, piece, at.shape, &self.options()),
+            BaseForm::Commands => {
+                commands::piece(&mut chunk.bytes, at.key, piece, at.shape, at.written)
+            }
+        }
     }
 
     fn next_stream(&self) -> u64 {

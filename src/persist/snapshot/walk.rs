@@ -16,8 +16,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::outgoing::Outgoing;
-use super::{Cut, Failure, Purpose, Running, Sink, Snapshots};
+use super::{BaseForm, Cut, Failure, Purpose, Running, Sink, Snapshots};
 use crate::engine::Engine;
+use crate::engine::serial::commands;
 use crate::engine::snapshot::Chunk;
 use crate::persist::rdb::crc64;
 use crate::persist::rdb::encode;
@@ -215,12 +216,15 @@ impl Writer {
     }
 
     /// Writes what comes before the keys.
-    pub(super) fn begin(&self, cut: &Cut, purpose: Purpose) {
+    pub(super) fn begin(&self, cut: &Cut, purpose: Purpose, is_time_noted: bool) {
         if self.outgoing.is_over() {
             return;
         }
+        if self.outgoing.form() == BaseForm::Commands {
+            return self.begin_commands(cut, is_time_noted);
+        }
         let options = self.outgoing.options();
-        let is_aof_base = purpose == Purpose::AofBase;
+        let is_aof_base = matches!(purpose, Purpose::AofBase(_));
         let mut out = Vec::new();
         let fields = encode::own_fields(cut.now.unix_ms, cut.used_bytes, is_aof_base);
         encode::header(&mut out, &options, &fields);
@@ -234,11 +238,23 @@ impl Writer {
         self.write(out);
     }
 
+    fn begin_commands(&self, cut: &Cut, is_time_noted: bool) {
+        let mut out = Vec::new();
+        if is_time_noted {
+            let now_s = cut.now.unix_ms / 1000;
+            out.extend_from_slice(format!("#TS:{now_s}\r\n").as_bytes());
+        }
+        for code in &cut.functions {
+            commands::command(&mut out, &[b"FUNCTION", b"LOAD", code.as_bytes()]);
+        }
+        self.write(out);
+    }
+
     /// Passes on all that is there by now, but for what another thread passes on.
     pub(super) fn pass_on_all(&self) {
         while let Some(chunk) = self.outgoing.pop() {
             if !self.outgoing.is_over() {
-                self.pass_on(chunk, Self::write);
+                self.pass_on(chunk);
             }
         }
         while self.outgoing.has_parts()
@@ -266,7 +282,8 @@ impl Writer {
                 return;
             };
             self.output.lock().is_inside = true;
-            self.pass_on(part, Self::write_inside);
+            debug_assert!(part.blocks.is_empty());
+            self.write_inside(part.bytes);
             if stream.is_last {
                 in_order.open = None;
                 self.leave();
@@ -275,39 +292,56 @@ impl Writer {
         }
     }
 
-    fn pass_on(&self, chunk: Chunk, write: fn(&Self, Vec<u8>)) {
+    /// Passes on a chunk. Nothing comes between its parts, as what stands behind a long string does not say again in which
+    /// database it is.
+    fn pass_on(&self, chunk: Chunk) {
         let Chunk { bytes, blocks, .. } = chunk;
-        if blocks.is_empty() {
-            return write(self, bytes);
-        }
         let (mut rest, mut at) = (bytes, 0);
+        let (mut before, mut parts) = (Vec::new(), Vec::new());
         for (position, block) in blocks {
             let behind = rest.split_off(position - at);
             at = position;
-            self.write_text(mem::replace(&mut rest, behind), &block);
+            before.append(&mut mem::replace(&mut rest, behind));
+            if !self.takes_in(&mut before, &block) {
+                parts.push((mem::take(&mut before), block));
+            }
         }
-        write(self, rest);
-    }
-
-    /// Writes what comes before a long string, and the string, compressed if that helps.
-    fn write_text(&self, mut before: Vec<u8>, block: &Block) {
-        if encode::text_or_length(&mut before, block, self.compress) {
+        match before.is_empty() {
+            true => before = rest,
+            false => before.append(&mut rest),
+        }
+        if parts.is_empty() {
             return self.write(before);
         }
-        // Nothing may come between.
         let in_order = self.in_order.lock();
         if in_order.open.is_some() {
             // Nor may it come between others, for the end of which it has to wait.
-            before.extend_from_slice(block);
-            return self.write(before);
+            let mut whole = Vec::new();
+            for (mut bytes, block) in parts {
+                whole.append(&mut bytes);
+                whole.extend_from_slice(&block);
+            }
+            whole.append(&mut before);
+            return self.write(whole);
         }
         self.output.lock().is_inside = true;
+        for (bytes, block) in parts {
+            self.write_inside(bytes);
+            block
+                .chunks(PIECE_BYTES)
+                .for_each(|piece| self.write_inside(piece.to_vec()));
+        }
         self.write_inside(before);
-        block
-            .chunks(PIECE_BYTES)
-            .for_each(|piece| self.write_inside(piece.to_vec()));
         self.leave();
         drop(in_order);
+    }
+
+    /// Appends a long string, if it is compressed; else what stands before it.
+    fn takes_in(&self, before: &mut Vec<u8>, block: &Block) -> bool {
+        match self.outgoing.form() {
+            BaseForm::Rdb => encode::text_or_length(before, block, self.compress),
+            BaseForm::Commands => false,
+        }
     }
 
     fn summed(&self, bytes: Vec<u8>) -> Summed {
@@ -368,7 +402,7 @@ impl Writer {
 
     /// Writes the end, and has the sink keep what was written, or not.
     pub(super) fn end(&self) -> Result<(), Failure> {
-        if !self.outgoing.is_over() {
+        if !self.outgoing.is_over() && self.outgoing.form() == BaseForm::Rdb {
             let crc = self.output.lock().crc;
             let crc = self.checksum.then(|| crc64::update(crc, encode::END));
             let mut out = Vec::new();

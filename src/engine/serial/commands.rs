@@ -1,0 +1,331 @@
+//! Values as the commands that make them: for append-only files that are to hold nothing else.
+//!
+//! ```text
+//! strings                SET
+//! lists, sets, …         RPUSH, SADD, ZADD, HSET, a few elements each; fields with a deadline: HPEXPIREAT
+//! streams                XADD, XSETID, XGROUP CREATE, XGROUP CREATECONSUMER, XCLAIM
+//! sketches               RESTORE; so are streams that no commands make as they are
+//! deadline               PEXPIREAT behind all
+//! ```
+//!
+//! When consumers of a stream were seen is not carried, as at redis-server.
+
+use super::Form;
+use super::frame;
+use super::pieces::{self, Shape};
+use super::writer::Writer;
+use crate::base::number::F64Buffer;
+use crate::engine::value::hash::HashRef;
+use crate::engine::value::list::ListRef;
+use crate::engine::value::set::SetRef;
+use crate::engine::value::sorted_set::SortedSet;
+use crate::engine::value::stream::group::Group;
+use crate::engine::value::stream::id::StreamId;
+use crate::engine::value::stream::{Stream, stream_of};
+use crate::engine::value::{DataType, ElementRef, Kind, Object, Text};
+use crate::structures::entry::EntryRef;
+use crate::structures::quicklist::End;
+
+/// Elements of one command.
+const ELEMENTS_MAX: u64 = 64;
+
+/// Appends a command's beginning: its name and key, and how many arguments there are with them.
+fn head(out: &mut Vec<u8>, arguments: u64, name: &[u8], key: &[u8]) {
+    count(out, b'*', arguments);
+    argument(out, name);
+    argument(out, key);
+}
+
+fn count(out: &mut Vec<u8>, sign: u8, count: u64) {
+    out.push(sign);
+    out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+fn argument(out: &mut Vec<u8>, bytes: &[u8]) {
+    count(out, b'$', bytes.len() as u64);
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn integer(out: &mut Vec<u8>, value: impl itoa::Integer) {
+    argument(out, itoa::Buffer::new().format(value).as_bytes());
+}
+
+fn id(out: &mut Vec<u8>, id: StreamId) {
+    argument(out, id.text().as_bytes());
+}
+
+/// Appends a command.
+pub fn command(out: &mut Vec<u8>, arguments: &[&[u8]]) {
+    count(out, b'*', arguments.len() as u64);
+    arguments.iter().for_each(|bytes| argument(out, bytes));
+}
+
+/// The keys that follow are in this database.
+pub fn select_db(out: &mut Vec<u8>, db: usize) {
+    command(out, &[b"SELECT", itoa::Buffer::new().format(db).as_bytes()]);
+}
+
+/// Appends what makes an entry, as it is at a moment: fields of hashes whose time has come are left out.
+pub fn entry(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
+    let key = entry.key();
+    match Kind(entry.kind()).data_type() {
+        DataType::String => {
+            head(out, 3, b"SET", key);
+            match Text::of(entry) {
+                Some(text) => text.with_bytes(|bytes| argument(out, bytes)),
+                None => unreachable!("a string is a text"),
+            }
+        }
+        DataType::List => {
+            let Some(list) = ListRef::of(entry) else {
+                unreachable!("a list is one")
+            };
+            let mut run = Run::new(b"RPUSH", key, 1, list.len() as u64);
+            list.visit(End::Front, 0, list.len(), |element| {
+                run.next(out);
+                element.with_bytes(|bytes| argument(out, bytes));
+            });
+        }
+        DataType::Set => {
+            let set = SetRef::of(entry);
+            let mut run = Run::new(b"SADD", key, 1, set.len() as u64);
+            set.for_each(|member| {
+                run.next(out);
+                member.with_bytes(|bytes| argument(out, bytes));
+            });
+        }
+        DataType::SortedSet => {
+            let set = SortedSet::of(entry);
+            let mut run = Run::new(b"ZADD", key, 2, set.len() as u64);
+            for (member, score) in set.iter() {
+                run.next(out);
+                argument(out, F64Buffer::default().format(score));
+                member.with_bytes(|bytes| argument(out, bytes));
+            }
+        }
+        DataType::Hash => hash(out, entry, now_ms),
+        DataType::Stream => match stream_of(entry).filter(|stream| can_be_made(stream)) {
+            Some(value) => stream(out, key, value),
+            None => restore(out, entry, now_ms),
+        },
+        DataType::Bloom
+        | DataType::Cuckoo
+        | DataType::CountMin
+        | DataType::TopK
+        | DataType::TDigest => restore(out, entry, now_ms),
+    }
+    deadline(out, key, entry.deadline());
+}
+
+/// Appends the beginning of what makes a long string, up to the string itself; [`behind_text`] appends the rest.
+pub fn before_text(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, len: usize) {
+    head(out, 3, b"SET", entry.key());
+    count(out, b'$', len as u64);
+}
+
+/// See [`before_text`].
+pub fn behind_text(out: &mut Vec<u8>, entry: EntryRef<'_, Object>) {
+    out.extend_from_slice(b"\r\n");
+    deadline(out, entry.key(), entry.deadline());
+}
+
+/// Appends an element of a large collection, before which `written` others were; false if it is left out. The deadline
+/// follows the last.
+pub fn piece(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    piece: &ElementRef<'_>,
+    shape: &Shape,
+    written: u64,
+) -> bool {
+    if shape.leaves_out(piece) {
+        return false;
+    }
+    let left = shape.count.saturating_sub(written);
+    let mut next = |name, arguments| {
+        let mut run = Run::new(name, key, arguments, left);
+        run.in_command = written % ELEMENTS_MAX;
+        run.next(out);
+    };
+    match shape.form {
+        pieces::Form::Set => {
+            next(b"SADD", 1);
+            argument(out, piece.name);
+        }
+        pieces::Form::SortedSet => {
+            next(b"ZADD", 2);
+            let score = f64::from_bits(piece.number);
+            argument(out, F64Buffer::default().format(score));
+            argument(out, piece.name);
+        }
+        pieces::Form::Hash => {
+            next(b"HSET", 2);
+            argument(out, piece.name);
+            piece.value.with_bytes(|bytes| argument(out, bytes));
+        }
+        // Each by itself, as its deadline follows.
+        pieces::Form::VolatileHash(_) => {
+            head(out, 4, b"HSET", key);
+            argument(out, piece.name);
+            piece.value.with_bytes(|bytes| argument(out, bytes));
+            if piece.number != u64::MAX {
+                field_deadline(out, key, piece.name, piece.number);
+            }
+        }
+    }
+    if left == 1 {
+        deadline(out, key, shape.deadline);
+    }
+    true
+}
+
+/// Commands of a few elements each.
+struct Run<'a> {
+    name: &'static [u8],
+    key: &'a [u8],
+    /// Of one element.
+    arguments: u64,
+    left: u64,
+    in_command: u64,
+}
+
+impl<'a> Run<'a> {
+    fn new(name: &'static [u8], key: &'a [u8], arguments: u64, left: u64) -> Run<'a> {
+        Run {
+            name,
+            key,
+            arguments,
+            left,
+            in_command: 0,
+        }
+    }
+
+    /// An element follows.
+    fn next(&mut self, out: &mut Vec<u8>) {
+        if self.in_command == 0 {
+            let elements = self.left.min(ELEMENTS_MAX);
+            head(out, 2 + elements * self.arguments, self.name, self.key);
+        }
+        self.in_command = (self.in_command + 1) % ELEMENTS_MAX;
+        self.left = self.left.saturating_sub(1);
+    }
+}
+
+fn deadline(out: &mut Vec<u8>, key: &[u8], at_ms: Option<u64>) {
+    if let Some(at_ms) = at_ms {
+        head(out, 3, b"PEXPIREAT", key);
+        integer(out, at_ms);
+    }
+}
+
+fn field_deadline(out: &mut Vec<u8>, key: &[u8], name: &[u8], at_ms: u64) {
+    head(out, 6, b"HPEXPIREAT", key);
+    integer(out, at_ms);
+    argument(out, b"FIELDS");
+    argument(out, b"1");
+    argument(out, name);
+}
+
+fn hash(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
+    let key = entry.key();
+    let live = HashRef::of(entry, now_ms).filter(|hash| !hash.is_empty());
+    // A hash of which all is due is about to go, but until then it is one.
+    let Some(hash) = live.or_else(|| HashRef::of(entry, 0)) else {
+        unreachable!("a hash is one");
+    };
+    let mut run = Run::new(b"HSET", key, 2, hash.len() as u64);
+    hash.for_each(|field| {
+        run.next(out);
+        field.name.with_bytes(|name| argument(out, name));
+        field.value.with_bytes(|value| argument(out, value));
+    });
+    hash.for_each(|field| {
+        if let Some(at_ms) = field.deadline {
+            field
+                .name
+                .with_bytes(|name| field_deadline(out, key, name, at_ms));
+        }
+    });
+}
+
+/// Whether commands make a stream as it is: nothing is pending that was deleted, and it has as many entries as it says.
+fn can_be_made(stream: &Stream) -> bool {
+    let is_counted = stream.counted_facts().length == stream.facts().length;
+    let are_there = |group: &Group| {
+        let mut pending = group.pending_between(StreamId::MIN, StreamId::MAX);
+        pending.all(|(id, _)| stream.contains(id))
+    };
+    is_counted && stream.groups.iter().all(|(_, group)| are_there(group))
+}
+
+fn stream(out: &mut Vec<u8>, key: &[u8], stream: &Stream) {
+    for item in stream.all() {
+        head(out, 3 + 2 * item.field_count() as u64, b"XADD", key);
+        id(out, item.id);
+        for (name, value) in item.fields() {
+            name.with_bytes(|name| argument(out, name));
+            value.with_bytes(|value| argument(out, value));
+        }
+    }
+    let facts = stream.facts();
+    if facts.length == 0 {
+        // One without entries comes from one whose only entry is trimmed away.
+        head(out, 7, b"XADD", key);
+        for bytes in [&b"MAXLEN"[..], b"0", b"0-1", b"x", b"y"] {
+            argument(out, bytes);
+        }
+    }
+    head(out, 7, b"XSETID", key);
+    id(out, facts.last_id);
+    argument(out, b"ENTRIESADDED");
+    integer(out, facts.entries_added);
+    argument(out, b"MAXDELETEDID");
+    id(out, facts.max_deleted_id);
+    for (name, group) in stream.groups.iter() {
+        self::group(out, key, name, group);
+    }
+}
+
+fn group(out: &mut Vec<u8>, key: &[u8], name: &[u8], group: &Group) {
+    command_head(out, 7, [b"XGROUP", b"CREATE", key, name]);
+    id(out, group.last_id);
+    argument(out, b"ENTRIESREAD");
+    integer(out, group.entries_read);
+    for consumer in group.consumers() {
+        command_head(out, 5, [b"XGROUP", b"CREATECONSUMER", key, name]);
+        argument(out, &consumer.name);
+        for pending_id in consumer.pending_ids() {
+            let Some(pending) = group.pending(pending_id) else {
+                continue;
+            };
+            command_head(out, 12, [b"XCLAIM", key, name, &consumer.name]);
+            argument(out, b"0");
+            id(out, pending_id);
+            argument(out, b"TIME");
+            integer(out, pending.delivered_ms);
+            argument(out, b"RETRYCOUNT");
+            integer(out, pending.deliveries);
+            argument(out, b"JUSTID");
+            argument(out, b"FORCE");
+        }
+    }
+}
+
+fn command_head(out: &mut Vec<u8>, arguments: u64, first: [&[u8]; 4]) {
+    count(out, b'*', arguments);
+    for bytes in first {
+        argument(out, bytes);
+    }
+}
+
+fn restore(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, now_ms: u64) {
+    let mut writer = Writer::new(Form::Oldest, false);
+    super::write(entry, now_ms, &mut writer);
+    let (bytes, version) = writer.finish();
+    command(
+        out,
+        &[b"RESTORE", entry.key(), b"0", &frame::seal(bytes, version)],
+    );
+}
