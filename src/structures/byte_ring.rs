@@ -184,6 +184,8 @@ mod memory {
             self.headers[at / 16].store(header, Release);
         }
 
+        /// # Safety
+        /// The caller alone uses these bytes, which end before the ring does; loom fails if that is not so.
         pub(super) unsafe fn write(&self, at: usize, bytes: &[u8]) {
             for (offset, byte) in bytes.iter().enumerate() {
                 let at = at + offset;
