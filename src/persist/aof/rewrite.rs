@@ -6,7 +6,6 @@
 //! base alone.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -14,12 +13,9 @@ use std::time::{Duration, Instant};
 use super::store::Next;
 use super::{Aof, Inner, Phase};
 use crate::engine::record::Audience;
-use crate::persist::files::File;
+use crate::persist::files::new_file::NewFile;
 use crate::persist::snapshot::{BaseForm, Busy, Purpose, Running, Sink};
 use crate::telemetry::clock;
-
-/// Bytes after which a file goes to the disk that is written bit by bit.
-const SYNC_BYTES: usize = 4 << 20;
 
 /// Failures one after the other from which on rewrites that begin by themselves wait.
 const FAILURES_FREE: u64 = 3;
@@ -123,10 +119,11 @@ impl Aof {
         let path = inner.store.as_ref().map(|store| store.temporary_base());
         let sink = BaseSink {
             aof: Arc::clone(self),
-            path: path.unwrap_or_default(),
-            file: None,
-            unsynced_bytes: 0,
-            is_incremental: config.aof_rewrite_incremental_fsync,
+            file: NewFile::new(
+                Arc::clone(&self.files),
+                path.unwrap_or_default(),
+                config.aof_rewrite_incremental_fsync,
+            ),
             form,
             next: next.clone(),
             mark,
@@ -398,40 +395,20 @@ impl Aof {
 /// The base as it is written.
 struct BaseSink {
     aof: Arc<Aof>,
-    path: PathBuf,
-    file: Option<Arc<dyn File>>,
-    unsynced_bytes: usize,
-    is_incremental: bool,
+    file: NewFile,
     form: BaseForm,
     next: Next,
     mark: u64,
 }
 
-impl BaseSink {
-    fn opened(&mut self) -> io::Result<Arc<dyn File>> {
-        if let Some(file) = &self.file {
-            return Ok(Arc::clone(file));
-        }
-        let file = self.aof.files.create(&self.path)?;
-        Ok(Arc::clone(self.file.insert(file)))
-    }
-}
-
 impl Sink for BaseSink {
     fn write(&mut self, chunk: Vec<u8>) -> io::Result<()> {
-        let file = self.opened()?;
-        file.write_all(&chunk)?;
-        self.unsynced_bytes += chunk.len();
-        if self.is_incremental && self.unsynced_bytes >= SYNC_BYTES {
-            self.unsynced_bytes = 0;
-            file.sync()?;
-        }
-        Ok(())
+        self.file.write(&chunk)
     }
 
     fn finish(mut self: Box<Self>, ok: bool) -> io::Result<()> {
         let synced = match ok {
-            true => self.opened().and_then(|file| file.sync()),
+            true => self.file.sync(),
             false => Ok(()),
         };
         let ended = self.aof.end(ok && synced.is_ok(), &self);

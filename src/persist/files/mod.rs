@@ -6,6 +6,7 @@
 //! before it, and neither does a later one that succeeds: the kernel may have dropped the pages.
 
 pub mod disk;
+pub mod new_file;
 #[cfg(test)]
 pub mod simulated;
 

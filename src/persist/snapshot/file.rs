@@ -7,20 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Sink;
-use crate::persist::files::{self, File, Files};
-
-/// Bytes after which a file goes to the disk that is written bit by bit.
-const SYNC_BYTES: usize = 4 * 1024 * 1024;
+use crate::persist::files::new_file::NewFile;
+use crate::persist::files::{self, Files};
 
 /// See the module.
 pub struct FileSink {
     files: Arc<dyn Files>,
     path: PathBuf,
-    temporary: PathBuf,
-    is_incremental: bool,
-    /// None until the first piece comes.
-    file: Option<Arc<dyn File>>,
-    unsynced_bytes: usize,
+    temporary: NewFile,
 }
 
 impl FileSink {
@@ -29,26 +23,21 @@ impl FileSink {
         let name = format!("temp-{}.rdb", std::process::id());
         let temporary = path.with_file_name(name);
         FileSink {
+            temporary: NewFile::new(Arc::clone(&files), temporary, is_incremental),
             files,
             path,
-            temporary,
-            is_incremental,
-            file: None,
-            unsynced_bytes: 0,
         }
     }
 
-    fn opened(&mut self) -> io::Result<Arc<dyn File>> {
-        if let Some(file) = &self.file {
-            return Ok(Arc::clone(file));
-        }
-        let file = self.files.create(&self.temporary).inspect_err(|error| {
-            let (name, directory) = (shown(&self.temporary), self.directory());
-            tracing::warn!(
-                "Failed opening the temp RDB file {name} (in server root dir {directory}) for saving: {error}"
-            );
-        })?;
-        Ok(Arc::clone(self.file.insert(file)))
+    fn open(&mut self) -> io::Result<()> {
+        let Err(error) = self.temporary.made() else {
+            return Ok(());
+        };
+        let (name, directory) = (shown(self.temporary.path()), self.directory());
+        tracing::warn!(
+            "Failed opening the temp RDB file {name} (in server root dir {directory}) for saving: {error}"
+        );
+        Err(error)
     }
 
     fn directory(&self) -> String {
@@ -62,10 +51,12 @@ impl FileSink {
                 tracing::warn!("Write error while saving DB to the disk({what}): {error}");
             }
         };
-        self.opened()?.sync().inspect_err(told("fsync"))?;
-        let renamed = self.files.rename(&self.temporary, &self.path);
+        self.open()?;
+        self.temporary.sync().inspect_err(told("fsync"))?;
+        let temporary = self.temporary.path();
+        let renamed = self.files.rename(temporary, &self.path);
         renamed.inspect_err(|error| {
-            let (from, to) = (shown(&self.temporary), shown(&self.path));
+            let (from, to) = (shown(temporary), shown(&self.path));
             let directory = self.directory();
             tracing::warn!(
                 "Error moving temp DB file {from} on the final destination {to} (in server root dir {directory}): \
@@ -85,17 +76,8 @@ fn shown(path: &Path) -> String {
 
 impl Sink for FileSink {
     fn write(&mut self, chunk: Vec<u8>) -> io::Result<()> {
-        let file = self.opened()?;
-        let mut put = || -> io::Result<()> {
-            file.write_all(&chunk)?;
-            self.unsynced_bytes += chunk.len();
-            if self.is_incremental && self.unsynced_bytes >= SYNC_BYTES {
-                self.unsynced_bytes = 0;
-                file.sync()?;
-            }
-            Ok(())
-        };
-        put().inspect_err(|error| {
+        self.open()?;
+        self.temporary.write(&chunk).inspect_err(|error| {
             tracing::warn!("Write error while saving DB to the disk(rdbSaveRio): {error}");
         })
     }
@@ -105,9 +87,9 @@ impl Sink for FileSink {
             true => self.keep(),
             false => Ok(()),
         };
-        if (!ok || kept.is_err()) && self.file.take().is_some() {
+        if (!ok || kept.is_err()) && self.temporary.is_made() {
             // It may bear its last name already, if it was the directory that was not synced.
-            let _ = self.files.remove(&self.temporary);
+            let _ = self.files.remove(self.temporary.path());
         }
         kept
     }
