@@ -23,6 +23,7 @@ pub mod engine;
 pub mod net;
 pub mod persist;
 pub mod pubsub;
+pub mod replication;
 pub mod resp;
 pub mod script;
 pub mod server;

@@ -115,8 +115,28 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "replication",
+        &[
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "client",
+            "config",
+            "command",
+            "pubsub",
+            "script",
+            "shard",
+            "session",
+            "net",
+            "persist",
+            "telemetry",
+        ],
+    ),
+    (
         "server",
         &[
+            "replication",
             "base",
             "resp",
             "structures",

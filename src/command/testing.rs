@@ -40,7 +40,7 @@ use crate::config::Config;
 use crate::config::rewrite::Adding;
 use crate::engine::effect::Effect;
 use crate::engine::keyspace::Keyspace;
-use crate::engine::record::{self, Log as _, Records};
+use crate::engine::record::{self, Audience, Log as _, Records};
 use crate::engine::value::{DataType, Encoding, Kind};
 use crate::engine::{Engine, Key, Now};
 use crate::pubsub::PubSub;
@@ -108,11 +108,14 @@ impl Terminal {
         let log = Arc::<KeptLog>::default();
         for engine in &mut self.engines {
             engine.effects.set_log(Arc::clone(&log) as _);
-            engine.effects.interest().set_logging(true);
+            engine
+                .effects
+                .interest()
+                .set_listening(Audience::FILE, true);
         }
         let interest = self.server.pubsub.interest();
-        interest.set_logging(true);
-        interest.set_replicating(true);
+        interest.set_listening(Audience::FILE, true);
+        interest.set_listening(Audience::REPLICAS, true);
         self.server.log = Some(Arc::clone(&log));
         self.log = Some(log);
     }
@@ -120,11 +123,14 @@ impl Terminal {
     /// Has nobody listen any more, so that nothing is to be logged.
     pub(crate) fn stop_listening(&mut self) {
         for engine in &self.engines {
-            engine.effects.interest().set_logging(false);
+            engine
+                .effects
+                .interest()
+                .set_listening(Audience::FILE, false);
         }
         let interest = self.server.pubsub.interest();
-        interest.set_logging(false);
-        interest.set_replicating(false);
+        interest.set_listening(Audience::FILE, false);
+        interest.set_listening(Audience::REPLICAS, false);
     }
 
     /// Leaves records where they are, as a unit does until it is over, or appends them again.

@@ -96,10 +96,10 @@ impl Interest {
     /// Beside the classes: somebody wants to hear of every key that is written.
     const ALL_KEYS: u32 = 1 << 31;
 
-    /// What is logged is read by somebody.
+    /// The append-only file reads the log of commands.
     const LOGGING: u32 = 1 << 30;
 
-    /// Replicas read it, too.
+    /// Replicas, or the backlog kept for them, read the log of commands.
     const REPLICATING: u32 = 1 << 29;
 
     /// Keys that expire are logged as UNLINK.
@@ -120,23 +120,28 @@ impl Interest {
         self.0.load(Relaxed) & bit != 0
     }
 
-    /// Says whether commands are logged.
-    pub fn set_logging(&self, is_on: bool) {
-        self.put(Interest::LOGGING, is_on);
+    /// Says whether readers of an audience listen to the log of commands. Readers that listen to nothing leave no cost behind.
+    pub fn set_listening(&self, audience: Audience, is_on: bool) {
+        if audience.includes(Audience::FILE) {
+            self.put(Interest::LOGGING, is_on);
+        }
+        if audience.includes(Audience::REPLICAS) {
+            self.put(Interest::REPLICATING, is_on);
+        }
     }
 
-    /// Whether they are.
+    /// Whether anybody reads the log of commands.
     #[inline]
     pub fn is_logging(&self) -> bool {
+        self.has(Interest::LOGGING | Interest::REPLICATING)
+    }
+
+    /// Whether the append-only file reads the log.
+    pub fn is_filing(&self) -> bool {
         self.has(Interest::LOGGING)
     }
 
-    /// Says whether replicas, or what is kept for them, read the log: what is meant for them alone is logged then.
-    pub fn set_replicating(&self, is_on: bool) {
-        self.put(Interest::REPLICATING, is_on);
-    }
-
-    /// Whether they do.
+    /// Whether replicas, or the backlog kept for them, read the log: what is meant for them alone is logged then.
     pub fn is_replicating(&self) -> bool {
         self.has(Interest::REPLICATING)
     }
@@ -289,7 +294,7 @@ impl Effects {
         self.follower = Some(follower);
     }
 
-    /// Says where the records of commands go. Whether there are any is what [`Interest::set_logging`] says.
+    /// Says where the records of commands go. Whether there are any is what [`Interest::set_listening`] says.
     pub fn set_log(&mut self, log: Arc<dyn Log>) {
         self.commands_log = Some(log);
     }

@@ -134,9 +134,9 @@ impl Service {
     }
 
     /// Has commands logged. All shards are in hand, or nobody else knows of them yet; whether anything is logged is what
-    /// [`Interest::set_logging`] says.
+    /// [`Interest::set_listening`] says.
     ///
-    /// [`Interest::set_logging`]: crate::engine::effect::Interest::set_logging
+    /// [`Interest::set_listening`]: crate::engine::effect::Interest::set_listening
     pub fn set_log(&self, log: &Arc<dyn Log>, engines: &mut [&mut Engine]) {
         self.log.get_or_init(|| Arc::clone(log));
         for engine in engines {

@@ -274,7 +274,10 @@ mod tests {
     fn a_key_that_changed_on_its_way_is_sent_again_and_one_that_went_is_deleted_there() {
         let seed = Seed { k0: 1, k1: 2 };
         let mut engine = Engine::new(1, seed, 3);
-        engine.effects.interest().set_logging(true);
+        engine
+            .effects
+            .interest()
+            .set_listening(Audience::FILE, true);
         let keys = [&b"same"[..], b"changed", b"gone", b"none"].map(|key| Moving {
             watched: Watched {
                 db: 0,

@@ -10,6 +10,7 @@
 //! hotkeys                    which keys take most commands, bytes and time
 //! rounds                     how often the loops went round
 //! persistence                figures of snapshots, the append-only file and loading
+//! replication                figures of replication
 //! curve                      what hit ratio other sizes of memory would have
 //! observed snapshot          what is read of a server; all its figures of one moment, summed
 //! info metrics               the snapshot as text: for INFO, for Prometheus
@@ -31,6 +32,7 @@ pub mod metrics;
 pub mod observed;
 pub mod persistence;
 pub mod process;
+pub mod replication;
 pub mod rounds;
 pub mod sampler;
 pub mod slowlog;
@@ -46,6 +48,7 @@ use hotkeys::HotKeys;
 use latency::{Latency, Pass};
 use observed::Observed;
 use persistence::Persistence;
+use replication::Replication;
 use rounds::Rounds;
 use sampler::{Sampler, Totals};
 use snapshot::Baseline;
@@ -71,6 +74,8 @@ pub struct Telemetry {
     pub latency: Latency,
     /// Snapshots, the append-only file, loading.
     pub persistence: Persistence,
+    /// Figures of replication.
+    pub replication: Replication,
     /// The `instantaneous_*` figures.
     pub sampler: Sampler,
     /// The `eventloop_*` figures.
@@ -132,6 +137,7 @@ impl Telemetry {
             hot_keys: HotKeys::default(),
             latency: Latency::default(),
             persistence: Persistence::new(clock::unix_ms() / 1_000),
+            replication: Replication::default(),
             sampler: Sampler::default(),
             rounds: Rounds::default(),
             used_at_start: used,

@@ -133,7 +133,10 @@ impl Aof {
         let at_cut = move |_: &_| {
             if follows {
                 if starts {
-                    aof.service.pubsub.interest().set_logging(true);
+                    aof.service
+                        .pubsub
+                        .interest()
+                        .set_listening(Audience::FILE, true);
                 }
                 aof.log.mark(Audience::FILE, mark);
             }
@@ -206,7 +209,10 @@ impl Aof {
         }
         let mut writer = self.writer.lock();
         if inner.phase == Phase::Waiting {
-            self.service.pubsub.interest().set_logging(false);
+            self.service
+                .pubsub
+                .interest()
+                .set_listening(Audience::FILE, false);
             writer.close();
         } else {
             writer.hold();

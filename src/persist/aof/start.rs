@@ -98,11 +98,11 @@ impl Aof {
         })?;
         let total = total_bytes(store)?;
         let interest = self.service.pubsub.interest();
-        let was_logging = interest.is_logging();
-        interest.set_logging(false);
+        let was_logging = interest.is_filing();
+        interest.set_listening(Audience::FILE, false);
         let mut progress = Progress::begin(self.service, total, stop);
         let loaded = self.load(&inner, &mut progress);
-        interest.set_logging(was_logging);
+        interest.set_listening(Audience::FILE, was_logging);
         drop(progress);
         loaded.map(|_| ())
     }
@@ -234,7 +234,10 @@ impl Aof {
         let bytes = self.measure(inner);
         self.figures().base_bytes.store(bytes, Relaxed);
         self.figures().current_bytes.store(bytes, Relaxed);
-        self.service.pubsub.interest().set_logging(true);
+        self.service
+            .pubsub
+            .interest()
+            .set_listening(Audience::FILE, true);
         Ok(())
     }
 
@@ -309,9 +312,12 @@ impl Aof {
     }
 
     fn stop(&self, inner: &mut Inner) {
-        self.service.pubsub.interest().set_logging(false);
+        self.service
+            .pubsub
+            .interest()
+            .set_listening(Audience::FILE, false);
         if let Some(reader) = inner.reader.take() {
-            self.log.remove_reader(&reader);
+            self.log.remove_reader(&*reader);
         }
         self.writer.lock().close();
         inner.phase = Phase::Off;

@@ -2,7 +2,7 @@
 //!
 //! Holders of shards append what they leave to a ring (`structures::byte_ring`), where it takes its place in the one order.
 //! The **sequencer** thread takes the finished prefix, puts SELECT, MULTI and EXEC in, and hands the stream to **readers**
-//! ([`Reader`]) in counted pieces, which they share: the writer of the append-only file, later replicas and their backlog.
+//! ([`StreamReader`]) in counted pieces, which they share: the writer of the append-only file, the backlog of the replicas.
 //! Each reader takes at its own pace.
 //!
 //! Positions are bytes of the ring: [`Log::append`] answers the position behind what was appended, and the sequencer tells
@@ -28,7 +28,7 @@ use crate::structures::block::Block;
 use crate::structures::byte_ring::{ByteRing, Record, frame_bytes};
 use crate::telemetry::persistence as telemetry;
 
-pub use reader::{Gate, Item, Reader, Stretch};
+pub use reader::{Gate, Item, Reader, StreamReader, Stretch};
 
 /// Bytes of the ring.
 pub const RING_BYTES: usize = 16 << 20;
@@ -81,7 +81,7 @@ pub struct OpLog {
     sleeps: AtomicBool,
     /// Somebody waits for what is appended to get somewhere: the sequencer is not to gather.
     is_urgent: AtomicBool,
-    readers: Mutex<Vec<Arc<Reader>>>,
+    readers: Mutex<Vec<Arc<dyn StreamReader>>>,
     /// A reader that must not lose anything is far behind.
     behind: AtomicBool,
     /// Opens when it is crowded no more; passed by what the sequencer has taken.
@@ -170,16 +170,23 @@ impl OpLog {
         self.room.poll_next(cx, || !self.is_crowded())
     }
 
-    /// Adds a reader of what is appended from now on.
+    /// Adds a reader with a queue, of what is appended from now on.
     pub fn add_reader(&self, audience: Audience) -> Arc<Reader> {
         let reader = Arc::new(Reader::new(audience));
-        self.readers.lock().push(Arc::clone(&reader));
+        self.subscribe(Arc::clone(&reader) as _);
         reader
     }
 
+    /// Adds a reader of what is appended from now on.
+    pub fn subscribe(&self, reader: Arc<dyn StreamReader>) {
+        self.readers.lock().push(reader);
+    }
+
     /// Removes a reader, which gets nothing more.
-    pub fn remove_reader(&self, reader: &Arc<Reader>) {
-        self.readers.lock().retain(|one| !Arc::ptr_eq(one, reader));
+    pub fn remove_reader(&self, reader: &dyn StreamReader) {
+        self.readers
+            .lock()
+            .retain(|one| !std::ptr::addr_eq(Arc::as_ptr(one), reader));
         reader.close();
         self.look_at_readers();
     }

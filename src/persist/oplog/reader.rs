@@ -1,4 +1,4 @@
-//! A reader of the stream, with what it has not taken yet; and a gate, at which tasks wait for a position.
+//! Readers of the stream; one with a queue, from which a thread takes; and a gate, at which tasks wait for a position.
 
 use std::collections::VecDeque;
 use std::sync::atomic::fence;
@@ -22,6 +22,19 @@ pub enum Item {
     Bytes(Bytes),
     /// A mark of [`super::OpLog::mark`], and the position behind it.
     Mark(u64, u64),
+}
+
+/// Somebody who reads the stream. The sequencer alone hands it out, in order, and is never to be held up.
+pub trait StreamReader: Send + Sync {
+    /// Which records it reads.
+    fn audience(&self) -> Audience;
+    /// Takes what follows. Bytes end with whole records of one append, in the end and before each mark. All before `position`
+    /// was handed out then, even if none of it was for this reader.
+    fn push(&self, items: &mut dyn Iterator<Item = Item>, position: u64);
+    /// Whether writers are to be held back until it has caught up.
+    fn is_far_behind(&self) -> bool;
+    /// Nothing more comes.
+    fn close(&self);
 }
 
 /// What a reader takes at once.
@@ -63,30 +76,6 @@ impl Reader {
         }
     }
 
-    /// What it reads.
-    pub fn audience(&self) -> Audience {
-        self.audience
-    }
-
-    /// Hands something over; the sequencer alone does.
-    pub(super) fn push(&self, items: impl Iterator<Item = Item>, position: u64) {
-        let mut waiting = self.waiting.lock();
-        if waiting.is_closed {
-            return;
-        }
-        let mut bytes = 0;
-        for item in items {
-            if let Item::Bytes(piece) = &item {
-                bytes += piece.len() as u64;
-            }
-            waiting.items.push_back(item);
-        }
-        waiting.position = position;
-        drop(waiting);
-        self.bytes.fetch_add(bytes, Relaxed);
-        self.changed.notify_one();
-    }
-
     /// Takes all there is, or waits for so long at most; none if nothing came, or somebody wants the reader's thread to look up.
     pub fn take(&self, patience: Duration) -> Option<Stretch> {
         let mut waiting = self.waiting.lock();
@@ -125,13 +114,36 @@ impl Reader {
     pub fn is_closed(&self) -> bool {
         self.waiting.lock().is_closed
     }
+}
 
-    pub(super) fn is_far_behind(&self) -> bool {
+impl StreamReader for Reader {
+    fn audience(&self) -> Audience {
+        self.audience
+    }
+
+    fn push(&self, items: &mut dyn Iterator<Item = Item>, position: u64) {
+        let mut waiting = self.waiting.lock();
+        if waiting.is_closed {
+            return;
+        }
+        let mut bytes = 0;
+        for item in items {
+            if let Item::Bytes(piece) = &item {
+                bytes += piece.len() as u64;
+            }
+            waiting.items.push_back(item);
+        }
+        waiting.position = position;
+        drop(waiting);
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.changed.notify_one();
+    }
+
+    fn is_far_behind(&self) -> bool {
         self.holds_back.load(Relaxed) && self.behind_bytes() > BEHIND_BYTES_MAX
     }
 
-    /// Forgets what waits, and takes nothing more.
-    pub(super) fn close(&self) {
+    fn close(&self) {
         let mut waiting = self.waiting.lock();
         waiting.is_closed = true;
         waiting.items.clear();
@@ -214,12 +226,12 @@ mod tests {
         let reader = Reader::new(Audience::FILE);
         reader.nudge();
         assert!(reader.take(Duration::from_secs(600)).is_none());
-        reader.push(std::iter::once(Item::Mark(1, 9)), 9);
+        reader.push(&mut std::iter::once(Item::Mark(1, 9)), 9);
         let stretch = reader.take(Duration::ZERO).expect("a mark");
         assert_eq!((stretch.items.len(), stretch.position), (1, 9));
         assert!(reader.take(Duration::ZERO).is_none());
         reader.close();
-        reader.push(std::iter::once(Item::Mark(1, 19)), 19);
+        reader.push(&mut std::iter::once(Item::Mark(1, 19)), 19);
         assert!(reader.take(Duration::ZERO).is_none());
     }
 }

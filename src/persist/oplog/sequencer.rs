@@ -221,7 +221,7 @@ fn pass(log: &OpLog, ring: &ByteRing<Large>, stream: &mut Stream) -> bool {
             .pieces
             .iter()
             .filter(|(audience, _)| audience.includes(reader.audience()));
-        reader.push(own.map(|(_, item)| item.clone()), position);
+        reader.push(&mut own.map(|(_, item)| item.clone()), position);
         is_behind |= reader.is_far_behind();
     }
     stream.pieces.clear();

@@ -10,6 +10,7 @@ use crate::command::testing::KeptLog;
 use crate::command::{keys, table};
 use crate::engine::evict::Policy;
 use crate::engine::evict::budget::Budget;
+use crate::engine::record::Audience;
 use crate::resp::reply::Protocol;
 use crate::resp::request::{NOTHING_BESIDE, Span};
 
@@ -29,7 +30,10 @@ impl World {
         let mut engine = Engine::new(4, SEED, 7);
         let log = Arc::<KeptLog>::default();
         engine.effects.set_log(Arc::clone(&log) as _);
-        engine.effects.interest().set_logging(true);
+        engine
+            .effects
+            .interest()
+            .set_listening(Audience::FILE, true);
         let now = Now {
             unix_ms: 1_700_000_000_000,
         };

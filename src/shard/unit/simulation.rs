@@ -97,7 +97,10 @@ impl World {
             let mut engine = Engine::new(16, hash_seed, u64::from(shard) + 1);
             engine.shard = shard;
             engine.effects.set_log(Arc::clone(&log) as _);
-            engine.effects.interest().set_logging(true);
+            engine
+                .effects
+                .interest()
+                .set_listening(Audience::FILE, true);
             engine.waiters.caller = Some(Arc::clone(&summoner) as _);
             engine
         };
@@ -570,7 +573,11 @@ fn messages_of_a_unit_go_to_replicas_in_their_places() {
     let lines = &["SET key1 1", "PUBLISH c m", "SET key2 2", "SPUBLISH s m"][..];
     let (first, last) = ("0> SET key1 1", "0> SET key2 2");
     assert_eq!(world.logged(lines), format!("[{first} | {last}]"));
-    world.server.pubsub().interest().set_replicating(true);
+    world
+        .server
+        .pubsub()
+        .interest()
+        .set_listening(Audience::REPLICAS, true);
     assert_eq!(
         world.logged(lines),
         format!("[{first} | 0> PUBLISH c m to 2 | {last} | 0> SPUBLISH s m to 2]")

@@ -1,0 +1,410 @@
+//! The backlog: the newest bytes of this server's replication stream, in pieces that all replicas share.
+//!
+//! Offsets count the bytes of the stream, beginning with 1 as in Redis: offset `n` is the n-th byte, and `end()` is the offset of
+//! the newest byte. What [`Cursor`]s have not read is kept, however much it is; beyond that, so many bytes as are configured.
+//!
+//! The stream comes from the log ([`StreamReader`]) between two marks, [`Backlog::feed_from`] and
+//! [`Backlog::feed_until`], or from the link to a primary ([`Backlog::append`]).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::engine::record::Audience;
+use crate::persist::oplog::{Gate, Item, StreamReader};
+
+/// What is done when a mark of the log comes by, with the offset of the newest byte before it. Must not wait.
+pub type AtMark = Box<dyn FnOnce(u64) + Send>;
+
+/// See the module.
+#[derive(Default)]
+pub struct Backlog {
+    inner: Mutex<Inner>,
+    end: AtomicU64,
+    /// Bytes kept though every cursor has read them.
+    size_bytes: AtomicU64,
+    /// How often the stream was reset.
+    resets: AtomicU64,
+    /// Opens when something was appended, or the stream was reset.
+    changed: Gate,
+    /// Passed by positions of the log as they are taken.
+    taken: Gate,
+}
+
+#[derive(Default)]
+struct Inner {
+    pieces: VecDeque<Bytes>,
+    /// Bytes in `pieces`.
+    held_bytes: u64,
+    /// Offset of the newest byte.
+    end: u64,
+    /// Whether what comes is kept: there was a replica, or there is a primary.
+    is_kept: bool,
+    /// Whether the stream comes from the log.
+    is_fed: bool,
+    feed_from: Option<u64>,
+    feed_until: Option<u64>,
+    at_marks: BTreeMap<u64, AtMark>,
+    last_mark: u64,
+    /// The next offset that each cursor reads, by its number.
+    cursors: BTreeMap<u64, u64>,
+    last_cursor: u64,
+}
+
+/// Figures of a backlog.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BacklogFigures {
+    /// Whether what comes is kept.
+    pub is_active: bool,
+    /// Offset of the newest byte.
+    pub end: u64,
+    /// Offset of the first byte that is kept.
+    pub first: u64,
+    /// Bytes kept.
+    pub held_bytes: u64,
+}
+
+impl Inner {
+    /// Offset of the first byte held; one behind the newest if none is.
+    fn first(&self) -> u64 {
+        self.end + 1 - self.held_bytes
+    }
+
+    fn append(&mut self, bytes: Bytes) {
+        let len = bytes.len() as u64;
+        self.end += len;
+        if self.is_kept && len > 0 {
+            self.held_bytes += len;
+            self.pieces.push_back(bytes);
+        }
+    }
+
+    /// Drops what is beyond the size and read by all.
+    fn trim(&mut self, size_bytes: u64) {
+        let unread = self.cursors.values().min().copied();
+        while let Some(piece) = self.pieces.front() {
+            let len = piece.len() as u64;
+            let behind = self.first() + len;
+            let is_unread = unread.is_some_and(|next| next < behind);
+            if is_unread || self.held_bytes - len < size_bytes {
+                return;
+            }
+            self.held_bytes -= len;
+            self.pieces.pop_front();
+        }
+    }
+
+    fn forget(&mut self) {
+        self.pieces.clear();
+        self.held_bytes = 0;
+    }
+}
+
+impl Backlog {
+    /// Offset of the newest byte: `master_repl_offset`.
+    pub fn end(&self) -> u64 {
+        self.end.load(Acquire)
+    }
+
+    /// Its figures.
+    pub fn figures(&self) -> BacklogFigures {
+        let inner = self.inner.lock();
+        BacklogFigures {
+            is_active: inner.is_kept,
+            end: inner.end,
+            first: inner.first(),
+            held_bytes: inner.held_bytes,
+        }
+    }
+
+    /// Says how many bytes are kept though every cursor has read them.
+    pub fn set_size(&self, bytes: u64) {
+        self.size_bytes.store(bytes, Relaxed);
+        self.inner.lock().trim(bytes);
+    }
+
+    /// Says whether what comes is kept. If not, what was kept is forgotten, and only offsets go on.
+    pub fn keep(&self, is_kept: bool) {
+        let mut inner = self.inner.lock();
+        inner.is_kept = is_kept;
+        if !is_kept {
+            inner.forget();
+        }
+    }
+
+    /// Goes on behind another offset: nothing of what is held belongs to the stream any more. Cursors read nothing more.
+    pub fn reset(&self, end: u64) {
+        let mut inner = self.inner.lock();
+        inner.forget();
+        inner.cursors.clear();
+        inner.end = end;
+        self.end.store(end, Release);
+        self.resets.fetch_add(1, Release);
+        drop(inner);
+        self.changed.open();
+    }
+
+    /// Appends bytes of the stream that did not come through the log.
+    pub fn append(&self, bytes: Bytes) {
+        let mut inner = self.inner.lock();
+        inner.append(bytes);
+        self.publish(inner);
+    }
+
+    fn publish(&self, mut inner: parking_lot::MutexGuard<'_, Inner>) {
+        inner.trim(self.size_bytes.load(Relaxed));
+        let end = inner.end;
+        self.end.store(end, Release);
+        drop(inner);
+        self.changed.open();
+    }
+
+    /// A number for a mark ([`crate::persist::oplog::OpLog::mark`]) at which something is to be done.
+    pub fn expect_mark(&self, at_mark: AtMark) -> u64 {
+        let mut inner = self.inner.lock();
+        inner.last_mark += 1;
+        let number = inner.last_mark;
+        inner.at_marks.insert(number, at_mark);
+        number
+    }
+
+    /// A number for the mark from which on the stream comes from the log; with the offset at which it does.
+    pub fn feed_from(&self, at_mark: AtMark) -> u64 {
+        let number = self.expect_mark(at_mark);
+        self.inner.lock().feed_from = Some(number);
+        number
+    }
+
+    /// A number for the mark from which on the stream does not come from the log any more.
+    pub fn feed_until(&self, at_mark: AtMark) -> u64 {
+        let number = self.expect_mark(at_mark);
+        self.inner.lock().feed_until = Some(number);
+        number
+    }
+
+    /// Ready once all before a position of the log is part of the stream, if it is fed by the log.
+    pub fn poll_taken(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
+        self.taken.poll_passed(position, cx)
+    }
+
+    /// The position of the log up to which all is part of the stream.
+    pub fn taken(&self) -> u64 {
+        self.taken.passed()
+    }
+
+    /// A cursor that reads from an offset on, if all from there on is held.
+    pub fn cursor(self: &Arc<Self>, next: u64) -> Option<Cursor> {
+        let mut inner = self.inner.lock();
+        let is_held = inner.is_kept && (inner.first()..=inner.end + 1).contains(&next);
+        is_held.then(|| {
+            inner.last_cursor += 1;
+            let number = inner.last_cursor;
+            inner.cursors.insert(number, next);
+            Cursor {
+                backlog: Arc::clone(self),
+                number,
+                next,
+                resets: self.resets.load(Relaxed),
+            }
+        })
+    }
+}
+
+impl StreamReader for Backlog {
+    fn audience(&self) -> Audience {
+        Audience::REPLICAS
+    }
+
+    fn push(&self, items: &mut dyn Iterator<Item = Item>, position: u64) {
+        let mut inner = self.inner.lock();
+        let mut due = Vec::new();
+        for item in items {
+            match item {
+                Item::Bytes(bytes) if inner.is_fed => inner.append(bytes),
+                Item::Bytes(_) => {}
+                Item::Mark(number, _) => {
+                    if inner.feed_from.take_if(|mark| *mark == number).is_some() {
+                        inner.is_fed = true;
+                    }
+                    if inner.feed_until.take_if(|mark| *mark == number).is_some() {
+                        inner.is_fed = false;
+                    }
+                    if let Some(at_mark) = inner.at_marks.remove(&number) {
+                        due.push((at_mark, inner.end));
+                    }
+                }
+            }
+        }
+        self.publish(inner);
+        for (at_mark, offset) in due {
+            at_mark(offset);
+        }
+        self.taken.pass(position);
+    }
+
+    fn is_far_behind(&self) -> bool {
+        false
+    }
+
+    fn close(&self) {}
+}
+
+/// Where somebody is who reads the stream. What it has not read is kept.
+pub struct Cursor {
+    backlog: Arc<Backlog>,
+    number: u64,
+    next: u64,
+    resets: u64,
+}
+
+impl Cursor {
+    /// The offset of the next byte that it reads.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Ready once there is something to read, or the stream was reset.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let backlog = &self.backlog;
+        let is_ready = || backlog.end() >= self.next || backlog.resets.load(Acquire) != self.resets;
+        match is_ready() {
+            true => Poll::Ready(()),
+            false => backlog.changed.poll_next(cx, is_ready),
+        }
+    }
+
+    /// What comes next, about so many bytes at most but a byte at least, which stays kept until [`Cursor::advance`]; none: the
+    /// stream was [`Backlog::reset`].
+    pub fn peek(&self, bytes_max: usize) -> Option<Vec<Bytes>> {
+        let inner = self.backlog.inner.lock();
+        inner.cursors.get(&self.number)?;
+        let (mut at, mut room) = (inner.first(), bytes_max);
+        let mut found = Vec::new();
+        for piece in &inner.pieces {
+            let end = at + piece.len() as u64;
+            if end > self.next && room > 0 {
+                let skipped = self.next.saturating_sub(at) as usize;
+                let part = piece.slice(skipped..piece.len().min(skipped + room));
+                room -= part.len();
+                found.push(part);
+            }
+            if room == 0 {
+                break;
+            }
+            at = end;
+        }
+        Some(found)
+    }
+
+    /// Has read so many bytes.
+    pub fn advance(&mut self, bytes: u64) {
+        self.next += bytes;
+        let mut inner = self.backlog.inner.lock();
+        if let Some(next) = inner.cursors.get_mut(&self.number) {
+            *next = self.next;
+        }
+        let size_bytes = self.backlog.size_bytes.load(Relaxed);
+        inner.trim(size_bytes);
+    }
+
+    /// Bytes that it has not read.
+    pub fn behind_bytes(&self) -> u64 {
+        (self.backlog.end() + 1).saturating_sub(self.next)
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        let mut inner = self.backlog.inner.lock();
+        inner.cursors.remove(&self.number);
+        let size_bytes = self.backlog.size_bytes.load(Relaxed);
+        inner.trim(size_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(cursor: &Cursor) -> String {
+        let pieces = cursor.peek(1 << 20).expect("the stream goes on");
+        String::from_utf8(pieces.concat()).expect("text")
+    }
+
+    fn push(backlog: &Backlog, items: &[Item], position: u64) {
+        backlog.push(&mut items.iter().cloned(), position);
+    }
+
+    fn bytes(text: &'static str) -> Item {
+        Item::Bytes(Bytes::from_static(text.as_bytes()))
+    }
+
+    #[test]
+    fn what_cursors_have_not_read_is_kept_and_beyond_that_the_size() {
+        let backlog = Arc::new(Backlog::default());
+        backlog.set_size(4);
+        backlog.append(Bytes::from_static(b"lost"));
+        assert_eq!((backlog.end(), backlog.figures().held_bytes), (4, 0));
+        assert!(backlog.cursor(1).is_none() && backlog.cursor(5).is_none());
+        backlog.keep(true);
+        let mut cursor = backlog.cursor(5).expect("the end");
+        assert!(backlog.cursor(6).is_none());
+        for piece in ["abc", "def", "ghi"] {
+            backlog.append(Bytes::from_static(piece.as_bytes()));
+        }
+        assert_eq!(text(&cursor), "abcdefghi");
+        assert_eq!(cursor.peek(4).expect("there")[1], "d");
+        cursor.advance(4);
+        assert_eq!((cursor.next(), text(&cursor)), (9, "efghi".to_owned()));
+        assert_eq!(backlog.figures().first, 8);
+        assert!(backlog.cursor(7).is_none());
+        cursor.advance(5);
+        assert_eq!((text(&cursor).as_str(), cursor.behind_bytes()), ("", 0));
+        assert_eq!(backlog.figures().held_bytes, 6);
+        drop(cursor);
+        backlog.reset(70);
+        assert_eq!((backlog.end(), backlog.figures().first), (70, 71));
+    }
+
+    #[test]
+    fn the_log_feeds_it_between_two_marks() {
+        let backlog = Arc::new(Backlog::default());
+        backlog.keep(true);
+        backlog.set_size(100);
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let at_mark = |name: &'static str| -> AtMark {
+            let found = Arc::clone(&found);
+            Box::new(move |offset| found.lock().push((name, offset)))
+        };
+        push(&backlog, &[bytes("before")], 10);
+        let from = backlog.feed_from(at_mark("from"));
+        let cut = backlog.expect_mark(at_mark("cut"));
+        let until = backlog.feed_until(at_mark("until"));
+        let items = [
+            bytes("x"),
+            Item::Mark(from, 20),
+            bytes("one"),
+            Item::Mark(cut, 30),
+        ];
+        push(&backlog, &items, 30);
+        push(
+            &backlog,
+            &[bytes("two"), Item::Mark(until, 40), bytes("y")],
+            50,
+        );
+        assert_eq!(*found.lock(), [("from", 0), ("cut", 3), ("until", 6)]);
+        assert_eq!((backlog.taken(), backlog.end()), (50, 6));
+        let cursor = backlog.cursor(1).expect("all is held");
+        assert_eq!(text(&cursor), "onetwo");
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let end = backlog.cursor(7).expect("the end");
+        assert!(end.poll_readable(&mut cx).is_pending());
+        backlog.reset(3);
+        assert!(end.poll_readable(&mut cx).is_ready() && end.peek(10).is_none());
+        assert!(cursor.peek(10).is_none());
+    }
+}
