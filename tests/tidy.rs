@@ -614,6 +614,28 @@ fn every_rule_flags_what_it_must() {
     }
 }
 
+/// A module with parts is `x/mod.rs`, never `x.rs` beside a folder `x`.
+fn modules_beside_their_folders(paths: &[String]) -> Vec<String> {
+    let is_beside = |path: &&String| {
+        let folder = path.strip_suffix(".rs").map(|stem| format!("{stem}/"));
+        folder.is_some_and(|folder| paths.iter().any(|other| other.starts_with(&folder)))
+    };
+    let wrong = paths.iter().filter(is_beside);
+    wrong
+        .map(|path| format!("{path}: has a folder beside it; move it there as mod.rs"))
+        .collect()
+}
+
+#[test]
+fn modules_with_parts_have_one_style() {
+    let of = |paths: &[&str]| {
+        let paths: Vec<String> = paths.iter().map(|path| path.to_string()).collect();
+        modules_beside_their_folders(&paths).len()
+    };
+    assert_eq!(of(&["src/net/mod.rs", "src/net/x.rs"]), 0);
+    assert_eq!(of(&["src/net.rs", "src/net/x.rs"]), 1);
+}
+
 #[test]
 fn the_source_is_tidy() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -622,15 +644,17 @@ fn the_source_is_tidy() {
         collect(&root.join(folder), &mut files);
     }
     assert!(files.len() > 20, "only {} files found", files.len());
-    let mut wrong = Vec::new();
+    let relative = |path: &PathBuf| {
+        let path = path.strip_prefix(root).expect("inside");
+        path.to_string_lossy().replace('\\', "/")
+    };
+    let mut wrong = modules_beside_their_folders(&files.iter().map(relative).collect::<Vec<_>>());
     for path in files {
         let text = std::fs::read_to_string(&path).expect("a source file");
-        let path = path
-            .strip_prefix(root)
-            .expect("inside")
-            .to_string_lossy()
-            .replace('\\', "/");
-        let file = File { path, text };
+        let file = File {
+            path: relative(&path),
+            text,
+        };
         for (_, rule, _) in rules() {
             wrong.extend(rule(&file));
         }

@@ -14,7 +14,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
-use super::ledger::LEDGER;
+use super::memory::CLIENT_MEMORY;
 use super::registry::Shared;
 use super::tracking::Tracking;
 use crate::resp::reply::{Out, Protocol};
@@ -146,7 +146,7 @@ impl Shared {
         mailbox.bytes.store(bytes, Release);
         let is_first = !std::mem::replace(&mut queue.is_told, true);
         drop(queue);
-        LEDGER.note(self);
+        CLIENT_MEMORY.note(self);
         is_first.then(|| self.waker.take()).flatten()
     }
 

@@ -1,7 +1,7 @@
 //! What the server knows of one connection, as plain data, and the registry behind CLIENT LIST and KILL.
 
 pub mod connection;
-pub mod ledger;
 pub mod mailbox;
+pub mod memory;
 pub mod registry;
 pub mod tracking;

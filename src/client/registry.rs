@@ -14,8 +14,8 @@ use atomic_waker::AtomicWaker;
 use dashmap::DashMap;
 use parking_lot::Mutex;
 
-use super::ledger::{LEDGER, Ledger};
 use super::mailbox::Mailbox;
+use super::memory::{CLIENT_MEMORY, ClientMemory};
 
 /// Texts that few clients set; boxed so that the others do not pay for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -481,7 +481,7 @@ impl Registry {
     /// Adds a connection.
     pub fn add(&self, client: Arc<Shared>) {
         self.count.fetch_add(1, Relaxed);
-        LEDGER.note(&client);
+        CLIENT_MEMORY.note(&client);
         self.clients.insert(client.id, client);
     }
 
@@ -489,7 +489,7 @@ impl Registry {
     pub fn remove(&self, id: u64) {
         if let Some((_, client)) = self.clients.remove(&id) {
             self.count.fetch_sub(1, Relaxed);
-            LEDGER.remove(&client);
+            CLIENT_MEMORY.remove(&client);
         }
     }
 
@@ -497,22 +497,22 @@ impl Registry {
     #[cold]
     pub fn evict(&self) {
         let _one_at_a_time = self.evicting.lock();
-        if !LEDGER.look() {
+        if !CLIENT_MEMORY.look() {
             return;
         }
         // Looked at once each: what they take goes on changing.
         let clients = self.all().into_iter();
         let mut clients: Vec<_> = clients
-            .map(|client| (Ledger::bytes_of(&client), client))
+            .map(|client| (ClientMemory::bytes_of(&client), client))
             .filter(|(bytes, _)| *bytes > 0)
             .collect();
         clients.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         for (_, client) in clients {
-            if !LEDGER.look() {
+            if !CLIENT_MEMORY.look() {
                 return;
             }
             self.kill(&client);
-            LEDGER.evicted.fetch_add(1, Relaxed);
+            CLIENT_MEMORY.evicted.fetch_add(1, Relaxed);
         }
     }
 

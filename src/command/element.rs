@@ -3,7 +3,7 @@
 use super::Out;
 use crate::structures::block::Block;
 use crate::structures::item::Item;
-use crate::structures::pack::Element;
+use crate::structures::listpack::Element;
 
 /// Writes an element; a long one is shared with its collection.
 #[inline]
@@ -14,7 +14,7 @@ pub fn reply_item(item: Item<'_>, out: &mut Out) {
     }
 }
 
-/// Writes an element of a pack.
+/// Writes an element of a listpack.
 #[inline]
 pub fn reply_element(element: Element<'_>, out: &mut Out) {
     match element {

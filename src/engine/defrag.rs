@@ -37,7 +37,7 @@ impl Engine {
     pub fn defrag_slice(&mut self, walk: &mut Walk, mover: &mut Mover) -> bool {
         if let Some((name, from)) = walk.collections.pop() {
             let moved = mover.moved;
-            let next = self.renew_collection(walk.db, &name, from, mover);
+            let next = self.relocate_collection(walk.db, &name, from, mover);
             walk.keys_moved += u64::from(mover.moved > moved);
             if next != Standing::default() {
                 walk.collections.push((name, next));
@@ -55,7 +55,7 @@ impl Engine {
             walk.position = db.charged(|db| {
                 let collections = &mut walk.collections;
                 db.table
-                    .renew_some(walk.position, ENTRIES_PER_SLICE, mover, |entry| {
+                    .relocate_some(walk.position, ENTRIES_PER_SLICE, mover, |entry| {
                         if is_collection(entry) {
                             account::apart(|| {
                                 collections.push((entry.key().into(), Standing::default()))
@@ -74,7 +74,7 @@ impl Engine {
     }
 
     /// Goes on with one collection; where to go on next.
-    fn renew_collection(
+    fn relocate_collection(
         &mut self,
         index: usize,
         name: &[u8],
@@ -89,7 +89,7 @@ impl Engine {
             return Standing::default();
         };
         db.charged(|db| match db.table.edit(place).object_mut() {
-            Some(object) => object.renew_some(from, ENTRIES_PER_SLICE, mover),
+            Some(object) => object.relocate_some(from, ENTRIES_PER_SLICE, mover),
             None => Standing::default(),
         })
     }

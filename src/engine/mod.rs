@@ -9,9 +9,9 @@ pub mod defrag;
 pub mod effect;
 pub mod evict;
 pub mod expire;
-mod follow;
 pub mod keyspace;
 pub mod largest;
+mod miss_ratio;
 pub mod published;
 pub mod record;
 pub mod restored_access;
@@ -29,7 +29,7 @@ use std::task::Waker;
 use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::structures::entry::EntryRef;
-use crate::structures::reuse::Reuse;
+use crate::structures::reuse_distance::ReuseDistance;
 use db::Db;
 use effect::Effects;
 use evict::budget::Budget;
@@ -222,7 +222,7 @@ pub struct Engine {
     /// Its number among the shards of the server.
     pub shard: u16,
     /// The keys that the curve follows, while it is kept.
-    reuse: Option<Box<Reuse>>,
+    reuse: Option<Box<ReuseDistance>>,
     /// Until when nothing expires; the same for all shards.
     pub rest: Arc<expire::Rest>,
     /// Databases that FLUSHALL, FLUSHDB or SWAPDB gave up, freed in slices.

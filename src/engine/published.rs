@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::R
 
 use super::largest::TYPES;
 use crate::base::counter::Counter;
-use crate::structures::reuse::{self, Curve};
+use crate::structures::reuse_distance::{self, Curve};
 
 /// What is published of one database.
 #[derive(Debug, Default)]
@@ -223,7 +223,7 @@ impl Published {
     /// Whether the curve follows the key with this hash.
     #[inline]
     pub fn follows(&self, hash: u64) -> bool {
-        reuse::mark(hash) < self.followed_below.load(Relaxed)
+        reuse_distance::mark(hash) < self.followed_below.load(Relaxed)
     }
 
     /// Whether it may follow a key, of whose hash only the second lowest byte is known.

@@ -11,14 +11,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
 
+use super::buffer_budget::{CLAIM_BYTES_MAX, LARGE_BYTES, Reservation};
 use super::input;
 use super::pool;
-use super::retained::{CLAIM_BYTES_MAX, LARGE_BYTES, Reservation};
-use super::round;
 use super::stream::{READ_BYTES_MAX, Stream};
+use super::write_batching;
 use crate::client::connection::ReplyMode;
-use crate::client::ledger::LEDGER;
 use crate::client::mailbox;
+use crate::client::memory::CLIENT_MEMORY;
 use crate::config::Config;
 use crate::resp::reply::Out;
 use crate::resp::request::Limits;
@@ -205,7 +205,7 @@ impl Kept {
             shared.buffer_bytes.store(bytes, Relaxed);
             self.batch = Some(batch);
         }
-        LEDGER.note(&shared);
+        CLIENT_MEMORY.note(&shared);
     }
 
     fn let_go(&mut self) {
@@ -220,8 +220,8 @@ impl Kept {
 #[inline]
 fn note_memory(session: &Session) {
     session.note_pending();
-    LEDGER.note(&session.connection.shared);
-    if LEDGER.is_over() {
+    CLIENT_MEMORY.note(&session.connection.shared);
+    if CLIENT_MEMORY.is_over() {
         session.service().clients.evict();
     }
 }
@@ -565,12 +565,12 @@ async fn run_turn(
     }
     batch.consume(consumed);
     collect_mail(session, batch);
-    if LEDGER.is_over() {
+    if CLIENT_MEMORY.is_over() {
         // Before the replies: whoever has them knows that it is done.
         note_memory(session);
     }
     if !batch.out.is_empty() {
-        round::others_first().await;
+        write_batching::others_first().await;
     }
     flush(stream, session, batch, held_max()).await?;
     if session.connection.shared.is_killed() {
@@ -696,7 +696,7 @@ fn receive(stream: &mut Stream, session: &mut Session, batch: &mut Batch) -> Res
 
 /// How much output a client may leave lying just now.
 fn held_max() -> usize {
-    match LEDGER.total_bytes() {
+    match CLIENT_MEMORY.total_bytes() {
         ..=ALL_HELD_BYTES_MAX => HELD_BYTES_MAX,
         _ => HELD_BYTES_SCARCE,
     }

@@ -5,8 +5,8 @@
 
 use std::io::{self, ErrorKind};
 
+use super::buffer_budget::{CLAIM_BYTES_MAX, LARGE_BYTES};
 use super::pool;
-use super::retained::{CLAIM_BYTES_MAX, LARGE_BYTES};
 use super::stream::Stream;
 use crate::resp::request::Parser;
 use crate::session::batch::Batch;

@@ -1,9 +1,9 @@
 //! Sockets: listeners, connections, buffers and their limits.
 
+pub mod buffer_budget;
 pub mod connection;
 mod input;
 pub mod listener;
 pub mod pool;
-pub mod retained;
-mod round;
 pub mod stream;
+mod write_batching;

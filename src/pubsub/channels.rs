@@ -54,7 +54,7 @@ impl Names {
 
     /// Puts a name, and the list of its subscribers, into memory allocated now; the name and the subscribers, if there are
     /// any. Nobody ever finds the name missing.
-    fn renew(&self, name: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
+    fn relocate(&self, name: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
         let mut names = self.0.write();
         let (old, clients) = names.remove_entry(name)?;
         let new: Arc<[u8]> = Arc::from(&*old);
@@ -125,9 +125,9 @@ impl Channels {
         wanted
     }
 
-    /// See [`Names::renew`].
-    pub(super) fn renew(&self, name: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
-        self.part(name).renew(name)
+    /// See [`Names::relocate`].
+    pub(super) fn relocate(&self, name: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
+        self.part(name).relocate(name)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -171,9 +171,9 @@ impl Patterns {
         self.by_text.0.read().keys().cloned().collect()
     }
 
-    /// See [`Names::renew`].
-    pub(super) fn renew(&self, text: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
-        self.by_text.renew(text)
+    /// See [`Names::relocate`].
+    pub(super) fn relocate(&self, text: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
+        self.by_text.relocate(text)
     }
 
     pub(super) fn len(&self) -> usize {

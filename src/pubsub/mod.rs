@@ -10,7 +10,7 @@ mod events;
 mod message;
 pub mod monitor;
 pub mod pending;
-mod renewal;
+mod relocate;
 pub mod sequence;
 mod tracking;
 

@@ -149,7 +149,7 @@ fn names_that_are_moved_are_those_that_clients_know() {
     // Who ended a subscription does not get it again.
     pubsub.unsubscribe(&two, Topic::Channel, b"news");
     let mut mover = Mover::of_everything();
-    pubsub.renew(&before, &mut mover);
+    pubsub.relocate(&before, &mut mover);
     assert_eq!(mover.moved, 4);
     let after = places(&pubsub.all_names());
     assert!(places(&before).iter().all(|place| !after.contains(place)));

@@ -62,7 +62,7 @@ impl Script {
     }
 
     /// Moves its text out of sparse slabs of the allocator.
-    fn renew(&self, mover: &mut Mover) {
+    fn relocate(&self, mover: &mut Mover) {
         let Some(body) = self.body() else {
             return;
         };
@@ -152,10 +152,10 @@ impl Library {
     }
 
     /// Moves the texts of some scripts out of sparse slabs of the allocator.
-    pub fn renew(&self, names: &[Sha], mover: &mut Mover) {
+    pub fn relocate(&self, names: &[Sha], mover: &mut Mover) {
         for name in names {
             if let Some(script) = self.by_sha.get(name) {
-                script.renew(mover);
+                script.relocate(mover);
             }
         }
     }
@@ -397,7 +397,7 @@ mod tests {
             .expect("it was loaded");
         let body = used.body().expect("it is known");
         let mut mover = Mover::of_everything();
-        library.renew(&library.names(), &mut mover);
+        library.relocate(&library.names(), &mut mover);
         assert_eq!(**body, *b"return 7", "who looks at it still has it");
         assert_eq!(mover.moved, 100);
         let moved = used.body().expect("it is known");

@@ -32,11 +32,11 @@ mod msgpack;
 mod numerals;
 mod packing;
 mod pattern;
-mod plain;
 mod random;
 pub mod running;
 mod screens;
 pub mod stack;
+mod unsandboxed;
 mod vm;
 
 use mlua::Value;

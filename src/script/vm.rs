@@ -22,9 +22,9 @@ use super::functions::{
 };
 use super::host::{Hosts, Interrupted};
 use super::library::{Library, Script, Sha};
-use super::plain::Manner;
 use super::random::Rand48;
-use super::{api, bits, json, msgpack, packing, pattern, plain, screens};
+use super::unsandboxed::Manner;
+use super::{api, bits, json, msgpack, packing, pattern, screens, unsandboxed};
 use crate::base::hash::Seed;
 use crate::command::Out;
 use crate::command::error::CommandError;
@@ -564,7 +564,7 @@ impl Vm {
     ) -> Result<Rc<Compiled>, CommandError> {
         let run = self.load_script(script.code_of(body))?;
         let is_shared = |name: &[u8]| self.shared_names.iter().any(|shared| shared == name);
-        let mut manner = plain::manner_of(&run.dump(true), &is_shared);
+        let mut manner = unsandboxed::manner_of(&run.dump(true), &is_shared);
         let environment = match manner {
             Manner::Guarded => None,
             Manner::Plain => Some(&self.plain_environment),

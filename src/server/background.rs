@@ -14,7 +14,7 @@ use super::runtime::{Runtimes, Spawner};
 use super::saving::Saving;
 use crate::client::mailbox::{Mailbox, OutputBound};
 use crate::engine::{Doomed, Engine};
-use crate::net::retained;
+use crate::net::buffer_budget;
 use crate::script::stack;
 use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
@@ -345,7 +345,7 @@ const BUFFER_ROOM_BYTES_MAX: usize = 8 * 1024;
 
 /// Has connections give back buffers that they have not used of late.
 fn collect_idle_buffers(service: &Service) {
-    if !retained::is_any() {
+    if !buffer_budget::is_any() {
         return;
     }
     let now_ms = clock::unix_ms();

@@ -417,7 +417,7 @@ impl Cycle {
         let left = self.scripts.get_or_insert_with(|| scripts.names());
         while !left.is_empty() && Ticks::now().since_ns(began) < work_ns {
             let some = left.split_off(left.len().saturating_sub(SCRIPTS_PER_SLICE));
-            scripts.renew(&some, &mut self.mover);
+            scripts.relocate(&some, &mut self.mover);
         }
         !left.is_empty()
     }
@@ -428,7 +428,7 @@ impl Cycle {
         let left = self.channels.get_or_insert_with(|| pubsub.all_names());
         while !left.is_empty() && Ticks::now().since_ns(began) < work_ns {
             let some = left.split_off(left.len().saturating_sub(SCRIPTS_PER_SLICE));
-            pubsub.renew(&some, &mut self.mover);
+            pubsub.relocate(&some, &mut self.mover);
         }
         !left.is_empty()
     }

@@ -13,7 +13,7 @@ use super::oom_score::OomScore;
 use super::saving::Saving;
 use super::shutdown::Shutdown;
 use super::title::Title;
-use crate::client::ledger::LEDGER;
+use crate::client::memory::CLIENT_MEMORY;
 use crate::client::registry::{Registry, Shared};
 use crate::command::context::{
     Awaited, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Reload,
@@ -187,7 +187,7 @@ impl Host {
             set_limit(service, &new);
             self.limit_changed.store(true, Relaxed);
         }
-        LEDGER.set_limit(new.client_bytes_max());
+        CLIENT_MEMORY.set_limit(new.client_bytes_max());
         service.config.store(Arc::new(new));
         Ok(())
     }
@@ -302,7 +302,7 @@ impl Server for Host {
             self.await_eviction();
         }
         self.aof.follow_config();
-        if LEDGER.is_over() {
+        if CLIENT_MEMORY.is_over() {
             self.service.clients.evict();
         }
         // Who lowers `tracking-table-max-keys` a little sees it at once; the background does the rest.

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 use crate::base::hash::Seed;
 use crate::base::lossless;
-use crate::client::ledger::LEDGER;
+use crate::client::memory::CLIENT_MEMORY;
 use crate::client::registry::Registry;
 use crate::command::context::Server;
 use crate::command::table;
@@ -263,7 +263,7 @@ fn build_on(
     telemetry: Telemetry,
     log: Arc<dyn Log>,
 ) -> Service {
-    LEDGER.set_limit(config.client_bytes_max());
+    CLIENT_MEMORY.set_limit(config.client_bytes_max());
     let seed = Seed {
         k0: rand::random(),
         k1: rand::random(),

@@ -41,7 +41,7 @@ pub(super) struct Finished {
     /// Its reply is an error.
     pub failed: bool,
     /// The configuration that it has set.
-    pub renewed: Option<Arc<Config>>,
+    pub config_override: Option<Arc<Config>>,
 }
 
 impl Finished {
@@ -50,7 +50,7 @@ impl Finished {
             mark,
             duration_ns,
             failed,
-            renewed: None,
+            config_override: None,
         }
     }
 }
@@ -112,7 +112,7 @@ impl Session {
             self.end_reply(turn, request.command, mark);
         } else {
             if let After::Configured = after {
-                finished.renewed = Some(self.service.config.load_full());
+                finished.config_override = Some(self.service.config.load_full());
             }
             self.finish(turn, request, &finished);
         }
@@ -201,7 +201,7 @@ impl Session {
     fn tell(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, finished: &Finished) {
         self.connection.shared.count_commands(1);
         let duration_ns = finished.duration_ns;
-        let config = finished.renewed.as_ref().unwrap_or(turn.config);
+        let config = finished.config_override.as_ref().unwrap_or(turn.config);
         let is_slow =
             slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns);
         if !finished.failed && !is_slow {

@@ -113,12 +113,12 @@ impl Session {
         if !places.is_empty() {
             out.unwrap_or(&mut turn.batch.out).fill(places);
         }
-        let renewed = matches!(outcome.after, After::Configured);
-        if renewed {
+        let config_override = matches!(outcome.after, After::Configured);
+        if config_override {
             self.service.server().follow_config();
         }
-        let renewed = renewed.then(|| self.service.config.load_full());
-        let config = renewed.as_ref().unwrap_or(turn.config);
+        let config_override = config_override.then(|| self.service.config.load_full());
+        let config = config_override.as_ref().unwrap_or(turn.config);
         self.connection.shared.count_commands(outcome.command_count);
         self.tell_steps(transaction, &outcome, config, turn.now);
         match outcome.was_refused {
@@ -175,7 +175,7 @@ impl Session {
         }
         let mut finished = Finished::new(mark, job.duration_ns, failed);
         if let Ran::Then(After::Configured) = ran {
-            finished.renewed = Some(self.service.config.load_full());
+            finished.config_override = Some(self.service.config.load_full());
         }
         self.finish(turn, request, &finished);
         match ran {
@@ -196,7 +196,7 @@ fn context<'c>(
         server: service.server(),
         scripts: &service.scripts,
         config,
-        renewed: None,
+        config_override: None,
         now,
         shard_count: service.router.shard_count(),
     }

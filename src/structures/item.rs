@@ -1,10 +1,10 @@
-//! An element of a collection that may be large: out of a pack, or a block of its own.
+//! An element of a collection that may be large: out of a listpack, or a block of its own.
 
 use crate::base::number;
 use crate::structures::block::Block;
-use crate::structures::pack::Element;
+use crate::structures::listpack::Element;
 
-/// See the module. (Packs know nothing of it: with a third form their elements would take half as much again to hand on.)
+/// See the module. (Listpacks know nothing of it: with a third form their elements would take half as much again to hand on.)
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'a> {
     /// Any element.

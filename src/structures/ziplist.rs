@@ -12,7 +12,7 @@
 //! `last` is where the last entry begins; a count of 65535 means that one has to walk. Nothing writes this form any
 //! more, so there is a check of foreign bytes and a walk over checked ones, and no more.
 
-use crate::structures::pack::Element;
+use crate::structures::listpack::Element;
 
 const HEADER_BYTES: usize = 10;
 const END: u8 = 0xff;

@@ -1,7 +1,7 @@
 //! Hot keys: which keys take most commands, bytes and time, found by looking at some of the commands.
 //!
 //! Every thread counts down to its next sample, at random intervals, and writes what it sees in lists of its own
-//! ([`Frequent`]); whoever asks sums them. Two things are kept side by side: lists that are always there, by commands and
+//! ([`SpaceSaving`]); whoever asks sums them. Two things are kept side by side: lists that are always there, by commands and
 //! by bytes, in which what is old counts for less (`hot-keys-sample`, HOTKEYS TOP, the metrics, LATENCY DOCTOR); and the
 //! session that HOTKEYS START begins, by time and by bytes, of which there is one at a time. All weights are scaled to all
 //! commands. A command that names several keys shares its time and bytes out to them evenly.
@@ -14,7 +14,7 @@ use super::counters::{self, ThreadCounters};
 use super::process;
 use crate::command::context::{HotKeysReport, HotKeysRequest, HotKeysTop};
 use crate::engine::Key;
-use crate::structures::frequent::{Frequent, Heavy, heaviest};
+use crate::structures::space_saving::{Heavy, SpaceSaving, heaviest};
 
 /// Places of each list that is always kept, in each thread.
 const PLACES: usize = 64;
@@ -31,8 +31,8 @@ const NEVER: u64 = u64::MAX;
 /// One thread's lists.
 #[derive(Debug)]
 pub struct Lists {
-    by_commands: Frequent,
-    by_bytes: Frequent,
+    by_commands: SpaceSaving,
+    by_bytes: SpaceSaving,
     session: Option<SessionLists>,
     draw: u64,
 }
@@ -40,8 +40,8 @@ pub struct Lists {
 impl Default for Lists {
     fn default() -> Lists {
         Lists {
-            by_commands: Frequent::new(PLACES),
-            by_bytes: Frequent::new(PLACES),
+            by_commands: SpaceSaving::new(PLACES),
+            by_bytes: SpaceSaving::new(PLACES),
             session: None,
             draw: rand::random::<u64>() | 1,
         }
@@ -62,8 +62,8 @@ impl Lists {
 #[derive(Debug)]
 struct SessionLists {
     number: u64,
-    by_ns: Option<Frequent>,
-    by_bytes: Option<Frequent>,
+    by_ns: Option<SpaceSaving>,
+    by_bytes: Option<SpaceSaving>,
 }
 
 /// Counted since the start of the server.
@@ -242,7 +242,7 @@ impl HotKeys {
             .as_ref()
             .filter(|session| session.number == number)?
             .request;
-        let list = || Frequent::new(request.count * PLACES_PER_KEY);
+        let list = || SpaceSaving::new(request.count * PLACES_PER_KEY);
         Some(SessionLists {
             number,
             by_ns: request.cpu.then(list),
@@ -321,9 +321,9 @@ impl HotKeys {
             )
         };
         let (until_ms, after) = ended.unwrap_or_else(|| (now_ms, Totals::now()));
-        let sum = |list: fn(&SessionLists) -> &Option<Frequent>, scale: u64| {
+        let sum = |list: fn(&SessionLists) -> &Option<SpaceSaving>, scale: u64| {
             let threads = counters::all();
-            let kept: Vec<Frequent> = threads
+            let kept: Vec<SpaceSaving> = threads
                 .iter()
                 .filter_map(|thread| {
                     let lists = thread.hot.lock();
@@ -353,9 +353,9 @@ impl HotKeys {
 
     /// The hottest keys of late.
     pub fn top(&self, count: usize) -> HotKeysTop {
-        let sum = |list: fn(&Lists) -> &Frequent| {
+        let sum = |list: fn(&Lists) -> &SpaceSaving| {
             let threads = counters::all();
-            let kept: Vec<Frequent> = threads
+            let kept: Vec<SpaceSaving> = threads
                 .iter()
                 .filter_map(|thread| Some(list(thread.hot.lock().as_ref()?).clone()))
                 .collect();

@@ -19,8 +19,8 @@
 
 pub mod clock;
 pub mod counters;
-pub mod curve;
 pub mod errors;
+pub mod event_loop;
 pub mod exporter;
 pub mod histogram;
 pub mod hotkeys;
@@ -29,11 +29,11 @@ pub mod latency;
 pub mod log;
 pub mod memory;
 pub mod metrics;
+pub mod miss_ratio;
 pub mod observed;
 pub mod persistence;
 pub mod process;
 pub mod replication;
-pub mod rounds;
 pub mod sampler;
 pub mod slowlog;
 pub mod snapshot;
@@ -44,12 +44,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use crate::config::Config;
+use event_loop::Rounds;
 use hotkeys::HotKeys;
 use latency::{Latency, Pass};
 use observed::Observed;
 use persistence::Persistence;
 use replication::Replication;
-use rounds::Rounds;
 use sampler::{Sampler, Totals};
 use snapshot::Baseline;
 

@@ -6,17 +6,17 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::counters::{self, BUCKETS};
-use super::curve::CurveFigures;
 use super::errors;
+use super::event_loop::RoundFigures;
 use super::histogram::Buckets;
 use super::memory::{self, ClientFigures};
+use super::miss_ratio::CurveFigures;
 use super::observed::{Observed, TokenFigures};
 use super::process::{self, Cpu};
-use super::rounds::RoundFigures;
 use super::sampler::Rates;
 use super::{Telemetry, clock};
-use crate::client::ledger::LEDGER;
 use crate::client::mailbox;
+use crate::client::memory::CLIENT_MEMORY;
 use crate::command::context::MemoryReport;
 use crate::command::table::registry;
 use crate::engine::published::LAG_BOUNDS_MS;
@@ -220,7 +220,7 @@ impl Baseline {
             rejected: service.clients().rejected.load(Relaxed),
             overfed: service.clients().overfed.load(Relaxed),
             clients_cut: mailbox::CUT.load(Relaxed),
-            evicted_clients: LEDGER.evicted.load(Relaxed),
+            evicted_clients: CLIENT_MEMORY.evicted.load(Relaxed),
             rounds: service.telemetry().rounds.figures(),
             ..Baseline::default()
         };

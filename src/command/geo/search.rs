@@ -18,8 +18,8 @@ use crate::command::sorted_set::{event, store};
 use crate::engine::value::DataType;
 use crate::engine::value::sorted_set::SortedSet;
 use crate::structures::geohash::{Extent, Point, Shape};
+use crate::structures::listpack::Element;
 use crate::structures::ordered::Direction;
-use crate::structures::pack::Element;
 
 /// Which command it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

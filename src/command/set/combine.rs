@@ -16,7 +16,7 @@ use crate::engine::effect::Event;
 use crate::engine::value::DataType;
 use crate::engine::value::object::detached;
 use crate::engine::value::set::{self, Members, SetRef};
-use crate::structures::pack::Element;
+use crate::structures::listpack::Element;
 
 /// What becomes of the sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

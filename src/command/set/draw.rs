@@ -14,7 +14,7 @@ use crate::engine::value::object::detached;
 use crate::engine::value::set::{self, SetRef};
 use crate::structures::account;
 use crate::structures::block::Content;
-use crate::structures::pack::Element;
+use crate::structures::listpack::Element;
 
 const SPOP_EVENT: Event = event("spop");
 

@@ -17,7 +17,7 @@ use crate::engine::effect::Event;
 use crate::engine::value::set::SetRef;
 use crate::engine::value::sorted_set::{Members, SortedSet};
 use crate::engine::value::{DataType, Kind};
-use crate::structures::pack::Element;
+use crate::structures::listpack::Element;
 
 const SOURCES: &[KeySpec] = &[KeySpec::counted(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 const STORED: &[KeySpec] = &[

@@ -35,8 +35,8 @@ use crate::engine::effect::Event;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::object::detached;
 use crate::engine::value::sorted_set::{Limits, Members, SortedSet, SortedSetMut};
+use crate::structures::listpack::Element;
 use crate::structures::ordered::Form;
-use crate::structures::pack::Element;
 use crate::structures::table::Place;
 
 pub(super) static TABLE: &[&Command] = &[

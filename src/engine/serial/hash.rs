@@ -1,13 +1,13 @@
-//! Hashes: pairs one after the other, or in one pack; fields with deadlines since version 12.
+//! Hashes: pairs one after the other, or in one listpack; fields with deadlines since version 12.
 //!
 //! ```text
 //! 4   HASH             count | ( field | value ) …
 //! 9   ZIPMAP           string with a zipmap
 //! 13  ZIPLIST          string with a ziplist of field, value …
-//! 16  LISTPACK         string with a pack of field, value …
+//! 16  LISTPACK         string with a listpack of field, value …
 //! 24  METADATA         earliest deadline u64 | count | ( deadline | field | value ) …
 //!                      deadline: length; 0 none, else 1 more than what it comes after the earliest
-//! 25  LISTPACK_EX      earliest deadline u64 | string with a pack of field, value, deadline …
+//! 25  LISTPACK_EX      earliest deadline u64 | string with a listpack of field, value, deadline …
 //!                      those with a deadline first, earliest first; 0 none
 //! 22, 23               24 and 25 of a release candidate: no earliest deadline, and deadlines are absolute
 //! ```
@@ -22,7 +22,7 @@ use crate::engine::value::hash::{
 use crate::engine::value::{Collection, Kind, Object};
 use crate::structures::entry::{DEADLINE_MAX, Entry, EntryRef, Value};
 use crate::structures::item::Item;
-use crate::structures::pack::{self, Element, Pack, PackMut};
+use crate::structures::listpack::{self, Element, Listpack, ListpackMut};
 use crate::structures::zipmap::Zipmap;
 
 /// Writes a hash, behind its type, without the fields that are due.
@@ -38,7 +38,7 @@ pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Write
         earliest = both.min();
     });
     let small = match entry.value() {
-        Value::Bytes(bytes) => Some(Pack::new(bytes)),
+        Value::Bytes(bytes) => Some(Listpack::new(bytes)),
         _ => None,
     };
     match (small, earliest) {
@@ -81,10 +81,10 @@ pub(super) fn write(entry: EntryRef<'_, Object>, now_ms: u64, writer: &mut Write
     }
 }
 
-/// The pack of a small hash, with deadlines or without.
+/// The listpack of a small hash, with deadlines or without.
 fn packed(hash: HashRef<'_>, has_deadlines: bool) -> Vec<u8> {
-    let mut bytes = pack::EMPTY.to_vec();
-    let mut pack = PackMut::new(&mut bytes);
+    let mut bytes = listpack::EMPTY.to_vec();
+    let mut pack = ListpackMut::new(&mut bytes);
     hash.for_each(|field| {
         pack.push_back_element(field.name);
         match field.value {
@@ -155,7 +155,7 @@ pub(super) fn read(
         types::HASH_LISTPACK => read_pack::<2>(LISTPACK, key, reader, rules),
         _ => {
             if form == types::HASH_LISTPACK_EX {
-                // The earliest deadline serves readers that do not want to look into the pack.
+                // The earliest deadline serves readers that do not want to look into the listpack.
                 reader.millis()?;
             }
             read_pack::<3>(LISTPACKEX, key, reader, rules)
@@ -163,7 +163,7 @@ pub(super) fn read(
     }
 }
 
-/// A pack of groups of `N` elements: field, value, and deadline if there is a third.
+/// A listpack of groups of `N` elements: field, value, and deadline if there is a third.
 fn read_pack<const N: usize>(
     kind: Kind,
     key: &[u8],
@@ -171,7 +171,7 @@ fn read_pack<const N: usize>(
     rules: &HashRules,
 ) -> Result<Entry<Object>, Malformed> {
     let bytes = reader.string()?;
-    let pack = Pack::check(&bytes).ok_or(Malformed::PACK)?;
+    let pack = Listpack::check(&bytes).ok_or(Malformed::PACK)?;
     let distinct = distinct(pack, N)?;
     let count = pack.len() / N;
     if N == 2 && count > 0 && count <= rules.fields_max {
@@ -183,7 +183,7 @@ fn read_pack<const N: usize>(
     }
     // Fields without a deadline come last.
     let mut last = Some(0);
-    Packed::Pack(pack).each_group::<N>(|group| {
+    Packed::Listpack(pack).each_group::<N>(|group| {
         let (field, value) = (group[0], group[1]);
         let deadline = match group.get(2) {
             None => None,
@@ -248,7 +248,7 @@ impl Fields {
                 None,
             )
         } else {
-            Entry::bytes(LISTPACK.0, key, &pack::EMPTY, None)
+            Entry::bytes(LISTPACK.0, key, &listpack::EMPTY, None)
         };
         Ok(Fields { entry, rules })
     }

@@ -1,10 +1,10 @@
-//! Lists: element after element, or nodes that are packs.
+//! Lists: element after element, or nodes that are listpacks.
 //!
 //! ```text
 //! 1   LIST          count | string …
 //! 10  ZIPLIST       string with a ziplist
 //! 14  QUICKLIST     count | string with a ziplist …
-//! 18  QUICKLIST_2   count | ( 1 | string: one large element  or  2 | string with a pack ) …
+//! 18  QUICKLIST_2   count | ( 1 | string: one large element  or  2 | string with a listpack ) …
 //! ```
 
 use super::packed::Packed;
@@ -14,12 +14,12 @@ use super::{Malformed, types};
 use crate::engine::value::Object;
 use crate::engine::value::list::{ListRef, entry_of};
 use crate::structures::entry::{Entry, EntryRef, Value};
-use crate::structures::pack::{Element, Pack};
+use crate::structures::listpack::{Element, Listpack};
 use crate::structures::quicklist::{End, Limits, NodeView, Quicklist};
 
 /// A node that is one element.
 const NODE_PLAIN: u64 = 1;
-/// A node that is a pack of elements.
+/// A node that is a listpack of elements.
 const NODE_PACKED: u64 = 2;
 
 /// Writes a list as nodes, behind its type.
@@ -81,7 +81,7 @@ pub(super) fn read(
                 match node {
                     NODE_PLAIN if !bytes.is_empty() => list.append_plain(&bytes),
                     NODE_PACKED => {
-                        list.append_pack(Pack::check(&bytes).ok_or(Malformed::PACK)?);
+                        list.append_listpack(Listpack::check(&bytes).ok_or(Malformed::PACK)?);
                     }
                     _ => return Err(Malformed("a list node of an unknown kind")),
                 }

@@ -102,15 +102,15 @@ pub mod types {
     pub const LIST_QUICKLIST: u8 = 14;
     /// A stream.
     pub const STREAM_LISTPACKS: u8 = 15;
-    /// A hash as a pack.
+    /// A hash as a listpack.
     pub const HASH_LISTPACK: u8 = 16;
-    /// A sorted set as a pack.
+    /// A sorted set as a listpack.
     pub const ZSET_LISTPACK: u8 = 17;
-    /// A list of packs.
+    /// A list of listpacks.
     pub const LIST_QUICKLIST_2: u8 = 18;
     /// A stream of 7.0.
     pub const STREAM_LISTPACKS_2: u8 = 19;
-    /// A set as a pack.
+    /// A set as a listpack.
     pub const SET_LISTPACK: u8 = 20;
     /// A stream of 7.2.
     pub const STREAM_LISTPACKS_3: u8 = 21;

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 
 use super::Malformed;
 use crate::base::number;
-use crate::structures::pack::{self, Element, Pack, PackMut};
+use crate::structures::listpack::{self, Element, Listpack, ListpackMut};
 use crate::structures::ziplist::Ziplist;
 
 /// A checked list of elements.
 pub(super) enum Packed<'a> {
-    Pack(Pack<'a>),
+    Listpack(Listpack<'a>),
     Ziplist(Ziplist<'a>),
 }
 
@@ -25,7 +25,7 @@ impl<'a> Packed<'a> {
     /// How many elements there are.
     pub(super) fn len(&self) -> usize {
         match self {
-            Packed::Pack(pack) => pack.len(),
+            Packed::Listpack(pack) => pack.len(),
             Packed::Ziplist(list) => list.len(),
         }
     }
@@ -36,7 +36,7 @@ impl<'a> Packed<'a> {
         mut visit: impl FnMut(Element<'a>) -> Result<(), Malformed>,
     ) -> Result<(), Malformed> {
         match self {
-            Packed::Pack(pack) => pack.iter().try_for_each(&mut visit),
+            Packed::Listpack(pack) => pack.iter().try_for_each(&mut visit),
             Packed::Ziplist(list) => list.iter().try_for_each(&mut visit),
         }
     }
@@ -65,9 +65,9 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// The members of a pack of groups of `step` elements, each of which begins with a member, as a command would have made
+/// The members of a listpack of groups of `step` elements, each of which begins with a member, as a command would have made
 /// it: no member comes twice, and what is a number lies there as one.
-pub(super) fn distinct(pack: Pack<'_>, step: usize) -> Result<Cow<'_, [u8]>, Malformed> {
+pub(super) fn distinct(pack: Listpack<'_>, step: usize) -> Result<Cow<'_, [u8]>, Malformed> {
     let mut members = Fingerprints::of(pack.len() / step);
     let (mut is_canonical, mut behind) = (true, 0);
     for element in pack.iter() {
@@ -95,8 +95,8 @@ pub(super) fn distinct(pack: Pack<'_>, step: usize) -> Result<Cow<'_, [u8]>, Mal
     if is_canonical {
         return Ok(Cow::Borrowed(pack.bytes()));
     }
-    let mut copy = pack::EMPTY.to_vec();
-    let mut writer = PackMut::new(&mut copy);
+    let mut copy = listpack::EMPTY.to_vec();
+    let mut writer = ListpackMut::new(&mut copy);
     for element in pack.iter() {
         element.with_bytes(|text| writer.push_back(text));
     }
@@ -145,7 +145,7 @@ impl Fingerprints {
 
 /// Whether a member comes twice.
 #[cold]
-fn has_twins(pack: Pack<'_>, step: usize) -> bool {
+fn has_twins(pack: Listpack<'_>, step: usize) -> bool {
     let mut members = HashSet::with_capacity(pack.len() / step);
     let mut firsts = pack.iter().step_by(step);
     !firsts.all(|element| members.insert(as_member(element)))
@@ -178,7 +178,7 @@ fn mix(member: Element<'_>) -> u64 {
     hash ^ hash >> 29
 }
 
-/// A score as packs hold it: a number or its text.
+/// A score as listpacks hold it: a number or its text.
 pub(super) fn score(element: Element<'_>) -> Result<f64, Malformed> {
     match element {
         Element::Integer(number) => Ok(number as f64),

@@ -1,9 +1,9 @@
-//! Sets: member after member, an intset, or a pack.
+//! Sets: member after member, an intset, or a listpack.
 //!
 //! ```text
 //! 2   SET        count | string …
 //! 11  INTSET     string with an intset
-//! 20  LISTPACK   string with a pack; since version 11, so it is not written for others
+//! 20  LISTPACK   string with a listpack; since version 11, so it is not written for others
 //! ```
 
 use super::packed::distinct;
@@ -14,7 +14,7 @@ use crate::engine::value::set::{Limits, SetRef, add, empty_intset, expect_member
 use crate::engine::value::{DataType, Encoding, Kind, Object};
 use crate::structures::entry::{Entry, EntryRef};
 use crate::structures::intset::Intset;
-use crate::structures::pack::{Element, Pack};
+use crate::structures::listpack::{Element, Listpack};
 
 const INTSET: Kind = Kind::new(DataType::Set, Encoding::Intset);
 const LISTPACK: Kind = Kind::new(DataType::Set, Encoding::Listpack);
@@ -69,7 +69,7 @@ pub(super) fn read(
         }
         _ => {
             let bytes = reader.string()?;
-            let pack = Pack::check(&bytes).ok_or(Malformed::PACK)?;
+            let pack = Listpack::check(&bytes).ok_or(Malformed::PACK)?;
             let distinct = distinct(pack, 1)?;
             if !pack.is_empty() && pack.len() <= limits.listpack_entries {
                 return Ok(Entry::bytes(LISTPACK.0, key, &distinct, None));

@@ -1,10 +1,10 @@
-//! Sorted sets: members with scores, or a pack of both.
+//! Sorted sets: members with scores, or a listpack of both.
 //!
 //! ```text
 //! 3   ZSET       count | ( member | score as text ) …       of the time before version 8
 //! 5   ZSET_2     count | ( member | score f64 ) …           highest first, though nobody asks for it
 //! 12  ZIPLIST    string with a ziplist of member, score …   in order
-//! 17  LISTPACK   string with a pack of member, score …      in order
+//! 17  LISTPACK   string with a listpack of member, score …      in order
 //! ```
 
 use super::packed::Packed;
@@ -15,8 +15,8 @@ use super::{Malformed, SEARCHED_MAX, types};
 use crate::engine::value::Object;
 use crate::engine::value::sorted_set::{LISTPACK, Limits, Members, SortedSet, SortedSetMut};
 use crate::structures::entry::{Entry, EntryRef};
+use crate::structures::listpack::{Element, Listpack};
 use crate::structures::ordered::Direction;
-use crate::structures::pack::{Element, Pack};
 
 /// Writes a sorted set, behind its type.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
@@ -71,14 +71,14 @@ pub(super) fn read(
         }
         _ => {
             let bytes = reader.string()?;
-            let pack = Pack::check(&bytes).ok_or(Malformed::PACK)?;
+            let pack = Listpack::check(&bytes).ok_or(Malformed::PACK)?;
             let distinct = distinct(pack, 2)?;
             check_order_of(pack)?;
             if !pack.is_empty() && pack.len() / 2 <= limits.members {
                 return Ok(Entry::bytes(LISTPACK.0, key, &distinct, None));
             }
             let mut members = Members::with_capacity(pack.len() / 2);
-            Packed::Pack(pack).each_group(|[member, text]| {
+            Packed::Listpack(pack).each_group(|[member, text]| {
                 members.push((member.to_vec(), score(text)?));
                 Ok(())
             })?;
@@ -87,10 +87,10 @@ pub(super) fn read(
     }
 }
 
-/// The same of a pack of member, score …, without copies.
-fn check_order_of(pack: Pack<'_>) -> Result<(), Malformed> {
+/// The same of a listpack of member, score …, without copies.
+fn check_order_of(pack: Listpack<'_>) -> Result<(), Malformed> {
     let mut last: Option<(f64, Element<'_>)> = None;
-    Packed::Pack(pack).each_group(|[member, text]| {
+    Packed::Listpack(pack).each_group(|[member, text]| {
         let score = score(text)?;
         let is_behind = last.is_none_or(|(low, before)| {
             low < score

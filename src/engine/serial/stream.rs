@@ -5,7 +5,7 @@
 //! 19  LISTPACKS_2    … | length | last id | first id | greatest deleted id | added | groups
 //! 21  LISTPACKS_3    as 19, and consumers have the time when they were active
 //!
-//! nodes       count | ( string with the master id | string with a pack ) …
+//! nodes       count | ( string with the master id | string with a listpack ) …
 //! id          two lengths; in strings and in pending lists 16 bytes big-endian
 //! groups      count | ( name | last id | read (from 19 on) | pending | consumers ) …
 //! pending     count | ( id | delivery time u64 | deliveries ) …
@@ -25,7 +25,7 @@ use crate::engine::value::stream::id::StreamId;
 use crate::engine::value::stream::node::Node;
 use crate::engine::value::stream::{Stream, stream_entry, stream_of};
 use crate::structures::entry::{Entry, EntryRef};
-use crate::structures::pack::Pack;
+use crate::structures::listpack::Listpack;
 
 /// Writes a stream, behind its type.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
@@ -89,7 +89,7 @@ pub(super) fn read(
     for _ in 0..reader.count(2)? {
         let master = id_of(&reader.string()?)?;
         let bytes = reader.string()?;
-        let is_empty = Pack::check(&bytes)
+        let is_empty = Listpack::check(&bytes)
             .and_then(|pack| pack.iter().next()?.integer())
             .is_none_or(|live| live <= 0);
         let node = Node::check(bytes.into_owned(), master).filter(|_| !is_empty);

@@ -3,8 +3,8 @@
 use super::{Form, V10, form};
 use crate::base::number;
 use crate::structures::item::Item;
+use crate::structures::listpack::Element;
 use crate::structures::lzf;
-use crate::structures::pack::Element;
 
 /// Shorter strings do not shrink.
 const COMPRESSED_BYTES_MIN: usize = 21;

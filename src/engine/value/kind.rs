@@ -86,7 +86,7 @@ impl Encoding {
 pub struct Kind(pub u8);
 
 impl Kind {
-    /// Packs both.
+    /// Listpacks both.
     pub const fn new(data_type: DataType, encoding: Encoding) -> Kind {
         Kind(((data_type as u8) << 4) | encoding as u8)
     }

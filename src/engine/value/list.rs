@@ -1,6 +1,6 @@
-//! Lists as handlers see them: a pack inside the entry while small, a quicklist when large.
+//! Lists as handlers see them: a listpack inside the entry while small, a quicklist when large.
 //!
-//! A list becomes a quicklist when the pack with what is about to come would pass the limit of a node, and a pack
+//! A list becomes a quicklist when the listpack with what is about to come would pass the limit of a node, and a listpack
 //! again when what is left is one node of half that size, as in Redis 7.2. The limits come with every change; a
 //! quicklist keeps those that it was made with for its nodes.
 
@@ -13,7 +13,7 @@ use crate::base::number::parse_i64;
 use crate::structures::block::Content;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
-use crate::structures::pack::{self, Element, Pack, PackMut};
+use crate::structures::listpack::{self, Element, Listpack, ListpackMut};
 use crate::structures::quicklist::{End, Limits, Quicklist};
 use crate::structures::slabs::Mover;
 
@@ -48,9 +48,9 @@ impl Body for Quicklist {
         Quicklist::prefetch(self, end);
     }
 
-    fn renew_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+    fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
         let first = usize::try_from(from.single()).unwrap_or(usize::MAX);
-        let next = Quicklist::renew_nodes(self, first, budget, mover);
+        let next = Quicklist::relocate_nodes(self, first, budget, mover);
         Standing::from(next as u64)
     }
 
@@ -86,7 +86,7 @@ pub struct ListRef<'a>(Form<'a>);
 
 #[derive(Clone, Copy)]
 enum Form<'a> {
-    Pack(Pack<'a>),
+    Listpack(Listpack<'a>),
     Nodes(&'a Quicklist),
 }
 
@@ -96,7 +96,7 @@ impl<'a> ListRef<'a> {
     pub fn of(entry: EntryRef<'a, Object>) -> Option<ListRef<'a>> {
         match entry.value() {
             Value::Bytes(bytes) if entry.kind() == LISTPACK.0 => {
-                Some(ListRef(Form::Pack(Pack::new(bytes))))
+                Some(ListRef(Form::Listpack(Listpack::new(bytes))))
             }
             Value::Object(object) => match &object.body {
                 Collection::List(list) => Some(ListRef(Form::Nodes(list))),
@@ -109,7 +109,7 @@ impl<'a> ListRef<'a> {
     /// The quicklist, if it is one.
     pub fn as_quicklist(self) -> Option<&'a Quicklist> {
         match self.0 {
-            Form::Pack(_) => None,
+            Form::Listpack(_) => None,
             Form::Nodes(list) => Some(list),
         }
     }
@@ -118,7 +118,7 @@ impl<'a> ListRef<'a> {
     #[inline]
     pub fn len(self) -> usize {
         match self.0 {
-            Form::Pack(pack) => pack.len(),
+            Form::Listpack(pack) => pack.len(),
             Form::Nodes(list) => list.len(),
         }
     }
@@ -131,7 +131,7 @@ impl<'a> ListRef<'a> {
     /// The element with a number.
     pub fn get<R>(self, index: usize, read: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         match self.0 {
-            Form::Pack(pack) => {
+            Form::Listpack(pack) => {
                 let at = pack.nth(isize::try_from(index).ok()?)?;
                 Some(read(pack.get(at).into()))
             }
@@ -147,7 +147,7 @@ impl<'a> ListRef<'a> {
         mut visit: impl FnMut(Item<'_>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         match self.0 {
-            Form::Pack(pack) => match from {
+            Form::Listpack(pack) => match from {
                 End::Front => {
                     { pack.iter().skip(skipped) }.try_for_each(|element| visit(element.into()))
                 }
@@ -221,17 +221,17 @@ fn equals(candidate: Item<'_>, bytes: &[u8], integer: Option<i64>) -> bool {
 
 /// A list without elements, which must not stay so.
 pub fn empty_entry(key: &[u8]) -> Entry<Object> {
-    Entry::bytes(LISTPACK.0, key, &pack::EMPTY, None)
+    Entry::bytes(LISTPACK.0, key, &listpack::EMPTY, None)
 }
 
-/// A quicklist in an entry of its own, or its pack if it is small; for lists that come from elsewhere.
+/// A quicklist in an entry of its own, or its listpack if it is small; for lists that come from elsewhere.
 pub fn entry_of(
     key: &[u8],
     list: Quicklist,
     limits: &Limits,
     deadline: Option<u64>,
 ) -> Entry<Object> {
-    match list.single_pack() {
+    match list.single_listpack() {
         Some(pack) if limits.allow(pack.bytes().len(), pack.len()) => {
             Entry::bytes(LISTPACK.0, key, pack.bytes(), deadline)
         }
@@ -251,11 +251,11 @@ fn nodes_mut(entry: &mut Entry<Object>) -> Option<&mut Quicklist> {
     }
 }
 
-/// Makes a pack a quicklist if so many elements of so many bytes together would be too much for it.
+/// Makes a listpack a quicklist if so many elements of so many bytes together would be too much for it.
 #[inline]
 fn make_room(entry: &mut Entry<Object>, bytes: usize, count: usize, limits: &Limits) {
     if let Value::Bytes(own) = entry.view().value() {
-        let pack = Pack::new(own);
+        let pack = Listpack::new(own);
         if !limits.allow(own.len().saturating_add(bytes), pack.len() + count) {
             to_nodes(entry, limits);
         }
@@ -265,33 +265,33 @@ fn make_room(entry: &mut Entry<Object>, bytes: usize, count: usize, limits: &Lim
 fn to_nodes(entry: &mut Entry<Object>, limits: &Limits) {
     let mut list = Quicklist::new(*limits);
     if let Value::Bytes(own) = entry.view().value() {
-        list.append_pack(Pack::new(own));
+        list.append_listpack(Listpack::new(own));
     }
     entry.set_object(Object::boxed(Collection::List(list)));
     entry.set_kind(QUICKLIST.0);
 }
 
-/// Makes a quicklist the pack that it would be by now, had it not kept what undoes its changes; see [`settle`].
+/// Makes a quicklist the listpack that it would be by now, had it not kept what undoes its changes; see [`settle`].
 pub(super) fn settle_late(entry: &mut Entry<Object>) {
     if let Some(limits) = nodes_mut(entry).map(|list| list.limits()) {
         settle(entry, &limits);
     }
 }
 
-/// Makes a pack the quicklist again that it was before [`settle_late`].
+/// Makes a listpack the quicklist again that it was before [`settle_late`].
 pub(super) fn unsettle(entry: &mut Entry<Object>, limits: Limits) {
     if nodes_mut(entry).is_none() {
         to_nodes(entry, &limits);
     }
 }
 
-/// Makes a quicklist a pack if what is left is so little; for use when elements were taken out. While it keeps what
+/// Makes a quicklist a listpack if what is left is so little; for use when elements were taken out. While it keeps what
 /// undoes its changes, it is left for [`settle_late`].
 #[inline]
 fn settle(entry: &mut Entry<Object>, limits: &Limits) {
     if let Some(list) = nodes_mut(entry)
         && !list.keeps_changes()
-        && let Some(pack) = list.single_pack()
+        && let Some(pack) = list.single_listpack()
         && limits.are_far(pack.bytes().len(), pack.len())
     {
         let bytes = pack.bytes().to_vec();
@@ -319,14 +319,14 @@ pub fn push<'v, I: Iterator<Item = &'v [u8]>>(
         elements().for_each(|element| list.push(end, element));
         return list.len();
     }
-    let mut pack = PackMut::new(entry);
+    let mut pack = ListpackMut::new(entry);
     for element in elements() {
         match end {
             End::Front => pack.push_front(element),
             End::Back => pack.push_back(element),
         }
     }
-    pack.as_pack().len()
+    pack.as_listpack().len()
 }
 
 /// Adds elements at an end, one after the other; long ones as the blocks that they came in.
@@ -373,8 +373,8 @@ pub fn pop<R>(
         settle(entry, limits);
         return Some((result, len));
     }
-    let mut mutable = PackMut::new(entry);
-    let pack = mutable.as_pack();
+    let mut mutable = ListpackMut::new(entry);
+    let pack = mutable.as_listpack();
     let at = match end {
         End::Front => pack.first(),
         End::Back => pack.last(),
@@ -397,14 +397,14 @@ pub fn remove_range(
         settle(entry, limits);
         return len;
     }
-    let mut pack = PackMut::new(entry);
+    let mut pack = ListpackMut::new(entry);
     let at = isize::try_from(first)
         .ok()
-        .and_then(|first| pack.as_pack().nth(first));
+        .and_then(|first| pack.as_listpack().nth(first));
     if let Some(at) = at {
         pack.remove_range(at, count);
     }
-    pack.as_pack().len()
+    pack.as_listpack().len()
 }
 
 /// Makes the element with this number, which there is, another one.
@@ -415,10 +415,10 @@ pub fn set(entry: &mut Entry<Object>, index: usize, element: Content<'_>, limits
         settle(entry, limits);
         return;
     }
-    let mut pack = PackMut::new(entry);
+    let mut pack = ListpackMut::new(entry);
     let at = isize::try_from(index)
         .ok()
-        .and_then(|index| pack.as_pack().nth(index));
+        .and_then(|index| pack.as_listpack().nth(index));
     if let Some(at) = at {
         pack.replace(at, &element);
     }
@@ -436,15 +436,15 @@ pub fn insert(
         list.insert(index, element);
         return list.len();
     }
-    let mut pack = PackMut::new(entry);
+    let mut pack = ListpackMut::new(entry);
     let at = isize::try_from(index)
         .ok()
-        .and_then(|index| pack.as_pack().nth(index));
+        .and_then(|index| pack.as_listpack().nth(index));
     match at {
         Some(at) => drop(pack.insert_before(at, &element)),
         None => pack.push_back(&element),
     }
-    pack.as_pack().len()
+    pack.as_listpack().len()
 }
 
 /// Takes out elements that equal this, at most so many, the first ones from an end. How many, and the length that is
@@ -465,11 +465,11 @@ pub fn remove_equal(
         return (removed, len);
     }
     let integer = parse_i64(element);
-    let mut mutable = PackMut::new(entry);
-    let len = mutable.as_pack().len();
+    let mut mutable = ListpackMut::new(entry);
+    let len = mutable.as_listpack().len();
     let mut found = Vec::new();
     {
-        let pack = mutable.as_pack();
+        let pack = mutable.as_listpack();
         let matching =
             |(_, candidate): &(_, Element<'_>)| equals((*candidate).into(), element, integer);
         match from {

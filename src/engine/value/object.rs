@@ -189,7 +189,7 @@ pub trait Body {
 
     /// Moves what lies in sparse slabs of the allocator, among some `budget` pieces of memory, from where the call that
     /// returned `from` stopped; returns where this one stops, the default at the end. What others point to stays.
-    fn renew_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+    fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
         let _ = (from, budget, mover);
         Standing::default()
     }
@@ -280,9 +280,9 @@ macro_rules! collections {
                 }
             }
 
-            fn renew_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+            fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
                 match *self {
-                    $(Collection::$name(ref mut body) => Body::renew_some(body, from, budget, mover),)*
+                    $(Collection::$name(ref mut body) => Body::relocate_some(body, from, budget, mover),)*
                 }
             }
         }
@@ -321,15 +321,15 @@ pub struct Object {
 }
 
 impl Object {
-    /// Moves some of what lies in sparse slabs; see [`Body::renew_some`].
-    pub(in crate::engine) fn renew_some(
+    /// Moves some of what lies in sparse slabs; see [`Body::relocate_some`].
+    pub(in crate::engine) fn relocate_some(
         &mut self,
         from: Standing,
         budget: usize,
         mover: &mut Mover,
     ) -> Standing {
         let before = account::charged_bytes();
-        let next = self.body.renew_some(from, budget, mover);
+        let next = self.body.relocate_some(from, budget, mover);
         let grown = account::charged_bytes() - before;
         self.bytes = self.bytes.saturating_add_signed(grown as isize);
         next

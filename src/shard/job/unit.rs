@@ -64,7 +64,7 @@ impl UnitJob {
             server: self.server,
             scripts: self.scripts,
             config: &self.config,
-            renewed: None,
+            config_override: None,
             now,
             shard_count: router.shard_count(),
         };

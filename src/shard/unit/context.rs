@@ -29,7 +29,7 @@ pub struct UnitContext<'a> {
     /// Limits and thresholds.
     pub config: &'a Arc<Config>,
     /// Limits and thresholds that a step has set in place of them.
-    pub renewed: Option<Arc<Config>>,
+    pub config_override: Option<Arc<Config>>,
     /// The moment.
     pub now: Now,
     /// Shards of the server.
@@ -39,7 +39,7 @@ pub struct UnitContext<'a> {
 impl UnitContext<'_> {
     /// Limits and thresholds as the steps before have left them.
     pub fn config(&self) -> &Arc<Config> {
-        self.renewed.as_ref().unwrap_or(self.config)
+        self.config_override.as_ref().unwrap_or(self.config)
     }
 
     /// Lets CLIENT LIST see what steps made of the connection.

@@ -62,7 +62,7 @@ fn run_on_session(
     out: &mut Out,
     outcome: &mut UnitOutcome,
 ) -> CommandResult {
-    let config = unit.renewed.as_ref().unwrap_or(unit.config);
+    let config = unit.config_override.as_ref().unwrap_or(unit.config);
     let mut cx = SessionCx {
         client: unit.connection,
         server: unit.server,
@@ -76,7 +76,7 @@ fn run_on_session(
     match cx.after {
         After::Nothing => {}
         After::Configured => {
-            unit.renewed = Some(unit.server.config());
+            unit.config_override = Some(unit.server.config());
             if matches!(outcome.after, After::Nothing) {
                 outcome.after = After::Configured;
             }

@@ -115,7 +115,7 @@ pub trait Ordered<T: Item> {
 
     /// Shows the items from `rank` on that lie together, at least one if there is one, and the nodes that hold them, to
     /// somebody who may move them; returns the rank behind the last of them.
-    fn renew_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize;
+    fn relocate_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize;
 
     /// Gives back the memory of some `budget` items; true while any is left. Nothing else may be asked until then.
     fn free_some(&mut self, budget: usize) -> bool;
@@ -228,8 +228,8 @@ impl<T: Item> Ordered<T> for Index<T> {
         either!(self, inner => inner.take_some(rank, limit, taken));
     }
 
-    fn renew_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
-        either!(self, inner => inner.renew_from(rank, movers))
+    fn relocate_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
+        either!(self, inner => inner.relocate_from(rank, movers))
     }
 
     fn free_some(&mut self, budget: usize) -> bool {

@@ -266,9 +266,9 @@ impl Ranking {
     /// stops, 0 at the end.
     ///
     /// The table comes first, whose positions are even; then the members, by their ranks.
-    pub fn renew_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
+    pub fn relocate_some(&mut self, position: u64, budget: usize, mover: &mut Mover) -> u64 {
         if position & 1 == 0 {
-            return match self.members.renew_some(position, budget, mover, |_| {}) {
+            return match self.members.relocate_some(position, budget, mover, |_| {}) {
                 0 => 1,
                 next => next & !1,
             };
@@ -280,7 +280,7 @@ impl Ranking {
             mover,
         };
         while rank < end {
-            rank = self.order.renew_from(rank, &mut movers).max(rank + 1);
+            rank = self.order.relocate_from(rank, &mut movers).max(rank + 1);
         }
         match rank < self.order.len() {
             true => (rank as u64) << 1 | 1,

@@ -426,7 +426,7 @@ impl<T: Item> Ordered<T> for SkipList<T> {
     }
 
     /// The nodes lie in chunks that are larger than what the allocator packs into slabs, and stay.
-    fn renew_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
+    fn relocate_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
         let node = self.node_at(rank);
         if rank >= self.len || node == NONE {
             return self.len;

@@ -352,7 +352,7 @@ fn a_ranking_of_which_everything_moves_is_what_it_was() {
         let mut mover = Mover::of_everything();
         let (mut position, mut slices) = (0, 0);
         loop {
-            position = ranking.renew_some(position, each, &mut mover);
+            position = ranking.relocate_some(position, each, &mut mover);
             slices += 1;
             // Between two slices anything may happen.
             let member = format!("member:{}", slices * 31 % count).into_bytes();
@@ -399,7 +399,7 @@ fn members_and_nodes_leave_sparse_slabs() {
     let mut mover = Mover::new(10).expect("jemalloc can be asked");
     let mut position = 0;
     loop {
-        position = kept.renew_some(position, 128, &mut mover);
+        position = kept.relocate_some(position, 128, &mut mover);
         if position == 0 {
             break;
         }

@@ -10,7 +10,7 @@ use super::undo::{keep_pop, keep_push};
 use super::{ELEMENT_BYTES_MORE, End, Quicklist, Wanted};
 use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
 use crate::structures::item::Item;
-use crate::structures::pack::{Pack, encoded_len};
+use crate::structures::listpack::{Listpack, encoded_len};
 
 /// Room of a new node at an end, as a share of the one before it: half of that again at each step would be slow, all
 /// of it at once would be much for short lists.
@@ -90,8 +90,8 @@ impl Quicklist {
         self.compress_borders(1);
     }
 
-    /// Adds a copy of a pack behind the last element, as a node of its own.
-    pub fn append_pack(&mut self, pack: Pack<'_>) {
+    /// Adds a copy of a listpack behind the last element, as a node of its own.
+    pub fn append_listpack(&mut self, pack: Listpack<'_>) {
         if pack.is_empty() {
             return;
         }
@@ -142,7 +142,7 @@ impl Quicklist {
         let Quicklist { nodes, changes, .. } = self;
         if let (Some(node), Some(changes)) = (nodes.get(at), changes)
             && node.count() > 1
-            && let Some(pack) = node.as_pack()
+            && let Some(pack) = node.as_listpack()
         {
             let last = match end {
                 End::Front => pack.first(),

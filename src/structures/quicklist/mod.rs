@@ -1,4 +1,4 @@
-//! A list of byte strings, long or short: a row of nodes, each of which packs many elements into a few KiB.
+//! A list of byte strings, long or short: a row of nodes, each of which listpacks many elements into a few KiB.
 //!
 //! ```text
 //!          front                                                   back
@@ -26,7 +26,7 @@ use std::ops::ControlFlow;
 
 use crate::base::number::parse_i64;
 use crate::structures::item::Item;
-use crate::structures::pack::Pack;
+use crate::structures::listpack::Listpack;
 use crate::structures::slabs::Mover;
 use crate::structures::undo_log::UndoLog;
 
@@ -58,7 +58,7 @@ const COUNTED_BYTES_MAX: usize = 8192;
 /// The most that an element takes beyond its bytes, but for very long ones.
 const ELEMENT_BYTES_MORE: usize = 8;
 
-/// Header and end of a pack.
+/// Header and end of a listpack.
 const PACK_BYTES_MIN: usize = 7;
 
 impl Limits {
@@ -73,7 +73,7 @@ impl Limits {
         }
     }
 
-    /// Whether a pack of so many bytes and elements may be a node, or a list of its own.
+    /// Whether a listpack of so many bytes and elements may be a node, or a list of its own.
     #[inline]
     pub fn allow(&self, bytes: usize, count: usize) -> bool {
         let (bytes_max, count_max) = self.most(1);
@@ -86,7 +86,7 @@ impl Limits {
             && count <= count_max
     }
 
-    /// Whether it is so small that a list had better be a single pack again: half of what [`Limits::allow`] allows,
+    /// Whether it is so small that a list had better be a single listpack again: half of what [`Limits::allow`] allows,
     /// lest a list that stays near the limit is made anew over and over.
     pub fn are_far(&self, bytes: usize, count: usize) -> bool {
         let (bytes_max, count_max) = self.most(2);
@@ -133,7 +133,7 @@ impl<'a> Wanted<'a> {
 
 /// A node as others may see it.
 pub enum NodeView<'a> {
-    /// A pack.
+    /// A listpack.
     Packed(Cow<'a, [u8]>),
     /// One element.
     Plain(Item<'a>),
@@ -175,7 +175,7 @@ impl Quicklist {
 
     /// Moves nodes out of sparse slabs, among some `budget` of them from the node `first` on; returns the node to go on
     /// with, 0 at the end.
-    pub fn renew_nodes(&mut self, first: usize, budget: usize, mover: &mut Mover) -> usize {
+    pub fn relocate_nodes(&mut self, first: usize, budget: usize, mover: &mut Mover) -> usize {
         let end = first
             .saturating_add(budget.clamp(1, 256))
             .min(self.nodes.len());
@@ -187,7 +187,7 @@ impl Quicklist {
         mover.look();
         for (index, node) in self.nodes.range_mut(first..end).enumerate() {
             if mover.must_move(index) {
-                node.renew();
+                node.relocate();
             }
         }
         if end < self.nodes.len() { end } else { 0 }
@@ -199,11 +199,11 @@ impl Quicklist {
         self.limits
     }
 
-    /// The pack of a list that is a single one.
+    /// The listpack of a list that is a single one.
     #[must_use]
-    pub fn single_pack(&self) -> Option<Pack<'_>> {
+    pub fn single_listpack(&self) -> Option<Listpack<'_>> {
         match self.nodes.len() {
-            1 => self.nodes[0].as_pack(),
+            1 => self.nodes[0].as_listpack(),
             _ => None,
         }
     }
@@ -213,7 +213,7 @@ impl Quicklist {
         self.nodes.iter().map(|node| {
             if let Some(element) = node.as_plain() {
                 NodeView::Plain(element)
-            } else if let Some(pack) = node.as_pack() {
+            } else if let Some(pack) = node.as_listpack() {
                 NodeView::Packed(Cow::Borrowed(pack.bytes()))
             } else {
                 NodeView::Packed(Cow::Owned(node.unpacked()))
@@ -221,7 +221,7 @@ impl Quicklist {
         })
     }
 
-    /// Bytes of all packs and large elements, as if nothing were compressed.
+    /// Bytes of all listpacks and large elements, as if nothing were compressed.
     #[must_use]
     pub fn uncompressed_bytes(&self) -> usize {
         self.nodes.iter().map(Node::len_bytes).sum()

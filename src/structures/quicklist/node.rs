@@ -1,12 +1,12 @@
 //! One node of a quicklist: packed elements, packed elements compressed, or one large element as it is.
 //!
 //! ```text
-//! packed      [room][pack][room]     start and end say where the pack lies
-//! compressed  [lzf]                  end is the length of the pack when it is not compressed
+//! packed      [room][listpack][room]     start and end say where the listpack lies
+//! compressed  [lzf]                  end is the length of the listpack when it is not compressed
 //! plain       [element], which is a block of its own if it is long, so that replies share it
 //! ```
 //!
-//! A pack is one contiguous piece with a header in front, so adding at its front would move everything behind it. With
+//! A listpack is one contiguous piece with a header in front, so adding at its front would move everything behind it. With
 //! room on both sides only the few bytes of the header move, and either end costs the same. The room is kept where the
 //! last element came in, and [`Node::seal`] gives it back. It knows nothing of its neighbours.
 
@@ -15,8 +15,8 @@ use std::ops::{Deref, DerefMut};
 
 use crate::structures::block::{Content, Kept, LONG_BYTES_MIN};
 use crate::structures::item::Item;
+use crate::structures::listpack::{self, Listpack, ListpackMut};
 use crate::structures::lzf;
-use crate::structures::pack::{self, Pack, PackMut};
 use crate::structures::prefetch;
 use crate::structures::splice::Splice;
 
@@ -79,7 +79,7 @@ enum Form {
     Plain,
 }
 
-/// Packs shorter than this are not worth compressing.
+/// Listpacks shorter than this are not worth compressing.
 const COMPRESSED_FROM_BYTES: usize = 48;
 /// Nor is it worth it if it saves less than this.
 const COMPRESSION_SAVES_BYTES_MIN: usize = 8;
@@ -87,24 +87,24 @@ const COMPRESSION_SAVES_BYTES_MIN: usize = 8;
 impl Node {
     /// No elements yet; the room is where they are expected to come in.
     pub(super) fn empty(end: End, room_bytes: usize) -> Node {
-        let capacity = size_class(pack::EMPTY.len() + room_bytes);
+        let capacity = size_class(listpack::EMPTY.len() + room_bytes);
         let mut memory = zeros(capacity);
         let start = match end {
-            End::Front => capacity - pack::EMPTY.len(),
+            End::Front => capacity - listpack::EMPTY.len(),
             End::Back => 0,
         };
-        memory[start..start + pack::EMPTY.len()].copy_from_slice(&pack::EMPTY);
+        memory[start..start + listpack::EMPTY.len()].copy_from_slice(&listpack::EMPTY);
         Node {
             memory,
             start: start as u32,
-            end: (start + pack::EMPTY.len()) as u32,
+            end: (start + listpack::EMPTY.len()) as u32,
             count: 0,
             form: Form::Packed,
         }
     }
 
-    /// A copy of a pack.
-    pub(super) fn packed(pack: Pack<'_>) -> Node {
+    /// A copy of a listpack.
+    pub(super) fn packed(pack: Listpack<'_>) -> Node {
         let bytes = pack.bytes();
         let mut memory = zeros(size_class(bytes.len()));
         memory[..bytes.len()].copy_from_slice(bytes);
@@ -142,7 +142,7 @@ impl Node {
         self.memory.as_ptr().addr()
     }
 
-    /// What it consists of: the bytes of its pack, compressed or not, or of its one element; its counts; its form.
+    /// What it consists of: the bytes of its listpack, compressed or not, or of its one element; its counts; its form.
     pub(super) fn parts(&self) -> (&[u8], u64, u8) {
         let (bytes, len) = match self.form {
             Form::Packed => (self.bytes(), 0),
@@ -178,7 +178,7 @@ impl Node {
     }
 
     /// Moves into fresh memory.
-    pub(super) fn renew(&mut self) {
+    pub(super) fn relocate(&mut self) {
         // Long elements lie in no slab.
         if let Memory::Own(bytes) = &mut self.memory {
             *bytes = bytes.clone();
@@ -191,7 +191,7 @@ impl Node {
         self.count as usize
     }
 
-    /// Length of the pack, compressed or not, or of the one element.
+    /// Length of the listpack, compressed or not, or of the one element.
     #[inline]
     pub(super) fn len_bytes(&self) -> usize {
         match self.form {
@@ -221,23 +221,23 @@ impl Node {
         })
     }
 
-    /// The pack where it lies, if it is neither compressed nor plain.
+    /// The listpack where it lies, if it is neither compressed nor plain.
     #[inline]
-    pub(super) fn as_pack(&self) -> Option<Pack<'_>> {
-        (self.form == Form::Packed).then(|| Pack::new(self.bytes()))
+    pub(super) fn as_listpack(&self) -> Option<Listpack<'_>> {
+        (self.form == Form::Packed).then(|| Listpack::new(self.bytes()))
     }
 
-    /// The pack of a compressed node.
+    /// The listpack of a compressed node.
     pub(super) fn unpacked(&self) -> Vec<u8> {
         lzf::decompress(&self.memory, self.end as usize)
             .expect("compressed here, from that many bytes")
     }
 
-    /// Hands out the pack; a plain node has none.
-    pub(super) fn with_pack<R>(&self, read: impl FnOnce(Pack<'_>) -> R) -> R {
+    /// Hands out the listpack; a plain node has none.
+    pub(super) fn with_pack<R>(&self, read: impl FnOnce(Listpack<'_>) -> R) -> R {
         match self.form {
-            Form::Packed => read(Pack::new(self.bytes())),
-            Form::Compressed => read(Pack::new(&self.unpacked())),
+            Form::Packed => read(Listpack::new(self.bytes())),
+            Form::Compressed => read(Listpack::new(&self.unpacked())),
             Form::Plain => unreachable!("asked before: a plain node has no pack"),
         }
     }
@@ -245,7 +245,7 @@ impl Node {
     /// Adds an element at an end.
     #[inline]
     pub(super) fn push(&mut self, end: End, element: &[u8]) {
-        let mut pack = PackMut::new(self);
+        let mut pack = ListpackMut::new(self);
         match end {
             End::Front => pack.push_front(element),
             End::Back => pack.push_back(element),
@@ -261,7 +261,7 @@ impl Node {
             self.count = 0;
             return result;
         }
-        let pack = Pack::new(self.bytes());
+        let pack = Listpack::new(self.bytes());
         let at = match end {
             End::Front => pack.first(),
             End::Back => pack.last(),
@@ -269,7 +269,7 @@ impl Node {
         let at = at.expect("a node is never empty");
         let result = take(pack.get(at).into());
         if self.count > 1 {
-            PackMut::new(self).remove(at);
+            ListpackMut::new(self).remove(at);
         }
         self.count -= 1;
         result
@@ -277,10 +277,10 @@ impl Node {
 
     /// Puts an element in front of the one with this number.
     pub(super) fn insert(&mut self, index: usize, element: &[u8]) {
-        let pack = Pack::new(self.bytes());
+        let pack = Listpack::new(self.bytes());
         match pack.nth(index as isize) {
             Some(at) => {
-                PackMut::new(self).insert_before(at, element);
+                ListpackMut::new(self).insert_before(at, element);
                 self.count += 1;
             }
             None => self.push(End::Back, element),
@@ -289,20 +289,20 @@ impl Node {
 
     /// Makes the element with this number another one.
     pub(super) fn replace(&mut self, index: usize, element: &[u8]) {
-        let at = Pack::new(self.bytes()).nth(index as isize);
-        PackMut::new(self).replace(at.expect("the index is within"), element);
+        let at = Listpack::new(self.bytes()).nth(index as isize);
+        ListpackMut::new(self).replace(at.expect("the index is within"), element);
     }
 
     /// Takes elements out.
     pub(super) fn remove_range(&mut self, first: usize, count: usize) {
-        let at = Pack::new(self.bytes()).nth(first as isize);
-        PackMut::new(self).remove_range(at.expect("the index is within"), count);
+        let at = Listpack::new(self.bytes()).nth(first as isize);
+        ListpackMut::new(self).remove_range(at.expect("the index is within"), count);
         self.count -= count as u32;
     }
 
     /// Cuts it in two in front of an element; the second part comes back.
     pub(super) fn split(&mut self, index: usize) -> Node {
-        let mut second = Node::packed(Pack::new(self.bytes()));
+        let mut second = Node::packed(Listpack::new(self.bytes()));
         second.remove_range(0, index);
         second.seal();
         self.remove_range(index, self.count() - index);
@@ -312,7 +312,7 @@ impl Node {
 
     /// Takes the elements of another node in behind its own; neither is plain or compressed.
     pub(super) fn absorb(&mut self, other: &Node) {
-        PackMut::new(self).push_back_pack(Pack::new(other.bytes()));
+        ListpackMut::new(self).push_back_pack(Listpack::new(other.bytes()));
         self.count += other.count;
         self.seal();
     }
@@ -326,8 +326,8 @@ impl Node {
         let mut rest = Node::empty(End::Back, self.len_bytes());
         let count = indices.len() as u32;
         let mut indices = indices.iter().copied().peekable();
-        let mut pack = PackMut::new(&mut rest);
-        for (index, element) in Pack::new(self.bytes()).iter().enumerate() {
+        let mut pack = ListpackMut::new(&mut rest);
+        for (index, element) in Listpack::new(self.bytes()).iter().enumerate() {
             if indices.next_if_eq(&index).is_none() {
                 pack.push_back_element(element);
             }
@@ -360,7 +360,7 @@ impl Node {
         self.memory = memory;
     }
 
-    /// Compresses a pack if that is worth it.
+    /// Compresses a listpack if that is worth it.
     pub(super) fn compress(&mut self) {
         let bytes = match self.form {
             Form::Packed => self.bytes(),
@@ -379,7 +379,7 @@ impl Node {
         }
     }
 
-    /// Makes a compressed pack a usual one.
+    /// Makes a compressed listpack a usual one.
     pub(super) fn decompress(&mut self) {
         if !self.is_compressed() {
             return;
@@ -393,7 +393,7 @@ impl Node {
     /// A copy without room.
     pub(super) fn duplicate(&self) -> Node {
         match self.form {
-            Form::Packed => Node::packed(Pack::new(self.bytes())),
+            Form::Packed => Node::packed(Listpack::new(self.bytes())),
             Form::Plain => Node::plain(Content::from(&*self.memory)),
             Form::Compressed => Node {
                 memory: Memory::Own((*self.memory).into()),

@@ -37,7 +37,7 @@ impl Quicklist {
                 assert_eq!(pack.bytes().len(), node.len_bytes());
                 assert_eq!(pack.len(), node.count());
                 assert!(
-                    Pack::check(pack.bytes()).is_some(),
+                    Listpack::check(pack.bytes()).is_some(),
                     "a pack in every detail"
                 );
             });
@@ -282,12 +282,12 @@ proptest! {
         let mut list = Quicklist::new(limits(-2, compress_depth));
         let mut model = Vec::new();
         for elements in packs {
-            let mut bytes = crate::structures::pack::EMPTY.to_vec();
-            let mut pack = crate::structures::pack::PackMut::new(&mut bytes);
+            let mut bytes = crate::structures::listpack::EMPTY.to_vec();
+            let mut pack = crate::structures::listpack::ListpackMut::new(&mut bytes);
             for element in &elements {
                 pack.push_back(element);
             }
-            list.append_pack(Pack::new(&bytes));
+            list.append_listpack(Listpack::new(&bytes));
             model.extend(elements);
         }
         prop_assert_eq!(list.to_vecs(), model);
@@ -338,10 +338,10 @@ fn large_elements_stand_alone_and_small_ones_join_when_they_go() {
     list.push(End::Back, &[b'x'; 10_000]);
     list.push(End::Back, b"b");
     assert_eq!(list.nodes.len(), 3);
-    assert!(list.single_pack().is_none());
+    assert!(list.single_listpack().is_none());
     assert!(list.set(1, b"small"));
     list.check_invariants();
-    assert_eq!(list.single_pack().map(Pack::len), Some(3));
+    assert_eq!(list.single_listpack().map(Listpack::len), Some(3));
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn nodes_that_are_moved_hold_what_they_held() {
     let mut mover = Mover::new(10).expect("jemalloc can be asked");
     let mut first = 0;
     loop {
-        first = kept.renew_nodes(first, 64, &mut mover);
+        first = kept.relocate_nodes(first, 64, &mut mover);
         if first == 0 {
             break;
         }

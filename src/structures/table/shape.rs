@@ -414,7 +414,7 @@ impl<T: Stored> Table<T> {
     /// 0. `seen` is shown every entry that the walk has come by.
     ///
     /// Places are void afterwards.
-    pub fn renew_some(
+    pub fn relocate_some(
         &mut self,
         position: u64,
         budget: usize,
@@ -436,7 +436,7 @@ impl<T: Stored> Table<T> {
                 let links: Vec<Segment> =
                     crate::structures::account::apart(|| self.chain(first).collect());
                 for link in &links {
-                    left = left.saturating_sub(self.renew_entries(*link, mover, &mut seen));
+                    left = left.saturating_sub(self.relocate_entries(*link, mover, &mut seen));
                 }
                 mover.begin();
                 mover.add(segment.address());
@@ -455,7 +455,7 @@ impl<T: Stored> Table<T> {
     }
 
     /// Moves what lies in sparse slabs of one link; how many entries it has.
-    fn renew_entries(
+    fn relocate_entries(
         &mut self,
         link: Segment,
         mover: &mut Mover,

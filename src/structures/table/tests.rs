@@ -599,7 +599,7 @@ fn what_is_moved_is_found_as_before() {
     let mut mover = crate::structures::slabs::Mover::new(10).expect("jemalloc can be asked");
     let (mut position, mut seen) = (0, 0);
     loop {
-        position = table.renew_some(position, 100, &mut mover, |_| seen += 1);
+        position = table.relocate_some(position, 100, &mut mover, |_| seen += 1);
         table.check_invariants();
         if position == 0 {
             break;

@@ -155,7 +155,7 @@ impl Deadlines {
 
     /// Moves some pages, and the places where they stand, out of sparse slabs of the allocator, from a position on: 0, or
     /// where the last call said to go on; 0 again at the end.
-    pub(super) fn renew_some(&mut self, from: u128, budget: usize, mover: &mut Mover) -> u128 {
+    pub(super) fn relocate_some(&mut self, from: u128, budget: usize, mover: &mut Mover) -> u128 {
         mover.begin();
         let mut pages = self.pages.range(Due::at(from)..);
         let mut names = Vec::with_capacity(budget);
@@ -311,7 +311,7 @@ mod tests {
         let mut mover = Mover::of_everything();
         let (mut from, mut slices) = (0, 0);
         loop {
-            from = deadlines.renew_some(from, 10, &mut mover);
+            from = deadlines.relocate_some(from, 10, &mut mover);
             slices += 1;
             if from == 0 {
                 break;
@@ -337,7 +337,7 @@ mod tests {
         };
         let before = place(&deadlines);
         let mut mover = Mover::of_everything();
-        assert_eq!(deadlines.renew_some(0, 10, &mut mover), 0);
+        assert_eq!(deadlines.relocate_some(0, 10, &mut mover), 0);
         assert_ne!(place(&deadlines), before);
         assert_eq!(deadlines.first(), Some(Due::new(7, 1 << 40)));
     }

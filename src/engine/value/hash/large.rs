@@ -10,7 +10,7 @@ use crate::engine::value::object::{Body, ElementRef, Journal, Part, ShowBefore, 
 use crate::structures::block::{Content, Kept, LONG_BYTES_MIN};
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
-use crate::structures::pack::Element;
+use crate::structures::listpack::Element;
 use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
 use crate::structures::undo_log::UndoLog;
@@ -393,15 +393,15 @@ impl Body for HashTable {
         self.fields.prefetch_if_large(name);
     }
 
-    fn renew_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+    fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
         const DEADLINES: u64 = 1;
         if from.part == DEADLINES {
-            let at = self.deadlines.renew_some(from.at, budget / 4, mover);
+            let at = self.deadlines.relocate_some(from.at, budget / 4, mover);
             let part = if at == 0 { 0 } else { DEADLINES };
             return Standing { part, at };
         }
         let fields = &mut self.fields;
-        match fields.renew_some(from.single(), budget, mover, |_| {}) {
+        match fields.relocate_some(from.single(), budget, mover, |_| {}) {
             0 if !self.deadlines.is_empty() => Standing {
                 part: DEADLINES,
                 at: 0,

@@ -1,7 +1,7 @@
 //! Hashes: named fields with values, each of which may have a deadline of its own.
 //!
 //! ```text
-//! small   pairs or triples in a pack beside the key     few and short fields
+//! small   pairs or triples in a listpack beside the key     few and short fields
 //! large   a table of fields                             all others
 //! ```
 //!
@@ -26,7 +26,7 @@ use crate::base::random::Random;
 use crate::structures::block::Content;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
-use crate::structures::pack::{At, EMPTY, Element, Pack, PackMut, encoded_len};
+use crate::structures::listpack::{At, EMPTY, Element, Listpack, ListpackMut, encoded_len};
 use large::{RecordRef, record_value};
 use small::Form;
 
@@ -92,7 +92,7 @@ impl<'a> From<small::Packed<'a>> for Field<'a> {
 
 #[derive(Clone, Copy)]
 enum Layout<'a> {
-    Small(Pack<'a>, Form),
+    Small(Listpack<'a>, Form),
     Large(&'a HashTable),
 }
 
@@ -102,10 +102,10 @@ impl<'a> Layout<'a> {
         let kind = Kind(entry.kind());
         match entry.value() {
             Value::Bytes(bytes) if kind == LISTPACK => {
-                Some(Layout::Small(Pack::new(bytes), Form::Pairs))
+                Some(Layout::Small(Listpack::new(bytes), Form::Pairs))
             }
             Value::Bytes(bytes) if kind == LISTPACKEX => {
-                Some(Layout::Small(Pack::new(bytes), Form::Triples))
+                Some(Layout::Small(Listpack::new(bytes), Form::Triples))
             }
             Value::Object(object) => match &object.body {
                 Collection::Hash(table) => Some(Layout::Large(table)),
@@ -170,7 +170,7 @@ pub fn expire_some(
     for field in small::fields(triples, Form::Triples).take(due) {
         deleted(field.name, field.deadline.unwrap_or(now_ms));
     }
-    PackMut::new(entry).remove_range(first, due * Form::Triples.step());
+    ListpackMut::new(entry).remove_range(first, due * Form::Triples.step());
     due
 }
 
@@ -224,7 +224,7 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// Shows every field: a small hash in the order of its pack, a large one in none.
+    /// Shows every field: a small hash in the order of its listpack, a large one in none.
     pub fn for_each(self, mut visit: impl FnMut(Field<'_>)) {
         match self.layout {
             Layout::Small(pack, form) => small::fields(pack, form)
@@ -257,7 +257,7 @@ impl<'a> HashRef<'a> {
         }
         match self.layout {
             Layout::Small(pack, form) => {
-                // Places in a pack are found by walking; for more than a few they are found once.
+                // Places in a listpack are found by walking; for more than a few they are found once.
                 let live = small::fields(pack, form).filter(|field| field.is_live(self.now_ms));
                 if count == 1 {
                     if let Some(field) = { live }.nth(random.index(len)) {
@@ -347,10 +347,10 @@ pub fn new_hash<'f, V: Into<Content<'f>>>(
         bytes += encoded_len(name) + encoded_len(&value);
         is_small &= rules.fits(name, &value);
     }
-    if is_small && count <= rules.fields_max && Pack::new(&EMPTY).fits(bytes) {
+    if is_small && count <= rules.fields_max && Listpack::new(&EMPTY).fits(bytes) {
         let mut pack = Vec::with_capacity(bytes);
         pack.extend_from_slice(&EMPTY);
-        let mut pairs = PackMut::new(&mut pack);
+        let mut pairs = ListpackMut::new(&mut pack);
         for (name, value) in fields {
             small::set_pair(&mut pairs, name, &value);
         }
@@ -421,7 +421,7 @@ impl<'e> HashMut<'e> {
             return self.make_large().set(name, value, deadline, now_ms);
         }
         let is_new = match self.form() {
-            Form::Pairs => small::set_pair(&mut PackMut::new(self.entry), name, &value),
+            Form::Pairs => small::set_pair(&mut ListpackMut::new(self.entry), name, &value),
             Form::Triples => self.set_triple(name, &value, deadline),
         };
         if is_new && self.pack().len() / self.form().step() > self.rules.fields_max {
@@ -431,8 +431,8 @@ impl<'e> HashMut<'e> {
     }
 
     fn set_triple(&mut self, name: &[u8], value: &[u8], deadline: FieldDeadline) -> bool {
-        let mut triples = PackMut::new(self.entry);
-        let pack = triples.as_pack();
+        let mut triples = ListpackMut::new(self.entry);
+        let pack = triples.as_listpack();
         let Some(at) = pack.find(name, Form::Triples.step()) else {
             small::push_triple(&mut triples, Element::of(name), Element::of(value), None);
             return true;
@@ -459,7 +459,7 @@ impl<'e> HashMut<'e> {
             return false;
         };
         let was_live = field.is_live(now_ms);
-        small::remove(&mut PackMut::new(self.entry), form, at);
+        small::remove(&mut ListpackMut::new(self.entry), form, at);
         was_live
     }
 
@@ -486,16 +486,16 @@ impl<'e> HashMut<'e> {
             self.entry.set_kind(LISTPACKEX.0);
         }
         if let Some(at) = self.pack().find(name, Form::Triples.step()) {
-            small::move_triple(&mut PackMut::new(self.entry), at, None, deadline);
+            small::move_triple(&mut ListpackMut::new(self.entry), at, None, deadline);
         }
         true
     }
 
-    /// The pack of a small hash.
-    fn pack(&self) -> Pack<'_> {
+    /// The listpack of a small hash.
+    fn pack(&self) -> Listpack<'_> {
         match Layout::of(self.entry.view()) {
             Some(Layout::Small(pack, _)) => pack,
-            _ => Pack::new(&EMPTY),
+            _ => Listpack::new(&EMPTY),
         }
     }
 
@@ -522,5 +522,5 @@ impl<'e> HashMut<'e> {
     }
 }
 
-/// What a deadline takes at most in a pack.
+/// What a deadline takes at most in a listpack.
 const TRIPLE_BYTES: usize = 10;

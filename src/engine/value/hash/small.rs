@@ -1,4 +1,4 @@
-//! A small hash: a pack that lies in its entry.
+//! A small hash: a listpack that lies in its entry.
 //!
 //! ```text
 //! pairs    field value field value …                       OBJECT ENCODING listpack
@@ -6,9 +6,9 @@
 //! ```
 //!
 //! A hash becomes triples when the first of its fields gets a deadline, and stays so. Deadlines are Unix milliseconds,
-//! 0 for none; the soonest come first and fields without one last, so what is due is a beginning of the pack.
+//! 0 for none; the soonest come first and fields without one last, so what is due is a beginning of the listpack.
 
-use crate::structures::pack::{At, EMPTY, Element, Pack, PackMut};
+use crate::structures::listpack::{At, EMPTY, Element, Listpack, ListpackMut};
 use crate::structures::splice::Splice;
 
 /// How many elements belong to a field.
@@ -24,7 +24,7 @@ impl Form {
     }
 }
 
-/// A field as it lies in a pack.
+/// A field as it lies in a listpack.
 #[derive(Clone, Copy)]
 pub(super) struct Packed<'a> {
     pub(super) name: Element<'a>,
@@ -47,8 +47,8 @@ fn element_of(deadline: Option<u64>) -> Element<'static> {
     Element::Integer(deadline.map_or(0, |deadline_ms| deadline_ms as i64))
 }
 
-/// All fields, in the order of the pack.
-pub(super) fn fields(pack: Pack<'_>, form: Form) -> impl Iterator<Item = Packed<'_>> {
+/// All fields, in the order of the listpack.
+pub(super) fn fields(pack: Listpack<'_>, form: Form) -> impl Iterator<Item = Packed<'_>> {
     let mut elements = pack.iter();
     std::iter::from_fn(move || {
         let (name, value) = (elements.next()?, elements.next()?);
@@ -65,7 +65,7 @@ pub(super) fn fields(pack: Pack<'_>, form: Form) -> impl Iterator<Item = Packed<
 }
 
 /// The field that begins at a place.
-pub(super) fn field_at(pack: Pack<'_>, form: Form, at: At) -> Option<Packed<'_>> {
+pub(super) fn field_at(pack: Listpack<'_>, form: Form, at: At) -> Option<Packed<'_>> {
     let value_at = pack.next(at)?;
     let deadline = match form {
         Form::Pairs => None,
@@ -79,14 +79,18 @@ pub(super) fn field_at(pack: Pack<'_>, form: Form, at: At) -> Option<Packed<'_>>
 }
 
 /// The soonest deadline.
-pub(super) fn next_deadline(triples: Pack<'_>) -> Option<u64> {
+pub(super) fn next_deadline(triples: Listpack<'_>) -> Option<u64> {
     field_at(triples, Form::Triples, triples.first()?)?.deadline
 }
 
 /// Sets a field of pairs; true when it is a new one. One search and one splice.
 #[inline]
-pub(super) fn set_pair<B: Splice>(pairs: &mut PackMut<'_, B>, field: &[u8], value: &[u8]) -> bool {
-    let pack = pairs.as_pack();
+pub(super) fn set_pair<B: Splice>(
+    pairs: &mut ListpackMut<'_, B>,
+    field: &[u8],
+    value: &[u8],
+) -> bool {
+    let pack = pairs.as_listpack();
     let value_at = pack
         .find(field, Form::Pairs.step())
         .and_then(|at| pack.next(at));
@@ -104,7 +108,7 @@ pub(super) fn set_pair<B: Splice>(pairs: &mut PackMut<'_, B>, field: &[u8], valu
 
 /// Adds a field of which is known that there is none of its name, where its deadline belongs.
 pub(super) fn push_triple<B: Splice>(
-    triples: &mut PackMut<'_, B>,
+    triples: &mut ListpackMut<'_, B>,
     name: Element<'_>,
     value: Element<'_>,
     deadline: Option<u64>,
@@ -113,7 +117,7 @@ pub(super) fn push_triple<B: Splice>(
     let Some(deadline_ms) = deadline else {
         return triples.push_back_all(field.into_iter());
     };
-    match place_for(triples.as_pack(), deadline_ms) {
+    match place_for(triples.as_listpack(), deadline_ms) {
         Some(before) => {
             // The last element first: each goes where the one before it stood.
             for element in field.into_iter().rev() {
@@ -125,7 +129,7 @@ pub(super) fn push_triple<B: Splice>(
 }
 
 /// The first field that expires later than this.
-fn place_for(triples: Pack<'_>, deadline_ms: u64) -> Option<At> {
+fn place_for(triples: Listpack<'_>, deadline_ms: u64) -> Option<At> {
     let mut at = triples.first();
     while let Some(place) = at {
         let deadline_at = triples.next(triples.next(place)?)?;
@@ -138,18 +142,18 @@ fn place_for(triples: Pack<'_>, deadline_ms: u64) -> Option<At> {
 }
 
 /// Takes a field out.
-pub(super) fn remove<B: Splice>(pack: &mut PackMut<'_, B>, form: Form, at: At) {
+pub(super) fn remove<B: Splice>(pack: &mut ListpackMut<'_, B>, form: Form, at: At) {
     pack.remove_range(at, form.step());
 }
 
 /// Gives the field at a place another deadline, or none, and moves it where that belongs.
 pub(super) fn move_triple<B: Splice>(
-    triples: &mut PackMut<'_, B>,
+    triples: &mut ListpackMut<'_, B>,
     at: At,
     value: Option<&[u8]>,
     deadline: Option<u64>,
 ) {
-    let Some(field) = field_at(triples.as_pack(), Form::Triples, at) else {
+    let Some(field) = field_at(triples.as_listpack(), Form::Triples, at) else {
         return;
     };
     let name = field.name.to_vec();
@@ -159,17 +163,17 @@ pub(super) fn move_triple<B: Splice>(
 }
 
 /// How many fields, from the first on, are due.
-pub(super) fn due(triples: Pack<'_>, now_ms: u64) -> usize {
+pub(super) fn due(triples: Listpack<'_>, now_ms: u64) -> usize {
     fields(triples, Form::Triples)
         .take_while(|field| !field.is_live(now_ms))
         .count()
 }
 
 /// The same fields as triples without deadlines.
-pub(super) fn triples_of(pairs: Pack<'_>) -> Vec<u8> {
+pub(super) fn triples_of(pairs: Listpack<'_>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(pairs.bytes().len() + 2 * pairs.len());
     bytes.extend_from_slice(&EMPTY);
-    let mut triples = PackMut::new(&mut bytes);
+    let mut triples = ListpackMut::new(&mut bytes);
     for field in fields(pairs, Form::Pairs) {
         push_triple(&mut triples, field.name, field.value, None);
     }

@@ -7,7 +7,7 @@ use crate::base::random::Random;
 use crate::engine::value::{Kind, Object};
 use crate::structures::entry::{Entry, EntryRef};
 use crate::structures::intset::{self, IntsetMut};
-use crate::structures::pack::{self, Element, PackMut};
+use crate::structures::listpack::{self, Element, ListpackMut};
 
 /// Chooses so many out of so many, told one after the other.
 struct Choice {
@@ -148,7 +148,7 @@ pub fn take_many(
             let empty = if kind == INTSET {
                 intset::EMPTY.as_slice()
             } else {
-                pack::EMPTY.as_slice()
+                listpack::EMPTY.as_slice()
             };
             let mut left = empty.to_vec();
             SetRef::of(entry.view()).for_each(|member| {
@@ -157,7 +157,7 @@ pub fn take_many(
                 } else if let (INTSET, Element::Integer(number)) = (kind, member) {
                     IntsetMut::new(&mut left).add(number);
                 } else {
-                    member.with_bytes(|member| PackMut::new(&mut left).push_back(member));
+                    member.with_bytes(|member| ListpackMut::new(&mut left).push_back(member));
                 }
             });
             entry.set_bytes(&left);

@@ -134,10 +134,10 @@ impl Body for Members {
         self.table.prefetch_if_large(name);
     }
 
-    fn renew_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+    fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
         let table = &mut self.table;
         table
-            .renew_some(from.single(), budget, mover, |_| {})
+            .relocate_some(from.single(), budget, mover, |_| {})
             .into()
     }
 

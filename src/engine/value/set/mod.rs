@@ -25,7 +25,7 @@ use crate::base::hash::Seed;
 use crate::base::number;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::intset::{self, Intset, IntsetMut};
-use crate::structures::pack::{self, Element, Pack, PackMut};
+use crate::structures::listpack::{self, Element, Listpack, ListpackMut};
 
 const INTSET: Kind = Kind::new(DataType::Set, Encoding::Intset);
 const LISTPACK: Kind = Kind::new(DataType::Set, Encoding::Listpack);
@@ -50,7 +50,7 @@ pub enum SetRef<'a> {
     /// Integers, ascending.
     Intset(Intset<'a>),
     /// Few and short members.
-    Listpack(Pack<'a>),
+    Listpack(Listpack<'a>),
     /// All others.
     Table(&'a Members),
 }
@@ -63,7 +63,7 @@ impl<'a> SetRef<'a> {
             Value::Bytes(bytes) if Kind(entry.kind()) == INTSET => {
                 SetRef::Intset(Intset::new(bytes))
             }
-            Value::Bytes(bytes) => SetRef::Listpack(Pack::new(bytes)),
+            Value::Bytes(bytes) => SetRef::Listpack(Listpack::new(bytes)),
             Value::Object(object) => match &object.body {
                 Collection::Set(members) => SetRef::Table(members),
                 _ => unreachable!("the type was checked"),
@@ -162,7 +162,7 @@ pub fn new_entry(key: &[u8], first: &[u8], count: usize, limits: &Limits) -> Ent
     if count <= limits.intset_entries && number::parse_i64(first).is_some() {
         empty_intset(key)
     } else if count <= limits.listpack_entries {
-        Entry::bytes(LISTPACK.0, key, &pack::EMPTY, None)
+        Entry::bytes(LISTPACK.0, key, &listpack::EMPTY, None)
     } else {
         let members = Members::new(limits.seed);
         Entry::object(
@@ -207,8 +207,8 @@ fn add_to_intset(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) -> b
         let stays_small = numbers.len() < limits.listpack_entries
             && member.len().max(widest(numbers)) <= limits.listpack_value;
         if stays_small {
-            let mut bytes = pack::EMPTY.to_vec();
-            let mut pack = PackMut::new(&mut bytes);
+            let mut bytes = listpack::EMPTY.to_vec();
+            let mut pack = ListpackMut::new(&mut bytes);
             numbers.for_each(|number| number.with_bytes(|number| pack.push_back(number)));
             entry.set_kind(LISTPACK.0);
             entry.set_bytes(&bytes);
@@ -234,14 +234,14 @@ fn widest(numbers: SetRef<'_>) -> usize {
 }
 
 fn add_to_listpack(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) -> bool {
-    let mut pack = PackMut::new(entry);
-    let view = pack.as_pack();
+    let mut pack = ListpackMut::new(entry);
+    let view = pack.as_listpack();
     if view.find(member, 1).is_some() {
         return false;
     }
     let stays_small = view.len() < limits.listpack_entries
         && member.len() <= limits.listpack_value
-        && view.fits(pack::encoded_len(member));
+        && view.fits(listpack::encoded_len(member));
     if stays_small {
         pack.push_back(member);
     } else {
@@ -257,8 +257,8 @@ pub fn remove(entry: &mut Entry<Object>, member: &[u8]) -> bool {
             number::parse_i64(member).is_some_and(|number| IntsetMut::new(entry).remove(number))
         }
         LISTPACK => {
-            let mut pack = PackMut::new(entry);
-            let found = pack.as_pack().find(member, 1);
+            let mut pack = ListpackMut::new(entry);
+            let found = pack.as_listpack().find(member, 1);
             if let Some(at) = found {
                 pack.remove(at);
             }

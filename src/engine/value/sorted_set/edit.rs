@@ -4,9 +4,9 @@ use super::{LISTPACK, Limits, SKIPLIST, SortedSet, score_behind};
 use crate::base::number::F64Buffer;
 use crate::engine::value::{Collection, Object};
 use crate::structures::entry::Entry;
+use crate::structures::listpack::{self, Element, Listpack, ListpackMut};
 use crate::structures::ordered::Direction;
 use crate::structures::ordered::ranking::Ranking;
-use crate::structures::pack::{self, Element, Pack, PackMut};
 use crate::structures::splice::Splice;
 
 /// A sorted set to change.
@@ -26,7 +26,7 @@ impl<'e> SortedSetMut<'e> {
 
     /// An empty set, which must not stay empty.
     pub fn empty_entry(key: &[u8]) -> Entry<Object> {
-        Entry::bytes(LISTPACK.0, key, &pack::EMPTY, None)
+        Entry::bytes(LISTPACK.0, key, &listpack::EMPTY, None)
     }
 
     /// A set of these members.
@@ -60,7 +60,7 @@ impl<'e> SortedSetMut<'e> {
         if let Some(ranking) = large_mut(self.entry) {
             return update_ranking(ranking, member, likely, decide);
         }
-        let pack = Pack::new(Splice::bytes(self.entry));
+        let pack = Listpack::new(Splice::bytes(self.entry));
         let found = pack.find(member, 2);
         let Some(score) = decide(found.map(|at| score_behind(pack, at))) else {
             return;
@@ -70,7 +70,7 @@ impl<'e> SortedSetMut<'e> {
         }
         match found {
             Some(at) => {
-                PackMut::new(self.entry).remove_range(at, 2);
+                ListpackMut::new(self.entry).remove_range(at, 2);
                 self.insert_packed(member, score);
             }
             None if pack.len() / 2 >= self.limits.members
@@ -94,10 +94,10 @@ impl<'e> SortedSetMut<'e> {
                 Some(ranking.remove(place))
             }
             None => {
-                let pack = Pack::new(Splice::bytes(self.entry));
+                let pack = Listpack::new(Splice::bytes(self.entry));
                 let at = pack.find(member, 2)?;
                 let score = score_behind(pack, at);
-                PackMut::new(self.entry).remove_range(at, 2);
+                ListpackMut::new(self.entry).remove_range(at, 2);
                 Some(score)
             }
         }
@@ -108,20 +108,20 @@ impl<'e> SortedSetMut<'e> {
         match large_mut(self.entry) {
             Some(ranking) => ranking.remove_range(from, count, |_, _| {}),
             None => {
-                let pack = Pack::new(Splice::bytes(self.entry));
+                let pack = Listpack::new(Splice::bytes(self.entry));
                 if let Some(at) = pack.nth(2 * from as isize) {
-                    PackMut::new(self.entry).remove_range(at, count.saturating_mul(2));
+                    ListpackMut::new(self.entry).remove_range(at, count.saturating_mul(2));
                 }
             }
         }
     }
 
-    /// Puts a member that is not there where it belongs in a pack.
+    /// Puts a member that is not there where it belongs in a listpack.
     fn insert_packed(&mut self, member: &[u8], score: f64) {
         let mut buffer = F64Buffer::default();
         // Whole numbers are kept as integers, among which there is no -0.
         let text = buffer.format(if score == 0.0 { 0.0 } else { score });
-        let pack = Pack::new(Splice::bytes(self.entry));
+        let pack = Listpack::new(Splice::bytes(self.entry));
         let is_behind = |other: Element<'_>, other_score: f64| {
             other_score < score
                 || (other_score == score && other.with_bytes(|other| other < member))
@@ -137,7 +137,7 @@ impl<'e> SortedSetMut<'e> {
                 .position(|(other, other_score)| !is_behind(other, other_score)),
         };
         let at = rank.and_then(|rank| pack.nth(2 * rank as isize));
-        let mut pack = PackMut::new(self.entry);
+        let mut pack = ListpackMut::new(self.entry);
         match at {
             Some(at) => {
                 let at = pack.insert_element_before(at, Element::of(member));

@@ -1,4 +1,4 @@
-//! Sorted sets: a pack of members and scores in their order while small, then a ranking.
+//! Sorted sets: a listpack of members and scores in their order while small, then a ranking.
 //!
 //! ```text
 //! small   listpack    member score member score …    bytes of the entry, as in Redis's dumps
@@ -9,7 +9,7 @@
 //! passes a limit, and never goes back. What a range of scores or members means is the commands' affair: here
 //! everything is asked by rank, and ranks are found with a question that is true up to some point of the order.
 //!
-//! Invariants: a pack has a score behind each member, and is ascending; scores are never NaN. A set that became empty
+//! Invariants: a listpack has a score behind each member, and is ascending; scores are never NaN. A set that became empty
 //! is deleted by whoever emptied it.
 
 mod edit;
@@ -24,12 +24,12 @@ use crate::base::hash::Seed;
 use crate::base::number;
 use crate::base::random::Random;
 use crate::structures::entry::{EntryRef, Value};
+use crate::structures::listpack::{At, Element, Listpack};
 use crate::structures::ordered::ranking::{self, Ranking};
 use crate::structures::ordered::{Direction, Form};
-use crate::structures::pack::{At, Element, Pack};
 use crate::structures::slabs::Mover;
 
-/// A sorted set that is a pack.
+/// A sorted set that is a listpack.
 pub const LISTPACK: Kind = Kind::new(DataType::SortedSet, Encoding::Listpack);
 /// A sorted set that is a ranking.
 pub const SKIPLIST: Kind = Kind::new(DataType::SortedSet, Encoding::Skiplist);
@@ -104,8 +104,8 @@ impl Body for Ranking {
         Ranking::free_some(self, budget)
     }
 
-    fn renew_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
-        Ranking::renew_some(self, from.single(), budget, mover).into()
+    fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+        Ranking::relocate_some(self, from.single(), budget, mover).into()
     }
 }
 
@@ -113,7 +113,7 @@ impl Body for Ranking {
 #[derive(Clone, Copy)]
 pub enum SortedSet<'a> {
     /// A small one.
-    Small(Pack<'a>),
+    Small(Listpack<'a>),
     /// A large one.
     Large(&'a Ranking),
 }
@@ -122,7 +122,7 @@ impl<'a> SortedSet<'a> {
     /// The sorted set of an entry that was looked up as one.
     pub fn of(entry: EntryRef<'a, Object>) -> SortedSet<'a> {
         match entry.value() {
-            Value::Bytes(bytes) => SortedSet::Small(Pack::new(bytes)),
+            Value::Bytes(bytes) => SortedSet::Small(Listpack::new(bytes)),
             Value::Object(Object {
                 body: Collection::SortedSet(ranking),
                 ..
@@ -171,7 +171,7 @@ impl<'a> SortedSet<'a> {
     pub fn rank_by_score(self, before: impl Fn(f64) -> bool) -> usize {
         match self {
             SortedSet::Small(pack) => {
-                let all = Range::of_pack(pack, 0, self.len(), Direction::Ascending);
+                let all = Range::of_listpack(pack, 0, self.len(), Direction::Ascending);
                 all.take_while(|(_, score)| before(*score)).count()
             }
             SortedSet::Large(ranking) => ranking.rank_by_score(before),
@@ -182,7 +182,7 @@ impl<'a> SortedSet<'a> {
     pub fn rank_by_member(self, before: impl Fn(&[u8]) -> bool) -> usize {
         match self {
             SortedSet::Small(pack) => {
-                let all = Range::of_pack(pack, 0, self.len(), Direction::Ascending);
+                let all = Range::of_listpack(pack, 0, self.len(), Direction::Ascending);
                 all.take_while(|(member, _)| member.with_bytes(&before))
                     .count()
             }
@@ -193,7 +193,7 @@ impl<'a> SortedSet<'a> {
     /// The members with ranks from `from` up to but not including `to`, with their scores.
     pub fn range(self, from: usize, to: usize, direction: Direction) -> Range<'a> {
         match self {
-            SortedSet::Small(pack) => Range::of_pack(pack, from, to, direction),
+            SortedSet::Small(pack) => Range::of_listpack(pack, from, to, direction),
             SortedSet::Large(ranking) => Range::Large(ranking.range(from, to, direction)),
         }
     }
@@ -242,7 +242,7 @@ pub enum Range<'a> {
     /// Of a small one.
     Small {
         /// The set.
-        pack: Pack<'a>,
+        pack: Listpack<'a>,
         /// The next member.
         at: Option<At>,
         /// Members left.
@@ -255,7 +255,7 @@ pub enum Range<'a> {
 }
 
 impl<'a> Range<'a> {
-    fn of_pack(pack: Pack<'a>, from: usize, to: usize, direction: Direction) -> Range<'a> {
+    fn of_listpack(pack: Listpack<'a>, from: usize, to: usize, direction: Direction) -> Range<'a> {
         let to = to.min(pack.len() / 2);
         let left = to.saturating_sub(from);
         let first = match direction {
@@ -314,7 +314,7 @@ impl<'a> Iterator for Range<'a> {
 
 impl ExactSizeIterator for Range<'_> {}
 
-/// The score that an element of a pack is.
+/// The score that an element of a listpack is.
 fn score_of(element: Element<'_>) -> f64 {
     match element {
         Element::Integer(score) => score as f64,
@@ -322,14 +322,14 @@ fn score_of(element: Element<'_>) -> f64 {
     }
 }
 
-/// The score behind a member of a pack.
-fn score_behind(pack: Pack<'_>, member: At) -> f64 {
+/// The score behind a member of a listpack.
+fn score_behind(pack: Listpack<'_>, member: At) -> f64 {
     pack.next(member).map_or(0.0, |at| score_of(pack.get(at)))
 }
 
-/// Whether bytes from elsewhere are a pack of members and scores in order, as a dump must hold.
-pub fn check_pack(bytes: &[u8]) -> bool {
-    let Some(pack) = Pack::check(bytes) else {
+/// Whether bytes from elsewhere are a listpack of members and scores in order, as a dump must hold.
+pub fn check_listpack(bytes: &[u8]) -> bool {
+    let Some(pack) = Listpack::check(bytes) else {
         return false;
     };
     if pack.is_empty() || !pack.len().is_multiple_of(2) {

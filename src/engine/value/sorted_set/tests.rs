@@ -94,7 +94,7 @@ fn follow(limits: Limits, steps: &[(u8, u16, i8)]) {
     seen.sort_by(|one, two| one.1.partial_cmp(&two.1).unwrap().then(one.0.cmp(&two.0)));
     assert_eq!(seen, order);
     if let SortedSet::Small(pack) = set {
-        assert!(pack.is_empty() || check_pack(pack.bytes()));
+        assert!(pack.is_empty() || check_listpack(pack.bytes()));
     }
     let made = SortedSetMut::entry_of(b"other", &mut order.clone(), limits);
     assert_eq!(contents(SortedSet::of(made.view())), order);
@@ -136,15 +136,15 @@ fn a_set_becomes_large_by_number_or_by_length() {
 #[test]
 fn packs_from_elsewhere_are_taken_only_in_order() {
     let pack_of = |texts: &[&str]| {
-        let mut bytes = crate::structures::pack::EMPTY.to_vec();
-        let mut pack = crate::structures::pack::PackMut::new(&mut bytes);
+        let mut bytes = crate::structures::listpack::EMPTY.to_vec();
+        let mut pack = crate::structures::listpack::ListpackMut::new(&mut bytes);
         texts
             .iter()
             .for_each(|text| pack.push_back(text.as_bytes()));
         bytes
     };
-    assert!(check_pack(&pack_of(&["a", "1", "b", "1", "c", "2.5"])));
-    assert!(check_pack(&pack_of(&["a", "-inf", "b", "inf"])));
+    assert!(check_listpack(&pack_of(&["a", "1", "b", "1", "c", "2.5"])));
+    assert!(check_listpack(&pack_of(&["a", "-inf", "b", "inf"])));
     for wrong in [
         &["a", "1", "b"][..],
         &[],
@@ -154,7 +154,7 @@ fn packs_from_elsewhere_are_taken_only_in_order() {
         &["a", "2", "b", "1"],
         &["a", "1", "a", "2"],
     ] {
-        assert!(!check_pack(&pack_of(wrong)), "{wrong:?}");
+        assert!(!check_listpack(&pack_of(wrong)), "{wrong:?}");
     }
-    assert!(!check_pack(b"no pack"));
+    assert!(!check_listpack(b"no pack"));
 }

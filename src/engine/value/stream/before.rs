@@ -125,8 +125,8 @@ impl Body for Box<Stream> {
         })
     }
 
-    fn renew_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
-        Stream::renew_some(self, from, budget, mover)
+    fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {
+        Stream::relocate_some(self, from, budget, mover)
     }
 
     fn free_some(&mut self, budget: usize) -> bool {

@@ -7,7 +7,7 @@
 //! trim       trimming
 //! group      consumer groups
 //! before     what it was before it changed
-//! renew      moving it to other places in memory
+//! relocate      moving it to other places in memory
 //! radix      what XINFO says of a tree that is not here
 //! ```
 //!
@@ -20,7 +20,7 @@ pub mod group;
 pub mod id;
 pub mod node;
 mod radix;
-mod renew;
+mod relocate;
 pub mod trim;
 
 #[cfg(test)]

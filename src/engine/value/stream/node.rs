@@ -14,7 +14,7 @@
 //! A node from outside is taken only after [`Node::check`]; all the same, nothing here panics over a wrong one.
 
 use super::id::StreamId;
-use crate::structures::pack::{At, EMPTY, Element, Pack, PackMut};
+use crate::structures::listpack::{At, EMPTY, Element, Listpack, ListpackMut};
 
 /// The entry is deleted.
 const DELETED: i64 = 1;
@@ -43,7 +43,7 @@ struct Head {
 pub struct Item<'a> {
     /// Its ID.
     pub id: StreamId,
-    pack: Pack<'a>,
+    pack: Listpack<'a>,
     flags_at: At,
     flags: i64,
     field_count: usize,
@@ -105,7 +105,7 @@ pub(super) struct Mark {
 
 /// The fields of one entry.
 pub struct Fields<'a> {
-    pack: Pack<'a>,
+    pack: Listpack<'a>,
     left: usize,
     names: Option<At>,
     body: Option<At>,
@@ -136,7 +136,7 @@ impl<'a> Iterator for Fields<'a> {
 /// The entries of a node in one direction, deleted ones too.
 #[derive(Clone)]
 pub(super) struct Items<'a> {
-    pack: Pack<'a>,
+    pack: Listpack<'a>,
     master: StreamId,
     head: Option<Head>,
     /// Forwards the next entry's flags, backwards the `count` behind it.
@@ -195,7 +195,7 @@ impl<'a> Iterator for Items<'a> {
     }
 }
 
-fn integer(pack: Pack<'_>, at: At) -> Option<i64> {
+fn integer(pack: Listpack<'_>, at: At) -> Option<i64> {
     pack.get(at).integer()
 }
 
@@ -209,12 +209,12 @@ impl Node {
         let number = Element::Integer;
         let names = (0..field_count).map(|index| Element::of(part(2 * index)));
         let head = [0, 0, field_count as i64].into_iter().map(number);
-        PackMut::new(&mut node.bytes).push_back_all(head.chain(names).chain([number(0)]));
+        ListpackMut::new(&mut node.bytes).push_back_all(head.chain(names).chain([number(0)]));
         node
     }
 
     /// Moves into fresh memory of the same size.
-    pub(super) fn renew(&mut self) {
+    pub(super) fn relocate(&mut self) {
         let mut fresh = Vec::with_capacity(self.bytes.capacity());
         fresh.extend_from_slice(&self.bytes);
         self.bytes = fresh;
@@ -227,7 +227,7 @@ impl Node {
 
     /// Takes over packed bytes that came from outside, if they are a node whose first ID is `master`.
     pub fn check(bytes: Vec<u8>, master: StreamId) -> Option<Node> {
-        Pack::check(&bytes)?;
+        Listpack::check(&bytes)?;
         let node = Node { bytes };
         let head = node.head()?;
         let mut items = node.items(master, false);
@@ -253,8 +253,8 @@ impl Node {
         (head.live == live && head.deleted == deleted).then_some(node)
     }
 
-    fn pack(&self) -> Pack<'_> {
-        Pack::new(&self.bytes)
+    fn pack(&self) -> Listpack<'_> {
+        Listpack::new(&self.bytes)
     }
 
     fn head(&self) -> Option<Head> {
@@ -322,7 +322,7 @@ impl Node {
     ) {
         let is_same = self.has_names(field_count, part);
         let (ms, seq) = id.distance_from(master);
-        let mut pack = PackMut::new(&mut self.bytes);
+        let mut pack = ListpackMut::new(&mut self.bytes);
         let number = Element::Integer;
         if is_same {
             let head = [SAME_FIELDS, ms, seq].into_iter().map(number);
@@ -358,7 +358,7 @@ impl Node {
 
     /// Marks entries as deleted that are live, given in the order in which they stand.
     pub(super) fn delete(&mut self, marks: &[Mark]) {
-        let mut pack = PackMut::new(&mut self.bytes);
+        let mut pack = ListpackMut::new(&mut self.bytes);
         // From the last to the first: places behind a change would no longer be good.
         for mark in marks.iter().rev() {
             pack.replace_element(mark.flags_at, Element::Integer(mark.flags | DELETED));
@@ -368,9 +368,9 @@ impl Node {
     }
 
     fn add_to_counts(&mut self, live: i64, deleted: i64) {
-        let mut pack = PackMut::new(&mut self.bytes);
+        let mut pack = ListpackMut::new(&mut self.bytes);
         let mut add = |index: isize, change: i64| {
-            let read = pack.as_pack();
+            let read = pack.as_listpack();
             let Some(at) = read.nth(index) else {
                 return;
             };
@@ -510,7 +510,7 @@ mod tests {
         for count in 0..good.pack().len() {
             let mut cut = good.clone();
             let left = good.pack().len() - count;
-            PackMut::new(&mut cut.bytes).remove_range(cut_at(&good, left), count);
+            ListpackMut::new(&mut cut.bytes).remove_range(cut_at(&good, left), count);
             let is_whole = count == 0;
             assert_eq!(
                 Node::check(cut.bytes, master).is_some(),
@@ -536,7 +536,7 @@ mod tests {
             for value in 0..=255 {
                 let mut bytes = good.bytes.clone();
                 bytes[at] = value;
-                if Pack::check(&bytes).is_none() {
+                if Listpack::check(&bytes).is_none() {
                     continue;
                 }
                 let node = Node { bytes };

@@ -518,7 +518,7 @@ fn a_stream_of_which_everything_moves_is_what_it_was() {
     let mut mover = Mover::of_everything();
     let (mut from, mut slices) = (Standing::default(), 0);
     loop {
-        from = stream.renew_some(from, 100, &mut mover);
+        from = stream.relocate_some(from, 100, &mut mover);
         stream.check_invariants();
         slices += 1;
         if from == Standing::default() {

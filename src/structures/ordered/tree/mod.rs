@@ -19,7 +19,7 @@ mod node;
 
 use std::cmp::Ordering;
 
-use node::{Fork, Inner, LEAF_ITEMS, Leaf, Node, Root, Wanted, renewed};
+use node::{Fork, Inner, LEAF_ITEMS, Leaf, Node, Root, Wanted, relocated};
 
 use super::{Direction, Item, Movers, Ordered};
 
@@ -165,21 +165,21 @@ impl<T: Item> Ordered<T> for Tree<T> {
         }
     }
 
-    fn renew_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
+    fn relocate_from(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
         if rank >= self.len {
             return self.len;
         }
         if rank == 0 {
             self.root = match std::mem::replace(&mut self.root, Root::Empty) {
                 Root::Empty => Root::Empty,
-                Root::Leaf(leaf) => Root::Leaf(renewed(leaf, movers)),
-                Root::Inner(inner) => Root::Inner(renewed(inner, movers)),
+                Root::Leaf(leaf) => Root::Leaf(relocated(leaf, movers)),
+                Root::Inner(inner) => Root::Inner(relocated(inner, movers)),
             };
         }
         rank + match &mut self.root {
             Root::Empty => 0,
-            Root::Leaf(leaf) => leaf.renew(rank, movers),
-            Root::Inner(inner) => inner.renew(rank, movers),
+            Root::Leaf(leaf) => leaf.relocate(rank, movers),
+            Root::Inner(inner) => inner.relocate(rank, movers),
         }
     }
 

@@ -89,7 +89,7 @@ pub(super) trait Node<T: Item>: Sized {
 
     /// Shows the items of the leaf around a rank, and the nodes below this one that begin there, to somebody who may move
     /// them; returns how many items of the leaf are behind the rank.
-    fn renew(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize;
+    fn relocate(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize;
 
     /// Checks the node and what is below; returns its depth.
     fn check(&self, is_root: bool) -> usize;
@@ -159,7 +159,7 @@ impl<T: Item> Leaf<T> {
 }
 
 /// A node, in another place in memory if that is wanted.
-pub(super) fn renewed<C, T>(node: Box<C>, movers: &mut impl Movers<T>) -> Box<C> {
+pub(super) fn relocated<C, T>(node: Box<C>, movers: &mut impl Movers<T>) -> Box<C> {
     match movers.moves_node(std::ptr::from_ref::<C>(&node).addr()) {
         // The old place is given back when the new one is taken.
         true => Box::new(*node),
@@ -257,7 +257,7 @@ impl<T: Item> Node<T> for Leaf<T> {
         (rank < self.width()).then(|| (self.used(), rank))
     }
 
-    fn renew(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
+    fn relocate(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
         let len = self.width();
         movers.items(&mut self.items[..len]);
         len.saturating_sub(rank)
@@ -490,13 +490,13 @@ impl<C: Node<T>, T: Item> Node<T> for Fork<C, T> {
         self.child(at).leaf_at(rank)
     }
 
-    fn renew(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
+    fn relocate(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
         let (at, rank) = self.child_at(rank);
         if rank == 0 {
             let child = self.children[at].take();
-            self.children[at] = child.map(|child| renewed(child, movers));
+            self.children[at] = child.map(|child| relocated(child, movers));
         }
-        let shown = self.child_mut(at).renew(rank, movers);
+        let shown = self.child_mut(at).relocate(rank, movers);
         self.note(at);
         shown
     }
@@ -609,8 +609,8 @@ impl<T: Item> Node<T> for Inner<T> {
         either!(self, fork => fork.leaf_at(rank))
     }
 
-    fn renew(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
-        either!(self, fork => fork.renew(rank, movers))
+    fn relocate(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize {
+        either!(self, fork => fork.relocate(rank, movers))
     }
 
     fn check(&self, is_root: bool) -> usize {

@@ -4,7 +4,7 @@
 use super::{dump, restore};
 use crate::command::testing::on_every_setup;
 use crate::engine::serial::frame;
-use crate::structures::pack::{self, PackMut};
+use crate::structures::listpack::{self, ListpackMut};
 use crate::structures::ziplist::maker::ziplist;
 use crate::structures::zipmap::maker::zipmap;
 
@@ -66,7 +66,7 @@ fn with_deadlines(form: u8, behind: &[u64]) -> Vec<u8> {
     value
 }
 
-/// The fields in a pack with deadlines.
+/// The fields in a listpack with deadlines.
 fn packed_deadlines(form: u8, deadlines: &[&str]) -> Vec<u8> {
     let mut value = vec![form];
     if form == 25 {
@@ -98,15 +98,15 @@ fn text_scores(members: &[(&[u8], &[u8])]) -> Vec<u8> {
 const INTSET: &[u8] = b"\x08\0\0\0\x03\0\0\0\
     \xff\xff\xff\xff\xff\xff\xff\xff\x03\0\0\0\0\0\0\0\x70\x11\x01\0\0\0\0\0";
 
-/// A pack as all servers make it.
+/// A listpack as all servers make it.
 fn pack(texts: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = pack::EMPTY.to_vec();
-    let mut pack = PackMut::new(&mut bytes);
+    let mut bytes = listpack::EMPTY.to_vec();
+    let mut pack = ListpackMut::new(&mut bytes);
     texts.iter().for_each(|text| pack.push_back(text));
     bytes
 }
 
-/// A pack of short texts in which numbers lie as text, too.
+/// A listpack of short texts in which numbers lie as text, too.
 fn text_pack(texts: &[&[u8]]) -> Vec<u8> {
     let mut bytes = vec![0; 6];
     for text in texts {

@@ -55,7 +55,7 @@ fn what_redis_dumped_is_the_same_here_and_goes_back_as_the_same() {
         } in all()
         {
             assert_eq!(restore(cli, name, &payload, ""), "OK", "{name}");
-            // From 7.2 on a list that fits one node is a pack.
+            // From 7.2 on a list that fits one node is a listpack.
             let encoding = if name == "list:small" {
                 "listpack"
             } else {

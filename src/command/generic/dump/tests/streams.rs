@@ -5,7 +5,7 @@ use super::{dump, restore};
 use crate::command::testing::{Terminal, on_every_setup};
 use crate::engine::serial::frame;
 use crate::resp::reply::Protocol;
-use crate::structures::pack::{self, PackMut};
+use crate::structures::listpack::{self, ListpackMut};
 
 fn id(ms: u64, seq: u64) -> [u8; 16] {
     (u128::from(ms) << 64 | u128::from(seq)).to_be_bytes()
@@ -19,9 +19,9 @@ fn string(text: &[u8]) -> Vec<u8> {
 
 /// A node whose entries have the one field `f`; each is its flags, its distance from the master's id, and its value.
 fn node(live: i64, deleted: i64, entries: &[(i64, i64, i64, &str)]) -> Vec<u8> {
-    let mut bytes = pack::EMPTY.to_vec();
-    let mut pack = PackMut::new(&mut bytes);
-    let number = |pack: &mut PackMut<'_, Vec<u8>>, number: i64| {
+    let mut bytes = listpack::EMPTY.to_vec();
+    let mut pack = ListpackMut::new(&mut bytes);
+    let number = |pack: &mut ListpackMut<'_, Vec<u8>>, number: i64| {
         pack.push_back(number.to_string().as_bytes());
     };
     number(&mut pack, live);

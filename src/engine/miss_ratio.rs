@@ -1,11 +1,11 @@
-//! The keys that the miss-ratio curve follows: what the keyspace tells [`Reuse`] of.
+//! The keys that the miss-ratio curve follows: what the keyspace tells [`ReuseDistance`] of.
 //!
 //! On the paths of commands stands one comparison of the key's hash with a published threshold, which lies in the line
 //! that the command touches anyway. All else is here, and off the path. The curve knows keys by their hash, so keys of
 //! one name in two databases are one to it.
 
 use super::{Engine, Key, Now};
-use crate::structures::reuse::{Reuse, Totals};
+use crate::structures::reuse_distance::{ReuseDistance, Totals};
 use crate::structures::table::Place;
 
 impl Engine {
@@ -19,7 +19,7 @@ impl Engine {
             self.published.curve.clear();
             self.published.set_followed_below(0);
         } else {
-            let reuse = Box::new(Reuse::new(self.totals(now)));
+            let reuse = Box::new(ReuseDistance::new(self.totals(now)));
             self.published.set_followed_below(reuse.below());
             self.reuse = Some(reuse);
         }

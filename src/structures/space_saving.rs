@@ -22,7 +22,7 @@ pub struct Heavy {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Frequent {
+pub struct SpaceSaving {
     places: usize,
     hashes: Vec<u64>,
     weights: Vec<u64>,
@@ -31,10 +31,10 @@ pub struct Frequent {
     total: u64,
 }
 
-impl Frequent {
+impl SpaceSaving {
     /// An empty list; at least one place.
-    pub fn new(places: usize) -> Frequent {
-        Frequent {
+    pub fn new(places: usize) -> SpaceSaving {
+        SpaceSaving {
             places: places.max(1),
             hashes: Vec::new(),
             weights: Vec::new(),
@@ -102,7 +102,10 @@ impl Frequent {
 }
 
 /// The heaviest names of several lists together, heaviest first, and the weight of everything.
-pub fn heaviest<'f>(lists: impl Iterator<Item = &'f Frequent>, count: usize) -> (Vec<Heavy>, u64) {
+pub fn heaviest<'f>(
+    lists: impl Iterator<Item = &'f SpaceSaving>,
+    count: usize,
+) -> (Vec<Heavy>, u64) {
     let mut total: u64 = 0;
     let mut all: Vec<Heavy> = Vec::new();
     for list in lists {
@@ -137,7 +140,7 @@ mod tests {
 
     #[test]
     fn weights_are_never_too_small_and_too_large_by_no_more_than_said() {
-        let mut list = Frequent::new(20);
+        let mut list = SpaceSaving::new(20);
         let mut exact: HashMap<Vec<u8>, u64> = HashMap::new();
         let mut random = crate::base::random::Random::new(5);
         for _ in 0..if cfg!(miri) { 200 } else { 20_000 } {
@@ -166,7 +169,7 @@ mod tests {
 
     #[test]
     fn lists_of_several_writers_are_one() {
-        let mut lists = [Frequent::new(4), Frequent::new(4)];
+        let mut lists = [SpaceSaving::new(4), SpaceSaving::new(4)];
         for (list, name, weight) in [(0, "a", 5), (1, "a", 6), (1, "b", 8), (0, "c", 1)] {
             lists[list].add(name.as_bytes(), hash(name.as_bytes()), weight);
         }
@@ -182,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_long_name_is_kept_cut() {
-        let mut list = Frequent::new(1);
+        let mut list = SpaceSaving::new(1);
         list.add(&[b'x'; 2_000], 1, 1);
         assert_eq!(
             list.iter().next().map(|heavy| heavy.name.len()),

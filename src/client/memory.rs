@@ -16,7 +16,7 @@ use std::sync::atomic::{
 use super::registry::Shared;
 
 /// The one of this process.
-pub static LEDGER: Ledger = Ledger::new();
+pub static CLIENT_MEMORY: ClientMemory = ClientMemory::new();
 
 /// A limit below this would keep everybody out, the one who could raise it included.
 const LIMIT_BYTES_MIN: usize = 128 * 1024;
@@ -25,7 +25,7 @@ const LIMIT_BYTES_MIN: usize = 128 * 1024;
 const REMOVED: usize = usize::MAX;
 
 /// See the module.
-pub struct Ledger {
+pub struct ClientMemory {
     /// Differences arrive in any order, so that this may be too little, and less than nothing, for a moment.
     total: AtomicI64,
     /// 0: none.
@@ -39,9 +39,9 @@ pub struct Ledger {
 #[repr(align(128))]
 struct Line(AtomicBool);
 
-impl Ledger {
-    const fn new() -> Ledger {
-        Ledger {
+impl ClientMemory {
+    const fn new() -> ClientMemory {
+        ClientMemory {
             total: AtomicI64::new(0),
             limit: AtomicUsize::new(0),
             is_over: Line(AtomicBool::new(false)),
@@ -135,7 +135,7 @@ mod tests {
         shared.buffer_bytes.store(bytes, Relaxed);
         let shared = Arc::new(shared);
         registry.add(Arc::clone(&shared));
-        LEDGER.note(&shared);
+        CLIENT_MEMORY.note(&shared);
         shared
     }
 
@@ -145,31 +145,31 @@ mod tests {
         let sizes = [1 << 20, 5 << 20, 3 << 20, 4 << 20, 2 << 20];
         let clients: Vec<_> = sizes.map(|bytes| client(&registry, bytes)).into();
         clients[1].no_evict.store(true, Relaxed);
-        LEDGER.note(&clients[1]);
-        let counted = LEDGER.total_bytes();
+        CLIENT_MEMORY.note(&clients[1]);
+        let counted = CLIENT_MEMORY.total_bytes();
         assert!((10 << 20..11 << 20).contains(&counted), "{counted}");
         registry.evict();
         assert_eq!(registry.count(), 5, "there is no limit yet");
-        LEDGER.set_limit(7 << 20);
-        assert!(LEDGER.is_over());
+        CLIENT_MEMORY.set_limit(7 << 20);
+        assert!(CLIENT_MEMORY.is_over());
         registry.evict();
         let is_killed: Vec<bool> = clients.iter().map(|client| client.is_killed()).collect();
         assert_eq!(is_killed, [false, false, false, true, false]);
-        assert!(!LEDGER.is_over() && registry.count() == 4);
+        assert!(!CLIENT_MEMORY.is_over() && registry.count() == 4);
         // It is on its way out, and does not count however its figures change.
-        LEDGER.note(&clients[3]);
+        CLIENT_MEMORY.note(&clients[3]);
         clients[1].no_evict.store(false, Relaxed);
-        LEDGER.note(&clients[1]);
+        CLIENT_MEMORY.note(&clients[1]);
         registry.evict();
         assert!(clients[1].is_killed() && !clients[2].is_killed());
-        LEDGER.set_limit(1);
+        CLIENT_MEMORY.set_limit(1);
         registry.evict();
         assert!(
             registry.count() == 0,
             "the least limit is below what any of them takes"
         );
-        LEDGER.set_limit(0);
-        assert!(!LEDGER.is_over());
+        CLIENT_MEMORY.set_limit(0);
+        assert!(!CLIENT_MEMORY.is_over());
     }
 
     fn alone(number: u64) -> Shared {
@@ -179,21 +179,26 @@ mod tests {
 
     #[test]
     fn a_client_that_was_removed_counts_for_nothing_whoever_notes_it_later() {
-        let ledger = Ledger::new();
+        let ledger = ClientMemory::new();
         let client = alone(1);
         ledger.note(&client);
-        assert!(ledger.total_bytes() > 0 && Ledger::bytes_of(&client) == ledger.total_bytes());
+        assert!(
+            ledger.total_bytes() > 0 && ClientMemory::bytes_of(&client) == ledger.total_bytes()
+        );
         ledger.remove(&client);
         // A publisher that found it before, or its own task at the end of a turn.
         client.output_bytes.store(1 << 20, Relaxed);
         ledger.note(&client);
-        assert_eq!((ledger.total_bytes(), Ledger::bytes_of(&client)), (0, 0));
+        assert_eq!(
+            (ledger.total_bytes(), ClientMemory::bytes_of(&client)),
+            (0, 0)
+        );
     }
 
     #[test]
     fn notes_and_removals_that_meet_leave_nothing_and_exceed_no_limit() {
         let rounds = if cfg!(miri) { 3 } else { 300 };
-        let ledger = Ledger::new();
+        let ledger = ClientMemory::new();
         ledger.set_limit(1 << 40);
         for round in 0..rounds {
             let client = alone(round);

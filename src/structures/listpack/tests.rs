@@ -1,4 +1,4 @@
-//! Packs against a vector of texts, against bytes that redis-server wrote, and against garbage.
+//! Listpacks against a vector of texts, against bytes that redis-server wrote, and against garbage.
 
 use proptest::prelude::*;
 
@@ -69,7 +69,7 @@ fn recorded_texts() -> Vec<Vec<u8>> {
 
 /// Everything that can be asked, against the texts that should be there.
 fn check(bytes: &[u8], model: &[Vec<u8>]) {
-    let pack = Pack::check(bytes).expect("a pack in every detail");
+    let pack = Listpack::check(bytes).expect("a pack in every detail");
     assert_eq!(pack.len(), model.len());
     assert_eq!(pack.is_empty(), model.is_empty());
     assert!(pack.iter().map(Element::to_vec).eq(model.iter().cloned()));
@@ -104,14 +104,14 @@ fn check(bytes: &[u8], model: &[Vec<u8>]) {
 #[test]
 fn an_empty_pack_is_empty() {
     check(&EMPTY, &[]);
-    assert_eq!(Pack::new(&EMPTY).find(b"", 1), None);
+    assert_eq!(Listpack::new(&EMPTY).find(b"", 1), None);
 }
 
 #[test]
 fn texts_become_the_bytes_that_redis_writes() {
     let mut bytes = EMPTY.to_vec();
     for text in recorded_texts() {
-        PackMut::new(&mut bytes).push_back(&text);
+        ListpackMut::new(&mut bytes).push_back(&text);
     }
     assert_eq!(bytes, recorded_bytes());
     check(&bytes, &recorded_texts());
@@ -137,11 +137,11 @@ fn long_texts_become_the_bytes_that_redis_writes() {
             [number] => vec![b'0' + number],
             _ => vec![byte; count],
         };
-        PackMut::new(&mut bytes).push_back(&text);
+        ListpackMut::new(&mut bytes).push_back(&text);
     }
     expected.push(0xFF);
     assert_eq!(bytes, expected);
-    let pack = Pack::check(&bytes).expect("a pack");
+    let pack = Listpack::check(&bytes).expect("a pack");
     assert_eq!(pack.iter().rev().count(), 6);
 }
 
@@ -149,7 +149,7 @@ fn long_texts_become_the_bytes_that_redis_writes() {
 fn a_number_kept_as_text_or_too_wide_is_still_found() {
     // Not of our own making, but allowed: 5 as 64 bits, and the text 12.
     let bytes = b"\x15\0\0\0\x02\0\xf4\x05\0\0\0\0\0\0\0\x09\x8212\x03\xff";
-    let pack = Pack::check(bytes).expect("a pack");
+    let pack = Listpack::check(bytes).expect("a pack");
     assert_eq!(pack.find(b"5", 1), pack.first());
     assert_eq!(pack.find(b"12", 1), pack.last());
     assert_eq!(pack.iter().next_back().and_then(Element::integer), Some(12));
@@ -159,9 +159,9 @@ fn a_number_kept_as_text_or_too_wide_is_still_found() {
 fn finding_looks_only_at_every_step() {
     let mut bytes = EMPTY.to_vec();
     for text in ["a", "b", "b", "7", "7", "a"] {
-        PackMut::new(&mut bytes).push_back(text.as_bytes());
+        ListpackMut::new(&mut bytes).push_back(text.as_bytes());
     }
-    let pack = Pack::new(&bytes);
+    let pack = Listpack::new(&bytes);
     let find = |text: &str, step| pack.find(text.as_bytes(), step);
     assert_eq!(find("b", 1), pack.nth(1));
     assert_eq!(find("b", 2), pack.nth(2));
@@ -180,31 +180,34 @@ fn from_65535_elements_on_the_count_is_unknown_and_len_still_right() {
         return;
     }
     let mut bytes = EMPTY.to_vec();
-    let mut pack = PackMut::new(&mut bytes);
+    let mut pack = ListpackMut::new(&mut bytes);
     pack.push_back_all((0..65_533).map(|_| Element::Integer(1)));
     pack.push_back(b"2");
-    assert_eq!(pack.as_pack().known_len(), Some(65_534));
+    assert_eq!(pack.as_listpack().known_len(), Some(65_534));
     pack.push_front(b"0");
-    assert_eq!(pack.as_pack().known_len(), None);
-    assert_eq!(pack.as_pack().len(), 65_535);
-    let last = pack.as_pack().last();
-    assert_eq!(pack.as_pack().nth(65_534), last);
-    assert_eq!(pack.as_pack().nth(65_535), None);
+    assert_eq!(pack.as_listpack().known_len(), None);
+    assert_eq!(pack.as_listpack().len(), 65_535);
+    let last = pack.as_listpack().last();
+    assert_eq!(pack.as_listpack().nth(65_534), last);
+    assert_eq!(pack.as_listpack().nth(65_535), None);
     pack.remove_range(last.expect("there is one"), 1);
-    assert_eq!(pack.as_pack().len(), 65_534);
-    assert!(Pack::check(&bytes).is_some());
+    assert_eq!(pack.as_listpack().len(), 65_534);
+    assert!(Listpack::check(&bytes).is_some());
 
     const MANY: i64 = 200_000;
     let mut many = EMPTY.to_vec();
-    PackMut::new(&mut many).push_back_all((0..MANY).map(Element::Integer));
-    assert_eq!(Pack::check(&many).map(Pack::len), Some(MANY as usize));
-    PackMut::new(&mut many).clear();
+    ListpackMut::new(&mut many).push_back_all((0..MANY).map(Element::Integer));
+    assert_eq!(
+        Listpack::check(&many).map(Listpack::len),
+        Some(MANY as usize)
+    );
+    ListpackMut::new(&mut many).clear();
     assert_eq!(many, EMPTY);
 }
 
 #[test]
 fn a_pack_says_when_it_is_full() {
-    let pack = Pack::new(&EMPTY);
+    let pack = Listpack::new(&EMPTY);
     assert!(pack.fits(BYTES_MAX - 7));
     assert!(!pack.fits(BYTES_MAX - 6));
     assert!(!pack.fits(usize::MAX));
@@ -218,16 +221,16 @@ fn changed_bytes_are_refused_wherever_they_break_the_format() {
             let mut bytes = good.clone();
             bytes[index] = changed;
             // Whatever is accepted can be walked both ways and counts right.
-            if let Some(pack) = Pack::check(&bytes) {
+            if let Some(pack) = Listpack::check(&bytes) {
                 assert_eq!(pack.iter().count(), pack.len());
                 assert_eq!(pack.iter().rev().count(), pack.len());
             }
         }
-        assert!(Pack::check(&good[..index]).is_none());
+        assert!(Listpack::check(&good[..index]).is_none());
     }
     let mut longer = good.clone();
     longer.push(0xFF);
-    assert!(Pack::check(&longer).is_none());
+    assert!(Listpack::check(&longer).is_none());
 }
 
 #[test]
@@ -248,15 +251,15 @@ fn each_part_of_the_format_is_checked() {
             "a length of 4 GiB",
         ),
     ] {
-        assert!(Pack::check(bytes).is_none(), "{why} was accepted");
+        assert!(Listpack::check(bytes).is_none(), "{why} was accepted");
     }
-    assert!(Pack::check(b"\x09\0\0\0\xff\xff\x05\x01\xff").is_some());
+    assert!(Listpack::check(b"\x09\0\0\0\xff\xff\x05\x01\xff").is_some());
 }
 
 #[test]
 #[should_panic(expected = "no element begins here")]
 fn a_place_behind_the_last_element_is_a_bug() {
-    let _ = Pack::new(&EMPTY).get(At(6));
+    let _ = Listpack::new(&EMPTY).get(At(6));
 }
 
 /// Texts at the borders of every encoding.
@@ -311,15 +314,15 @@ fn change() -> impl Strategy<Value = Change> {
 fn packed(texts: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = EMPTY.to_vec();
     for text in texts {
-        PackMut::new(&mut bytes).push_back(text);
+        ListpackMut::new(&mut bytes).push_back(text);
     }
     bytes
 }
 
-fn apply<B: Splice>(pack: &mut PackMut<'_, B>, model: &mut Vec<Vec<u8>>, change: Change) {
+fn apply<B: Splice>(pack: &mut ListpackMut<'_, B>, model: &mut Vec<Vec<u8>>, change: Change) {
     let spot = |index: usize, model: &[Vec<u8>]| index.checked_rem(model.len());
-    let place = |pack: &PackMut<'_, B>, index: usize| {
-        let place = pack.as_pack().nth(index as isize);
+    let place = |pack: &ListpackMut<'_, B>, index: usize| {
+        let place = pack.as_listpack().nth(index as isize);
         place.expect("within the model")
     };
     match change {
@@ -336,7 +339,7 @@ fn apply<B: Splice>(pack: &mut PackMut<'_, B>, model: &mut Vec<Vec<u8>>, change:
             model.extend(texts);
         }
         Change::PushPack(texts) => {
-            pack.push_back_pack(Pack::new(&packed(&texts)));
+            pack.push_back_pack(Listpack::new(&packed(&texts)));
             model.extend(texts);
         }
         Change::InsertBefore(index, text) => {
@@ -344,7 +347,7 @@ fn apply<B: Splice>(pack: &mut PackMut<'_, B>, model: &mut Vec<Vec<u8>>, change:
                 return;
             };
             let at = pack.insert_before(place(pack, index), &text);
-            assert!(pack.as_pack().get(at).is(&text));
+            assert!(pack.as_listpack().get(at).is(&text));
             model.insert(index, text);
         }
         Change::InsertAfter(index, text) => {
@@ -352,7 +355,7 @@ fn apply<B: Splice>(pack: &mut PackMut<'_, B>, model: &mut Vec<Vec<u8>>, change:
                 return;
             };
             let at = pack.insert_after(place(pack, index), &text);
-            assert!(pack.as_pack().get(at).is(&text));
+            assert!(pack.as_listpack().get(at).is(&text));
             model.insert(index + 1, text);
         }
         Change::Replace(index, text) => {
@@ -360,7 +363,7 @@ fn apply<B: Splice>(pack: &mut PackMut<'_, B>, model: &mut Vec<Vec<u8>>, change:
                 return;
             };
             let at = pack.replace(place(pack, index), &text);
-            assert!(pack.as_pack().get(at).is(&text));
+            assert!(pack.as_listpack().get(at).is(&text));
             model[index] = text;
         }
         Change::Remove(index) => {
@@ -369,7 +372,7 @@ fn apply<B: Splice>(pack: &mut PackMut<'_, B>, model: &mut Vec<Vec<u8>>, change:
             };
             let next = pack.remove(place(pack, index));
             model.remove(index);
-            assert_eq!(next, pack.as_pack().nth(index as isize));
+            assert_eq!(next, pack.as_listpack().nth(index as isize));
         }
         Change::RemoveRange(index, count) => {
             let Some(index) = spot(index, model) else {
@@ -377,7 +380,7 @@ fn apply<B: Splice>(pack: &mut PackMut<'_, B>, model: &mut Vec<Vec<u8>>, change:
             };
             let next = pack.remove_range(place(pack, index), count);
             model.drain(index..(index + count).min(model.len()));
-            assert_eq!(next, pack.as_pack().nth(index as isize));
+            assert_eq!(next, pack.as_listpack().nth(index as isize));
         }
     }
 }
@@ -395,12 +398,12 @@ proptest! {
         let mut entry = Entry::<()>::bytes(1, b"key", &EMPTY, None);
         let (mut model, mut entry_model) = (Vec::new(), Vec::new());
         for change in changes {
-            apply(&mut PackMut::new(&mut entry), &mut entry_model, change.clone());
-            apply(&mut PackMut::new(&mut bytes), &mut model, change);
+            apply(&mut ListpackMut::new(&mut entry), &mut entry_model, change.clone());
+            apply(&mut ListpackMut::new(&mut bytes), &mut model, change);
             check(&bytes, &model);
             prop_assert_eq!(Splice::bytes(&entry), &bytes[..]);
         }
-        let pack = Pack::new(&bytes);
+        let pack = Listpack::new(&bytes);
         for text in wanted.iter().chain(&model) {
             let index = model.iter().step_by(step).position(|other| other == text);
             let expected = index.and_then(|index| pack.nth((index * step) as isize));
@@ -425,9 +428,9 @@ proptest! {
         bytes.extend_from_slice(&count.to_le_bytes());
         bytes.extend_from_slice(&body);
         bytes.push(0xFF);
-        if let Some(pack) = Pack::check(&bytes) {
+        if let Some(pack) = Listpack::check(&bytes) {
             prop_assert_eq!(pack.iter().rev().count(), usize::from(count));
         }
-        prop_assert!(Pack::check(&body).is_none_or(|pack| pack.iter().count() == pack.len()));
+        prop_assert!(Listpack::check(&body).is_none_or(|pack| pack.iter().count() == pack.len()));
     }
 }

@@ -9,11 +9,11 @@
 //! little-endian. What an element looks like stands in [`encoding`].
 //!
 //! An element is an integer or bytes, and what it is follows from its text alone: the decimal text of
-//! an `i64` in its one canonical form is an integer. A pack knows nothing of fields and scores; it
+//! an `i64` in its one canonical form is an integer. A listpack knows nothing of fields and scores; it
 //! does not know who owns its bytes either, see [`Splice`].
 //!
-//! Invariants: a [`Pack`] holds bytes that [`Pack::check`] accepts, as it is made from bytes that
-//! [`PackMut`] wrote or that were checked. Reading never leaves the slice: on bytes that break this,
+//! Invariants: a [`Listpack`] holds bytes that [`Listpack::check`] accepts, as it is made from bytes that
+//! [`ListpackMut`] wrote or that were checked. Reading never leaves the slice: on bytes that break this,
 //! functions panic or give wrong elements, no more.
 //!
 //! [`Splice`]: crate::structures::splice::Splice
@@ -23,23 +23,23 @@ mod encoding;
 #[cfg(test)]
 mod tests;
 
-pub use edit::PackMut;
+pub use edit::ListpackMut;
 
 use std::iter::FusedIterator;
 
 use crate::base::number;
 use encoding::{END, Encoded};
 
-/// A pack without elements.
+/// A listpack without elements.
 pub const EMPTY: [u8; 7] = [7, 0, 0, 0, 0, 0, END];
 
-/// Packs do not grow beyond this; callers ask [`Pack::fits`] and choose something else then.
+/// Listpacks do not grow beyond this; callers ask [`Listpack::fits`] and choose something else then.
 pub const BYTES_MAX: usize = 1 << 30;
 
 const HEAD_BYTES: usize = 6;
 const COUNT_UNKNOWN: u16 = u16::MAX;
 
-/// One element of a pack.
+/// One element of a listpack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Element<'a> {
     /// What text like `-12` becomes.
@@ -48,13 +48,13 @@ pub enum Element<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Where an element begins. Good until the pack changes at or before it.
+/// Where an element begins. Good until the listpack changes at or before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct At(u32);
 
-/// A view of a pack.
+/// A view of a listpack.
 #[derive(Clone, Copy, Debug)]
-pub struct Pack<'a> {
+pub struct Listpack<'a> {
     bytes: &'a [u8],
 }
 
@@ -123,7 +123,7 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// The bytes that the element takes in a pack.
+    /// The bytes that the element takes in a listpack.
     #[must_use]
     pub fn encoded_len(self) -> usize {
         Encoded::of(self).whole_size()
@@ -143,8 +143,8 @@ impl At {
     }
 }
 
-impl<'a> Pack<'a> {
-    /// Looks at bytes that are a pack.
+impl<'a> Listpack<'a> {
+    /// Looks at bytes that are a listpack.
     #[inline]
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
@@ -152,7 +152,7 @@ impl<'a> Pack<'a> {
         Self { bytes }
     }
 
-    /// Looks at bytes from elsewhere: nothing unless they are a pack in every detail, from the total
+    /// Looks at bytes from elsewhere: nothing unless they are a listpack in every detail, from the total
     /// over each element to the count, which may be unknown but not wrong.
     #[must_use]
     pub fn check(bytes: &'a [u8]) -> Option<Self> {
@@ -181,7 +181,7 @@ impl<'a> Pack<'a> {
         self.bytes
     }
 
-    /// How many elements there are: at once, unless there are 65535 or have been since the pack began.
+    /// How many elements there are: at once, unless there are 65535 or have been since the listpack began.
     #[must_use]
     pub fn len(self) -> usize {
         self.known_len().unwrap_or_else(|| self.places().count())
@@ -364,10 +364,10 @@ fn not_an_element() -> ! {
     panic!("no element begins here: a place of another pack, or one that has changed")
 }
 
-/// Elements with their places, see [`Pack::places`].
+/// Elements with their places, see [`Listpack::places`].
 #[derive(Clone, Debug)]
 pub struct Places<'a> {
-    pack: Pack<'a>,
+    pack: Listpack<'a>,
     front: usize,
     /// Where the elements not yet given end.
     back: usize,
@@ -402,7 +402,7 @@ impl DoubleEndedIterator for Places<'_> {
 
 impl FusedIterator for Places<'_> {}
 
-/// Elements, see [`Pack::iter`].
+/// Elements, see [`Listpack::iter`].
 #[derive(Clone, Debug)]
 pub struct Iter<'a>(Places<'a>);
 
@@ -424,7 +424,7 @@ impl DoubleEndedIterator for Iter<'_> {
 
 impl FusedIterator for Iter<'_> {}
 
-impl<'a> IntoIterator for Pack<'a> {
+impl<'a> IntoIterator for Listpack<'a> {
     type Item = Element<'a>;
     type IntoIter = Iter<'a>;
 

@@ -1,30 +1,32 @@
-//! Changing a pack where it lies. Every change is one splice and a new head.
+//! Changing a listpack where it lies. Every change is one splice and a new head.
 //!
 //! Texts are taken as they come and kept in their smallest form. Those with `_element` in their name
-//! take an [`Element`], for who has a number already or copies from another pack.
+//! take an [`Element`], for who has a number already or copies from another listpack.
 
-use crate::structures::pack::encoding::Encoded;
-use crate::structures::pack::{At, BYTES_MAX, COUNT_UNKNOWN, EMPTY, Element, HEAD_BYTES, Pack, at};
+use crate::structures::listpack::encoding::Encoded;
+use crate::structures::listpack::{
+    At, BYTES_MAX, COUNT_UNKNOWN, EMPTY, Element, HEAD_BYTES, Listpack, at,
+};
 use crate::structures::splice::Splice;
 
-/// A pack that can be changed. Callers ask [`Pack::fits`] before they let it grow without a bound.
-pub struct PackMut<'b, B: Splice> {
+/// A listpack that can be changed. Callers ask [`Listpack::fits`] before they let it grow without a bound.
+pub struct ListpackMut<'b, B: Splice> {
     buffer: &'b mut B,
 }
 
-impl<'b, B: Splice> PackMut<'b, B> {
-    /// Takes a buffer that holds a pack.
+impl<'b, B: Splice> ListpackMut<'b, B> {
+    /// Takes a buffer that holds a listpack.
     #[inline]
     pub fn new(buffer: &'b mut B) -> Self {
         debug_assert!(buffer.bytes().len() >= EMPTY.len(), "there is a pack");
         Self { buffer }
     }
 
-    /// Looks at the pack.
+    /// Looks at the listpack.
     #[inline]
     #[must_use]
-    pub fn as_pack(&self) -> Pack<'_> {
-        Pack::new(self.buffer.bytes())
+    pub fn as_listpack(&self) -> Listpack<'_> {
+        Listpack::new(self.buffer.bytes())
     }
 
     /// Adds a text behind the last.
@@ -54,7 +56,7 @@ impl<'b, B: Splice> PackMut<'b, B> {
 
     /// Adds an element behind the last.
     pub fn push_back_element(&mut self, element: Element<'_>) {
-        let end = self.as_pack().end();
+        let end = self.as_listpack().end();
         self.put(end, 0, element, 1);
     }
 
@@ -70,13 +72,13 @@ impl<'b, B: Splice> PackMut<'b, B> {
 
     /// Adds an element behind another; gives back where it is.
     pub fn insert_element_after(&mut self, place: At, element: Element<'_>) -> At {
-        let after = self.as_pack().after(place);
+        let after = self.as_listpack().after(place);
         self.put(after, 0, element, 1)
     }
 
     /// Puts an element in the place of another; gives back where it is.
     pub fn replace_element(&mut self, place: At, element: Element<'_>) -> At {
-        let removed = self.as_pack().after(place) - place.offset();
+        let removed = self.as_listpack().after(place) - place.offset();
         self.put(place.offset(), removed, element, 0)
     }
 
@@ -84,7 +86,7 @@ impl<'b, B: Splice> PackMut<'b, B> {
     pub fn push_back_all<'e>(&mut self, elements: impl Iterator<Item = Element<'e>> + Clone) {
         let sizes = elements.clone().map(Element::encoded_len);
         let (count, size) = sizes.fold((0, 0), |(count, sum), size| (count + 1, sum + size));
-        let end = self.as_pack().end();
+        let end = self.as_listpack().end();
         let mut left = self.buffer.splice(end, 0, size);
         for element in elements {
             let encoded = Encoded::of(element);
@@ -95,10 +97,10 @@ impl<'b, B: Splice> PackMut<'b, B> {
         self.update_head(0, count);
     }
 
-    /// Adds a copy of all elements of another pack behind the last.
-    pub fn push_back_pack(&mut self, other: Pack<'_>) {
+    /// Adds a copy of all elements of another listpack behind the last.
+    pub fn push_back_pack(&mut self, other: Listpack<'_>) {
         let elements = &other.bytes()[HEAD_BYTES..other.end()];
-        let end = self.as_pack().end();
+        let end = self.as_listpack().end();
         let room = self.buffer.splice(end, 0, elements.len());
         room.copy_from_slice(elements);
         self.update_head(0, other.len());
@@ -112,7 +114,7 @@ impl<'b, B: Splice> PackMut<'b, B> {
     /// Takes `count` elements out from a place on, or as many as there are; gives back where the next
     /// one is now.
     pub fn remove_range(&mut self, from: At, count: usize) -> Option<At> {
-        let pack = self.as_pack();
+        let pack = self.as_listpack();
         let (mut until, mut removed) = (from, 0);
         let end = loop {
             if removed == count {
@@ -126,7 +128,7 @@ impl<'b, B: Splice> PackMut<'b, B> {
         };
         self.buffer.splice(from.offset(), end - from.offset(), 0);
         self.update_head(removed, 0);
-        self.as_pack().at(from.offset())
+        self.as_listpack().at(from.offset())
     }
 
     /// Takes all elements out.

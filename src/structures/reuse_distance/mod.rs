@@ -4,7 +4,7 @@
 //! The idea is that of SHARDS. An LRU cache of `C` bytes finds a key again if the different keys used since have
 //! fewer than `C` bytes together: its reuse distance. Few keys are followed, chosen by a part of their hash: a key whose
 //! mark lies below a threshold is followed at each use, all others never. Distances among the followed keys, divided by
-//! the share of keys that is followed, are distances among all. The followed keys stand in [`Reuse`] in the order of
+//! the share of keys that is followed, are distances among all. The followed keys stand in [`ReuseDistance`] in the order of
 //! their last use; [`Curve`] counts look-ups by distance, and anybody may read it.
 //!
 //! ```text
@@ -54,7 +54,7 @@ pub fn mark(hash: u64) -> u32 {
 
 /// The followed keys; see the module.
 #[derive(Debug)]
-pub struct Reuse {
+pub struct ReuseDistance {
     /// Marks of the followed keys, used latest first.
     marks: Vec<u32>,
     /// Their bytes, in the same order.
@@ -80,10 +80,10 @@ pub struct Totals {
     pub now_ms: u64,
 }
 
-impl Reuse {
+impl ReuseDistance {
     /// Follows nothing yet; what was counted until now is left out.
-    pub fn new(totals: Totals) -> Reuse {
-        Reuse {
+    pub fn new(totals: Totals) -> ReuseDistance {
+        ReuseDistance {
             marks: Vec::new(),
             sizes: Vec::new(),
             bytes: 0,

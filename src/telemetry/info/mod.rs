@@ -6,9 +6,9 @@
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::curve::PERCENT;
 use super::histogram;
 use super::memory::human;
+use super::miss_ratio::PERCENT;
 use super::observed::Observed;
 use super::persistence::{LoadingFigures, Persistence, seconds_since};
 use super::snapshot::{CommandFigures, Snapshot};

@@ -60,7 +60,7 @@ impl Stretch {
     }
 }
 
-fn renew_map<V>(
+fn relocate_map<V>(
     map: &mut BTreeMap<StreamId, V>,
     from: u128,
     budget: usize,
@@ -82,7 +82,7 @@ fn renew_map<V>(
     stretch.next
 }
 
-fn renew_set(
+fn relocate_set(
     set: &mut BTreeSet<StreamId>,
     from: u128,
     budget: usize,
@@ -102,8 +102,8 @@ fn renew_set(
 }
 
 impl Stream {
-    /// See [`Body::renew_some`](crate::engine::value::Body::renew_some).
-    pub(super) fn renew_some(
+    /// See [`Body::relocate_some`](crate::engine::value::Body::relocate_some).
+    pub(super) fn relocate_some(
         &mut self,
         from: Standing,
         budget: usize,
@@ -112,13 +112,13 @@ impl Stream {
         let budget = budget.max(1);
         let next = match from.part {
             0 => {
-                self.renew_nodes(from.at, budget, mover);
-                renew_map(&mut self.nodes, from.at, budget, mover)
+                self.relocate_nodes(from.at, budget, mover);
+                relocate_map(&mut self.nodes, from.at, budget, mover)
             }
             part => match self.part_mut(part - FIRST_GROUP) {
-                Some((group, None)) => group.renew_pending(from.at, budget, mover),
+                Some((group, None)) => group.relocate_pending(from.at, budget, mover),
                 Some((group, Some(consumer))) => {
-                    group.renew_consumer(consumer, from.at, budget, mover)
+                    group.relocate_consumer(consumer, from.at, budget, mover)
                 }
                 None => return Standing::default(),
             },
@@ -134,7 +134,7 @@ impl Stream {
     }
 
     /// The memory of the nodes, not the tree that they are found by.
-    fn renew_nodes(&mut self, from: u128, budget: usize, mover: &mut Mover) {
+    fn relocate_nodes(&mut self, from: u128, budget: usize, mover: &mut Mover) {
         mover.begin();
         for (_, node) in self.nodes.range(id(from)..).take(budget) {
             mover.add(node.bytes().as_ptr().addr());
@@ -143,7 +143,7 @@ impl Stream {
         let nodes = self.nodes.range_mut(id(from)..).take(budget);
         for (index, (_, node)) in nodes.enumerate() {
             if mover.must_move(index) {
-                node.renew();
+                node.relocate();
             }
         }
     }
@@ -163,11 +163,11 @@ impl Stream {
 }
 
 impl Group {
-    fn renew_pending(&mut self, from: u128, budget: usize, mover: &mut Mover) -> Option<u128> {
-        renew_map(self.pending_mut(), from, budget, mover)
+    fn relocate_pending(&mut self, from: u128, budget: usize, mover: &mut Mover) -> Option<u128> {
+        relocate_map(self.pending_mut(), from, budget, mover)
     }
 
-    fn renew_consumer(
+    fn relocate_consumer(
         &mut self,
         place: usize,
         from: u128,
@@ -175,6 +175,6 @@ impl Group {
         mover: &mut Mover,
     ) -> Option<u128> {
         let consumer = self.consumer_at_mut(place)?;
-        renew_set(&mut consumer.pending, from, budget, mover)
+        relocate_set(&mut consumer.pending, from, budget, mover)
     }
 }

@@ -220,7 +220,7 @@ impl World {
             server: self.server,
             scripts: self.library,
             config: &self.config,
-            renewed: None,
+            config_override: None,
             now: self.now,
             shard_count: SHARDS,
         };

@@ -18,7 +18,7 @@ impl PubSub {
     }
 
     /// Moves some names, with the lists of their subscribers.
-    pub fn renew(&self, names: &[(Topic, Arc<[u8]>)], mover: &mut Mover) {
+    pub fn relocate(&self, names: &[(Topic, Arc<[u8]>)], mover: &mut Mover) {
         mover.begin();
         for (_, name) in names {
             mover.add(name.as_ptr().addr());
@@ -26,19 +26,19 @@ impl PubSub {
         mover.look();
         for (index, (topic, name)) in names.iter().enumerate() {
             if mover.must_move(index) {
-                self.renew_one(*topic, name);
+                self.relocate_one(*topic, name);
             }
         }
     }
 
-    fn renew_one(&self, topic: Topic, name: &[u8]) {
-        let renewed = match topic {
-            Topic::Channel => self.channels.renew(name),
-            Topic::ShardChannel => self.shard_channels.renew(name),
-            Topic::Pattern => self.patterns.renew(name),
+    fn relocate_one(&self, topic: Topic, name: &[u8]) {
+        let relocated = match topic {
+            Topic::Channel => self.channels.relocate(name),
+            Topic::ShardChannel => self.shard_channels.relocate(name),
+            Topic::Pattern => self.patterns.relocate(name),
         };
         // Its subscribers have the text, too. Who ended the subscription meanwhile does not get it again.
-        let Some((name, clients)) = renewed else {
+        let Some((name, clients)) = relocated else {
             return;
         };
         for mailbox in clients.iter().filter_map(|client| client.mailbox()) {

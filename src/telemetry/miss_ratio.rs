@@ -1,12 +1,12 @@
 //! The miss-ratio curve of the whole server: what hit ratio the same look-ups would have with more memory, or less.
 //!
-//! Each shard keeps a curve of its own ([`crate::structures::reuse`]), and its size here is what its data takes now; a
+//! Each shard keeps a curve of its own ([`crate::structures::reuse_distance`]), and its size here is what its data takes now; a
 //! server with twice the memory has twice of it in each shard. Nothing is known before something was looked up.
 
 use std::sync::Arc;
 
 use crate::engine::published::Published;
-use crate::structures::reuse::Estimate;
+use crate::structures::reuse_distance::Estimate;
 
 /// Sizes that are asked about, in percent of what the data takes now.
 pub const PERCENT: [u64; 5] = [25, 50, 100, 200, 400];

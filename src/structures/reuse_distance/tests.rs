@@ -38,7 +38,7 @@ fn distances_fall_into_the_bucket_that_holds_them() {
 #[test]
 fn a_key_is_found_again_by_caches_that_hold_what_was_used_since() {
     let curve = Curve::default();
-    let mut reuse = Reuse::new(Totals::default());
+    let mut reuse = ReuseDistance::new(Totals::default());
     let scale = reuse.scale();
     // Marks that are followed: the byte that decides first is zero.
     let hash = |number: u64| number << 24;
@@ -61,7 +61,7 @@ fn a_key_is_found_again_by_caches_that_hold_what_was_used_since() {
 #[test]
 fn the_followed_keys_stay_few_and_their_bytes_add_up() {
     let curve = Curve::default();
-    let mut reuse = Reuse::new(Totals::default());
+    let mut reuse = ReuseDistance::new(Totals::default());
     let mut followed = 0;
     for round in 0..400_000u64 {
         let hash = SEED.hash(&(round % 150_000).to_le_bytes());
@@ -90,7 +90,7 @@ fn the_followed_keys_stay_few_and_their_bytes_add_up() {
 #[test]
 fn what_is_old_counts_for_less_and_what_was_unknown_for_nothing() {
     let curve = Curve::default();
-    let mut reuse = Reuse::new(Totals::default());
+    let mut reuse = ReuseDistance::new(Totals::default());
     reuse.read(1 << 24, Some(100), totals(16, 1_000), &curve);
     assert_eq!(
         curve.estimate([1_000]).reads,
@@ -115,9 +115,9 @@ fn judge(workload: &Workload, memory_bytes: u64, shards: usize) -> [[f64; 5]; 3]
     let sizes = [1, 2, 4, 8, 16].map(|quarters| memory_bytes * quarters / 4);
     let mut exact = sizes.map(Lru::new);
     let mut exact_hits = [0u64; 5];
-    let mut followed: Vec<(Reuse, Curve, Lru, Totals)> = (0..shards)
+    let mut followed: Vec<(ReuseDistance, Curve, Lru, Totals)> = (0..shards)
         .map(|_| {
-            let reuse = Reuse::new(Totals::default());
+            let reuse = ReuseDistance::new(Totals::default());
             let own = Lru::new(memory_bytes / shards as u64);
             (
                 reuse,

@@ -1,4 +1,4 @@
-//! How one element lies in a pack.
+//! How one element lies in a listpack.
 //!
 //! ```text
 //! first byte   what follows                    what it is
@@ -11,14 +11,14 @@
 //! 11110010     3 bytes                         of 24 bits
 //! 11110011     4 bytes                         of 32 bits
 //! 11110100     8 bytes                         of 64 bits
-//! 11111111                                     no element: the end of the pack
+//! 11111111                                     no element: the end of the listpack
 //! ```
 //!
 //! After this comes its size once more, the back length, for who walks backwards: seven bits a byte,
 //! the highest first; all bytes but the first have the high bit set, so that a reader from behind
 //! knows where to stop.
 
-use crate::structures::pack::Element;
+use crate::structures::listpack::Element;
 
 /// The byte after the last element.
 pub(super) const END: u8 = 0xFF;
@@ -139,7 +139,7 @@ impl<'e> Encoded<'e> {
         self.head_len + self.body.len()
     }
 
-    /// With the back length: what the element takes in a pack.
+    /// With the back length: what the element takes in a listpack.
     #[inline]
     pub(super) fn whole_size(&self) -> usize {
         whole_size(self.size())

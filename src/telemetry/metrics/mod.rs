@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use page::{Page, Series};
 
 use super::counters::Extents;
-use super::curve::PERCENT;
 use super::histogram::upper_ns;
 use super::info::{REDIS_VERSION, ratio};
+use super::miss_ratio::PERCENT;
 use super::observed::Observed;
 use super::process;
 use super::snapshot::{ShardFigures, Snapshot};
