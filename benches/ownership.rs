@@ -61,7 +61,7 @@ fn alone(c: &mut Criterion) {
         b.iter(|| {
             *set.try_take(black_box(7))
                 .expect("free")
-                .hands()
+                .engines()
                 .get(7)
                 .expect("in hand") += 1
         });
@@ -69,7 +69,7 @@ fn alone(c: &mut Criterion) {
     group.bench_function("take_ten_and_release", |b| {
         b.iter(|| {
             let mut held = set.try_take_all(black_box(&all)).expect("free");
-            held.hands().iter().for_each(|(_, sum)| *sum += 1);
+            held.engines().iter().for_each(|(_, sum)| *sum += 1);
         });
     });
     group.bench_function("submit_to_a_free_shard", |b| {

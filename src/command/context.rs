@@ -33,7 +33,24 @@ pub enum Engines<'a> {
     Many(Vec<&'a mut Engine>),
 }
 
-impl Engines<'_> {
+impl<'a> Engines<'a> {
+    /// These, which are of different shards, in their order.
+    pub fn of(engines: &'a mut [&mut Engine]) -> Engines<'a> {
+        match engines {
+            [only] => Engines::One(only),
+            several => Engines::Many(several.iter_mut().map(|engine| &mut **engine).collect()),
+        }
+    }
+
+    /// All of them, as a list.
+    #[inline]
+    pub fn with_all<R>(&mut self, work: impl FnOnce(&mut [&mut Engine]) -> R) -> R {
+        match self {
+            Engines::One(engine) => work(&mut [engine]),
+            Engines::Many(engines) => work(engines),
+        }
+    }
+
     /// Does something with each of them.
     #[inline]
     pub fn each(&mut self, mut work: impl FnMut(&mut Engine)) {

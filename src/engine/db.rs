@@ -35,7 +35,7 @@ pub struct Db {
     pub(super) largest: Largest,
     /// The order in which keys came, while memory is scarce and the policy wants to know.
     pub(super) order: Option<Box<Order>>,
-    board: Arc<Published>,
+    published: Arc<Published>,
     /// What has to be done before an entry changes: [`KEEPS_IMAGES`] and [`IS_SAVING`], so that usually one look is enough.
     hooks: u8,
     log: Option<Box<Log>>,
@@ -86,8 +86,8 @@ const STALE_ITEMS_LIMITED: usize = 256;
 const SWEEP_KEYS: usize = 256;
 
 impl Db {
-    pub(super) fn new(index: usize, seed: Seed, board: Arc<Published>, now_ms: u64) -> Db {
-        let directory = Arc::clone(&board.dbs[index].directory);
+    pub(super) fn new(index: usize, seed: Seed, published: Arc<Published>, now_ms: u64) -> Db {
+        let directory = Arc::clone(&published.dbs[index].directory);
         Db {
             index,
             table: Table::with_published(seed, directory),
@@ -100,7 +100,7 @@ impl Db {
             restored_access: RestoredAccess::default(),
             largest: Largest::default(),
             order: None,
-            board,
+            published,
             hooks: 0,
             log: None,
             saving: None,
@@ -284,7 +284,7 @@ impl Db {
         };
         if self.keeps_images() && !self.log().has_value(hash, entry.view().key()) {
             // It moves from the shard's account to the log, which has none.
-            self.board.add_used(-(entry_bytes(entry.view()) as i64));
+            self.published.add_used(-(entry_bytes(entry.view()) as i64));
             let was_moved = true;
             self.log().keep(hash, Before::Present { entry, was_moved });
             return None;
@@ -318,7 +318,7 @@ impl Db {
                 found.map(|place| db.remove_entry(place))
             }
             (Before::Present { entry, .. }, found) => {
-                db.board.add_used(entry_bytes(entry.view()) as i64);
+                db.published.add_used(entry_bytes(entry.view()) as i64);
                 match found {
                     Some(place) => Some(db.replace_entry(place, hash, entry)),
                     None => {
@@ -338,7 +338,7 @@ impl Db {
         });
         drop(kept);
         if let Some(entry) = &gone {
-            self.board.add_used(-(entry_bytes(entry.view()) as i64));
+            self.published.add_used(-(entry_bytes(entry.view()) as i64));
         }
         gone
     }
@@ -385,7 +385,7 @@ impl Db {
 
     /// So many bytes went from the shard's account to the snapshot.
     pub(super) fn note_left(&self, bytes: i64) {
-        self.board.add_used(-bytes);
+        self.published.add_used(-bytes);
     }
 
     /// The table, and the part in a snapshot.
@@ -448,7 +448,7 @@ impl Db {
     pub(super) fn charged<R>(&mut self, change: impl FnOnce(&mut Db) -> R) -> R {
         let before = account::charged_bytes();
         let result = change(self);
-        self.board.add_used(account::charged_bytes() - before);
+        self.published.add_used(account::charged_bytes() - before);
         result
     }
 
@@ -474,7 +474,7 @@ impl Db {
             bits = VOLATILE_BIT;
         }
         if let Some(order) = &mut self.order {
-            bits = order.note_new(hash, bits, class, &self.board);
+            bits = order.note_new(hash, bits, class, &self.published);
             self.table.set_bits(place, bits);
             self.settle_queue();
         } else if bits != 0 {
@@ -662,7 +662,7 @@ impl Db {
     }
 
     fn class_of_bytes(&self, bytes: usize) -> u8 {
-        size_class(bytes, self.board.used_bytes(), self.table.len())
+        size_class(bytes, self.published.used_bytes(), self.table.len())
     }
 
     /// Notes the size class of an entry that has changed, if anybody wants to know.
@@ -689,10 +689,10 @@ impl Db {
         self.arm_item(due_ms, hash);
         if self.is_stale() {
             // The background looks at shards whose next deadline has come.
-            self.board.next_deadline_ms.set(0);
+            self.published.next_deadline_ms.set(0);
         }
-        if due_ms < self.board.next_deadline_ms.get() {
-            self.board.next_deadline_ms.set(due_ms);
+        if due_ms < self.published.next_deadline_ms.get() {
+            self.published.next_deadline_ms.set(due_ms);
         }
     }
 
@@ -724,7 +724,7 @@ impl Db {
     }
 
     fn is_stale(&self) -> bool {
-        let (ratio, items) = match self.board.is_limited() {
+        let (ratio, items) = match self.published.is_limited() {
             true => (STALE_ITEMS_RATIO_LIMITED, STALE_ITEMS_LIMITED),
             false => (STALE_ITEMS_RATIO_MAX, STALE_ITEMS_MAX),
         };
@@ -767,7 +767,7 @@ impl Db {
     }
 
     pub(super) fn published_of_own(&self) -> &PublishedDb {
-        &self.board.dbs[self.index]
+        &self.published.dbs[self.index]
     }
 
     pub(super) fn hash_of(&self, entry: EntryRef<'_, Object>) -> u64 {
@@ -775,13 +775,13 @@ impl Db {
     }
 
     fn publish(&self) {
-        let db = &self.board.dbs[self.index];
+        let db = &self.published.dbs[self.index];
         db.keys.set(self.table.len() as u64);
         db.volatile_keys.set(self.volatile_count as u64);
         db.field_volatile_keys.set(self.field_volatile_count as u64);
     }
 
-    /// Takes this database off the board: another one will show itself in its place.
+    /// Takes this database out of what is published: another one will show itself in its place.
     pub(super) fn hide(&mut self) {
         self.table.set_published(None);
     }
@@ -790,7 +790,7 @@ impl Db {
     pub(super) fn move_to(&mut self, index: usize) {
         self.index = index;
         self.table
-            .set_published(Some(Arc::clone(&self.board.dbs[index].directory)));
+            .set_published(Some(Arc::clone(&self.published.dbs[index].directory)));
         self.publish_all_largest();
         self.publish();
     }

@@ -11,6 +11,7 @@ pub mod evict;
 pub mod expire;
 pub mod keyspace;
 pub mod largest;
+pub mod migration;
 mod miss_ratio;
 pub mod published;
 pub mod record;
@@ -246,6 +247,12 @@ pub struct Engine {
     doomed_tracked: Vec<tracking::Forgotten>,
     /// What had been counted of reads when the command that runs began, if it said that it may do nothing.
     reads_before: Reads,
+}
+
+/// The engine of a shard, if it is among those in hand.
+pub fn engine_of<'e>(engines: &'e mut [&mut Engine], shard: u16) -> Option<&'e mut Engine> {
+    let engine = engines.iter_mut().find(|engine| engine.shard == shard);
+    engine.map(|engine| &mut **engine)
 }
 
 impl Engine {

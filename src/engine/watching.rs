@@ -10,6 +10,52 @@ use std::sync::Arc;
 
 use super::published::Published;
 use super::waiting::Place;
+use super::{Engine, Key, Now};
+
+/// A key that must not change before EXEC.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// Its database.
+    pub db: usize,
+    /// Its name.
+    pub key: Box<[u8]>,
+    /// Its hash.
+    pub hash: u64,
+    /// Its shard.
+    pub shard: u16,
+    /// The largest stamp that the connection knew of when it began to watch.
+    pub stamp: u64,
+    /// How often it was asked to be watched.
+    pub times: usize,
+}
+
+impl Watched {
+    /// The key as engines look it up.
+    pub fn key(&self) -> Key<'_> {
+        Key {
+            bytes: &self.key,
+            hash: self.hash,
+        }
+    }
+
+    /// A key whose time came meanwhile goes now, and that is a change.
+    pub fn expire(&self, engine: &mut Engine, now: Now) {
+        let mut keyspace = engine.keyspace(self.db, now).untouched();
+        let _ = keyspace.find_write(&self.key());
+    }
+
+    /// Whether it changed since it is watched.
+    pub fn has_changed(&self, engine: &mut Engine, now: Now) -> bool {
+        self.expire(engine, now);
+        let Watched { db, key, stamp, .. } = self;
+        engine.watches.changed_since(*db, key, *stamp)
+    }
+
+    /// Nobody watches it any more on behalf of its connection.
+    pub fn forget(&self, engine: &mut Engine) {
+        engine.watches.remove(self.db, &self.key, self.times);
+    }
+}
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -22,13 +22,13 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 use crate::command::generic::migrate::Migration;
+use crate::engine::migration::{Moving, State, Transfer, request};
+use crate::engine::watching::Watched;
 use crate::session::service::{Migrator, Service};
 use crate::shard::QueuedJob;
 use crate::shard::job::command::Ended;
 use crate::shard::job::task::Task;
 use crate::shard::job::{Job, Work};
-use crate::shard::migration::{Moving, State, Transfer, request};
-use crate::shard::unit::transaction::Watched;
 
 /// The most connections that are kept for the next migration, and for how long.
 const LINKS_MAX: usize = 64;
@@ -206,8 +206,8 @@ async fn run(service: &'static Service, transfer: Box<Transfer>) -> Box<Transfer
     let mut queued = Task::migrate(transfer);
     let ticket = Job::await_end(&mut queued);
     service.shards.submit(queued);
-    let parcel = poll_fn(|cx| ticket.poll(cx)).await;
-    match parcel.into_message().work {
+    let job = poll_fn(|cx| ticket.poll(cx)).await;
+    match job.into_message().work {
         Work::Task(Task::Migrate(transfer)) => transfer,
         _ => unreachable!("it comes back with its job"),
     }

@@ -9,6 +9,7 @@ mod host;
 mod listening;
 mod loading;
 mod migrate;
+mod observed;
 mod oom_score;
 mod rewriting;
 mod runtime;
@@ -43,7 +44,7 @@ use crate::pubsub::PubSub;
 use crate::session::pause::Pause;
 use crate::session::service::{Durability, Service};
 use crate::shard::Shards;
-use crate::shard::job::task::Summoner;
+use crate::shard::job::task::WaiterDispatcher;
 use crate::shard::route::Router;
 use crate::telemetry::{Telemetry, clock, log, memory};
 use host::Host;
@@ -271,7 +272,7 @@ fn build_on(
     let pubsub = Arc::new(PubSub::default());
     pubsub.configure(&config);
     let rest = Arc::<Rest>::default();
-    let summoner = Arc::<Summoner>::default();
+    let dispatcher = Arc::<WaiterDispatcher>::default();
     let mut engines: Vec<Engine> = (0..shard_count)
         .map(|shard| {
             let mut engine = Engine::new(config.databases as usize, seed, rand::random());
@@ -280,7 +281,7 @@ fn build_on(
             let follower = Arc::clone(&pubsub);
             engine.effects.set_follower(pubsub.interest(), follower);
             engine.effects.set_log(Arc::clone(&log));
-            engine.waiters.caller = Some(Arc::clone(&summoner) as _);
+            engine.waiters.caller = Some(Arc::clone(&dispatcher) as _);
             engine.effects.count_tracked(pubsub.tracked_count());
             engine.published().want_curve(config.miss_ratio_curve);
             engine.switch_curve(clock::now());
@@ -297,7 +298,7 @@ fn build_on(
     }
     telemetry.hot_keys.configure(config.hot_keys_sample);
     let shards = Arc::new(Shards::new(engines));
-    summoner.reach(&shards);
+    dispatcher.reach(&shards);
     Service {
         shards,
         all_published,

@@ -240,7 +240,12 @@ impl Session {
             self.note_slow(arguments(), (config, now), slow);
         }
         if latency::is_slow(config, duration_ns) {
-            self.note_latency(command, (config, now), duration_ns / 1_000_000);
+            let event = match command.flags.has(Flags::FAST) {
+                true => latency::FAST_COMMAND,
+                false => latency::COMMAND,
+            };
+            let monitor = &self.service.telemetry.latency;
+            monitor.note(config, event, now.unix_ms / 1_000, duration_ns / 1_000_000);
         }
     }
 
@@ -412,25 +417,6 @@ impl Session {
         let keys = args.keys().iter().map(|routed| args.key_of(routed));
         let hot_keys = &self.service().telemetry.hot_keys;
         hot_keys.add(counters::local(), keys, duration_ns, bytes);
-    }
-
-    /// Tells the latency monitor of a command that reached its threshold.
-    #[cold]
-    fn note_latency(
-        &self,
-        command: &'static Command,
-        (config, now): (&Config, Now),
-        duration_ms: u64,
-    ) {
-        let event = if command.flags.has(Flags::FAST) {
-            latency::FAST_COMMAND
-        } else {
-            latency::COMMAND
-        };
-        self.service()
-            .telemetry
-            .latency
-            .note(config, event, now.unix_ms / 1_000, duration_ms);
     }
 
     /// Puts a slow command into the slow log.

@@ -134,11 +134,6 @@ fn may_be_long(requests: &Requests, spans: &[Span], request: Request) -> bool {
 const _: () = assert!(size_of::<Batch>() <= 640);
 
 impl Batch {
-    /// One of the shards that [`Route::Several`] ranges over.
-    pub fn listed_shard(&self, index: u32) -> Option<u16> {
-        self.shards.get(index as usize).copied()
-    }
-
     /// The shards that [`Route::Several`] ranges over.
     pub fn listed_shards(&self, first: u32, end: u32) -> &[u16] {
         &self.shards[first as usize..end as usize]
@@ -151,7 +146,7 @@ impl Batch {
             &self.input[self.start..],
             &self.requests.arena,
             self.requests.spans_of(plan.request),
-            &self.keys[plan.keys_first as usize..plan.keys_end as usize],
+            self.keys(plan),
         )
     }
 

@@ -13,10 +13,11 @@ use crate::command::declaration::{Flags, Run};
 use crate::command::error::{CommandError, write_failure};
 use crate::command::generic::migrate::Migration;
 use crate::config::Config;
-use crate::engine::{Engine, Now};
+use crate::engine::Now;
+use crate::shard::QueuedJob;
 use crate::shard::execute::{self, ExecutionContext, Outcome};
 use crate::shard::job::command::{CommandJob, Ended};
-use crate::shard::job::{Job, Work};
+use crate::shard::job::{Job, Ticket, Work};
 use crate::telemetry::clock::Ticks;
 
 /// Tries to get all shards of a command at once, before it travels.
@@ -119,8 +120,8 @@ impl Session {
             let mut view = self.view();
             let context = self.context((turn.config, turn.now), wanted[0]);
             let batch::Parts { args, out, .. } = turn.batch.parts(request.plan);
-            let mut hands = all.hands();
-            let engines: Vec<&mut Engine> = hands.iter().map(|(_, engine)| engine).collect();
+            let mut engines = all.engines();
+            let engines = engines.all();
             // All entries are fetched at once, so that the shards are held for one cache miss and not for many.
             for key in args.keys() {
                 if let Some(db) = engines[usize::from(key.engine_index)].db(view.db) {
@@ -221,8 +222,7 @@ impl Session {
         let shard = under_way.next;
         turn.batch.gathering = Some(under_way);
         let job = self.job(turn, request, shard).visiting(gather);
-        let job = Job::command(&[shard], job, self.service.executor());
-        Ran::Queued(Job::send(job))
+        Ran::Queued(Job::send(self.queued(&[shard], job)))
     }
 
     #[inline(never)]
@@ -296,14 +296,24 @@ impl Session {
         CommandJob::new(request.command, &args, self.view(), place, turn.config, out)
     }
 
+    fn queued(&self, wanted: &[u16], job: CommandJob) -> QueuedJob {
+        Job::command(wanted, job, self.service.executor())
+    }
+
+    /// The command as a job whose reply others bring, and the ticket on which that is awaited.
+    fn awaited(&self, turn: &Turn<'_>, request: Admitted<'_>) -> (QueuedJob, Arc<Ticket>) {
+        let mut job = self.queued(&[], self.job(turn, request, 0));
+        let ticket = Job::await_end(&mut job);
+        (job, ticket)
+    }
+
     /// Hands the command to the queue of its first shard.
     #[cold]
     fn queue(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, wanted: &[u16]) -> Ran {
         let blocks = request.command.flags.has(Flags::BLOCKING);
         let blocker = blocks.then_some(&self.connection.shared);
-        let job = self.job(turn, request, wanted[0]);
-        let job = Job::command(wanted, job.with_blocker(blocker), self.service.executor());
-        Ran::Queued(Job::send(job))
+        let job = self.job(turn, request, wanted[0]).with_blocker(blocker);
+        Ran::Queued(Job::send(self.queued(wanted, job)))
     }
 
     /// Has a command that takes long run where nobody else waits for the thread.
@@ -311,16 +321,13 @@ impl Session {
     #[inline(never)]
     fn offload(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, wanted: &[u16]) -> Ran {
         let job = self.job(turn, request, wanted[0]);
-        let job = Job::command(wanted, job, self.service.executor());
-        Ran::Queued(Job::send_offloaded(job))
+        Ran::Queued(Job::send_offloaded(self.queued(wanted, job)))
     }
 
     /// Waits for what others work on, as for the reply of a command that had to queue.
     #[cold]
     fn wait_for(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, awaited: &Awaited) -> Ran {
-        let job = self.job(turn, request, 0);
-        let mut job = Job::command(&[], job, self.service.executor());
-        let ticket = Job::await_end(&mut job);
+        let (mut job, ticket) = self.awaited(turn, request);
         let text = awaited.text;
         (awaited.begin)(Box::new(move |result| {
             if let Work::Command(reply) = &mut job.work {
@@ -349,9 +356,7 @@ impl Session {
         let Some(migrator) = self.service.migrator.get() else {
             return Ran::Then(After::Close);
         };
-        let job = self.job(turn, request, 0);
-        let mut job = Job::command(&[], job, self.service.executor());
-        let ticket = Job::await_end(&mut job);
+        let (job, ticket) = self.awaited(turn, request);
         migrator.start(migration, job);
         Ran::Queued(ticket)
     }

@@ -84,6 +84,9 @@ pub enum Step {
 /// Bytes of output beyond which it is sent before the next command runs.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 
+/// Commands that may add to the log.
+const LOGGED: Flags = Flags::WRITE.or(Flags::MAY_REPLICATE);
+
 /// See the module.
 pub struct Session {
     /// What commands see and change.
@@ -260,7 +263,7 @@ impl Session {
         {
             return Break(Step::SleepUntil(until_ms));
         }
-        if service.budget.is_behind() && self.may_grow(request.command) {
+        if service.budget.is_behind() && self.may_be(request.command, Flags::DENYOOM) {
             turn.release();
             if service.pay_debts(turn.now) {
                 return Break(match service.budget.is_freeing() {
@@ -279,7 +282,7 @@ impl Session {
             turn.release();
             return Break(Step::Deliver);
         }
-        if service.is_log_crowded() && self.may_write(request.command) {
+        if service.is_log_crowded() && self.may_be(request.command, LOGGED) {
             turn.release();
             return Break(Step::AwaitLog);
         }
@@ -304,19 +307,11 @@ impl Session {
         pause.holds(request.command, &args, queued, scripts, turn.now.unix_ms)
     }
 
-    /// Whether a command that runs now may add to the log.
+    /// Whether a command that runs now has any of these flags, or may run one that has.
     #[cold]
-    fn may_write(&self, command: &Command) -> bool {
+    fn may_be(&self, command: &Command, flags: Flags) -> bool {
         let is_unit = is_exec(command) || matches!(command.run, Run::Script(_));
-        let writes = Flags::WRITE.or(Flags::MAY_REPLICATE);
-        (is_unit || command.flags.any(writes)) && !self.is_queueing(command)
-    }
-
-    /// Whether a command that runs now may add to what shards take.
-    #[cold]
-    fn may_grow(&self, command: &Command) -> bool {
-        let is_unit = is_exec(command) || matches!(command.run, Run::Script(_));
-        (is_unit || command.flags.has(Flags::DENYOOM)) && !self.is_queueing(command)
+        (is_unit || command.flags.any(flags)) && !self.is_queueing(command)
     }
 
     /// Takes a job that was waited for; [`Session::run`] goes on behind it, unless another step comes first.

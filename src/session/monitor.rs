@@ -11,22 +11,12 @@ use crate::shard::unit::transaction::Transaction;
 use crate::telemetry::clock;
 
 impl Session {
-    /// Shows a command that was run. No shard may be in hand.
+    /// Shows a command that was run, but for a script, which is shown with what it called. No shard may be in hand.
     #[cold]
     pub(super) fn show(&self, turn: &mut Turn<'_>, request: Admitted<'_>) {
-        if matches!(request.command.run, Run::Script(_)) {
-            // It was shown before what it called.
-            return;
+        if !matches!(request.command.run, Run::Script(_)) {
+            self.show_script(turn, request, &UnitOutcome::default());
         }
-        let mut wakes = std::mem::take(&mut turn.batch.wakes);
-        let db = self.connection.db;
-        self.show_one(
-            request.command,
-            &turn.batch.args(request.plan),
-            db,
-            &mut wakes,
-        );
-        turn.batch.wakes = wakes;
     }
 
     /// Shows what a transaction ran.
@@ -49,7 +39,7 @@ impl Session {
         }
     }
 
-    /// Shows a script and what it called.
+    /// Shows a command and what it called, if it is a script.
     #[cold]
     pub(super) fn show_script(
         &self,

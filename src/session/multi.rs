@@ -8,8 +8,9 @@ use super::{Ran, Session};
 use crate::command::context::After;
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
 use crate::command::transaction::exec_abort;
+use crate::engine::watching::Watched;
 use crate::shard::job::task::Task;
-use crate::shard::unit::transaction::{Transaction, Watched};
+use crate::shard::unit::transaction::Transaction;
 
 /// What a connection that has begun to watch or to queue keeps of it.
 #[derive(Default)]

@@ -2,7 +2,6 @@
 //! of the transaction are let go, and their replies stand where they stood among the commands.
 
 use std::task::Waker;
-use std::time::Duration;
 
 use super::Session;
 use crate::command::Out;
@@ -10,7 +9,8 @@ use crate::command::context::{After, Outbox, SessionCx};
 use crate::command::declaration::Run;
 use crate::command::error::write_failure;
 use crate::resp::reply::{Filling, Mark};
-use crate::shard::unit::context::UnitOutcome;
+use crate::shard::unit::context::{SlowStep, UnitOutcome};
+use crate::shard::unit::step::sit_out;
 use crate::shard::unit::transaction::Transaction;
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::counters;
@@ -49,13 +49,7 @@ impl Session {
             let result = handler(&mut cx, &args, &mut reply);
             match cx.after {
                 After::Nothing => {}
-                After::Block(block) => {
-                    if let (true, Some(until_ms)) = (block.holds, block.until_ms) {
-                        let left_ms = until_ms.saturating_sub(clock::unix_ms());
-                        std::thread::sleep(Duration::from_millis(left_ms));
-                    }
-                    (block.on_timeout)(&mut reply);
-                }
+                After::Block(block) => sit_out(&block, &mut reply),
                 // A transaction waits for nothing.
                 After::Await(awaited) => {
                     (awaited.begin)(Box::new(drop));
@@ -75,7 +69,7 @@ impl Session {
             counters::local().command(command).ran(duration_ns, failed);
             outcome.command_count += 1;
             let place = (&**self.service.config.load(), self.service.server());
-            outcome.note_time(step, duration_ns, place);
+            outcome.note_slow(SlowStep::of(step, duration_ns, place));
             places.push((mark, Filling::Reply(reply)));
         }
         places

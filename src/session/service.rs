@@ -18,8 +18,7 @@ use crate::engine::evict::budget::Budget;
 use crate::engine::published::Published;
 use crate::engine::record::{Log, Records};
 use crate::engine::{Engine, Now};
-use crate::pubsub::{self, PubSub};
-use crate::script;
+use crate::pubsub::PubSub;
 use crate::shard::QueuedJob;
 use crate::shard::Shards;
 use crate::shard::execute::serve_waiters;
@@ -29,8 +28,6 @@ use crate::shard::ownership::ShardGuard;
 use crate::shard::route::Router;
 use crate::telemetry::Telemetry;
 use crate::telemetry::clock::{self, Ticks};
-use crate::telemetry::counters;
-use crate::telemetry::observed::{Observed, ScriptFigures, TokenFigures};
 use crate::telemetry::slowlog::Slowlog;
 
 /// See the module.
@@ -113,24 +110,24 @@ impl Service {
             .expect("the server is set before it listens")
     }
 
+    /// Who brings what is logged to the disk.
+    #[inline]
+    fn durability(&self) -> Option<&dyn Durability> {
+        let durability = self.durability.get().filter(|_| self.pubsub.is_logging());
+        durability.map(|durability| &**durability)
+    }
+
     /// Whether commands that may write should wait before they take shards.
     #[inline]
     pub fn is_log_crowded(&self) -> bool {
-        self.pubsub.is_logging()
-            && self
-                .durability
-                .get()
-                .is_some_and(|durability| durability.is_crowded())
+        self.durability().is_some_and(Durability::is_crowded)
     }
 
     /// Whether replies that know of what is before a position have to wait for the disk.
     #[inline]
     pub fn must_sync(&self, position: u64) -> bool {
-        self.pubsub.is_logging()
-            && self
-                .durability
-                .get()
-                .is_some_and(|durability| durability.must_wait(position))
+        let durability = self.durability();
+        durability.is_some_and(|durability| durability.must_wait(position))
     }
 
     /// Has commands logged. All shards are in hand, or nobody else knows of them yet; whether anything is logged is what
@@ -270,71 +267,5 @@ impl Service {
         let spent_ns = freed.since_ns(freeing);
         self.telemetry
             .note_evicted_freed(&config, now.unix_ms, spent_ns);
-    }
-}
-
-impl Observed for Service {
-    fn all_published(&self) -> &[Arc<Published>] {
-        &self.all_published
-    }
-
-    fn budget(&self) -> &Budget {
-        &self.budget
-    }
-
-    fn token(&self, shard: usize) -> TokenFigures {
-        let counters = self.shards.counters(shard as u16);
-        TokenFigures {
-            takes: counters.takes,
-            takes_found_held: counters.takes_found_held,
-            queued: counters.queued,
-            multi_shard_runs: counters.multi_shard_runs,
-            handed_over: counters.handed_over,
-            worker_handovers: counters.worker_handovers,
-            longest_hold_ns: counters.longest_hold_ns,
-        }
-    }
-
-    fn clients(&self) -> &Registry {
-        &self.clients
-    }
-
-    fn pubsub(&self) -> pubsub::Figures {
-        self.pubsub.figures()
-    }
-
-    fn scripts(&self) -> ScriptFigures {
-        use std::sync::atomic::Ordering::Relaxed;
-        let (libraries, functions) = self.scripts.functions.counts();
-        let interpreters = script::memory_figures();
-        ScriptFigures {
-            scripts: self.scripts.len() as u64,
-            scripts_bytes: self.scripts.bytes() as u64,
-            evicted: self.scripts.evicted(),
-            libraries: libraries as u64,
-            functions: functions as u64,
-            functions_bytes: self.scripts.functions.bytes() as u64,
-            interpreters_bytes: interpreters.total as u64,
-            interpreted_functions_bytes: interpreters.functions as u64,
-            interpreter_bytes: interpreters.live_each as u64,
-            runs: counters::units(counters::Kind::Script),
-            transactions: counters::units(counters::Kind::Transaction),
-            extended: self.scripts.runs.extended.load(Relaxed),
-            reruns: self.scripts.runs.reruns.load(Relaxed),
-            slow: self.scripts.runs.slow.load(Relaxed),
-            apart: self.scripts.runs.apart.load(Relaxed),
-        }
-    }
-
-    fn config(&self) -> Arc<Config> {
-        self.config.load_full()
-    }
-
-    fn slowlog(&self) -> &Slowlog {
-        &self.slowlog
-    }
-
-    fn telemetry(&self) -> &Telemetry {
-        &self.telemetry
     }
 }

@@ -118,7 +118,7 @@ impl<'t> Turn<'t> {
     #[inline]
     pub(super) fn note_hold(&mut self, route: Route, duration_ns: u64) {
         let in_hand = match route {
-            Route::Several(first, _) => self.batch.listed_shard(first),
+            Route::Several(first, end) => self.batch.listed_shards(first, end).first().copied(),
             Route::All => Some(0),
             _ => self.held.as_ref().map(|(shard, _)| *shard),
         };

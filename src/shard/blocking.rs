@@ -4,7 +4,7 @@
 //! its keys. Whoever changes such a key serves the queue as soon as its own command is over, before it lets the shard
 //! go: it runs the waiting request again, with the keys whose shards it has, and hands the reply to the connection.
 //! A request that needs more shards than are at hand ([`Wait::needs_all`]) is sent to all of them as soon as these are
-//! let go (`job::task::Summoner`), and meanwhile holds its place: those behind it in the queue wait for it. So is one that
+//! let go (`job::task::WaiterDispatcher`), and meanwhile holds its place: those behind it in the queue wait for it. So is one that
 //! was being served on one shard, and found nothing, while its key on another shard changed.
 //!
 //! Serving, the end of the time, CLIENT UNBLOCK and a disconnect race on one word of the connection
@@ -18,6 +18,8 @@ use std::task::{Wake, Waker};
 use parking_lot::Mutex;
 
 use super::execute::{self, ExecutionContext};
+use super::ownership::ShardList;
+use super::route;
 use crate::client::registry::{Shared, WaitNumber, WaitState};
 use crate::command::args::RoutedKey;
 use crate::command::context::{ClientView, Engines, NOT_HELD, ShardPlace, Wait};
@@ -27,7 +29,7 @@ use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::value::{DataType, Kind};
 use crate::engine::waiting::{self, Interest, Place, Waiting};
-use crate::engine::{Engine, Key, Now};
+use crate::engine::{Engine, Key, Now, engine_of};
 use crate::resp::reply::Protocol;
 
 /// How many waiters there were so far.
@@ -143,11 +145,8 @@ impl Waiter {
     }
 
     /// The shards in whose queues it may stand.
-    pub fn shards(&self) -> Vec<u16> {
-        let mut shards: Vec<u16> = self.args.keys().iter().map(|key| key.shard).collect();
-        shards.sort_unstable();
-        shards.dedup();
-        shards
+    pub fn shards(&self) -> ShardList {
+        route::shards_of(self.args.keys())
     }
 
     /// The keys in whose queues it stands.
@@ -165,7 +164,7 @@ impl Waiter {
     }
 
     /// Stands in line for its keys. All shards are in hand.
-    pub(super) fn register(self: &Arc<Self>, engines: &mut Engines<'_>) {
+    pub(super) fn register(self: &Arc<Self>, engines: &mut [&mut Engine]) {
         let interest = Interest {
             data_type: self.wait.data_type,
             when_gone: self.wait.when_gone,
@@ -183,35 +182,24 @@ impl Waiter {
 
     /// Serves it where it was called to, with all its shards in hand.
     pub fn answer_call(self: &Arc<Self>, engines: &mut [&mut Engine], now: Now) {
-        let engines = engines.iter_mut().map(|engine| &mut **engine).collect();
-        let mut engines = Engines::Many(engines);
         if self.state() == WaitState::Called {
-            self.serve(&mut engines, now);
+            self.serve(engines, now);
         }
         if !waiting::Waiter::is_waiting(&**self) {
-            return self.leave(&mut engines);
+            return self.leave(engines);
         }
         // There was nothing after all. It goes on waiting where it stands; those behind it were held up.
         for routed in self.awaited() {
-            if let Some(engine) = engine_of(&mut engines, routed.shard) {
+            if let Some(engine) = engine_of(engines, routed.shard) {
                 engine.waiters.key_changed(self.client.db, self.key(routed));
             }
         }
     }
 
     /// Leaves the queues of those keys whose shards are in hand.
-    pub(super) fn leave(&self, engines: &mut Engines<'_>) {
+    pub fn leave(&self, engines: &mut [&mut Engine]) {
         for routed in self.awaited() {
             if let Some(engine) = engine_of(engines, routed.shard) {
-                self.leave_queue(engine, routed);
-            }
-        }
-    }
-
-    /// Leaves the queues of one shard.
-    pub fn leave_shard(&self, engine: &mut Engine) {
-        for routed in self.awaited() {
-            if routed.shard == engine.shard {
                 self.leave_queue(engine, routed);
             }
         }
@@ -248,7 +236,7 @@ impl Waiter {
     }
 
     /// There was nothing for it.
-    fn end_serving(self: &Arc<Self>, engines: &mut Engines<'_>) -> Try {
+    fn end_serving(self: &Arc<Self>, engines: &mut [&mut Engine]) -> Try {
         if self.change(WaitState::Serving, WaitState::Blocked) {
             return Try::NotYet;
         }
@@ -259,7 +247,7 @@ impl Waiter {
     }
 
     /// Runs the request again with the engines in hand.
-    fn serve(self: &Arc<Self>, engines: &mut Engines<'_>, now: Now) -> Try {
+    fn serve(self: &Arc<Self>, engines: &mut [&mut Engine], now: Now) -> Try {
         let mut keys = self.args.keys().to_vec();
         for key in &mut keys {
             key.engine_index = index_of(engines, key.shard);
@@ -289,7 +277,8 @@ impl Waiter {
             may_offload: false,
         };
         let (failed, is_answered) = {
-            let mut cx = execute::begin(self.command, reborrow(engines), &client, context, &args);
+            let mut cx =
+                execute::begin(self.command, Engines::of(engines), &client, context, &args);
             cx.allow_blocking();
             let failed = execute::answer(self.command, &mut cx, &args, &mut out);
             (failed, cx.take_wait().is_none())
@@ -298,9 +287,11 @@ impl Waiter {
             return self.end_serving(engines);
         }
         execute::append_records(self.command, engines, &mut client);
-        execute::learn(engines, &mut client);
-        if self.command.flags.has(Flags::DENYOOM) {
-            engines.each(|engine| engine.pay(now, keys.len()));
+        for engine in engines.iter_mut() {
+            execute::learn(engine, &mut client);
+            if self.command.flags.has(Flags::DENYOOM) {
+                engine.pay(now, keys.len());
+            }
         }
         *self.reply.lock() = Some(Served {
             out,
@@ -311,14 +302,14 @@ impl Waiter {
         let _ = self.change(WaitState::Serving, WaitState::Served)
             || self.change(WaitState::Missed, WaitState::Served);
         if let Some(waker) = self.connection.nudge_later() {
-            engine_at(engines, 0).deferred.wakes.push(waker);
+            engines[0].deferred.wakes.push(waker);
         }
         Try::Over
     }
 
     /// Has it brought to all its shards, as soon as those in hand are let go.
-    fn call(self: &Arc<Self>, engines: &mut Engines<'_>) {
-        let engine = engine_at(engines, 0);
+    fn call(self: &Arc<Self>, engines: &mut [&mut Engine]) {
+        let engine = &mut engines[0];
         if let Some(caller) = engine.waiters.caller.clone() {
             let waiter = Arc::clone(self);
             let call = Arc::new(Call { waiter, caller });
@@ -343,15 +334,11 @@ impl Wake for Call {
 /// Serves all who wait for keys that changed in these shards, and those who wait for what they change in turn.
 #[cold]
 #[inline(never)]
-pub(super) fn serve(engines: &mut Engines<'_>, now: Now) {
-    let count = match engines {
-        Engines::One(_) => 1,
-        Engines::Many(engines) => engines.len(),
-    };
+pub(super) fn serve(engines: &mut [&mut Engine], now: Now) {
     loop {
         let mut any = false;
-        for index in 0..count {
-            let ready = engine_at(engines, index).waiters.take_ready();
+        for index in 0..engines.len() {
+            let ready = engines[index].waiters.take_ready();
             any |= !ready.is_empty();
             for place in ready {
                 serve_key(engines, index, &place, now);
@@ -363,12 +350,12 @@ pub(super) fn serve(engines: &mut Engines<'_>, now: Now) {
     }
 }
 
-fn serve_key(engines: &mut Engines<'_>, index: usize, place: &Place, now: Now) {
+fn serve_key(engines: &mut [&mut Engine], index: usize, place: &Place, now: Now) {
     let mut nth = 0;
     // What the key holds, while nobody has been served who could change that.
     let mut held = None;
     loop {
-        let engine = engine_at(engines, index);
+        let engine = &mut *engines[index];
         let Some(waiting) = engine.waiters.nth(place, nth).cloned() else {
             return;
         };
@@ -389,9 +376,7 @@ fn serve_key(engines: &mut Engines<'_>, index: usize, place: &Place, now: Now) {
         match waiter.serve(engines, now) {
             Try::Over => {
                 waiter.leave(engines);
-                engine_at(engines, index)
-                    .waiters
-                    .remove(place.0, &place.1, id);
+                engines[index].waiters.remove(place.0, &place.1, id);
             }
             Try::NotYet => nth += 1,
             Try::Called => return,
@@ -408,33 +393,7 @@ fn data_type_of(engine: &mut Engine, place: &Place, now: Now) -> Option<DataType
     Some(kind.data_type())
 }
 
-fn engine_at<'e>(engines: &'e mut Engines<'_>, index: usize) -> &'e mut Engine {
-    match engines {
-        Engines::One(engine) => engine,
-        Engines::Many(engines) => engines[index],
-    }
-}
-
-fn reborrow<'e>(engines: &'e mut Engines<'_>) -> Engines<'e> {
-    match engines {
-        Engines::One(engine) => Engines::One(engine),
-        Engines::Many(engines) => {
-            Engines::Many(engines.iter_mut().map(|engine| &mut **engine).collect())
-        }
-    }
-}
-
-fn index_of(engines: &Engines<'_>, shard: u16) -> u16 {
-    let index = match engines {
-        Engines::One(engine) => (engine.shard == shard).then_some(0),
-        Engines::Many(engines) => engines.iter().position(|engine| engine.shard == shard),
-    };
+fn index_of(engines: &[&mut Engine], shard: u16) -> u16 {
+    let index = engines.iter().position(|engine| engine.shard == shard);
     index.map_or(NOT_HELD, |index| index as u16)
-}
-
-fn engine_of<'e>(engines: &'e mut Engines<'_>, shard: u16) -> Option<&'e mut Engine> {
-    match index_of(engines, shard) {
-        NOT_HELD => None,
-        index => Some(engine_at(engines, usize::from(index))),
-    }
 }

@@ -8,13 +8,11 @@
 //! unit       transactions and scripts: several commands as one, which can be rolled back
 //! job        what queues: a command, a unit or a task that owns all it needs
 //! offload    threads for work that takes long
-//! migration  what MIGRATE does with its keys
 //! ```
 
 pub mod blocking;
 pub mod execute;
 pub mod job;
-pub mod migration;
 pub mod offload;
 pub mod ownership;
 pub mod route;

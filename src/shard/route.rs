@@ -4,6 +4,7 @@
 //! a slot is its low bits: shards are a power of two, so no table is needed (one of 32 KiB would cost a cache miss a
 //! key). The table inside a shard uses another, keyed hash.
 
+use super::ownership::ShardList;
 use crate::base::hash::{Seed, slot};
 use crate::command::args::RoutedKey;
 
@@ -56,6 +57,21 @@ impl Router {
         };
         (self.seed.hash(key), shard)
     }
+}
+
+/// Shards in order, each once.
+pub fn in_order(shards: impl IntoIterator<Item = u16>) -> ShardList {
+    let mut shards: ShardList = shards.into_iter().collect();
+    if shards.len() > 1 {
+        shards.sort_unstable();
+        shards.dedup();
+    }
+    shards
+}
+
+/// The shards of some keys, in order.
+pub fn shards_of(keys: &[RoutedKey]) -> ShardList {
+    in_order(keys.iter().map(|key| key.shard))
 }
 
 /// Tells each key the place of its shard among these, which are ascending and have the shards of all keys.

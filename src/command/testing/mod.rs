@@ -45,11 +45,46 @@ use crate::engine::value::{DataType, Encoding, Kind};
 use crate::engine::{Engine, Key, Now};
 use crate::pubsub::PubSub;
 use crate::resp::reply::Protocol;
-use crate::resp::request::{Arena, Span};
+use crate::resp::request::{Arena, NOTHING_BESIDE, Span};
 use crate::structures::block::{Block, Content, LONG_BYTES_MIN};
 use crate::structures::entry::Entry;
 use crate::structures::table::Place;
 pub(crate) use state::state;
+
+/// Hands on a request that a line without quotes is, with its keys as `route` says where they belong.
+pub(crate) fn with_request(
+    line: &str,
+    route: impl Fn(usize, &[u8]) -> RoutedKey,
+    run: impl FnOnce(&'static Command, &Args<'_>),
+) {
+    let mut spans = Vec::new();
+    let mut start = 0;
+    for word in line.split(' ') {
+        spans.push(Span::in_buffer(start, word.len()));
+        start += word.len() + 1;
+    }
+    let argument = |at: usize| spans[at].bytes(line.as_bytes(), &NOTHING_BESIDE);
+    let command = registry().find(argument(0)).expect("a command");
+    let command = resolve(command, (spans.len() > 1).then(|| argument(1)));
+    let mut routed = Vec::new();
+    keys::positions(command, spans.len(), argument, |at, _| {
+        routed.push(route(at, argument(at)));
+    })
+    .expect("good counts");
+    index_keys(&mut routed);
+    run(command, &Args::in_buffer(line.as_bytes(), &spans, &routed));
+}
+
+/// Tells keys the places of their shards among these, which are handed back in order.
+fn index_keys(routed: &mut [RoutedKey]) -> Vec<u16> {
+    let mut shards: Vec<u16> = routed.iter().map(|key| key.shard).collect();
+    shards.sort_unstable();
+    shards.dedup();
+    for key in routed {
+        key.engine_index = shards.partition_point(|shard| *shard < key.shard) as u16;
+    }
+    shards
+}
 
 const SEED: Seed = Seed { k0: 1, k1: 2 };
 const DATABASES: usize = 16;
@@ -212,7 +247,6 @@ impl Terminal {
             return wire(&out);
         }
         let mut routed = Vec::new();
-        let mut hands = Vec::new();
         let mask = self.engines.len() as u16 - 1;
         // A wrong count of keys leaves the command without keys; its handler says what is wrong.
         let _ = keys::positions(command, spans.len(), argument, |at, _| {
@@ -223,28 +257,20 @@ impl Terminal {
                 shard,
                 engine_index: 0,
             });
-            hands.push(shard);
         });
-        hands.sort_unstable();
-        hands.dedup();
-        for key in &mut routed {
-            key.engine_index = hands
-                .iter()
-                .position(|shard| *shard == key.shard)
-                .expect("collected") as u16;
-        }
-        if hands.is_empty() {
-            hands.push(0);
+        let mut in_hand = index_keys(&mut routed);
+        if in_hand.is_empty() {
+            in_hand.push(0);
         }
         if command.needs_all_shards(&Args::new(&buffer, &arena, &spans, &[])) {
-            hands = (0..=mask).collect();
+            in_hand = (0..=mask).collect();
             routed
                 .iter_mut()
                 .for_each(|key| key.engine_index = key.shard);
         }
         let args = Args::new(&buffer, &arena, &spans, &routed);
         let before = self.changes();
-        let result = self.dispatch(command, &args, &hands, &mut out);
+        let result = self.dispatch(command, &args, &in_hand, &mut out);
         if let Err(error) = result {
             out.error(error.text().as_bytes());
         }
@@ -265,13 +291,13 @@ impl Terminal {
         &mut self,
         command: &'static Command,
         args: &Args<'_>,
-        hands: &[u16],
+        in_hand: &[u16],
         out: &mut Out,
     ) -> CommandResult {
         let every: Vec<u16> = (0..self.engines.len() as u16).collect();
         match command.run {
             Run::Keys(handler) => {
-                self.with_shards(command, args, hands, |cx| handler(cx, args, out))
+                self.with_shards(command, args, in_hand, |cx| handler(cx, args, out))
             }
             Run::AllShards(handler) => {
                 self.with_shards(command, args, &every, |cx| handler(cx, args, out))
@@ -320,7 +346,7 @@ impl Terminal {
         &mut self,
         command: &'static Command,
         args: &Args<'_>,
-        hands: &[u16],
+        in_hand: &[u16],
         body: impl FnOnce(&mut ShardCx<'_>) -> CommandResult,
     ) -> CommandResult {
         let client = ClientView::of(&self.connection);
@@ -328,14 +354,14 @@ impl Terminal {
             unix_ms: self.now_ms,
         };
         let place = ShardPlace {
-            index: hands[0],
+            index: in_hand[0],
             count: self.engines.len() as u16,
         };
         let mut wanted: Vec<&mut Engine> = self
             .engines
             .iter_mut()
             .enumerate()
-            .filter(|(number, _)| hands.contains(&(*number as u16)))
+            .filter(|(number, _)| in_hand.contains(&(*number as u16)))
             .map(|(_, engine)| engine)
             .collect();
         let engines = match wanted.len() {

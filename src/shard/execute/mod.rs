@@ -99,7 +99,7 @@ pub fn run(
 #[inline(never)]
 fn find_room(engines: &mut Engines<'_>, now: Now) -> bool {
     let has_room = engines.all(|engine| engine.has_room(now));
-    append_beside(engines, &mut Records::default(), false);
+    engines.with_all(append_alone);
     has_room
 }
 
@@ -112,10 +112,17 @@ fn pay(
     client: &mut ClientView,
     (now, keys): (Now, usize),
 ) {
-    append_records(command, engines, client);
-    engines.each(|engine| engine.pay(now, keys));
-    // Whoever asks for the position of his last write means the one before.
-    append_beside(engines, &mut Records::default(), false);
+    engines.with_all(|engines| {
+        append_records(command, engines, client);
+        engines.iter_mut().for_each(|engine| engine.pay(now, keys));
+        // Whoever asks for the position of his last write means the one before.
+        append_alone(engines);
+    });
+}
+
+/// Appends the records of keys that went to make room.
+fn append_alone(engines: &mut [&mut Engine]) {
+    record::append(engines, &mut Records::default(), false);
 }
 
 /// What a command looked up that did nothing is not counted, nor told.
@@ -144,7 +151,7 @@ fn run_blocking(
     let mut engines = cx.into_engines();
     let outcome = match (wait, context.blocker) {
         (Some(wait), Some(blocker)) => {
-            learn(&engines, client);
+            engines.look_at_each(|engine| learn(engine, client));
             let waiter = Waiter::new(
                 blocker,
                 command,
@@ -153,7 +160,7 @@ fn run_blocking(
                 context,
                 wait,
             );
-            waiter.register(&mut engines);
+            engines.with_all(|engines| waiter.register(engines));
             Outcome::Blocked(waiter)
         }
         _ => Outcome::Done { failed },
@@ -270,12 +277,10 @@ pub(super) fn begin<'c>(
 
 /// The connection knows of all effects after, and its reply of all that others are to hear before.
 #[inline]
-pub(super) fn learn(engines: &Engines<'_>, client: &mut ClientView) {
-    engines.look_at_each(|engine| {
-        client.stamp = client.stamp.max(engine.effects.stamp());
-        client.position = client.position.max(engine.effects.position());
-        client.log_seen = client.log_seen.max(engine.effects.log_position());
-    });
+pub(super) fn learn(engine: &Engine, client: &mut ClientView) {
+    client.stamp = client.stamp.max(engine.effects.stamp());
+    client.position = client.position.max(engine.effects.position());
+    client.log_seen = client.log_seen.max(engine.effects.log_position());
 }
 
 /// The end of each command: those are served who waited for what changed, and what is to be logged, and what others want
@@ -285,62 +290,39 @@ fn end(command: &'static Command, engines: &mut Engines<'_>, client: &mut Client
     if engines.any(|engine| engine.waiters.has_ready() || engine.effects.is_due()) {
         settle(command, engines, client, now);
     }
-    learn(engines, client);
+    engines.look_at_each(|engine| learn(engine, client));
 }
 
 #[cold]
 #[inline(never)]
 fn settle(command: &'static Command, engines: &mut Engines<'_>, client: &mut ClientView, now: Now) {
-    if engines.any(|engine| engine.waiters.has_ready()) {
+    engines.with_all(|engines| {
         append_records(command, engines, client);
-        blocking::serve(engines, now);
-    }
-    if engines.any(|engine| engine.effects.is_due()) {
-        append_due(command, engines, client);
-    }
+        end_of_change(engines, now, is_unit(command));
+    });
 }
 
-fn append_due(command: &'static Command, engines: &mut Engines<'_>, client: &mut ClientView) {
-    append_records(command, engines, client);
-    if engines.any(|engine| engine.effects.has_news()) {
-        append_news(engines);
-    }
+/// Whether what a command leaves in the log takes effect together. What is deleted by one that may come across any key,
+/// because its time had come, goes by itself.
+fn is_unit(command: &Command) -> bool {
+    !command.keys.is_empty() || command.is_write()
 }
 
 /// Appends what a command leaves in the log.
 #[cold]
 pub(super) fn append_records(
     command: &'static Command,
-    engines: &mut Engines<'_>,
+    engines: &mut [&mut Engine],
     client: &mut ClientView,
 ) {
-    // What is deleted by one that may come across any key, because its time had come, goes by itself.
-    let is_unit = !command.keys.is_empty() || command.is_write();
-    if let Some(position) = append_beside(engines, &mut Records::default(), is_unit) {
+    if let Some(position) = record::append(engines, &mut Records::default(), is_unit(command)) {
         client.log_position = client.log_position.max(position);
     }
 }
 
-fn append_beside(engines: &mut Engines<'_>, beside: &mut Records, is_unit: bool) -> Option<u64> {
-    match engines {
-        Engines::One(engine) => record::append(&mut [engine], beside, is_unit),
-        Engines::Many(engines) => record::append(engines, beside, is_unit),
-    }
-}
-
+/// Has what others want to hear of these shards, with the messages between, delivered once the shards are let go.
 #[cold]
-#[inline(never)]
-fn append_news(engines: &mut Engines<'_>) {
-    match engines {
-        Engines::One(engine) => append(&mut [engine], &mut Vec::new()),
-        Engines::Many(engines) => append(engines, &mut Vec::new()),
-    }
-}
-
-/// Appends what others want to hear of these shards, and the messages between; they are delivered once the shards are
-/// let go.
-#[cold]
-fn append(engines: &mut [&mut Engine], spoken: &mut Vec<Spoken>) {
+fn append_news(engines: &mut [&mut Engine], spoken: &mut Vec<Spoken>) {
     if let Some(follower) = effect::append(engines, spoken)
         && let Some(engine) = engines.first_mut()
     {
@@ -358,8 +340,9 @@ pub(super) struct Beside<'u> {
     pub is_unit: bool,
 }
 
-/// As after a command, where several shards were changed by other means, and messages published between the changes.
-/// Without a shard the messages stay. The position in the log behind what they leave, if they leave anything.
+/// The end of whatever changed shards, with messages published between the changes: what it leaves is appended to the log,
+/// those are served who waited for it, and what others want to hear of it is appended. Without a shard the messages stay.
+/// The position in the log behind what it leaves, if it leaves anything.
 pub(super) fn end_of_several(
     engines: &mut [&mut Engine],
     now: Now,
@@ -371,27 +354,28 @@ pub(super) fn end_of_several(
         false => None,
     };
     if engines.iter().any(|engine| engine.waiters.has_ready()) {
-        let engines = engines.iter_mut().map(|engine| &mut **engine).collect();
-        blocking::serve(&mut Engines::Many(engines), now);
+        blocking::serve(engines, now);
+        record::append(engines, beside.records, beside.is_unit);
     }
     if !beside.spoken.is_empty() || engines.iter().any(|engine| engine.effects.has_news()) {
-        append(engines, beside.spoken);
+        append_news(engines, beside.spoken);
     }
     position
 }
 
+/// The end of a change that published nothing.
+pub(super) fn end_of_change(engines: &mut [&mut Engine], now: Now, is_unit: bool) {
+    let mut beside = Beside {
+        spoken: &mut Vec::new(),
+        records: &mut Records::default(),
+        is_unit,
+    };
+    end_of_several(engines, now, &mut beside);
+}
+
 /// As after a command, where a shard was changed by other means, by expiry above all.
 pub fn serve_waiters(engine: &mut Engine, now: Now) {
-    if engine.effects.is_due() {
-        record::append(&mut [engine], &mut Records::default(), false);
-    }
-    let mut engines = Engines::One(engine);
-    if engines.any(|engine| engine.waiters.has_ready()) {
-        blocking::serve(&mut engines, now);
-    }
-    if engines.any(|engine| engine.effects.has_news()) {
-        append_news(&mut engines);
-    }
+    end_of_change(&mut [engine], now, false);
 }
 
 #[cfg(test)]

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use super::*;
 use crate::base::hash::Seed;
 use crate::client::registry::Shared;
-use crate::command::args::RoutedKey;
-use crate::command::testing::KeptLog;
-use crate::command::{keys, table};
+use crate::command::testing::{self, KeptLog};
 use crate::engine::evict::Policy;
 use crate::engine::evict::budget::Budget;
 use crate::engine::record::Audience;
 use crate::resp::reply::Protocol;
-use crate::resp::request::{NOTHING_BESIDE, Span};
+use crate::shard::route::Router;
 
 const SEED: Seed = Seed { k0: 5, k1: 6 };
 
@@ -50,25 +48,6 @@ impl World {
 
     /// Runs a command; what its client learns.
     fn run(&mut self, line: &str) -> (ClientView, Outcome) {
-        let mut spans = Vec::new();
-        let mut start = 0;
-        for word in line.split(' ') {
-            spans.push(Span::in_buffer(start, word.len()));
-            start += word.len() + 1;
-        }
-        let argument = |at: usize| spans[at].bytes(line.as_bytes(), &NOTHING_BESIDE);
-        let command = table::registry().find(argument(0)).expect("a command");
-        let mut routed = Vec::new();
-        keys::positions(command, spans.len(), argument, |at, _| {
-            routed.push(RoutedKey {
-                hash: SEED.hash(argument(at)),
-                argument: at as u32,
-                shard: 0,
-                engine_index: 0,
-            });
-        })
-        .expect("good counts");
-        let args = Args::in_buffer(line.as_bytes(), &spans, &routed);
         let context = ExecutionContext {
             now: self.now,
             config: &self.config,
@@ -76,27 +55,15 @@ impl World {
             blocker: Some(&self.shared),
             may_offload: false,
         };
-        let mut client = ClientView::default();
+        let (mut client, mut outcome) = (ClientView::default(), Outcome::Refused);
         let mut out = Out::new(Protocol::Resp2);
         let engines = Engines::One(&mut self.engine);
-        let outcome = run(command, engines, &mut client, context, &args, &mut out);
-        (client, outcome)
-    }
-
-    /// What was appended since the last call: a text for each append, in brackets where it takes effect together.
-    fn appended(&self) -> Vec<String> {
-        let all = self.log.take();
-        let texts = all.into_iter().map(|appended| {
-            let commands = appended.commands.iter();
-            let texts = commands
-                .map(|(_, request)| String::from_utf8_lossy(&request.join(&b' ')).into_owned());
-            let text = texts.collect::<Vec<_>>().join(" | ");
-            match appended.is_atomic {
-                true => format!("[{text}]"),
-                false => text,
-            }
+        let router = Router::new(SEED, 1);
+        let route = |at: usize, name: &[u8]| router.routed(at, name);
+        testing::with_request(line, route, |command, args| {
+            outcome = run(command, engines, &mut client, context, args, &mut out);
         });
-        texts.collect()
+        (client, outcome)
     }
 }
 
@@ -105,9 +72,9 @@ fn who_is_served_logs_the_plain_command_behind_the_one_that_served_him() {
     let mut world = World::new();
     let (client, outcome) = world.run("BLPOP l other 0");
     assert!(matches!(outcome, Outcome::Blocked(_)));
-    assert_eq!((client.log_position, world.appended()), (0, vec![]));
+    assert_eq!((client.log_position, world.log.texts()), (0, vec![]));
     let (pusher, _) = world.run("RPUSH l a b");
-    assert_eq!(world.appended(), ["RPUSH l a b", "LPOP l"]);
+    assert_eq!(world.log.texts(), ["RPUSH l a b", "LPOP l"]);
     assert_eq!((pusher.log_position, pusher.log_seen), (1, 2));
     let Outcome::Blocked(waiter) = outcome else {
         unreachable!("looked at")
@@ -127,7 +94,7 @@ fn a_reader_knows_how_far_what_it_saw_was_logged() {
     assert_eq!((reader.log_position, reader.log_seen), (0, 1));
     let (idle, _) = world.run("SETNX k w");
     assert_eq!((idle.log_position, idle.log_seen), (0, 1));
-    assert_eq!(world.appended(), ["SET k v"]);
+    assert_eq!(world.log.texts(), ["SET k v"]);
 }
 
 #[test]
@@ -137,18 +104,18 @@ fn what_expired_goes_with_the_command_that_came_across_it_unless_that_may_come_a
         world.run("SET a 1 PX 10");
         world.run("SET b 1 PX 10");
         world.now.unix_ms += 11;
-        world.appended();
+        world.log.texts();
     };
     set(&mut world);
     world.run("MGET a b");
-    assert_eq!(world.appended(), ["[DEL a | DEL b]"]);
+    assert_eq!(world.log.texts(), ["[DEL a | DEL b]"]);
     set(&mut world);
     world.run("MSET a 2 b 2");
-    assert_eq!(world.appended(), ["[DEL a | DEL b | MSET a 2 b 2]"]);
+    assert_eq!(world.log.texts(), ["[DEL a | DEL b | MSET a 2 b 2]"]);
     set(&mut world);
     while world.engine.expire_slice(world.now) {}
     serve_waiters(&mut world.engine, world.now);
-    let appended = world.appended();
+    let appended = world.log.texts();
     assert_eq!(appended.len(), 1);
     assert!(!appended[0].starts_with('[') && appended[0].matches("DEL").count() == 2);
 }
@@ -165,7 +132,7 @@ fn what_is_evicted_goes_by_itself() {
     for number in 0..300 {
         let line = format!("SET k{number} {value}");
         world.run(&line);
-        for appended in world.appended() {
+        for appended in world.log.texts() {
             assert!(!appended.starts_with('['), "{appended}");
             if appended == line {
                 sets += 1;

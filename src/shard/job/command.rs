@@ -113,7 +113,7 @@ impl CommandJob {
     }
 
     /// Runs it with its shards in hand, at the moment when it has them.
-    pub(super) fn run(&mut self, hands: &mut HeldEngines<'_, Engine>, may_offload: bool) -> Next {
+    pub(super) fn run(&mut self, engines: &mut HeldEngines<'_, Engine>, may_offload: bool) -> Next {
         let before = Ticks::now();
         let args = self.args.args().with_prepared(self.prepared.as_ref());
         let context = ExecutionContext {
@@ -125,7 +125,7 @@ impl CommandJob {
         };
         let mut next = Next::Answer;
         let (client, out) = (&mut self.client, &mut self.out);
-        let engines = all_of(hands);
+        let engines = all_of(engines);
         match (self.gather.take(), self.command.run) {
             (Some(mut gather), Run::EachShard(..) | Run::Cursor(..)) => {
                 let result =
@@ -155,9 +155,9 @@ impl CommandJob {
 }
 
 /// The engines in hand.
-pub(super) fn all_of<'h>(hands: &'h mut HeldEngines<'_, Engine>) -> Engines<'h> {
-    match hands.len() {
-        1 => Engines::One(hands.first()),
-        _ => Engines::Many(hands.all()),
+pub(in crate::shard) fn all_of<'h>(engines: &'h mut HeldEngines<'_, Engine>) -> Engines<'h> {
+    match engines.len() {
+        1 => Engines::One(engines.first()),
+        _ => Engines::Many(engines.all()),
     }
 }

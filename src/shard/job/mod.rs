@@ -213,7 +213,7 @@ impl Job {
     fn run_offloaded(&mut self, held: &mut HeldShards<'_>) {
         match &self.work {
             Work::Unit(_) => self.run_unit(held),
-            _ => ownership::Message::run(self, &mut held.hands()),
+            _ => ownership::Message::run(self, &mut held.engines()),
         }
     }
 }
@@ -228,14 +228,14 @@ impl ownership::Message<Engine> for Job {
         &self.route
     }
 
-    fn run(&mut self, hands: &mut HeldEngines<'_, Engine>) {
+    fn run(&mut self, engines: &mut HeldEngines<'_, Engine>) {
         match &mut self.work {
             Work::Command(job) => {
                 let served = crash::serve(job.client.id);
-                self.next = job.run(hands, !self.is_offloaded);
+                self.next = job.run(engines, !self.is_offloaded);
                 crash::serve(served);
             }
-            Work::Task(task) => task.run(hands),
+            Work::Task(task) => task.run(engines),
             Work::Unit(_) => unreachable!("units extend what they hold"),
         }
     }

@@ -3,15 +3,14 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::Job;
-use crate::engine::record::Records;
+use crate::engine::migration::Transfer;
+use crate::engine::watching::Watched;
 use crate::engine::{Engine, Now, waiting};
 use crate::shard::QueuedJob;
 use crate::shard::Shards;
 use crate::shard::blocking::Waiter;
-use crate::shard::execute::{self, Beside};
-use crate::shard::migration::Transfer;
+use crate::shard::execute;
 use crate::shard::ownership::engines::HeldEngines;
-use crate::shard::unit::transaction::Watched;
 use crate::telemetry::clock;
 
 /// See the module.
@@ -53,45 +52,36 @@ impl Task {
         Job::task(&shards, Task::Migrate(transfer))
     }
 
-    pub(super) fn run(&mut self, hands: &mut HeldEngines<'_, Engine>) {
+    pub(super) fn run(&mut self, engines: &mut HeldEngines<'_, Engine>) {
         let now = clock::now();
-        let mut engines = hands.all();
+        let mut engines = engines.all();
         match self {
-            Task::Forget(waiter) => engines
-                .iter_mut()
-                .for_each(|engine| waiter.leave_shard(engine)),
+            Task::Forget(waiter) => waiter.leave(&mut engines),
             Task::Serve(waiter) => waiter.answer_call(&mut engines, now),
             Task::Unwatch(watched) => {
                 for engine in &mut engines {
-                    for Watched { db, key, times, .. } in &*watched {
-                        engine.watches.remove(*db, key, *times);
-                    }
+                    watched.iter().for_each(|watched| watched.forget(engine));
                 }
             }
             Task::Migrate(transfer) => transfer.run(&mut engines, now),
             Task::Work(work) => work(&mut engines, now),
         }
-        let mut beside = Beside {
-            spoken: &mut Vec::new(),
-            records: &mut Records::default(),
-            is_unit: true,
-        };
-        execute::end_of_several(&mut engines, now, &mut beside);
+        execute::end_of_change(&mut engines, now, true);
     }
 }
 
 /// Sends waiters that need more shards than are in hand to all of these.
 #[derive(Default)]
-pub struct Summoner(OnceLock<Weak<Shards>>);
+pub struct WaiterDispatcher(OnceLock<Weak<Shards>>);
 
-impl Summoner {
+impl WaiterDispatcher {
     /// These are the shards.
     pub fn reach(&self, shards: &Arc<Shards>) {
         self.0.get_or_init(|| Arc::downgrade(shards));
     }
 }
 
-impl waiting::Caller for Summoner {
+impl waiting::Caller for WaiterDispatcher {
     fn call(&self, waiter: Arc<dyn waiting::Waiter>) {
         let shards = self.0.get().and_then(Weak::upgrade);
         if let (Some(shards), Ok(waiter)) = (shards, waiter.into_any().downcast::<Waiter>()) {

@@ -5,7 +5,7 @@
 //! stack depth does not depend on what is queued.
 //!
 //! Invariant: every token that comes to a drain leaves it: let go, with a message, or to the shard's worker.
-#![expect(unsafe_code, reason = "messages change hands as raw links")]
+#![expect(unsafe_code, reason = "messages change engines as raw links")]
 
 use std::ptr::NonNull;
 use std::slice;
@@ -80,7 +80,7 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
     ///
     /// # Safety
     /// The message is the caller's, with the tokens that it carries, and no longer afterwards.
-    pub(super) unsafe fn settle_parcel(&mut self, link: NonNull<Link>) {
+    pub(super) unsafe fn settle_message(&mut self, link: NonNull<Link>) {
         // SAFETY: the caller's.
         unsafe { self.ran(link) };
         self.settle_rest();
@@ -136,8 +136,8 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         let is_simple = !queued.message.is_extendable() && !queued.message.is_offloaded();
         if is_simple && queued.tokens.is_empty() && queued.message.shards().len() == 1 {
             // SAFETY: (2), and the token is used by nobody else while this runs; one shard, in range.
-            let mut hands = unsafe { self.shards.hands(slice::from_ref(&shard)) };
-            holds::while_running(|| queued.message.run(&mut hands));
+            let mut engines = unsafe { self.shards.engines(slice::from_ref(&shard)) };
+            holds::while_running(|| queued.message.run(&mut engines));
             // SAFETY: ours, out of every list.
             unsafe { self.defer_finish(link) };
             return Token::Stays;
@@ -295,13 +295,13 @@ impl<'s, E: Send, M: Message<E>> Drain<'s, E, M> {
         }
         if message.is_extendable() {
             // SAFETY: as below; what it adds to the tokens is let go with them.
-            let mut reach = unsafe { HeldTokens::new(self.shards, tokens) };
-            holds::while_running(|| message.run_extendable(&mut reach));
+            let mut held = unsafe { HeldTokens::new(self.shards, tokens) };
+            holds::while_running(|| message.run_extendable(&mut held));
         } else {
             // SAFETY: the message's tokens are ours with it, and used by nobody else while this runs; ascending, and
             // each was in range of the gates when it was taken.
-            let mut hands = unsafe { self.shards.hands(tokens) };
-            holds::while_running(|| message.run(&mut hands));
+            let mut engines = unsafe { self.shards.engines(tokens) };
+            holds::while_running(|| message.run(&mut engines));
         }
         // SAFETY: the caller's.
         unsafe { self.ran(link) };

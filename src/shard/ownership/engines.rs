@@ -39,7 +39,7 @@ impl<'a, E> HeldEngines<'a, E> {
 
     /// How many shards are in hand; at least one.
     #[inline]
-    #[expect(clippy::len_without_is_empty, reason = "a hand is never empty")]
+    #[expect(clippy::len_without_is_empty, reason = "somebody holds a shard")]
     pub fn len(&self) -> usize {
         self.shards.len()
     }

@@ -10,7 +10,7 @@
 //! waited for too long can be turned away ([`HeldTokens::turn_away`]).
 #![expect(
     unsafe_code,
-    reason = "a reach stands for tokens as other guards do, and takes messages out of queues"
+    reason = "a view stands for tokens as guards do, and takes messages out of queues"
 )]
 
 use std::marker::PhantomData;
@@ -55,9 +55,9 @@ impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
     }
 
     /// The engines in hand.
-    pub fn hands(&mut self) -> HeldEngines<'_, E> {
+    pub fn engines(&mut self) -> HeldEngines<'_, E> {
         // SAFETY: (1) our tokens, and `&mut self` for the view's life; (2) kept by `try_extend`.
-        unsafe { self.shards.hands(self.tokens) }
+        unsafe { self.shards.engines(self.tokens) }
     }
 
     /// Whether a shard is in hand.
@@ -168,9 +168,9 @@ impl<E: Send, M: Message<E>> ExtendableGuard<'_, E, M> {
 
     /// The engines in hand.
     #[inline]
-    pub fn hands(&mut self) -> HeldEngines<'_, E> {
+    pub fn engines(&mut self) -> HeldEngines<'_, E> {
         // SAFETY: (1) our tokens, and `&mut self` for the view's life; (2) checked when they were taken.
-        unsafe { self.shards.hands(&self.tokens) }
+        unsafe { self.shards.engines(&self.tokens) }
     }
 
     /// The view through which work is done and more shards are tried for.
@@ -253,15 +253,15 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         } = &mut *queued;
         // SAFETY: (1) the tokens came with the message, which is ours; (2) they were pushed ascending and in range of
         // these very gates; (3) let go below.
-        let mut reach = unsafe { HeldTokens::new(self, tokens) };
-        reach.holds_long = true;
-        let result = run(message, &mut reach);
+        let mut held = unsafe { HeldTokens::new(self, tokens) };
+        held.holds_long = true;
+        let result = run(message, &mut held);
         for &token in &*tokens {
             self.gates[usize::from(token)].set_long(false);
         }
         let mut drain = Drain::new(self);
         // SAFETY: the message and its tokens are ours.
-        unsafe { drain.settle_parcel(queued.into_link()) };
+        unsafe { drain.settle_message(queued.into_link()) };
         drain.close();
         drop(hold);
         result

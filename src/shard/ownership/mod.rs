@@ -101,7 +101,7 @@ pub trait Message<E>: Send + Sized + 'static {
 
     /// Does the work. All its shards are in hand. Must not take, submit, let go, wake, block or free large things; a
     /// panic ends the process.
-    fn run(&mut self, hands: &mut HeldEngines<'_, E>);
+    fn run(&mut self, engines: &mut HeldEngines<'_, E>);
 
     /// Called once after `run`, with no token on this thread: wakes whoever waits, frees or recycles. May submit; but a
     /// message that was turned away (see [`HeldTokens::turn_away`]) did not run, and may not submit.
@@ -123,8 +123,8 @@ pub trait Message<E>: Send + Sized + 'static {
     }
 
     /// As [`Message::run`], and may try for more shards.
-    fn run_extendable(&mut self, reach: &mut HeldTokens<'_, E, Self>) {
-        let _ = reach;
+    fn run_extendable(&mut self, held: &mut HeldTokens<'_, E, Self>) {
+        let _ = held;
         unreachable!("a message that reaches says how");
     }
 
@@ -325,7 +325,7 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
     /// 1. The tokens of `shards` are the caller's for `'a`, and it uses no other view of them meanwhile. 2. `shards` is
     ///    ascending without duplicates and in range.
     #[inline(always)]
-    unsafe fn hands<'a>(&'a self, shards: &'a [u16]) -> HeldEngines<'a, E> {
+    unsafe fn engines<'a>(&'a self, shards: &'a [u16]) -> HeldEngines<'a, E> {
         // SAFETY: the caller's (1) and (2).
         unsafe { HeldEngines::new(&self.gates, shards) }
     }
@@ -479,9 +479,9 @@ impl<'s, E: Send, M: Message<E>> ShardGuard<'s, E, M> {
 
     /// The engine as code for any number of shards sees it.
     #[inline]
-    pub fn hands(&mut self) -> HeldEngines<'_, E> {
+    pub fn engines(&mut self) -> HeldEngines<'_, E> {
         // SAFETY: (1) our token, and `&mut self` for the view's life; (2) one shard, checked when it was taken.
-        unsafe { self.shards.hands(std::slice::from_ref(&self.shard)) }
+        unsafe { self.shards.engines(std::slice::from_ref(&self.shard)) }
     }
 }
 

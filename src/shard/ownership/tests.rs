@@ -13,6 +13,7 @@ use super::extend::Offloaded;
 use super::queued::QueuedMessage;
 use super::sync::Fault;
 use super::{DRAIN_MESSAGES_MAX, Message, Shards, holds};
+use crate::base::random::Random;
 
 /// An engine that remembers what was done to it.
 #[derive(Default)]
@@ -67,9 +68,9 @@ impl Message<Ledger> for Job {
         &self.shards
     }
 
-    fn run(&mut self, hands: &mut HeldEngines<'_, Ledger>) {
-        assert_eq!(hands.shards(), self.shards);
-        (self.runs)(hands);
+    fn run(&mut self, engines: &mut HeldEngines<'_, Ledger>) {
+        assert_eq!(engines.shards(), self.shards);
+        (self.runs)(engines);
     }
 
     fn finish(queued: Box<QueuedMessage<Self>>) {
@@ -102,8 +103,8 @@ fn job(
 }
 
 fn note(shards: &[u16], number: u64) -> Box<QueuedMessage<Job>> {
-    job(shards, move |hands| {
-        hands
+    job(shards, move |engines| {
+        engines
             .iter()
             .for_each(|(_, ledger)| ledger.notes.push(number))
     })
@@ -328,12 +329,15 @@ fn all_or_none_lets_go_of_everything_and_runs_what_came_in() {
     drop(three);
     let mut all = shards.try_take_all(&[0, 1, 3]).expect("free");
     assert_eq!(all.shards(), [0, 1, 3]);
-    let mut hands = all.hands();
-    assert_eq!((hands.len(), hands.shards()), (3, &[0, 1, 3][..]));
-    assert!(hands.get(2).is_none());
-    hands.get(1).expect("in hand").work(1);
-    hands.first().work(10);
-    assert_eq!(hands.iter().map(|(_, ledger)| ledger.sum).sum::<u64>(), 11);
+    let mut engines = all.engines();
+    assert_eq!((engines.len(), engines.shards()), (3, &[0, 1, 3][..]));
+    assert!(engines.get(2).is_none());
+    engines.get(1).expect("in hand").work(1);
+    engines.first().work(10);
+    assert_eq!(
+        engines.iter().map(|(_, ledger)| ledger.sum).sum::<u64>(),
+        11
+    );
     shards.submit(note(&[1, 2], 5));
     assert_eq!(notes(&shards, 2).len(), 0);
     drop(all);
@@ -422,8 +426,10 @@ fn what_engines_leave_to_be_done_is_done_when_the_thread_has_no_token() {
         fn shards(&self) -> &[u16] {
             self.0
         }
-        fn run(&mut self, hands: &mut HeldEngines<'_, Vec<&'static str>>) {
-            hands.iter().for_each(|(_, engine)| engine.push("message"));
+        fn run(&mut self, engines: &mut HeldEngines<'_, Vec<&'static str>>) {
+            engines
+                .iter()
+                .for_each(|(_, engine)| engine.push("message"));
         }
         fn finish(_: Box<QueuedMessage<Self>>) {
             LOG.with_borrow_mut(|log| log.push("finish"));
@@ -448,7 +454,7 @@ fn what_engines_leave_to_be_done_is_done_when_the_thread_has_no_token() {
         assert_eq!(std::mem::take(log), expected);
     });
     let mut all = shards.try_take_all(&[0, 1]).expect("free");
-    all.hands().first().push("several");
+    all.engines().first().push("several");
     let other = shards.try_take(1);
     assert!(other.is_none());
     drop(all);
@@ -500,8 +506,8 @@ fn messages_can_be_recycled() {
         fn shards(&self) -> &[u16] {
             &self.1
         }
-        fn run(&mut self, hands: &mut HeldEngines<'_, Ledger>) {
-            hands.iter().for_each(|(_, ledger)| ledger.work(1));
+        fn run(&mut self, engines: &mut HeldEngines<'_, Ledger>) {
+            engines.iter().for_each(|(_, ledger)| ledger.work(1));
         }
         fn finish(queued: Box<QueuedMessage<Self>>) {
             let home = queued.0.clone();
@@ -589,24 +595,13 @@ impl Workers {
     }
 }
 
-/// xorshift64: seeded, so a failure can be run again.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-
-    fn route(&mut self, shards: u64, count_max: u64) -> Vec<u16> {
-        let count = 1 + self.below(count_max);
-        let mut route: Vec<u16> = (0..count).map(|_| self.below(shards) as u16).collect();
-        route.sort_unstable();
-        route.dedup();
-        route
-    }
+/// Some of so many shards, ascending.
+fn route_of(random: &mut Random, shards: u64, count_max: u64) -> Vec<u16> {
+    let count = 1 + random.below(count_max);
+    let mut route: Vec<u16> = (0..count).map(|_| random.below(shards) as u16).collect();
+    route.sort_unstable();
+    route.dedup();
+    route
 }
 
 /// All ways in at once. Each operation adds one to every shard that it names; what is submitted says in which order.
@@ -623,12 +618,12 @@ fn stress(threads: usize, shard_count: u64, drain_max: usize, operations: u64, s
         .map(|thread| {
             let (shards, finished) = (Arc::clone(&shards), Arc::clone(&finished));
             thread::spawn(move || {
-                let mut dice = Dice(seed * 1000 + thread as u64 + 1);
+                let mut random = Random::new(seed * 1000 + thread as u64 + 1);
                 let (mut added, mut submitted) = (vec![0; shard_count as usize], 0);
                 for number in 1..=operations {
-                    let many = dice.route(shard_count, 5);
+                    let many = route_of(&mut random, shard_count, 5);
                     let one = many[0];
-                    let way = dice.below(6);
+                    let way = random.below(6);
                     if way < 2 {
                         let spins = if way == 0 { 0 } else { 4 };
                         if let Some(mut held) = shards.take_spinning(one, spins) {
@@ -639,15 +634,15 @@ fn stress(threads: usize, shard_count: u64, drain_max: usize, operations: u64, s
                         }
                     } else if way == 2 {
                         if let Some(mut held) = shards.try_take_all(&many) {
-                            held.hands().iter().for_each(|(_, ledger)| ledger.work(1));
+                            held.engines().iter().for_each(|(_, ledger)| ledger.work(1));
                             many.iter().for_each(|&shard| added[shard as usize] += 1);
                         }
                     } else {
                         let route = if way == 3 { &many[..] } else { &many[..1] };
                         route.iter().for_each(|&shard| added[shard as usize] += 1);
-                        let queued = job(route, move |hands| {
-                            hands.first().in_order(thread, number);
-                            hands.iter().for_each(|(_, ledger)| ledger.work(1));
+                        let queued = job(route, move |engines| {
+                            engines.first().in_order(thread, number);
+                            engines.iter().for_each(|(_, ledger)| ledger.work(1));
                         });
                         let finished = Arc::clone(&finished);
                         submitted += 1;

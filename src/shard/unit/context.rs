@@ -76,6 +76,24 @@ pub struct SlowStep {
     pub resets_before: u64,
 }
 
+impl SlowStep {
+    /// A step that took so long, if the slow log or the latency monitor wants to know of it.
+    #[inline]
+    pub fn of(
+        step: usize,
+        duration_ns: u64,
+        (config, server): (&Config, &dyn Server),
+    ) -> Option<SlowStep> {
+        let is_slow =
+            slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns);
+        is_slow.then(|| SlowStep {
+            step,
+            duration_ns,
+            resets_before: server.slowlog_resets(),
+        })
+    }
+}
+
 /// A command that a script called, and that took as long.
 pub struct SlowCall {
     /// The time, and the number of the script among the steps of the unit.
@@ -175,28 +193,19 @@ impl UnitOutcome {
                 .command(command)
                 .ran(duration_ns, spent.failed),
         }
-        self.note_time(self.step, duration_ns, (cx.config(), cx.server));
+        self.note_slow(SlowStep::of(
+            self.step,
+            duration_ns,
+            (cx.config(), cx.server),
+        ));
     }
 
-    /// Keeps the time of a step for the slow log and the latency monitor, if that is what they want to know.
+    /// Keeps the time of a step that took long.
     #[inline]
-    pub fn note_time(
-        &mut self,
-        step: usize,
-        duration_ns: u64,
-        (config, server): (&Config, &dyn Server),
-    ) {
-        if slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns) {
+    pub fn note_slow(&mut self, slow: Option<SlowStep>) {
+        if let Some(step) = slow {
             let slow = &mut self.notes().slow;
-            let at = slow.partition_point(|other| other.step < step);
-            slow.insert(
-                at,
-                SlowStep {
-                    step,
-                    duration_ns,
-                    resets_before: server.slowlog_resets(),
-                },
-            );
+            slow.insert(slow.partition_point(|other| other.step < step.step), step);
         }
     }
 
@@ -209,16 +218,10 @@ impl UnitOutcome {
         spent: Spent,
         cx: &UnitContext<'_>,
     ) {
-        let duration_ns = spent.duration_ns;
         self.command_count += 1;
         self.tally.ran(command, spent);
         let config = cx.config();
-        if slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns) {
-            let slow = SlowStep {
-                step: self.step,
-                duration_ns,
-                resets_before: cx.server.slowlog_resets(),
-            };
+        if let Some(slow) = SlowStep::of(self.step, spent.duration_ns, (config, cx.server)) {
             self.note_slow_call(command, args, slow, config);
         }
     }

@@ -30,7 +30,7 @@ pub mod plan;
 pub mod script;
 #[cfg(test)]
 mod simulation;
-mod step;
+pub mod step;
 pub mod transaction;
 mod weight;
 
@@ -39,8 +39,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::HeldShards;
 use super::execute::{self, Beside};
+use super::job::command::all_of;
 use super::ownership::engines::HeldEngines;
 use super::route::Router;
+use smallvec::SmallVec;
+
 use crate::command::declaration::{Command, Flags, Group, KeyFlags, KeySpec, Run};
 use crate::command::transaction::EXEC_ROW;
 use crate::command::{Args, keys};
@@ -104,25 +107,11 @@ impl Site<'_> {
 }
 
 /// What shards had counted of reads at some moment; most units read of one.
-#[derive(Default)]
-struct KeptReads {
-    first: Option<(u16, Reads)>,
-    more: Vec<(u16, Reads)>,
-}
+type KeptReads = SmallVec<[(u16, Reads); 1]>;
 
-impl KeptReads {
-    fn of(&self, shard: u16) -> Option<Reads> {
-        let mut all = self.first.iter().chain(&self.more);
-        all.find(|(kept, _)| *kept == shard)
-            .map(|(_, reads)| *reads)
-    }
-
-    fn keep(&mut self, shard: u16, reads: Reads) {
-        match self.first {
-            None => self.first = Some((shard, reads)),
-            Some(_) => self.more.push((shard, reads)),
-        }
-    }
+fn reads_of(kept: &KeptReads, shard: u16) -> Option<Reads> {
+    let mut kept = kept.iter();
+    kept.find(|(of, _)| *of == shard).map(|(_, reads)| *reads)
 }
 
 /// A unit that runs. See the module.
@@ -134,7 +123,8 @@ pub struct Unit<'r, 'a> {
     /// None on the thread of a connection.
     offloaded: Option<Site<'r>>,
     since: Ticks,
-    /// The clock when it was last read.
+    /// The clock when it was last read: before each command, after those of scripts, and each few thousand instructions of a
+    /// script.
     latest: Ticks,
     abort: Option<Abort>,
     /// Shards that it needed and did not get.
@@ -260,12 +250,6 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
     }
 
-    /// The clock when it was last read, which is done before each command, after those of scripts, and each few thousand
-    /// instructions of a script.
-    pub fn latest(&self) -> Ticks {
-        self.latest
-    }
-
     /// The moment, at the end of a unit that began at another one.
     fn now(&self, began: Now) -> Now {
         match self.latest.since_ns(self.since) {
@@ -353,11 +337,6 @@ impl<'r, 'a> Unit<'r, 'a> {
         }
     }
 
-    /// Whether it is never rolled back.
-    pub fn is_irrevocable(&self) -> bool {
-        self.is_irrevocable
-    }
-
     /// Whether a command of it may say that it takes too long here.
     pub fn may_offload(&self) -> bool {
         !self.is_irrevocable && self.abort.is_none() && self.offloaded.is_none()
@@ -414,30 +393,20 @@ impl<'r, 'a> Unit<'r, 'a> {
     /// Whether all that is to be remembered of a command that reads is remembered already.
     #[inline]
     fn has_reads(&self, args: &Args<'_>, needs_all: bool) -> bool {
-        let Some((first, _)) = self.reads.first else {
+        let Some((first, _)) = self.reads.first() else {
             return false;
         };
-        !needs_all && args.keys().iter().all(|key| key.shard == first)
+        !needs_all && args.keys().iter().all(|key| key.shard == *first)
     }
 
     /// Remembers what the shards of a command that reads have counted so far.
     fn keep_reads(&mut self, args: &Args<'_>, needs_all: bool) {
-        let mut hands = self.held.hands();
         let reads = &mut self.reads;
-        let mut keep = |shard: u16, engine: &mut Engine| {
-            if reads.of(shard).is_none() && !engine.is_in_attempt() {
-                reads.keep(shard, engine.reads());
+        for_each_named(&mut self.held.engines(), args, needs_all, |engine| {
+            if reads_of(reads, engine.shard).is_none() && !engine.is_in_attempt() {
+                reads.push((engine.shard, engine.reads()));
             }
-        };
-        if needs_all {
-            hands.iter().for_each(|(shard, engine)| keep(shard, engine));
-        } else {
-            for key in args.keys() {
-                if let Some(engine) = hands.get(key.shard) {
-                    keep(key.shard, engine);
-                }
-            }
-        }
+        });
     }
 
     #[inline]
@@ -491,14 +460,18 @@ impl<'r, 'a> Unit<'r, 'a> {
         needs_all: bool,
     ) -> Result<(), Interrupted> {
         self.has_undo_logs = true;
-        let mut hands = self.held.hands();
-        begin_undo_logs(&mut hands, args, needs_all);
+        let mut engines = self.held.engines();
+        for_each_named(&mut engines, args, needs_all, |engine| {
+            if !engine.is_in_attempt() {
+                engine.begin_attempt();
+            }
+        });
         // Whatever only overwrites or deletes is done here.
         let edits = |spec: &KeySpec| spec.flags.has(KeyFlags::RW);
         if command.key_finder.is_none() && !command.keys.iter().any(edits) {
             return Ok(());
         }
-        match needs_large_image(&mut hands, command, args, db) {
+        match needs_large_image(&mut engines, command, args, db) {
             true => Err(self.end(Abort::TooLargeToUndo)),
             false => Ok(()),
         }
@@ -518,19 +491,7 @@ impl<'r, 'a> Unit<'r, 'a> {
 
     /// The engines in hand, ascending.
     pub fn with_engines<R>(&mut self, work: impl FnOnce(&mut [&mut Engine]) -> R) -> R {
-        let mut hands = self.held.hands();
-        let (mut one, mut many);
-        let engines: &mut [&mut Engine] = match hands.len() {
-            1 => {
-                one = [hands.first()];
-                &mut one
-            }
-            _ => {
-                many = hands.all();
-                &mut many
-            }
-        };
-        work(engines)
+        all_of(&mut self.held.engines()).with_all(work)
     }
 
     /// The unit is done: what it changed stays, those are served who waited for it, and what others want to hear of it is
@@ -623,7 +584,7 @@ impl<'r, 'a> Unit<'r, 'a> {
         self.with_engines(|engines| {
             for engine in engines {
                 engine.undo_attempt();
-                if let Some(reads) = reads.of(engine.shard) {
+                if let Some(reads) = reads_of(&reads, engine.shard) {
                     engine.forget_reads_since(reads);
                 }
             }
@@ -636,26 +597,26 @@ impl<'r, 'a> Unit<'r, 'a> {
     }
 }
 
-/// Begins the undo logs of the shards that a command may change.
-fn begin_undo_logs(hands: &mut HeldEngines<'_, Engine>, args: &Args<'_>, needs_all: bool) {
-    let begin = |engine: &mut Engine| {
-        if !engine.is_in_attempt() {
-            engine.begin_attempt();
-        }
-    };
+/// Goes over the engines that a command names: those of its keys, or all.
+fn for_each_named(
+    engines: &mut HeldEngines<'_, Engine>,
+    args: &Args<'_>,
+    needs_all: bool,
+    mut work: impl FnMut(&mut Engine),
+) {
     if needs_all || args.keys().is_empty() {
-        hands.iter().for_each(|(_, engine)| begin(engine));
+        engines.iter().for_each(|(_, engine)| work(engine));
     }
     for key in args.keys() {
-        if let Some(engine) = hands.get(key.shard) {
-            begin(engine);
+        if let Some(engine) = engines.get(key.shard) {
+            work(engine);
         }
     }
 }
 
 /// Whether a command may change a value that is too large to be copied.
 fn needs_large_image(
-    hands: &mut HeldEngines<'_, Engine>,
+    engines: &mut HeldEngines<'_, Engine>,
     command: &'static Command,
     args: &Args<'_>,
     db: usize,
@@ -678,7 +639,7 @@ fn needs_large_image(
             let routed = args.keys().iter().find(|key| key.argument as usize == at);
             if let Some(routed) = routed
                 && is_edited
-                && let Some(engine) = hands.get(routed.shard)
+                && let Some(engine) = engines.get(routed.shard)
             {
                 let key = Key {
                     bytes: args.get(at),

@@ -2,6 +2,7 @@
 
 use crate::script::footprint::Outcome;
 use crate::shard::ownership::ShardList;
+use crate::shard::route;
 
 /// Why a unit had to be rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +45,8 @@ impl UnitPlan {
     /// With these shards to begin with, in any order.
     #[inline]
     pub fn with(shards: impl IntoIterator<Item = u16>) -> UnitPlan {
-        let mut shards: ShardList = shards.into_iter().collect();
-        if shards.len() > 1 {
-            shards.sort_unstable();
-            shards.dedup();
-        }
         UnitPlan {
-            shards,
+            shards: route::in_order(shards),
             ..UnitPlan::default()
         }
     }
@@ -79,7 +75,7 @@ impl UnitPlan {
         match abort {
             Abort::MissingShards => {
                 self.reruns += 1;
-                self.shards = in_hand.iter().chain(missing).copied().collect();
+                self.shards = route::in_order(in_hand.iter().chain(missing).copied());
             }
             Abort::NeedsAllShards => self.shards = (0..count).collect(),
             Abort::TooLargeToUndo => {
@@ -95,8 +91,6 @@ impl UnitPlan {
         if self.reruns > RERUNS_MAX {
             self.shards = (0..count).collect();
         }
-        self.shards.sort_unstable();
-        self.shards.dedup();
     }
 }
 

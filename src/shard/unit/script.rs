@@ -16,7 +16,6 @@ use crate::config::Config;
 use crate::engine::record::{self, Audience};
 use crate::resp::request::NOTHING_BESIDE;
 use crate::script::host::{Call, Host, Interrupted};
-use crate::shard::ownership::ShardList;
 use crate::shard::route;
 use crate::telemetry::counters::Spent;
 
@@ -118,9 +117,7 @@ impl UnitHost<'_, '_, '_, '_> {
         if call.command.needs_all_shards(&call.args()) {
             keys.iter_mut().for_each(|key| key.engine_index = key.shard);
         } else if keys.len() > 1 {
-            let mut shards: ShardList = keys.iter().map(|key| key.shard).collect();
-            shards.sort_unstable();
-            shards.dedup();
+            let shards = route::shards_of(keys);
             route::set_engine_indices(keys, &shards);
         }
     }

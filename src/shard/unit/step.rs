@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::context::{UnitContext, UnitOutcome};
 use super::weight::{KEYS_MANY, keys_in};
-use crate::command::context::{After, ClientView, Engines, Gather, Outbox, SessionCx, ShardPlace};
+use crate::command::context::{
+    After, Block, ClientView, Engines, Gather, Outbox, SessionCx, ShardPlace,
+};
 use crate::command::declaration::{Command, CommandResult, Flags, Run, SessionHandler};
 use crate::command::error::write_failure;
 use crate::command::{Args, Out};
@@ -82,16 +84,19 @@ fn run_on_session(
             }
         }
         // Nothing waits inside a transaction.
-        After::Block(block) => {
-            if let (true, Some(until_ms)) = (block.holds, block.until_ms) {
-                let left_ms = until_ms.saturating_sub(clock::unix_ms());
-                std::thread::sleep(Duration::from_millis(left_ms));
-            }
-            (block.on_timeout)(out);
-        }
+        After::Block(block) => sit_out(&block, out),
         after => outcome.after = after,
     }
     result
+}
+
+/// Waits for nothing but the time that a command sleeps, and answers as after its end.
+pub fn sit_out(block: &Block, out: &mut Out) {
+    if let (true, Some(until_ms)) = (block.holds, block.until_ms) {
+        let left_ms = until_ms.saturating_sub(clock::unix_ms());
+        std::thread::sleep(Duration::from_millis(left_ms));
+    }
+    (block.on_timeout)(out);
 }
 
 /// A command on shards.
@@ -134,13 +139,11 @@ impl ShardStep<'_, '_> {
                 let merged = result.and_then(|gather| merge(self.args, gather, out));
                 write_failure(merged, out)
             }
-            _ => match engines {
-                [only] => self.run_on(Engines::One(only), out),
-                _ => {
-                    let mine = self.named(engines);
-                    self.run_on(mine, out)
-                }
-            },
+            _ if engines.len() == 1 => self.run_on(Engines::of(engines), out),
+            _ => {
+                let mine = self.named(engines);
+                self.run_on(mine, out)
+            }
         }
     }
 
@@ -177,7 +180,8 @@ impl ShardStep<'_, '_> {
         }
         let failed = execute::answer(self.command, &mut cx, self.args, out);
         let offloads = cx.leaves();
-        execute::learn(&cx.into_engines(), &mut self.view);
+        cx.into_engines()
+            .look_at_each(|engine| execute::learn(engine, &mut self.view));
         self.offloads |= offloads;
         failed
     }
@@ -204,7 +208,8 @@ impl ShardStep<'_, '_> {
                 }
                 result
             });
-            execute::learn(&cx.into_engines(), &mut self.view);
+            cx.into_engines()
+                .look_at_each(|engine| execute::learn(engine, &mut self.view));
             result?;
         }
         Ok(gather)

@@ -15,43 +15,12 @@ use crate::command::owned::OwnedArgs;
 use crate::command::transaction::exec_abort;
 use crate::command::{Args, Out};
 use crate::engine::record;
-use crate::engine::{Engine, Key, Now};
+use crate::engine::watching::Watched;
+use crate::engine::{Engine, Now, engine_of};
 use crate::script::footprint;
 use crate::shard::ownership::ShardList;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::counters::{Kind, Spent};
-
-/// A key that must not change before EXEC.
-#[derive(Clone, Debug)]
-pub struct Watched {
-    /// Its database.
-    pub db: usize,
-    /// Its name.
-    pub key: Box<[u8]>,
-    /// Its hash.
-    pub hash: u64,
-    /// Its shard.
-    pub shard: u16,
-    /// The largest stamp that the connection knew of when it began to watch.
-    pub stamp: u64,
-    /// How often it was asked to be watched.
-    pub times: usize,
-}
-
-impl Watched {
-    /// A key whose time came meanwhile goes now, and that is a change.
-    pub fn expire(&self, engine: &mut Engine, now: Now) {
-        let key = Key {
-            bytes: &self.key,
-            hash: self.hash,
-        };
-        let _ = engine.keyspace(self.db, now).untouched().find_write(&key);
-    }
-
-    fn is_of_same_key(&self, other: &Watched) -> bool {
-        (self.hash, self.db, &self.key) == (other.hash, other.db, &other.key)
-    }
-}
 
 /// One queued command.
 struct Step {
@@ -70,8 +39,8 @@ pub struct Transaction {
     steps: Vec<Step>,
     /// What must not have changed: one record for each key, whose watch begins where it was asked for first.
     pub watched: Vec<Watched>,
-    /// Where the record of a key stands among many, by the key's hash.
-    watched_places: HashMap<u64, usize>,
+    /// Where the record of a key stands, by its database and its hash.
+    watched_places: HashMap<(usize, u64), usize>,
     /// One command that no MULTI began: a script, which answers for itself.
     is_lone: bool,
     /// What the names in there take.
@@ -79,9 +48,6 @@ pub struct Transaction {
     /// The commands that are sampled for hot keys, ascending.
     sampled: Vec<usize>,
 }
-
-/// Watched keys among which one is looked for one by one.
-const WATCHED_FEW: usize = 32;
 
 /// What a watched key takes in its shard.
 const WATCHED_BYTES: usize = 64;
@@ -206,7 +172,7 @@ impl Transaction {
             + self.watched.capacity() * size_of::<Watched>()
             + self.watched.len() * WATCHED_BYTES
             + self.watched_names_bytes
-            + self.watched_places.capacity() * size_of::<(u64, usize)>()
+            + self.watched_places.capacity() * size_of::<((usize, u64), usize)>()
     }
 
     /// Says which commands are sampled for hot keys, ascending.
@@ -216,35 +182,16 @@ impl Transaction {
 
     /// Adds a key that must not change.
     pub fn watch(&mut self, watched: Watched) {
-        if let Some(before) = self.watch_of(&watched) {
-            before.times += watched.times;
+        let place = (watched.db, watched.hash);
+        if let Some(at) = self.watched_places.get(&place)
+            && self.watched[*at].key == watched.key
+        {
+            self.watched[*at].times += watched.times;
             return;
         }
+        self.watched_places.insert(place, self.watched.len());
         self.watched_names_bytes += watched.key.len();
         self.watched.push(watched);
-        let unlisted = match self.watched.len() {
-            ..=WATCHED_FEW => return,
-            count if self.watched_places.is_empty() => 0..count,
-            count => count - 1..count,
-        };
-        for at in unlisted {
-            self.watched_places.insert(self.watched[at].hash, at);
-        }
-    }
-
-    /// The record of a key that is watched already.
-    fn watch_of(&mut self, asked: &Watched) -> Option<&mut Watched> {
-        let found = match self.watched_places.is_empty() {
-            true => self
-                .watched
-                .iter_mut()
-                .find(|watched| watched.is_of_same_key(asked)),
-            false => self
-                .watched_places
-                .get(&asked.hash)
-                .map(|at| &mut self.watched[*at]),
-        };
-        found.filter(|watched| watched.is_of_same_key(asked))
     }
 
     /// Whether a command of it needs all shards, whatever its keys are. Scripts begin with what they name.
@@ -464,10 +411,8 @@ impl Transaction {
     fn any_changed(&self, engines: &mut [&mut Engine], now: Now) -> bool {
         let mut any_changed = false;
         for watched in &self.watched {
-            let mut engines = engines.iter_mut();
-            if let Some(engine) = engines.find(|engine| engine.shard == watched.shard) {
-                any_changed |= has_changed(engine, watched, now);
-            }
+            let engine = engine_of(engines, watched.shard);
+            any_changed |= engine.is_some_and(|engine| watched.has_changed(engine, now));
         }
         any_changed
     }
@@ -475,21 +420,11 @@ impl Transaction {
     /// Watches no more.
     fn unwatch(&self, engines: &mut [&mut Engine]) {
         for watched in &self.watched {
-            let mut engines = engines.iter_mut();
-            if let Some(engine) = engines.find(|engine| engine.shard == watched.shard) {
-                let Watched { db, key, times, .. } = watched;
-                engine.watches.remove(*db, key, *times);
+            if let Some(engine) = engine_of(engines, watched.shard) {
+                watched.forget(engine);
             }
         }
     }
-}
-
-/// Whether a watched key changed since it is watched.
-fn has_changed(engine: &mut Engine, watched: &Watched, now: Now) -> bool {
-    watched.expire(engine, now);
-    engine
-        .watches
-        .changed_since(watched.db, &watched.key, watched.stamp)
 }
 
 /// Runs a script that is its own unit. None if it was rolled back, and is to run again as the plan says by then.

@@ -66,9 +66,9 @@ impl Message<Marks> for Job {
         &self.shards
     }
 
-    fn run(&mut self, hands: &mut HeldEngines<'_, Marks>) {
-        assert_eq!(hands.shards(), self.shards);
-        hands.iter().for_each(|(_, marks)| marks.put(self.mark));
+    fn run(&mut self, engines: &mut HeldEngines<'_, Marks>) {
+        assert_eq!(engines.shards(), self.shards);
+        engines.iter().for_each(|(_, marks)| marks.put(self.mark));
     }
 
     fn finish(queued: Box<QueuedMessage<Self>>) {
@@ -86,7 +86,7 @@ impl Message<Marks> for Job {
         }
         // Those that it came for are marked, the other one only if nothing is expected of it.
         let shards = self.shards.clone();
-        let all = tokens.hands();
+        let all = tokens.engines();
         mark_some(all, &shards, self.mark);
     }
 
@@ -103,9 +103,9 @@ impl Message<Marks> for Job {
     }
 }
 
-fn mark_some(mut hands: HeldEngines<'_, Marks>, shards: &[u16], mark: Mark) {
+fn mark_some(mut engines: HeldEngines<'_, Marks>, shards: &[u16], mark: Mark) {
     for &shard in shards {
-        hands.get(shard).expect("in hand").put(mark);
+        engines.get(shard).expect("in hand").put(mark);
     }
 }
 
@@ -163,7 +163,7 @@ impl Setup {
         drop(waiting);
         self.shards.resume(offloaded, |job, tokens| {
             tokens.turn_away(false, |_| false);
-            mark_some(tokens.hands(), &job.shards, job.mark);
+            mark_some(tokens.engines(), &job.shards, job.mark);
             tokens.turn_away(true, |_| false);
         });
     }
@@ -175,7 +175,7 @@ impl Setup {
         };
         let mut tokens = guard.tokens();
         let _ = tokens.try_extend(more, 1);
-        mark_some(tokens.hands(), &[shard], mark);
+        mark_some(tokens.engines(), &[shard], mark);
     }
 
     /// As a session does it: at once if the shard is free, else by message.
@@ -189,7 +189,7 @@ impl Setup {
     /// The same over several shards.
     fn work_all(&self, shards: &[u16], mark: Mark) {
         match self.shards.try_take_all(shards) {
-            Some(mut held) => held.hands().iter().for_each(|(_, marks)| marks.put(mark)),
+            Some(mut held) => held.engines().iter().for_each(|(_, marks)| marks.put(mark)),
             None => self.submit(shards, mark),
         }
     }

@@ -1,5 +1,6 @@
 //! A log for tests, and what it was given.
 
+use std::fmt;
 use std::sync::Mutex;
 
 use crate::engine::record::{Audience, Log, Record, Records};
@@ -17,6 +18,31 @@ pub(crate) struct Appended {
     pub(crate) audiences: Vec<Audience>,
     /// Each command with its database.
     pub(crate) commands: Vec<(usize, Vec<Vec<u8>>)>,
+}
+
+/// Its commands, in brackets where they take effect together; each behind its database unless that is 0, and before its
+/// readers unless these are all.
+impl fmt::Display for Appended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let commands = self.commands.iter().zip(&self.audiences);
+        let texts = commands.map(|((db, request), audience)| {
+            let db = if *db == 0 {
+                String::new()
+            } else {
+                format!("{db}> ")
+            };
+            let text = db + &String::from_utf8_lossy(&request.join(&b' '));
+            match *audience {
+                Audience::BOTH => text,
+                other => format!("{text} to {}", other.bits()),
+            }
+        });
+        let text = texts.collect::<Vec<_>>().join(" | ");
+        match self.is_atomic {
+            true => write!(f, "[{text}]"),
+            false => f.write_str(&text),
+        }
+    }
 }
 
 impl Log for KeptLog {
@@ -61,5 +87,10 @@ impl KeptLog {
     /// What was appended since the last call.
     pub(crate) fn take(&self) -> Vec<Appended> {
         std::mem::take(&mut *self.0.lock().expect("no panic under it"))
+    }
+
+    /// What was appended since the last call, as text.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        self.take().iter().map(Appended::to_string).collect()
     }
 }

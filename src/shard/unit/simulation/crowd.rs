@@ -9,10 +9,12 @@ use super::*;
 use crate::client::registry::{Unblocked, WaitState};
 use crate::command::context::{ClientView, ShardPlace};
 use crate::command::script::Kind;
+use crate::shard::QueuedJob;
 use crate::shard::blocking::Waiter;
 use crate::shard::job::Ticket;
 use crate::shard::job::command::{CommandJob, Ended};
 use crate::shard::job::task::Task;
+use crate::shard::route;
 
 /// Only a unit or a waiter that is lost takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,6 +43,23 @@ struct Sent {
 /// A unit that ran: its place, its lines, and its reply if that is known.
 type Ranked = (u64, Vec<String>, Option<Vec<u8>>);
 
+/// The unit that a job was.
+pub(super) fn unit_of(job: &Job) -> &UnitJob {
+    match &job.work {
+        Work::Unit(job) => job,
+        _ => unreachable!("it was a unit"),
+    }
+}
+
+/// The number at the end of a reply.
+fn number_in(reply: &[u8]) -> u64 {
+    let text = String::from_utf8_lossy(reply).into_owned();
+    let digits = text.trim_end().rsplit(|c: char| !c.is_ascii_digit()).next();
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .expect("a number")
+}
+
 impl World {
     fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let began = Instant::now();
@@ -61,7 +80,7 @@ impl World {
         }
     }
 
-    fn end_of(&self, ticket: &Ticket, what: &str) -> crate::shard::QueuedJob {
+    pub(super) fn end_of(&self, ticket: &Ticket, what: &str) -> QueuedJob {
         let mut job = None;
         let mut cx = Context::from_waker(Waker::noop());
         self.wait_until(what, || {
@@ -73,8 +92,8 @@ impl World {
         job.expect("it has ended")
     }
 
-    pub(super) fn unit_job(&self, transaction: Transaction, plan: UnitPlan) -> UnitJob {
-        UnitJob {
+    pub(super) fn send_unit(&self, transaction: Transaction, plan: UnitPlan) -> Arc<Ticket> {
+        let job = UnitJob {
             transaction,
             connection: self.connection.clone(),
             server: self.server,
@@ -85,7 +104,8 @@ impl World {
             outcome: UnitOutcome::default(),
             duration_ns: 0,
             now: Some(self.now),
-        }
+        };
+        Job::send(Job::unit(job, self.executor))
     }
 
     /// A request that waits for all queues; the waiter, or the reply if there was something.
@@ -98,9 +118,7 @@ impl World {
             "BZPOPMIN queue0 queue1 queue2 0",
             self.executor.router,
             |command, args| {
-                let mut route: Vec<u16> = args.keys().iter().map(|key| key.shard).collect();
-                route.sort_unstable();
-                route.dedup();
+                let route = route::shards_of(args.keys());
                 let place = ShardPlace {
                     index: route[0],
                     count: SHARDS,
@@ -130,7 +148,7 @@ impl World {
             route.extend(args.keys().iter().map(|key| key.shard));
         });
         let plan = UnitPlan::with(route).offloaded_if(true);
-        Job::send(Job::unit(self.unit_job(transaction, plan), self.executor))
+        self.send_unit(transaction, plan)
     }
 
     fn send(&mut self, is_gone: bool) -> Sent {
@@ -147,8 +165,7 @@ impl World {
         if plan.shards.is_empty() {
             plan.shards.push(0);
         }
-        let job = self.unit_job(self.transaction(&lines), plan);
-        let ticket = Job::send(Job::unit(job, self.executor));
+        let ticket = self.send_unit(self.transaction(&lines), plan);
         Sent {
             lines,
             ticket: (!is_gone).then_some(ticket),
@@ -164,9 +181,7 @@ impl World {
                 continue;
             };
             let job = self.end_of(&ticket, "a unit has its reply");
-            let Work::Unit(job) = &job.work else {
-                unreachable!("it was a unit")
-            };
+            let job = unit_of(&job);
             self.connection.stamp = self.connection.stamp.max(job.connection.stamp);
             let reply = testing::wire(&job.out);
             if job.outcome.was_turned_away {
@@ -176,39 +191,18 @@ impl World {
                 );
                 continue;
             }
-            let text = String::from_utf8_lossy(&reply).into_owned();
-            let rank = text
-                .trim_end()
-                .rsplit(':')
-                .next()
-                .and_then(|rank| rank.parse().ok());
-            ranked.push((rank.expect("a counter"), lines, Some(reply)));
+            ranked.push((number_in(&reply), lines, Some(reply)));
         }
-        let order = self.transaction(&["INCR order".to_owned()]);
-        let job = self.unit_job(order, UnitPlan::with(0..SHARDS));
-        let ticket = Job::send(Job::unit(job, self.executor));
+        let order = vec!["INCR order".to_owned()];
+        let ticket = self.send_unit(self.transaction(&order), UnitPlan::with(0..SHARDS));
         let job = self.end_of(&ticket, "the last unit has its reply");
-        let Work::Unit(job) = &job.work else {
-            unreachable!("it was a unit")
-        };
-        let reply = testing::wire(&job.out);
-        let last = String::from_utf8_lossy(&reply[5..]).trim_end().parse();
-        ranked.push((
-            last.expect("a counter"),
-            vec!["INCR order".to_owned()],
-            Some(reply),
-        ));
+        let reply = testing::wire(&unit_of(&job).out);
+        let last = number_in(&reply);
+        ranked.push((last, order, Some(reply)));
         ranked.sort_by_key(|(rank, ..)| *rank);
         // It stands where one is missing, if it was not turned away.
-        let before: u64 = {
-            let known = self.model.reply_bytes(&["GET", "order"]);
-            let text = String::from_utf8_lossy(&known).into_owned();
-            text.lines()
-                .nth(1)
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(0)
-        };
-        let missing: Vec<u64> = (before + 1..=ranked[ranked.len() - 1].0)
+        let before = number_in(&self.model.reply_bytes(&["INCRBY", "order", "0"]));
+        let missing: Vec<u64> = (before + 1..=last)
             .filter(|rank| ranked.iter().all(|(other, ..)| other != rank))
             .collect();
         match (&missing[..], unknown) {
@@ -228,8 +222,7 @@ impl World {
         let mut elements = 0;
         for queue in 0..QUEUES {
             let reply = self.model.reply_bytes(&["ZCARD", &format!("queue{queue}")]);
-            let text = String::from_utf8_lossy(&reply[1..]).into_owned();
-            elements += text.trim_end().parse::<usize>().expect("a number");
+            elements += number_in(&reply) as usize;
         }
         let is_served = |waiter: &&Arc<Waiter>| waiter.state() == WaitState::Served;
         self.wait_until("who waits is served", || {
@@ -282,29 +275,18 @@ impl World {
             }
         }
         let spinning = (self.draw(3) == 0).then(|| self.spin());
-        let shards = self.executor.shards;
-        let wanted = self.some_shards(2);
-        let mut held: Vec<_> = wanted
-            .iter()
-            .filter_map(|&shard| shards.try_take(shard))
-            .collect();
+        let held = self.hold_some();
         let count = self.draw(5) + 2;
         let gone = self.draw(2 * count);
         let sent: Vec<Sent> = (0..count).map(|number| self.send(number == gone)).collect();
-        while !held.is_empty() {
-            let at = self.draw(held.len() as u64) as usize;
-            drop(held.swap_remove(at));
-        }
+        self.let_go(held);
         if let Some(ticket) = spinning {
             // So that some of those who wait may hear that it is busy.
             std::thread::sleep(Duration::from_millis(self.draw(6)));
             let running = &self.library.running;
             self.wait_until("it is killed", || running.kill(Kind::Script).is_ok());
             let job = self.end_of(&ticket, "the script ends");
-            let Work::Unit(job) = &job.work else {
-                unreachable!("it was a script")
-            };
-            let reply = testing::wire(&job.out);
+            let reply = testing::wire(&unit_of(&job).out);
             assert!(
                 reply.starts_with(b"-ERR Script killed"),
                 "{}",
@@ -314,18 +296,10 @@ impl World {
         }
         crowds.units += sent.len();
         for (rank, lines, reply) in self.ranked(sent, crowds) {
-            let mut expected = format!("*{}\r\n", lines.len()).into_bytes();
-            for line in &lines {
-                let words: Vec<&str> = line.split(' ').collect();
-                expected.extend(self.model.reply_bytes(&words));
-            }
+            let expected = self.expected(&lines);
             if let Some(reply) = reply {
-                let (reply, expected) = (reply.escape_ascii(), expected.escape_ascii());
-                assert_eq!(
-                    reply.to_string(),
-                    expected.to_string(),
-                    "{rank}: {lines:#?}"
-                );
+                let reply = reply.escape_ascii().to_string();
+                assert_eq!(reply, expected, "{rank}: {lines:#?}");
             }
         }
         self.settle_waiters(&waiters, crowds);
@@ -334,7 +308,6 @@ impl World {
 
 #[test]
 fn units_of_many_that_meet_are_as_if_they_ran_one_after_the_other() {
-    let told = |name| -> Option<u64> { std::env::var(name).ok()?.parse().ok() };
     let rounds = told("BASALT_SIMULATION_STEPS").map_or(300, |steps| steps / 4);
     let seed = told("BASALT_SIMULATION_SEED").unwrap_or(0);
     let mut world = World::new(seed);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
+use self::crowd::unit_of;
 use super::Unit;
 use super::context::{UnitContext, UnitOutcome};
 use super::plan::UnitPlan;
@@ -20,21 +21,19 @@ use crate::client::connection::Connection;
 use crate::client::registry::Shared;
 use crate::command::context::Server;
 use crate::command::declaration::Command;
-use crate::command::keys;
-use crate::command::table::{registry, resolve};
-use crate::command::testing::{self, Appended, KeptLog, Terminal, state};
+use crate::command::testing::{self, KeptLog, Terminal, state};
 use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::record::Audience;
 use crate::engine::{Engine, Now};
 use crate::resp::reply::Protocol;
-use crate::resp::request::{NOTHING_BESIDE, Span};
 use crate::script::library::Library;
-use crate::shard::job::task::Summoner;
+use crate::shard::job::task::WaiterDispatcher;
 use crate::shard::job::unit::UnitJob;
 use crate::shard::job::{Executor, Job, Work};
 use crate::shard::offload::OffloadPool;
-use crate::shard::route::{self, Router};
+use crate::shard::ownership::ShardGuard;
+use crate::shard::route::Router;
 use crate::shard::{HeldShards, Shards};
 
 const SHARDS: u16 = 8;
@@ -64,6 +63,8 @@ const TEMPLATES: &str = "\
     XREVRANGE bigstream + - COUNT 3; RENAME bigzset $; COPY bighash $ REPLACE; DEL bigset; \
     BF.RESERVE bigfilter 0.01 2000; BF.ADD bigfilter #";
 
+type Guard = ShardGuard<'static, Engine, Job>;
+
 struct World {
     templates: Vec<&'static str>,
     executor: Executor,
@@ -92,7 +93,7 @@ impl World {
         let model = Terminal::with(usize::from(SHARDS), Protocol::Resp2);
         let hash_seed = model.engines[0].seed();
         let log = Arc::<KeptLog>::default();
-        let summoner = Arc::<Summoner>::default();
+        let dispatcher = Arc::<WaiterDispatcher>::default();
         let engine = |shard: u16| {
             let mut engine = Engine::new(16, hash_seed, u64::from(shard) + 1);
             engine.shard = shard;
@@ -101,11 +102,11 @@ impl World {
                 .effects
                 .interest()
                 .set_listening(Audience::FILE, true);
-            engine.waiters.caller = Some(Arc::clone(&summoner) as _);
+            engine.waiters.caller = Some(Arc::clone(&dispatcher) as _);
             engine
         };
         let shards = Arc::<Shards>::new(Shards::new((0..SHARDS).map(engine).collect()));
-        summoner.reach(&shards);
+        dispatcher.reach(&shards);
         let address = String::from("127.0.0.1:1");
         let shared = Shared::new(1, address.clone(), address, 8, false, model.now_ms);
         World {
@@ -237,36 +238,40 @@ impl World {
         done.is_some()
     }
 
-    /// Sends a unit as a message while others hold shards, which they let go one after the other.
-    fn by_message(&mut self, transaction: Transaction, plan: UnitPlan) -> Vec<u8> {
-        let shards = self.executor.shards;
-        let held_shards = self.some_shards(2);
-        let mut held: Vec<_> = held_shards
-            .iter()
-            .filter_map(|&shard| shards.try_take(shard))
-            .collect();
-        let job = self.unit_job(transaction, plan);
-        let ticket = Job::send(Job::unit(job, self.executor));
+    /// Shards that others hold.
+    fn hold_some(&mut self) -> Vec<Guard> {
+        let (shards, wanted) = (self.executor.shards, self.some_shards(2));
+        let guards = wanted.iter().filter_map(|&shard| shards.try_take(shard));
+        guards.collect()
+    }
+
+    /// They let them go one after the other.
+    fn let_go(&mut self, mut held: Vec<Guard>) {
         while !held.is_empty() {
             let at = self.draw(held.len() as u64) as usize;
             drop(held.swap_remove(at));
         }
-        let mut cx = Context::from_waker(Waker::noop());
-        loop {
-            for shard in 0..SHARDS {
-                while shards.poll_worker(shard, Waker::noop()).is_ready() {}
-            }
-            if let Poll::Ready(job) = ticket.poll(&mut cx) {
-                let Work::Unit(job) = &job.work else {
-                    unreachable!("it was a unit")
-                };
-                let stamp = &mut self.connection.stamp;
-                *stamp = job.connection.stamp.max(*stamp);
-                return testing::wire(&job.out);
-            }
-            // It may run on a thread of its own by now.
-            std::thread::yield_now();
+    }
+
+    /// Sends a unit as a message while others hold shards.
+    fn by_message(&mut self, transaction: Transaction, plan: UnitPlan) -> Vec<u8> {
+        let held = self.hold_some();
+        let ticket = self.send_unit(transaction, plan);
+        self.let_go(held);
+        let job = self.end_of(&ticket, "a unit has its reply");
+        let stamp = &mut self.connection.stamp;
+        *stamp = unit_of(&job).connection.stamp.max(*stamp);
+        testing::wire(&unit_of(&job).out)
+    }
+
+    /// What the model replies to these commands in a transaction.
+    fn expected(&mut self, lines: &[String]) -> String {
+        let mut expected = format!("*{}\r\n", lines.len()).into_bytes();
+        for line in lines {
+            let words: Vec<&str> = line.split(' ').collect();
+            expected.extend(self.model.reply_bytes(&words));
         }
+        expected.escape_ascii().to_string()
     }
 
     fn play(&mut self, units: usize) {
@@ -283,14 +288,10 @@ impl World {
             };
             self.counts.units += 1;
             self.counts.messages += usize::from(is_message);
-            let mut expected = format!("*{count}\r\n").into_bytes();
-            for line in &lines {
-                let words: Vec<&str> = line.split(' ').collect();
-                expected.extend(self.model.reply_bytes(&words));
-            }
+            let expected = self.expected(&lines);
             assert_eq!(
                 mine.escape_ascii().to_string(),
-                expected.escape_ascii().to_string(),
+                expected,
                 "unit {}: {lines:#?}",
                 self.counts.units
             );
@@ -325,26 +326,14 @@ impl World {
     }
 }
 
+/// Hands on a request with its keys routed.
 fn with_args(line: &str, router: Router, run: impl FnOnce(&'static Command, &Args<'_>)) {
-    let mut spans = Vec::new();
-    let mut start = 0;
-    for word in line.split(' ') {
-        spans.push(Span::in_buffer(start, word.len()));
-        start += word.len() + 1;
-    }
-    let argument = |at: usize| spans[at].bytes(line.as_bytes(), &NOTHING_BESIDE);
-    let command = registry().find(argument(0)).expect("a command");
-    let command = resolve(command, (spans.len() > 1).then(|| argument(1)));
-    let mut routed = Vec::new();
-    keys::positions(command, spans.len(), argument, |at, _| {
-        routed.push(router.routed(at, argument(at)));
-    })
-    .expect("good counts");
-    let mut hands: Vec<u16> = routed.iter().map(|key| key.shard).collect();
-    hands.sort_unstable();
-    hands.dedup();
-    route::set_engine_indices(&mut routed, &hands);
-    run(command, &Args::in_buffer(line.as_bytes(), &spans, &routed));
+    testing::with_request(line, |at, name| router.routed(at, name), run);
+}
+
+/// A number that the environment says.
+fn told(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 /// Units from one seed, where the environment says how many there are to be in all.
@@ -352,7 +341,6 @@ const UNITS_A_SEED: usize = 20_000;
 
 #[test]
 fn units_that_are_undone_and_run_again_are_as_if_they_ran_once() {
-    let told = |name| -> Option<u64> { std::env::var(name).ok()?.parse().ok() };
     let (seeds, units) = match told("BASALT_SIMULATION_STEPS") {
         Some(steps) => (steps.div_ceil(UNITS_A_SEED as u64), UNITS_A_SEED),
         None => (3, 1_000),
@@ -388,10 +376,16 @@ fn a_unit_that_misses_a_shard_says_which() {
     let shards = world.executor.shards;
     let mut plan = UnitPlan::default();
     let held = shards.try_take(two).expect("free");
-    let mut grip = shards.try_take_all(&[]).expect("nothing to take");
+    let mut guard = shards.try_take_all(&[]).expect("nothing to take");
     let mut out = Out::new(Protocol::Resp2);
-    let done = world.run(&transaction, &mut grip.tokens(), &mut plan, false, &mut out);
-    drop((grip, held));
+    let done = world.run(
+        &transaction,
+        &mut guard.tokens(),
+        &mut plan,
+        false,
+        &mut out,
+    );
+    drop((guard, held));
     let mut both = [one, two];
     both.sort_unstable();
     assert!(!done);
@@ -455,32 +449,27 @@ fn what_a_connection_says_of_itself_is_undone_with_the_unit() {
     let held = shards.try_take(world.executor.router.route(b"key1").1);
     let mut plan = UnitPlan::default();
     let mut out = Out::new(Protocol::Resp2);
-    let mut grip = shards.try_take_all(&[]).expect("nothing to take");
-    let done = world.run(&transaction, &mut grip.tokens(), &mut plan, false, &mut out);
+    let mut guard = shards.try_take_all(&[]).expect("nothing to take");
+    let done = world.run(
+        &transaction,
+        &mut guard.tokens(),
+        &mut plan,
+        false,
+        &mut out,
+    );
     assert!(!done, "somebody has the shard");
     assert_eq!(said(), (b"before".to_vec(), vec![], (false, false)));
-    drop((grip, held));
-    let mut grip = shards.try_take_all(&plan.shards).expect("let go");
-    let done = world.run(&transaction, &mut grip.tokens(), &mut plan, false, &mut out);
+    drop((guard, held));
+    let mut guard = shards.try_take_all(&plan.shards).expect("let go");
+    let done = world.run(
+        &transaction,
+        &mut guard.tokens(),
+        &mut plan,
+        false,
+        &mut out,
+    );
     assert!(done, "nobody has it any more");
     assert_eq!(said(), (b"me".to_vec(), b"mine".to_vec(), (true, true)));
-}
-
-/// What one append left, with the audience of each command where it is not everybody.
-fn shown(appended: &Appended) -> String {
-    let commands = appended.commands.iter().zip(&appended.audiences);
-    let texts = commands.map(|((db, request), audience)| {
-        let text = String::from_utf8_lossy(&request.join(&b' ')).into_owned();
-        match *audience {
-            Audience::BOTH => format!("{db}> {text}"),
-            other => format!("{db}> {text} to {}", other.bits()),
-        }
-    });
-    let text = texts.collect::<Vec<_>>().join(" | ");
-    match appended.is_atomic {
-        true => format!("[{text}]"),
-        false => text,
-    }
 }
 
 impl World {
@@ -500,8 +489,7 @@ impl World {
         };
         let reply = self.at_once(&transaction, UnitPlan::default());
         assert!(!reply.starts_with(b"-"), "{}", reply.escape_ascii());
-        let appended = self.log.take();
-        appended.iter().map(shown).collect::<Vec<_>>().join(", ")
+        self.log.texts().join(", ")
     }
 }
 
@@ -509,15 +497,15 @@ impl World {
 fn a_unit_leaves_its_records_together_and_in_order() {
     let mut world = World::new(5);
     for (lines, wanted) in [
-        (&["SET key1 1"][..], "0> SET key1 1"),
+        (&["SET key1 1"][..], "SET key1 1"),
         (
             &["SET key1 1", "GET key1", "SET key2 2"],
-            "[0> SET key1 1 | 0> SET key2 2]",
+            "[SET key1 1 | SET key2 2]",
         ),
         (&["GET key1", "DEL none"], ""),
         (
             &["SELECT 3", "SET key1 1 EX 100", "SELECT 0", "INCR key2"],
-            "[3> SET key1 1 PXAT 1700000100000 | 0> INCR key2]",
+            "[3> SET key1 1 PXAT 1700000100000 | INCR key2]",
         ),
         (
             &[
@@ -525,7 +513,7 @@ fn a_unit_leaves_its_records_together_and_in_order() {
                 "EVAL redis.call('incrbyfloat',KEYS[1],'0.5') 1 key1",
                 "SET key2 2",
             ],
-            "[0> SET key1 1 | 0> SET key1 1.5 KEEPTTL | 0> SET key2 2]",
+            "[SET key1 1 | SET key1 1.5 KEEPTTL | SET key2 2]",
         ),
     ] {
         assert_eq!(world.logged(lines), wanted, "{lines:?}");
@@ -537,10 +525,10 @@ fn a_script_leaves_what_it_did_to_whom_it_says() {
     let mut world = World::new(6);
     let cases = [
         ("EVAL redis.call('get',KEYS[1]) 1 key1", ""),
-        ("EVAL redis.call('set',KEYS[1],'1') 1 key1", "0> set key1 1"),
+        ("EVAL redis.call('set',KEYS[1],'1') 1 key1", "set key1 1"),
         (
             "EVAL redis.call('set',KEYS[1],'1');redis.call('set','key9','2') 1 key1",
-            "[0> set key1 1 | 0> set key9 2]",
+            "[set key1 1 | set key9 2]",
         ),
         (
             "EVAL redis.call('select',4);redis.call('set',KEYS[1],'1') 1 key1",
@@ -554,9 +542,9 @@ fn a_script_leaves_what_it_did_to_whom_it_says() {
             "EVAL redis.set_repl(redis.REPL_AOF);redis.call('set',KEYS[1],'1');\
              redis.set_repl(redis.REPL_ALL);redis.call('incr',KEYS[1]);\
              redis.set_repl(redis.REPL_REPLICA);redis.call('incr',KEYS[1]) 1 key1",
-            "[0> set key1 1 to 1 | 0> incr key1 | 0> incr key1 to 2]",
+            "[set key1 1 to 1 | incr key1 | incr key1 to 2]",
         ),
-        ("EVAL redis.call('incr',KEYS[1]) 1 key1", "0> incr key1"),
+        ("EVAL redis.call('incr',KEYS[1]) 1 key1", "incr key1"),
     ];
     for (script, wanted) in cases.iter().cycle().take(20 * cases.len()) {
         assert_eq!(world.logged(&[script]), *wanted, "{script}");
@@ -571,7 +559,7 @@ fn a_script_leaves_what_it_did_to_whom_it_says() {
 fn messages_of_a_unit_go_to_replicas_in_their_places() {
     let mut world = World::new(7);
     let lines = &["SET key1 1", "PUBLISH c m", "SET key2 2", "SPUBLISH s m"][..];
-    let (first, last) = ("0> SET key1 1", "0> SET key2 2");
+    let (first, last) = ("SET key1 1", "SET key2 2");
     assert_eq!(world.logged(lines), format!("[{first} | {last}]"));
     world
         .server
@@ -580,6 +568,6 @@ fn messages_of_a_unit_go_to_replicas_in_their_places() {
         .set_listening(Audience::REPLICAS, true);
     assert_eq!(
         world.logged(lines),
-        format!("[{first} | 0> PUBLISH c m to 2 | {last} | 0> SPUBLISH s m to 2]")
+        format!("[{first} | PUBLISH c m to 2 | {last} | SPUBLISH s m to 2]")
     );
 }

@@ -6,12 +6,12 @@
 //!
 //! Invariant: a key that is collected to be moved is watched until it is settled.
 
-use super::unit::transaction::Watched;
-use crate::engine::effect::Event;
-use crate::engine::record::Audience;
-use crate::engine::serial::writer::Writer;
-use crate::engine::serial::{self, Form, frame};
-use crate::engine::{Engine, Key, Now};
+use super::effect::Event;
+use super::record::Audience;
+use super::serial::writer::Writer;
+use super::serial::{self, Form, frame};
+use super::watching::Watched;
+use super::{Engine, Now, engine_of};
 use crate::structures::block::Content;
 
 /// One key on its way.
@@ -116,7 +116,7 @@ impl Transfer {
         let mut gone: Vec<(usize, Box<[u8]>)> = Vec::new();
         for moving in &mut self.keys {
             let shard = moving.watched.shard;
-            let Some(engine) = engines.iter_mut().find(|engine| engine.shard == shard) else {
+            let Some(engine) = engine_of(engines, shard) else {
                 continue;
             };
             match (self.task, moving.state) {
@@ -131,9 +131,7 @@ impl Transfer {
                     }
                 }
                 (Task::Settle, State::Dumped) if self.options.is_moving => {
-                    engine
-                        .watches
-                        .remove(moving.watched.db, &moving.watched.key, 1);
+                    moving.watched.forget(engine);
                     moving.state = State::Settled;
                 }
                 _ => {}
@@ -170,10 +168,7 @@ fn dump(
     options: Options,
     requests: &mut Vec<u8>,
 ) -> State {
-    let key = Key {
-        bytes: &watched.key,
-        hash: watched.hash,
-    };
+    let key = watched.key();
     let mut keyspace = engine.keyspace(watched.db, now);
     let Some(place) = keyspace.find_read(&key) else {
         if !options.is_again {
@@ -219,14 +214,11 @@ fn settle(engine: &mut Engine, watched: &Watched, now: Now) -> (State, bool) {
     let changed = engine
         .watches
         .touched_since(watched.db, &watched.key, watched.stamp);
-    engine.watches.remove(watched.db, &watched.key, 1);
+    watched.forget(engine);
     if changed {
         return (State::Wanted, false);
     }
-    let key = Key {
-        bytes: &watched.key,
-        hash: watched.hash,
-    };
+    let key = watched.key();
     let mut keyspace = engine.keyspace(watched.db, now);
     let found = keyspace.find_write(&key);
     if let Some(place) = found {
@@ -250,15 +242,13 @@ pub fn request(requests: &mut Vec<u8>, parts: &[&[u8]]) {
 mod tests {
     use super::*;
     use crate::base::hash::Seed;
+    use crate::engine::Key;
     use crate::engine::keyspace::Deadline;
 
     const NOW: Now = Now { unix_ms: 1_000 };
 
     fn put(engine: &mut Engine, watched: &Watched, value: &[u8]) {
-        let key = Key {
-            bytes: &watched.key,
-            hash: watched.hash,
-        };
+        let key = watched.key();
         let mut keyspace = engine.keyspace(0, NOW);
         let found = keyspace.find_write(&key);
         keyspace.put_text(&key, found, value, Deadline::Clear);

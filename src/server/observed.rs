@@ -1,0 +1,81 @@
+//! What telemetry sees of the server: the service's shards, clients, scripts and counters, read without any token.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::client::registry::Registry;
+use crate::config::Config;
+use crate::engine::evict::budget::Budget;
+use crate::engine::published::Published;
+use crate::pubsub;
+use crate::script;
+use crate::session::service::Service;
+use crate::telemetry::Telemetry;
+use crate::telemetry::counters;
+use crate::telemetry::observed::{Observed, ScriptFigures, TokenFigures};
+use crate::telemetry::slowlog::Slowlog;
+
+impl Observed for Service {
+    fn all_published(&self) -> &[Arc<Published>] {
+        &self.all_published
+    }
+
+    fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    fn token(&self, shard: usize) -> TokenFigures {
+        let counters = self.shards.counters(shard as u16);
+        TokenFigures {
+            takes: counters.takes,
+            takes_found_held: counters.takes_found_held,
+            queued: counters.queued,
+            multi_shard_runs: counters.multi_shard_runs,
+            handed_over: counters.handed_over,
+            worker_handovers: counters.worker_handovers,
+            longest_hold_ns: counters.longest_hold_ns,
+        }
+    }
+
+    fn clients(&self) -> &Registry {
+        &self.clients
+    }
+
+    fn pubsub(&self) -> pubsub::Figures {
+        self.pubsub.figures()
+    }
+
+    fn scripts(&self) -> ScriptFigures {
+        let (libraries, functions) = self.scripts.functions.counts();
+        let interpreters = script::memory_figures();
+        ScriptFigures {
+            scripts: self.scripts.len() as u64,
+            scripts_bytes: self.scripts.bytes() as u64,
+            evicted: self.scripts.evicted(),
+            libraries: libraries as u64,
+            functions: functions as u64,
+            functions_bytes: self.scripts.functions.bytes() as u64,
+            interpreters_bytes: interpreters.total as u64,
+            interpreted_functions_bytes: interpreters.functions as u64,
+            interpreter_bytes: interpreters.live_each as u64,
+            runs: counters::units(counters::Kind::Script),
+            transactions: counters::units(counters::Kind::Transaction),
+            extended: self.scripts.runs.extended.load(Relaxed),
+            reruns: self.scripts.runs.reruns.load(Relaxed),
+            slow: self.scripts.runs.slow.load(Relaxed),
+            apart: self.scripts.runs.apart.load(Relaxed),
+        }
+    }
+
+    fn config(&self) -> Arc<Config> {
+        self.config.load_full()
+    }
+
+    fn slowlog(&self) -> &Slowlog {
+        &self.slowlog
+    }
+
+    fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
+    }
+}
