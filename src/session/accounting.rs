@@ -259,7 +259,7 @@ impl Session {
         };
         self.apply_reply_mode(&mut turn.batch.out, mark);
         if self.connection.is_caching {
-            self.end_caching(command);
+            self.end_caching(Some(command));
         }
         turn.batch.next += 1;
     }
@@ -276,13 +276,15 @@ impl Session {
         turn.counters.command(command).rejected.add(1);
         errors::note(turn.batch.out.since(mark));
         self.apply_reply_mode(&mut turn.batch.out, mark);
+        self.end_caching(Some(command));
         turn.batch.next += 1;
     }
 
-    /// CLIENT CACHING speaks of the next command, or of the next transaction.
+    /// CLIENT CACHING speaks of the next command, or of the next transaction, be it refused.
     #[cold]
-    fn end_caching(&mut self, command: &Command) {
-        if !self.is_open() && !command.flags.has(Flags::KEEPS_CACHING) {
+    pub(super) fn end_caching(&mut self, command: Option<&Command>) {
+        let keeps = command.is_some_and(|command| command.flags.has(Flags::KEEPS_CACHING));
+        if self.connection.is_caching && !self.is_open() && !keeps {
             let tracking = self.connection.tracking;
             self.connection.set_tracking(tracking, false);
         }

@@ -177,6 +177,7 @@ impl Session {
         turn.batch.out.error(&text);
         errors::note(turn.batch.out.since(mark));
         self.apply_reply_mode(&mut turn.batch.out, mark);
+        self.end_caching(plan.command);
     }
 }
 

@@ -554,3 +554,28 @@ fn who_caches_and_does_not_read_is_cut_and_forgotten() {
     assert_eq!(figure(&mut writer, "tracking_total_prefixes"), 0);
     check(&mut writer, "PING", "PONG");
 }
+
+#[test]
+fn a_refused_request_is_what_client_caching_spoke_of() {
+    let server = Server::start(&Options::default());
+    let (mut raw, mut other) = (server.raw(), server.raw());
+    check(&mut raw, "CONFIG SET busy-reply-threshold 20", "OK");
+    check(&mut raw, "CLIENT TRACKING ON OPTIN", "OK");
+    let is_caching = |raw: &mut Raw| {
+        let reply = raw.call("CLIENT TRACKINGINFO");
+        reply.show().contains("caching-yes")
+    };
+    for refused in ["NOSUCH", "GET"] {
+        check(&mut raw, "CLIENT CACHING YES", "OK");
+        assert!(is_caching(&mut raw));
+        assert!(raw.call(refused).is_error());
+        assert!(!is_caching(&mut raw), "{refused}");
+    }
+    check(&mut raw, "CLIENT CACHING YES", "OK");
+    other.send(b"EVAL \"redis.call('get', KEYS[1]) while true do end\" 1 k\r\n");
+    while !server.raw().call("PING").is_error() {}
+    let reply = raw.call("GET k").show();
+    assert!(reply.contains("BUSY"), "{reply}");
+    check(&mut server.raw(), "SCRIPT KILL", "OK");
+    assert!(!is_caching(&mut raw), "BUSY");
+}
