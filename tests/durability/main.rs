@@ -3,6 +3,7 @@
 //! ```text
 //! kills      kill -9 at random; clients remember what was acknowledged
 //! model, steps, history, shared   what they do, and what must be there afterwards
+//! faults     system calls that fail, full and read-only disks, directories in the way or gone
 //! ```
 
 #[path = "../blackbox/support.rs"]
@@ -10,6 +11,7 @@ mod support;
 #[path = "../blackbox/wire.rs"]
 mod wire;
 
+mod faults;
 mod history;
 mod kills;
 mod model;
