@@ -25,9 +25,7 @@ fn start(options: &Options) -> Server {
 }
 
 fn kill(server: &mut Server) {
-    let pid = server.pid().to_string();
-    let killed = Command::new("kill").args(["-9", &pid]).status();
-    assert!(killed.expect("it can be run").success());
+    server.signal("KILL");
     server.wait_for_exit();
 }
 

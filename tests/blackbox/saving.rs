@@ -338,11 +338,7 @@ fn the_end_saves_where_there_are_save_points() {
         check(&mut client, "CONFIG SET save \"100000 1\"", "OK");
         check(&mut client, "SET a 1", "OK");
         match how {
-            "SIGTERM" => {
-                let pid = server.pid().to_string();
-                let killed = std::process::Command::new("kill").arg(pid).status();
-                assert!(killed.is_ok_and(|status| status.success()));
-            }
+            "SIGTERM" => server.signal("TERM"),
             _ => client.send(format!("{how}\r\n").as_bytes()),
         }
         assert_eq!(server.wait_for_exit(), Some(0), "{how}");

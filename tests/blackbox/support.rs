@@ -229,6 +229,14 @@ impl Server {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
+    /// Sends it a signal, by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill")
+            .args([format!("-{name}"), self.pid().to_string()])
+            .status();
+        assert!(sent.expect("kill can be run").success());
+    }
+
     /// Waits for the process to leave by itself; its exit code, or `None` if it stays.
     pub(crate) fn wait_for_exit(&mut self) -> Option<i32> {
         let started = Instant::now();
@@ -340,6 +348,12 @@ pub(crate) fn free_port() -> u16 {
 /// True when something accepts connections there.
 pub(crate) fn is_listening(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok()
+}
+
+/// A figure from the environment.
+pub(crate) fn variable(name: &str, default: u64) -> u64 {
+    let told = std::env::var(name).ok();
+    told.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 /// Polls until the condition holds; panics with `what` if it never does.

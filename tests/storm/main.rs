@@ -34,7 +34,7 @@ mod weather;
 
 use storm::{Storm, Worker};
 
-use support::{Options, Server};
+use support::{Options, Server, variable};
 
 /// A part of the storm.
 struct Part {
@@ -72,11 +72,6 @@ fn parts() -> Vec<&'static Part> {
     let without = std::env::var("STORM_WITHOUT").unwrap_or_default();
     let is_wanted = |part: &&Part| !without.split(',').any(|name| name == part.name);
     PARTS.iter().filter(is_wanted).collect()
-}
-
-fn variable(name: &str, default: u64) -> u64 {
-    let told = std::env::var(name).ok();
-    told.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 fn server() -> Server {

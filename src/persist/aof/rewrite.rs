@@ -6,6 +6,7 @@
 //! base alone.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -21,8 +22,10 @@ use crate::telemetry::clock;
 const FAILURES_FREE: u64 = 3;
 
 /// The least and the longest that they wait.
-const WAIT_MIN: Duration = Duration::from_secs(60);
-const WAIT_MAX: Duration = Duration::from_secs(3600);
+const WAITS: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(3600);
+
+/// The same for a rewrite without which writes are refused.
+const WAITS_URGENT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
 
 /// How a request for a rewrite was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,18 +49,22 @@ pub(super) struct Limiter {
 }
 
 impl Limiter {
-    fn note(&mut self, went_well: bool) {
+    fn note(&mut self, went_well: bool, is_urgent: bool) {
         if went_well {
             *self = Limiter::default();
             return;
         }
         self.failures += 1;
         if self.failures >= FAILURES_FREE {
-            self.wait = (self.wait * 2).clamp(WAIT_MIN, WAIT_MAX);
+            let waits = if is_urgent { WAITS_URGENT } else { WAITS };
+            self.wait = (self.wait * 2).clamp(*waits.start(), *waits.end());
             self.until = Some(Instant::now() + self.wait);
-            let minutes = self.wait.as_secs() / 60;
+            let (count, unit) = match self.wait.as_secs() {
+                seconds @ 0..60 => (seconds, "seconds"),
+                seconds => (seconds / 60, "minutes"),
+            };
             tracing::warn!(
-                "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {minutes} minutes"
+                "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {count} {unit}"
             );
         }
     }
@@ -251,7 +258,8 @@ impl Aof {
     fn note_end(&self, inner: &mut Inner, went_well: bool, spent_s: u64) {
         inner.is_rewriting = false;
         inner.running = None;
-        inner.limiter.note(went_well);
+        let is_urgent = self.writer.lock().is_held();
+        inner.limiter.note(went_well, is_urgent);
         let figures = self.figures();
         figures.last_rewrite_ok.store(went_well, Relaxed);
         figures.last_rewrite_s.store(spent_s.cast_signed(), Relaxed);
@@ -286,10 +294,14 @@ impl Aof {
             inner.phase = Phase::On;
             self.follow(inner);
         }
+        let mut writer = self.writer.lock();
         if has_skipped {
-            self.writer.lock().release();
+            writer.release();
         }
-        if has_skipped || *next == Next::Temporary {
+        // Else too much came meanwhile, and was dropped: the next rewrite makes up for it.
+        let is_whole = !writer.has_gap();
+        drop(writer);
+        if is_whole && (has_skipped || *next == Next::Temporary) {
             self.is_failing.store(false, Relaxed);
             self.note_recovery();
         }
@@ -309,7 +321,10 @@ impl Aof {
             {
                 let mut writer = self.writer.lock();
                 if !writer.awaits_mark() {
-                    return Ok(false);
+                    return match writer.has_gap() {
+                        true => Err(io::Error::other("what follows the cut was dropped")),
+                        false => Ok(false),
+                    };
                 }
                 let is_stuck = writer.is_held() || self.is_failing.load(Relaxed);
                 if is_stuck && writer.skip_to_mark(mark) {

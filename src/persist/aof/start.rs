@@ -234,6 +234,8 @@ impl Aof {
         let bytes = self.measure(inner);
         self.figures().base_bytes.store(bytes, Relaxed);
         self.figures().current_bytes.store(bytes, Relaxed);
+        // What a crash left.
+        self.delete_history(inner);
         self.service
             .pubsub
             .interest()

@@ -362,23 +362,31 @@ impl Store {
         }
     }
 
-    /// Removes replaced files: from the manifest first.
+    /// Removes replaced files. The manifest names each until it is gone, so that one that a crash or an error left is removed
+    /// the next time.
     pub fn delete_history(&mut self) -> io::Result<()> {
         if self.manifest.history.is_empty() {
             return Ok(());
         }
         let mut manifest = self.manifest.clone();
-        let gone = std::mem::take(&mut manifest.history);
-        self.put(manifest)?;
-        for part in gone {
+        let mut failure = None;
+        manifest.history.retain(|part| {
             tracing::info!(
                 "Removing the history file {} in the background",
-                name_of(&part)
+                name_of(part)
             );
-            // One that stays takes room, and nobody reads it.
-            let _ = self.files.remove(&self.path_of(&part));
+            match self.files.remove(&self.path_of(part)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    failure = Some(error);
+                    true
+                }
+                _ => false,
+            }
+        });
+        if manifest.history.len() < self.manifest.history.len() {
+            self.put(manifest)?;
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 }
 

@@ -85,8 +85,9 @@ impl Aof {
             self.figures().fsync.note(spent);
         }
         match flushed {
+            Ok(()) if writer.is_held() => return self.bound(&mut writer),
             Ok(()) => {
-                if self.is_failing.swap(false, Relaxed) && !writer.is_held() {
+                if self.is_failing.swap(false, Relaxed) {
                     self.note_recovery();
                 }
             }
@@ -160,7 +161,6 @@ impl Aof {
                 "The AOF file can not be written for too long: a rewrite will make up for what is dropped"
             );
             writer.forget();
-            writer.hold();
             self.is_failing.store(false, Relaxed);
             self.is_scheduled.store(true, Relaxed);
         }

@@ -63,6 +63,8 @@ pub struct Writer {
     noted_s: u64,
     /// What is queued is kept there.
     is_held: bool,
+    /// Some of what was queued was dropped, and no file has begun behind it yet.
+    has_gap: bool,
     /// How long the sync before the last mark took, until somebody asks.
     spent: Option<Duration>,
 }
@@ -76,6 +78,7 @@ impl Writer {
         self.use_file(file, len);
         self.noted_s = 0;
         self.is_held = false;
+        self.has_gap = false;
     }
 
     /// Has it write nothing more. What is queued is forgotten.
@@ -196,23 +199,32 @@ impl Writer {
         self.spent.take()
     }
 
-    /// Has it write again.
+    /// Has it write again, unless that would be behind a gap.
     pub fn release(&mut self) {
-        self.is_held = false;
+        self.is_held = self.has_gap;
     }
 
     fn pass_mark(&mut self, number: u64) {
         if let Some((_, file)) = self.next.take_if(|(one, _)| *one == number) {
             self.use_file(file, 0);
+            self.has_gap = false;
         }
     }
 
-    /// Forgets all that is queued: the next rewrite will contain it. To be held meanwhile.
+    /// Whether something was dropped that a rewrite has to make up for, whose cut is yet to come.
+    pub fn has_gap(&self) -> bool {
+        self.has_gap
+    }
+
+    /// Forgets all that is queued, and writes nothing more until a rewrite that begins from now on has made up for it: the
+    /// cut of one under way may lie before what is dropped.
     pub fn forget(&mut self) {
-        self.queue
-            .retain(|queued| !matches!(queued, Queued::Bytes(_)));
+        self.queue.retain(|queued| matches!(queued, Queued::End(_)));
         self.queued_bytes = 0;
         self.cursor = (0, 0);
+        self.next = None;
+        self.is_held = true;
+        self.has_gap = true;
     }
 
     /// Writes what is queued.
@@ -386,10 +398,38 @@ mod tests {
         );
         assert!(writer.is_idle() && writer.queued_bytes() == 0);
         assert_eq!(writer.file_bytes(), 14);
-        writer.push(stretch(&["gone "], 30), None);
+    }
+
+    #[test]
+    fn what_was_forgotten_is_made_up_for_by_a_rewrite_whose_cut_lies_behind_it() {
+        let (files, mut writer) = opened();
+        let marked = |number: u64, text: &'static str| {
+            let mut all = stretch(&[], 30);
+            all.items.push(Item::Mark(number, 20));
+            all.items.extend(stretch(&[text], 0).items);
+            all
+        };
+        let next = files.create(Path::new("/d/2")).expect("made");
+        writer.expect_mark(7, next);
+        writer.push(stretch(&["old "], 10), None);
+        writer.push(marked(7, "gone "), None);
         writer.forget();
+        // The rewrite whose cut was the mark is no good, whatever it makes of itself.
+        assert!(!writer.skip_to_mark(7) && writer.has_gap());
+        writer.release();
+        writer.push(stretch(&["held "], 40), None);
         writer.flush().expect("nothing is written");
-        assert_eq!((writer.file_bytes(), writer.written()), (14, 30));
+        assert_eq!(
+            (text(&files, "1").as_str(), text(&files, "2").as_str()),
+            ("", "")
+        );
+        let next = files.create(Path::new("/d/3")).expect("made");
+        writer.expect_mark(8, next);
+        writer.push(marked(8, "new "), None);
+        assert!(writer.skip_to_mark(8) && !writer.has_gap());
+        writer.release();
+        writer.flush().expect("written");
+        assert_eq!(text(&files, "3"), "new ");
     }
 
     #[test]

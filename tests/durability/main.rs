@@ -1,0 +1,19 @@
+//! What survives, and what others can read: servers that are killed under load, disks that fail, files that travel.
+//!
+//! ```text
+//! kills      kill -9 at random; clients remember what was acknowledged
+//! model, steps, history, shared   what they do, and what must be there afterwards
+//! faults     system calls that fail, full and read-only disks, directories in the way or gone
+//! ```
+
+#[path = "../blackbox/support.rs"]
+mod support;
+#[path = "../blackbox/wire.rs"]
+mod wire;
+
+mod faults;
+mod history;
+mod kills;
+mod model;
+mod shared;
+mod steps;
