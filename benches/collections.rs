@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Speed: 50 connections, each with 16 requests under way, in rounds that go through the servers in turn, both pinned
-//! to one core; the median of the rounds. Requests are made before the clock starts, every sample has the same number of
-//! them, what they take away is given back before the next, and each connection goes on as soon as it has its replies;
-//! the figure that counts is the server's own. Memory: what `used_memory` grew by, divided by the elements, payload
-//! included.
+//! to one core; the median of the rounds. Requests are made before the clock starts, every sample has the same number
+//! of them, what they take away is given back before the next, and each connection goes on as soon as it has its
+//! replies; the figure that counts is the server's own. Memory: what `used_memory` grew by, divided by the elements,
+//! payload included.
 
 use std::fmt::Write as _;
 use std::time::Duration;

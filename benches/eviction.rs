@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo bench --bench eviction -- --simulate [--requests 2000000]     in process: hit ratios with 1, 8, 64 shards
-//! cargo bench --bench eviction -- --cpu [--quick]                     a SET that evicts, beside redis-server and Valkey
+//! cargo bench --bench eviction -- --cpu [--quick]                    a SET that evicts, beside redis-server and Valkey
 //! cargo bench --bench eviction -- --soak [--seconds 20] [--limit BYTES] [--per-second N] [--of-redis]
 //!                                        [--directives "--activedefrag yes"]     all types at the limit
 //! ```
@@ -210,7 +210,7 @@ impl Cache {
     }
 }
 
-/// The same through a cache of so many keys that forgets the one not asked for for the longest time.
+/// Percent of hits of a cache of `capacity` keys that forgets the one not asked for for the longest time.
 fn exact_lru_percent(keys: &[u32], capacity: usize) -> f64 {
     let mut last: HashMap<u32, usize> = HashMap::new();
     let mut by_time: BTreeMap<usize, u32> = BTreeMap::new();

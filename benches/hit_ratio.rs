@@ -1,19 +1,20 @@
-//! Hit ratios of basalt, of redis-server and of Valkey (allkeys-lru and allkeys-lfu) at the same `maxmemory`, over generated
-//! workloads, each replayed through the protocol as a look-aside cache: GET, and SET what was not there.
+//! Hit ratios of basalt, of redis-server and of Valkey (allkeys-lru and allkeys-lfu) at the same `maxmemory`, over
+//! generated workloads, each replayed through the protocol as a look-aside cache: GET, and SET what was not there.
 //!
 //! ```text
 //! cargo bench --bench hit_ratio -- [--quick] [--cells zipf,scan] [--ranks N] [--requests N] [--shares 0.1,0.3]
-//!     [--seed N] [--policies allkeys-lru,allkeys-lfu] [--basalt PATH] [--redis PATH] [--valkey PATH] [--shards N] [--no-redis] [--no-valkey]
+//!     [--seed N] [--policies allkeys-lru,allkeys-lfu] [--basalt PATH] [--redis PATH] [--valkey PATH]
+//!     [--shards N] [--no-redis] [--no-valkey]
 //!     [--exact] [--in-process] [--out DIR]
 //! ```
 //!
 //! The workloads are described in `support/workload.rs`. Memory is a share of what all ranks would take in Redis, plus
 //! 2 MiB for the server itself. Servers run one after the other. Requests are pipelined, 64 GETs a batch, then the SETs
 //! of what was missing, over one connection: the same for all. `--exact` simulates an exact LRU cache of as many
-//! bytes of keys, values and 28 bytes each instead of starting servers, and is quick. `--in-process` feeds basalt's engines
-//! themselves, without sockets, and shows what their miss-ratio curves say beside exact LRU. What must be known to read the
-//! table: Redis ages its LFU counters by the minute and a replay takes seconds, so they hardly age here; that helps its
-//! LFU where popularity is fixed and hurts it where popularity moves.
+//! bytes of keys, values and 28 bytes each instead of starting servers, and is quick. `--in-process` feeds basalt's
+//! engines themselves, without sockets, and shows what their miss-ratio curves say beside exact LRU. What must be known
+//! to read the table: Redis ages its LFU counters by the minute and a replay takes seconds, so they hardly age here;
+//! that helps its LFU where popularity is fixed and hurts it where popularity moves.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};

@@ -1,17 +1,19 @@
-//! Bytes over payload that a key costs, in basalt, in redis-server and in Valkey: what `used_memory` says and what the system says
-//! (resident), for values of 8, 32, 100 and 1000 bytes, with and without a time to live.
+//! Bytes over payload that a key costs, in basalt, in redis-server and in Valkey: what `used_memory` says and what the
+//! system says (resident), for values of 8, 32, 100 and 1000 bytes, with and without a time to live.
 //!
 //! ```text
 //! cargo bench --bench memory -- [--quick] [--keys 1000000,5000000] [--values 8,32,100,1000] [--basalt PATH]
-//!     [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey] [--shards N] [--at-limit] [--idle 10000] [--only-idle] [--out DIR]
+//!     [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey] [--shards N] [--at-limit] [--idle 10000]
+//!     [--only-idle] [--out DIR]
 //! ```
 //!
 //! Each figure comes from a fresh server: its memory before and after loading keys of 16 bytes, less the bytes of keys
 //! and values, divided by the keys. With `--at-limit` the server then gets as its `maxmemory` what it takes, under
-//! `allkeys-lru`, and as many keys again, each of which evicts others; what is left is divided by the keys that are left.
+//! `allkeys-lru`, and as many keys again, each of which evicts others; what is left is divided by the keys that are
+//! left.
 //!
-//! Idle connections are measured after each of them has sent a pipeline of 64 KiB and has read its replies; the kernel's
-//! memory for them is in neither figure.
+//! Idle connections are measured after each of them has sent a pipeline of 64 KiB and has read its replies; the
+//! kernel's memory for them is in neither figure.
 
 use std::fmt::Write;
 use std::io::{Read, Write as _};

@@ -1,5 +1,6 @@
-//! Compares what goes to others with redis-server's and Valkey's: published messages, invalidations of client-side caches, expired
-//! events; transactions and scripts. The figure is the server's CPU time, for each publish, delivery, read, write or transaction.
+//! Compares what goes to others with redis-server's and Valkey's: published messages, invalidations of client-side
+//! caches, expired events; transactions and scripts. The figure is the server's CPU time, for each publish, delivery,
+//! read, write or transaction.
 //!
 //! ```text
 //! cargo bench --bench messages -- [--quick] [--cores 0] [--load-cores 1] [--rounds 3] [--only WORD]
@@ -7,8 +8,8 @@
 //! ```
 //!
 //! All servers are pinned to one core and take turns; the load is one thread that sends a pipeline, reads its replies,
-//! then reads what every other connection is due to get. `threads` compares basalt with itself: a script on one key with
-//! two threads against one. `--only` takes `publish`, `tracking`, `multi`, `scripts`, `threads` or `expired`.
+//! then reads what every other connection is due to get. `threads` compares basalt with itself: a script on one key
+//! with two threads against one. `--only` takes `publish`, `tracking`, `multi`, `scripts`, `threads` or `expired`.
 
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
@@ -74,8 +75,8 @@ impl Plan {
         peer.start(&self.cores, &arguments)
     }
 
-    /// The median of some figures of each server, in rounds that go through the servers in turn: for each figure those of
-    /// all servers.
+    /// The median of some figures of each server, in rounds that go through the servers in turn: for each figure those
+    /// of all servers.
     fn compare<const N: usize>(&self, measure: impl Fn(&Process) -> [f64; N]) -> [Vec<f64>; N] {
         let mut samples: Vec<Vec<[f64; N]>> = vec![Vec::new(); self.servers.len()];
         for round in 0..self.rounds {

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! cargo bench --bench peers -- [--quick] [--cores 0] [--load-cores 1] [--rounds 3] [--ms 600] [--only WORD]
-//!     [--pipelines 1,16,100] [--all] [--basalt PATH] [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey] [--out DIR]
+//!     [--pipelines 1,16,100] [--all] [--basalt PATH] [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey]
+//!     [--out DIR]
 //! ```
 //!
 //! GET and SET are measured with each pipeline, the others with 16; `--all` has them all with each.

@@ -1,4 +1,5 @@
-//! Compares basalt with redis-server and Valkey over sockets: throughput, latency, and above all the server's CPU time a command.
+//! Compares basalt with redis-server and Valkey over sockets: throughput, latency, and above all the server's CPU time
+//! a command.
 //!
 //! ```text
 //! cargo bench --bench server -- [--quick] [--cores 0] [--load-cores 1] [--wide-cores 0,1] [--load own|redis-benchmark]

@@ -4,24 +4,26 @@
 //!
 //! ```text
 //! cargo bench --bench stalls -- [--quick] [--only NAME,NAME] [--members 1000000] [--keys 1000000] [--mib 200]
-//!     [--rounds 3] [--basalt PATH] [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey] [--threads N] [--freeze-trace MS] [--out DIR]
+//!     [--rounds 3] [--basalt PATH] [--redis PATH] [--valkey PATH] [--no-redis] [--no-valkey]
+//!     [--threads N] [--freeze-trace MS] [--out DIR]
 //! ```
 //!
 //! Two clients on threads and connections of their own ask all the time, one with a pause of 50 µs between PINGs, the
 //! other the same with GETs of keys that lie on all shards. A gap is the time from one reply to the next. The idle gap
-//! is the longest on the same server over as long a time: half a second before the operation begins, with the same data,
-//! and the rest, five seconds at most, when all of it is over. A gap ends at the latest when the reply of the operation, and what it left to be done behind it, are
-//! through. A command over a whole collection is atomic, so the GET of a key that lies with it waits for all of it; the
-//! verdict is on the PING. Of several rounds the median is shown, and the least and the most in brackets: what the
-//! machine does besides only adds.
+//! is the longest on the same server over as long a time: half a second before the operation begins, with the same
+//! data, and the rest, five seconds at most, when all of it is over. A gap ends at the latest when the reply of the
+//! operation, and what it left to be done behind it, are through. A command over a whole collection is atomic, so the
+//! GET of a key that lies with it waits for all of it; the verdict is on the PING. Of several rounds the median is
+//! shown, and the least and the most in brackets: what the machine does besides only adds.
 //!
 //! A machine that is rented stands still now and then: a core of it does nothing at all, not even interrupts, for some
-//! milliseconds. So a thread of the highest priority watches each core: when it is woken late, the core stood still, and
-//! nobody's program did it. PING and GET are shown without the time for which any core stood still, and the verdict is on
-//! that; PING as it was measured stands beside it, in the column `raw`. Who may not have such threads (`chrt` says so) has
-//! nothing taken off. Where other programs want the cores too, `nice -n -20` in front of all of it keeps them out, if the
-//! kernel groups processes by session (`/proc/sys/kernel/sched_autogroup_enabled`) with -20 in `/proc/self/autogroup` of
-//! a session of its own: at the usual priority a compiler beside it has made gaps of 76 ms, all its own.
+//! milliseconds. So a thread of the highest priority watches each core: when it is woken late, the core stood still,
+//! and nobody's program did it. PING and GET are shown without the time for which any core stood still, and the verdict
+//! is on that; PING as it was measured stands beside it, in the column `raw`. Who may not have such threads (`chrt`
+//! says so) has nothing taken off. Where other programs want the cores too, `nice -n -20` in front of all of it keeps
+//! them out, if the kernel groups processes by session (`/proc/sys/kernel/sched_autogroup_enabled`) with -20 in
+//! `/proc/self/autogroup` of a session of its own: at the usual priority a compiler beside it has made gaps of 76 ms,
+//! all its own.
 //!
 //! With `--freeze-trace MS` the kernel's tracer, which somebody has switched on, stops at the first PING gap of so many
 //! milliseconds: what it holds then (`/sys/kernel/tracing/trace`) says who ran meanwhile.
@@ -51,8 +53,8 @@ const IDLE_MIN: Duration = Duration::from_millis(500);
 /// The longest look at the idle server after an operation.
 const IDLE_AFTER_MAX: Duration = Duration::from_secs(5);
 
-/// How long an operation's aftermath is watched, for each million of members or keys, or 200 MiB: freeing goes on behind
-/// the reply.
+/// How long an operation's aftermath is watched, for each million of members or keys, or 200 MiB: freeing goes on
+/// behind the reply.
 const AFTERMATH: Duration = Duration::from_millis(400);
 
 /// What the keyspace holds besides, so that there is something to GET.
@@ -576,7 +578,8 @@ impl Probe {
         }
     }
 
-    /// The longest gap since the last call, in milliseconds, and the longest without the time that any core stood still.
+    /// The longest gap since the last call, in milliseconds, and the longest without the time that any core stood
+    /// still.
     fn take(&self, witness: &Witness) -> (f64, f64) {
         let gaps = std::mem::take(&mut *self.gaps.lock().expect("nobody panics"));
         let still = witness.seen();

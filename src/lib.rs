@@ -1,6 +1,6 @@
 //! basalt: a multi-threaded, sharded, in-memory cache server that speaks the Redis protocol.
 //!
-//! The modules in reading order, and who may import whom (checked by `tests/tidy.rs`):
+//! The modules in reading order, and who may import whom (checked by `tests/tidy/`):
 //!
 //! ```text
 //! base ← structures ← engine ┐

@@ -53,8 +53,8 @@ fn act(startup: Startup, program: &OsStr) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs the program beside the server that is asked for, if any is: by its own name, as a link to this one, or by the first
-/// argument.
+/// Runs the program beside the server that is asked for, if any is: by its own name, as a link to this one, or by the
+/// first argument.
 fn run_tool(program: &OsStr, arguments: &[OsString]) -> Option<ExitCode> {
     let name = Path::new(program).file_name().unwrap_or_default();
     let first = arguments.first().map(OsString::as_os_str);

@@ -18,7 +18,7 @@ impl Arguments {
         Some(Arguments(words))
     }
 
-    /// These words.
+    /// Arguments made of these words.
     pub(crate) fn of(words: &[String]) -> Arguments {
         Arguments(words.to_vec())
     }
@@ -47,8 +47,9 @@ impl Arguments {
         process::basalt_binary(Some(told.as_str()).filter(|path| !path.is_empty()))
     }
 
-    /// The server to compare it with: `--redis`, or the one in the path.
+    /// The server to compare it with: `--redis`, or the one that `BASALT_REDIS_SERVER` names, or the one in the path.
     pub(crate) fn redis(&self) -> PathBuf {
-        PathBuf::from(self.value("--redis", "redis-server"))
+        let named = std::env::var("BASALT_REDIS_SERVER");
+        PathBuf::from(self.value("--redis", named.as_deref().unwrap_or("redis-server")))
     }
 }

@@ -1,7 +1,9 @@
-//! Commands under a closed loop: some connections, each with one batch of requests under way, on servers that take turns.
+//! Commands under a closed loop: some connections, each with one batch of requests under way, on servers that take
+//! turns.
 //!
-//! Requests are made before the clock starts, every sample has the same number of them, what they take away is given back
-//! before the next, and each connection goes on as soon as it has its replies. The figure is the server's CPU time.
+//! Requests are made before the clock starts, every sample has the same number of them, what they take away is given
+//! back before the next, and each connection goes on as soon as it has its replies. The figure is the server's CPU
+//! time.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -104,8 +106,8 @@ impl Measured {
             for load in &mut loads {
                 load.at = 0;
             }
-            // What the first server does in the time is what each server does in every sample, so that all meet the same
-            // requests and their collections grow alike.
+            // What the first server does in the time is what each server does in every sample, so that all meet the
+            // same requests and their collections grow alike.
             let end = Until::Time(Instant::now() + self.time);
             let batches = loads[0].run(&runtime, &pool, end);
             for load in &mut loads[1..] {

@@ -1,5 +1,6 @@
-//! What the server benches share: reading their arguments, starting basalt and its peers on chosen cores, reading what the system
-//! says of a process, a plain client for loading and asking, and a load generator. Knows nothing of what is being compared.
+//! What the server benches share: reading their arguments, starting basalt and its peers on chosen cores, reading what
+//! the system says of a process, a plain client for loading and asking, and a load generator. Knows nothing of what is
+//! being compared.
 
 #![allow(dead_code, reason = "each bench uses its part")]
 

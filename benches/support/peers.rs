@@ -1,7 +1,7 @@
 //! The servers that basalt is compared with, and tables in which it stands beside them.
 //!
-//! Valkey is one of them where it is installed: `--valkey PATH`, the environment's `BASALT_VALKEY_SERVER`, or `valkey-server`
-//! in the path, in this order. `--no-redis` and `--no-valkey` leave one out.
+//! Valkey is one of them where it is installed: `--valkey PATH`, the environment's `BASALT_VALKEY_SERVER`, or
+//! `valkey-server` in the path, in this order. `--no-redis` and `--no-valkey` leave one out.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::process::{self, Process};
 /// A server to start.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
-    /// Its name in tables.
+    /// The server's name in tables.
     pub(crate) name: &'static str,
     pub(crate) binary: PathBuf,
     /// Directives of its own.

@@ -25,9 +25,9 @@ pub(crate) enum Shape {
     Scan,
     /// See the module.
     Rescan,
-    /// This share of the requests is for keys that never come again.
+    /// A share of the requests is for keys that never come again.
     OneHit(f64),
-    /// This share of the ranks goes to new keys at each tenth of the stream.
+    /// A share of the ranks goes to new keys at each tenth of the stream.
     Shift(f64),
     /// See the module.
     Drift,

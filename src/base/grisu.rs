@@ -1,9 +1,9 @@
-//! Digits of a double that read back as the same double: Grisu2 (Florian Loitsch, "Printing Floating-Point Numbers Quickly
-//! and Accurately with Integers", 2010).
+//! Digits of a double that read back as the same double: Grisu2 (Florian Loitsch, "Printing Floating-Point Numbers
+//! Quickly and Accurately with Integers", 2010).
 //!
-//! Nearly always these are the shortest digits there are, and of those the ones nearest to the number. In about two of a
-//! thousand doubles, where 64 bits do not tell, they are not: the last digit is off by one, or there is one more. Redis
-//! prints scores by this algorithm since 7.2, so ours are the same texts, byte for byte.
+//! Nearly always these are the shortest digits there are, and of those the ones nearest to the number. In about two of
+//! a thousand doubles, where 64 bits do not tell, they are not: the last digit is off by one, or there is one more.
+//! Redis prints scores by this algorithm since 7.2, so ours are the same texts, byte for byte.
 
 /// A number `fraction` times two to the power of `exponent`.
 #[derive(Clone, Copy)]
@@ -64,7 +64,7 @@ impl Scaled {
         }
     }
 
-    /// The same number with the highest bit set.
+    /// The number shifted so that its highest bit is set.
     fn normal(self) -> Scaled {
         let shift = self.fraction.leading_zeros();
         Scaled {
@@ -158,8 +158,8 @@ impl Digits {
         }
     }
 
-    /// Cuts `highest`, whose last `bits` bits are behind the point, after as few digits as leave a rest of at most `room`;
-    /// then goes down as near to the number, which lies `distance` below, as the last digit allows.
+    /// Cuts `highest`, whose last `bits` bits are behind the point, after as few digits as leave a rest of at most
+    /// `room`; then goes down as near to the number, which lies `distance` below, as the last digit allows.
     fn generate(&mut self, highest: u64, mut room: u64, mut distance: u64, bits: u32) {
         let mut whole = highest >> bits;
         let mut part = highest & ((1 << bits) - 1);

@@ -1,7 +1,7 @@
 //! Any bytes as a text, and back: what clients send is to be quoted in sentences, and kept among texts, as it was.
 //!
-//! A byte of no UTF-8 becomes one of the last 128 characters that there are, `U+10FF80` to `U+10FFFF`, which are for private
-//! use; these themselves, in what a client sent, become four such characters, one for each of their bytes.
+//! A byte of no UTF-8 becomes one of the last 128 characters that there are, `U+10FF80` to `U+10FFFF`, which are for
+//! private use; these themselves, in what a client sent, become four such characters, one for each of their bytes.
 //!
 //! ```text
 //! a ff b            a U+10FFFF b

@@ -11,7 +11,7 @@ use rand::{Rng, RngCore, SeedableRng, TryRngCore};
 pub struct Random(SmallRng);
 
 impl Random {
-    /// The same seed gives the same sequence, within one version of this program.
+    /// A generator; equal seeds give equal sequences, within one version of this program.
     pub fn new(seed: u64) -> Self {
         Self(SmallRng::seed_from_u64(seed))
     }

@@ -16,10 +16,20 @@ pub enum ReplyMode {
     Off,
     /// The next one is not.
     SkipNext,
-    /// This one is not.
+    /// The command that runs now is not answered.
     SkipThis,
     /// There is nobody to answer: what runs was admitted once and written down, and is being replayed.
     Nobody,
+    /// There is nobody to answer: a primary has run the command, and sends it to its replicas.
+    Primary,
+}
+
+impl ReplyMode {
+    /// Whether what runs was admitted, and run, elsewhere or before.
+    #[inline]
+    pub fn replays(self) -> bool {
+        matches!(self, ReplyMode::Nobody | ReplyMode::Primary)
+    }
 }
 
 /// See the module.

@@ -2,7 +2,8 @@
 //!
 //! Others write into its queue, in the protocol that it speaks; its own task takes the queue when no request of its own
 //! is under way. So what is pushed stands behind the replies and never inside one. A task is woken once, and not again
-//! until it has taken what there was. A client that does not read is cut: what is queued for it never exceeds its limit.
+//! until it has taken what there was. A client that does not read is cut: what is queued for it never exceeds its
+//! limit.
 
 use std::collections::HashSet;
 use std::sync::atomic::{
@@ -35,7 +36,7 @@ pub struct OutputBound {
     pub hard_bytes: u64,
     /// More than this only for some time; 0: no bound.
     pub soft_bytes: u64,
-    /// So long, in milliseconds.
+    /// How long more than `soft_bytes` may be queued, in milliseconds.
     pub soft_ms: u64,
 }
 
@@ -75,9 +76,9 @@ pub struct Mailbox {
 #[derive(Default)]
 struct Queue {
     out: Out,
-    /// Its task was told of what is queued.
+    /// The client's task was told of what is queued.
     is_told: bool,
-    /// It was cut: nothing is queued any more.
+    /// The queue was cut: nothing is queued any more.
     is_cut: bool,
     /// Since when more is queued than the soft bound allows, in Unix milliseconds; 0: it is not.
     above_soft_since_ms: u64,
@@ -119,7 +120,8 @@ impl Mailbox {
 }
 
 impl Shared {
-    /// Queues a push, unless nothing is written. The waker, if there is one, is for the caller to wake, once it holds no lock and no shard.
+    /// Queues a push, unless nothing is written. The waker, if there is one, is for the caller to wake, once it holds
+    /// no lock and no shard.
     pub fn post(&self, bound: OutputBound, write: impl FnOnce(&mut Out)) -> Option<Waker> {
         let mailbox = self.mailbox_or_new();
         let mut queue = mailbox.queue.lock();

@@ -4,16 +4,16 @@
 //! difference here; nothing changes in the usual turn, and then nothing is written that others read. Clients that may
 //! not be evicted count as nothing. Which client goes is up to the registry, which knows them all.
 //!
-//! What is known of a client is one word of the client, which says at last that it was removed: threads that note what it
-//! takes while another one removes it, or after that, change nothing. So the sum is that of the clients there are, however
-//! they end.
+//! What is known of a client is one word of the client, which says at last that it was removed: threads that note what
+//! it takes while another one removes it, or after that, change nothing. So the sum is that of the clients there are,
+//! however they end.
 
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 
-use super::registry::Shared;
+use super::registry::{Peer, Shared};
 
 /// The one of this process.
 pub static CLIENT_MEMORY: ClientMemory = ClientMemory::new();
@@ -94,7 +94,8 @@ impl ClientMemory {
     /// Notes what a client takes now.
     #[inline]
     pub fn note(&self, client: &Shared) {
-        let is_counted = !client.no_evict.load(Relaxed) && !client.is_killed();
+        let is_counted =
+            !client.no_evict.load(Relaxed) && !client.is_killed() && client.peer() == Peer::Client;
         let bytes = if is_counted { client.memory_bytes() } else { 0 };
         if bytes != client.counted_bytes.load(Relaxed) {
             self.count(client, bytes);

@@ -1,5 +1,6 @@
 //! What the server knows of one connection, as plain data, and the registry behind CLIENT LIST and KILL.
 
+pub mod announced;
 pub mod connection;
 pub mod mailbox;
 pub mod memory;

@@ -8,14 +8,27 @@ use std::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use std::sync::{Arc, OnceLock};
-use std::task::Waker;
+use std::task::{Wake, Waker};
 
 use atomic_waker::AtomicWaker;
 use dashmap::DashMap;
 use parking_lot::Mutex;
 
+use super::announced::Announced;
 use super::mailbox::Mailbox;
 use super::memory::{CLIENT_MEMORY, ClientMemory};
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Peer {
+    /// A client.
+    #[default]
+    Client,
+    /// A replica of this server.
+    Replica,
+    /// The primary of this server.
+    Primary,
+}
 
 /// Texts that few clients set; boxed so that the others do not pay for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +39,8 @@ pub struct Labels {
     pub lib_name: Vec<u8>,
     /// CLIENT SETINFO LIB-VER.
     pub lib_ver: Vec<u8>,
+    /// REPLCONF.
+    pub announced: Option<Box<Announced>>,
 }
 
 /// What a connection has set for itself, to go back to.
@@ -39,10 +54,12 @@ pub struct Settings {
 /// How a blocked request ended without what it waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unblocked {
-    /// Its time was over, or CLIENT UNBLOCK … TIMEOUT said so.
+    /// The timeout passed, or CLIENT UNBLOCK … TIMEOUT said so.
     TimedOut,
     /// CLIENT UNBLOCK … ERROR.
     WithError,
+    /// The server became a replica, on which nobody waits.
+    RoleChanged,
 }
 
 /// The number of a wait: a connection waits many times, and what ends one wait must not end the next.
@@ -52,19 +69,19 @@ pub struct WaitNumber(u64);
 /// Where a connection stands in its wait, see [`Shared::wait_state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitState {
-    /// It does not wait.
+    /// The connection does not wait.
     Running,
-    /// It waits.
+    /// The connection waits.
     Blocked,
     /// Somebody runs its request again, with a shard in hand.
     Serving,
     /// As [`WaitState::Serving`], and a key of another shard has changed meanwhile.
     Missed,
-    /// Its request is on its way to all shards that it needs, to be run again there.
+    /// The request is on its way to all shards that it needs, to be run again there.
     Called,
     /// The reply is there.
     Served,
-    /// It ended without.
+    /// The wait ended without what was waited for.
     Ended(Unblocked),
 }
 
@@ -79,6 +96,7 @@ impl WaitState {
             WaitState::Ended(Unblocked::TimedOut) => 5,
             WaitState::Ended(Unblocked::WithError) => 6,
             WaitState::Missed => 7,
+            WaitState::Ended(Unblocked::RoleChanged) => 8,
         }
     }
 
@@ -91,7 +109,8 @@ impl WaitState {
             4 => WaitState::Served,
             5 => WaitState::Ended(Unblocked::TimedOut),
             6 => WaitState::Ended(Unblocked::WithError),
-            _ => WaitState::Missed,
+            7 => WaitState::Missed,
+            _ => WaitState::Ended(Unblocked::RoleChanged),
         }
     }
 }
@@ -100,8 +119,8 @@ impl WaitState {
 pub const STATE_BYTES: usize = 1024;
 
 /// The bits of the state; the number of the wait stands above them.
-const WAIT_STATE: u64 = 7;
-const WAIT_STATE_BITS: u32 = 3;
+const WAIT_STATE: u64 = 15;
+const WAIT_STATE_BITS: u32 = 4;
 
 /// A connection as others see it.
 pub struct Shared {
@@ -124,6 +143,7 @@ pub struct Shared {
     /// Id of the last command that was sent, in the command registry, be it that it waits or was refused; the largest
     /// number if there is no such command.
     pub last_command: AtomicU16,
+    peer: AtomicU8,
     /// Bytes of unprocessed input.
     pub query_bytes: AtomicUsize,
     /// Size of the buffer for input, unprocessed or not.
@@ -148,7 +168,7 @@ pub struct Shared {
     pub no_evict: AtomicBool,
     /// The position in the log behind its last write.
     pub log_position: AtomicU64,
-    /// The position in the log behind all that its replies know of, be it its own or of others.
+    /// The position in the log behind all that it is sent knows of, be it its own or of others.
     pub log_seen: AtomicU64,
     /// CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,
@@ -168,12 +188,20 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// A command of the connection left something in the log before the first position, or nothing (0), and knows of what
-    /// lies before the second.
+    /// A command of the connection left something in the log before the first position, or nothing (0), and knows of
+    /// what lies before the second.
     #[cold]
     pub fn note_log(&self, position: u64, seen: u64) {
         self.log_position.fetch_max(position, Relaxed);
-        self.log_seen.fetch_max(seen.max(position), Relaxed);
+        self.see_log(seen.max(position));
+    }
+
+    /// The connection is sent something that knows of what lies before a position in the log.
+    #[inline]
+    pub fn see_log(&self, seen: u64) {
+        if self.log_seen.load(Relaxed) < seen {
+            self.log_seen.fetch_max(seen, Relaxed);
+        }
     }
 
     /// A connection that just came in.
@@ -197,6 +225,7 @@ impl Shared {
             log_position: AtomicU64::new(0),
             log_seen: AtomicU64::new(0),
             last_command: AtomicU16::new(u16::MAX),
+            peer: AtomicU8::new(Peer::Client as u8),
             query_bytes: AtomicUsize::new(0),
             buffer_bytes: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
@@ -230,6 +259,20 @@ impl Shared {
             .store(self.commands.load(Relaxed) + more, Relaxed);
     }
 
+    /// Says who is at the other end.
+    pub fn set_peer(&self, peer: Peer) {
+        self.peer.store(peer as u8, Relaxed);
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> Peer {
+        match self.peer.load(Relaxed) {
+            peer if peer == Peer::Replica as u8 => Peer::Replica,
+            peer if peer == Peer::Primary as u8 => Peer::Primary,
+            _ => Peer::Client,
+        }
+    }
+
     /// Asks the connection to close at its next occasion.
     pub fn kill(&self) {
         self.killed.store(true, Relaxed);
@@ -241,7 +284,7 @@ impl Shared {
         self.killed.store(true, Relaxed);
     }
 
-    /// Its connection ends: whatever is sent to it from now on is lost.
+    /// The connection ends: whatever is sent to it from now on is lost.
     pub fn leave(&self) {
         self.gone.store(true, Release);
     }
@@ -256,9 +299,14 @@ impl Shared {
     pub fn memory_bytes(&self) -> usize {
         let mailbox = self.mailbox().map_or(0, Mailbox::memory_bytes);
         let input = self.query_bytes.load(Relaxed);
+        // What waits for a replica is the stream, which all replicas share.
+        let output = match self.peer() {
+            Peer::Replica => 0,
+            _ => self.output_bytes.load(Relaxed),
+        };
         STATE_BYTES
             + self.buffer_bytes.load(Relaxed).max(input)
-            + self.output_bytes.load(Relaxed)
+            + output
             + self.queued_bytes.load(Relaxed)
             + mailbox
     }
@@ -269,7 +317,7 @@ impl Shared {
         self.mailbox.get().map(|mailbox| &**mailbox)
     }
 
-    /// The same, made if there was none.
+    /// The mailbox of the client, made if there was none.
     pub fn mailbox_or_new(&self) -> &Mailbox {
         self.mailbox.get_or_init(Box::default)
     }
@@ -291,6 +339,17 @@ impl Shared {
     pub fn nudge(&self) {
         self.nudged.store(true, Release);
         self.waker.wake();
+    }
+
+    /// A waker that nudges it.
+    pub fn nudging(self: &Arc<Self>) -> Waker {
+        struct Nudge(Arc<Shared>);
+        impl Wake for Nudge {
+            fn wake(self: Arc<Self>) {
+                self.0.nudge();
+            }
+        }
+        Waker::from(Arc::new(Nudge(Arc::clone(self))))
     }
 
     /// Whether someone nudged it since the last call.
@@ -426,6 +485,14 @@ impl Shared {
         *labels = (new != Labels::default()).then(|| Box::new(new));
     }
 
+    /// What it says of itself as a replica.
+    pub fn announced(&self) -> Announced {
+        self.labels()
+            .announced
+            .map(|announced| *announced)
+            .unwrap_or_default()
+    }
+
     /// What it has set for itself.
     pub fn settings(&self) -> Settings {
         Settings {
@@ -485,6 +552,15 @@ impl Registry {
         self.clients.insert(client.id, client);
     }
 
+    /// Closes all connections with somebody at the other end.
+    pub fn kill_all(&self, peer: Peer) {
+        for client in self.all() {
+            if client.peer() == peer {
+                self.kill(&client);
+            }
+        }
+    }
+
     /// Removes a connection.
     pub fn remove(&self, id: u64) {
         if let Some((_, client)) = self.clients.remove(&id) {
@@ -541,5 +617,10 @@ impl Registry {
             .collect();
         all.sort_by_key(|client| client.id);
         all
+    }
+
+    /// Has all connections that wait look again.
+    pub fn nudge_all(&self) {
+        self.all().iter().for_each(|client| client.nudge());
     }
 }

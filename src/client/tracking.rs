@@ -28,7 +28,7 @@ impl Options {
     pub const OPTIN: Options = Options(4);
     /// Reads do not count after CLIENT CACHING NO.
     pub const OPTOUT: Options = Options(8);
-    /// Its own changes are not told.
+    /// The client's own changes are not told.
     pub const NOLOOP: Options = Options(16);
 
     /// Both.
@@ -131,7 +131,7 @@ impl Shared {
         self.mailbox()?.tracking.get().map(|tracking| &**tracking)
     }
 
-    /// The same, made if there was none.
+    /// What the client tracks, made if there was nothing.
     pub fn tracking_or_new(&self) -> &Tracking {
         self.mailbox_or_new().tracking.get_or_init(Box::default)
     }

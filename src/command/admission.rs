@@ -1,8 +1,8 @@
-//! Which commands may run now: one ordered list of rules, for requests, for what MULTI queues, for EXEC, for scripts and
-//! for what scripts call.
+//! Which commands may run now: one ordered list of rules, for requests, for what MULTI queues, for EXEC, for scripts
+//! and for what scripts call.
 //!
-//! A rule names the commands that it concerns by their flags, where it applies, when it refuses, and the error. Whether a
-//! shard has room for a command is asked with the shard in hand, where it runs.
+//! A rule names the commands that it concerns by their flags, where it applies, when it refuses, and the error. Whether
+//! a shard has room for a command is asked with the shard in hand, where it runs.
 
 use super::declaration::{Command, Flags, Run};
 use super::error::CommandError;
@@ -28,14 +28,28 @@ pub trait Facts {
     fn is_loading(&self) -> bool {
         false
     }
-    /// Whether limits to writing do not concern it any more: a script has written and is to finish that, or says that it
-    /// may.
+    /// Whether data are being loaded that take the place of all others in the end.
+    fn is_loading_aside(&self) -> bool {
+        false
+    }
+    /// Whether limits to writing do not concern it any more: a script has written and is to finish that, or says that
+    /// it may.
     fn is_exempt(&self) -> bool {
         false
     }
     /// Why writes are not taken because they could not be saved, if that is so.
     fn unsaved_text(&self) -> Option<&'static str> {
         None
+    }
+    /// Whether fewer replicas follow than `min-replicas-to-write` asks for, which is more than none.
+    fn lacks_replicas(&self) -> bool;
+    /// Whether this server is a replica that takes writes from its primary only.
+    fn is_read_only_replica(&self) -> bool {
+        false
+    }
+    /// Whether this server is a replica without its primary's stream, which answers nothing then.
+    fn is_stale(&self) -> bool {
+        false
     }
     /// Whether memory is full and nothing can be evicted.
     fn is_out_of_memory(&mut self) -> bool;
@@ -201,6 +215,10 @@ rules! {
     having(Flags::NOSCRIPT), at Stage::CALL,
         if |facts, call| call.lacking(Flags::SCRIPTS_MAY) && (!facts.lifts_noscript() || call.is_unit()) => |_, _|
         "ERR This Redis command is not allowed from script";
+    // replica-serve-stale-data, at which scripts look first
+    lacking(Flags::STALE), at Stage::SCRIPT, if |facts, _| facts.is_stale() => |_, _| CommandError::MasterDown;
+    lacking(Flags::STALE), at Stage::CALL, if |facts, _| facts.is_stale() => |_, _|
+        "ERR Can not execute the command on a stale replica";
     // EVAL_RO, FCALL_RO and the flag no-writes
     having(Flags::WRITE), at Stage::SCRIPT, if |facts, _| facts.is_read_only() => |_, _|
         "ERR Can not execute a script with write flag using *_ro command.";
@@ -222,8 +240,13 @@ rules! {
         |facts, _| facts.unsaved_text().unwrap_or_default();
     // min-replicas-to-write
     having(Flags::WRITE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT).or(Stage::CALL),
-        if |facts, _| facts.config().lacks_replicas() && !facts.is_exempt() => |_, _|
+        if |facts, _| facts.config().wants_replicas() && !facts.is_exempt() && facts.lacks_replicas() => |_, _|
         CommandError::NoReplicas;
+    // replica-read-only
+    having(Flags::WRITE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::CALL),
+        if |facts, _| facts.is_read_only_replica() => |_, _| CommandError::ReadOnly;
+    having(Flags::WRITE), at Stage::SCRIPT, if |facts, _| facts.is_read_only_replica() => |_, _|
+        "READONLY Can not run script with write flag on readonly replica.";
     // maxmemory, which scripts look at last
     having(Flags::DENYOOM), at Stage::CALL, if |facts, _| !facts.is_exempt() && facts.is_out_of_memory() => |_, _|
         CommandError::OutOfMemory;
@@ -233,8 +256,13 @@ rules! {
          context",
         request.name()
     );
+    // replica-serve-stale-data
+    lacking(Flags::STALE), at Stage::REQUEST.or(Stage::EXEC), if |facts, _| facts.is_stale() => |_, _|
+        CommandError::MasterDown;
     // loading
     lacking(Flags::LOADING), at Stage::REQUEST.or(Stage::EXEC), if |facts, _| facts.is_loading() => |_, _|
+        CommandError::Loading;
+    having(Flags::NO_ASYNC_LOADING), at Stage::REQUEST.or(Stage::EXEC), if |facts, _| facts.is_loading_aside() => |_, _|
         CommandError::Loading;
     // busy-reply-threshold
     lacking(Flags::ALLOW_BUSY), at Stage::QUEUED.or(Stage::SHARDLESS), if |facts, _| facts.busy_text().is_some() =>
@@ -276,6 +304,9 @@ mod tests {
         }
         fn is_exempt(&self) -> bool {
             self.is_exempt
+        }
+        fn lacks_replicas(&self) -> bool {
+            true
         }
         fn is_out_of_memory(&mut self) -> bool {
             self.is_full

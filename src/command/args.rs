@@ -58,7 +58,7 @@ impl<'a> Args<'a> {
         Args::in_buffer(&[], &[], &[])
     }
 
-    /// The same arguments, with what was made of them before the shards were in hand.
+    /// The arguments, with what was made of them before the shards were in hand.
     pub fn with_prepared(self, prepared: Option<&'a Prepared>) -> Args<'a> {
         Args { prepared, ..self }
     }

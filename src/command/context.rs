@@ -10,6 +10,8 @@ use super::declaration::{Command, CommandResult};
 use super::error::CommandError;
 use super::generic::migrate::Migration;
 use super::logging::Statement;
+use super::replication::primary::{Follow, Primary};
+use super::replication::replica::Replica;
 use super::script::Scripts;
 use crate::base::hash::{Seed, slot};
 use crate::client::connection::Connection;
@@ -34,7 +36,7 @@ pub enum Engines<'a> {
 }
 
 impl<'a> Engines<'a> {
-    /// These, which are of different shards, in their order.
+    /// Engines of different shards, in the order of their shards.
     pub fn of(engines: &'a mut [&mut Engine]) -> Engines<'a> {
         match engines {
             [only] => Engines::One(only),
@@ -103,8 +105,10 @@ pub struct ClientView {
     pub tracks: bool,
     /// Stamp of the last effect that the connection knows of.
     pub stamp: u64,
-    /// Its replies know of what others hear before this position (`pubsub::events`).
+    /// Position before which the connection's replies know what others hear (`pubsub::events`).
     pub position: u64,
+    /// A primary has run what it sends: nobody may turn it away.
+    pub insists: bool,
     /// Who reads what its commands leave in the log; a script may choose.
     pub audience: Audience,
     /// The position in the log behind what the command wrote, if it did.
@@ -132,6 +136,7 @@ impl ClientView {
             tracks: connection.tracks,
             stamp: connection.stamp,
             position: connection.position,
+            insists: connection.reply_mode.replays(),
             audience: Audience::from_bits(connection.log_audience),
             log_position: 0,
             log_seen: 0,
@@ -166,10 +171,10 @@ pub struct ShardCx<'a> {
 pub struct Wait {
     /// The request is run again when one of its keys came to hold this type.
     pub data_type: DataType,
-    /// And when one of its keys went away or changed its type.
+    /// The request is run again when one of its keys went away or changed its type, too.
     pub when_gone: bool,
-    /// It waits for the first of its keys and needs the shards of all; else it waits for all and is run with those that are
-    /// at hand, see [`ShardCx::holds`].
+    /// The request waits for the first of its keys and needs the shards of all; else it waits for all and is run with
+    /// those that are at hand, see [`ShardCx::holds`].
     pub needs_all: bool,
     /// Until this Unix time in milliseconds; none: for ever.
     pub until_ms: Option<u64>,
@@ -222,8 +227,8 @@ impl Scales {
     }
 }
 
-/// Elements that a command may go over on a thread that others wait for: about a millisecond. To go elsewhere costs some
-/// 50 µs.
+/// Elements that a command may go over on a thread that others wait for: about a millisecond. To go elsewhere costs
+/// some 50 µs.
 const ELEMENTS_HERE_MAX: usize = 8 * 1024;
 
 /// Bytes of a value that take about as long as an element.
@@ -239,7 +244,7 @@ pub const NOT_HELD: u16 = u16::MAX;
 /// Which shard out of how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardPlace {
-    /// Its number.
+    /// Number of the shard.
     pub index: u16,
     /// How many shards the server has.
     pub count: u16,
@@ -525,6 +530,8 @@ pub enum After {
     Migrate(Box<Migration>),
     /// Answer nothing yet: others work on what the reply waits for.
     Await(Awaited),
+    /// Send what is in the output, and leave the connection to whoever serves replicas.
+    Follow(Box<Follow>),
     /// Stop the server.
     Shutdown,
 }
@@ -554,6 +561,8 @@ pub struct Exit {
     pub saves: Option<bool>,
     /// Whatever fails.
     pub is_forced: bool,
+    /// Without waiting for replicas.
+    pub is_now: bool,
 }
 
 /// How DEBUG RELOAD goes about it.
@@ -567,9 +576,25 @@ pub struct Reload {
     pub merges: bool,
 }
 
-/// Whether what a connection waits for has come: asked when the wait begins and after each nudge. It writes the reply then.
-/// When the time is over (the flag) it has to, in place of [`Block::on_timeout`].
-pub type Look = fn(&dyn Server, &Connection, bool, &mut super::Out) -> Option<CommandResult>;
+/// What ends a wait beside its time.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Whether what a connection waits for has come: asked when the wait begins and after each nudge. It writes the
+    /// reply then. When the time is over (the flag) it has to, in place of [`Block::on_timeout`].
+    pub has_come:
+        fn(&dyn Server, &Connection, Wanted, bool, &mut super::Out) -> Option<CommandResult>,
+    /// How much of it is waited for.
+    pub wanted: Wanted,
+}
+
+/// How many must have what a connection wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The append-only file here.
+    pub local: bool,
+    /// Replicas.
+    pub replicas: u64,
+}
 
 /// What a connection waits for that has no reply yet: its time, or CLIENT UNBLOCK.
 #[derive(Clone, Copy, Debug)]
@@ -580,8 +605,8 @@ pub struct Block {
     pub on_timeout: fn(&mut super::Out),
     /// What else ends the wait, if anything does.
     pub look: Option<Look>,
-    /// In a transaction, which waits for nothing, the time passes all the same (DEBUG SLEEP): the command is postponed, see
-    /// [`Command::is_postponed`]. In a script it passes with the script's shards in hand.
+    /// In a transaction, which waits for nothing, the time passes all the same (DEBUG SLEEP): the command is postponed,
+    /// see [`Command::is_postponed`]. In a script it passes with the script's shards in hand.
     pub holds: bool,
 }
 
@@ -625,26 +650,36 @@ pub trait Server: Send + Sync {
     fn clients(&self) -> &crate::client::registry::Registry;
     /// Who is subscribed to what.
     fn pubsub(&self) -> &PubSub;
+    /// The half of replication that sends the stream.
+    fn primary(&self) -> &dyn Primary;
+    /// The half that follows somebody.
+    fn replica(&self) -> &'static dyn Replica;
     /// The configuration as it is now.
     fn config(&self) -> Arc<Config>;
     /// Changes parameters; all or nothing. What shards, connections and the allocator do because of it is left to
-    /// [`Server::follow_config`]; as a transaction may call this with shards in hand, so are those that ask the system for
-    /// something ([`Command::is_postponed`]).
+    /// [`Server::follow_config`]; as a transaction may call this with shards in hand, so are those that ask the system
+    /// for something ([`Command::is_postponed`]).
     fn config_set(&self, pairs: &[(&[u8], &[u8])], is_local: bool) -> Result<(), CommandError>;
-    /// Makes the configuration felt, as it is now. No shard may be in hand; the background sees to what is not done here.
+    /// Makes the configuration felt, as it is now. No shard may be in hand; the background sees to what is not done
+    /// here.
     fn follow_config(&self);
     /// Writes the configuration file again.
     fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError>;
     /// Saves a snapshot; an error if one is being saved already.
     fn save(&self) -> Result<Awaited, CommandError>;
-    /// Saves a snapshot in the background: what is awaited is the cut. None: it begins later, as something else is under
-    /// way, for which it may wait.
+    /// Saves a snapshot in the background: what is awaited is the cut. None: it begins later, as something else is
+    /// under way, for which it may wait.
     fn save_in_background(&self, may_wait: bool) -> Result<Option<Awaited>, CommandError>;
     /// Saves a snapshot in the background as soon as nothing else is under way; an error if one is being saved.
     fn schedule_save(&self) -> Result<(), CommandError>;
+    /// Whether this server follows a primary.
+    fn is_replica(&self) -> bool;
+    /// Whether the stream does not come of the primary that this server follows.
+    fn lacks_primary(&self) -> bool;
     /// Why writes are refused because nothing could be saved, if they are.
     fn unsaved_text(&self) -> Option<&'static str>;
-    /// After all data were deleted: what is being saved is given up, and the empty state is saved, if there are save points.
+    /// After all data were deleted: what is being saved is given up, and the empty state is saved, if there are save
+    /// points.
     fn save_emptied(&self) -> Option<Awaited>;
     /// When the last snapshot was saved, in Unix seconds.
     fn last_save_s(&self) -> u64;
@@ -652,11 +687,11 @@ pub trait Server: Send + Sync {
     fn shut_down(&self, exit: Exit) -> Awaited;
     /// DEBUG RELOAD.
     fn reload(&self, reload: Reload) -> Awaited;
-    /// Rewrites the append-only file in the background; an error if that is under way. None: it begins later, as something
-    /// else is under way or `may_begin` says so.
+    /// Rewrites the append-only file in the background; an error if that is under way. None: it begins later, as
+    /// something else is under way or `may_begin` says so.
     fn rewrite_aof(&self, may_begin: bool) -> Result<Option<Awaited>, CommandError>;
-    /// Whether the append-only file has all on its disk that was appended to the log before a position; none: it is off.
-    /// The client is nudged when that may have changed.
+    /// Whether the append-only file has all on its disk that was appended to the log before a position; none: it is
+    /// off. The client is nudged when that may have changed.
     fn is_aof_synced(&self, position: u64, waiter: Option<&Arc<Shared>>) -> Option<bool>;
     /// DEBUG LOADAOF.
     fn load_aof(&self) -> Awaited;
@@ -692,10 +727,13 @@ pub trait Server: Send + Sync {
     fn latency_reset(&self, events: &[String]) -> usize;
     /// Calls and latency buckets (upper bound in µs, cumulative count) of a command, by its position in the registry.
     fn latency_histogram(&self, command: usize) -> Option<(u64, Vec<(u64, u64)>)>;
-    /// Holds all clients back (or only their writes) until a Unix time in milliseconds.
-    fn pause(&self, until_ms: u64, writes_only: bool);
-    /// Ends a pause.
+    /// CLIENT PAUSE: holds all clients back (or only their writes) until a Unix time in milliseconds. What is awaited
+    /// is that all that was under way has taken effect.
+    fn pause(&self, until_ms: u64, writes_only: bool) -> Awaited;
+    /// CLIENT UNPAUSE.
     fn unpause(&self);
+    /// DEBUG SLEEP: holds all clients back until a Unix time in milliseconds.
+    fn sleep(&self, until_ms: u64);
     /// Microseconds since the epoch, read now.
     fn unix_us(&self) -> u64;
     /// Debug switches: whether due keys are deleted in the background.
@@ -711,8 +749,8 @@ pub trait Server: Send + Sync {
     /// Appends to the log what commands leave that belong to no shard, and forgets it; the position behind it. See
     /// [`crate::engine::record::append`] for `is_unit`.
     fn log_records(&self, records: &mut Records, is_unit: bool) -> Option<u64>;
-    /// Changes libraries of functions, and appends the records of that if it succeeds: changes come one after the other,
-    /// so that their records do. The position behind them.
+    /// Changes libraries of functions, and appends the records of that if it succeeds: changes come one after the
+    /// other, so that their records do. The position behind them.
     fn change_libraries(
         &self,
         records: &mut Records,
@@ -722,9 +760,9 @@ pub trait Server: Send + Sync {
     fn shard_count(&self) -> usize;
     /// Scripts and functions.
     fn scripts(&self) -> &dyn Scripts;
-    /// Debug switches: whether scripts may call what is not meant for them.
+    /// Sets whether scripts may call what is not meant for them (a debug switch).
     fn set_allows_every_command_in_scripts(&self, on: bool);
-    /// See above.
+    /// Whether scripts may call what is not meant for them (a debug switch).
     fn allows_every_command_in_scripts(&self) -> bool;
     /// Begins to look for hot keys; false if that is under way.
     fn hot_keys_start(&self, request: HotKeysRequest) -> bool;
@@ -770,11 +808,11 @@ pub struct HotKeysReport {
     pub duration_ms: u64,
     /// CPU time of the process.
     pub user_ms: u64,
-    /// The same inside the kernel.
+    /// CPU time of the process inside the kernel, in milliseconds.
     pub system_ms: u64,
     /// The hottest keys by microseconds, if that was asked for.
     pub by_us: Option<Vec<(Vec<u8>, u64)>>,
-    /// And by bytes.
+    /// The hottest keys by bytes, if that was asked for.
     pub by_bytes: Option<Vec<(Vec<u8>, u64)>>,
 }
 
@@ -813,7 +851,7 @@ pub struct SlowlogEntry {
 /// One monitored event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyEvent {
-    /// Its name.
+    /// Name of the event.
     pub name: String,
     /// Unix seconds of the latest sample.
     pub at_s: u64,
@@ -834,15 +872,19 @@ pub struct MemoryReport {
     pub startup: u64,
     /// Bytes of connections.
     pub clients: u64,
+    /// Bytes of links to replicas.
+    pub replicas: u64,
+    /// Bytes of the stream that are kept for replicas.
+    pub backlog: u64,
     /// Bytes charged to the shards.
     pub dataset: u64,
     /// Keys and keys with a deadline of each database.
     pub dbs: Vec<(u64, u64)>,
-    /// Bytes that the allocator holds from the system, and of these, in active pages, and mapped in memory.
+    /// Bytes that the allocator has given out.
     pub allocator_allocated: u64,
-    /// See above.
+    /// Bytes in the allocator's active pages.
     pub allocator_active: u64,
-    /// See above.
+    /// Bytes of the allocator that are mapped in memory.
     pub allocator_resident: u64,
     /// Resident set of the process.
     pub rss: u64,

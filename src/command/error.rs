@@ -1,7 +1,7 @@
 //! The errors that commands answer with; their texts are exact and stand only here and where a family needs its own.
 //!
-//! A sentence that quotes what a client sent is made with [`shown`], as any other text; on the way to the client the bytes
-//! become again what they were ([`lossless`]).
+//! A sentence that quotes what a client sent is made with [`shown`], as any other text; on the way to the client the
+//! bytes become again what they were ([`lossless`]).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -39,11 +39,15 @@ pub enum CommandError {
     InvalidExpire(&'static str),
     /// Memory is full, and nothing can be evicted.
     OutOfMemory,
-    /// It takes too long for the thread that it was begun on; nothing has been done. Clients never see this: the command
-    /// is run again where nobody else waits for the thread, see [`super::context::Scales`].
+    /// The command takes too long for the thread that it was begun on; nothing has been done. Clients never see this:
+    /// the command is run again where nobody else waits for the thread, see [`super::context::Scales`].
     TooLongHere,
     /// Fewer replicas follow than writes ask for.
     NoReplicas,
+    /// A replica takes writes from its primary only.
+    ReadOnly,
+    /// A replica without its primary's stream does not answer.
+    MasterDown,
     /// Data are being loaded.
     Loading,
     /// A serialised value in this form is broken, and why: the log is told, and not the client.
@@ -75,6 +79,10 @@ impl CommandError {
             CommandError::BadValue(..) => "ERR Bad data format",
             CommandError::Loading => "LOADING Redis is loading the dataset in memory",
             CommandError::NoReplicas => "NOREPLICAS Not enough good replicas to write.",
+            CommandError::ReadOnly => "READONLY You can't write against a read only replica.",
+            CommandError::MasterDown => {
+                "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."
+            }
             CommandError::Syntax => "ERR syntax error",
             CommandError::NotInteger => "ERR value is not an integer or out of range",
             CommandError::NotFloat => "ERR value is not a valid float",

@@ -71,7 +71,7 @@ impl Kind {
 /// One argument, with what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// Its placeholder, or what it is about.
+    /// Placeholder of the argument, or what it is about.
     pub name: String,
     /// What it is.
     pub kind: Kind,

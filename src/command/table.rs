@@ -13,6 +13,7 @@ static FAMILIES: &[&[&Command]] = &[
     super::database::TABLE,
     super::generic::TABLE,
     super::server::TABLE,
+    super::replication::TABLE,
     super::introspect::TABLE,
     super::debug::TABLE,
     super::string::TABLE,
@@ -36,7 +37,7 @@ pub struct Registry {
     /// With the first bytes of the name.
     by_name: Box<[Option<(u64, &'static Command)>]>,
     by_full_name: HashMap<&'static str, &'static Command>,
-    /// Those with names that `rename-command` gave them, in lower case.
+    /// Commands with names that `rename-command` gave them, in lower case.
     renamed: HashMap<Vec<u8>, &'static Command>,
     /// The own names of those that `rename-command` took away.
     gone: Vec<&'static str>,
@@ -133,7 +134,7 @@ impl Registry {
         &self.all
     }
 
-    /// Those that can be called, by whatever name.
+    /// Commands and subcommands that can be called, by whatever name.
     pub fn callable(&self) -> impl Iterator<Item = &'static Command> {
         let is_gone = |command: &Command| {
             let mut words = command.full_name.split('|');
@@ -143,7 +144,7 @@ impl Registry {
         all.filter(move |command| !is_gone(command))
     }
 
-    /// Of these, commands without subcommands of containers.
+    /// Commands that can be called, without subcommands of containers.
     pub fn top_level(&self) -> impl Iterator<Item = &'static Command> {
         self.callable()
             .filter(|command| command.name == command.full_name)
@@ -333,8 +334,8 @@ mod tests {
         }
     }
 
-    /// A request of each command that keeps long arguments as blocks, `@` being such an argument, behind what makes it keep
-    /// them.
+    /// A request of each command that keeps long arguments as blocks, `@` being such an argument, behind what makes it
+    /// keep them.
     const KEEPS_BLOCKS: &[(&[&str], &str)] = &[
         (&[], "SET k @"),
         (&["SET k short"], "SET k @ EX 100"),
@@ -467,7 +468,14 @@ mod tests {
     }
 
     /// Commands whose arity lets more or fewer arguments in than their syntax; the handler refuses them, as in Redis.
-    const LOOSE: &[&str] = &["client|kill", "command", "debug", "quit"];
+    const LOOSE: &[&str] = &[
+        "client|kill",
+        "command",
+        "debug",
+        "psync",
+        "quit",
+        "replconf",
+    ];
 
     #[test]
     fn the_syntax_can_be_read_and_agrees_with_the_arity() {

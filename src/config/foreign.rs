@@ -1,5 +1,5 @@
-//! Directives of other versions, and of Valkey, that have nothing to act on here: files that name them start the server,
-//! which says so. They are no parameters: CONFIG GET does not show them.
+//! Directives of other versions, and of Valkey, that have nothing to act on here: files that name them start the
+//! server, which says so. They are no parameters: CONFIG GET does not show them.
 
 const NO_CLUSTER: &str = "cluster mode is not built yet";
 const NO_REPLICAS: &str = "replication is not built yet";

@@ -1,9 +1,11 @@
-//! Where a configuration comes from: defaults, then the file, the environment and the arguments, each over the one before.
+//! Where a configuration comes from: defaults, then the file, the environment and the arguments, each over the one
+//! before.
 //!
 //! Each layer is a `Source` of the `config` crate, whose builder merges them. A source here adds its directives behind
 //! those already collected rather than replacing them, because in Redis the command line continues the file: `save`
 //! given in both adds up, and anything else is decided by its last mention. When all is collected the directives are
-//! taken in order against the table. Refusals look at the final value, so that an argument can put right what a file asks for.
+//! taken in order against the table. Refusals look at the final value, so that an argument can put right what a file
+//! asks for.
 //!
 //! Knows nothing of what a parameter does. Reads files and the environment, changes nothing.
 
@@ -497,8 +499,8 @@ fn apply(directives: &[Directive], warnings: &mut Vec<String>) -> Result<Config,
     Ok(config)
 }
 
-/// Whether a mentioned parameter asks for something. Save points do even when they are the default ones, because whoever
-/// wrote them down counts on them.
+/// Whether a mentioned parameter asks for something. Save points do even when they are the default ones, because
+/// whoever wrote them down counts on them.
 fn asks_for_something(parameter: &Parameter, config: &Config, default: &Config) -> bool {
     let shown = parameter.show(config);
     let is_off = matches!(shown.as_str(), "" | "no" | "0");

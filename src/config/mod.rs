@@ -6,9 +6,9 @@
 //! live     CONFIG GET, SET and REWRITE: pure functions over a `Config` and the table
 //! ```
 //!
-//! Everything that handles parameters is a loop over the table, so a parameter is declared once. `Config` is plain data:
-//! nobody is told of a change from here; whoever sets something applies it, from the names that changed. What a row
-//! calls refused is refused by name at the start and by CONFIG SET.
+//! Everything that handles parameters is a loop over the table, so a parameter is declared once. `Config` is plain
+//! data: nobody is told of a change from here; whoever sets something applies it, from the names that changed. What a
+//! row calls refused is refused by name at the start and by CONFIG SET.
 
 pub mod error;
 mod files;
@@ -52,10 +52,9 @@ impl Config {
         }
     }
 
-    /// Whether writes are refused because fewer replicas follow than `min-replicas-to-write` asks for. None can connect
-    /// yet, so any number is too many.
+    /// Whether writes depend on how many replicas follow.
     #[inline]
-    pub fn lacks_replicas(&self) -> bool {
+    pub fn wants_replicas(&self) -> bool {
         self.min_replicas_to_write > 0 && self.min_replicas_max_lag > 0
     }
 

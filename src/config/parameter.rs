@@ -49,9 +49,9 @@ pub struct Traits {
 /// How far a parameter is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
-    /// It does what it says.
+    /// The parameter does what its name says.
     Works,
-    /// It is kept and shown and changes nothing, harmlessly; the text says why.
+    /// The parameter is kept and shown and changes nothing, harmlessly; the text says why.
     NoEffect(&'static str),
     /// A value other than the default is kept, changes nothing, and is warned about at the start.
     Warned(&'static str),

@@ -35,7 +35,7 @@ pub enum RewriteError {
 /// Which parameters without a line get one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adding {
-    /// Those that differ from their defaults.
+    /// Parameters that differ from their defaults.
     Differing,
     /// All of them.
     All,

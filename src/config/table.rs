@@ -147,7 +147,7 @@ parameters! {
         MUTABLE.since("7.4").no_effect(OTHER_DESIGN), "Connections accepted in one go.";
     max_new_tls_connections_per_cycle: number(u32, 1, 1, 1000), "max-new-tls-connections-per-cycle",
         MUTABLE.since("7.4").no_effect(OTHER_DESIGN), "TLS connections accepted in one go.";
-    bind_source_addr: text(""), "bind-source-addr", MUTABLE.no_effect(NO_REPLICAS),
+    bind_source_addr: text(""), "bind-source-addr", MUTABLE,
         "Address that connections to other servers come from.";
     socket_mark_id: number(u32, 0, 0, UINT_MAX), "socket-mark-id",
         IMMUTABLE.warned("sockets are not marked"), "Mark set on the listening sockets.";
@@ -231,7 +231,7 @@ parameters! {
     activerehashing: flag(true), "activerehashing",
         MUTABLE.no_effect("tables grow a segment at a time and never rehash"),
         "Whether tables are rehashed in the background.";
-    shutdown_timeout: number(u32, 10, 0, INT_MAX), "shutdown-timeout", MUTABLE.no_effect(NO_REPLICAS),
+    shutdown_timeout: number(u32, 10, 0, INT_MAX), "shutdown-timeout", MUTABLE,
         "Seconds that a shutdown waits for replicas.";
     shutdown_on_sigint: words(ShutdownOptions, 0, values::shutdown_options), "shutdown-on-sigint",
         MUTABLE, "What SIGINT makes of the shutdown.";
@@ -397,7 +397,7 @@ parameters! {
         "Whether long strings are compressed in what DUMP answers and in snapshots.";
     rdbchecksum: flag(true), "rdbchecksum", IMMUTABLE,
         "Whether a snapshot ends with a checksum.";
-    rdb_del_sync_files: flag(false), "rdb-del-sync-files", MUTABLE.no_effect(NO_REPLICAS),
+    rdb_del_sync_files: flag(false), "rdb-del-sync-files", MUTABLE,
         "Whether snapshots made for replicas are deleted.";
     rdb_save_incremental_fsync: flag(true), "rdb-save-incremental-fsync", MUTABLE,
         "Whether a snapshot goes to the disk bit by bit.";
@@ -439,53 +439,55 @@ parameters! {
 
     // Replication
     replicaof: special(Option<(String, u16)>, values::REPLICAOF), "replicaof",
-        IMMUTABLE.alias("slaveof").refused(NO_REPLICAS), "Host and port of the master.";
-    masteruser: text(""), "masteruser", MUTABLE.alias("primaryuser").sensitive().no_effect(NO_REPLICAS),
+        IMMUTABLE.alias("slaveof"), "Host and port of the master.";
+    masteruser: text(""), "masteruser", MUTABLE.alias("primaryuser").sensitive(),
         "User name at the master.";
-    masterauth: text(""), "masterauth", MUTABLE.alias("primaryauth").sensitive().no_effect(NO_REPLICAS),
+    masterauth: text(""), "masterauth", MUTABLE.alias("primaryauth").sensitive(),
         "Password at the master.";
     replica_serve_stale_data: flag(true), "replica-serve-stale-data",
-        MUTABLE.alias("slave-serve-stale-data").no_effect(NO_REPLICAS),
+        MUTABLE.alias("slave-serve-stale-data"),
         "Whether a replica without its master still answers.";
     replica_read_only: flag(true), "replica-read-only",
-        MUTABLE.alias("slave-read-only").no_effect(NO_REPLICAS), "Whether a replica refuses writes.";
+        MUTABLE.alias("slave-read-only"), "Whether a replica refuses writes.";
     replica_lazy_flush: flag(false), "replica-lazy-flush",
-        MUTABLE.alias("slave-lazy-flush").no_effect(NO_REPLICAS),
+        MUTABLE.alias("slave-lazy-flush"),
         "Whether a replica drops its old data in the background.";
     replica_priority: number(u32, 100, 0, INT_MAX), "replica-priority",
-        MUTABLE.alias("slave-priority").no_effect(NO_REPLICAS), "Rank in a failover; 0 for never.";
-    replica_announced: flag(true), "replica-announced", MUTABLE.no_effect(NO_REPLICAS),
+        MUTABLE.alias("slave-priority"), "Rank in a failover; 0 for never.";
+    replica_announced: flag(true), "replica-announced", MUTABLE,
         "Whether Sentinel reports this replica.";
     replica_announce_ip: text(""), "replica-announce-ip",
-        MUTABLE.alias("slave-announce-ip").no_effect(NO_REPLICAS), "Address that the master is told.";
+        MUTABLE.alias("slave-announce-ip"), "Address that the master is told.";
     replica_announce_port: number(u16, 0, 0, 65535), "replica-announce-port",
-        MUTABLE.alias("slave-announce-port").no_effect(NO_REPLICAS), "Port that the master is told.";
+        MUTABLE.alias("slave-announce-port"), "Port that the master is told.";
     replica_ignore_maxmemory: flag(true), "replica-ignore-maxmemory",
-        MUTABLE.alias("slave-ignore-maxmemory").no_effect(NO_REPLICAS),
+        MUTABLE.alias("slave-ignore-maxmemory"),
         "Whether a replica leaves eviction to its master.";
     replica_ignore_disk_write_errors: flag(false), "replica-ignore-disk-write-errors",
         MUTABLE.no_effect(NO_REPLICAS), "Whether a replica goes on when it cannot write to the disk.";
     propagation_error_behavior: choice(PropagationError, PropagationError::Ignore),
         "propagation-error-behavior", MUTABLE.no_effect(NO_REPLICAS),
         "What happens when a command from the master fails.";
-    repl_diskless_sync: flag(true), "repl-diskless-sync", MUTABLE.no_effect(NO_REPLICAS),
+    repl_diskless_sync: flag(true), "repl-diskless-sync", MUTABLE,
         "Whether a replica gets its snapshot straight from memory.";
     repl_diskless_sync_delay: number(u32, 5, 0, INT_MAX), "repl-diskless-sync-delay",
-        MUTABLE.no_effect(NO_REPLICAS), "Seconds to wait for further replicas before a snapshot is sent.";
+        MUTABLE, "Seconds to wait for further replicas before a snapshot is sent.";
     repl_diskless_sync_max_replicas: number(u32, 0, 0, INT_MAX), "repl-diskless-sync-max-replicas",
-        MUTABLE.no_effect(NO_REPLICAS), "Replicas that end the wait; 0 for none.";
+        MUTABLE, "Replicas that end the wait; 0 for none.";
     repl_diskless_load: choice(DisklessLoad, DisklessLoad::Disabled), "repl-diskless-load",
-        MUTABLE.denied_while_loading().no_effect(NO_REPLICAS), "How a replica loads its snapshot.";
+        MUTABLE.denied_while_loading(), "How a replica loads its snapshot.";
     repl_ping_replica_period: number(u32, 10, 1, INT_MAX), "repl-ping-replica-period",
-        MUTABLE.alias("repl-ping-slave-period").no_effect(NO_REPLICAS), "Seconds between pings to replicas.";
-    repl_timeout: number(u32, 60, 1, INT_MAX), "repl-timeout", MUTABLE.no_effect(NO_REPLICAS),
+        MUTABLE.alias("repl-ping-slave-period"), "Seconds between pings to replicas.";
+    repl_timeout: number(u32, 60, 1, INT_MAX), "repl-timeout", MUTABLE,
         "Seconds of silence after which a replication link is given up.";
-    repl_disable_tcp_nodelay: flag(false), "repl-disable-tcp-nodelay", MUTABLE.no_effect(NO_REPLICAS),
+    repl_disable_tcp_nodelay: flag(false), "repl-disable-tcp-nodelay", MUTABLE,
         "Whether replication may wait to fill packets.";
     repl_backlog_size: number(u64, 1 << 20, 1, LONG_MAX, MEMORY), "repl-backlog-size",
-        MUTABLE.no_effect(NO_REPLICAS), "Bytes of history kept for replicas that come back.";
-    repl_backlog_ttl: number(u64, 3600, 0, LONG_MAX), "repl-backlog-ttl", MUTABLE.no_effect(NO_REPLICAS),
+        MUTABLE, "Bytes of history kept for replicas that come back.";
+    repl_backlog_ttl: number(u64, 3600, 0, LONG_MAX), "repl-backlog-ttl", MUTABLE,
         "Seconds that the history is kept without replicas; 0 for ever.";
+    replica_slows_writers: flag(false), "replica-slows-writers", MUTABLE.since("basalt"),
+        "Whether writers wait for a replica that is slow, before it is given up.";
     min_replicas_to_write: number(u32, 0, 0, INT_MAX), "min-replicas-to-write",
         MUTABLE.alias("min-slaves-to-write"), "Replicas without which writes are refused.";
     min_replicas_max_lag: number(u32, 10, 0, INT_MAX), "min-replicas-max-lag",

@@ -320,7 +320,8 @@ pub fn node_name(text: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A process title: text with known variables in braces. What is empty where the title is not known is refused, as in Redis.
+/// A process title: text with known variables in braces. What is empty where the title is not known is refused, as in
+/// Redis.
 pub fn title_template(text: &str) -> Result<(), &'static str> {
     const WRONG: &str = "template format is invalid or contains unknown variables";
     let filled = fill_title(text, |name| match name {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use super::Key;
 use super::evict::order::{Order, VOLATILE_BIT, size_class, with_class};
 use super::largest::{LARGE_BYTES_MIN, Largest, may_be_large};
+use super::own_deadlines::OwnDeadlines;
 use super::published::{Published, PublishedDb};
 use super::restored_access::RestoredAccess;
 use super::snapshot::Saving;
+use super::snapshot::large::Large;
 use super::undo::log::{Before, Image, Log, Sharing, copy};
 use super::value::hash::next_field_deadline;
-use super::value::object::{entry_bytes, note_entry_bytes, take_journal, undo};
+use super::value::object::{entry_bytes, note_entry_bytes, take_journal, under_way, undo};
 use super::value::{Body, Journal, Object, Part, Trash};
 use crate::base::hash::Seed;
 use crate::structures::account;
@@ -24,6 +26,8 @@ pub struct Db {
     index: usize,
     pub(super) table: Table<Entry<Object>>,
     pub(super) wheel: Wheel,
+    /// Deadlines that clients gave here although there is a primary, which may know nothing of them.
+    pub(super) own_deadlines: Option<Box<OwnDeadlines>>,
     sweep: Option<Sweep>,
     seed: Seed,
     volatile_count: usize,
@@ -36,7 +40,8 @@ pub struct Db {
     /// The order in which keys came, while memory is scarce and the policy wants to know.
     pub(super) order: Option<Box<Order>>,
     published: Arc<Published>,
-    /// What has to be done before an entry changes: [`KEEPS_IMAGES`] and [`IS_SAVING`], so that usually one look is enough.
+    /// What has to be done before an entry changes: [`KEEPS_IMAGES`] and [`IS_SAVING`], so that usually one look is
+    /// enough.
     hooks: u8,
     log: Option<Box<Log>>,
     saving: Option<Box<Saving>>,
@@ -74,13 +79,13 @@ struct Sweep {
     cursor: u64,
 }
 
-/// Items for each deadline, and beside that, before a sweep begins.
+/// Items for each deadline, beside [`STALE_ITEMS_MAX`], before a sweep begins.
 const STALE_ITEMS_RATIO_MAX: usize = 4;
-/// See above.
+/// Items beside those that deadlines account for, before a sweep begins.
 const STALE_ITEMS_MAX: usize = 4096;
-/// The same while there is a limit to memory.
+/// Items for each deadline before a sweep begins while there is a limit to memory.
 const STALE_ITEMS_RATIO_LIMITED: usize = 2;
-/// See above.
+/// Items beside those that deadlines account for, before a sweep begins while there is a limit to memory.
 const STALE_ITEMS_LIMITED: usize = 256;
 /// Keys that a sweep looks at in one slice.
 const SWEEP_KEYS: usize = 256;
@@ -92,6 +97,7 @@ impl Db {
             index,
             table: Table::with_published(seed, directory),
             wheel: Wheel::new(now_ms),
+            own_deadlines: None,
             sweep: None,
             seed,
             volatile_count: 0,
@@ -120,7 +126,7 @@ impl Db {
             .map_or_else(Vec::new, |mut log| log.drain().collect())
     }
 
-    /// The same, as a log, if anything was kept.
+    /// Keeps images no more; the log of what was kept, if anything was.
     #[inline]
     pub(super) fn take_log(&mut self) -> Option<Box<Log>> {
         self.hooks &= !KEEPS_IMAGES;
@@ -167,18 +173,16 @@ impl Db {
     #[cold]
     #[inline(never)]
     fn begin_edit(&mut self, place: Place) -> Option<Kept> {
-        let mut is_under_way = false;
+        let mut is_followed = false;
         if self.is_saving() {
             self.save_unsaved(place);
-            let key = self.table.at(place).key();
-            let saving = self.saving.as_deref();
-            is_under_way = saving.is_some_and(|saving| saving.is_under_way(key));
+            is_followed = under_way(self.table.at(place)).is_some_and(Large::follows_changes);
         }
         let image = match self.keeps_images() {
             true => self.begin_image(place),
             false => None,
         };
-        if !is_under_way {
+        if !is_followed {
             return image.map(|(at, _)| Kept {
                 image: Some(at),
                 from: None,
@@ -196,8 +200,8 @@ impl Db {
         })
     }
 
-    /// The same for what can be undone: a collection keeps what undoes its changes itself, if it can; then this says which
-    /// image they belong to, and how many bytes of changes there are.
+    /// Begins to keep an image for an undo: a collection keeps what undoes its changes itself, if it can; then this
+    /// says which image they belong to, and how many bytes of changes there are.
     fn begin_image(&mut self, place: Place) -> Option<(usize, usize)> {
         let hash = self.seed.hash(self.table.at(place).key());
         let _ = self.log();
@@ -278,10 +282,6 @@ impl Db {
 
     /// What is to be freed of an entry that was taken out: nothing if it is kept for undoing.
     fn give_up(&mut self, hash: u64, entry: Entry<Object>) -> Option<Trash> {
-        let entry = match self.is_saving() {
-            true => self.leave(entry)?,
-            false => entry,
-        };
         if self.keeps_images() && !self.log().has_value(hash, entry.view().key()) {
             // It moves from the shard's account to the log, which has none.
             self.published.add_used(-(entry_bytes(entry.view()) as i64));
@@ -319,13 +319,15 @@ impl Db {
             }
             (Before::Present { entry, .. }, found) => {
                 db.published.add_used(entry_bytes(entry.view()) as i64);
-                match found {
-                    Some(place) => Some(db.replace_entry(place, hash, entry)),
-                    None => {
-                        db.insert(hash, entry);
-                        None
-                    }
+                let is_under_way = under_way(entry.view()).is_some();
+                let (place, gone) = match found {
+                    Some(place) => (place, Some(db.replace_entry(place, hash, entry))),
+                    None => (db.insert(hash, entry), None),
+                };
+                if is_under_way {
+                    db.note_under_way(place);
                 }
+                gone
             }
             (Before::Deadline(key, deadline), found) => {
                 kept = Some(Before::Absent(key));
@@ -379,13 +381,9 @@ impl Db {
         std::mem::replace(&mut self.saving, saving)
     }
 
-    pub(super) fn saving(&self) -> Option<&Saving> {
-        self.saving.as_deref()
-    }
-
-    /// So many bytes went from the shard's account to the snapshot.
-    pub(super) fn note_left(&self, bytes: i64) {
-        self.published.add_used(-bytes);
+    /// Number of the database.
+    pub(super) fn number(&self) -> usize {
+        self.index
     }
 
     /// The table, and the part in a snapshot.
@@ -507,6 +505,9 @@ impl Db {
         }
         let is_large = may_be_large(entry.view());
         let old = self.table.replace(place, entry);
+        if self.is_saving() {
+            self.forget_under_way(old.view());
+        }
         if may_be_large(old.view()) {
             self.forget_large(old.view());
         }
@@ -544,11 +545,7 @@ impl Db {
     /// Takes the entry at a place out, to put it elsewhere.
     pub(super) fn take(&mut self, place: Place) -> Entry<Object> {
         self.save(place, Sharing::Forbidden);
-        let entry = self.remove_entry(place);
-        if let Some(saving) = &mut self.saving {
-            saving.finish(entry.view());
-        }
-        entry
+        self.remove_entry(place)
     }
 
     fn remove_entry(&mut self, place: Place) -> Entry<Object> {
@@ -556,6 +553,9 @@ impl Db {
             self.save_unsaved(place);
         }
         let old = self.table.remove(place);
+        if self.is_saving() {
+            self.forget_under_way(old.view());
+        }
         if may_be_large(old.view()) {
             self.forget_large(old.view());
         }
@@ -569,8 +569,8 @@ impl Db {
         old
     }
 
-    /// Access to an entry whose value is about to change: charges what that allocates, writes down what an object takes,
-    /// and sees to it that fields expire in time.
+    /// Access to an entry whose value is about to change: charges what that allocates, writes down what an object
+    /// takes, and sees to it that fields expire in time.
     pub(super) fn edit<R>(
         &mut self,
         place: Place,
@@ -587,12 +587,7 @@ impl Db {
             let reading = account::charged_bytes();
             let result = change(&mut entry);
             if let Some(kept) = image {
-                end_edit(
-                    &mut entry,
-                    kept,
-                    db.log.as_deref_mut(),
-                    db.saving.as_deref_mut(),
-                );
+                end_edit(&mut entry, kept, db.log.as_deref_mut());
             }
             let added = account::charged_bytes() - reading;
             let bytes_after = bytes_before + added;
@@ -795,9 +790,16 @@ impl Db {
         self.publish();
     }
 
+    /// Belongs to another shard from now on, under this number.
+    pub(super) fn join(&mut self, published: Arc<Published>, index: usize) {
+        self.published = published;
+        self.move_to(index);
+    }
+
     /// Frees some segments; false once nothing is left.
     pub(super) fn drain_some(&mut self, segments: usize) -> bool {
         self.wheel = Wheel::new(0);
+        self.own_deadlines = None;
         self.sweep = None;
         self.order = None;
         self.table.drain_some(segments)
@@ -808,26 +810,24 @@ impl Db {
 struct Kept {
     /// The image that its changes belong to.
     image: Option<usize>,
-    /// It is saved by the piece, and its changes begin here.
+    /// The collection is saved by the piece, and its changes begin here.
     from: Option<usize>,
 }
 
 /// Puts what undoes an edit, which began with [`Db::begin_edit`], where it is wanted.
 #[cold]
 #[inline(never)]
-fn end_edit(
-    entry: &mut Entry<Object>,
-    kept: Kept,
-    log: Option<&mut Log>,
-    saving: Option<&mut Saving>,
-) {
+fn end_edit(entry: &mut Entry<Object>, kept: Kept, log: Option<&mut Log>) {
     let journal = take_journal(entry);
     debug_assert!(
         journal.is_some(),
         "an edit leaves the collection where it is"
     );
-    if let (Some(from), Some(journal), Some(saving)) = (kept.from, &journal, saving) {
-        saving.note(entry.view(), journal, from);
+    if let (Some(from), Some(journal)) = (kept.from, &journal)
+        && let Some(object) = entry.object_mut()
+        && let Some(large) = &mut object.saving
+    {
+        account::apart(|| large.note(&object.body, journal, from));
     }
     match (kept.image, log) {
         (Some(at), Some(log)) => log.put_journal(at, journal),

@@ -69,8 +69,8 @@ pub struct Effect {
     pub event: Event,
 }
 
-/// The classes of events that anybody wants to hear of, and whether commands are logged; all shards read it, few ever write
-/// it.
+/// The classes of events that anybody wants to hear of, and whether commands are logged; all shards read it, few ever
+/// write it.
 #[derive(Debug, Default)]
 pub struct Interest(AtomicU32);
 
@@ -120,7 +120,8 @@ impl Interest {
         self.0.load(Relaxed) & bit != 0
     }
 
-    /// Says whether readers of an audience listen to the log of commands. Readers that listen to nothing leave no cost behind.
+    /// Says whether readers of an audience listen to the log of commands. Readers that listen to nothing leave no cost
+    /// behind.
     pub fn set_listening(&self, audience: Audience, is_on: bool) {
         if audience.includes(Audience::FILE) {
             self.put(Interest::LOGGING, is_on);
@@ -192,9 +193,10 @@ impl Interest {
     }
 }
 
-/// Whoever hears of effects: it puts what happened into one order for all shards, and tells it later.
+/// Hears of effects: puts what happened into one order for all shards, and tells it later.
 pub trait Follower: Send + Sync {
-    /// Draws the next place in that order for what one step did. All shards of the step are in hand. The position behind it.
+    /// Draws the next place in that order for what one step did. All shards of the step are in hand. The position
+    /// behind it.
     fn append(&self, news: Box<News>) -> u64;
 
     /// Tells what was appended and is not told yet, or leaves it to a thread that does so now. No shard is in hand.
@@ -209,7 +211,8 @@ pub struct Spoken {
     pub message: Arc<dyn Any + Send + Sync>,
 }
 
-/// What one command, one unit, or one slice of expiry did to one or several shards, as far as others want to hear of it.
+/// What one command, one unit, or one slice of expiry did to one or several shards, as far as others want to hear of
+/// it.
 #[derive(Default)]
 pub struct News {
     /// What happened, in order.
@@ -218,6 +221,8 @@ pub struct News {
     pub spoken: Vec<Spoken>,
     /// What is to be dropped by those who cache.
     pub lapses: Lapses,
+    /// The position in the log of commands behind all that this tells of.
+    pub log_seen: u64,
 }
 
 /// A point in the changes of a shard.
@@ -252,7 +257,7 @@ pub struct Effects {
     follower: Option<Arc<dyn Follower>>,
     /// The position behind what this shard appended last, among what the follower hears of.
     position: u64,
-    /// The same in the log of commands.
+    /// The position behind what this shard appended last to the log of commands.
     log_position: u64,
     /// What commands leave for the log that was not appended yet.
     records: Records,
@@ -276,6 +281,11 @@ impl Effects {
         self.raise(stamp);
         self.client = client;
         self.only_reads = only_reads;
+    }
+
+    /// The connection whose command runs.
+    pub fn client(&self) -> u64 {
+        self.client
     }
 
     /// Whether the command that runs changes nothing.
@@ -360,7 +370,7 @@ impl Effects {
         &self.records
     }
 
-    /// The same, to be taken, all of it.
+    /// The records to be logged, to be taken, all of them.
     pub(super) fn records_mut(&mut self) -> &mut Records {
         self.has_records = false;
         &mut self.records
@@ -517,7 +527,8 @@ impl Effects {
         !self.tracked.is_empty() && self.tracked.exceeds(keys_max)
     }
 
-    /// Everything that anybody may have cached is void. What was remembered is handed out, as there may be much to free.
+    /// Everything that anybody may have cached is void. What was remembered is handed out, as there may be much to
+    /// free.
     pub fn void_all(&mut self) -> Option<Forgotten> {
         let forgotten = self.tracked.take_all();
         self.lapses.all = true;
@@ -635,6 +646,8 @@ pub fn append(
         news.lapses.keys.sort_by_key(|lapsed| lapsed.stamp);
         news.effects.sort_by_key(|effect| effect.stamp);
     }
+    let positions = all.iter().map(|engine| engine.effects.log_position);
+    news.log_seen = positions.fold(0, u64::max);
     let position = follower.append(news);
     for engine in all {
         engine.effects.position = position;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::db::{gone_at, next_due};
 use super::effect::Event;
+use super::own_deadlines::OwnDeadlines;
 use super::value::hash;
 use super::value::{Object, Trash};
 use super::{Engine, Leaving, Now};
@@ -18,15 +19,19 @@ const ITEMS_PER_SLICE: usize = 64;
 /// Fields of large hashes that are deleted per database and slice.
 const FIELDS_PER_SLICE: usize = 256;
 
-/// And those that a command deletes which comes across a hash with due fields; it does not see the others.
+/// Due fields that a command deletes which comes across their hash; it does not see the others.
 pub(super) const FIELDS_PER_LOOKUP: usize = 32;
 
-/// Until when no key is deleted because its time has come, though nobody sees it any more (CLIENT PAUSE), and whether keys
-/// whose time has come are there for everybody (loading: what follows may give them another time).
+/// Until when no key is deleted because its time has come, though nobody sees it any more (CLIENT PAUSE), and whether
+/// keys whose time has come are there for everybody (loading: what follows may give them another time).
 #[derive(Debug, Default)]
 pub struct Rest {
     until_ms: AtomicU64,
     is_loading: AtomicBool,
+    /// A primary says when keys go; to all but its own commands those whose time has come are gone.
+    follows: AtomicBool,
+    /// The connection that runs the primary's commands.
+    link: AtomicU64,
 }
 
 impl Rest {
@@ -37,7 +42,33 @@ impl Rest {
 
     /// Whether it is so now.
     pub fn holds(&self, now_ms: u64) -> bool {
+        self.stops(now_ms) || self.follows()
+    }
+
+    /// Whether the background deletes none now. Where there is a primary, it deletes those whose deadline was given
+    /// here.
+    pub fn stops(&self, now_ms: u64) -> bool {
         self.until_ms.load(Relaxed) > now_ms || self.is_loading()
+    }
+
+    /// Says whether there is a primary that says when keys go.
+    pub fn set_follows(&self, follows: bool) {
+        self.follows.store(follows, Relaxed);
+    }
+
+    /// Whether there is.
+    pub fn follows(&self) -> bool {
+        self.follows.load(Relaxed)
+    }
+
+    /// Says which connection runs the primary's commands.
+    pub fn set_link(&self, client: u64) {
+        self.link.store(client, Relaxed);
+    }
+
+    /// Whether keys whose time has come are there for the commands of a connection.
+    pub fn shows_all(&self, client: u64) -> bool {
+        self.is_loading() || self.follows() && self.link.load(Relaxed) == client
     }
 
     /// From now on all keys are there for everybody, or not any more.
@@ -65,6 +96,9 @@ impl Engine {
     /// Also publishes the time before which no deadline is armed, so that nobody needs the token to know whether
     /// this shard has work.
     pub fn expire_slice(&mut self, now: Now) -> bool {
+        if self.rest.follows() {
+            return self.expire_own_slice(now);
+        }
         let mut more = false;
         let mut next_ms = u64::MAX;
         for index in 0..self.dbs.len() {
@@ -107,6 +141,92 @@ impl Engine {
         }
         self.published.next_deadline_ms.set(next_ms);
         more
+    }
+
+    /// Where there is a primary: of all deadlines, only those that clients gave here lead to anything.
+    fn expire_own_slice(&mut self, now: Now) -> bool {
+        let mut more = false;
+        let mut next_ms = u64::MAX;
+        for index in 0..self.dbs.len() {
+            let Some(db) = self.dbs[index].as_deref_mut() else {
+                continue;
+            };
+            if db.charged(|db| db.sweep_slice(now.unix_ms)) {
+                more = true;
+                next_ms = 0;
+            }
+            let Some(mut own) = db.own_deadlines.take() else {
+                continue;
+            };
+            let mut due = [0u64; ITEMS_PER_SLICE];
+            let mut count = 0;
+            more |= db.charged(|_| {
+                own.advance(now.unix_ms, ITEMS_PER_SLICE, |item| {
+                    due[count] = item;
+                    count += 1;
+                })
+            });
+            for &hash in &due[..count] {
+                let later_ms = self.fire_own(index, hash, now);
+                if let Some(later_ms) = later_ms
+                    && let Some(db) = self.dbs[index].as_deref_mut()
+                {
+                    db.charged(|_| own.arm(later_ms, hash));
+                }
+            }
+            next_ms = next_ms.min(own.next_due_ms().unwrap_or(u64::MAX));
+            if let Some(db) = self.dbs[index].as_deref_mut() {
+                db.charged(|db| db.own_deadlines = (!own.is_empty()).then_some(own));
+            }
+        }
+        self.published.next_deadline_ms.set(next_ms);
+        more
+    }
+
+    /// Deletes a key whose deadline was given here, if that has come; when it comes, if it is later.
+    fn fire_own(&mut self, index: usize, hash: u64, now: Now) -> Option<u64> {
+        let (db, seed) = (self.dbs[index].as_deref_mut()?, self.seed);
+        let mut later_ms = None;
+        let place = db.table.find_by_hash(hash, |entry| {
+            let due_ms = entry.deadline().map(gone_at);
+            let is_meant = (seed.hash(entry.key()) ^ hash) & wheel::ITEM == 0;
+            later_ms = due_ms
+                .filter(|due_ms| is_meant && *due_ms > now.unix_ms)
+                .or(later_ms);
+            is_meant && due_ms.is_some_and(|due_ms| due_ms <= now.unix_ms)
+        });
+        let Some(place) = place else {
+            return later_ms;
+        };
+        self.expire_due(index, place, now, FIELDS_PER_SLICE);
+        None
+    }
+
+    /// A deadline was given on a replica. The primary's own keys go when it says so. It may know nothing of one that
+    /// somebody else gave, so that this server has to delete the key.
+    #[cold]
+    pub(super) fn note_own_deadline(&mut self, db: usize, hash: u64, deadline_ms: u64, now: Now) {
+        if self.rest.shows_all(self.effects.client()) {
+            return;
+        }
+        let Some(db) = self.dbs[db].as_deref_mut() else {
+            return;
+        };
+        let due_ms = gone_at(deadline_ms);
+        db.charged(|db| {
+            let empty = || Box::new(OwnDeadlines::new(now.unix_ms));
+            db.own_deadlines.get_or_insert_with(empty).arm(due_ms, hash);
+        });
+        let next_ms = self.published.next_deadline_ms.get().min(due_ms);
+        self.published.next_deadline_ms.set(next_ms);
+    }
+
+    /// Takes over from a primary the decision when keys go, whoever gave them their deadlines.
+    pub fn decide_deadlines(&mut self) {
+        for db in self.dbs.iter_mut().flatten() {
+            db.charged(|db| db.own_deadlines = None);
+        }
+        self.published.next_deadline_ms.set(0);
     }
 
     /// An item fired: delete what is due of the key, arm it again for what is due later, else forget the item.
@@ -242,9 +362,11 @@ impl Engine {
         }
     }
 
-    /// The same for what the shard does not answer for any more.
+    /// Keeps a large value that the shard does not answer for any more until the token is let go.
     pub(super) fn keep_trash(&mut self, trash: Trash) {
-        if trash.is_huge() {
+        if trash.is_under_way() {
+            self.keep_left(trash);
+        } else if trash.is_huge() {
             self.budget.add_leaving(trash.bytes());
             self.budget.add_pending(1);
             self.doomed_values.push(trash);
@@ -261,6 +383,7 @@ mod tests {
     use super::*;
     use crate::base::hash::Seed;
     use crate::engine::Key;
+    use crate::engine::db::Db;
     use crate::engine::keyspace::Deadline;
 
     const SEED: Seed = Seed { k0: 1, k1: 2 };
@@ -386,5 +509,42 @@ mod tests {
         now_ms += 1_000;
         while engine.expire_slice(Now { unix_ms: now_ms }) {}
         assert_eq!(engine.db(0).map(|db| db.len()), Some(0));
+    }
+
+    #[test]
+    fn of_a_replicas_keys_those_go_whose_deadline_was_given_here() {
+        const LINK: u64 = 7;
+        let mut engine = Engine::new(1, SEED, 1);
+        engine.rest.set_follows(true);
+        engine.rest.set_link(LINK);
+        for index in 0..100 {
+            engine.begin_command(LINK, 0, false);
+            set(
+                &mut engine,
+                &format!("theirs{index}"),
+                1_000,
+                Deadline::At(2_000),
+            );
+            engine.begin_command(1, 0, false);
+            set(
+                &mut engine,
+                &format!("own{index}"),
+                1_000,
+                Deadline::At(2_000),
+            );
+        }
+        set(&mut engine, "own0", 1_000, Deadline::At(9_000));
+        set(&mut engine, "own1", 1_000, Deadline::Clear);
+        while engine.expire_slice(Now { unix_ms: 2_100 }) {}
+        assert_eq!(engine.db(0).map(Db::len), Some(102));
+        while engine.expire_slice(Now { unix_ms: 9_100 }) {}
+        assert_eq!(engine.db(0).map(Db::len), Some(101));
+        assert_eq!(engine.published.next_deadline_ms.get(), u64::MAX);
+
+        engine.rest.set_follows(false);
+        engine.decide_deadlines();
+        assert_eq!(engine.published.next_deadline_ms.get(), 0);
+        while engine.expire_slice(Now { unix_ms: 9_100 }) {}
+        assert_eq!(engine.db(0).map(Db::len), Some(1), "own1");
     }
 }

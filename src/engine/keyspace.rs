@@ -9,7 +9,7 @@ use super::expire::{FIELDS_PER_LOOKUP, is_over};
 use super::largest::may_be_large;
 use super::restored_access::Access;
 use super::undo::log::Sharing;
-use super::value::object::{detached, entry_bytes, note_entry_bytes};
+use super::value::object::{detached, entry_bytes, note_entry_bytes, under_way};
 use super::value::{
     BLOCK_BYTES_MIN, DataType, EMBSTR_BYTES_MAX, Kind, Object, Text, is_inline_text,
     overwrite_text, raw_entry, string_entry, unshare_text, writable_text,
@@ -30,7 +30,7 @@ pub enum Deadline {
     Clear,
     /// Stays as it is.
     Keep,
-    /// This time, in Unix milliseconds.
+    /// At a Unix time in milliseconds.
     At(u64),
 }
 
@@ -55,7 +55,7 @@ impl<'e> Keyspace<'e> {
         }
     }
 
-    /// The same without leaving traces in the access bits (CLIENT NO-TOUCH, OBJECT, TYPE …).
+    /// The keyspace without leaving traces in the access bits (CLIENT NO-TOUCH, OBJECT, TYPE …).
     pub fn untouched(mut self) -> Keyspace<'e> {
         self.touches = false;
         self
@@ -66,17 +66,19 @@ impl<'e> Keyspace<'e> {
         self.now
     }
 
-    /// Whether a deadline that is about to be given lies in the past, so that the key goes at once; never while data are
-    /// loaded, as what follows may take it away again.
+    /// Whether a deadline that is about to be given lies in the past, so that the key goes at once; never while data
+    /// are loaded, as what follows may take it away again, nor while there is a primary, which says when it goes.
     pub fn is_past(&self, deadline_ms: u64) -> bool {
-        deadline_ms <= self.now.unix_ms && !self.engine.rest.is_loading()
+        let rest = &self.engine.rest;
+        deadline_ms <= self.now.unix_ms && !rest.is_loading() && !rest.follows()
     }
 
     /// Fields with deadlines up to this are not there any more: none while data are loaded, as what follows may take a
-    /// deadline away again.
+    /// deadline away again, and none for a primary.
     #[inline]
     pub fn fields_due_ms(&self) -> u64 {
-        match self.engine.rest.is_loading() {
+        let engine = &self.engine;
+        match engine.rest.shows_all(engine.effects.client()) {
             true => 0,
             false => self.now.unix_ms,
         }
@@ -113,19 +115,23 @@ impl<'e> Keyspace<'e> {
     }
 
     /// Deletes what is due at a place, or some of it; the place, if something is left there that is not due. While
-    /// expiry rests, a command that adds nothing leaves it where it is.
+    /// expiry rests, a command that only reads leaves it where it is.
     #[cold]
     fn expire(&mut self, place: Place) -> Option<Place> {
         let now_ms = self.now.unix_ms;
         let engine = &*self.engine;
-        if engine.rest.is_loading() {
+        let (rest, effects) = (&engine.rest, &engine.effects);
+        if rest.shows_all(effects.client()) {
             return Some(place);
         }
-        if engine.rest.holds(now_ms)
-            && engine.effects.only_reads()
-            && is_over(self.entry(place), now_ms)
-        {
-            return None;
+        if rest.holds(now_ms) && effects.only_reads() {
+            if is_over(self.entry(place), now_ms) {
+                return None;
+            }
+            // Some of its fields are due, which are not shown.
+            if rest.follows() {
+                return Some(place);
+            }
         }
         let gone = self
             .engine
@@ -143,7 +149,7 @@ impl<'e> Keyspace<'e> {
         place
     }
 
-    /// The same, and a miss is no event: for OBJECT.
+    /// Looks a key up and counts a hit or a miss; a miss is no event (OBJECT).
     pub fn find_unnoticed(&mut self, key: &Key<'_>) -> Option<Place> {
         let place = self.find(key);
         let published = &self.engine.published;
@@ -313,6 +319,7 @@ impl<'e> Keyspace<'e> {
                     Deadline::At(at_ms) => db.set_deadline(place, key.hash, Some(at_ms)),
                 }
             });
+            self.note_deadline(key, deadline);
             return;
         }
         if let Some(block) = value.block()
@@ -461,7 +468,19 @@ impl<'e> Keyspace<'e> {
         if found.is_none() {
             self.note_new(key);
         }
+        self.note_deadline(key, deadline);
         self.engine.discard(trash);
+    }
+
+    /// A key got a deadline, perhaps: on a replica it matters who gave it.
+    #[inline]
+    fn note_deadline(&mut self, key: &Key<'_>, deadline: Deadline) {
+        if let Deadline::At(at_ms) = deadline
+            && self.engine.rest.follows()
+        {
+            self.engine
+                .note_own_deadline(self.db, key.hash, at_ms, self.now);
+        }
     }
 
     /// Gives a key another deadline, or none.
@@ -471,6 +490,7 @@ impl<'e> Keyspace<'e> {
             .db_mut(self.db)
             .expect("a place implies a database");
         db.charged(|db| db.set_deadline(place, key.hash, deadline));
+        self.note_deadline(key, deadline.map_or(Deadline::Clear, Deadline::At));
     }
 
     /// Deletes the entry at a place.
@@ -547,7 +567,8 @@ impl<'e> Keyspace<'e> {
             .of(key.hash, db.table.bits(place) & USE_BITS)
     }
 
-    /// Stores an entry that [`Keyspace::take`] or [`Keyspace::duplicate`] handed out, perhaps under another key or in another shard.
+    /// Stores an entry that [`Keyspace::take`] or [`Keyspace::duplicate`] handed out, perhaps under another key or in
+    /// another shard.
     pub fn adopt(&mut self, key: &Key<'_>, found: Option<Place>, entry: Entry<Object>) {
         self.engine
             .published
@@ -561,7 +582,14 @@ impl<'e> Keyspace<'e> {
             published.add_used(crate::structures::account::charged_bytes() - before);
             entry
         };
+        let is_under_way = under_way(entry.view()).is_some();
         self.put_entry(key, found, entry);
+        if is_under_way
+            && let Some(db) = self.engine.db_mut(self.db)
+            && let Some(place) = db.find(key)
+        {
+            db.note_under_way(place);
+        }
     }
 
     /// Deletes a collection that the change recorded last has emptied, and records that it is gone.
@@ -590,7 +618,7 @@ impl<'e> Keyspace<'e> {
         self.noted_beside(key, event);
     }
 
-    /// The same where it is no change that a snapshot would be worth: a pending entry was shown again.
+    /// Records a change beside a key's data that a snapshot would not be worth: a pending entry was shown again.
     pub fn noted_beside(&mut self, key: &[u8], event: Event) {
         self.engine.effects.wrote(self.db, key, event);
         self.engine.waiters.key_changed(self.db, key);
@@ -620,17 +648,11 @@ impl<'e> Keyspace<'e> {
         &mut self,
         cursor: u64,
         budget: usize,
-        mut visit: impl FnMut(EntryRef<'_, Object>),
+        visit: impl FnMut(EntryRef<'_, Object>),
     ) -> u64 {
-        let now_ms = self.now.unix_ms;
-        let Some(db) = self.engine.db(self.db) else {
-            return 0;
-        };
-        db.table.scan(cursor, budget, |entry| {
-            if !is_over(entry, now_ms) {
-                visit(entry);
-            }
-        })
+        let visit = unless_over(self.now.unix_ms, visit);
+        let db = self.engine.db(self.db);
+        db.map_or(0, |db| db.table.scan(cursor, budget, visit))
     }
 
     /// Visits some entries from a position on, and those that are there from the first call to the last exactly once;
@@ -639,17 +661,11 @@ impl<'e> Keyspace<'e> {
         &mut self,
         position: u64,
         budget: usize,
-        mut visit: impl FnMut(EntryRef<'_, Object>),
+        visit: impl FnMut(EntryRef<'_, Object>),
     ) -> u64 {
-        let now_ms = self.now.unix_ms;
-        let Some(db) = self.engine.db(self.db) else {
-            return 0;
-        };
-        db.table.scan_once(position, budget, |entry| {
-            if !is_over(entry, now_ms) {
-                visit(entry);
-            }
-        })
+        let visit = unless_over(self.now.unix_ms, visit);
+        let db = self.engine.db(self.db);
+        db.map_or(0, |db| db.table.scan_once(position, budget, visit))
     }
 
     /// As [`Keyspace::scan`], and deletes the expired entries that it meets.
@@ -695,5 +711,17 @@ impl<'e> Keyspace<'e> {
             self.expire(place);
         }
         None
+    }
+}
+
+/// Leaves out what is expired.
+fn unless_over(
+    now_ms: u64,
+    mut visit: impl FnMut(EntryRef<'_, Object>),
+) -> impl FnMut(EntryRef<'_, Object>) {
+    move |entry| {
+        if !is_over(entry, now_ms) {
+            visit(entry);
+        }
     }
 }

@@ -26,15 +26,15 @@ pub struct Moving {
 /// Where a key stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is to be dumped.
+    /// The key is to be dumped.
     Wanted,
     /// There was no such key.
     Absent,
-    /// It was dumped.
+    /// The key was dumped.
     Dumped,
     /// The other server has it.
     Arrived,
-    /// It is here no more, or for good.
+    /// The key is here no more, or for good.
     Settled,
 }
 

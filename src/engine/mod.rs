@@ -13,8 +13,10 @@ pub mod keyspace;
 pub mod largest;
 pub mod migration;
 mod miss_ratio;
+mod own_deadlines;
 pub mod published;
 pub mod record;
+mod replace;
 pub mod restored_access;
 pub mod serial;
 pub mod snapshot;
@@ -24,6 +26,7 @@ pub mod value;
 pub mod waiting;
 pub mod watching;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -220,7 +223,7 @@ pub struct Engine {
     pub waiters: waiting::Waiters,
     /// Which keys transactions watch.
     pub watches: watching::Watches,
-    /// Its number among the shards of the server.
+    /// Number of the shard among those of the server.
     pub shard: u16,
     /// The keys that the curve follows, while it is kept.
     reuse: Option<Box<ReuseDistance>>,
@@ -234,6 +237,8 @@ pub struct Engine {
         reason = "they come and go as the boxes that they are in"
     )]
     flushed_unsaved: Vec<Box<Db>>,
+    /// Collections that were, too; charged to nobody.
+    left_unsaved: VecDeque<value::Trash>,
     /// Huge values, freed in slices too.
     doomed_values: Vec<value::Trash>,
     /// What can be undone, if anything.
@@ -274,6 +279,7 @@ impl Engine {
             rest: Arc::default(),
             doomed: Vec::new(),
             flushed_unsaved: Vec::new(),
+            left_unsaved: VecDeque::new(),
             doomed_values: Vec::new(),
             attempt: None,
             budget: Arc::default(),
@@ -299,8 +305,8 @@ impl Engine {
         }
     }
 
-    /// Commands that looked keys up since then will be run again: what they looked up is not counted twice, and what they
-    /// missed is not told twice. What was deleted meanwhile, because its time had come, stays so.
+    /// Commands that looked keys up since then will be run again: what they looked up is not counted twice, and what
+    /// they missed is not told twice. What was deleted meanwhile, because its time had come, stays so.
     pub fn forget_reads_since(&mut self, then: Reads) {
         self.published.recount(then.counts);
         self.effects.forget_misses(then.recorded);

@@ -84,7 +84,7 @@ pub struct Published {
     curve_wanted: AtomicBool,
     /// One entry per database.
     pub dbs: Box<[PublishedDb]>,
-    /// Look-ups by how much memory they need; see [`reuse`].
+    /// Look-ups by how much memory they need; see [`crate::structures::reuse_distance`].
     pub curve: Curve,
     /// Keys deleted because their time had come.
     pub expired: Counter,
@@ -96,9 +96,9 @@ pub struct Published {
     pub flushes: Counter,
     /// Keys deleted to make room.
     pub evicted: Counter,
-    /// Of these, keys that went out of the queue of new ones.
+    /// Evicted keys that went out of the queue of new ones.
     pub evicted_small: Counter,
-    /// And keys that the hand came by.
+    /// Evicted keys that the hand came by.
     pub evicted_main: Counter,
     /// Keys that were used while they stood in that queue, and so came to the main part.
     pub promoted: Counter,
@@ -106,7 +106,7 @@ pub struct Published {
     pub ghost_hits: Counter,
     /// Keys that somebody waits for.
     pub waited_keys: Counter,
-    /// Those of them whose waiters also want to know when the key goes.
+    /// Keys that somebody waits for who also wants to know when the key goes.
     pub waited_keys_when_gone: Counter,
     /// Keys that somebody watches.
     pub watched_keys: Counter,

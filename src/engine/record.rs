@@ -1,9 +1,11 @@
-//! Command records: what a hold of shards leaves for the log, as commands that bring about elsewhere what happened here.
+//! Command records: what a hold of shards leaves for the log, as commands that bring about elsewhere what happened
+//! here.
 //!
-//! A record is one command in RESP, with its database and who reads it. Records are written with the shards in hand and lie
-//! beside the effects of their shard ([`Effects`]), which undo them with the effects of a unit that is rolled back. When a
-//! command, a unit, or a slice of expiry is over, the records of all its shards are merged by their stamps and handed to the
-//! [`Log`] in one piece ([`append`]), so that the log's order agrees with the order of each shard and of each connection.
+//! A record is one command in RESP, with its database and who reads it. Records are written with the shards in hand and
+//! lie beside the effects of their shard ([`Effects`]), which undo them with the effects of a unit that is rolled back.
+//! When a command, a unit, or a slice of expiry is over, the records of all its shards are merged by their stamps and
+//! handed to the [`Log`] in one piece ([`append`]), so that the log's order agrees with the order of each shard and of
+//! each connection.
 //!
 //! Arguments from [`LONG_BYTES_MIN`] on are not copied: the record shares their block.
 //!
@@ -25,7 +27,7 @@ const ROOM_BYTES_MAX: usize = 64 * 1024;
 pub struct Audience(u8);
 
 impl Audience {
-    /// Nobody.
+    /// No reader.
     pub const NONE: Audience = Audience(0);
     /// The append-only file.
     pub const FILE: Audience = Audience(1);
@@ -39,7 +41,7 @@ impl Audience {
         Audience(bits & Audience::BOTH.0)
     }
 
-    /// Its bits: 1 the file, 2 the replicas.
+    /// The readers as bits: 1 the file, 2 the replicas.
     pub const fn bits(self) -> u8 {
         self.0
     }
@@ -61,10 +63,13 @@ impl Default for Audience {
     }
 }
 
+/// The database of records that it makes no difference to.
+pub const ANY_DB: usize = u32::MAX as usize;
+
 /// Where a record belongs.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
-    /// Its place among the records of one hold; those of one stamp stay in the order in which they came.
+    /// Place of the record among those of one hold; records of one stamp stay in the order in which they came.
     pub stamp: u64,
     /// The database in which the command runs.
     pub db: usize,
@@ -74,7 +79,7 @@ pub struct Head {
 
 /// One record.
 pub struct Record<'a> {
-    /// Its place among the records of one hold.
+    /// Place of the record among those of one hold.
     pub stamp: u64,
     /// The database in which the command runs.
     pub db: usize,
@@ -312,15 +317,15 @@ impl Records {
 
 /// Where records go.
 pub trait Log: Send + Sync {
-    /// Appends what one hold of shards leaves, as one contiguous piece, with all its shards in hand; the position behind
-    /// it. The implementation may take the records out; what it leaves is forgotten. There is at least one.
+    /// Appends what one hold of shards leaves, as one contiguous piece, with all its shards in hand; the position
+    /// behind it. The implementation may take the records out; what it leaves is forgotten. There is at least one.
     ///
     /// `is_atomic`: every reader gets those of its records, if there are any, between MULTI and EXEC.
     fn append(&self, records: &mut Records, is_atomic: bool) -> u64;
 }
 
-/// Appends the records of shards that are in hand together, merged by stamp with those of what ran beside them. The shards
-/// know the position from then on. None if there was nothing to append, or nobody to append it to.
+/// Appends the records of shards that are in hand together, merged by stamp with those of what ran beside them. The
+/// shards know the position from then on. None if there was nothing to append, or nobody to append it to.
 ///
 /// `is_unit`: they are what one command, one transaction or one script did, and if there are several of them, they take
 /// effect together or not at all. Keys that expire or are evicted by themselves go one by one.

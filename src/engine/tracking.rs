@@ -23,7 +23,7 @@ use crate::base::hash::Seed;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::table::Table;
 
-/// So many connections are remembered for one key; beyond that all are told, and remembering begins anew.
+/// Connections that are remembered for one key; beyond that all are told, and remembering begins anew.
 const READERS_MAX: usize = 16 * 1024;
 
 const READER_BYTES: usize = size_of::<u32>();
@@ -196,7 +196,7 @@ impl Tracked {
         Some(self.taken(entry, by))
     }
 
-    /// The same for a key drawn at random.
+    /// Forgets a key drawn at random, and says who read it.
     pub fn take_random(&mut self, draw: &mut dyn FnMut() -> u64) -> Option<Lapsed> {
         let table = self.table.as_deref_mut()?;
         let place = table.random(draw)?;

@@ -75,7 +75,7 @@ fn any_when_gone(queue: &VecDeque<Waiting>) -> bool {
 }
 
 impl Waiters {
-    /// Nobody yet; how many keys somebody waits for will be published there.
+    /// No waiters yet; how many keys somebody waits for will be published there.
     pub fn published_in(published: Arc<Published>) -> Waiters {
         Waiters {
             published: Some(published),

@@ -15,13 +15,13 @@ use super::{Engine, Key, Now};
 /// A key that must not change before EXEC.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    /// Its database.
+    /// Database of the key.
     pub db: usize,
-    /// Its name.
+    /// Name of the key.
     pub key: Box<[u8]>,
-    /// Its hash.
+    /// Hash of the key.
     pub hash: u64,
-    /// Its shard.
+    /// Shard of the key.
     pub shard: u16,
     /// The largest stamp that the connection knew of when it began to watch.
     pub stamp: u64,
@@ -51,7 +51,7 @@ impl Watched {
         engine.watches.changed_since(*db, key, *stamp)
     }
 
-    /// Nobody watches it any more on behalf of its connection.
+    /// Ends the watch of the key on behalf of its connection.
     pub fn forget(&self, engine: &mut Engine) {
         engine.watches.remove(self.db, &self.key, self.times);
     }
@@ -75,14 +75,14 @@ struct Watch {
 /// When a key last changed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stamps {
-    /// Its data.
+    /// Stamp of the last change of the key's data.
     changed: u64,
     /// What readers left beside it.
     touched: u64,
 }
 
 impl Watches {
-    /// Nobody yet; how many keys are watched will be published there.
+    /// No watches yet; how many keys are watched will be published there.
     pub fn published_in(published: Arc<Published>) -> Watches {
         Watches {
             published: Some(published),
@@ -168,7 +168,7 @@ impl Watches {
         }
     }
 
-    /// They were not.
+    /// Keeps the changes of an attempt.
     #[inline]
     pub fn commit_attempt(&mut self) {
         if self.replaced.is_some() {
@@ -176,7 +176,7 @@ impl Watches {
         }
     }
 
-    /// They were: nothing has changed.
+    /// Undoes an attempt: nothing has changed.
     pub fn undo_attempt(&mut self) {
         for (place, stamps) in self.replaced.take().into_iter().flatten().rev() {
             if let Some(watch) = self.keys.get_mut(&place) {

@@ -21,7 +21,7 @@ use crate::client::mailbox;
 use crate::client::memory::CLIENT_MEMORY;
 use crate::config::Config;
 use crate::resp::reply::Out;
-use crate::resp::request::Limits;
+use crate::resp::request::{Limits, Parser};
 use crate::session::batch::Batch;
 use crate::session::prefetch::prefetch;
 use crate::session::{Session, Step};
@@ -40,10 +40,10 @@ const SENT_BYTES_PER_TURN: usize = 1024 * 1024;
 /// Output that a client may leave lying while its next requests run. What is beyond it has to be taken first.
 const HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// The same, when clients together take more than [`ALL_HELD_BYTES_MAX`].
+/// Output in bytes that a client may leave lying when all clients together hold more than [`ALL_HELD_BYTES_MAX`].
 const HELD_BYTES_SCARCE: usize = 256 * 1024;
 
-/// See above.
+/// Output in bytes held for all clients together, from which on each may leave only [`HELD_BYTES_SCARCE`] lying.
 const ALL_HELD_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// Output up to this is never too much: Redis has it in a buffer that its limits do not count.
@@ -58,14 +58,34 @@ const SLICES_MAX: usize = 64;
 /// Longest inline request.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
 
+/// A connection that leaves requests and replies behind: what follows on its socket is somebody else's affair.
+pub struct Handed {
+    /// The socket.
+    pub stream: Stream,
+    /// The connection's state, with a parser that stands at the first byte of the batch's input.
+    pub session: Session,
+    /// What was received and not read yet, and what the client asked for.
+    pub batch: Box<Batch>,
+}
+
+/// What connections leave to others.
+pub trait Owner: Send + Sync + 'static {
+    /// Serves a connection that follows the stream of this server, to its end, in a task of its own.
+    fn own(&self, handed: Handed);
+    /// A client asked the server to stop.
+    fn stop(&self);
+}
+
 /// Why a connection ends.
 enum End {
     /// Nothing more to say.
     Closed,
-    /// It left too much of its output lying.
+    /// The client left too much of its output lying.
     Cut,
     /// SHUTDOWN was asked for.
     Shutdown,
+    /// The connection goes on as that of a replica.
+    Followed,
 }
 
 /// What a turn leaves in the read buffer.
@@ -84,14 +104,14 @@ impl From<io::Error> for End {
     }
 }
 
-/// Serves a connection until it ends. When the client asked the server to stop, `stop` is called and the connection stays
-/// open: who asked sees its end when nobody can connect any more.
+/// Serves a connection until it ends. When the client asked the server to stop, its owner is told and the connection
+/// stays open: who asked sees its end when nobody can connect any more.
 ///
 /// No `async fn`, whose arguments would stand in the task twice: an idle connection is little more than this.
 pub fn serve(
     mut stream: Stream,
     mut session: Session,
-    stop: impl FnOnce() + Send + 'static,
+    owner: &'static impl Owner,
 ) -> impl Future<Output = ()> + Send + 'static {
     let mut kept = Kept::default();
     let mut config = session.service().config.load_full();
@@ -102,15 +122,35 @@ pub fn serve(
                 Err(end) => break end,
             }
         };
+        if matches!(end, End::Followed) {
+            return hand_over(owner, stream, session, &mut kept);
+        }
         kept.let_go();
-        session.connection.shared.leave();
-        session.end();
-        session.service().clients.remove(session.connection.id());
+        leave(&mut session);
         if matches!(end, End::Shutdown) {
-            stop();
+            owner.stop();
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// Leaves a connection to its owner.
+#[cold]
+fn hand_over(owner: &'static impl Owner, stream: Stream, session: Session, kept: &mut Kept) {
+    let batch = kept.batch.take().unwrap_or_else(pool::take);
+    kept.let_go();
+    owner.own(Handed {
+        stream,
+        session,
+        batch,
+    });
+}
+
+/// The connection is over: nobody finds it any more.
+pub fn leave(session: &mut Session) {
+    session.connection.shared.leave();
+    session.end();
+    session.service().clients.remove(session.connection.id());
 }
 
 /// What a connection has between two turns.
@@ -305,6 +345,10 @@ async fn turn(
                 // What it has taken is not worth keeping for others.
                 batch.reset();
                 return Err(End::Cut);
+            }
+            Err(End::Followed) => {
+                kept.batch = Some(batch);
+                return Err(End::Followed);
             }
             Err(end) => {
                 pool::put(batch);
@@ -536,6 +580,13 @@ async fn run_turn(
                 flush(stream, session, batch, 0).await?;
                 return Err(End::Closed);
             }
+            Step::Follow => {
+                flush(stream, session, batch, 0).await?;
+                // Whoever takes it over reads anew what came behind the request.
+                batch.consume_run();
+                session.parser = Parser::default();
+                return Err(End::Followed);
+            }
             Step::Shutdown => {
                 flush(stream, session, batch, 0).await?;
                 return Err(End::Shutdown);
@@ -569,7 +620,8 @@ async fn run_turn(
         // Before the replies: whoever has them knows that it is done.
         note_memory(session);
     }
-    if !batch.out.is_empty() {
+    // Replies that wait for the disk leave back to back in any case.
+    if !batch.out.is_empty() && !must_sync(session) {
         write_batching::others_first().await;
     }
     flush(stream, session, batch, held_max()).await?;
@@ -583,8 +635,8 @@ async fn run_turn(
     })
 }
 
-/// Waits until others have what they are to hear of this connection's commands: its replies leave behind that. In a box of
-/// its own, as most connections never wait for it.
+/// Waits until others have what they are to hear of this connection's commands: its replies leave behind that. In a box
+/// of its own, as most connections never wait for it.
 #[cold]
 fn delivered(session: &Session, position: u64) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
     let pubsub = &session.service().pubsub;
@@ -600,7 +652,15 @@ fn log_has_room(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '
     }))
 }
 
-/// Waits until what this connection's replies know of is on the disk. In a box of its own, as few servers ever wait for it.
+/// Whether what this connection's replies know of is not on the disk, and has to be before they leave.
+#[inline]
+fn must_sync(session: &Session) -> bool {
+    let seen = session.connection.shared.log_seen.load(Relaxed);
+    session.service().must_sync(seen)
+}
+
+/// Waits until what this connection's replies know of is on the disk. In a box of its own, as few servers ever wait for
+/// it.
 #[cold]
 fn on_disk(session: &Session) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
     let position = session.connection.shared.log_seen.load(Relaxed);
@@ -714,11 +774,7 @@ async fn flush(
 ) -> Result<(), End> {
     let mut receives = true;
     let mut sent = 0;
-    if session
-        .service()
-        .must_sync(session.connection.shared.log_seen.load(Relaxed))
-        && !batch.out.is_empty()
-    {
+    if must_sync(session) && !batch.out.is_empty() {
         on_disk(session).await;
     }
     while !batch.out.is_empty() {
@@ -798,7 +854,12 @@ mod tests {
         fn size<F>(_: impl FnOnce(Stream, Session) -> F) -> usize {
             size_of::<F>()
         }
-        let bytes = size(|stream, session| serve(stream, session, || ()));
-        assert!(bytes <= 640, "it takes {bytes} bytes");
+        struct Nobody;
+        impl Owner for Nobody {
+            fn own(&self, _: Handed) {}
+            fn stop(&self) {}
+        }
+        let bytes = size(|stream, session| serve(stream, session, &Nobody));
+        assert!(bytes <= 648, "it takes {bytes} bytes");
     }
 }

@@ -1,7 +1,7 @@
 //! Receiving: into the read buffer, or straight into the block of a long argument.
 //!
-//! Room grows with what came, not with what a length claims, and doubles, so that copying stays linear. Who has sent much
-//! of a long argument is believed the rest: to copy a hundred MiB would stall others.
+//! Room grows with what came, not with what a length claims, and doubles, so that copying stays linear. Who has sent
+//! much of a long argument is believed the rest: to copy a hundred MiB would stall others.
 
 use std::io::{self, ErrorKind};
 

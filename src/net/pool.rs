@@ -14,7 +14,7 @@ pub const INPUT_BYTES: usize = 16 * 1024;
 /// A buffer larger than this is not kept.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 
-/// The same for output.
+/// An output buffer larger than this is not kept.
 pub const OUTPUT_BYTES_KEPT_MAX: usize = 16 * 1024;
 
 thread_local! {

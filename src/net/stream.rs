@@ -76,6 +76,14 @@ impl Stream {
         matches!(ready.poll(&mut cx), Poll::Ready(Ok(ready)) if ready.is_read_closed())
     }
 
+    /// Has small writes leave at once, or be gathered. Nothing for sockets that gather none.
+    pub fn set_nodelay(&self, is_on: bool) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_nodelay(is_on),
+            Stream::Unix(_) => Ok(()),
+        }
+    }
+
     /// The file descriptor, for CLIENT LIST.
     pub fn fd(&self) -> RawFd {
         match self {

@@ -1,7 +1,7 @@
 //! Names with their subscribers: channels, spread over locks, and patterns under one.
 //!
-//! Subscribers stand in the order of their numbers, so that one of many is found and taken out quickly. The text of a name
-//! is shared with its subscribers, who know by it what they are subscribed to.
+//! Subscribers stand in the order of their numbers, so that one of many is found and taken out quickly. The text of a
+//! name is shared with its subscribers, who know by it what they are subscribed to.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ impl Names {
         clients.is_empty() && names.remove(name).is_some()
     }
 
-    /// Puts a name, and the list of its subscribers, into memory allocated now; the name and the subscribers, if there are
-    /// any. Nobody ever finds the name missing.
+    /// Puts a name, and the list of its subscribers, into memory allocated now; the name and the subscribers, if there
+    /// are any. Nobody ever finds the name missing.
     fn relocate(&self, name: &[u8]) -> Option<(Arc<[u8]>, Subscribers)> {
         let mut names = self.0.write();
         let (old, clients) = names.remove_entry(name)?;

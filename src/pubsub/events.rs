@@ -1,10 +1,11 @@
-//! What shards tell others: keyspace notifications, invalidations, and messages of transactions and scripts, in one order.
+//! What shards tell others: keyspace notifications, invalidations, and messages of transactions and scripts, in one
+//! order.
 //!
 //! Whoever changes shards appends what others want to hear of it to one sequence, while the shards are in hand
-//! ([`Follower::append`]), and delivers it once they are let go. Delivering is a role that one thread has at a time, for a
-//! bounded number of records ([`Sequence::consume`]); no thread waits for another one's turn. What is left at the bound is for
-//! a task of its own ([`PubSub::poll_rest`]). A connection's replies leave when all is delivered that they know of
-//! ([`PubSub::poll_delivered`]), as on a server with one thread.
+//! ([`Follower::append`]), and delivers it once they are let go. Delivering is a role that one thread has at a time,
+//! for a bounded number of records ([`Sequence::consume`]); no thread waits for another one's turn. What is left at the
+//! bound is for a task of its own ([`PubSub::poll_rest`]). A connection's replies leave when all is delivered that they
+//! know of ([`PubSub::poll_delivered`]), as on a server with one thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
@@ -13,8 +14,8 @@ use std::task::{Context, Poll, Waker};
 use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
-use super::PubSub;
 use super::sequence::{Left, Sequence};
+use super::{Posting, PubSub};
 use crate::client::mailbox::Topic;
 use crate::config::values::EventClasses;
 use crate::engine::effect::{Effect, Follower, Interest, News};
@@ -129,29 +130,30 @@ impl PubSub {
 
     /// Publishes what happened and what is void by it, with the messages between.
     fn publish_news(&self, news: &News, wakes: &mut Vec<Waker>) {
+        let posting = &mut Posting::new(news.log_seen, wakes);
         let Lapses { keys, written, all } = &news.lapses;
-        self.tell_wide(written, *all, wakes);
+        self.tell_wide(written, *all, posting);
         let (mut keys, mut effects) = (keys.as_slice(), news.effects.as_slice());
         for said in &news.spoken {
             let count = keys.partition_point(|lapsed| lapsed.stamp <= said.stamp);
-            self.tell_lapsed(keys.split_off(..count).unwrap_or_default(), wakes);
+            self.tell_lapsed(keys.split_off(..count).unwrap_or_default(), posting);
             let count = effects.partition_point(|effect| effect.stamp <= said.stamp);
-            self.publish_events(effects.split_off(..count).unwrap_or_default(), wakes);
+            self.publish_events(effects.split_off(..count).unwrap_or_default(), posting);
             if let Some(message) = said.message.downcast_ref() {
-                self.send_pending(message, wakes);
+                self.send_pending(message, posting);
             }
         }
-        self.tell_lapsed(keys, wakes);
-        self.publish_events(effects, wakes);
+        self.tell_lapsed(keys, posting);
+        self.publish_events(effects, posting);
     }
 
-    fn publish_events(&self, effects: &[Effect], wakes: &mut Vec<Waker>) {
+    fn publish_events(&self, effects: &[Effect], posting: &mut Posting<'_>) {
         for effect in effects {
-            self.publish_event(effect, wakes);
+            self.publish_event(effect, posting);
         }
     }
 
-    fn publish_event(&self, effect: &Effect, wakes: &mut Vec<Waker>) {
+    fn publish_event(&self, effect: &Effect, posting: &mut Posting<'_>) {
         let classes = self.events.classes.load(Relaxed);
         if classes & configured(effect.event.class) == 0 {
             return;
@@ -172,7 +174,7 @@ impl PubSub {
                 for part in [b"__", word, b"@", db, b"__:", about] {
                     channel.extend_from_slice(part);
                 }
-                self.publish(&channel, payload, wakes);
+                self.publish(&channel, payload, posting);
             }
         }
     }
@@ -237,6 +239,19 @@ mod tests {
             publish(&pubsub, "k");
             assert_eq!(heard(&client), expected, "{classes}");
         }
+    }
+
+    #[test]
+    fn who_hears_of_a_change_knows_as_much_of_the_log() {
+        let (pubsub, client) = listening("gE", "*");
+        pubsub.append(Box::new(News {
+            log_seen: 11,
+            ..*news("k")
+        }));
+        pubsub.append(news("older"));
+        pubsub.deliver();
+        assert_eq!(heard(&client).len(), 2);
+        assert_eq!(client.log_seen.load(Relaxed), 11);
     }
 
     #[test]

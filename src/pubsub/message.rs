@@ -11,7 +11,8 @@ const FRAME_BYTES: usize = 80;
 pub(super) struct Message<'m> {
     channel: &'m [u8],
     payload: &'m [u8],
-    /// The whole push for those who subscribed to the channel by name, as RESP2 has it; RESP3 differs in its first byte.
+    /// The whole push for those who subscribed to the channel by name, as RESP2 has it; RESP3 differs in its first
+    /// byte.
     whole: Out,
     /// The payload, if it is worth sharing.
     shared: Option<Bytes>,

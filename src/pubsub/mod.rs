@@ -43,6 +43,26 @@ pub struct PubSub {
     caches: Caches,
 }
 
+/// What is posted together: as much of the log as it tells of, and who is to be woken soon, when no lock and no shard
+/// is held.
+pub struct Posting<'w> {
+    log_seen: u64,
+    wakes: &'w mut Vec<Waker>,
+}
+
+impl<'w> Posting<'w> {
+    /// Of what is known of the log before this position.
+    pub fn new(log_seen: u64, wakes: &'w mut Vec<Waker>) -> Posting<'w> {
+        Posting { log_seen, wakes }
+    }
+
+    /// Posts something to a client. What leaves for that waits for the disk where replies that know as much would.
+    fn post(&mut self, client: &Shared, bound: OutputBound, write: impl FnOnce(&mut Out)) {
+        client.see_log(self.log_seen);
+        self.wakes.extend(client.post(bound, write));
+    }
+}
+
 /// Figures for INFO and the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
@@ -151,21 +171,20 @@ impl PubSub {
         }
     }
 
-    /// Sends a message to all who subscribed to its channel; to how many subscriptions. The wakers are to be woken soon,
-    /// when no lock and no shard is held.
-    pub fn publish(&self, channel: &[u8], payload: &[u8], wakes: &mut Vec<Waker>) -> usize {
+    /// Sends a message to all who subscribed to its channel; to how many subscriptions.
+    pub fn publish(&self, channel: &[u8], payload: &[u8], posting: &mut Posting<'_>) -> usize {
         if self.has_nobody(false) {
             return 0;
         }
-        self.post_to_all(&Message::new(channel, payload), false, None, wakes)
+        self.post_to_all(&Message::new(channel, payload), false, None, posting)
     }
 
-    /// The same for a shard channel.
-    pub fn publish_sharded(&self, channel: &[u8], payload: &[u8], wakes: &mut Vec<Waker>) -> usize {
+    /// Publishes a message to a shard channel; returns the number of clients that get it.
+    fn publish_sharded(&self, channel: &[u8], payload: &[u8], posting: &mut Posting<'_>) -> usize {
         if self.has_nobody(true) {
             return 0;
         }
-        self.post_to_all(&Message::sharded(channel, payload), true, None, wakes)
+        self.post_to_all(&Message::sharded(channel, payload), true, None, posting)
     }
 
     /// Whether nobody is subscribed to anything of the kind.
@@ -182,7 +201,7 @@ impl PubSub {
         message: &Message<'_>,
         is_sharded: bool,
         but: Option<u64>,
-        wakes: &mut Vec<Waker>,
+        posting: &mut Posting<'_>,
     ) -> usize {
         let bound = self.bounds.pubsub();
         let mut receivers = 0;
@@ -190,7 +209,7 @@ impl PubSub {
             for client in clients {
                 if but != Some(client.id) {
                     receivers += 1;
-                    wakes.extend(client.post(bound, write));
+                    posting.post(client, bound, write);
                 }
             }
         };
@@ -217,11 +236,11 @@ impl PubSub {
         is_sharded: bool,
         channel: &[u8],
         payload: &[u8],
-        wakes: &mut Vec<Waker>,
+        posting: &mut Posting<'_>,
     ) -> usize {
         match is_sharded {
-            false => self.publish(channel, payload, wakes),
-            true => self.publish_sharded(channel, payload, wakes),
+            false => self.publish(channel, payload, posting),
+            true => self.publish_sharded(channel, payload, posting),
         }
     }
 

@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 use super::PubSub;
 use crate::client::registry::Shared;
 
-/// Those who look on.
+/// The clients that see every command.
 #[derive(Default)]
 pub(super) struct Monitors {
     clients: RwLock<Vec<Arc<Shared>>>,
@@ -43,7 +43,7 @@ impl PubSub {
         self.monitors.count.store(clients.len(), Relaxed);
     }
 
-    /// It does so no more.
+    /// Ends MONITOR for a client.
     pub(super) fn remove_monitor(&self, client: &Shared) {
         if !client.is_monitor() {
             return;

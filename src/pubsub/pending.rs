@@ -5,10 +5,10 @@
 //! they come and go meanwhile, and nothing may follow the confirmation that a subscription has ended.
 
 use std::sync::Arc;
-use std::task::Waker;
+use std::sync::atomic::Ordering::Relaxed;
 
-use super::PubSub;
 use super::message::Message;
+use super::{Posting, PubSub};
 use crate::base::glob::{self, Case};
 use crate::client::connection::Connection;
 use crate::client::mailbox::Topic;
@@ -28,7 +28,7 @@ pub struct PendingMessage {
 struct Own {
     protocol: Protocol,
     by_name: bool,
-    /// Its patterns that match the channel.
+    /// The client's patterns that match the channel.
     patterns: Vec<Arc<[u8]>>,
 }
 
@@ -83,7 +83,7 @@ impl PendingMessage {
 
 impl PubSub {
     /// Sends a message that was held. For those who hold no shard.
-    pub fn send_pending(&self, held: &PendingMessage, wakes: &mut Vec<Waker>) {
+    pub(super) fn send_pending(&self, held: &PendingMessage, posting: &mut Posting<'_>) {
         let PendingMessage {
             channel,
             payload,
@@ -98,20 +98,23 @@ impl PubSub {
             true => Message::sharded(channel, payload),
             false => Message::new(channel, payload),
         };
+        // What the publisher knew, which may be more than what it did together with this.
+        let log_seen = posting.log_seen.max(publisher.log_seen.load(Relaxed));
+        let posting = &mut Posting::new(log_seen, posting.wakes);
         let bound = self.bounds.pubsub();
         if own.by_name {
-            wakes.extend(publisher.post(bound, |out| {
+            posting.post(publisher, bound, |out| {
                 out.set_protocol(own.protocol);
                 message.write(out);
-            }));
+            });
         }
         for pattern in &own.patterns {
-            wakes.extend(publisher.post(bound, |out| {
+            posting.post(publisher, bound, |out| {
                 out.set_protocol(own.protocol);
                 message.write_matched(pattern, out);
-            }));
+            });
         }
-        self.post_to_all(&message, *is_sharded, Some(publisher.id), wakes);
+        self.post_to_all(&message, *is_sharded, Some(publisher.id), posting);
     }
 
     /// How many would get a message if it went out now.

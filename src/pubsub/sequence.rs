@@ -1,10 +1,10 @@
 //! One order for records of many threads: a ring whose places are drawn by one `fetch_add`.
 //!
 //! A producer draws a place and puts its record there; the order of places is the order in which records are consumed.
-//! There is one consumer at a time: a role that any thread takes by [`Sequence::consume`] if no other thread has it. Who
-//! finds it taken leaves a mark, and the thread that has the role looks once more before it gives it up, so that a record
-//! is consumed by its own producer or by somebody who was there meanwhile. No producer waits for another one: a record whose
-//! place comes behind one that is drawn and not filled yet is consumed by whoever fills that one.
+//! There is one consumer at a time: a role that any thread takes by [`Sequence::consume`] if no other thread has it.
+//! Who finds it taken leaves a mark, and the thread that has the role looks once more before it gives it up, so that a
+//! record is consumed by its own producer or by somebody who was there meanwhile. No producer waits for another one: a
+//! record whose place comes behind one that is drawn and not filled yet is consumed by whoever fills that one.
 //!
 //! ```text
 //!  places   … | consumed | filled | drawn | filled | free …
@@ -14,8 +14,8 @@
 //! Knows neither what records are nor what consuming them does. Waiting until a place is passed is for tasks
 //! ([`Sequence::poll_passed`]).
 //!
-//! Limits: a producer that finds the ring full makes room itself, which comes to an end as the oldest record that is missing
-//! always has room; producers should look at [`Sequence::is_crowded`] before they take what others wait for.
+//! Limits: a producer that finds the ring full makes room itself, which comes to an end as the oldest record that is
+//! missing always has room; producers should look at [`Sequence::is_crowded`] before they take what others wait for.
 
 use std::task::{Context, Poll, Waker};
 
@@ -173,7 +173,8 @@ impl<T> Sequence<T> {
                 take(record);
                 head += 1;
                 consumed += 1;
-                // Release pairs with the Acquire of `append` and `has_passed`: the cell is empty, and what `take` did is seen.
+                // Release pairs with the Acquire of `append` and `has_passed`: the cell is empty, and what `take` did
+                // is seen.
                 self.head.store(head, Release);
             }
             let is_over = consumed >= CONSUMED_MAX;

@@ -20,20 +20,27 @@ fn mail(client: &Shared) -> String {
     String::from_utf8_lossy(bytes).replace("\r\n", " ")
 }
 
+/// Of what knows nothing of the log.
+fn publish(pubsub: &PubSub, channel: &[u8], payload: &[u8]) -> usize {
+    pubsub.publish(channel, payload, &mut Posting::new(0, &mut Vec::new()))
+}
+
 #[test]
 fn a_message_reaches_channels_and_patterns_in_each_protocol() {
     let pubsub = PubSub::default();
     let (one, two) = (client(1, 2), client(2, 3));
-    let mut wakes = Vec::new();
-    assert_eq!(pubsub.publish(b"news", b"x", &mut wakes), 0);
+    assert_eq!(publish(&pubsub, b"news", b"x"), 0);
     assert_eq!(pubsub.subscribe(&one, Topic::Channel, b"news"), 1);
     assert_eq!(pubsub.subscribe(&one, Topic::Channel, b"news"), 1);
     assert_eq!(pubsub.subscribe(&one, Topic::Pattern, b"n*"), 2);
     assert_eq!(pubsub.subscribe(&one, Topic::ShardChannel, b"news"), 1);
     assert_eq!(pubsub.subscribe(&two, Topic::Channel, b"news"), 1);
-    assert_eq!(pubsub.publish(b"news", b"x", &mut wakes), 3);
-    assert_eq!(pubsub.publish(b"other", b"x", &mut wakes), 0);
-    assert_eq!(pubsub.publish_sharded(b"news", b"y", &mut wakes), 1);
+    assert_eq!(publish(&pubsub, b"news", b"x"), 3);
+    assert_eq!(publish(&pubsub, b"other", b"x"), 0);
+    assert_eq!(
+        pubsub.send(true, b"news", b"y", &mut Posting::new(0, &mut Vec::new())),
+        1
+    );
     assert_eq!(
         mail(&one),
         "*3 $7 message $4 news $1 x *4 $8 pmessage $2 n* $4 news $1 x *3 $8 smessage $4 news $1 y "
@@ -64,15 +71,18 @@ fn a_held_message_goes_to_its_publisher_as_it_was_and_to_others_as_they_are() {
     pubsub.unsubscribe(&two, Topic::Channel, b"news");
     pubsub.subscribe(&three, Topic::Pattern, b"news");
     assert_eq!(pubsub.receivers_of(&held), 3);
+    one.see_log(7);
     let mut wakes = Vec::new();
-    pubsub.send_pending(&held, &mut wakes);
-    pubsub.send_pending(&nothing, &mut wakes);
+    pubsub.send_pending(&held, &mut Posting::new(5, &mut wakes));
+    pubsub.send_pending(&nothing, &mut Posting::new(9, &mut wakes));
     assert_eq!(
         mail(&one),
         ">3 $7 message $4 news $1 x >4 $8 pmessage $2 n* $4 news $1 x "
     );
     assert_eq!(mail(&two), "");
     assert_eq!(mail(&three), "*4 $8 pmessage $4 news $4 news $1 x ");
+    let seen = [&one, &two, &three].map(|client| client.log_seen.load(Relaxed));
+    assert_eq!(seen, [7, 0, 7], "as much of the log as the publisher knew");
     one.post(OutputBound::default(), |out| out.push(0));
     assert_eq!(mail(&one), "*0 ", "what it speaks now");
 }
@@ -112,7 +122,7 @@ fn what_nobody_is_subscribed_to_is_forgotten() {
         assert_eq!(client.subscriptions(), 0);
     }
     assert_eq!(pubsub.figures(), Figures::default());
-    assert_eq!(pubsub.publish(b"a", b"x", &mut Vec::new()), 0);
+    assert_eq!(publish(&pubsub, b"a", b"x"), 0);
 }
 
 #[test]
@@ -123,7 +133,7 @@ fn a_large_message_is_shared_by_its_receivers() {
         pubsub.subscribe(client, Topic::Channel, b"c");
     }
     let payload = vec![b'x'; 1 << 20];
-    pubsub.publish(b"c", &payload, &mut Vec::new());
+    publish(&pubsub, b"c", &payload);
     for client in &clients {
         let out = client.take_mail().expect("the message");
         assert!(out.as_slice().is_none(), "it is no copy");
@@ -155,9 +165,11 @@ fn names_that_are_moved_are_those_that_clients_know() {
     assert!(places(&before).iter().all(|place| !after.contains(place)));
     // Nobody keeps the old ones.
     assert!(before.iter().all(|(_, name)| Arc::strong_count(name) == 1));
-    let mut wakes = Vec::new();
-    assert_eq!(pubsub.publish(b"news", b"x", &mut wakes), 3);
-    assert_eq!(pubsub.publish_sharded(b"news", b"x", &mut wakes), 2);
+    assert_eq!(publish(&pubsub, b"news", b"x"), 3);
+    assert_eq!(
+        pubsub.send(true, b"news", b"x", &mut Posting::new(0, &mut Vec::new())),
+        2
+    );
     for client in [&one, &two] {
         pubsub.forget(client);
         assert_eq!(client.subscriptions(), 0);

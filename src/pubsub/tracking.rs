@@ -1,19 +1,19 @@
 //! Who caches on its side (CLIENT TRACKING), and how it is told that a key is no longer as it knows it.
 //!
-//! Shards say which keys lapsed and who read them ([`Lapses`]); this is told when they are let go, and whoever is told
-//! finds it behind the replies that it has by then ([`Shared::post`]). Those who want to hear of all keys with a prefix
-//! are found here. Never to be called with a shard in hand, but to begin or to end tracking, which takes no time.
+//! Shards say which keys lapsed and who read them (`engine::tracking::Lapses`); this is told when they are let go, and
+//! whoever is told finds it behind the replies that it has by then ([`Shared::post`]). Those who want to hear of all
+//! keys with a prefix are found here. Never to be called with a shard in hand, but to begin or to end tracking, which
+//! takes no time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Included, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::task::Waker;
 
 use parking_lot::RwLock;
 
-use super::PubSub;
 use super::channels::{Subscribers, insert, take_out};
+use super::{Posting, PubSub};
 use crate::client::registry::Shared;
 use crate::client::tracking::{Options, Tracking};
 use crate::engine::tracking::{Lapsed, TrackedCount, Written};
@@ -22,12 +22,12 @@ use crate::resp::reply::{Out, Protocol};
 /// Where those hear of lapsed keys who cannot be pushed to, because they speak RESP2.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
-/// Those who cache.
+/// The clients that cache.
 #[derive(Default)]
 pub(super) struct Caches {
     /// By the low half of their numbers, as shards know them.
     clients: RwLock<HashMap<u32, Arc<Shared>>>,
-    /// Those who hear of all keys with a prefix.
+    /// The clients that hear of all keys with a prefix.
     prefixes: RwLock<BTreeMap<Box<[u8]>, Subscribers>>,
     client_count: AtomicUsize,
     prefix_count: AtomicUsize,
@@ -136,19 +136,19 @@ impl PubSub {
     }
 
     /// Tells what is not told key by key: what was written, to those who hear of prefixes, and that everything is void.
-    pub(super) fn tell_wide(&self, written: &[Written], all: bool, wakes: &mut Vec<Waker>) {
+    pub(super) fn tell_wide(&self, written: &[Written], all: bool, posting: &mut Posting<'_>) {
         if all {
             for client in self.caches.clients.read().values() {
-                self.tell(client, Void::Everything, wakes);
+                self.tell(client, Void::Everything, posting);
             }
         }
         if !written.is_empty() {
-            self.tell_prefixes(written, wakes);
+            self.tell_prefixes(written, posting);
         }
     }
 
     /// Tells which keys lapsed to those who read them.
-    pub(super) fn tell_lapsed(&self, lapsed: &[Lapsed], wakes: &mut Vec<Waker>) {
+    pub(super) fn tell_lapsed(&self, lapsed: &[Lapsed], posting: &mut Posting<'_>) {
         if lapsed.is_empty() {
             return;
         }
@@ -168,14 +168,14 @@ impl PubSub {
                 let options = client.tracking_options();
                 let is_own = options.any(Options::NOLOOP) && client.id == lapsed.by;
                 if options.any(Options::ON) && !options.any(Options::BCAST) && !is_own {
-                    self.tell(client, Void::Keys(bytes(&keys)), wakes);
+                    self.tell(client, Void::Keys(bytes(&keys)), posting);
                 }
             }
         }
     }
 
     /// Tells what was written to those who hear of its prefix: one push for each prefix, with each key once.
-    fn tell_prefixes(&self, written: &[Written], wakes: &mut Vec<Waker>) {
+    fn tell_prefixes(&self, written: &[Written], posting: &mut Posting<'_>) {
         // Whoever wrote a key last did it.
         let by_key: BTreeMap<&[u8], u64> = written
             .iter()
@@ -194,7 +194,7 @@ impl PubSub {
             write_keys(&mut all, matching.iter().map(|(key, _)| *key));
             for client in clients {
                 if !client.tracking_options().any(Options::NOLOOP) {
-                    self.tell(client, Void::Keys(bytes(&all)), wakes);
+                    self.tell(client, Void::Keys(bytes(&all)), posting);
                     continue;
                 }
                 let others: Vec<&[u8]> = matching
@@ -205,18 +205,18 @@ impl PubSub {
                 if !others.is_empty() {
                     let mut some = Out::new(Protocol::Resp2);
                     write_keys(&mut some, others.into_iter());
-                    self.tell(client, Void::Keys(bytes(&some)), wakes);
+                    self.tell(client, Void::Keys(bytes(&some)), posting);
                 }
             }
         }
     }
 
-    fn tell(&self, client: &Shared, void: Void<'_>, wakes: &mut Vec<Waker>) {
+    fn tell(&self, client: &Shared, void: Void<'_>, posting: &mut Posting<'_>) {
         let redirect = client.tracking().and_then(Tracking::redirect);
         if let Some(other) = &redirect
             && other.is_gone()
         {
-            self.tell_broken(client, other.id, wakes);
+            self.tell_broken(client, other.id, posting);
             return;
         }
         let target = redirect.as_deref().unwrap_or(client);
@@ -224,7 +224,7 @@ impl PubSub {
         if !is_redirected && target.resp.load(Relaxed) != Protocol::Resp3.version() {
             return;
         }
-        wakes.extend(target.post(self.bound_of(target), |out| {
+        posting.post(target, self.bound_of(target), |out| {
             if out.is_resp3() {
                 out.push(2);
                 out.bulk(b"invalidate");
@@ -239,20 +239,20 @@ impl PubSub {
                 Void::Everything => out.null(),
                 Void::Keys(keys) => out.raw(keys),
             }
-        }));
+        });
     }
 
     /// Tells a client that whoever was to be told in its place is gone, so that it can drop what it has.
-    fn tell_broken(&self, client: &Shared, gone: u64, wakes: &mut Vec<Waker>) {
+    fn tell_broken(&self, client: &Shared, gone: u64, posting: &mut Posting<'_>) {
         if let Some(tracking) = client.tracking() {
             tracking.note_broken();
         }
-        wakes.extend(client.post(self.bound_of(client), |out| {
+        posting.post(client, self.bound_of(client), |out| {
             if out.is_resp3() {
                 out.push(2);
                 out.bulk(b"tracking-redir-broken");
                 out.integer(gone as i64);
             }
-        }));
+        });
     }
 }

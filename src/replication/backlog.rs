@@ -1,7 +1,8 @@
 //! The backlog: the newest bytes of this server's replication stream, in pieces that all replicas share.
 //!
-//! Offsets count the bytes of the stream, beginning with 1 as in Redis: offset `n` is the n-th byte, and `end()` is the offset of
-//! the newest byte. What [`Cursor`]s have not read is kept, however much it is; beyond that, so many bytes as are configured.
+//! Offsets count the bytes of the stream, beginning with 1 as in Redis: offset `n` is the n-th byte, and `end()` is the
+//! offset of the newest byte. What [`Cursor`]s have not read is kept, however much it is; beyond that, so many bytes as
+//! are configured.
 //!
 //! The stream comes from the log ([`StreamReader`]) between two marks, [`Backlog::feed_from`] and
 //! [`Backlog::feed_until`], or from the link to a primary ([`Backlog::append`]).
@@ -20,6 +21,12 @@ use crate::persist::oplog::{Gate, Item, StreamReader};
 /// What is done when a mark of the log comes by, with the offset of the newest byte before it. Must not wait.
 pub type AtMark = Box<dyn FnOnce(u64) + Send>;
 
+/// Pieces that a cursor is given at once.
+const PIECES_MAX: usize = 64;
+
+/// Positions of the log of which it is remembered where they are in the stream.
+const SAMPLES_MAX: usize = 4096;
+
 /// See the module.
 #[derive(Default)]
 pub struct Backlog {
@@ -27,6 +34,8 @@ pub struct Backlog {
     end: AtomicU64,
     /// Bytes kept though every cursor has read them.
     size_bytes: AtomicU64,
+    /// How much a cursor may be behind before writers are held back; 0: however much it is.
+    behind_bytes_max: AtomicU64,
     /// How often the stream was reset.
     resets: AtomicU64,
     /// Opens when something was appended, or the stream was reset.
@@ -37,7 +46,8 @@ pub struct Backlog {
 
 #[derive(Default)]
 struct Inner {
-    pieces: VecDeque<Bytes>,
+    /// With the offset of the last byte of each.
+    pieces: VecDeque<(u64, Bytes)>,
     /// Bytes in `pieces`.
     held_bytes: u64,
     /// Offset of the newest byte.
@@ -47,12 +57,15 @@ struct Inner {
     /// Whether the stream comes from the log.
     is_fed: bool,
     feed_from: Option<u64>,
-    feed_until: Option<u64>,
+    /// With whether what comes is kept all the same.
+    feed_until: Option<(u64, bool)>,
     at_marks: BTreeMap<u64, AtMark>,
     last_mark: u64,
     /// The next offset that each cursor reads, by its number.
     cursors: BTreeMap<u64, u64>,
     last_cursor: u64,
+    /// Positions of the log, with the offset of the newest byte before each.
+    samples: VecDeque<(u64, u64)>,
 }
 
 /// Figures of a backlog.
@@ -79,17 +92,16 @@ impl Inner {
         self.end += len;
         if self.is_kept && len > 0 {
             self.held_bytes += len;
-            self.pieces.push_back(bytes);
+            self.pieces.push_back((self.end, bytes));
         }
     }
 
     /// Drops what is beyond the size and read by all.
     fn trim(&mut self, size_bytes: u64) {
         let unread = self.cursors.values().min().copied();
-        while let Some(piece) = self.pieces.front() {
+        while let Some((end, piece)) = self.pieces.front() {
             let len = piece.len() as u64;
-            let behind = self.first() + len;
-            let is_unread = unread.is_some_and(|next| next < behind);
+            let is_unread = unread.is_some_and(|next| next <= *end);
             if is_unread || self.held_bytes - len < size_bytes {
                 return;
             }
@@ -110,7 +122,7 @@ impl Backlog {
         self.end.load(Acquire)
     }
 
-    /// Its figures.
+    /// Figures of the backlog.
     pub fn figures(&self) -> BacklogFigures {
         let inner = self.inner.lock();
         BacklogFigures {
@@ -127,6 +139,16 @@ impl Backlog {
         self.inner.lock().trim(bytes);
     }
 
+    /// Says how much a cursor may be behind before writers are held back; 0: however much it is.
+    pub fn hold_back_at(&self, bytes: u64) {
+        self.behind_bytes_max.store(bytes, Relaxed);
+    }
+
+    /// Whether writers are ever held back.
+    pub fn holds_back(&self) -> bool {
+        self.behind_bytes_max.load(Relaxed) > 0
+    }
+
     /// Says whether what comes is kept. If not, what was kept is forgotten, and only offsets go on.
     pub fn keep(&self, is_kept: bool) {
         let mut inner = self.inner.lock();
@@ -136,7 +158,8 @@ impl Backlog {
         }
     }
 
-    /// Goes on behind another offset: nothing of what is held belongs to the stream any more. Cursors read nothing more.
+    /// Goes on behind another offset: nothing of what is held belongs to the stream any more. Cursors read nothing
+    /// more.
     pub fn reset(&self, end: u64) {
         let mut inner = self.inner.lock();
         inner.forget();
@@ -172,17 +195,18 @@ impl Backlog {
         number
     }
 
-    /// A number for the mark from which on the stream comes from the log; with the offset at which it does.
+    /// A number for the mark from which on the stream comes from the log, and is kept; with the offset at which it
+    /// does.
     pub fn feed_from(&self, at_mark: AtMark) -> u64 {
         let number = self.expect_mark(at_mark);
         self.inner.lock().feed_from = Some(number);
         number
     }
 
-    /// A number for the mark from which on the stream does not come from the log any more.
-    pub fn feed_until(&self, at_mark: AtMark) -> u64 {
+    /// A number for the mark from which on the stream does not come from the log any more, and may not be kept either.
+    pub fn feed_until(&self, keeps: bool, at_mark: AtMark) -> u64 {
         let number = self.expect_mark(at_mark);
-        self.inner.lock().feed_until = Some(number);
+        self.inner.lock().feed_until = Some((number, keeps));
         number
     }
 
@@ -194,6 +218,16 @@ impl Backlog {
     /// The position of the log up to which all is part of the stream.
     pub fn taken(&self) -> u64 {
         self.taken.passed()
+    }
+
+    /// The offset of the newest byte that was appended to the log before a position, or of one behind it; none, if the
+    /// position is yet to come.
+    pub fn offset_before(&self, position: u64) -> Option<u64> {
+        let inner = self.inner.lock();
+        let at = inner
+            .samples
+            .partition_point(|(taken, _)| *taken < position);
+        inner.samples.get(at).map(|(_, end)| *end)
     }
 
     /// A cursor that reads from an offset on, if all from there on is held.
@@ -229,9 +263,16 @@ impl StreamReader for Backlog {
                 Item::Mark(number, _) => {
                     if inner.feed_from.take_if(|mark| *mark == number).is_some() {
                         inner.is_fed = true;
+                        // From this very byte on: what follows may be in hand already.
+                        inner.is_kept = true;
                     }
-                    if inner.feed_until.take_if(|mark| *mark == number).is_some() {
+                    let until = inner.feed_until.take_if(|(mark, _)| *mark == number);
+                    if let Some((_, keeps)) = until {
                         inner.is_fed = false;
+                        inner.is_kept = keeps;
+                        if !keeps {
+                            inner.forget();
+                        }
                     }
                     if let Some(at_mark) = inner.at_marks.remove(&number) {
                         due.push((at_mark, inner.end));
@@ -239,15 +280,29 @@ impl StreamReader for Backlog {
                 }
             }
         }
-        self.publish(inner);
+        if inner.samples.len() == SAMPLES_MAX {
+            inner.samples.pop_front();
+        }
+        let end = inner.end;
+        inner.samples.push_back((position, end));
+        // Before anything is dropped: whoever asks for a mark may begin to read there.
+        self.end.store(end, Release);
+        drop(inner);
         for (at_mark, offset) in due {
             at_mark(offset);
         }
+        self.publish(self.inner.lock());
         self.taken.pass(position);
     }
 
     fn is_far_behind(&self) -> bool {
-        false
+        let most = self.behind_bytes_max.load(Relaxed);
+        if most == 0 {
+            return false;
+        }
+        let inner = self.inner.lock();
+        let slowest = inner.cursors.values().min();
+        slowest.is_some_and(|next| inner.end + 1 - next.min(&inner.end) > most)
     }
 
     fn close(&self) {}
@@ -277,25 +332,23 @@ impl Cursor {
         }
     }
 
-    /// What comes next, about so many bytes at most but a byte at least, which stays kept until [`Cursor::advance`]; none: the
-    /// stream was [`Backlog::reset`].
+    /// What comes next, about so many bytes at most but a byte at least, which stays kept until [`Cursor::advance`];
+    /// none: the stream was [`Backlog::reset`].
     pub fn peek(&self, bytes_max: usize) -> Option<Vec<Bytes>> {
         let inner = self.backlog.inner.lock();
         inner.cursors.get(&self.number)?;
-        let (mut at, mut room) = (inner.first(), bytes_max);
+        let first = inner.pieces.partition_point(|(end, _)| *end < self.next);
+        let mut room = bytes_max;
         let mut found = Vec::new();
-        for piece in &inner.pieces {
-            let end = at + piece.len() as u64;
-            if end > self.next && room > 0 {
-                let skipped = self.next.saturating_sub(at) as usize;
-                let part = piece.slice(skipped..piece.len().min(skipped + room));
-                room -= part.len();
-                found.push(part);
-            }
-            if room == 0 {
+        for (end, piece) in inner.pieces.range(first..) {
+            let left = (*end + 1).saturating_sub(self.next) as usize;
+            let skipped = piece.len().saturating_sub(left);
+            let part = piece.slice(skipped..piece.len().min(skipped + room));
+            room -= part.len();
+            found.push(part);
+            if room == 0 || found.len() == PIECES_MAX {
                 break;
             }
-            at = end;
         }
         Some(found)
     }
@@ -371,11 +424,38 @@ mod tests {
     }
 
     #[test]
+    fn what_is_behind_the_first_mark_is_kept_even_if_it_comes_along() {
+        let backlog = Arc::new(Backlog::default());
+        backlog.set_size(1);
+        let cursor = Arc::new(Mutex::new(None));
+        let (found, from) = (Arc::clone(&cursor), Arc::clone(&backlog));
+        let mark = backlog.feed_from(Box::new(move |offset| {
+            *found.lock() = from.cursor(offset + 1)
+        }));
+        let items = [bytes("x"), Item::Mark(mark, 10), bytes("one"), bytes("two")];
+        push(&backlog, &items, 20);
+        let cursor = cursor.lock().take().expect("all behind the mark is there");
+        assert_eq!(text(&cursor), "onetwo");
+        let until = backlog.feed_until(false, Box::new(|_| ()));
+        let again = backlog.feed_from(Box::new(|_| ()));
+        let items = [
+            Item::Mark(until, 30),
+            bytes("y"),
+            Item::Mark(again, 40),
+            bytes("z"),
+        ];
+        push(&backlog, &items, 40);
+        let figures = backlog.figures();
+        assert!(figures.is_active && figures.end == 7 && figures.held_bytes == 1);
+    }
+
+    #[test]
     fn the_log_feeds_it_between_two_marks() {
         let backlog = Arc::new(Backlog::default());
         backlog.keep(true);
         backlog.set_size(100);
         let found = Arc::new(Mutex::new(Vec::new()));
+        assert_eq!(backlog.offset_before(5), None);
         let at_mark = |name: &'static str| -> AtMark {
             let found = Arc::clone(&found);
             Box::new(move |offset| found.lock().push((name, offset)))
@@ -383,7 +463,7 @@ mod tests {
         push(&backlog, &[bytes("before")], 10);
         let from = backlog.feed_from(at_mark("from"));
         let cut = backlog.expect_mark(at_mark("cut"));
-        let until = backlog.feed_until(at_mark("until"));
+        let until = backlog.feed_until(true, at_mark("until"));
         let items = [
             bytes("x"),
             Item::Mark(from, 20),
@@ -398,6 +478,8 @@ mod tests {
         );
         assert_eq!(*found.lock(), [("from", 0), ("cut", 3), ("until", 6)]);
         assert_eq!((backlog.taken(), backlog.end()), (50, 6));
+        let offsets = [5, 10, 11, 30, 50, 51].map(|position| backlog.offset_before(position));
+        assert_eq!(offsets, [Some(0), Some(0), Some(3), Some(3), Some(6), None]);
         let cursor = backlog.cursor(1).expect("all is held");
         assert_eq!(text(&cursor), "onetwo");
         let mut cx = Context::from_waker(std::task::Waker::noop());

@@ -3,11 +3,64 @@
 //! ```text
 //! backlog   the stream of this server, its newest bytes, and where in them each replica is
 //! history   the replication ids: of the stream, and of the one that it goes on
+//! stream    both together, for whoever feeds the stream and whoever reads it
+//! primary   the half that sends it
+//! replica   the half that follows somebody
 //! ```
 //!
-//! The backlog holds one stream of bytes with offsets. On a primary the log's sequencer feeds it; on a replica the link to
-//! the primary does, with the bytes as they came, so that offsets agree down a chain. Whoever sends to a replica takes
-//! references into it: ten replicas keep no more memory than one.
+//! The backlog holds one stream of bytes with offsets. On a primary the log's sequencer feeds it; on a replica the link
+//! to the primary does, with the bytes as they came, so that offsets agree down a chain. Whoever sends to a replica
+//! takes references into it: ten replicas keep no more memory than one.
 
 pub mod backlog;
 pub mod history;
+pub mod primary;
+pub mod replica;
+pub mod stream;
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+
+use crate::persist::aof::Aof;
+use crate::persist::files::Files;
+use crate::persist::oplog::OpLog;
+use crate::persist::snapshot::Snapshots;
+use crate::session::service::Service;
+use primary::Primary;
+use replica::Follower;
+use stream::Stream;
+
+/// See the module.
+pub struct Replication {
+    /// The half that sends the stream.
+    pub primary: Arc<Primary>,
+    /// The half that follows somebody.
+    pub replica: &'static Follower,
+}
+
+impl Replication {
+    /// Of this server.
+    pub fn new(
+        service: &'static Service,
+        log: Arc<OpLog>,
+        snapshots: Arc<Snapshots>,
+        (aof, files): (Arc<Aof>, Arc<dyn Files>),
+        runtime: &Handle,
+    ) -> Arc<Replication> {
+        let stream = Stream::new(service.pubsub.interest(), log);
+        snapshots.set_origin(Arc::clone(&stream) as _);
+        let primary = Primary::new(
+            service,
+            Arc::clone(&stream),
+            snapshots,
+            files,
+            runtime.clone(),
+        );
+        primary.start();
+        Arc::new(Replication {
+            primary,
+            replica: Follower::new(service, stream, aof, runtime),
+        })
+    }
+}

@@ -46,7 +46,7 @@ pub(super) fn integer(
     number(lua, arguments, at, function).map(truncated)
 }
 
-/// The same, or what stands for nothing and for nil.
+/// A number without its fraction; `otherwise` where the argument is missing or nil.
 pub(super) fn integer_or(
     lua: &Lua,
     arguments: &MultiValue,

@@ -20,12 +20,12 @@ use crate::structures::lua::{Answer, Direct, Given, Return, answer};
 
 /// What became of a call.
 enum Called {
-    /// It was run, and its reply is in the output.
+    /// The command was run, and its reply is in the output.
     Answered {
-        /// It may have changed data.
+        /// The command may have changed data.
         writes: bool,
     },
-    /// It was not admitted.
+    /// The command was not admitted.
     Refused(String),
     /// The script ends.
     Interrupted(Interrupted),
@@ -50,6 +50,21 @@ impl Facts for Asking<'_, '_> {
 
     fn unsaved_text(&self) -> Option<&'static str> {
         self.host.server().unsaved_text()
+    }
+
+    fn lacks_replicas(&self) -> bool {
+        let primary = self.host.server().primary();
+        primary.lacks_replicas(self.config())
+    }
+
+    fn is_read_only_replica(&self) -> bool {
+        let (server, config) = (self.host.server(), self.host.config());
+        server.is_replica() && config.replica_read_only
+    }
+
+    fn is_stale(&self) -> bool {
+        let (server, config) = (self.host.server(), self.host.config());
+        server.lacks_primary() && !config.replica_serve_stale_data
     }
 
     fn is_out_of_memory(&mut self) -> bool {

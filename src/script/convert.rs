@@ -362,7 +362,7 @@ pub(super) struct Arguments {
 /// Capacity that is kept from call to call.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// The same for their number.
+/// Spans whose capacity is kept from call to call.
 const KEPT_SPANS_MAX: usize = 8 * 1024;
 
 impl Arguments {

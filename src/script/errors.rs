@@ -1,8 +1,8 @@
 //! Errors on their way through the interpreter.
 //!
-//! A callback that fails returns a [`Raised`] inside an `mlua::Error`, which Lua carries as a userdata. What scripts get
-//! to see (their `pcall`, `xpcall` and `coroutine.resume`, and the handler below every script) turns it into what Redis
-//! gives: a string, or a table with `err`. An interruption is turned into nothing: it is raised again.
+//! A callback that fails returns a [`Raised`] inside an `mlua::Error`, which Lua carries as a userdata. What scripts
+//! get to see (their `pcall`, `xpcall` and `coroutine.resume`, and the handler below every script) turns it into what
+//! Redis gives: a string, or a table with `err`. An interruption is turned into nothing: it is raised again.
 
 use std::fmt;
 
@@ -61,7 +61,7 @@ pub(super) fn complain(lua: &Lua, text: impl AsRef<[u8]>) -> Error {
     Raised::Text(whole).into()
 }
 
-/// The same of a function that is called in place of one of Lua's own.
+/// Raises a text with the script's line, from a function that is called in place of one of Lua's own.
 pub(super) fn complain_in_place(lua: &Lua, text: &str) -> Error {
     let mut whole = whereabouts(lua, 1);
     if whole.is_empty() {
@@ -71,8 +71,8 @@ pub(super) fn complain_in_place(lua: &Lua, text: &str) -> Error {
     Raised::Text(whole).into()
 }
 
-/// The same about an argument. As in Lua's own libraries the function is called as its caller calls it, and `?` where
-/// nothing in a script calls it (`pcall`); what our prelude calls keeps its name.
+/// Raises that an argument is bad. As in Lua's own libraries the function is called as its caller calls it, and `?`
+/// where nothing in a script calls it (`pcall`); what our prelude calls keeps its name.
 pub(super) fn bad_argument(lua: &Lua, number: usize, function: &str, why: &str) -> Error {
     let called = lua.inspect_stack(0, |frame| {
         let names = frame.names();
@@ -95,7 +95,7 @@ pub(super) fn bad_argument(lua: &Lua, number: usize, function: &str, why: &str) 
     complain(lua, text)
 }
 
-/// The same about an argument of another type.
+/// Raises that an argument has another type than the one expected.
 pub(super) fn wrong_type(
     lua: &Lua,
     number: usize,

@@ -11,17 +11,17 @@ use crate::command::error::{CommandError, shown};
 pub struct ScriptFlags(u8);
 
 impl ScriptFlags {
-    /// It writes nothing.
+    /// The script writes nothing.
     pub const NO_WRITES: ScriptFlags = ScriptFlags(1);
-    /// It may run while memory is used up.
+    /// The script may run while memory is used up.
     pub const ALLOW_OOM: ScriptFlags = ScriptFlags(2);
-    /// It may run on a replica that lost its primary.
+    /// The script may run on a replica that lost its primary.
     pub const ALLOW_STALE: ScriptFlags = ScriptFlags(4);
-    /// It must not run in a cluster.
+    /// The script must not run in a cluster.
     pub const NO_CLUSTER: ScriptFlags = ScriptFlags(8);
-    /// It may use keys of several slots.
+    /// The script may use keys of several slots.
     pub const ALLOW_CROSS_SLOT: ScriptFlags = ScriptFlags(16);
-    /// It says nothing, as scripts before Redis 7.
+    /// The script declares no flags, as scripts before Redis 7.
     pub const SILENT: ScriptFlags = ScriptFlags(32);
 
     const NAMES: [(&'static str, ScriptFlags); 5] = [
@@ -48,9 +48,13 @@ impl ScriptFlags {
             true => Flags::READONLY,
             false => Flags::WRITE,
         };
+        let stale = match self.any(ScriptFlags::ALLOW_STALE) {
+            true => writes.or(Flags::STALE),
+            false => writes,
+        };
         match self.any(ScriptFlags::NO_WRITES.or(ScriptFlags::ALLOW_OOM)) {
-            true => writes,
-            false => writes.or(Flags::DENYOOM),
+            true => stale,
+            false => stale.or(Flags::DENYOOM),
         }
     }
 

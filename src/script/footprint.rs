@@ -6,8 +6,8 @@
 //!
 //! What came to rest is known by an even number in its slot.
 //!
-//! Invariants: at most one script in a slot, so the memory is bounded; a script whose guesses are of no use runs with all
-//! shards for a while, and is tried with fewer again then.
+//! Invariants: at most one script in a slot, so the memory is bounded; a script whose guesses are of no use runs with
+//! all shards for a while, and is tried with fewer again then.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -132,9 +132,9 @@ pub struct Outcome {
     pub extended: u32,
     /// How often it was undone, and run again.
     pub reruns: u32,
-    /// It was undone because it took long.
+    /// The script was undone because it took long.
     pub was_slow: bool,
-    /// It had all shards.
+    /// The script had all shards.
     pub is_wide: bool,
     /// How long the last run took.
     pub duration_ns: u64,
@@ -307,9 +307,9 @@ impl Footprint {
         self.next_replaced = (self.next_replaced + 1) % TEMPLATES_MAX;
     }
 
-    /// Whether nothing is to be foreseen of it any more: its runs are looked at again when one is unusual. Such are scripts
-    /// whose first run took long because they had to be compiled. Runs at rest are not in the statistics. A run with all
-    /// shards in hand says nothing of what is needed.
+    /// Whether nothing is to be foreseen of it any more: its runs are looked at again when one is unusual. Such are
+    /// scripts whose first run took long because they had to be compiled. Runs at rest are not in the statistics. A run
+    /// with all shards in hand says nothing of what is needed.
     fn is_at_rest(&mut self, says_little: bool) -> bool {
         self.calm = match says_little {
             true => 0,

@@ -17,7 +17,7 @@ use crate::structures::scoped_tls::Scoped;
 /// The unit ends here. What the script answers is of no interest any more, unless it was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
-    /// It is undone and run again, with other shards or on another thread.
+    /// The unit is undone and run again, with other shards or on another thread.
     Again,
     /// SCRIPT KILL or FUNCTION KILL.
     Killed,

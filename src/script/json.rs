@@ -438,7 +438,7 @@ enum Kind {
     ObjectEnd,
     ArrayBegin,
     ArrayEnd,
-    /// Its bytes are in the scratch of the decoder.
+    /// A string, whose bytes are in the scratch of the decoder.
     String,
     Number(f64),
     Boolean(bool),

@@ -24,12 +24,12 @@ pub type Sha = [u8; 20];
 
 /// One script.
 pub struct Script {
-    /// Its name.
+    /// SHA-1 of the text, the script's name.
     pub sha: Sha,
-    /// The same in hexadecimal digits.
+    /// SHA-1 of the text in hexadecimal digits.
     pub hex: [u8; 40],
-    /// Its text. It may be moved while interpreters look at it, and goes as soon as nobody can ask for it any more, however
-    /// long interpreters that are idle keep the script.
+    /// The script's text. It may be moved while interpreters look at it, and goes as soon as nobody can ask for it any
+    /// more, however long interpreters that are idle keep the script.
     body: ArcSwapOption<Box<[u8]>>,
     body_len: usize,
     /// Where the code begins behind `#!lua …`.
@@ -51,12 +51,13 @@ impl Script {
         body.as_ref().is_some_and(|body| ***body == *text)
     }
 
-    /// Its text; none if it was forgotten.
+    /// The script's text; none if it was forgotten.
     pub fn body(&self) -> Option<Arc<Box<[u8]>>> {
         self.body.load_full()
     }
 
-    /// Of its text the code, without the line that is for us. The line end stays, so that Lua counts lines as the user does.
+    /// Of its text the code, without the line that is for us. The line end stays, so that Lua counts lines as the user
+    /// does.
     pub fn code_of<'a>(&self, body: &'a [u8]) -> &'a [u8] {
         &body[self.code_start..]
     }

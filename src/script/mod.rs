@@ -6,7 +6,8 @@
 //! footprint   which undeclared keys scripts used, to be foreseen
 //! running     what runs for long, and may be killed
 //! stack       what the threads need that run scripts
-//! vm          one interpreter a thread; prelude.lua and api what scripts find in it; plain which scripts need no proxies
+//! vm          one interpreter a thread; prelude.lua and api what scripts find in it; unsandboxed which scripts
+//!             need no proxies
 //! calls       redis.call; convert replies and values; errors on their way
 //! screens     what stays of Lua's own functions; pattern what takes the place of some for long texts
 //! json msgpack packing bits random   cjson, cmsgpack, struct, bit, math.random
@@ -91,7 +92,7 @@ pub fn run(
     })
 }
 
-/// It does not run.
+/// Answers that the script does not run.
 #[cold]
 fn refuse(error: &CommandError, out: &mut Out) -> Ended {
     out.error(error.text().as_bytes());
@@ -294,7 +295,7 @@ fn end(interrupted: Interrupted, name: &str, out: &mut Out) -> Ended {
     }
 }
 
-/// It raised something.
+/// Answers with what the script raised.
 #[cold]
 fn fail(result: mlua::Result<Called<()>>, name: &str, out: &mut Out) -> Ended {
     let is_counted = match result {

@@ -1,8 +1,8 @@
 //! The `cmsgpack` library: Lua values as MessagePack and back.
 //!
 //! A table is an array if its keys are the integers from 1 on without a gap (an empty one is), else a map. Tables in
-//! tables are written down to a depth of 16, below which there is nil. What is read is foreign: a length is believed only
-//! as far as there are bytes.
+//! tables are written down to a depth of 16, below which there is nil. What is read is foreign: a length is believed
+//! only as far as there are bytes.
 
 use mlua::{Lua, MultiValue, Table, Value};
 

@@ -1,5 +1,5 @@
-//! Lua's patterns for subjects on which they could take very long: the same results, with a bound on the depth and a look
-//! at whether the script may go on.
+//! Lua's patterns for subjects on which they could take very long: the same results, with a bound on the depth and a
+//! look at whether the script may go on.
 //!
 //! Lua's own functions look at nothing while they search, and a pattern such as `.-.-.-b` can keep them busy for years.
 //! Each pattern is weighed ([`is_light`]), and Lua searches where it must be quick.
@@ -88,7 +88,7 @@ fn raise(lua: &Lua, failure: Failure) -> mlua::Error {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Length {
     Open,
-    /// It is no text but its position.
+    /// A capture of its position, without text.
     Position,
     Bytes(usize),
 }

@@ -1,8 +1,9 @@
-//! What runs on a thread of its own because it takes long: what SCRIPT KILL, FUNCTION KILL, FUNCTION STATS and SCRIPT STATS
-//! see.
+//! What runs on a thread of its own because it takes long: what SCRIPT KILL, FUNCTION KILL, FUNCTION STATS and SCRIPT
+//! STATS see.
 //!
-//! Knows no shard. A script that ends in time never comes here. Whether a script may be ended, was ended, or has changed
-//! data is one atomic word of its [`Unit`]: of a kill and a first write that meet, one wins and the other one learns of it.
+//! Knows no shard. A script that ends in time never comes here. Whether a script may be ended, was ended, or has
+//! changed data is one atomic word of its [`Unit`]: of a kill and a first write that meet, one wins and the other one
+//! learns of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -48,8 +49,8 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// To be called before each command that may change data: whether it may run. It may not once a kill was answered with
-    /// OK; after the first one that may, the script can be killed no more.
+    /// To be called before each command that may change data: whether it may run. It may not once a kill was answered
+    /// with OK; after the first one that may, the script can be killed no more.
     #[must_use = "a script that was killed must not write"]
     #[inline]
     pub fn note_write(&self) -> bool {
@@ -67,8 +68,8 @@ impl Unit {
         self.standing.load(Relaxed) == KILLED
     }
 
-    /// To be called before the run is rolled back, to begin anew: whether it may be. It may not, and ends here, once a kill
-    /// was answered with OK; kills that come later do not find it.
+    /// To be called before the run is rolled back, to begin anew: whether it may be. It may not, and ends here, once a
+    /// kill was answered with OK; kills that come later do not find it.
     #[must_use = "a script that was killed must not begin anew"]
     pub fn note_rollback(&self) -> bool {
         let standing = &self.standing;
@@ -164,7 +165,7 @@ enum Killed {
     Now,
     /// Another kill was faster; it is about to end.
     Before,
-    /// It has changed data.
+    /// The unit has changed data and cannot be killed.
     No,
 }
 
@@ -176,7 +177,7 @@ pub struct Runs {
     pub extended: AtomicU64,
     /// Undone and run again.
     pub reruns: AtomicU64,
-    /// Those of them because of their time.
+    /// Reruns because of the time that the unit took.
     pub slow: AtomicU64,
     /// Runs on threads of their own.
     pub apart: AtomicU64,
@@ -211,7 +212,7 @@ impl Running {
         unit
     }
 
-    /// It is past its time; true if nobody had said so.
+    /// Notes that a unit is past its time; true if nobody had said so.
     pub fn note_busy(&self, unit: &Unit) -> bool {
         let is_new = !unit.is_busy.swap(true, Relaxed);
         if is_new {
@@ -221,7 +222,7 @@ impl Running {
         is_new
     }
 
-    /// It is over.
+    /// Forgets a unit that is over.
     pub fn end(&self, unit: &Arc<Unit>) {
         self.units.lock().retain(|other| !Arc::ptr_eq(other, unit));
         if unit.is_busy.load(Relaxed) {

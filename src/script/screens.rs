@@ -67,8 +67,8 @@ impl Screen for Searching {
     }
 }
 
-/// What gives back elements of a table by their numbers. Lua counts them in an `int`, and where that overflows it writes
-/// beyond its stack (CVE-2025-46817); here are refused ranges that are too long for it anyway.
+/// What gives back elements of a table by their numbers. Lua counts them in an `int`, and where that overflows it
+/// writes beyond its stack (CVE-2025-46817); here are refused ranges that are too long for it anyway.
 struct Unpacking;
 
 impl Screen for Unpacking {
@@ -88,8 +88,8 @@ impl Screen for Unpacking {
     }
 }
 
-/// The number that Lua makes of an argument, which may be a text; what is no number is this one. Nothing, if that is too
-/// odd to be sure of: nobody counts by such a text.
+/// The number that Lua makes of an argument, which may be a text; what is no number is this one. Nothing, if that is
+/// too odd to be sure of: nobody counts by such a text.
 fn number(argument: Option<Argument<'_>>, otherwise: f64) -> Option<f64> {
     const TEXT_BYTES_MAX: usize = 9;
     match argument {
@@ -113,7 +113,7 @@ struct Inserting;
 
 impl Screen for Inserting {
     fn passes(given: &Given<'_>) -> bool {
-        /// They are moved in some hundred microseconds.
+        /// Elements that are moved in some hundred microseconds.
         const MOVED_MAX: i64 = 10_000;
         let (3, Some(len)) = (given.count(), given.len_of(0)) else {
             return true;

@@ -1,8 +1,9 @@
 //! The stacks of the threads that run scripts.
 //!
-//! Tables in tables are written and read by functions that call themselves, a thousand deep, and Lua's own functions may
-//! call scripts that call them, 200 deep. Whoever lets a shard go runs what was queued for it meanwhile, scripts among
-//! that: so every thread that ever takes a shard is made here, or given [`BYTES_MIN`] and marked by whoever makes it.
+//! Tables in tables are written and read by functions that call themselves, a thousand deep, and Lua's own functions
+//! may call scripts that call them, 200 deep. Whoever lets a shard go runs what was queued for it meanwhile, scripts
+//! among that: so every thread that ever takes a shard is made here, or given [`BYTES_MIN`] and marked by whoever makes
+//! it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,8 +20,8 @@ thread_local! {
     static IS_LARGE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says that the calling thread was given [`BYTES_MIN`]; it gets a stack for what handles crashes too, as one that runs out
-/// of stack has none left.
+/// Says that the calling thread was given [`BYTES_MIN`]; it gets a stack for what handles crashes too, as one that runs
+/// out of stack has none left.
 pub fn mark() {
     IS_LARGE.set(true);
     #[cfg(not(miri))]

@@ -1,15 +1,15 @@
 //! Which scripts can neither change the globals nor get hold of them.
 //!
 //! Shared tables stand behind proxies that cannot be changed, and each look through a proxy costs as much as some ten
-//! instructions of a script. Most scripts do nothing but call what is in these tables. Their compiled code shows it, so that
-//! they may run on the tables themselves. Such a script
+//! instructions of a script. Most scripts do nothing but call what is in these tables. Their compiled code shows it, so
+//! that they may run on the tables themselves. Such a script
 //!
 //! - assigns to no global, nested functions included;
 //! - names none of the functions that hand out a table of globals, or compile what is not known yet, and not `_G`;
 //! - takes from each global that is a table a field at once, in the next instruction, in place of the table.
 //!
-//! KEYS and ARGV are made anew for each run, unless a plain script does nothing with either but take elements out or ask for
-//! the length: then nobody can tell that they are the same tables as before.
+//! KEYS and ARGV are made anew for each run, unless a plain script does nothing with either but take elements out or
+//! ask for the length: then nobody can tell that they are the same tables as before.
 //!
 //! Whatever is not understood is not plain. Knows the format of Lua 5.1's own dumps, and no interpreter.
 
@@ -35,11 +35,11 @@ const LENGTH: u32 = 20;
 /// How a script is to be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// It is not plain.
+    /// The script is not plain, and runs behind proxies.
     Guarded,
-    /// It is, but may do anything with its lists.
+    /// The script is plain, but may do anything with its lists.
     Plain,
-    /// It is, and only reads its lists.
+    /// The script is plain, and only reads its lists.
     Reading,
 }
 
@@ -78,7 +78,7 @@ impl<'d> Reader<'d> {
         usize::try_from(i32::from_le_bytes(*bytes)).ok()
     }
 
-    /// So many things of so many bytes.
+    /// The bytes of a counted list of items of `bytes_each` bytes.
     fn many(&mut self, bytes_each: usize) -> Option<&'d [u8]> {
         let count = self.count()?;
         self.bytes(count.checked_mul(bytes_each)?)

@@ -75,7 +75,7 @@ const PRELUDE: &str = include_str!("prelude.lua");
 thread_local! {
     static VM: RefCell<Option<Vm>> = const { RefCell::new(None) };
     static ARGUMENTS: RefCell<Arguments> = RefCell::default();
-    /// Whoever runs the script of this thread.
+    /// The hosts of the scripts that this thread runs.
     pub(super) static HOST: ScopedTls<Hosts> = const { ScopedTls::new() };
     /// What the script of this thread is like.
     pub(super) static RUN: Run = Run::default();
@@ -140,11 +140,11 @@ impl Drop for Figure {
 pub(super) struct Run {
     /// The protocol that the script chose for replies.
     pub(super) protocol: Cell<Protocol>,
-    /// It may not write.
+    /// The script may not write.
     pub(super) is_read_only: Cell<bool>,
-    /// It may add data although there is no memory for it.
+    /// The script may add data although there is no memory for it.
     pub(super) is_free_to_grow: Cell<bool>,
-    /// It has to end.
+    /// Why the script has to end, if it has to.
     pub(super) interrupted: Cell<Option<Interrupted>>,
     /// Since when a library is being loaded.
     pub(super) loading_since: Cell<Option<Ticks>>,
@@ -182,17 +182,17 @@ pub(super) struct Vm {
     globals: Table,
     names: [LuaString; 2],
     environment: Table,
-    /// The same globals for plain scripts, and which of them are tables that they must not get hold of.
+    /// Globals for plain scripts, and which of them are tables that they must not get hold of.
     plain_environment: Table,
     shared_names: Vec<Vec<u8>>,
-    /// The same for those that only read their lists, which are these as long as they are short.
+    /// Globals for plain scripts that only read their lists, which are `lists` as long as they are short.
     reading_environment: Table,
     lists: [lua::Kept; 2],
     has_lists: Cell<bool>,
     /// By the hash of the text.
     by_text: std::collections::HashMap<u64, Rc<Compiled>, NoHash>,
     by_sha: std::collections::HashMap<Sha, u64, NoHash>,
-    /// Those used last: of EVAL by [`footprint::tag`] of their text, of EVALSHA by some of their digits.
+    /// Scripts used last: of EVAL by [`footprint::tag`] of their text, of EVALSHA by some of their digits.
     by_tag: [Option<Rc<Compiled>>; RECENT],
     by_digits: [Option<Rc<Compiled>>; RECENT],
     /// Libraries of functions that were loaded here.
@@ -236,8 +236,8 @@ impl std::hash::Hasher for NoHash {
     }
 }
 
-/// Works with the interpreter of this thread; with one that is made for it, while that one runs a script which calls what
-/// needs one (SCRIPT LOAD, FUNCTION LOAD).
+/// Works with the interpreter of this thread; with one that is made for it, while that one runs a script which calls
+/// what needs one (SCRIPT LOAD, FUNCTION LOAD).
 pub(super) fn with<R>(work: impl FnOnce(&mut Vm) -> R) -> R {
     VM.with(|place| match place.try_borrow_mut() {
         Ok(place) => with_vm(place, work),
@@ -340,8 +340,8 @@ impl Vm {
         self.memory.set(used);
     }
 
-    /// Whether a large one, of this size, is to be collected now. A collection goes through all that is live, so there has
-    /// to be half as much garbage.
+    /// Whether a large one, of this size, is to be collected now. A collection goes through all that is live, so there
+    /// has to be half as much garbage.
     fn is_due(&self, used: usize) -> bool {
         self.live < MEMORY_BYTES_SMALL
             || self.runs.is_multiple_of(RUNS_PER_LOOK_LARGE) && self.has_garbage(used)
@@ -650,8 +650,8 @@ impl Vm {
         self.by_sha.retain(|_, hash| by_text.contains_key(hash));
     }
 
-    /// Runs a script of EVAL: what it answered, or the error that its handler made. An answer that is a text is shown to
-    /// `on_text`.
+    /// Runs a script of EVAL: what it answered, or the error that its handler made. An answer that is a text is shown
+    /// to `on_text`.
     #[inline]
     pub(super) fn run<R>(
         &self,
@@ -725,7 +725,7 @@ impl Vm {
         lua::set_lists(&self.lua, globals, lists)
     }
 
-    /// The same with a function of FCALL.
+    /// Runs a function of FCALL, with its keys and arguments.
     pub(super) fn run_function<R>(
         &self,
         function: &Pinned,

@@ -13,8 +13,10 @@ use crate::base::lossless;
 use crate::client::connection::Connection;
 use crate::client::registry::Shared;
 use crate::config::Config;
+use crate::net::connection::{Handed, Owner};
 use crate::net::stream::Stream;
 use crate::net::{connection, listener};
+use crate::replication::primary::Primary;
 use crate::session::Session;
 use crate::session::service::Service;
 use crate::telemetry::{clock, exporter};
@@ -92,21 +94,39 @@ pub(super) fn metrics(config: &Config, service: &Arc<Service>) -> Option<exporte
         .ok()
 }
 
+/// What connections leave to the server.
+pub(super) struct Owning {
+    /// Who serves those of replicas.
+    pub(super) replicas: Arc<Primary>,
+    /// Says that the server is to stop.
+    pub(super) stop: watch::Sender<bool>,
+}
+
+impl Owner for Owning {
+    fn own(&self, handed: Handed) {
+        tokio::spawn(Arc::clone(&self.replicas).serve(handed));
+    }
+
+    fn stop(&self) {
+        let _ = self.stop.send(true);
+    }
+}
+
 /// Accepts until the server stops.
 pub(super) async fn accept(
     open: Arc<Open>,
     service: &'static Service,
     spawner: Spawner,
-    stop: watch::Sender<bool>,
+    owner: &'static Owning,
 ) {
-    let mut stopped = stop.subscribe();
+    let mut stopped = owner.stop.subscribe();
     loop {
         let accepted = tokio::select! {
             accepted = next(&open.listener) => accepted,
             _ = stopped.wait_for(|stopped| *stopped) => return,
         };
         match accepted {
-            Ok(socket) => admit(socket, service, &spawner, &stop),
+            Ok(socket) => admit(socket, service, &spawner, owner),
             Err(_) if open.is_closed() => return,
             // Out of descriptors: what helps is that some connection ends.
             Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
@@ -161,12 +181,7 @@ password is set for the default user. In this mode connections are only accepted
 connect from other computers, set a password for the default user (requirepass), or turn protected mode off with \
 CONFIG SET protected-mode no sent from the loopback interface, or with the directive protected-mode no.\r\n";
 
-fn admit(
-    accepted: Accepted,
-    service: &'static Service,
-    spawner: &Spawner,
-    stop: &watch::Sender<bool>,
-) {
+fn admit(accepted: Accepted, service: &'static Service, spawner: &Spawner, owner: &'static Owning) {
     let config = service.config.load();
     service.clients.accepted.fetch_add(1, Relaxed);
     let refusal = if service.clients.count() >= config.maxclients as usize {
@@ -217,8 +232,5 @@ fn admit(
     ));
     service.clients.add(Arc::clone(&shared));
     let session = Session::new(Connection::new(shared, authenticated), service);
-    let stop = stop.clone();
-    handle.spawn(connection::serve(stream, session, move || {
-        let _ = stop.send(true);
-    }));
+    handle.spawn(connection::serve(stream, session, owner));
 }

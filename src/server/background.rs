@@ -9,12 +9,13 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 use super::defrag::Defragging;
-use super::host::measure_base;
 use super::runtime::{Runtimes, Spawner};
 use super::saving::Saving;
 use crate::client::mailbox::{Mailbox, OutputBound};
+use crate::client::registry::Peer;
 use crate::engine::{Doomed, Engine};
 use crate::net::buffer_budget;
+use crate::persist::aof::Aof;
 use crate::script::stack;
 use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
@@ -81,6 +82,15 @@ pub(super) fn start_delivery(service: &Arc<Service>, runtimes: &Runtimes) {
     });
 }
 
+/// Spawns the tasks that wake others of their runtimes which wait for the disk.
+pub(super) fn start_relays(aof: &Arc<Aof>, runtimes: &Runtimes) {
+    let handles = runtimes.handles();
+    aof.set_relays(handles.len());
+    for (number, handle) in handles.iter().enumerate() {
+        handle.spawn(Arc::clone(aof).relay(number));
+    }
+}
+
 /// Starts the background thread; it ends when the server stops.
 pub(super) fn start(
     service: Arc<Service>,
@@ -144,7 +154,7 @@ async fn run(
                 spawner.empty_caches();
             }
             if service.budget.is_limited() {
-                measure_base(&service);
+                service.measure_base();
             }
             close_idle_clients(&service);
             cut_slow_clients(&service);
@@ -196,12 +206,13 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
     loop {
         let now = clock::now();
         let (mut more, mut only_frees, mut more_expires) = (false, true, false);
+        let may_expire = service.active_expire.load(Relaxed) && !service.pause.rests(now.unix_ms);
         // Who pays first may leave nothing to pay for the others.
         let first = budget.next_asked();
         for step in 0..service.all_published.len() {
             let shard = first.wrapping_add(step) % service.all_published.len();
             let published = &service.all_published[shard];
-            let due = published.next_deadline_ms.get() <= now.unix_ms;
+            let due = may_expire && published.next_deadline_ms.get() <= now.unix_ms;
             let in_debt = budget.is_limited() && published.debt_bytes() > 0;
             let is_idle_order = !budget.is_limited() && published.is_ordered();
             let must_switch = published.has_curve_to_switch();
@@ -210,8 +221,7 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
                 continue;
             }
             only_frees &= !due && !in_debt;
-            let expires =
-                due && service.active_expire.load(Relaxed) && !service.pause.rests(now.unix_ms);
+            let expires = due;
             let Some(mut engine) = service.shards.try_take(shard as u16) else {
                 // Whoever has it pays for what he puts in: a debt that is seen meanwhile may be gone at once.
                 more |= due || published.has_doomed() || freeing.owes(shard);
@@ -369,7 +379,10 @@ fn close_idle_clients(service: &Service) {
     for client in service.clients.all() {
         let idle_ms = now_ms.saturating_sub(client.active_ms.load(Relaxed));
         // Whoever waits for messages sends nothing.
-        let is_waiting = client.is_blocked() || client.subscriptions() > 0 || client.is_monitor();
+        let is_waiting = client.is_blocked()
+            || client.subscriptions() > 0
+            || client.is_monitor()
+            || client.peer() != Peer::Client;
         if idle_ms > timeout_s * 1_000 && !is_waiting {
             client.kill();
         }
@@ -385,7 +398,9 @@ fn cut_slow_clients(service: &Service) {
         soft_bytes: limit.soft_bytes,
         soft_ms: limit.soft_seconds.saturating_mul(1_000),
     };
-    for client in service.clients.all() {
+    let clients = service.clients.all().into_iter();
+    // Those of replicas are seen to by whoever sends them the stream.
+    for client in clients.filter(|client| client.peer() == Peer::Client) {
         let unsent = client.output_bytes.load(Relaxed);
         let waiting = client.mailbox().map_or(0, Mailbox::bytes);
         if unsent + waiting > 0 {

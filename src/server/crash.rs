@@ -1,7 +1,7 @@
 //! The report of a crash: what is known of the end of the process, in the log, in the shape that Redis's has.
 //!
-//! A thread sleeps until a signal or a panic ends the process ([`crash`]), and says what it can before it does: the stack,
-//! INFO, the clients, what runs for long. `crash-log-enabled no` leaves it all out.
+//! A thread sleeps until a signal or a panic ends the process ([`crash`]), and says what it can before it does: the
+//! stack, INFO, the clients, what runs for long. `crash-log-enabled no` leaves it all out.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Write;

@@ -1,15 +1,15 @@
 //! `activedefrag` and `maxmemory-compact`: when values are moved together, and how much of a core that may take.
 //!
 //! Once a second the allocator is asked how much more memory it holds than is in use. Above the thresholds a walk over
-//! all shards begins, in slices under the token of one shard each, from the background thread. Its share of a core grows
-//! with the waste, from `active-defrag-cycle-min` to `active-defrag-cycle-max`. A walk that did not help enough is
-//! followed by another one; one that hardly moved anything is not, until the waste has grown or a minute has passed. Keys
-//! lie in shards at random, so a shard in which there is hardly anything to move speaks for the next one: a walk that finds
-//! such shards goes on with the least effort, until one has more.
+//! all shards begins, in slices under the token of one shard each, from the background thread. Its share of a core
+//! grows with the waste, from `active-defrag-cycle-min` to `active-defrag-cycle-max`. A walk that did not help enough
+//! is followed by another one; one that hardly moved anything is not, until the waste has grown or a minute has passed.
+//! Keys lie in shards at random, so a shard in which there is hardly anything to move speaks for the next one: a walk
+//! that finds such shards goes on with the least effort, until one has more.
 //!
 //! A limit of memory is meant for what the process takes, not for what it can account for. So with `maxmemory-compact`,
-//! which is on by default, values are moved together as well when the allocator's pages take notably more than the limit;
-//! and it gives free ones back sooner.
+//! which is on by default, values are moved together as well when the allocator's pages take notably more than the
+//! limit; and it gives free ones back sooner.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,7 +34,7 @@ const REST_MS: u64 = 60_000;
 /// The longest that the thread, which has other things to do, works on this at once.
 const WORK_NS_MAX: u64 = 5_000_000;
 
-/// The same when it is the limit of memory that is exceeded.
+/// How long nothing is tried after such a walk while the limit of memory is exceeded.
 const LIMIT_REST_MS: u64 = 5_000;
 
 /// The least waste, in percent of what is in use, of a slab that is to become empty.
@@ -43,7 +43,7 @@ const SLAB_WASTE_PERCENT_MIN: u32 = 5;
 /// When the allocator's pages take so many percent more than the limit of memory, values are moved together.
 const BEYOND_LIMIT_PERCENT_MIN: f64 = 5.0;
 
-/// And when they take so many percent more, with all might.
+/// When the allocator's pages take so many percent more than the limit of memory, values are moved with all might.
 const BEYOND_LIMIT_PERCENT_MAX: f64 = 15.0;
 
 /// Percent of a core that this takes at least, and at most.
@@ -52,10 +52,9 @@ const LIMIT_EFFORT_PERCENT: (u32, u32) = (1, 30);
 /// Percent of a core for a walk that finds little.
 const PERCENT_MIN: u32 = 1;
 
-/// A shard in which fewer than one in so many was to be moved has little; a walk that moved fewer did not help, nor did one
-/// that left all but one part in so many of the waste.
+/// A shard in which fewer than one in so many was to be moved has little; a walk that moved fewer did not help.
 const LITTLE_PARTS: u64 = 20;
-/// See above.
+/// A walk that left all but one part in so many of the waste did not help.
 const HELPED_PARTS: u64 = 50;
 
 /// When all that the allocator holds takes so many percent more than the limit, free pages are given back at once,
@@ -134,8 +133,8 @@ impl Waste {
         }
     }
 
-    /// Whether another walk may help after one that ends now: there is less waste than when it began, unless it did little
-    /// for that, or what was in use became less meanwhile, which leaves waste where it had been.
+    /// Whether another walk may help after one that ends now: there is less waste than when it began, unless it did
+    /// little for that, or what was in use became less meanwhile, which leaves waste where it had been.
     fn may_be_mended(self, before: Waste, did_little: bool) -> bool {
         let is_less = |now: u64, before: u64| now < before - before / HELPED_PARTS;
         let helped = !did_little && is_less(self.bytes, before.bytes);
@@ -411,7 +410,7 @@ impl Cycle {
         }
     }
 
-    /// The same with the texts of scripts; false when none are left.
+    /// Moves texts of scripts for at most `work_ns` after `began`; false when none are left.
     fn move_scripts(&mut self, service: &Service, began: Ticks, work_ns: u64) -> bool {
         let scripts = &service.scripts;
         let left = self.scripts.get_or_insert_with(|| scripts.names());
@@ -422,7 +421,7 @@ impl Cycle {
         !left.is_empty()
     }
 
-    /// The same with what clients are subscribed to.
+    /// Moves what clients are subscribed to, for at most `work_ns` after `began`; false when nothing is left.
     fn move_channels(&mut self, service: &Service, began: Ticks, work_ns: u64) -> bool {
         let pubsub = &service.pubsub;
         let left = self.channels.get_or_insert_with(|| pubsub.all_names());

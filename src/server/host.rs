@@ -20,16 +20,19 @@ use crate::command::context::{
     Server, SlowlogEntry,
 };
 use crate::command::error::CommandError;
+use crate::command::replication::primary::Primary;
+use crate::command::replication::replica::Replica;
 use crate::command::script::Scripts;
 use crate::config::Config;
 use crate::config::live::{self, Peer};
 use crate::config::rewrite::{self, Adding};
-use crate::config::values::MaxmemoryPolicy;
-use crate::engine::evict::Policy;
 use crate::engine::record::Records;
 use crate::persist::aof::Aof;
 use crate::pubsub::PubSub;
+use crate::replication::Replication;
+use crate::session::pause::Reason;
 use crate::session::service::Service;
+use crate::shard::under_way::UnderWay;
 use crate::structures::watchdog;
 use crate::telemetry::memory::{self, Decay};
 use crate::telemetry::{clock, histogram, info, log, snapshot};
@@ -37,11 +40,12 @@ use crate::telemetry::{clock, histogram, info, log, snapshot};
 /// How often all shards are visited when fewer keys are to be tracked than are.
 const LIMIT_ROUNDS: usize = 8;
 
-/// See the module. Its locks are taken in the order of the fields, and no shard is taken or let go under any of them: who
-/// lets a shard go runs what was queued for it, which may be a transaction with CONFIG SET.
+/// See the module. Its locks are taken in the order of the fields, and no shard is taken or let go under any of them:
+/// who lets a shard go runs what was queued for it, which may be a transaction with CONFIG SET.
 pub(super) struct Host {
     service: Arc<Service>,
     aof: Arc<Aof>,
+    replication: Arc<Replication>,
     file: Option<PathBuf>,
     /// The open sockets.
     pub(super) listening: Listening,
@@ -55,8 +59,6 @@ pub(super) struct Host {
     /// Held while the system is asked for what a change of the configuration, or the writing of its file, needs;
     /// never by a transaction.
     asking: Mutex<()>,
-    /// Held for the moment in which a change is put in force. Transactions take it with shards in hand.
-    publishing: Mutex<()>,
     /// The limit of memory has changed since the allocator and the background were last told of it.
     limit_changed: AtomicBool,
     /// Held while the allocator is told.
@@ -66,7 +68,7 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn new(
         service: Arc<Service>,
-        aof: Arc<Aof>,
+        (aof, replication): (Arc<Aof>, Arc<Replication>),
         file: Option<PathBuf>,
         listening: Listening,
         title: Title,
@@ -75,6 +77,7 @@ impl Host {
         Host {
             service,
             aof,
+            replication,
             file,
             listening,
             title,
@@ -82,7 +85,6 @@ impl Host {
             oom_score: OomScore::of_process(),
             saving,
             asking: Mutex::new(()),
-            publishing: Mutex::new(()),
             limit_changed: AtomicBool::new(false),
             following: Mutex::new(()),
         }
@@ -95,7 +97,8 @@ impl Host {
         (!is_paused).then(|| Duration::from_secs(1) / hz.max(1))
     }
 
-    /// Gives the background a moment to evict what a lower limit asks for, so that whoever set it finds some of it done.
+    /// Gives the background a moment to evict what a lower limit asks for, so that whoever set it finds some of it
+    /// done.
     fn await_eviction(&self) {
         const LOOKS: usize = 10;
         const PAUSE: Duration = Duration::from_micros(300);
@@ -164,10 +167,11 @@ impl Host {
         Ok(())
     }
 
-    /// Puts a change in force, in memory alone. Changes that are made at once follow each other, in all that they concern.
+    /// Puts a change in force, in memory alone. Changes that are made at once follow each other, in all that they
+    /// concern.
     fn publish(&self, pairs: &[(&[u8], &[u8])], peer: Peer) -> Result<(), CommandError> {
-        let _one_at_a_time = self.publishing.lock();
         let service = &self.service;
+        let _one_at_a_time = service.changing_config.lock();
         let (new, changed) = changed(&service.config.load(), pairs, peer)?;
         let is_changed = |name| changed.contains(&name);
         if is_changed("hot-keys-sample") {
@@ -182,12 +186,18 @@ impl Host {
             log::set_level(new.loglevel);
         }
         service.pubsub.configure(&new);
-        let limits = ["maxmemory", "maxmemory-policy", "maxmemory-size-rule"];
+        let limits = [
+            "maxmemory",
+            "maxmemory-policy",
+            "maxmemory-size-rule",
+            "replica-ignore-maxmemory",
+        ];
         if limits.into_iter().any(is_changed) {
-            set_limit(service, &new);
+            service.set_limit(&new);
             self.limit_changed.store(true, Relaxed);
         }
         CLIENT_MEMORY.set_limit(new.client_bytes_max());
+        self.replication.primary.configure(&new);
         service.config.store(Arc::new(new));
         Ok(())
     }
@@ -205,37 +215,6 @@ fn changed(
     Ok((new, changed))
 }
 
-/// Finds out what the server takes beside data and clients. It is little, but with a small limit it counts whether a
-/// command is refused some 100 KiB too late, or because of somebody's buffers.
-pub(super) fn measure_base(service: &Service) {
-    // What is freed of flushed databases is still on the account of their shards.
-    if service.budget.is_freeing() {
-        return;
-    }
-    let taken = service.budget.elsewhere_bytes();
-    let clients = service.clients.all();
-    let clients: usize = clients.iter().map(|client| client.memory_bytes()).sum();
-    service.budget.set_base((taken - clients as i64).max(0));
-}
-
-/// Has shards keep to the limit of memory, from their next commands on.
-fn set_limit(service: &Service, config: &Config) {
-    let policy = match config.maxmemory_policy {
-        MaxmemoryPolicy::Noeviction => Policy::NoEviction,
-        MaxmemoryPolicy::AllkeysLru => Policy::AllkeysLru,
-        MaxmemoryPolicy::AllkeysLfu => Policy::AllkeysLfu,
-        MaxmemoryPolicy::AllkeysRandom => Policy::AllkeysRandom,
-        MaxmemoryPolicy::VolatileLru => Policy::VolatileLru,
-        MaxmemoryPolicy::VolatileLfu => Policy::VolatileLfu,
-        MaxmemoryPolicy::VolatileRandom => Policy::VolatileRandom,
-        MaxmemoryPolicy::VolatileTtl => Policy::VolatileTtl,
-    };
-    let budget = &service.budget;
-    // What is free from now on depends on it.
-    measure_base(service);
-    budget.configure(config.maxmemory, policy, config.maxmemory_size_rule);
-}
-
 /// Makes the limit of memory felt by the allocator and the background.
 fn follow_limit(service: &Service) {
     memory::set_decay(match service.config.load().maxmemory {
@@ -247,7 +226,7 @@ fn follow_limit(service: &Service) {
 
 /// Makes the limit of memory felt that the server starts with.
 pub(super) fn limit_memory(service: &Service, config: &Config) {
-    set_limit(service, config);
+    service.set_limit(config);
     follow_limit(service);
 }
 
@@ -260,6 +239,14 @@ impl Server for Host {
         &self.service.pubsub
     }
 
+    fn primary(&self) -> &dyn Primary {
+        &*self.replication.primary
+    }
+
+    fn replica(&self) -> &'static dyn Replica {
+        self.replication.replica
+    }
+
     fn config(&self) -> Arc<Config> {
         self.service.config.load_full()
     }
@@ -268,7 +255,8 @@ impl Server for Host {
         let peer = if is_local { Peer::Local } else { Peer::Remote };
         let loading = &self.service.telemetry.persistence.loading;
         let is_denied = |(name, _): &(&[u8], &[u8])| live::is_denied_while_loading(name);
-        if loading.is_loading.load(Relaxed) && pairs.iter().any(is_denied) {
+        let is_loading = loading.is_loading.load(Relaxed) || loading.is_aside.load(Relaxed);
+        if is_loading && pairs.iter().any(is_denied) {
             return Err(CommandError::Loading);
         }
         if !pairs.iter().any(|(name, _)| live::asks_system(name)) {
@@ -302,6 +290,8 @@ impl Server for Host {
             self.await_eviction();
         }
         self.aof.follow_config();
+        // Another lag lets others count.
+        self.replication.primary.count_good();
         if CLIENT_MEMORY.is_over() {
             self.service.clients.evict();
         }
@@ -325,6 +315,15 @@ impl Server for Host {
 
     fn schedule_save(&self) -> Result<(), CommandError> {
         self.saving.schedule()
+    }
+
+    fn is_replica(&self) -> bool {
+        self.service.telemetry.replication.is_replica.load(Relaxed)
+    }
+
+    fn lacks_primary(&self) -> bool {
+        let figures = &self.service.telemetry.replication;
+        figures.is_replica.load(Relaxed) && !figures.is_link_up.load(Relaxed)
     }
 
     fn unsaved_text(&self) -> Option<&'static str> {
@@ -366,7 +365,7 @@ impl Server for Host {
     }
 
     fn abort_shutdown(&self) -> bool {
-        self.shutdown.abort()
+        self.shutdown.abort() || self.saving.abort_end()
     }
 
     fn reset_statistics(&self) {
@@ -441,17 +440,25 @@ impl Server for Host {
         (figures.calls > 0).then(|| (figures.calls, histogram::cumulative_us(&figures.buckets)))
     }
 
-    fn pause(&self, until_ms: u64, writes_only: bool) {
-        self.service
-            .pause
-            .start(until_ms, writes_only, clock::unix_ms());
+    fn pause(&self, until_ms: u64, writes_only: bool) -> Awaited {
+        let now_ms = clock::unix_ms();
+        let pause = &self.service.pause;
+        pause.start(Reason::Client, until_ms, writes_only, now_ms);
+        let service = Arc::clone(&self.service);
+        Awaited {
+            begin: Arc::new(move |done| UnderWay::when_over(&service.under_way, done)),
+            text: Some("OK"),
+        }
+    }
+
+    fn sleep(&self, until_ms: u64) {
+        let now_ms = clock::unix_ms();
+        let pause = &self.service.pause;
+        pause.start(Reason::Sleep, until_ms, false, now_ms);
     }
 
     fn unpause(&self) {
-        self.service.pause.stop();
-        for client in self.service.clients.all() {
-            client.nudge();
-        }
+        self.service.end_pause(Reason::Client);
     }
 
     fn unix_us(&self) -> u64 {

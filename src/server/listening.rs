@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 
-use super::accept::{self, Listener};
+use super::accept::{self, Listener, Owning};
 use super::runtime::Spawner;
 use crate::config::Config;
 use crate::session::service::Service;
@@ -40,7 +39,7 @@ pub(super) struct Listening {
     service: &'static Service,
     runtime: Handle,
     spawner: Spawner,
-    stop: watch::Sender<bool>,
+    owner: &'static Owning,
     tcp: Mutex<Vec<Arc<Open>>>,
 }
 
@@ -49,13 +48,14 @@ impl Listening {
         service: &'static Service,
         runtime: Handle,
         spawner: Spawner,
-        stop: watch::Sender<bool>,
+        owner: Owning,
     ) -> Listening {
         Listening {
             service,
             runtime,
             spawner,
-            stop,
+            // For as long as the process lives, as each connection has a reference.
+            owner: Box::leak(Box::new(owner)),
             tcp: Mutex::new(Vec::new()),
         }
     }
@@ -109,7 +109,7 @@ impl Listening {
                 Arc::clone(&open),
                 self.service,
                 self.spawner.clone(),
-                self.stop.clone(),
+                self.owner,
             ));
             open
         };

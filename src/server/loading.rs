@@ -14,8 +14,9 @@ use crate::config::Config;
 use crate::persist::aof::Aof;
 use crate::persist::aof::start::{Found, Unusable};
 use crate::persist::load::progress::Progress;
-use crate::persist::load::{LoadError, Loader, Rules};
+use crate::persist::load::{Due, LoadError, Loader, Rules};
 use crate::persist::rdb::decode::Fault;
+use crate::replication::replica::Follower;
 use crate::script::stack;
 use crate::session::service::Service;
 use crate::telemetry::clock::Ticks;
@@ -26,6 +27,7 @@ pub(super) struct Start {
     config: Arc<Config>,
     stopped: watch::Receiver<bool>,
     aof: Arc<Aof>,
+    follower: &'static Follower,
     /// Commands are appended already, as there is nothing to load.
     is_open: bool,
     /// The file to load, if there is one.
@@ -37,6 +39,7 @@ impl Start {
     pub(super) fn new(
         service: &'static Service,
         aof: Arc<Aof>,
+        follower: &'static Follower,
         config: Arc<Config>,
         stopped: watch::Receiver<bool>,
     ) -> Start {
@@ -52,6 +55,7 @@ impl Start {
                 config,
                 stopped,
                 aof,
+                follower,
                 file: None,
             };
         }
@@ -70,6 +74,7 @@ impl Start {
             config,
             stopped,
             aof,
+            follower,
             file: is_there.then_some(file),
         }
     }
@@ -96,6 +101,7 @@ impl Start {
     fn ready(&self) {
         announce::ready(&self.config);
         self.service.telemetry.set_ready(true);
+        self.follower.loaded();
     }
 
     /// Whether the data are there, or nobody wants them any more; otherwise the log says why not.
@@ -156,13 +162,25 @@ impl Start {
                 fault: Fault::Read(error),
             }
         })?;
+        let loader = Loader::new(self.service);
+        // Replicas that go on with this server's stream have them too, and learn from it when they go.
+        let is_of_stream = loader.is_of_stream(&mut file);
+        std::io::Seek::rewind(&mut file).map_err(|error| LoadError {
+            offset: 0,
+            fault: Fault::Read(error),
+        })?;
         let must_stop = || *self.stopped.borrow();
         let mut progress = Progress::begin(self.service, bytes, &must_stop);
         let rules = Rules {
-            skips_expired: true,
+            due: match (self.service.pause.follows(), is_of_stream) {
+                (true, _) => Due::Loaded,
+                (false, true) => Due::Told,
+                (false, false) => Due::LeftOut,
+            },
             replaces: false,
         };
-        Loader::new(self.service).rdb(&mut file, Vec::new(), rules, &mut progress)?;
+        let loaded = loader.rdb(&mut file, Vec::new(), rules, &mut progress)?;
+        self.follower.restored(&loaded.fields);
         Ok(())
     }
 }

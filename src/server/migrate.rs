@@ -137,9 +137,7 @@ impl<'m> Hold<'m> {
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
         self.service.pause.release_keys(self.keys);
-        for client in self.service.clients.all() {
-            client.nudge();
-        }
+        self.service.clients.nudge_all();
     }
 }
 

@@ -41,12 +41,14 @@ use crate::persist::oplog::OpLog;
 use crate::persist::snapshot::Snapshots;
 use crate::persist::snapshot::saver::Saver;
 use crate::pubsub::PubSub;
+use crate::replication::Replication;
 use crate::session::pause::Pause;
 use crate::session::service::{Durability, Service};
 use crate::shard::Shards;
 use crate::shard::job::task::WaiterDispatcher;
 use crate::shard::route::Router;
 use crate::telemetry::{Telemetry, clock, log, memory};
+use accept::Owning;
 use host::Host;
 use listening::Listening;
 use loading::Start;
@@ -60,7 +62,8 @@ const CORES_FALLBACK: usize = 1;
 /// Descriptors that the server needs beside those of its clients.
 const DESCRIPTORS_RESERVED: u64 = 32;
 
-/// Runs the server, started as `program`, until it is told to stop; the exit code. To be called before there are threads.
+/// Runs the server, started as `program`, until it is told to stop; the exit code. To be called before there are
+/// threads.
 pub fn run(startup: Startup, program: String) -> i32 {
     let mut config = startup.config;
     // Before the first thread, which the environment asks for.
@@ -93,24 +96,39 @@ pub fn run(startup: Startup, program: String) -> i32 {
     let (stop, stopped) = watch::channel(false);
     // Sessions borrow it for as long as the process lives, instead of counting references on one shared line.
     let everywhere: &'static Service = Box::leak(Box::new(Arc::clone(&service)));
+    let snapshots = Snapshots::new(everywhere);
+    let aof = Aof::new(
+        everywhere,
+        Arc::clone(&log),
+        Arc::clone(&snapshots),
+        Arc::new(Disk),
+    );
+    let replication = Replication::new(
+        everywhere,
+        log,
+        Arc::clone(&snapshots),
+        (Arc::clone(&aof), Arc::new(Disk)),
+        runtimes.main(),
+    );
     let listening = Listening::new(
         everywhere,
         runtimes.main().clone(),
         runtimes.spawner(),
-        stop.clone(),
+        Owning {
+            replicas: Arc::clone(&replication.primary),
+            stop: stop.clone(),
+        },
     );
-    let snapshots = Snapshots::new(everywhere);
-    let aof = Aof::new(everywhere, log, Arc::clone(&snapshots), Arc::new(Disk));
     let durability: Arc<dyn Durability> = Arc::clone(&aof) as _;
     assert!(
         service.durability.set(durability).is_ok(),
         "durability is set once"
     );
     let saver = Saver::new(&snapshots, Arc::new(Disk));
-    let saving = Saving::new(everywhere, snapshots, saver);
+    let saving = Saving::new(everywhere, snapshots, saver, Arc::clone(&aof));
     let host = Arc::new(Host::new(
         Arc::clone(&service),
-        Arc::clone(&aof),
+        (Arc::clone(&aof), Arc::clone(&replication)),
         startup.file,
         listening,
         title,
@@ -125,6 +143,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
     );
     background::start_workers(&service, &runtimes);
     background::start_delivery(&service, &runtimes);
+    background::start_relays(&aof, &runtimes);
     let background = background::start(
         Arc::clone(&service),
         runtimes.spawner(),
@@ -138,12 +157,14 @@ pub fn run(startup: Startup, program: String) -> i32 {
     service
         .budget
         .count_process(memory::used_bytes().cast_signed());
+    replication.replica.begin();
     host::limit_memory(&service, &config);
     write_pidfile(&config.pidfile);
     // Before the first client can ask for data.
     let start = Start::new(
         everywhere,
         Arc::clone(&aof),
+        replication.replica,
         Arc::clone(&config),
         stopped.clone(),
     );
@@ -305,6 +326,7 @@ fn build_on(
         budget,
         router: Router::new(seed, shard_count as u16),
         config: ArcSwap::new(config),
+        changing_config: Default::default(),
         clients: Registry::new(),
         pubsub,
         pause: Pause::new(rest),
@@ -313,6 +335,7 @@ fn build_on(
         slowlog: Default::default(),
         scripts: Default::default(),
         offload: Default::default(),
+        under_way: Default::default(),
         script_calls_unbound: AtomicBool::new(false),
         telemetry,
         server: OnceLock::new(),

@@ -13,6 +13,7 @@ use crate::session::service::Service;
 use crate::telemetry::Telemetry;
 use crate::telemetry::counters;
 use crate::telemetry::observed::{Observed, ScriptFigures, TokenFigures};
+use crate::telemetry::replication::Facts;
 use crate::telemetry::slowlog::Slowlog;
 
 impl Observed for Service {
@@ -73,6 +74,18 @@ impl Observed for Service {
 
     fn slowlog(&self) -> &Slowlog {
         &self.slowlog
+    }
+
+    fn replication(&self) -> Facts {
+        let Some(server) = self.server.get() else {
+            return Facts::default();
+        };
+        Facts {
+            stream: server.primary().stream(),
+            replicas: server.primary().replicas(),
+            upstream: server.replica().upstream(),
+            failover_state: server.replica().failover_state(),
+        }
     }
 
     fn telemetry(&self) -> &Telemetry {

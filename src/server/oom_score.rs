@@ -17,7 +17,7 @@ pub(super) struct OomScore {
 }
 
 impl OomScore {
-    /// That of this process.
+    /// The score of this process.
     pub(super) fn of_process() -> OomScore {
         OomScore::at(PathBuf::from("/proc/self/oom_score_adj"))
     }

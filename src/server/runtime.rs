@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::config::values::Runtime as Choice;
+use crate::persist::oplog::wait_at_relay;
 use crate::script::{self, stack};
 use crate::structures::slabs;
 
@@ -32,8 +33,8 @@ impl Spawner {
         self.handles[at].spawn(task);
     }
 
-    /// Has all threads that serve connections give back the free places that they keep for themselves: those at work when
-    /// they next rest, and those that rest now, as an idle one may hold many slabs for hours.
+    /// Has all threads that serve connections give back the free places that they keep for themselves: those at work
+    /// when they next rest, and those that rest now, as an idle one may hold many slabs for hours.
     pub(super) fn empty_caches(&self) {
         slabs::empty_caches();
         for handle in &*self.handles {
@@ -65,7 +66,10 @@ impl Runtimes {
                     .worker_threads(thread_count)
                     .thread_name("basalt-worker")
                     .thread_stack_size(stack::BYTES_MIN)
-                    .on_thread_start(stack::mark)
+                    .on_thread_start(|| {
+                        stack::mark();
+                        wait_at_relay(0);
+                    })
                     .on_thread_park(rest)
                     .enable_all()
                     .build()
@@ -136,7 +140,10 @@ fn single(index: usize) -> Handle {
         .expect("the system has room for a runtime");
     let handle = runtime.handle().clone();
     let name = format!("basalt-worker-{index}");
-    stack::spawn(name, move || runtime.block_on(std::future::pending::<()>()))
-        .expect("the system has room for the worker threads");
+    stack::spawn(name, move || {
+        wait_at_relay(index);
+        runtime.block_on(std::future::pending::<()>());
+    })
+    .expect("the system has room for the worker threads");
     handle
 }

@@ -4,7 +4,8 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -15,20 +16,25 @@ use crate::command::error::CommandError;
 use crate::config::values::ShutdownOptions;
 use crate::persist::aof::Aof;
 use crate::persist::load::progress::Progress;
-use crate::persist::load::{LoadError, Loader, Rules};
+use crate::persist::load::{Due, LoadError, Loader, Rules};
 use crate::persist::rdb::decode::Fault;
 use crate::persist::snapshot::saver::{Begun, Saver};
-use crate::persist::snapshot::{Purpose, Snapshots, run_on_all};
+use crate::persist::snapshot::{Purpose, Running, Snapshots, run_on_all};
+use crate::session::pause::Reason;
 use crate::session::service::Service;
 use crate::telemetry::clock;
 
 const IN_PROGRESS: &str = "ERR Background save already in progress";
+
+/// How often it is looked whether replicas have everything.
+const REPLICAS_LOOK: Duration = Duration::from_millis(20);
 
 /// See the module.
 pub(super) struct Saving {
     service: &'static Service,
     snapshots: Arc<Snapshots>,
     saver: Arc<Saver>,
+    aof: Arc<Aof>,
     /// Held by whoever brings the server to its end, until that has failed.
     ending: Mutex<()>,
 }
@@ -38,11 +44,13 @@ impl Saving {
         service: &'static Service,
         snapshots: Arc<Snapshots>,
         saver: Arc<Saver>,
+        aof: Arc<Aof>,
     ) -> Arc<Saving> {
         Arc::new(Saving {
             service,
             snapshots,
             saver,
+            aof,
             ending: Mutex::new(()),
         })
     }
@@ -53,7 +61,8 @@ impl Saving {
     }
 
     fn refuse_if_saving(&self) -> Result<(), CommandError> {
-        match self.saver.running() {
+        let is_rdb = |running: &Arc<Running>| !matches!(running.purpose, Purpose::AofBase(_));
+        match self.snapshots.current().filter(is_rdb) {
             Some(_) => Err(IN_PROGRESS.into()),
             None => Ok(()),
         }
@@ -181,6 +190,7 @@ impl Saving {
         let exit = Exit {
             saves,
             is_forced: options.contains(ShutdownOptions::FORCE),
+            is_now: options.contains(ShutdownOptions::NOW),
         };
         let (done, ready) = oneshot::channel();
         let saving = Arc::clone(self);
@@ -211,10 +221,68 @@ impl Saving {
         }
     }
 
+    /// Waits, with writers held back, until replicas have everything, or for as long as `shutdown-timeout` says; false,
+    /// if somebody took the end back meanwhile.
+    fn await_replicas(&self) -> bool {
+        let primary = self.service.server().primary();
+        let waits_until_ms = &self.service.telemetry.replication.ends_at_ms;
+        let timeout_s = u64::from(self.service.config.load().shutdown_timeout);
+        if timeout_s == 0 || primary.lagging().is_empty() {
+            return true;
+        }
+        self.hold_back(true);
+        let until_ms = clock::unix_ms() + timeout_s * 1_000;
+        tracing::info!("Waiting for replicas before shutting down.");
+        waits_until_ms.store(until_ms, SeqCst);
+        let mut lagging = primary.lagging();
+        while !lagging.is_empty() && clock::unix_ms() < until_ms && waits_until_ms.load(SeqCst) != 0
+        {
+            primary.ask_for_acknowledgements();
+            std::thread::sleep(REPLICAS_LOOK);
+            lagging = primary.lagging();
+        }
+        let was_aborted = waits_until_ms.swap(0, SeqCst) == 0;
+        for replica in &lagging {
+            tracing::info!(
+                "Lagging replica {}:{} reported offset {} behind master, lag={}, state={}.",
+                replica.ip,
+                replica.port,
+                primary.stream().offset.saturating_sub(replica.offset),
+                replica.lag_s,
+                replica.state.name()
+            );
+        }
+        let all = primary.replicas().len();
+        let synced = all.saturating_sub(lagging.len());
+        tracing::info!("{synced} of {all} replicas are in sync when shutting down.");
+        !was_aborted
+    }
+
+    /// Takes back an end that waits for replicas; whether there is one.
+    pub(super) fn abort_end(&self) -> bool {
+        let waits_until_ms = &self.service.telemetry.replication.ends_at_ms;
+        let waited = waits_until_ms.swap(0, SeqCst) != 0;
+        if waited {
+            tracing::warn!("Shutdown manually aborted.");
+        }
+        waited
+    }
+
     /// All that has to be done before the server may end.
     fn exit(&self, exit: Exit) -> Result<(), ()> {
         let ending = self.ending.lock();
         tracing::warn!("User requested shutdown...");
+        if !exit.is_now && !self.await_replicas() {
+            self.let_on();
+            return Err(());
+        }
+        if self.aof.is_rewriting_first() {
+            if !exit.is_forced {
+                tracing::warn!("Writing initial AOF, can't exit");
+                return Err(());
+            }
+            tracing::warn!("Writing initial AOF. Exiting all the same, as it was insisted.");
+        }
         self.cancel_and_wait();
         let config = self.service.config.load_full();
         let is_loading = &self.service.telemetry.persistence.loading.is_loading;
@@ -276,7 +344,10 @@ impl Saving {
         })?;
         let mut progress = Progress::begin(self.service, bytes, &|| false);
         let rules = Rules {
-            skips_expired: true,
+            due: match self.service.pause.follows() {
+                true => Due::Loaded,
+                false => Due::LeftOut,
+            },
             replaces: merges,
         };
         Loader::new(self.service).rdb(&mut file, Vec::new(), rules, &mut progress)?;
@@ -285,15 +356,12 @@ impl Saving {
 
     /// Holds clients back, or their writes only.
     fn hold_back(&self, writes_only: bool) {
-        self.service
-            .pause
-            .start(u64::MAX, writes_only, clock::unix_ms());
+        let now_ms = clock::unix_ms();
+        let pause = &self.service.pause;
+        pause.start(Reason::Ending, u64::MAX, writes_only, now_ms);
     }
 
     fn let_on(&self) {
-        self.service.pause.stop();
-        for client in self.service.clients.all() {
-            client.nudge();
-        }
+        self.service.end_pause(Reason::Ending);
     }
 }

@@ -33,8 +33,8 @@ impl Shutdown {
     }
 }
 
-/// Ends when a client asked for the end, or a round of the background found that a signal did, and nothing is in its way.
-/// `round` says how long it is to the next round; none while the background is paused.
+/// Ends when a client asked for the end, or a round of the background found that a signal did, and nothing is in its
+/// way. `round` says how long it is to the next round; none while the background is paused.
 pub(super) async fn until_stopped(
     shutdown: &Shutdown,
     round: impl Fn() -> Option<Duration>,

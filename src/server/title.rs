@@ -1,6 +1,7 @@
 //! What `ps` shows of the process: `proc-title-template`, written over the process's own arguments.
 //!
-//! The kernel shows what lies in the area where it put the arguments, and lets it run on into the environment's behind it:
+//! The kernel shows what lies in the area where it put the arguments, and lets it run on into the environment's behind
+//! it:
 //!
 //! ```text
 //! start            arguments_end          end
@@ -10,8 +11,8 @@
 //!
 //! It is written through `/proc/self/mem`, which is outside of what the language promises of memory, so this must be
 //! said here: no reference of ours leads into the area. Arguments are read once, in `main`, before this is made, and
-//! copied there; std keeps C pointers to them, which who asks again would follow to strings that end within the area, as its
-//! last byte stays zero. The environment's part is written only once all variables have moved out
+//! copied there; std keeps C pointers to them, which who asks again would follow to strings that end within the area,
+//! as its last byte stays zero. The environment's part is written only once all variables have moved out
 //! (`structures::environment`); else the title ends with the arguments.
 
 use std::fs::{self, File};
@@ -51,7 +52,8 @@ struct Area {
 }
 
 impl Title {
-    /// Finds the place for a title, if one is wanted, and moves the environment out of it: to be called before there are threads.
+    /// Finds the place for a title, if one is wanted, and moves the environment out of it: to be called before there
+    /// are threads.
     pub(super) fn of_process(config: &Config, program: String, file: Option<PathBuf>) -> Title {
         let area = config.set_proc_title.then(Area::of_process).flatten();
         Title {

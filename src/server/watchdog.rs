@@ -1,8 +1,8 @@
 //! The software watchdog: what runs where a shard is held for long, as stack traces in the log.
 //!
-//! `watchdog-period` is how many milliseconds a shard may be held without a break; each hold that takes longer is told of
-//! once, with the stacks of the threads that hold shards then. SIGALRM from outside asks for the stacks of all threads.
-//! Nobody notes when a hold began: a thread looks twice a period whether the same hold is there still.
+//! `watchdog-period` is how many milliseconds a shard may be held without a break; each hold that takes longer is told
+//! of once, with the stacks of the threads that hold shards then. SIGALRM from outside asks for the stacks of all
+//! threads. Nobody notes when a hold began: a thread looks twice a period whether the same hold is there still.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -6,6 +6,7 @@
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::{Admitted, Plan};
 use super::turn::Turn;
@@ -28,7 +29,7 @@ use crate::telemetry::{counters, errors, latency, log, slowlog};
 /// How long a request ran that waits.
 pub(super) struct Waited {
     ran_ns: u64,
-    /// Its wait counts as well, from then on.
+    /// When the command began to wait, if its wait counts as well.
     counts_from: Option<Ticks>,
 }
 
@@ -38,7 +39,7 @@ pub(super) struct Finished {
     pub mark: Position,
     /// How long it ran, in nanoseconds.
     pub duration_ns: u64,
-    /// Its reply is an error.
+    /// The reply is an error.
     pub failed: bool,
     /// The configuration that it has set.
     pub config_override: Option<Arc<Config>>,
@@ -57,27 +58,17 @@ impl Finished {
 
 /// How the turn goes on after a command that left this to be done.
 #[inline]
-pub(super) fn follow(after: &After) -> Flow {
+pub(super) fn follow(turn: &mut Turn<'_>, after: After) -> Flow {
     match after {
         After::Nothing | After::Block(_) | After::Migrate(_) | After::Await(_) => Continue(()),
         After::Configured => Break(Step::Configured),
         After::Close => Break(Step::Close),
+        After::Follow(follow) => {
+            turn.batch.follow = Some(follow);
+            Break(Step::Follow)
+        }
         After::Shutdown => Break(Step::Shutdown),
     }
-}
-
-/// A command that went well when it was written down answers with an error now.
-#[cold]
-fn replay_failed(turn: &Turn<'_>, command: &Command, mark: Position) {
-    let reply = turn.batch.out.since(mark);
-    log::warn_seldom(
-        "replay",
-        format_args!(
-            "== CRITICAL == a command of the append-only file answers with an error: '{}' after processing the command '{}'",
-            lossless::text_of(reply).trim_end(),
-            command.full_name
-        ),
-    );
 }
 
 impl Session {
@@ -116,7 +107,7 @@ impl Session {
             }
             self.finish(turn, request, &finished);
         }
-        follow(&after)?;
+        follow(turn, after)?;
         match turn.is_long(duration_ns) {
             true => Break(Step::Yield),
             false => Continue(()),
@@ -158,11 +149,7 @@ impl Session {
         finished: &Finished,
     ) {
         if self.replays() {
-            if finished.failed {
-                turn.release();
-                replay_failed(turn, request.command, finished.mark);
-            }
-            return self.end_reply(turn, request.command, finished.mark);
+            return self.finish_replayed(turn, request, finished);
         }
         self.count(turn, request, finished);
         self.tell(turn, request, finished);
@@ -177,6 +164,48 @@ impl Session {
             self.note_watched(turn.batch, request.plan);
         }
         self.end_reply(turn, request.command, finished.mark);
+    }
+
+    #[inline]
+    fn finish_replayed(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, finished: &Finished) {
+        if self.connection.reply_mode == ReplyMode::Primary {
+            self.count(turn, request, finished);
+            self.connection.shared.count_commands(1);
+        }
+        if finished.failed {
+            self.replay_failed(turn, Some(request.command), finished.mark);
+        }
+        self.end_reply(turn, request.command, finished.mark);
+    }
+
+    /// A command that went well where it ran first answers with an error now.
+    #[cold]
+    pub(super) fn replay_failed(
+        &self,
+        turn: &mut Turn<'_>,
+        command: Option<&Command>,
+        mark: Position,
+    ) {
+        turn.release();
+        let reply = lossless::text_of(turn.batch.out.since(mark));
+        let reply = reply.trim_end();
+        let name = command.map_or("?", |command| command.full_name);
+        if self.connection.reply_mode == ReplyMode::Nobody {
+            return log::warn_seldom(
+                "replay",
+                format_args!(
+                    "== CRITICAL == a command of the append-only file answers with an error: '{reply}' after processing the command '{name}'"
+                ),
+            );
+        }
+        let figures = &self.service().telemetry.replication;
+        figures.unexpected_errors.fetch_add(1, Relaxed);
+        log::warn_seldom(
+            name,
+            format_args!(
+                "== CRITICAL == This replica is sending an error to its master: '{reply}' after processing the command '{name}'"
+            ),
+        );
     }
 
     /// Counts a command that ran, and samples its keys.
@@ -295,7 +324,7 @@ impl Session {
     pub(super) fn apply_reply_mode(&mut self, out: &mut Out, mark: Position) {
         match self.connection.reply_mode {
             ReplyMode::On => {}
-            ReplyMode::Off | ReplyMode::Nobody => out.truncate(mark),
+            ReplyMode::Off | ReplyMode::Nobody | ReplyMode::Primary => out.truncate(mark),
             ReplyMode::SkipThis => {
                 out.truncate(mark);
                 self.connection.reply_mode = ReplyMode::On;
@@ -354,7 +383,8 @@ impl Session {
         self.note_hot(&turn.batch.args(plan), duration_ns, reply_bytes);
     }
 
-    /// Tells of those commands of a transaction that took long, or that are sampled for hot keys. No shard may be in hand.
+    /// Tells of those commands of a transaction that took long, or that are sampled for hot keys. No shard may be in
+    /// hand.
     pub(super) fn tell_steps(
         &self,
         transaction: &Transaction,

@@ -55,6 +55,12 @@ impl Facts for Asking<'_> {
     }
 
     #[inline]
+    fn is_loading_aside(&self) -> bool {
+        let figures = &self.session.service.telemetry.persistence.loading;
+        figures.is_aside.load(Relaxed) && !self.session.replays()
+    }
+
+    #[inline]
     fn unsaved_text(&self) -> Option<&'static str> {
         let persistence = &self.session.service.telemetry.persistence;
         match self.is_exempt() {
@@ -63,10 +69,28 @@ impl Facts for Asking<'_> {
         }
     }
 
+    #[inline]
+    fn is_read_only_replica(&self) -> bool {
+        let figures = &self.session.service.telemetry.replication;
+        figures.refuses_writes(self.config) && !self.session.replays()
+    }
+
+    #[inline]
+    fn is_stale(&self) -> bool {
+        let figures = &self.session.service.telemetry.replication;
+        figures.is_stale(self.config) && !self.session.replays()
+    }
+
     /// What waits already was admitted once.
     #[inline]
     fn is_exempt(&self) -> bool {
         self.session.replays() || self.session.blocked.is_some()
+    }
+
+    #[cold]
+    fn lacks_replicas(&self) -> bool {
+        let primary = self.session.service.server().primary();
+        primary.lacks_replicas(self.config)
     }
 
     fn is_out_of_memory(&mut self) -> bool {
@@ -175,6 +199,9 @@ impl Session {
             text
         };
         turn.batch.out.error(&text);
+        if self.replays() {
+            self.replay_failed(turn, plan.command, mark);
+        }
         errors::note(turn.batch.out.since(mark));
         self.apply_reply_mode(&mut turn.batch.out, mark);
         self.end_caching(plan.command);

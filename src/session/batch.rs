@@ -9,6 +9,7 @@ use crate::command::args::{Args, BYTES_HERE_MAX, COUNT_HERE_MAX, RoutedKey};
 use crate::command::context::Gather;
 use crate::command::declaration::{Command, Run};
 use crate::command::keys;
+use crate::command::replication::primary::Follow;
 use crate::command::table::{registry, resolve};
 use crate::resp::reply::Out;
 use crate::resp::request::{Parser, Request, Requests, Span};
@@ -26,11 +27,11 @@ pub enum Route {
     All,
     /// One after the other.
     Each,
-    /// Those that a script needs.
+    /// Shards that a script needs.
     Script,
     /// None.
     Session,
-    /// It is refused: no such command, or wrong arguments.
+    /// The request is refused: no such command, or wrong arguments.
     Refused,
 }
 
@@ -41,7 +42,7 @@ pub struct Plan {
     pub command: Option<&'static Command>,
     /// Where it runs.
     pub route: Route,
-    /// Its arguments.
+    /// Arguments of the request.
     pub request: Request,
     /// Whether it has so many arguments, or so long ones, that to run it takes long.
     pub is_long: bool,
@@ -54,7 +55,7 @@ pub struct Plan {
 pub struct Admitted<'p> {
     /// How.
     pub plan: &'p Plan,
-    /// Its command.
+    /// Command of the request.
     pub command: &'static Command,
 }
 
@@ -76,13 +77,13 @@ pub struct Batch {
     pub peak: u32,
     /// The requests in `input`.
     pub requests: Requests,
-    /// The same, planned.
+    /// The plans of `requests`.
     pub plans: Vec<Plan>,
     /// Replies not yet sent.
     pub out: Out,
     /// What others had for the client, and is to stand behind the next reply.
     pub late: Out,
-    /// Of these, what the client did not take when it was last tried.
+    /// Bytes of `out` left unsent by the last write.
     pub unsent: usize,
     /// Tasks that have messages of this turn, woken when it is over.
     pub wakes: Vec<Waker>,
@@ -90,6 +91,8 @@ pub struct Batch {
     pub next: usize,
     /// The next request, on its way from shard to shard.
     pub gathering: Option<Gathering>,
+    /// What a client asks for that follows this server from here on.
+    pub follow: Option<Box<Follow>>,
     /// The next request has let others go first.
     pub others_went: bool,
     keys: Vec<RoutedKey>,
@@ -109,7 +112,7 @@ pub struct Gathering {
 
 /// What a run of one planned request borrows of its batch.
 pub struct Parts<'b> {
-    /// Its arguments.
+    /// Arguments of the request.
     pub args: Args<'b>,
     /// Where its reply goes.
     pub out: &'b mut Out,
@@ -130,7 +133,8 @@ fn may_be_long(requests: &Requests, spans: &[Span], request: Request) -> bool {
         || !requests.arena.blocks.is_empty()
 }
 
-/// Buffers come and go with these. In a size class with the tasks of connections they would leave those in sparse slabs.
+/// Buffers come and go with these. In a size class with the tasks of connections they would leave those in sparse
+/// slabs.
 const _: () = assert!(size_of::<Batch>() <= 640);
 
 impl Batch {
@@ -227,6 +231,7 @@ impl Batch {
         self.start = 0;
         self.consume(0);
         self.gathering = None;
+        self.follow = None;
         self.unsent = 0;
         self.others_went = false;
         self.out.clear();
@@ -250,6 +255,15 @@ impl Batch {
             self.input.drain(..self.start);
             self.start = 0;
         }
+    }
+
+    /// Forgets the requests that ran, and the bytes they stood in; those behind them are to be read anew.
+    pub fn consume_run(&mut self) {
+        let last = self
+            .next
+            .checked_sub(1)
+            .and_then(|last| self.plans.get(last));
+        self.consume(last.map_or(0, |plan| plan.request.end as usize));
     }
 
     /// Plans every request of the batch.
@@ -329,7 +343,8 @@ impl Batch {
     }
 }
 
-/// The shards of some keys: where there are several they are added to the list, and each key learns its place among them.
+/// The shards of some keys: where there are several they are added to the list, and each key learns its place among
+/// them.
 fn route_of(keys: &mut [RoutedKey], shards: &mut Vec<u16>) -> Route {
     let several = match keys {
         [] => return Route::Shard(0),

@@ -222,7 +222,7 @@ impl Session {
         let shard = under_way.next;
         turn.batch.gathering = Some(under_way);
         let job = self.job(turn, request, shard).visiting(gather);
-        Ran::Queued(Job::send(self.queued(&[shard], job)))
+        Ran::Queued(Job::send(self.queued(&[shard], job), &turn.under_way))
     }
 
     #[inline(never)]
@@ -313,7 +313,7 @@ impl Session {
         let blocks = request.command.flags.has(Flags::BLOCKING);
         let blocker = blocks.then_some(&self.connection.shared);
         let job = self.job(turn, request, wanted[0]).with_blocker(blocker);
-        Ran::Queued(Job::send(self.queued(wanted, job)))
+        Ran::Queued(Job::send(self.queued(wanted, job), &turn.under_way))
     }
 
     /// Has a command that takes long run where nobody else waits for the thread.
@@ -321,7 +321,10 @@ impl Session {
     #[inline(never)]
     fn offload(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>, wanted: &[u16]) -> Ran {
         let job = self.job(turn, request, wanted[0]);
-        Ran::Queued(Job::send_offloaded(self.queued(wanted, job)))
+        Ran::Queued(Job::send_offloaded(
+            self.queued(wanted, job),
+            &turn.under_way,
+        ))
     }
 
     /// Waits for what others work on, as for the reply of a command that had to queue.

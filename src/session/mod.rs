@@ -17,8 +17,8 @@
 //! service     what all sessions share
 //! ```
 //!
-//! A command whose shard is held is handed to that shard's queue, and the rest of the batch waits for it, so that nobody
-//! ever sees a connection's writes, or its own reads, out of order.
+//! A command whose shard is held is handed to that shard's queue, and the rest of the batch waits for it, so that
+//! nobody ever sees a connection's writes, or its own reads, out of order.
 
 mod accounting;
 mod admission;
@@ -77,6 +77,8 @@ pub enum Step {
     Close,
     /// Run on at this Unix time (ms), or when woken.
     SleepUntil(u64),
+    /// Send what is in the output, then leave the connection to whoever serves replicas.
+    Follow,
     /// Send what is in the output, then stop the server.
     Shutdown,
 }
@@ -109,16 +111,16 @@ pub struct Session {
 enum Ran {
     /// With a reply.
     Answered {
-        /// It is an error.
+        /// The reply is an error.
         failed: bool,
     },
-    /// It did not run after all: the refusal is written.
+    /// The command did not run after all: the refusal is written.
     Refused,
-    /// It is queued, and comes back on its ticket.
+    /// The command is queued, and comes back on its ticket.
     Queued(Arc<Ticket>),
-    /// It waits.
+    /// The command waits.
     Blocked(Blocked),
-    /// It goes on when others have had their turn.
+    /// The command goes on when others have had their turn.
     Later,
     /// With a reply, and something for the session to do.
     Then(After),
@@ -148,9 +150,20 @@ impl Session {
         Session::new(connection, service)
     }
 
+    /// A session that runs what a primary has run and sends: the same, but that it counts.
+    pub fn applying(mut connection: Connection, service: &'static Service) -> Session {
+        connection.reply_mode = ReplyMode::Primary;
+        Session::new(connection, service)
+    }
+
     #[inline]
     fn replays(&self) -> bool {
-        self.connection.reply_mode == ReplyMode::Nobody
+        self.connection.reply_mode.replays()
+    }
+
+    /// Whether what comes next is queued by a transaction.
+    pub fn is_in_transaction(&self) -> bool {
+        self.is_open()
     }
 
     /// What this session shares with all others.
@@ -232,8 +245,9 @@ impl Session {
         self.account(turn, request, mark, ran)
     }
 
-    /// Puts what others have for a client that caches behind the reply that was just written, where it would stand if the
-    /// requests had come one by one: what the client reads next is not void because of what it read, or changed, before.
+    /// Puts what others have for a client that caches behind the reply that was just written, where it would stand if
+    /// the requests had come one by one: what the client reads next is not void because of what it read, or changed,
+    /// before.
     #[cold]
     fn take_mail(&self, turn: &mut Turn<'_>) -> Flow {
         // A request that waits may have its reply by now, and mail that knows of it.
@@ -256,7 +270,7 @@ impl Session {
     fn hold_back(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Flow {
         let service = self.service;
         if self.replays() {
-            return Continue(());
+            return self.hold_back_replayed(turn, request);
         }
         if service.pause.is_on(turn.now.unix_ms)
             && let Some(until_ms) = self.paused_until(turn, request)
@@ -290,6 +304,21 @@ impl Session {
             turn.release();
             service.pubsub.deliver();
             return Break(Step::Yield);
+        }
+        Continue(())
+    }
+
+    /// What is replayed waits only for those who take what it leaves to others.
+    #[inline]
+    fn hold_back_replayed(&mut self, turn: &mut Turn<'_>, request: Admitted<'_>) -> Flow {
+        let service = self.service;
+        if service.is_log_crowded() && self.may_be(request.command, LOGGED) {
+            turn.release();
+            return Break(Step::AwaitLog);
+        }
+        if service.pubsub.is_crowded() {
+            turn.release();
+            return Break(Step::Deliver);
         }
         Continue(())
     }

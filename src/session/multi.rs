@@ -96,7 +96,8 @@ impl Session {
                 .transaction
                 .push(request.command, &turn.batch.args(request.plan));
             let bytes = pending.transaction.memory_bytes() as u64;
-            if bytes > turn.config.client_query_buffer_limit {
+            let is_limited = !self.connection.reply_mode.replays();
+            if is_limited && bytes > turn.config.client_query_buffer_limit {
                 self.must_close = true;
                 self.service.clients.overfed.fetch_add(1, Relaxed);
                 return Ran::Then(After::Close);

@@ -1,13 +1,12 @@
-//! What holds commands back although they may run: CLIENT PAUSE, and keys that are on their way to another server.
+//! What holds commands back although they may run: pauses, each for a reason of its own, and keys that are on their way
+//! to another server.
 //!
 //! Every command looks at one word, which is zero but while something is held back.
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use parking_lot::Mutex;
 
@@ -20,17 +19,46 @@ use crate::shard::unit::transaction::Transaction;
 /// The longest that a command waits for a key before it looks again, even if nobody nudges it.
 const LOOK_AGAIN_MS: u64 = 50;
 
+/// What commands are held back for. Each pause ends by itself: a client that ends its own ends no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// CLIENT PAUSE.
+    Client,
+    /// DEBUG SLEEP, which stops everybody.
+    Sleep,
+    /// The last snapshot before the end, or a reload.
+    Ending,
+    /// A replica takes over.
+    Failover,
+}
+
+/// How many reasons there are.
+const REASONS: usize = Reason::Failover as usize + 1;
+
+/// One pause: until which Unix time in milliseconds all commands are held back, and until when those that may write.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    all_ms: u64,
+    writes_ms: u64,
+}
+
+/// What is held back now.
+#[derive(Debug, Default)]
+struct Held {
+    /// The pauses, by their reasons.
+    spans: [Span; REASONS],
+    /// Keys that move, of whatever database.
+    keys: HashSet<Box<[u8]>>,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Pause {
     /// No command is held back beyond this Unix time in milliseconds.
     gate_ms: AtomicU64,
-    until_ms: AtomicU64,
-    writes_only: AtomicBool,
-    /// Nothing expires either, so that the data stays as it is.
+    /// Nothing expires while there is a pause, so that the data stays as it is.
     rest: Arc<Rest>,
-    /// Keys that move, of whatever database.
-    keys: Mutex<HashSet<Box<[u8]>>>,
+    held: Mutex<Held>,
 }
 
 impl Pause {
@@ -42,9 +70,14 @@ impl Pause {
         }
     }
 
-    /// Whether nothing expires.
+    /// Whether the server sleeps (DEBUG SLEEP).
+    pub fn sleeps(&self, now_ms: u64) -> bool {
+        self.held.lock().spans[Reason::Sleep as usize].all_ms > now_ms
+    }
+
+    /// Whether nothing expires in the background.
     pub fn rests(&self, now_ms: u64) -> bool {
-        self.rest.holds(now_ms)
+        self.rest.stops(now_ms)
     }
 
     /// Keys whose time has come stay while data are loaded.
@@ -52,56 +85,70 @@ impl Pause {
         self.rest.set_loading(is_loading);
     }
 
-    /// Holds clients back; a running pause is never shortened nor softened, as in Redis.
-    pub fn start(&self, until_ms: u64, writes_only: bool, now_ms: u64) {
-        let keys = self.keys.lock();
-        let running = self.until_ms.load(Relaxed) > now_ms;
-        self.writes_only.store(
-            writes_only && (!running || self.writes_only.load(Relaxed)),
-            Relaxed,
-        );
-        let until_ms = until_ms.max(self.until_ms.load(Relaxed));
-        self.until_ms.store(until_ms, Relaxed);
-        self.rest.set(until_ms);
-        self.set_gate(!keys.is_empty());
+    /// Says whether a primary says when keys go.
+    pub fn set_follows(&self, follows: bool) {
+        self.rest.set_follows(follows);
     }
 
-    /// Ends the pause.
-    pub fn stop(&self) {
-        let keys = self.keys.lock();
-        self.until_ms.store(0, Relaxed);
-        self.rest.set(0);
-        self.set_gate(!keys.is_empty());
+    /// Whether one does.
+    pub fn follows(&self) -> bool {
+        self.rest.follows()
+    }
+
+    /// Says which connection runs the primary's commands; 0 for none.
+    pub fn set_link(&self, client: u64) {
+        self.rest.set_link(client);
+    }
+
+    /// Holds clients back; a pause under way is never shortened nor softened, as in Redis.
+    pub fn start(&self, reason: Reason, until_ms: u64, writes_only: bool, now_ms: u64) {
+        let mut held = self.held.lock();
+        let span = &mut held.spans[reason as usize];
+        let until_ms = until_ms.max(span.writes_ms);
+        span.writes_ms = until_ms;
+        if !writes_only || span.all_ms > now_ms {
+            span.all_ms = until_ms;
+        }
+        self.follow(&held);
+    }
+
+    /// Ends the pause that has this reason. Those who wait have to be nudged.
+    pub fn stop(&self, reason: Reason) {
+        let mut held = self.held.lock();
+        held.spans[reason as usize] = Span::default();
+        self.follow(&held);
     }
 
     /// Holds back whoever wants one of these keys; false, and nothing is done, if one of them is held already.
     pub fn hold_keys(&self, wanted: &[Box<[u8]>]) -> bool {
-        let mut keys = self.keys.lock();
-        if wanted.iter().any(|key| keys.contains(key)) {
+        let mut held = self.held.lock();
+        if wanted.iter().any(|key| held.keys.contains(key)) {
             return false;
         }
-        keys.extend(wanted.iter().cloned());
-        self.set_gate(!keys.is_empty());
+        held.keys.extend(wanted.iter().cloned());
+        self.follow(&held);
         true
     }
 
     /// Ends that. Those who wait have to be nudged.
-    pub fn release_keys(&self, held: &[Box<[u8]>]) {
-        let mut keys = self.keys.lock();
-        for key in held {
-            keys.remove(key);
+    pub fn release_keys(&self, released: &[Box<[u8]>]) {
+        let mut held = self.held.lock();
+        for key in released {
+            held.keys.remove(key);
         }
-        if keys.is_empty() {
-            *keys = HashSet::new();
+        if held.keys.is_empty() {
+            held.keys = HashSet::new();
         }
-        self.set_gate(!keys.is_empty());
+        self.follow(&held);
     }
 
-    /// For those who hold the lock.
-    fn set_gate(&self, has_keys: bool) {
-        let gate_ms = match has_keys {
-            true => u64::MAX,
-            false => self.until_ms.load(Relaxed),
+    /// The gate and expiry know what is held back now.
+    fn follow(&self, held: &Held) {
+        let until_ms = held.until_ms(|span| span.writes_ms);
+        self.rest.set(until_ms);
+        let gate_ms = match held.keys.is_empty() {
+            true => until_ms,
+            false => u64::MAX,
         };
         self.gate_ms.store(gate_ms, Release);
     }
@@ -130,17 +177,28 @@ impl Pause {
             None => test(command, args),
         };
         let writes = |command: &Command, args: &Args<'_>| script::may_write(command, args, scripts);
-        let until_ms = self.until_ms.load(Relaxed);
-        if until_ms > now_ms && (!self.writes_only.load(Relaxed) || any(&writes)) {
-            return Some(until_ms);
+        let held = self.held.lock();
+        let all_ms = held.until_ms(|span| span.all_ms);
+        if all_ms > now_ms {
+            return Some(all_ms);
         }
-        let keys = self.keys.lock();
-        let is_held = !keys.is_empty()
+        let writes_ms = held.until_ms(|span| span.writes_ms);
+        if writes_ms > now_ms && any(&writes) {
+            return Some(writes_ms);
+        }
+        let is_held = !held.keys.is_empty()
             && any(&|command, args| match command.run {
                 Run::Script(_) => writes(command, args),
-                _ => meets(&keys, command, args),
+                _ => meets(&held.keys, command, args),
             });
         is_held.then_some(now_ms + LOOK_AGAIN_MS)
+    }
+}
+
+impl Held {
+    /// The latest of one end of all pauses.
+    fn until_ms(&self, end: impl Fn(&Span) -> u64) -> u64 {
+        self.spans.iter().map(end).max().unwrap_or(0)
     }
 }
 
@@ -174,16 +232,29 @@ mod tests {
         let pause = Pause::default();
         let keys: [Box<[u8]>; 1] = [Box::from(&b"k"[..])];
         assert!(!is_held(&pause, "ping"));
-        pause.start(10, false, 5);
+        pause.start(Reason::Client, 10, false, 5);
         assert!(pause.hold_keys(&keys));
         assert!(!pause.hold_keys(&keys), "held already");
         assert!(is_held(&pause, "ping") && is_held(&pause, "flushall"));
-        pause.stop();
+        pause.stop(Reason::Client);
         assert!(!is_held(&pause, "ping") && is_held(&pause, "flushall"));
-        pause.start(10, true, 5);
+        pause.start(Reason::Client, 10, true, 5);
         pause.release_keys(&keys);
         assert!(!is_held(&pause, "ping") && is_held(&pause, "flushall"));
-        pause.stop();
+        pause.stop(Reason::Client);
         assert!(!is_held(&pause, "flushall"));
+    }
+
+    #[test]
+    fn a_pause_ends_no_other_and_none_is_softened() {
+        let pause = Pause::default();
+        pause.start(Reason::Failover, 20, true, 5);
+        pause.start(Reason::Client, 10, false, 5);
+        pause.start(Reason::Client, 8, true, 5);
+        assert!(is_held(&pause, "ping") && pause.rests(15));
+        pause.stop(Reason::Client);
+        assert!(!is_held(&pause, "ping") && is_held(&pause, "flushall"));
+        pause.stop(Reason::Failover);
+        assert!(!is_held(&pause, "flushall") && !pause.rests(5));
     }
 }

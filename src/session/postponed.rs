@@ -1,5 +1,5 @@
-//! Commands of a transaction that sleep, or ask the system for what may take time: they run in their order once the shards
-//! of the transaction are let go, and their replies stand where they stood among the commands.
+//! Commands of a transaction that sleep, or ask the system for what may take time: they run in their order once the
+//! shards of the transaction are let go, and their replies stand where they stood among the commands.
 
 use std::task::Waker;
 

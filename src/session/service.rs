@@ -1,19 +1,21 @@
 //! What all sessions of a server share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use super::pause::Pause;
+use super::pause::{Pause, Reason};
 use crate::client::registry::Registry;
 use crate::command::context::Server;
 use crate::command::error::CommandError;
 use crate::command::generic::migrate::Migration;
 use crate::command::script::Scripts;
 use crate::config::Config;
+use crate::config::values::MaxmemoryPolicy;
+use crate::engine::evict::Policy;
 use crate::engine::evict::budget::Budget;
 use crate::engine::published::Published;
 use crate::engine::record::{Log, Records};
@@ -26,6 +28,7 @@ use crate::shard::job::{Executor, Job};
 use crate::shard::offload::OffloadPool;
 use crate::shard::ownership::ShardGuard;
 use crate::shard::route::Router;
+use crate::shard::under_way::UnderWay;
 use crate::telemetry::Telemetry;
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::slowlog::Slowlog;
@@ -42,6 +45,9 @@ pub struct Service {
     pub router: Router,
     /// The configuration as it is now.
     pub config: ArcSwap<Config>,
+    /// Held for the moment in which a change of the configuration is put in force. Transactions take it with shards in
+    /// hand.
+    pub changing_config: Mutex<()>,
     /// All connections.
     pub clients: Registry,
     /// Who is subscribed to what.
@@ -62,6 +68,8 @@ pub struct Service {
     pub script_calls_unbound: AtomicBool,
     /// Threads for what takes long.
     pub offload: OffloadPool,
+    /// What sessions run, and have queued.
+    pub under_way: ArcSwap<UnderWay>,
     /// What handlers may ask of the server.
     pub server: std::sync::OnceLock<Arc<dyn Server>>,
     /// The log of commands; set before the first connection, if there is one.
@@ -110,6 +118,51 @@ impl Service {
             .expect("the server is set before it listens")
     }
 
+    /// Changes the configuration where nothing but the configuration follows from that.
+    pub fn change_config(&self, change: impl FnOnce(&mut Config)) {
+        let _one_at_a_time = self.changing_config.lock();
+        let mut config = Config::clone(&self.config.load());
+        change(&mut config);
+        self.config.store(Arc::new(config));
+    }
+
+    /// Finds out what the server takes beside data and clients. It is little, but with a small limit it counts whether
+    /// a command is refused some 100 KiB too late, or because of somebody's buffers.
+    pub fn measure_base(&self) {
+        // What is freed of flushed databases is still on the account of their shards.
+        if self.budget.is_freeing() {
+            return;
+        }
+        let taken = self.budget.elsewhere_bytes();
+        let clients = self.clients.all();
+        let clients: usize = clients.iter().map(|client| client.memory_bytes()).sum();
+        self.budget.set_base((taken - clients as i64).max(0));
+    }
+
+    /// Has shards keep to the limit of memory, from their next commands on. A replica leaves eviction to its primary,
+    /// unless it is told otherwise.
+    pub fn set_limit(&self, config: &Config) {
+        let policy = match config.maxmemory_policy {
+            MaxmemoryPolicy::Noeviction => Policy::NoEviction,
+            MaxmemoryPolicy::AllkeysLru => Policy::AllkeysLru,
+            MaxmemoryPolicy::AllkeysLfu => Policy::AllkeysLfu,
+            MaxmemoryPolicy::AllkeysRandom => Policy::AllkeysRandom,
+            MaxmemoryPolicy::VolatileLru => Policy::VolatileLru,
+            MaxmemoryPolicy::VolatileLfu => Policy::VolatileLfu,
+            MaxmemoryPolicy::VolatileRandom => Policy::VolatileRandom,
+            MaxmemoryPolicy::VolatileTtl => Policy::VolatileTtl,
+        };
+        let is_replica = self.telemetry.replication.is_replica.load(Relaxed);
+        let limit = match is_replica && config.replica_ignore_maxmemory {
+            true => 0,
+            false => config.maxmemory,
+        };
+        // What is free from now on depends on it.
+        self.measure_base();
+        self.budget
+            .configure(limit, policy, config.maxmemory_size_rule);
+    }
+
     /// Who brings what is logged to the disk.
     #[inline]
     fn durability(&self) -> Option<&dyn Durability> {
@@ -130,8 +183,8 @@ impl Service {
         durability.is_some_and(|durability| durability.must_wait(position))
     }
 
-    /// Has commands logged. All shards are in hand, or nobody else knows of them yet; whether anything is logged is what
-    /// [`Interest::set_listening`] says.
+    /// Has commands logged. All shards are in hand, or nobody else knows of them yet; whether anything is logged is
+    /// what [`Interest::set_listening`] says.
     ///
     /// [`Interest::set_listening`]: crate::engine::effect::Interest::set_listening
     pub fn set_log(&self, log: &Arc<dyn Log>, engines: &mut [&mut Engine]) {
@@ -141,8 +194,14 @@ impl Service {
         }
     }
 
-    /// Changes libraries of functions, and appends the records of that if it succeeds; the position behind them. One change
-    /// comes after the other, so that their records do.
+    /// Ends a pause, and has those who wait for that go on.
+    pub fn end_pause(&self, reason: Reason) {
+        self.pause.stop(reason);
+        self.clients.nudge_all();
+    }
+
+    /// Changes libraries of functions, and appends the records of that if it succeeds; the position behind them. One
+    /// change comes after the other, so that their records do.
     pub fn change_libraries(
         &self,
         records: &mut Records,
@@ -217,8 +276,8 @@ impl Service {
         }
     }
 
-    /// Has shards pay for a moment, for somebody who is about to add to what they owe; whether it is still too much, and
-    /// can be paid. No shard may be in hand.
+    /// Has shards pay for a moment, for somebody who is about to add to what they owe; whether it is still too much,
+    /// and can be paid. No shard may be in hand.
     #[cold]
     #[inline(never)]
     pub fn pay_debts(&self, now: Now) -> bool {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use arc_swap::Guard;
+
 use super::batch::{Batch, Plan, Route};
 use super::service::Service;
 use crate::config::Config;
@@ -9,6 +11,7 @@ use crate::engine::{Engine, Now};
 use crate::shard::Shards;
 use crate::shard::job::Job;
 use crate::shard::ownership::ShardGuard;
+use crate::shard::under_way::UnderWay;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::counters::{self, ThreadCounters};
 
@@ -18,9 +21,9 @@ const SPINS: u32 = 16;
 /// Nanoseconds of a command that are worth counting against the turn: a turn has not that many commands.
 const STEP_NS_NOTED: u64 = 10_000;
 
-/// Nanoseconds for which a pipeline of slow commands keeps others of its thread waiting. What a turn publishes is delivered
-/// together, and each subscriber woken once for it: with a quarter of this, publishing to 1,000 subscribers cost three
-/// times as much.
+/// Nanoseconds for which a pipeline of slow commands keeps others of its thread waiting. What a turn publishes is
+/// delivered together, and each subscriber woken once for it: with a quarter of this, publishing to 1,000 subscribers
+/// cost three times as much.
 const SLOW_NS_PER_TURN: u64 = 2_000_000;
 
 /// Nanoseconds of a hold that are worth comparing with the longest of its shard.
@@ -53,6 +56,8 @@ pub(super) struct Turn<'t> {
     spent_ns: u64,
     /// Nanoseconds that the command under way ran in earlier turns.
     pub earlier_ns: u64,
+    /// The period in which it began: who waits for its end learns of that when no shard is in hand any more.
+    pub under_way: Guard<Arc<UnderWay>>,
 }
 
 impl<'t> Turn<'t> {
@@ -77,6 +82,7 @@ impl<'t> Turn<'t> {
             hold_ns: 0,
             spent_ns: 0,
             earlier_ns: 0,
+            under_way: service.under_way.load(),
         }
     }
 

@@ -1,5 +1,5 @@
-//! EVAL and its kin, and EXEC: a unit that begins with the shards that it names, here and now if these are free, and goes
-//! on as a job if it has to wait, to run again, or to run on a thread of its own.
+//! EVAL and its kin, and EXEC: a unit that begins with the shards that it names, here and now if these are free, and
+//! goes on as a job if it has to wait, to run again, or to run on a thread of its own.
 
 use std::ops::ControlFlow::Continue;
 use std::sync::Arc;
@@ -143,7 +143,10 @@ impl Session {
             #[cfg(test)]
             now: None,
         };
-        Ran::Queued(Job::send(Job::unit(job, service.executor())))
+        Ran::Queued(Job::send(
+            Job::unit(job, service.executor()),
+            &turn.under_way,
+        ))
     }
 
     /// Goes on behind a unit that was queued.
@@ -179,7 +182,7 @@ impl Session {
         }
         self.finish(turn, request, &finished);
         match ran {
-            Ran::Then(after) => follow(&after),
+            Ran::Then(after) => follow(turn, after),
             _ => Continue(()),
         }
     }

@@ -48,7 +48,10 @@ impl Session {
             },
         };
         self.finish_wait(turn, request, (mark, failed));
-        Continue(())
+        match self.must_close {
+            true => Break(Step::Close),
+            false => Continue(()),
+        }
     }
 
     /// Takes the reply of a request that was served; whether it is an error.
@@ -67,15 +70,16 @@ impl Session {
         failed
     }
 
-    /// The end of a wait without what it waited for; whether the reply is an error. Or the Unix time in milliseconds until
-    /// which it goes on, unless it is nudged.
+    /// The end of a wait without what it waited for; whether the reply is an error. Or the Unix time in milliseconds
+    /// until which it goes on, unless it is nudged.
     fn end_of_time(&mut self, turn: &mut Turn<'_>, blocked: &Blocked) -> Result<bool, u64> {
         let (until_ms, on_timeout) = match blocked {
             Blocked::For(block) => (block.until_ms, block.on_timeout),
             Blocked::On(waiter) => (waiter.wait().until_ms, waiter.wait().on_timeout),
         };
         let now_ms = turn.now.unix_ms;
-        // Times are whole milliseconds, cut off: only the one after the last is never before the time that was asked for.
+        // Times are whole milliseconds, cut off: only the one after the last is never before the time that was asked
+        // for.
         let end_ms = until_ms.map(|until_ms| until_ms.saturating_add(1));
         let is_late = end_ms.is_some_and(|end_ms| end_ms <= now_ms);
         let unblocked = self.connection.shared.unblocked(is_late);
@@ -111,13 +115,21 @@ impl Session {
                 out.error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
                 true
             }
+            Unblocked::RoleChanged => {
+                out.error(
+                    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+                );
+                self.must_close = true;
+                true
+            }
         })
     }
 
     /// Whether what it waits for has come, besides the end of its time; the reply is written then.
     fn look(&self, block: &Block, is_over: bool, out: &mut Out) -> Option<CommandResult> {
         let look = block.look?;
-        look(self.service.server(), &self.connection, is_over, out)
+        let server = self.service.server();
+        (look.has_come)(server, &self.connection, look.wanted, is_over, out)
     }
 
     /// Whether the reply is there that the connection waits for. What others have for it may tell of changes that the

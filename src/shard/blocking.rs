@@ -4,8 +4,8 @@
 //! its keys. Whoever changes such a key serves the queue as soon as its own command is over, before it lets the shard
 //! go: it runs the waiting request again, with the keys whose shards it has, and hands the reply to the connection.
 //! A request that needs more shards than are at hand ([`Wait::needs_all`]) is sent to all of them as soon as these are
-//! let go (`job::task::WaiterDispatcher`), and meanwhile holds its place: those behind it in the queue wait for it. So is one that
-//! was being served on one shard, and found nothing, while its key on another shard changed.
+//! let go (`job::task::WaiterDispatcher`), and meanwhile holds its place: those behind it in the queue wait for it. So
+//! is one that was being served on one shard, and found nothing, while its key on another shard changed.
 //!
 //! Serving, the end of the time, CLIENT UNBLOCK and a disconnect race on one word of the connection
 //! ([`Shared::change_wait`]), with one winner.
@@ -62,11 +62,11 @@ pub struct Served {
 
 /// What came of a try to serve.
 enum Try {
-    /// It has its reply, or waits no more.
+    /// The request has its reply, or waits no more.
     Over,
     /// There is nothing for it.
     NotYet,
-    /// It is on its way to all its shards, or will be; no request behind it may be served before.
+    /// The request is on its way to all its shards, or will be; no request behind it may be served before.
     Called,
 }
 

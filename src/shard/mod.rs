@@ -16,6 +16,7 @@ pub mod job;
 pub mod offload;
 pub mod ownership;
 pub mod route;
+pub mod under_way;
 pub mod unit;
 
 use crate::engine::Engine;

@@ -36,7 +36,7 @@ const UNSET: usize = usize::MAX;
 
 thread_local! {
     static CELL: Cell<usize> = const { Cell::new(UNSET) };
-    /// This thread's part of the shared cell.
+    /// The part of the shared cell that belongs to this thread.
     static SHARED_PART: Cell<i64> = const { Cell::new(0) };
     /// What was allocated apart so far.
     static APART: Cell<i64> = const { Cell::new(0) };

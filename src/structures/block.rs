@@ -158,7 +158,7 @@ impl Block {
         self.head_mut().len = len;
     }
 
-    /// The same bytes as a network buffer; they are shared, not copied.
+    /// The block as a network buffer; the bytes are shared, not copied.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self)

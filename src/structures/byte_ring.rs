@@ -1,8 +1,8 @@
 //! A ring of bytes that many threads append records to, and one takes them out of, in the order of their places.
 //!
-//! A producer draws the place of its records by one `fetch_add`, copies them, and stores the header of the first one last.
-//! The consumer goes as far as headers are there: it stops at the first zero, wipes what it has taken, and only then gives
-//! the room back, so that whatever lies before a place that is drawn and not filled yet is zero.
+//! A producer draws the place of its records by one `fetch_add`, copies them, and stores the header of the first one
+//! last. The consumer goes as far as headers are there: it stops at the first zero, wipes what it has taken, and only
+//! then gives the room back, so that whatever lies before a place that is drawn and not filled yet is zero.
 //!
 //! ```text
 //!  frame = header (length, kind, never zero) | tag | bytes, up to a multiple of 16
@@ -10,11 +10,11 @@
 //!                  ^ head                                     ^ tail
 //! ```
 //!
-//! Frames are multiples of 16 bytes and so is the ring: a header never crosses the ring's end. Bytes may, and are handed
-//! out as two pieces. What is large goes by reference: a frame then holds a box.
+//! Frames are multiples of 16 bytes and so is the ring: a header never crosses the ring's end. Bytes may, and are
+//! handed out as two pieces. What is large goes by reference: a frame then holds a box.
 //!
-//! Nobody waits but a producer that finds no room, for the consumer alone; producers look at [`ByteRing::is_crowded`] before
-//! they take what others wait for. Records drawn together are seen together.
+//! Nobody waits but a producer that finds no room, for the consumer alone; producers look at [`ByteRing::is_crowded`]
+//! before they take what others wait for. Records drawn together are seen together.
 
 #![expect(
     unsafe_code,
@@ -375,8 +375,8 @@ impl<T: Send> ByteRing<T> {
         }
     }
 
-    /// Takes finished records from the front, each with the position behind it, until about so many bytes are taken; how
-    /// many bytes that were. All records of an append are taken together. Takes nothing while another thread does.
+    /// Takes finished records from the front, each with the position behind it, until about so many bytes are taken;
+    /// how many bytes that were. All records of an append are taken together. Takes nothing while another thread does.
     pub fn take(&self, bytes_max: u64, take: impl FnMut(Taken<'_, T>, u64)) -> u64 {
         // Acquire and Release: the consumer sees what the last one left.
         if self.is_taking.swap(true, Acquire) {

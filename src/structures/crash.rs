@@ -1,5 +1,5 @@
-//! The signals that end a process: what is known at that moment, kept for a thread that can say it, before the process ends
-//! as it would have.
+//! The signals that end a process: what is known at that moment, kept for a thread that can say it, before the process
+//! ends as it would have.
 //!
 //! ```text
 //! the thread that crashed           the thread that reports
@@ -9,9 +9,10 @@
 //!          ends by the same signal
 //! ```
 //!
-//! A handler may be called in the middle of anything, so it calls nothing but what the system says may be called there, and
-//! notes everything in atomics. What it calls to find its frames allocates at its first call, which [`install`] makes. Who
-//! reports may meet a lock that the crashed thread holds: the process ends all the same, with what was written till then.
+//! A handler may be called in the middle of anything, so it calls nothing but what the system says may be called there,
+//! and notes everything in atomics. What it calls to find its frames allocates at its first call, which [`install`]
+//! makes. Who reports may meet a lock that the crashed thread holds: the process ends all the same, with what was
+//! written till then.
 
 #![expect(
     unsafe_code,

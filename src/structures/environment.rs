@@ -10,11 +10,12 @@
 
 use std::ffi::OsString;
 
-/// What the allocator calls its threads. They are started before `main`, and read the environment no more once they run.
+/// What the allocator calls its threads. They are started before `main`, and read the environment no more once they
+/// run.
 const OF_ALLOCATOR: &[u8] = b"jemalloc_bg_thd\n";
 
-/// Moves all variables. False, and nothing is changed, unless the process has only the calling thread, beside those of the
-/// allocator, which bear their name a moment after they begin.
+/// Moves all variables. False, and nothing is changed, unless the process has only the calling thread, beside those of
+/// the allocator, which bear their name a moment after they begin.
 ///
 /// Left behind is what nobody finds by name: the second of two of one name, and a name that begins with `=`.
 pub fn settle() -> bool {

@@ -1,7 +1,7 @@
 //! A queue of words of 32 bits that grows and shrinks by small chunks, so that no push ever copies what is in it.
 //!
-//! Invariants: only the first and the last chunk are partly filled; an empty queue has one chunk at most, which it keeps
-//! for the next push.
+//! Invariants: only the first and the last chunk are partly filled; an empty queue has one chunk at most, which it
+//! keeps for the next push.
 
 use std::collections::VecDeque;
 

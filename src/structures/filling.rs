@@ -1,4 +1,5 @@
-//! A block that is being filled: bytes of a known count that arrive in pieces, written straight to where they will be kept.
+//! A block that is being filled: bytes of a known count that arrive in pieces, written straight to where they will be
+//! kept.
 //!
 //! Room is made for what is there and for what its owner asks for, never for more than the count. Full, the block takes
 //! exactly what a copy of the same bytes would take. Socket readers write through [`BufMut`].

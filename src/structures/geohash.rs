@@ -54,7 +54,7 @@ pub enum Extent {
 /// A part of the globe that is searched.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Its middle.
+    /// The middle of the shape.
     pub center: Point,
     /// How far it goes.
     pub extent: Extent,

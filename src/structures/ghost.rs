@@ -5,8 +5,8 @@
 //! hash     the high half chooses the bucket, in order; the low half gives the fingerprint, 1 to 255
 //! ```
 //!
-//! One hash in thirty that was never noted is believed to have been. Buckets stand in hash order, so that the memory can
-//! be laid out anew for another number of hashes: a bucket then starts with what stood at its place before.
+//! One hash in thirty that was never noted is believed to have been. Buckets stand in hash order, so that the memory
+//! can be laid out anew for another number of hashes: a bucket then starts with what stood at its place before.
 
 use super::prefetch;
 

@@ -4,7 +4,8 @@ use crate::base::number;
 use crate::structures::block::Block;
 use crate::structures::listpack::Element;
 
-/// See the module. (Listpacks know nothing of it: with a third form their elements would take half as much again to hand on.)
+/// See the module. (Listpacks know nothing of it: with a third form their elements would take half as much again to
+/// hand on.)
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'a> {
     /// Any element.

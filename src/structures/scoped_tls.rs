@@ -1,7 +1,7 @@
 //! A scoped thread-local: a borrowed value that code further down the stack reaches, to which it can not be handed.
 //!
-//! Callbacks of a foreign interpreter must be `'static`, yet they work on what their caller's caller borrows. The caller
-//! sets it ([`ScopedTls::set`]) for the length of one call; a callback gets it for the length of one closure
+//! Callbacks of a foreign interpreter must be `'static`, yet they work on what their caller's caller borrows. The
+//! caller sets it ([`ScopedTls::set`]) for the length of one call; a callback gets it for the length of one closure
 //! ([`ScopedTls::with`]). Nothing is ever reachable twice: while a closure has it, the thread-local is empty.
 //!
 //! ```text

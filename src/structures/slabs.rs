@@ -169,8 +169,8 @@ pub fn without_cache<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Gives back the free places that the calling thread keeps for itself. They lie all over the slabs out of which it freed
-/// much, none of which goes back to the system before, and the allocator only takes them from threads that go on
+/// Gives back the free places that the calling thread keeps for itself. They lie all over the slabs out of which it
+/// freed much, none of which goes back to the system before, and the allocator only takes them from threads that go on
 /// allocating.
 pub fn empty_cache() -> bool {
     query::flush_thread_cache()
@@ -354,8 +354,8 @@ mod query {
             let mut bytes = [0_u8; 8];
             let mut len: usize = size;
             // SAFETY: a name that ends with a zero; a control writes as many bytes as it has and `len` allows at most,
-            // and says if these are not all. Nothing is written to it, and the caller asks for none that reads what it is
-            // given.
+            // and says if these are not all. Nothing is written to it, and the caller asks for none that reads what it
+            // is given.
             let error = unsafe {
                 mallctl(
                     name.as_ptr(),

@@ -1,8 +1,9 @@
 //! The heaviest names of a stream, with their weights, in a fixed number of places: Space-Saving.
 //!
 //! A name that has a place gains its weight there. A name that has none takes the place of the lightest one, with that
-//! one's weight added to its own: so a weight is never too small, and too large by at most what it took over. Whatever has
-//! more than the `n`th part of all weight is in a list of `n` places. Names are told apart by a keyed hash of 64 bits.
+//! one's weight added to its own: so a weight is never too small, and too large by at most what it took over. Whatever
+//! has more than the `n`th part of all weight is in a list of `n` places. Names are told apart by a keyed hash of 64
+//! bits.
 
 /// Longer names are kept cut.
 pub const NAME_BYTES_MAX: usize = 512;
@@ -12,9 +13,9 @@ pub const NAME_BYTES_MAX: usize = 512;
 pub struct Heavy {
     /// The name, at most its first [`NAME_BYTES_MAX`] bytes.
     pub name: Box<[u8]>,
-    /// Its hash.
+    /// Hash of the name.
     pub hash: u64,
-    /// Its weight, at most.
+    /// Weight of the name, at most.
     pub weight: u64,
     /// What of it may be others'.
     pub excess: u64,

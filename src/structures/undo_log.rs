@@ -5,8 +5,8 @@
 //! ```
 //!
 //! All records lie in one piece of memory, so that a change seldom costs an allocation. What they mean is the affair of
-//! whoever writes them. The memory is charged to nobody (see [`account::apart`]); a log must be dropped where no account
-//! is kept.
+//! whoever writes them. The memory is charged to nobody (see [`account::apart`]); a log must be dropped where no
+//! account is kept.
 
 use super::account;
 
@@ -65,7 +65,7 @@ impl UndoLog {
         self.backwards_to(0)
     }
 
-    /// The same without those that were there when the log had so many bytes.
+    /// The records from the last back to the first written after the log had `from` bytes.
     pub fn backwards_to(&self, from: usize) -> impl Iterator<Item = Record<'_>> {
         let mut left = self.bytes.get(from..).unwrap_or_default();
         std::iter::from_fn(move || {

@@ -1,4 +1,5 @@
-//! The stacks of threads that go on: each notes its own when a signal asks it to. SIGALRM from outside is a request for them.
+//! The stacks of threads that go on: each notes its own when a signal asks it to. SIGALRM from outside is a request for
+//! them.
 //!
 //! ```text
 //! the thread that asks                  the thread that is asked
@@ -6,8 +7,8 @@
 //!             sends SIGALRM, waits ◀──           says that it has
 //! ```
 //!
-//! One thread asks, one at a time is asked. As in [`super::crash`], a handler calls nothing but what the system says may be
-//! called there, and what finds frames was called before.
+//! One thread asks, one at a time is asked. As in [`super::crash`], a handler calls nothing but what the system says
+//! may be called there, and what finds frames was called before.
 
 #![expect(
     unsafe_code,
@@ -41,7 +42,7 @@ static PIPE: [AtomicI32; 2] = [const { AtomicI32::new(-1) }; 2];
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// Its time was over.
+    /// The time was over.
     TimedOut,
     /// Somebody called [`look_again`].
     Told,
@@ -56,7 +57,7 @@ pub struct Stack {
     pub thread: i32,
     /// The client for which it worked; 0 if for none.
     pub client: u64,
-    /// It had something in hand that others wait for.
+    /// The thread had something in hand that others wait for.
     pub holds: bool,
     /// Addresses of the functions that had been called, the innermost first; the first ones are those of the handler.
     pub frames: Vec<usize>,

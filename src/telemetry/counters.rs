@@ -27,7 +27,7 @@ fn bucket_of(duration_ns: u64) -> usize {
 pub struct Spent {
     /// How long.
     pub duration_ns: u64,
-    /// It answered with an error.
+    /// The command answered with an error.
     pub failed: bool,
 }
 
@@ -52,7 +52,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// So many of so many.
+    /// The extent of `in_hand` shards of `count`.
     pub fn of(in_hand: usize, count: u16) -> Extent {
         match in_hand {
             0 | 1 => Extent::One,
@@ -252,7 +252,7 @@ impl ThreadCounters {
         }
     }
 
-    /// So many commands are run before the next read.
+    /// Notes how many commands are run before the next read.
     #[inline]
     pub fn note_turn(&self, commands: usize) {
         let commands = commands as u64;

@@ -24,7 +24,7 @@ pub struct RoundFigures {
     pub cron_rounds: u64,
     /// What the background did so far.
     pub cron_ns: u64,
-    /// Its longest round.
+    /// The longest round of the background, in nanoseconds.
     pub cron_ns_max: u64,
     /// How long all threads were busy, the background included.
     pub busy_ns: u64,
@@ -43,7 +43,7 @@ impl RoundFigures {
 }
 
 impl Rounds {
-    /// These runtimes serve connections.
+    /// Follows the runtimes that serve connections.
     pub fn follow(&self, runtimes: &[Handle]) {
         let _was_known = self.runtimes.set(runtimes.into());
     }

@@ -1,7 +1,7 @@
 //! LATENCY: events that took longer than `latency-monitor-threshold`, one sample a second at most, the latest 160 kept.
 //!
-//! Knows nothing of commands: who notices a slow event names it. Time is handed in. HISTOGRAM is elsewhere: it reads the
-//! commands' own buckets.
+//! Knows nothing of commands: who notices a slow event names it. Time is handed in. HISTOGRAM is elsewhere: it reads
+//! the commands' own buckets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;

@@ -35,7 +35,7 @@ use crate::config::values::LogLevel;
 const REPEAT_S: u64 = 10;
 
 /// Kinds of warnings that are told apart; the names come from the source, so this is never reached.
-const KINDS_MAX: usize = 256;
+const KINDS_MAX: usize = 1024;
 
 /// What is logged: 0 debug, 1 verbose, 2 notice, 3 warning, 4 nothing.
 static LEVEL: AtomicU8 = AtomicU8::new(2);

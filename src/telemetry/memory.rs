@@ -12,7 +12,7 @@ use super::observed::Observed;
 use super::process;
 use crate::client::connection::Connection;
 use crate::client::mailbox::Mailbox;
-use crate::client::registry::Shared;
+use crate::client::registry::{Peer, Shared};
 use crate::command::context::MemoryReport;
 use crate::engine::value::DataType;
 use crate::structures::account;
@@ -27,6 +27,8 @@ pub fn used_bytes() -> u64 {
 pub struct ClientFigures {
     /// All memory.
     pub total: u64,
+    /// Memory of links to replicas, without the stream that waits for them.
+    pub replicas: u64,
     /// Clients that wait for data.
     pub blocked: u64,
     /// Clients with subscriptions.
@@ -45,6 +47,10 @@ pub fn client_figures(service: &dyn Observed) -> ClientFigures {
     let mut figures = ClientFigures::default();
     for client in service.clients().all() {
         let input = client.query_bytes.load(Relaxed) as u64;
+        if client.peer() == Peer::Replica {
+            figures.replicas += STATE_BYTES as u64 + input;
+            continue;
+        }
         let pushed = client.mailbox().map_or(0, Mailbox::bytes);
         let output = (client.output_bytes.load(Relaxed) + pushed) as u64;
         figures.total += STATE_BYTES as u64 + input + output;
@@ -89,6 +95,8 @@ pub fn report(
         peak: telemetry.raise_peak(used),
         startup: telemetry.used_at_start,
         clients: clients.total,
+        replicas: clients.replicas,
+        backlog: service.replication().stream.held_bytes,
         dataset: dataset.max(0).unsigned_abs(),
         dbs,
         allocator_allocated: stats::allocated::read().unwrap_or(0) as u64,

@@ -1,7 +1,8 @@
 //! The miss-ratio curve of the whole server: what hit ratio the same look-ups would have with more memory, or less.
 //!
-//! Each shard keeps a curve of its own ([`crate::structures::reuse_distance`]), and its size here is what its data takes now; a
-//! server with twice the memory has twice of it in each shard. Nothing is known before something was looked up.
+//! Each shard keeps a curve of its own ([`crate::structures::reuse_distance`]), and its size here is what its data
+//! takes now; a server with twice the memory has twice of it in each shard. Nothing is known before something was
+//! looked up.
 
 use std::sync::Arc;
 
@@ -31,8 +32,8 @@ pub struct CurveFigures {
     pub measured: Option<f64>,
     /// Hit ratios of an LRU cache of each of the sizes.
     pub lru: Option<[f64; PERCENT.len()]>,
-    /// The same as they may be with the eviction at work, whose own hit ratio is the one that was measured. As long as
-    /// hardly anything is missed for want of memory, smaller sizes have the hit ratios of LRU.
+    /// Hit ratios as they may be with the eviction at work, whose own hit ratio is the one that was measured. As long
+    /// as hardly anything is missed for want of memory, smaller sizes have the hit ratios of LRU.
     pub corrected: Option<[f64; PERCENT.len()]>,
     /// Part of the look-ups that no cache would answer: of keys that were never there.
     pub unseen: Option<f64>,

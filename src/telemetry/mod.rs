@@ -1,7 +1,7 @@
 //! Metrics, slow log, latency, INFO, log lines and the HTTP endpoint.
 //!
-//! The data path counts in plain integers ([`counters`], and what shards publish); everything here reads them, and never
-//! takes a shard's token.
+//! The data path counts in plain integers ([`counters`], and what shards publish); everything here reads them, and
+//! never takes a shard's token.
 //!
 //! ```text
 //! clock counters errors      written while commands run
@@ -60,8 +60,6 @@ pub struct Telemetry {
     pub started_ms: u64,
     /// Forty hexadecimal digits, new at each start.
     pub run_id: String,
-    /// The same for replication.
-    pub replication_id: String,
     /// The program.
     pub executable: PathBuf,
     /// The configuration file.
@@ -107,7 +105,7 @@ pub struct DefragFigures {
     pub keys_left_alone: AtomicU64,
     /// Time while it was at work, pauses included.
     pub active_ns: AtomicU64,
-    /// The same since it began the last time; 0 when it rests.
+    /// Time at work since it began the last time, pauses included; 0 when it rests.
     pub current_ns: AtomicU64,
     /// Time that it took.
     pub spent_ns: AtomicU64,
@@ -130,7 +128,6 @@ impl Telemetry {
         Telemetry {
             started_ms: clock::unix_ms(),
             run_id: random_id(),
-            replication_id: random_id(),
             executable: std::env::current_exe().unwrap_or_default(),
             config_file,
             thread_count,
@@ -156,6 +153,8 @@ impl Telemetry {
         self.rounds.note_cron();
         let rounds = self.rounds.figures();
         let mut totals = Totals {
+            replication_in: self.replication.input_bytes.load(Relaxed),
+            replication_out: self.replication.sent_bytes.load(Relaxed),
             rounds: rounds.cron_rounds,
             busy_ns: rounds.busy_ns,
             ..Totals::default()
@@ -212,6 +211,7 @@ impl Telemetry {
         self.defrag.reset();
         counters::reset();
         errors::reset();
+        self.replication.reset();
         self.expire_ns.store(0, Relaxed);
         self.evict_ns.store(0, Relaxed);
         *self.baseline.lock() = Baseline::of(service);

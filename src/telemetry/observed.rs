@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::Telemetry;
 use super::counters::Extents;
+use super::replication::Facts;
 use super::slowlog::Slowlog;
 use crate::client::registry::Registry;
 use crate::config::Config;
@@ -31,6 +32,8 @@ pub trait Observed: Send + Sync {
     fn config(&self) -> Arc<Config>;
     /// The slow log.
     fn slowlog(&self) -> &Slowlog;
+    /// Who follows whom.
+    fn replication(&self) -> Facts;
     /// What the server remembers of itself.
     fn telemetry(&self) -> &Telemetry;
 }
@@ -46,7 +49,7 @@ pub struct ScriptFigures {
     pub evicted: u64,
     /// Libraries.
     pub libraries: u64,
-    /// Their functions.
+    /// Functions of the libraries.
     pub functions: u64,
     /// What their sources take.
     pub functions_bytes: u64,
@@ -58,7 +61,7 @@ pub struct ScriptFigures {
     pub interpreted_functions_bytes: u64,
     /// Runs by the shards that they took.
     pub runs: Extents,
-    /// The same of transactions, with scripts or without.
+    /// Transactions, with scripts or without, by how many shards they had.
     pub transactions: Extents,
     /// Shards that scripts got on the way.
     pub extended: u64,

@@ -58,6 +58,12 @@ pub struct RdbFigures {
     pub keys_total: AtomicU64,
     /// Bytes of the snapshot under way that wait to be written.
     pub waiting_bytes: AtomicU64,
+    /// Bytes of entries that the snapshot under way saved out of turn, as they were about to change.
+    pub copied_bytes: AtomicU64,
+    /// Bytes of entries that the last snapshot in a file saved out of turn.
+    pub last_copied_bytes: AtomicU64,
+    /// Snapshots begun, be they for files, for bases of the append-only file or for replicas.
+    pub cuts: AtomicU64,
     /// Keys per second of the last good snapshot.
     pub last_keys_per_s: AtomicU64,
     /// Bytes of the last good snapshot.
@@ -79,6 +85,8 @@ pub struct AofFigures {
     pub rewrite_began_s: AtomicU64,
     /// Whether the last rewrite went well.
     pub last_rewrite_ok: AtomicBool,
+    /// Bytes of entries that the last rewrite saved out of turn, as they were about to change.
+    pub last_copied_bytes: AtomicU64,
     /// Rewrites.
     pub rewrites: AtomicU64,
     /// Rewrites that failed one after the other.
@@ -130,6 +138,8 @@ impl Durations {
 pub struct LoadingFigures {
     /// Whether the server loads, and answers LOADING.
     pub is_loading: AtomicBool,
+    /// What is loaded takes the place of all data once it is there; until then clients are served.
+    pub is_aside: AtomicBool,
     /// When it began.
     pub began_s: AtomicU64,
     /// Bytes to load.
@@ -149,6 +159,11 @@ impl LoadingFigures {
     pub fn announce(&self) {
         self.is_loading.store(true, Relaxed);
     }
+
+    /// Loading that was announced does not come about.
+    pub fn end(&self) {
+        self.is_loading.store(false, Relaxed);
+    }
 }
 
 impl Persistence {
@@ -166,6 +181,9 @@ impl Persistence {
                 keys_processed: AtomicU64::new(0),
                 keys_total: AtomicU64::new(0),
                 waiting_bytes: AtomicU64::new(0),
+                copied_bytes: AtomicU64::new(0),
+                last_copied_bytes: AtomicU64::new(0),
+                cuts: AtomicU64::new(0),
                 last_keys_per_s: AtomicU64::new(0),
                 last_bytes: AtomicU64::new(0),
             },
@@ -176,6 +194,7 @@ impl Persistence {
                 last_rewrite_s: AtomicI64::new(-1),
                 rewrite_began_s: AtomicU64::new(0),
                 last_rewrite_ok: AtomicBool::new(true),
+                last_copied_bytes: AtomicU64::new(0),
                 rewrites: AtomicU64::new(0),
                 rewrite_failures: AtomicU64::new(0),
                 last_write_ok: AtomicBool::new(true),

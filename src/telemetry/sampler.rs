@@ -16,6 +16,10 @@ pub struct Totals {
     pub bytes_in: u64,
     /// Bytes sent.
     pub bytes_out: u64,
+    /// Bytes received over links of replication.
+    pub replication_in: u64,
+    /// Bytes sent over them.
+    pub replication_out: u64,
     /// Rounds of all loops.
     pub rounds: u64,
     /// Time that they took.
@@ -31,6 +35,10 @@ pub struct Rates {
     pub bytes_in: f64,
     /// Bytes sent.
     pub bytes_out: f64,
+    /// Bytes received over links of replication.
+    pub replication_in: f64,
+    /// Bytes sent over them.
+    pub replication_out: f64,
     /// Rounds of all loops.
     pub rounds: f64,
     /// How long one of them took, in nanoseconds.
@@ -82,6 +90,8 @@ impl Sampler {
             commands: rate(now.commands, then.commands),
             bytes_in: rate(now.bytes_in, then.bytes_in),
             bytes_out: rate(now.bytes_out, then.bytes_out),
+            replication_in: rate(now.replication_in, then.replication_in),
+            replication_out: rate(now.replication_out, then.replication_out),
             rounds: rate(now.rounds, then.rounds),
             round_ns: match now.rounds.saturating_sub(then.rounds) {
                 0 => 0.0,
@@ -100,6 +110,8 @@ mod tests {
             commands,
             bytes_in: commands * 10,
             bytes_out: commands * 100,
+            replication_in: commands * 2,
+            replication_out: commands * 3,
             rounds: commands / 2,
             busy_ns: commands * 1_000,
         }
@@ -118,6 +130,8 @@ mod tests {
                 commands: 500.0,
                 bytes_in: 5e3,
                 bytes_out: 5e4,
+                replication_in: 1e3,
+                replication_out: 1.5e3,
                 rounds: 250.0,
                 round_ns: 2e3,
             }

@@ -13,6 +13,7 @@ use super::memory::{self, ClientFigures};
 use super::miss_ratio::CurveFigures;
 use super::observed::{Observed, TokenFigures};
 use super::process::{self, Cpu};
+use super::replication::Facts;
 use super::sampler::Rates;
 use super::{Telemetry, clock};
 use crate::client::mailbox;
@@ -28,7 +29,7 @@ pub const LAG_BUCKETS: usize = LAG_BOUNDS_MS.len() + 1;
 /// One command's figures over all threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandFigures {
-    /// Its full name.
+    /// Full name of the command.
     pub name: &'static str,
     /// Runs.
     pub calls: u64,
@@ -123,7 +124,7 @@ pub struct Snapshot {
     pub waited_keys: u64,
     /// Keys that transactions to be watch.
     pub watched_keys: u64,
-    /// Those of them whose waiters also want to know when the key goes.
+    /// Keys that somebody waits for who also wants to know when the key goes.
     pub waited_keys_when_gone: u64,
     /// Expired keys by how late they were deleted.
     pub lag: [u64; LAG_BUCKETS],
@@ -141,6 +142,8 @@ pub struct Snapshot {
     pub clients_cut: u64,
     /// Connections closed because they sent too much for one request or transaction.
     pub overfed: u64,
+    /// Who follows whom.
+    pub replication: Facts,
     /// Subscriptions.
     pub pubsub: pubsub::Figures,
     /// Scripts and functions.
@@ -176,7 +179,7 @@ pub struct Eviction {
     pub ghost_hits: u64,
     /// How long memory has been above the limit by now.
     pub exceeded_ms: u64,
-    /// And how long in all.
+    /// How long memory has been above the limit in all, in milliseconds.
     pub exceeded_total_ms: u64,
     /// Bytes that are yet to be evicted.
     pub debt_bytes: u64,
@@ -262,6 +265,7 @@ impl Snapshot {
         let commands = commands();
         let client_figures = memory::client_figures(service);
         let unix_us = clock::unix_us();
+        let replication = service.replication();
         let mut snapshot = Snapshot {
             unix_us,
             uptime_s: (unix_us / 1_000).saturating_sub(telemetry.started_ms) / 1_000,
@@ -291,11 +295,16 @@ impl Snapshot {
             lag: [0; LAG_BUCKETS],
             lag_sum_ms: 0,
             lag_max_ms: 0,
-            clients: service.clients().count() as u64,
+            // As Redis counts them: replicas are told apart.
+            clients: service
+                .clients()
+                .count()
+                .saturating_sub(replication.replicas.len()) as u64,
             accepted: since_reset.accepted,
             rejected: since_reset.rejected,
             clients_cut: since_reset.clients_cut,
             overfed: since_reset.overfed,
+            replication,
             pubsub: service.pubsub(),
             scripts: service.scripts(),
             client_figures,

@@ -209,6 +209,30 @@ fn it_is_turned_on_and_off_while_clients_write() {
 }
 
 #[test]
+fn a_server_does_not_end_while_its_first_base_is_written_unless_it_must() {
+    let mut server = Server::start(&Options::shards(4));
+    let mut client = server.raw();
+    for index in 0..10 {
+        client.call(&format!("SET key:{index} 1"));
+    }
+    check(&mut client, "CONFIG SET rdb-key-save-delay 10000000", "OK");
+    check(&mut client, "CONFIG SET appendonly yes", "OK");
+    let refused = "(error) ERR Errors trying to SHUTDOWN. Check logs.";
+    check(&mut client, "SHUTDOWN", refused);
+    server.signal("TERM");
+    eventually("the signal is refused", || {
+        server
+            .log()
+            .contains("SIGTERM received but errors trying to shut down")
+    });
+    let log = server.log();
+    assert_eq!(log.matches("Writing initial AOF, can't exit").count(), 2);
+    check(&mut client, "GET key:0", "\"1\"");
+    client.send(b"SHUTDOWN FORCE\r\n");
+    assert_eq!(server.wait_for_exit(), Some(0));
+}
+
+#[test]
 fn waitaof_waits_for_the_disk_and_not_longer() {
     const OFF: &str =
         "(error) ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
@@ -311,6 +335,7 @@ fn a_base_may_be_commands_alone() {
         large("RPUSH large:list", &|n| format!("e{n}")),
         "HPEXPIREAT large:fields 4102444800000 FIELDS 2 f7 f2999".to_owned(),
         "PEXPIREAT large:zset 4102444800000".to_owned(),
+        "PEXPIREAT large:list 4102444800000".to_owned(),
         "HSET small:fields a 1 b 2".to_owned(),
         "HPEXPIREAT small:fields 4102444800000 FIELDS 1 b".to_owned(),
         "ZADD odd inf a -inf b -0 c 1e300 d 0.1 e".to_owned(),
@@ -341,6 +366,13 @@ fn a_base_may_be_commands_alone() {
         let reply = client.call(line);
         assert!(!reply.is_error(), "{line:.60}: {}", reply.show());
     }
+    for number in 0..3_000 {
+        client.call(&format!("XADD large:stream {number}-1 f {number} g x"));
+    }
+    client.call("XDEL large:stream 7-1 2999-1");
+    client.call("XGROUP CREATE large:stream group 90-0 ENTRIESREAD 90");
+    client.call("XGROUP CREATECONSUMER large:stream group nobody");
+    client.call("PEXPIREAT large:stream 4102444800000");
     let library: [&[u8]; 3] = [
         b"FUNCTION",
         b"LOAD",
@@ -364,6 +396,11 @@ fn a_base_may_be_commands_alone() {
         "BF.EXISTS bloom a",
         "CF.EXISTS cuckoo a",
         "LRANGE large:list 0 -1",
+        "PEXPIRETIME large:list",
+        "PEXPIRETIME large:stream",
+        "XRANGE large:stream - +",
+        "XINFO STREAM large:stream",
+        "XINFO GROUPS large:stream",
     ];
     // How long ago an entry was delivered goes on.
     let answers = |client: &mut Raw| -> Vec<String> {

@@ -37,13 +37,13 @@ fn local_lets_connections_from_this_machine_debug() {
 #[test]
 fn sleep_stops_everybody() {
     const SLEEP: Duration = Duration::from_millis(300);
-    const ATTEMPTS: usize = 20;
+    const ROUNDS: usize = 5;
     at_each_shard_count(|server| {
         let mut sleeper = Raw::connect(server.port);
         let mut other = Raw::connect(server.port);
         assert_eq!(other.call("SET k v").text(), "OK");
-        // The other one asks until it had to wait; on a loaded machine it may sleep through a pause itself.
-        let has_waited = (0..ATTEMPTS).any(|_| {
+        // On a loaded machine the other one may sleep through a pause itself.
+        let waited = (0..ROUNDS).filter(|_| {
             sleeper.send(b"DEBUG SLEEP 0.3\r\nECHO after\r\n");
             let started = Instant::now();
             let mut longest = Duration::ZERO;
@@ -56,7 +56,11 @@ fn sleep_stops_everybody() {
             assert_eq!(sleeper.read().text(), "after");
             longest >= SLEEP / 2
         });
-        assert!(has_waited, "nobody had to wait");
+        let waited = waited.count();
+        assert!(
+            waited > ROUNDS / 2,
+            "the other client had to wait in {waited} of {ROUNDS} rounds"
+        );
     });
 }
 

@@ -6,11 +6,7 @@ use crate::wire::Raw;
 const REFUSED: &str = "(error) OOM command not allowed when used memory > 'maxmemory'.";
 
 fn info(raw: &mut Raw, section: &str, field: &str) -> String {
-    let text = raw.call(&format!("INFO {section}")).body();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    line.expect("the field is there").trim().to_owned()
+    support::info_text(raw, section, field).expect("the field is there")
 }
 
 fn number(raw: &mut Raw, section: &str, field: &str) -> i64 {
@@ -130,8 +126,8 @@ fn large_values_that_nothing_makes_room_for_do_not_add_up() {
         let stored = answers.iter().filter(|answer| *answer == "OK").count();
         let refused = answers.iter().filter(|answer| *answer == REFUSED).count();
         assert_eq!(stored + refused, answers.len(), "{answers:?}");
-        // A sixty-fourth may be owed by all shards, and as much by each alone; and each client may have been at it. What the
-        // server takes for its threads and clients comes on top: nothing can be evicted for it.
+        // A sixty-fourth may be owed by all shards, and as much by each alone; and each client may have been at it.
+        // What the server takes for its threads and clients comes on top: nothing can be evicted for it.
         let bound = LIMIT + LIMIT / 32 + CLIENTS * VALUE_BYTES;
         let used = number(&mut raw, "memory", "used_memory_dataset");
         assert!(used <= bound, "{used} bytes of data");
@@ -155,7 +151,7 @@ fn a_share_of_the_machine_is_a_limit_in_bytes() {
     );
 }
 
-/// Nobody is refused for what is on its way out, nor is there room twice for what comes meanwhile.
+/// No client is refused for what is on its way out, nor is there room twice for what comes meanwhile.
 #[test]
 fn what_was_flushed_is_waited_for_by_those_who_need_its_room() {
     const LIMIT_MIB: usize = 24;

@@ -72,6 +72,8 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("zrank", "arity", LATER),
     ("zrevrank", "arguments", LATER),
     ("zrevrank", "arity", LATER),
+    ("psync", "complexity", "the reference says nothing of it"),
+    ("sync", "complexity", "the reference says nothing of it"),
 ];
 
 const INFO_FIELDS: [&str; 9] = [

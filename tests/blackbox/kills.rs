@@ -1,5 +1,5 @@
-//! What runs for long, as others see it: shown by SCRIPT STATS, ended by SCRIPT KILL and FUNCTION KILL as a whole or not at
-//! all.
+//! What runs for long, as others see it: shown by SCRIPT STATS, ended by SCRIPT KILL and FUNCTION KILL as a whole or
+//! not at all.
 
 use std::time::Duration;
 

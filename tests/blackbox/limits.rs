@@ -125,7 +125,7 @@ fn a_unix_socket_serves_with_its_permissions() {
 #[test]
 fn several_addresses_of_both_families_are_served() {
     if TcpListener::bind(("::1", 0)).is_err() {
-        eprintln!("skipped: no IPv6 here");
+        support::skipped("no IPv6 here");
         return;
     }
     let server = Server::start(&Options::shards(2).with("bind", "127.0.0.1 ::1 -192.0.2.1"));

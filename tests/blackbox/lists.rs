@@ -65,7 +65,8 @@ fn a_hundred_consumers_of_queues_on_many_shards_lose_and_double_nothing() {
                             _ => vec![items[1].text()],
                         };
                         for value in values {
-                            // What one producer put into one queue comes out in its order, but for takers from the back.
+                            // What one producer put into one queue comes out in its order, but for takers from the
+                            // back.
                             let (producer, count) = value.split_once(':').expect("as produced");
                             let count: usize = count.parse().expect("as produced");
                             let before = last.insert(format!("{key} {producer}"), count);

@@ -1,5 +1,5 @@
-//! What the server begins with: snapshots of redis-server and of ours, LOADING meanwhile, files that are broken, and the
-//! program that checks them.
+//! What the server begins with: snapshots of redis-server and of ours, LOADING meanwhile, files that are broken, and
+//! the program that checks them.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,4 +1,5 @@
-//! Long arguments, which values are made of as they came from the socket: stored whole, wherever they go, and counted once.
+//! Long arguments, which values are made of as they came from the socket: stored whole, wherever they go, and counted
+//! once.
 
 use crate::support::{self, Options, Server, at_each_shard_count, check};
 use crate::wire::{self, Raw, Value};

@@ -236,7 +236,7 @@ fn messages_stand_between_the_events_of_what_was_done_before_and_behind() {
     });
 }
 
-/// Those who publish between changes on the same shards hear of nobody's messages out of their order.
+/// Clients that publish between changes on the same shards hear of nobody's messages out of their order.
 #[test]
 fn messages_of_racing_transactions_keep_the_order_of_each() {
     support::at_each_shard_count(|server| {

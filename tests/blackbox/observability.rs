@@ -10,13 +10,9 @@ fn send(raw: &mut Raw, lines: &[String]) {
     }
 }
 
-/// One field of INFO.
+/// The number in one field of INFO, if there is one.
 fn field(raw: &mut Raw, section: &str, name: &str) -> Option<f64> {
-    let text = raw.call(&format!("INFO {section}")).body();
-    let value = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    value.trim().parse().ok()
+    support::info_text(raw, section, name)?.parse().ok()
 }
 
 /// Two planted keys among 300: one is asked for most often, the other has the most bytes.
@@ -46,7 +42,8 @@ fn hotkeys_finds_the_keys_that_were_planted() {
             "(error) ERR hotkey tracking session already in progress",
         );
         // One of the other keys may have been at work when the machine did something else, and seem slow for that.
-        let is_found = (0..20).any(|_| {
+        const ROUNDS: usize = 9;
+        let found = (0..ROUNDS).filter(|_| {
             for round in 0..5 {
                 send(&mut raw, &traffic(round));
             }
@@ -57,7 +54,11 @@ fn hotkeys_finds_the_keys_that_were_planted() {
                 .next()
                 .is_some_and(|part| part.contains("\"hot\""))
         });
-        assert!(is_found, "the hot key is among the slowest");
+        let found = found.count();
+        assert!(
+            found > ROUNDS / 2,
+            "the hot key is among the slowest in {found} of {ROUNDS} reports"
+        );
         check(&mut raw, "HOTKEYS STOP", "OK");
         let report = raw.call("HOTKEYS GET");
         let items = report.items();

@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use crate::support::{self, Options, Server, check};
+use crate::support::{self, Draw, Options, Server, check};
 use crate::wire::{Value, encode, encode_into};
 
 /// Input, and all that comes back before the server closes.
@@ -302,13 +302,8 @@ fn nonsense_by_the_mebibyte_harms_nobody_else() {
     support::at_each_shard_count(|server| {
         let mut other = server.raw();
         check(&mut other, "SET keep me", "OK");
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut draw = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
+        let mut random = Draw::new(1);
+        let mut draw = || random.next();
         for round in 0..6 {
             let mut noise = Vec::with_capacity(1 << 20);
             while noise.len() < 1 << 20 {

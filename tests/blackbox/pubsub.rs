@@ -157,8 +157,8 @@ fn a_transaction_publishes_when_it_runs() {
     });
 }
 
-/// Shows a connection that takes RESP3 each way on which a transaction's messages leave: alone, among events, and from a
-/// unit with scripts, which is undone and runs again when it takes long. What is given is to be queued with the rest.
+/// Shows a connection that takes RESP3 each way on which a transaction's messages leave: alone, among events, and from
+/// a unit with scripts, which is undone and runs again when it takes long. What is given is to be queued with the rest.
 fn on_each_way_out(body: impl Fn(&mut Raw, &str)) {
     let brief = "EVAL \"return 1\" 0";
     let slow = "EVAL \"local n = 0 for i = 1, 5000000 do n = n + i end return 1\" 0";

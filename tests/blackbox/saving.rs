@@ -147,7 +147,8 @@ fn sum(client: &mut Raw) -> (i64, i64) {
     (numbers[0], numbers[1])
 }
 
-/// Transfers between accounts of many shards go on while snapshots are made: each shows all of the money, and one moment.
+/// Transfers between accounts of many shards go on while snapshots are made: each shows all of the money, and one
+/// moment.
 #[test]
 fn every_snapshot_under_load_shows_one_moment() {
     if is_stand_in() {
@@ -374,6 +375,127 @@ fn keys_behind_long_strings_stay_in_their_database() {
             let names: Vec<String> = (0..KEYS).map(|key| format!("{db}:{key}")).collect();
             let there = client.call(&format!("EXISTS {}", names.join(" ")));
             assert_eq!(there.integer(), KEYS as i64, "database {db}, round {round}");
+        }
+    }
+}
+
+#[test]
+fn what_changes_before_its_turn_is_counted() {
+    const LEN: usize = 4_000;
+    let server = Server::start(&Options::shards(4));
+    let mut client = server.raw();
+    for index in 0..200 {
+        client.call(&format!("SET key:{index} {}", "x".repeat(LEN)));
+    }
+    check(&mut client, "CONFIG SET rdb-key-save-delay 20000", "OK");
+    check(&mut client, "BGSAVE", "Background saving started");
+    // One of two at least has not had its turn.
+    for index in 0..200 {
+        client.call(&format!("SETRANGE key:{index} 0 y"));
+    }
+    eventually("it is told while the snapshot runs", || {
+        let copied: usize = figure(&mut client, "current_cow_size")
+            .parse()
+            .expect("bytes");
+        copied > 100 * LEN
+    });
+    assert_eq!(figure(&mut client, "rdb_bgsave_in_progress"), "1");
+    let done = figure(&mut client, "current_save_keys_processed");
+    assert!(done.parse::<usize>().expect("keys") > 100);
+    check(&mut client, "CONFIG SET rdb-key-save-delay 0", "OK");
+    until_saved(&mut client);
+    let last: usize = figure(&mut client, "rdb_last_cow_size")
+        .parse()
+        .expect("bytes");
+    assert!((100 * LEN..400 * LEN).contains(&last), "{last}");
+    // Nobody waits for a delay that was taken away.
+    check(&mut client, "CONFIG SET rdb-key-save-delay 600000000", "OK");
+    check(&mut client, "BGSAVE", "Background saving started");
+    assert_eq!(figure(&mut client, "rdb_bgsave_in_progress"), "1");
+    check(&mut client, "CONFIG SET rdb-key-save-delay 0", "OK");
+    until_saved(&mut client);
+    assert_eq!(figure(&mut client, "rdb_last_cow_size"), "0");
+    let forks = client.call("INFO stats").text();
+    assert!(forks.contains("total_forks:2\r\n"), "{forks}");
+}
+
+/// A large collection of each type that has pieces, under names of many shards.
+fn fill_large(client: &mut Raw) {
+    for from in (0..15_000).step_by(500) {
+        let each = |form: &dyn Fn(i32) -> String| -> String {
+            let all: Vec<String> = (from..from + 500).map(form).collect();
+            all.join(" ")
+        };
+        let members = each(&|index| format!("member:{index}"));
+        client.call(&format!("RPUSH list {members}"));
+        client.call(&format!("SADD set {members}"));
+        let fields = each(&|index| format!("field:{index} value:{index}"));
+        client.call(&format!("HSET hash {fields}"));
+        let scores = each(&|index| format!("{index} member:{index}"));
+        client.call(&format!("ZADD ranking {scores}"));
+        let adds =
+            (from..from + 500).map(|index| format!("XADD stream {}-1 f {index}\r\n", index + 1));
+        client.send(adds.collect::<String>().as_bytes());
+        (0..500).for_each(|_| drop(client.read()));
+    }
+    client.call("XGROUP CREATE stream group 0");
+    client.call("XREADGROUP GROUP group me COUNT 9000 STREAMS stream >");
+    client.call(&format!("RPUSH list {}", "long".repeat(20_000)));
+    client.call(&format!("HSET hash long {}", "value".repeat(20_000)));
+}
+
+#[test]
+fn large_collections_that_change_and_leave_while_they_are_saved_are_those_of_the_cut() {
+    if is_stand_in() {
+        return;
+    }
+    for ending in ["DEL", "FLUSHDB", "none"] {
+        let server = Server::start(&Options::shards(8));
+        let (mut client, mut saver) = (server.raw(), server.raw());
+        // No other snapshot replaces the one that is looked at.
+        check(&mut client, "CONFIG SET save \"\"", "OK");
+        fill_large(&mut client);
+        let digest = client.call("DEBUG DIGEST").text();
+        let mut draw = Draw::new(5);
+        check(&mut saver, "BGSAVE", "Background saving started");
+        let names = ["list", "set", "hash", "ranking", "stream"];
+        let mut rounds = 0;
+        while figure(&mut saver, "rdb_bgsave_in_progress") == "1" {
+            let at = draw.below(15_000);
+            for suffix in ["", "!", "?"] {
+                for line in [
+                    format!("LSET list{suffix} {} x", draw.below(9_000)),
+                    format!("RPOP list{suffix} 10"),
+                    format!("SREM set{suffix} member:{at}"),
+                    format!("HDEL hash{suffix} field:{at} long"),
+                    format!("ZADD ranking{suffix} 1 member:{at} 2 new:{at}"),
+                    format!("XDEL stream{suffix} {at}-1"),
+                    format!("XACK stream{suffix} group {at}-1"),
+                ] {
+                    client.call(&line);
+                }
+            }
+            for name in names {
+                let (from, to) = (["", "!", "?"][draw.below(3)], ["", "!", "?"][draw.below(3)]);
+                client.call(&format!("RENAMENX {name}{from} {name}{to}"));
+            }
+            rounds += 1;
+            if rounds == 3 {
+                match ending {
+                    "DEL" => drop(client.call("DEL list set! hash? ranking stream list! stream?")),
+                    "FLUSHDB" => drop(client.call("FLUSHDB")),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(figure(&mut saver, "rdb_last_bgsave_status"), "ok");
+        assert!(rounds > 0, "the snapshot took longer than a round");
+        let again = ours_in(&server.dir());
+        assert_eq!(again.raw().call("DEBUG DIGEST").text(), digest, "{ending}");
+        if let Some(oracle) = Oracle::start_in(&server.dir()) {
+            let mut theirs = oracle.0.raw();
+            eventually("the data are loaded", || !theirs.call("DBSIZE").is_error());
+            assert_eq!(theirs.call("DEBUG DIGEST").text(), digest, "{ending}");
         }
     }
 }

@@ -27,7 +27,7 @@ const MOVE: &str = "
     redis.call('ltrim', 'log' .. ARGV[1], -50, -1)
     return 1";
 
-/// The same with both keys declared, in a transaction.
+/// Moves an amount between two accounts that are declared as keys, in a transaction.
 const MOVE_DECLARED: &str = "
     if tonumber(redis.call('get', KEYS[1]) or '0') < tonumber(ARGV[1]) then return 0 end
     redis.call('decrby', KEYS[1], ARGV[1])

@@ -294,12 +294,11 @@ fn a_bad_start_says_why_and_fails() {
     if is_stand_in() {
         return;
     }
-    let refused: [&[&str]; 8] = [
+    let refused: [&[&str]; 7] = [
         &["--nosuchdirective", "1"],
         &["--maxclients", "abc"],
         &["--port", "70000"],
         &["--maxmemory", "-5"],
-        &["--replicaof", "127.0.0.1", "6379"],
         &["--cluster-enabled", "yes"],
         &["--tls-port", "6380"],
         &["--aclfile", "/tmp/acl"],

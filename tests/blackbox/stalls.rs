@@ -3,19 +3,10 @@
 
 use std::time::Duration;
 
-use crate::support::{self, Options, Server, at_each_shard_count, check};
+use crate::support::{self, Options, Server, at_each_shard_count, check, info_number};
 use crate::wire::Raw;
 
 const DEBUG: (&str, &str) = ("enable-debug-command", "yes");
-
-fn field(raw: &mut Raw, section: &str, name: &str) -> f64 {
-    let text = raw.call(&format!("INFO {section}")).body();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.and_then(|value| value.trim().parse().ok())
-        .expect("a number in INFO")
-}
 
 fn is_connected(raw: &mut Raw, name: &str) -> bool {
     raw.call("CLIENT LIST")
@@ -95,7 +86,7 @@ fn the_largest_clients_go_when_all_take_too_much_but_for_those_that_may_stay() {
         .iter()
         .all(|field| list.contains(field))
     });
-    let before = field(&mut raw, "stats", "evicted_clients");
+    let before = info_number(&mut raw, "stats", "evicted_clients");
     // Room for a long argument is made before it comes, so all of them take more than they sent.
     let total = |raw: &mut Raw, name: &str| -> u64 {
         let list = raw.call("CLIENT LIST").body();
@@ -117,7 +108,10 @@ fn the_largest_clients_go_when_all_take_too_much_but_for_those_that_may_stay() {
     for name in ["small", "medium", "spared"] {
         assert!(is_connected(&mut raw, name), "{name}");
     }
-    assert_eq!(field(&mut raw, "stats", "evicted_clients"), before + 1.0);
+    assert_eq!(
+        info_number(&mut raw, "stats", "evicted_clients"),
+        before + 1.0
+    );
 }
 
 #[test]
@@ -149,7 +143,7 @@ fn a_reply_beyond_the_limit_closes_the_client_and_its_transaction_is_run_whole()
     }
     check(&mut raw, "GET done", "\"yes\"");
     check(&mut raw, "GET after", "\"yes\"");
-    let cut = field(
+    let cut = info_number(
         &mut raw,
         "stats",
         "client_output_buffer_limit_disconnections",
@@ -216,7 +210,7 @@ fn memory_is_given_back_after_most_keys_were_deleted() {
     }
     let digest = raw.call("DEBUG DIGEST").text();
     support::eventually("much of what it has is free", || {
-        field(&mut raw, "memory", "allocator_frag_ratio") > 1.5
+        info_number(&mut raw, "memory", "allocator_frag_ratio") > 1.5
     });
     for (name, value) in [
         ("active-defrag-ignore-bytes", "1mb"),
@@ -228,9 +222,9 @@ fn memory_is_given_back_after_most_keys_were_deleted() {
         check(&mut raw, &format!("CONFIG SET {name} {value}"), "OK");
     }
     support::eventually("what is left was moved together", || {
-        field(&mut raw, "memory", "active_defrag_running") == 0.0
-            && field(&mut raw, "stats", "active_defrag_hits") > 1_000.0
-            && field(&mut raw, "memory", "allocator_frag_ratio") < 1.3
+        info_number(&mut raw, "memory", "active_defrag_running") == 0.0
+            && info_number(&mut raw, "stats", "active_defrag_hits") > 1_000.0
+            && info_number(&mut raw, "memory", "allocator_frag_ratio") < 1.3
     });
     assert_eq!(raw.call("DEBUG DIGEST").text(), digest);
     support::eventually("the system has it back", || {
@@ -288,7 +282,7 @@ fn long_commands_in_transactions_and_scripts_run_apart_and_take_effect_once() {
         let mut raw = server.raw();
         load_set(&mut raw, "a", "member:", 20_000);
         load_set(&mut raw, "b", "other:", 10_000);
-        let apart = |raw: &mut Raw| field(raw, "stats", "script_runs_apart");
+        let apart = |raw: &mut Raw| info_number(raw, "stats", "script_runs_apart");
         let before = apart(&mut raw);
         raw.send(
             b"MULTI\r\nINCR n\r\nSADD a last\r\nSMEMBERS a\r\nSREM a last\r\nSUNIONSTORE c a b\r\n\
@@ -355,10 +349,13 @@ fn a_command_that_runs_apart_counts_once() {
         check(&mut raw, "MULTI", "OK");
         check(&mut raw, "SMEMBERS b", "QUEUED");
         assert_eq!(raw.call("EXEC").items()[0].items().len(), 10_000);
-        assert_eq!(field(&mut raw, "stats", "keyspace_hits"), 4.0);
-        assert_eq!(field(&mut raw, "stats", "keyspace_misses"), 1.0);
+        assert_eq!(info_number(&mut raw, "stats", "keyspace_hits"), 4.0);
+        assert_eq!(info_number(&mut raw, "stats", "keyspace_misses"), 1.0);
         // RESETSTAT itself, SMEMBERS twice, SUNION, MULTI, EXEC, and both INFO before.
-        assert_eq!(field(&mut raw, "stats", "total_commands_processed"), 8.0);
+        assert_eq!(
+            info_number(&mut raw, "stats", "total_commands_processed"),
+            8.0
+        );
         let calls = raw.call("INFO commandstats").body();
         for (name, count) in [("smembers", 2), ("sunion", 1)] {
             let line = format!("cmdstat_{name}:calls={count},");
@@ -387,7 +384,7 @@ fn what_takes_long_in_another_database_of_a_transaction_runs_apart() {
         check(&mut raw, "SELECT 3", "OK");
         load_set(&mut raw, "a", "member:", 20_000);
         check(&mut raw, "SELECT 0", "OK");
-        let before = field(&mut raw, "stats", "script_runs_apart");
+        let before = info_number(&mut raw, "stats", "script_runs_apart");
         for words in ["MULTI", "SELECT 99", "SMEMBERS a", "SELECT 3", "SMEMBERS a"] {
             raw.call(words);
         }
@@ -396,7 +393,7 @@ fn what_takes_long_in_another_database_of_a_transaction_runs_apart() {
         assert_eq!(reply.items()[1].items().len(), 0);
         assert_eq!(reply.items()[3].items().len(), 20_000);
         check(&mut raw, "EXISTS a", "(integer) 1");
-        assert!(field(&mut raw, "stats", "script_runs_apart") > before);
+        assert!(info_number(&mut raw, "stats", "script_runs_apart") > before);
     });
 }
 

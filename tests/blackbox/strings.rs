@@ -1,4 +1,5 @@
-//! Strings through the `redis` crate, as applications use them; the exact replies of each option are in the transcripts.
+//! Strings through the `redis` crate, as applications use them; the exact replies of each option are in the
+//! transcripts.
 
 use redis::{Commands, ExistenceCheck, SetExpiry, SetOptions};
 

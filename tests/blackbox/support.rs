@@ -2,14 +2,15 @@
 //! and stops them when they go out of scope. Knows how servers are started, nothing of what they are asked.
 //!
 //! `BASALT_TEST_SERVER=/usr/bin/redis-server` puts another binary in our server's place, without the directives that
-//! only basalt has: this is how the tests themselves are checked before they judge anything. `BASALT_BINARY` names another
-//! build of ours, with all its directives: this is how a fault is shown in the state before its mend.
+//! only basalt has: this is how the tests themselves are checked before they judge anything. `BASALT_BINARY` names
+//! another build of ours, with all its directives: this is how a fault is shown in the state before its mend.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -296,7 +297,7 @@ impl Oracle {
                 !required,
                 "BASALT_REQUIRE_ORACLE=1, but there is no redis-server in PATH"
             );
-            eprintln!("skipped: no redis-server");
+            skipped("no redis-server");
             return None;
         };
         Some(Oracle(Server::spawn(
@@ -372,18 +373,67 @@ pub(crate) fn check(client: &mut Raw, line: &str, expected: &str) {
     assert_eq!(reply, expected, "> {line}");
 }
 
-/// Random numbers of a test, from its seed alone.
+/// Says that the test of this thread asks nothing, and why. Not by `eprintln!`, which only failing tests show.
+pub(crate) fn skipped(why: &str) {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("a test");
+    let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
+}
+
+/// The text of one field of INFO.
+pub(crate) fn info_text(raw: &mut Raw, section: &str, field: &str) -> Option<String> {
+    let text = raw.call(&format!("INFO {section}")).body();
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    Some(value.trim().to_owned())
+}
+
+/// The number in one field of INFO; the field must be there.
+#[track_caller]
+pub(crate) fn info_number(raw: &mut Raw, section: &str, field: &str) -> f64 {
+    let text = info_text(raw, section, field);
+    let number = text.as_deref().and_then(|text| text.parse().ok());
+    number.unwrap_or_else(|| panic!("{field} of INFO {section} is no number: {text:?}"))
+}
+
+/// A small xorshift generator: the random numbers of a test, from its seed alone.
 pub(crate) struct Draw(u64);
 
 impl Draw {
     pub(crate) fn new(seed: u64) -> Draw {
-        Draw(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        let mut draw = Draw(
+            seed.wrapping_add(0x9e37_79b9_7f4a_7c15)
+                .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+                | 1,
+        );
+        for _ in 0..8 {
+            draw.next();
+        }
+        draw
     }
 
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % bound
+        self.0
+    }
+
+    /// An index, each as likely as its weight.
+    pub(crate) fn weighted(&mut self, weights: &[u32]) -> usize {
+        let total: u32 = weights.iter().sum();
+        let mut left = self.below(total as usize) as u32;
+        for (index, &weight) in weights.iter().enumerate() {
+            if left < weight {
+                return index;
+            }
+            left -= weight;
+        }
+        unreachable!("a drawn number lies below the sum of the weights");
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (self.next() >> 11) as usize % bound
     }
 }

@@ -1,9 +1,10 @@
 //! Requests that are answered later: WAIT, its end by time, by CLIENT UNBLOCK and by the client's own end, and pauses.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::support::{self, Options, Server, check, eventually};
-use crate::wire::Raw;
+use crate::wire::{Raw, encode};
 
 fn is_blocked(raw: &mut Raw, id: i64) -> bool {
     let line = raw.call(&format!("CLIENT LIST ID {id}")).body();
@@ -154,6 +155,59 @@ fn no_writer_sleeps_through_the_end_of_a_pause() {
             check(&mut raw, "GET rounds", &format!("\"{}\"", round * 4));
         }
     });
+}
+
+/// Scripts that run for so long are rolled back, and run again on a thread of their own.
+const LONG_SCRIPT: &str = "for i = 1, tonumber(ARGV[1]) do end \
+     redis.call('incr', KEYS[1]) redis.call('incr', ARGV[2]) return 1";
+
+#[test]
+fn once_a_pause_of_writes_is_answered_nothing_is_written() {
+    const ROUNDS: usize = 30;
+    const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+    for threads in [2, 4, 8] {
+        let server = Server::start(&Options::shards(16).threads(threads));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for number in 0..6 {
+                let (server, stop) = (&server, &stop);
+                scope.spawn(move || {
+                    let mut raw = server.raw();
+                    let (own, other) = (KEYS[number], KEYS[(number + 1) % KEYS.len()]);
+                    let requests = match number {
+                        0 => encode(&["EVAL", LONG_SCRIPT, "1", own, "2000000", other]),
+                        1 => encode(&["EVAL", LONG_SCRIPT, "1", own, "1000", other]),
+                        2 => {
+                            let lines = ["MULTI", "INCR a", "INCR f", "EXEC"];
+                            lines
+                                .map(|line| encode(&line.split(' ').collect::<Vec<_>>()))
+                                .concat()
+                        }
+                        _ => encode(&["INCR", own]).repeat(20),
+                    };
+                    let replies = [1, 1, 4, 20][number.min(3)];
+                    while !stop.load(Relaxed) {
+                        raw.send(&requests);
+                        (0..replies).for_each(|_| drop(raw.read()));
+                    }
+                });
+            }
+            let mut raw = server.raw();
+            let read = "MGET a b c d e f";
+            let mut before = String::new();
+            for round in 0..ROUNDS {
+                check(&mut raw, "CLIENT PAUSE 100000 WRITE", "OK");
+                let paused = raw.call(read).show();
+                std::thread::sleep(Duration::from_millis(10));
+                assert_eq!(raw.call(read).show(), paused, "round {round}");
+                check(&mut raw, "CLIENT UNPAUSE", "OK");
+                eventually("the writers go on", || raw.call(read).show() != paused);
+                assert_ne!(before, paused);
+                before = paused;
+            }
+            stop.store(true, Relaxed);
+        });
+    }
 }
 
 #[test]

@@ -121,12 +121,13 @@ fn write_items(out: &mut String, indent: usize, mark: &str, empty: &str, items: 
     if items.is_empty() {
         out.push_str(empty);
     }
+    let width = items.len().to_string().len();
     for (index, item) in items.iter().enumerate() {
         if index > 0 {
             *out += &format!("\n{:indent$}", "");
         }
-        *out += &format!("{}{mark} ", index + 1);
-        item.write_to(out, indent + 3);
+        *out += &format!("{:>width$}{mark} ", index + 1);
+        item.write_to(out, indent + width + 2);
     }
 }
 
@@ -143,6 +144,8 @@ fn escape(text: &[u8]) -> String {
             b'\n' => out.push_str("\\n"),
             b'\r' => out.push_str("\\r"),
             b'\t' => out.push_str("\\t"),
+            0x07 => out.push_str("\\a"),
+            0x08 => out.push_str("\\b"),
             b' '..=b'~' => out.push(char::from(byte)),
             other => out.push_str(&format!("\\x{other:02x}")),
         }
@@ -171,6 +174,8 @@ pub(crate) fn split(line: &str) -> Vec<Vec<u8>> {
                             b'n' => word.push(b'\n'),
                             b'r' => word.push(b'\r'),
                             b't' => word.push(b'\t'),
+                            b'a' => word.push(0x07),
+                            b'b' => word.push(0x08),
                             b'x' => {
                                 let code = &line[at + 1..at + 3];
                                 word.push(u8::from_str_radix(code, 16).expect("two hex digits"));

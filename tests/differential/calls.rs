@@ -4,7 +4,7 @@
 //! Knows neither what a command does nor what it should answer.
 
 use crate::Words;
-use crate::random::Draw;
+use crate::support::Draw;
 use crate::wire::{self, Raw, Value};
 
 /// One argument as COMMAND DOCS describes it.

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use crate::random::Draw;
+use crate::support::Draw;
 use crate::support::{Options, Oracle, Server};
 use crate::wire::{Raw, Value};
 use crate::{SHARD_COUNTS, number};

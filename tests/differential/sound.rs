@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::calls::{self, Calls};
-use crate::random::Draw;
+use crate::support::Draw;
 use crate::support::{self, Options, Server, eventually};
 use crate::wire::{self, Raw, Value};
 use crate::{Words, number, reply};

@@ -1,14 +1,15 @@
-//! Disks that fail under the real program: system calls that a tracer has fail, a file system that is full, directories that
-//! are in the way or gone. Writes are refused with Redis's texts, reads go on, and the server recovers by itself.
+//! Disks that fail under the real program: system calls that a tracer has fail, a file system that is full, directories
+//! that are in the way or gone. Writes are refused with Redis's texts, reads go on, and the server recovers by itself.
 //!
 //! Needs `strace` with the right to trace, and the right to mount; a test that lacks its one says so and passes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::support::{Options, Server, check, eventually};
-use crate::wire::{Raw, Value};
+use crate::wire::{Raw, Value, encode, split};
 
 const INCR: &str = "appendonly.aof.1.incr.aof";
 
@@ -35,7 +36,7 @@ impl Tracer {
         }
         let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
         let Ok(child) = child else {
-            eprintln!("skipped: no strace");
+            crate::support::skipped("no strace");
             return None;
         };
         let mut tracer = Tracer(child);
@@ -45,7 +46,7 @@ impl Tracer {
             !is_there || are_traced(server.pid())
         });
         if !is_there {
-            eprintln!("skipped: strace may not trace");
+            crate::support::skipped("strace may not trace");
             return None;
         }
         Some(tracer)
@@ -263,6 +264,62 @@ fn with_always_a_server_ends_rather_than_acknowledge_what_is_not_on_the_disk() {
 }
 
 #[test]
+fn with_always_nobody_hears_of_what_is_not_on_the_disk() {
+    const DELAY: Duration = Duration::from_millis(300);
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let options = options(dir.path())
+        .with("appendonly", "yes")
+        .with("appendfsync", "always")
+        .with("notify-keyspace-events", "KA");
+    let server = start(&options);
+    let (mut writer, mut caching) = (server.raw(), server.raw());
+    caching.call("HELLO 3");
+    check(&mut caching, "CLIENT TRACKING ON", "OK");
+    let mut listening = ["__keyspace@0__:key:1", "news"].map(|channel| {
+        let mut listening = server.raw();
+        listening.call(&format!("SUBSCRIBE {channel}"));
+        listening
+    });
+    let what = format!("fsync,fdatasync:delay_enter={}", DELAY.as_micros());
+    let incr = dir.path().join("appendonlydir").join(INCR);
+    let Some(_tracer) = Tracer::attach(&server, &what, &[&incr]) else {
+        return;
+    };
+    // What was written by then is synced, so that the next sync is the write's own.
+    check(&mut writer, "SET key:0 1", "OK");
+    caching.call("GET key:1");
+    let after_the_sync = |begun: Instant, value: &Value, expected: &str| {
+        let waited = begun.elapsed();
+        assert!(
+            waited >= DELAY,
+            "it came after {waited:?}: {}",
+            value.show()
+        );
+        assert!(value.show().contains(expected), "{}", value.show());
+    };
+    let begun = Instant::now();
+    writer.send(&encode(&["SET", "key:1", "1"]));
+    let [events, news] = &mut listening;
+    after_the_sync(begun, &events.read(), "set");
+    after_the_sync(begun, &caching.read(), "key:1");
+    after_the_sync(begun, &writer.read(), "OK");
+    for lines in [
+        &["SET key:2 1", "PUBLISH news said"][..],
+        &["MULTI", "PUBLISH news said", "SET key:3 1", "EXEC"],
+        &[
+            "EVAL \"redis.call('SET', KEYS[1], 1) return redis.call('PUBLISH', 'news', 'said')\" 1 key:4",
+        ],
+    ] {
+        let begun = Instant::now();
+        for line in lines {
+            writer.send(&encode(&split(line)));
+        }
+        after_the_sync(begun, &news.read(), "said");
+        lines.iter().for_each(|_| drop(writer.read()));
+    }
+}
+
+#[test]
 fn a_snapshot_that_fails_anywhere_leaves_the_old_file_and_the_next_one_makes_it_good() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let options = options(dir.path());
@@ -383,7 +440,7 @@ impl Mounted {
             .stderr(Stdio::null())
             .status();
         if !mount.is_ok_and(|status| status.success()) {
-            eprintln!("skipped: nothing may be mounted");
+            crate::support::skipped("nothing may be mounted");
             return None;
         }
         Some(Mounted(dir))

@@ -25,6 +25,8 @@ pub(crate) struct Client {
     sent: Vec<Sent>,
     /// With all that was sent.
     predicted: State,
+    /// Replicas that must have a step before it counts as acknowledged.
+    replicas: u32,
 }
 
 /// What must be there.
@@ -53,7 +55,13 @@ impl Client {
             base: State::default(),
             sent: Vec::new(),
             predicted: State::default(),
+            replicas: 0,
         }
+    }
+
+    /// Steps count as acknowledged once so many replicas have them, by WAIT.
+    pub(crate) fn confirmed_by(self, replicas: u32) -> Client {
+        Client { replicas, ..self }
     }
 
     /// Writes until the server is gone.
@@ -84,21 +92,32 @@ impl Client {
                 break;
             }
         }
+        if self.replicas > 0 {
+            let replicas = self.replicas.to_string();
+            encode_into(&mut bytes, &["WAIT", &replicas, "3000"]);
+        }
         raw.send_unchecked(&bytes);
         for sent in &mut self.sent[first..] {
             let reply = acknowledge(raw, &sent.step)?;
-            sent.acknowledged = Some(Instant::now());
+            sent.acknowledged = (self.replicas == 0).then(Instant::now);
             if let Some(place) = sent.step.unknown_pop().cloned() {
                 let popped = Op::Pop(place, Some(reply.bytes().to_vec()));
                 sent.step.ops = vec![popped];
                 sent.step.apply_to(&mut self.predicted);
             }
         }
+        if self.replicas > 0 {
+            let count = raw.try_read()?.integer();
+            let now = (count >= i64::from(self.replicas)).then(Instant::now);
+            for sent in &mut self.sent[first..] {
+                sent.acknowledged = now;
+            }
+        }
         Ok(())
     }
 
-    /// Looks at all that there is. It has to be what there was after one of the steps, none of which that is promised is
-    /// missing. Answers how many steps were acknowledged, and how many of them are lost.
+    /// Looks at all that there is. It has to be what there was after one of the steps, none of which that is promised
+    /// is missing. Answers how many steps were acknowledged, and how many of them are lost.
     pub(crate) fn check(
         &mut self,
         server: &Server,
@@ -204,6 +223,9 @@ fn acknowledge(raw: &mut Raw, step: &Step) -> std::io::Result<Value> {
             Value::Array(items) => items.iter().any(Value::is_error),
             reply => reply.is_error(),
         };
+        if is_error && is_of_replica(&last) {
+            return Err(std::io::ErrorKind::ConnectionAborted.into());
+        }
         assert!(
             !is_error,
             "{}: {}",
@@ -212,6 +234,14 @@ fn acknowledge(raw: &mut Raw, step: &Step) -> std::io::Result<Value> {
         );
     }
     Ok(last)
+}
+
+/// Whether an error says that the server is no primary any more.
+pub(crate) fn is_of_replica(error: &Value) -> bool {
+    let text = error.show();
+    ["READONLY", "UNBLOCKED", "EXECABORT"]
+        .iter()
+        .any(|word| text.contains(word))
 }
 
 /// A state in which a set has lost the one member that it lacks.

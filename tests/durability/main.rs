@@ -1,7 +1,9 @@
 //! What survives, and what others can read: servers that are killed under load, disks that fail, files that travel.
 //!
 //! ```text
+//! failovers  replicas that take over under load
 //! kills      kill -9 at random; clients remember what was acknowledged
+//! migration  a running redis-server is replaced by this one
 //! model, steps, history, shared   what they do, and what must be there afterwards
 //! faults     system calls that fail, full and read-only disks, directories in the way or gone
 //! ```
@@ -11,9 +13,11 @@ mod support;
 #[path = "../blackbox/wire.rs"]
 mod wire;
 
+mod failovers;
 mod faults;
 mod history;
 mod kills;
+mod migration;
 mod model;
 mod shared;
 mod steps;

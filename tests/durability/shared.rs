@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::history::Promise;
+use crate::history::{Promise, is_of_replica};
 use crate::support::{Draw, Server};
 use crate::wire::{Raw, Value};
 
@@ -48,6 +48,9 @@ fn integer(value: &Value) -> i64 {
 fn ask(raw: &mut Raw, line: &str) -> Option<Value> {
     raw.send_unchecked(format!("{line}\r\n").as_bytes());
     let reply = raw.try_read().ok()?;
+    if reply.is_error() && is_of_replica(&reply) {
+        return None;
+    }
     assert!(!reply.is_error(), "{line}: {}", reply.show());
     Some(reply)
 }
@@ -77,6 +80,9 @@ impl Shared {
                 raw.send_unchecked((lines.join("\r\n") + "\r\n").as_bytes());
                 let mut replies = (0..lines.len()).map(|_| raw.try_read().ok());
                 let exec = replies.by_ref().last().flatten()?;
+                if exec.is_error() && is_of_replica(&exec) {
+                    return None;
+                }
                 integer(exec.items().get(2)?)
             };
             self.transferred[number].lock().expect("counts").note(count);

@@ -1,5 +1,5 @@
-//! What a client does next, and how the protocol says it: single commands, transactions, scripts and functions over keys of
-//! all types, drawn from a seed.
+//! What a client does next, and how the protocol says it: single commands, transactions, scripts and functions over
+//! keys of all types, drawn from a seed.
 
 use crate::model::{Content, Id, Op, Place, State, Text, is_fleeting};
 use crate::support::Draw;
@@ -49,7 +49,7 @@ impl Step {
         }
     }
 
-    /// Its requests, behind a SELECT.
+    /// Requests of the step, behind a SELECT.
     pub(crate) fn requests(&self) -> Vec<Vec<Text>> {
         let commands = self.ops.iter().map(command);
         let mut requests = vec![words(&["SELECT", &self.db.to_string()])];

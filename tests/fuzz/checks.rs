@@ -17,8 +17,8 @@ use basalt::resp::request::{Limits, Parser, ProtocolError, Requests};
 /// What came out of a stream of requests.
 pub(crate) type Outcome = (Vec<Vec<Vec<u8>>>, Option<ProtocolError>);
 
-/// Feeds `bytes` to a parser in pieces that end at the ascending `cuts`. Arguments of `block_len_min` bytes and more that
-/// come in several pieces are gathered in blocks: their odd pieces through the buffer, the others straight.
+/// Feeds `bytes` to a parser in pieces that end at the ascending `cuts`. Arguments of `block_len_min` bytes and more
+/// that come in several pieces are gathered in blocks: their odd pieces through the buffer, the others straight.
 pub(crate) fn feed(bytes: &[u8], cuts: &[usize], block_len_min: usize, limits: &Limits) -> Outcome {
     let (mut parser, mut requests) = (Parser::default(), Requests::default());
     let (mut commands, mut buf, mut fed) = (Vec::new(), Vec::new(), 0);
@@ -55,8 +55,8 @@ pub(crate) fn feed(bytes: &[u8], cuts: &[usize], block_len_min: usize, limits: &
     (commands, None)
 }
 
-/// However the bytes of a connection arrive, and whichever arguments become blocks, they are the same requests, and the same
-/// error behind them.
+/// However the bytes of a connection arrive, and whichever arguments become blocks, they are the same requests, and the
+/// same error behind them.
 ///
 /// The first bytes choose the limits and the cuts, the rest is what the client sends.
 pub(crate) fn request(data: &[u8], feed: impl Fn(&[u8], &[usize], usize, &Limits) -> Outcome) {

@@ -110,7 +110,7 @@ impl Hold {
 pub(crate) enum Releases {
     /// One that is answered while the hold is valid always finds the lock.
     Sure,
-    /// It may find the lock changed by others, and leaves it to run out.
+    /// A release may find the lock changed by others, and leaves it to run out.
     MayMiss,
 }
 

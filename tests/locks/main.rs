@@ -1,18 +1,17 @@
-//! The lock recipes of the README, each raced by many workers through a real client library against the built server.
+//! The lock recipes of docs/locks.md, each raced by many workers through a real client library against the built
+//! server.
 //!
 //! Workers die without releasing, oversleep, release late and lose their connections; lives are tens of milliseconds.
 //! Nothing is asserted about speed: every worker writes down what it believed and when, and `history` judges the whole.
 //! `LOCKS_MS` is how long a storm goes on at each number of threads and shards (default 600).
 
-#[path = "../differential/random.rs"]
-#[expect(dead_code, reason = "the differential stream uses more of it")]
-mod random;
 #[path = "../blackbox/support.rs"]
 mod support;
 #[path = "../blackbox/wire.rs"]
 mod wire;
 
 mod classic;
+mod failover;
 mod flaws;
 mod history;
 mod redlock;

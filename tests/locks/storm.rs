@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::history::{self, Clock, Hold, Release, Releases};
-use crate::random::Draw;
+use crate::support::Draw;
 use crate::support::{self, Options, Server};
 
 const WORKERS: usize = 16;
@@ -137,7 +137,7 @@ pub(crate) fn race(name: &str, weather: Weather, recipe: fn() -> Box<dyn Recipe>
     });
 }
 
-/// The same, with another judge.
+/// Races a recipe at every combination of threads and shards, and has `judge` find faults in the histories.
 pub(crate) fn race_and_judge(
     name: &str,
     weather: Weather,

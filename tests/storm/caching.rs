@@ -1,5 +1,5 @@
-//! A client that caches what it reads: an invalidation comes before it could know better, so that in the end nothing that
-//! it still keeps is wrong.
+//! A client that caches what it reads: an invalidation comes before it could know better, so that in the end nothing
+//! that it still keeps is wrong.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

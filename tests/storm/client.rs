@@ -1,5 +1,5 @@
-//! A connection that knows exactly which replies it has to get: marks between requests tell at once when one is missing,
-//! or when there is one too many.
+//! A connection that knows exactly which replies it has to get: marks between requests tell at once when one is
+//! missing, or when there is one too many.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,8 +64,8 @@ impl Client {
         &mut self.raw
     }
 
-    /// The replies to requests that are sent at once, in their order. Behind every fourth, and behind the last, stands a
-    /// mark.
+    /// The replies to requests that are sent at once, in their order. Behind every fourth, and behind the last, stands
+    /// a mark.
     pub(crate) fn batch(&mut self, requests: &[Words]) -> Vec<Value> {
         let mut bytes = Vec::new();
         let first_mark = self.marks;

@@ -13,9 +13,9 @@
 //! weather    endless scripts, kills, disconnects, CONFIG SET, and commands that visit all shards
 //! ```
 //!
-//! Requests may be turned away (`BUSY`) or killed at any moment; what was answered so has not happened, and the checkers
-//! rely on it. `STORM_BINARY` names another build of ours, `BASALT_TEST_SERVER` redis-server. The run ends when the time
-//! is over and each checker has checked enough; a client that stands still is a fault.
+//! Requests may be turned away (`BUSY`) or killed at any moment; what was answered so has not happened, and the
+//! checkers rely on it. `STORM_BINARY` names another build of ours, `BASALT_TEST_SERVER` redis-server. The run ends
+//! when the time is over and each checker has checked enough; a client that stands still is a fault.
 
 #[path = "../blackbox/support.rs"]
 mod support;

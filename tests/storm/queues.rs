@@ -1,9 +1,9 @@
 //! Lists on many shards as queues: each element that was pushed is had by one consumer, once, or is still there. And
 //! streams with consumer groups: each entry is had by one consumer.
 //!
-//! Consumers wait for several lists; others move elements from list to list; some are unblocked. From lists of their own
-//! those clients take who are killed or gone at any moment: of these an element may be lost with its client, but nobody
-//! has it twice.
+//! Consumers wait for several lists; others move elements from list to list; some are unblocked. From lists of their
+//! own those clients take who are killed or gone at any moment: of these an element may be lost with its client, but
+//! nobody has it twice.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! Streams on several shards: readers who wait for all of them see every entry of each in its order, and who waits for two
-//! hears of the one that changes for it, while the other changes in vain.
+//! Streams on several shards: readers who wait for all of them see every entry of each in its order, and who waits for
+//! two hears of the one that changes for it, while the other changes in vain.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -127,8 +127,8 @@ fn reads(at: &mut At<'_>, reader: usize) {
 /// Clients that wait in one meeting.
 const WAITERS: usize = 4;
 
-/// Three workers that meet over and over: the first waits for two streams on other shards; when it does, one of the others
-/// adds to the one stream what nobody waits for, the other to the other stream what is waited for.
+/// Three workers that meet over and over: the first waits for two streams on other shards; when it does, one of the
+/// others adds to the one stream what nobody waits for, the other to the other stream what is waited for.
 fn meetings() -> Vec<Worker> {
     let (tell_noise, hear_noise) = sync_channel(1);
     let (tell_news, hear_news) = sync_channel(1);

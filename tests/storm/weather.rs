@@ -1,5 +1,5 @@
-//! What makes the storm: scripts without end and who kills them, clients that go at any moment or are killed, CONFIG SET in
-//! and outside of transactions, and commands that visit all shards.
+//! What makes the storm: scripts without end and who kills them, clients that go at any moment or are killed, CONFIG
+//! SET in and outside of transactions, and commands that visit all shards.
 
 use std::sync::Mutex;
 use std::time::Duration;

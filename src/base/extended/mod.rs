@@ -367,7 +367,7 @@ impl Natural {
         self.0.splice(..0, std::iter::repeat_n(0, bits / 32));
     }
 
-    /// Its 128 highest bits, where the number is times two to the power of `exponent`.
+    /// The 128 highest bits of the number, where the number is the bits times two to the power of `exponent`.
     fn highest_bits(mut self, exponent: i32) -> Bits {
         // On a limb boundary, so that the highest bits are whole limbs.
         let shift = (128_usize.saturating_sub(self.bits_len())).next_multiple_of(32);

@@ -1,5 +1,5 @@
-//! Which connections CLIENT LIST shows, and CLIENT KILL closes: those for which all filters hold. Redis's, and of Valkey's
-//! those that ask for what a line of CLIENT LIST tells.
+//! Which connections CLIENT LIST shows, and CLIENT KILL closes: those for which all filters hold. Redis's, and of
+//! Valkey's those that ask for what a line of CLIENT LIST tells.
 
 use std::sync::atomic::Ordering::Relaxed;
 

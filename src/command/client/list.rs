@@ -7,7 +7,7 @@ use super::filters::{Filters, Target};
 use super::{ADMIN, FLAGS, GROUP};
 use crate::base::number;
 use crate::client::mailbox::{Mailbox, Topic};
-use crate::client::registry::Shared;
+use crate::client::registry::{Peer, Shared};
 use crate::client::tracking::{Options, Tracking};
 use crate::command::connection::DEFAULT_USER;
 use crate::command::context::SessionCx;
@@ -80,7 +80,7 @@ fn list(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-/// What a connection is used for. There are no replicas as yet.
+/// What a connection is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientType {
     Normal,
@@ -91,9 +91,11 @@ pub(super) enum ClientType {
 
 impl ClientType {
     pub(super) fn of(client: &Shared) -> ClientType {
-        match client.subscriptions() {
-            0 => ClientType::Normal,
-            _ => ClientType::PubSub,
+        match client.peer() {
+            Peer::Replica => ClientType::Replica,
+            Peer::Primary => ClientType::Master,
+            Peer::Client if client.subscriptions() > 0 => ClientType::PubSub,
+            Peer::Client => ClientType::Normal,
         }
     }
 
@@ -142,7 +144,11 @@ fn describe(cx: &SessionCx<'_>, args: &Args<'_>, client: &Shared, text: &mut Str
     // Of others the query buffer is known; what is asked here may lie in one that nobody owns.
     let unowned_bytes = query_bytes.saturating_sub(client.buffer_bytes.load(Relaxed));
     let unowned_bytes = if is_self { unowned_bytes } else { 0 };
-    let total_bytes = client.memory_bytes() + unowned_bytes + argument_bytes;
+    let stream_bytes = match client.peer() {
+        Peer::Replica => output_bytes,
+        _ => 0,
+    };
+    let total_bytes = client.memory_bytes() + unowned_bytes + argument_bytes + stream_bytes;
     let waiting_bytes = output_bytes + pushed_bytes;
     let last = usize::from(client.last_command.load(Relaxed));
     let command = registry().all().get(last);
@@ -207,6 +213,8 @@ pub(super) fn redirection(client: &Shared) -> i64 {
 pub(super) fn flags(client: &Shared) -> String {
     let tracking = client.tracking_options();
     let letters = [
+        ('S', client.peer() == Peer::Replica),
+        ('M', client.peer() == Peer::Primary),
         ('O', client.is_monitor()),
         ('P', client.subscriptions() > 0),
         ('x', client.queued.load(Relaxed) >= 0),

@@ -82,10 +82,16 @@ fn pause(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     if args.len() == 4 && !writes_only && !args.is(3, "all") {
         return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into());
     }
-    if let Some(until_ms) = blocking_timeout_ms(args, 2, cx.now)? {
-        cx.server.pause(until_ms, writes_only);
+    let Some(until_ms) = blocking_timeout_ms(args, 2, cx.now)? else {
+        out.ok();
+        return Ok(());
+    };
+    let landed = cx.server.pause(until_ms, writes_only);
+    match cx.outbox.is_of_transaction() {
+        // It holds shards, and waits for nothing.
+        true => out.ok(),
+        false => cx.after = After::Await(landed),
     }
-    out.ok();
     Ok(())
 }
 

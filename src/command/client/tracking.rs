@@ -13,7 +13,8 @@ use crate::command::error::{CommandError, shown};
 use crate::command::pubsub::take_messages;
 use crate::command::{Args, Out};
 
-/// `CLIENT TRACKING <ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]`
+/// `CLIENT TRACKING <ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT]
+/// [NOLOOP]`
 pub(super) static TRACKING: Command = Command::sub("client|tracking", "tracking", GROUP, -3)
     .flags(FLAGS)
     .doc(

@@ -102,6 +102,17 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             cx.server.log(&format!("DEBUG LOG: {}", text(args, 2)));
             out.ok();
         }
+        (b"replicate", 3..) => {
+            let arguments: Vec<&[u8]> = args.from(2).collect();
+            cx.server.primary().replicate(&arguments);
+            out.ok();
+        }
+        (b"change-repl-id", 2) => {
+            cx.server
+                .log("Changing replication IDs after receiving change-repl-id");
+            cx.server.primary().change_id();
+            out.ok();
+        }
         (b"config-rewrite-force-all", 2) => {
             cx.server.config_rewrite(Adding::All)?;
             out.ok();
@@ -139,7 +150,7 @@ fn sleep(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) {
         return;
     }
     let until_ms = cx.now.unix_ms + ms;
-    cx.server.pause(until_ms, false);
+    cx.server.sleep(until_ms);
     cx.after = After::Block(Block {
         until_ms: Some(until_ms),
         on_timeout: Out::ok,

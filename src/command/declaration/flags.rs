@@ -82,7 +82,7 @@ bit_set! {
         NO_AUTH = "no_auth";
         /// May replicate although it is no write.
         MAY_REPLICATE = "may_replicate";
-        /// Its keys may be absent.
+        /// The command's keys may be absent.
         NO_MANDATORY_KEYS = "no_mandatory_keys";
         /// Not allowed while a dataset loads in the background.
         NO_ASYNC_LOADING = "no_async_loading";
@@ -108,14 +108,15 @@ bit_set! {
         SUBSCRIBER = "subscriber";
         /// Tells of other connections: what they sent before is read before it runs, as it would be on Redis.
         OTHERS_FIRST = "others_first";
-        /// Of commands that touch no keyspace: leaves nothing behind in a transaction that is undone. It changes nothing, or
-        /// its connection ([`crate::client::registry::Settings`]), or what nobody sees before the transaction is done.
+        /// Of commands that touch no keyspace: leaves nothing behind in a transaction that is undone. It changes
+        /// nothing, or its connection ([`crate::client::registry::Settings`]), or what nobody sees before the
+        /// transaction is done.
         REPEATABLE = "repeatable";
         /// May go over more than is good for a thread that others wait for.
         TAKES_LONG = "takes_long";
         /// What CLIENT CACHING said holds for the command behind this one, too.
         KEEPS_CACHING = "keeps_caching";
-        /// Its only argument is the number of the database for the commands behind it.
+        /// The command's only argument is the number of the database for the commands behind it.
         SELECTS_DB = "selects_db";
         /// Changes the entries of a stream, and leaves its groups alone.
         ENTRIES_ONLY = "entries_only";

@@ -85,19 +85,19 @@ impl KeySpec {
         }
     }
 
-    /// The same with another way to find the keys.
+    /// The specification with another way to find the keys.
     pub const fn find(mut self, find: FindKeys) -> KeySpec {
         self.find = find;
         self
     }
 
-    /// The same, beginning after a word.
+    /// The specification with keys that begin after a word.
     pub const fn after_keyword(mut self, word: &'static str, from: i32) -> KeySpec {
         self.begin = BeginSearch::Keyword(word, from);
         self
     }
 
-    /// The same with a remark.
+    /// The specification with a remark.
     pub const fn note(mut self, text: &'static str) -> KeySpec {
         self.notes = Some(text);
         self

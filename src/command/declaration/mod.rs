@@ -300,13 +300,14 @@ impl Command {
         self
     }
 
-    /// Changes nothing but its connection, or what may as well be changed twice: a unit that is undone may run it again.
+    /// Changes nothing but its connection, or what may as well be changed twice: a unit that is undone may run it
+    /// again.
     pub const fn repeatable(self) -> Command {
         self.flags(Flags::REPEATABLE)
     }
 
-    /// Goes over as much of a large value, or of the keyspace, as it is asked to, so that it may have to run where nobody
-    /// waits for its thread, see [`super::context::Scales`].
+    /// Goes over as much of a large value, or of the keyspace, as it is asked to, so that it may have to run where
+    /// nobody waits for its thread, see [`super::context::Scales`].
     pub const fn takes_long(self) -> Command {
         self.flags(Flags::TAKES_LONG)
     }
@@ -348,7 +349,8 @@ impl Command {
         self
     }
 
-    /// Stores a value that follows from its arguments alone, and is made before its shard is in hand where that takes long.
+    /// Stores a value that follows from its arguments alone, and is made before its shard is in hand where that takes
+    /// long.
     pub const fn builds(mut self, build: Builder) -> Command {
         self.builds = Some(build);
         self
@@ -397,7 +399,8 @@ impl Command {
         self
     }
 
-    /// Finds the word behind which the keys begin as the command itself does; without it the first counts that reads so.
+    /// Finds the word behind which the keys begin as the command itself does; without it the first counts that reads
+    /// so.
     pub const fn finds_keyword(mut self, finder: KeywordFinder) -> Command {
         self.keyword_finder = Some(finder);
         self
@@ -507,8 +510,9 @@ impl Command {
         }
     }
 
-    /// Whether a transaction runs this request once its shards are let go, because it sleeps, or asks the system for what may
-    /// take time. Its reply stands in its place all the same; the commands behind it do not see yet what it brings about.
+    /// Whether a transaction runs this request once its shards are let go, because it sleeps, or asks the system for
+    /// what may take time. Its reply stands in its place all the same; the commands behind it do not see yet what it
+    /// brings about.
     #[inline]
     pub fn is_postponed(&self, args: &Args<'_>) -> bool {
         self.postponed.is_some_and(|test| test(args))
@@ -539,7 +543,7 @@ impl Command {
         self.flags.has(Flags::WRITE)
     }
 
-    /// Its subcommands.
+    /// Subcommands of the command.
     pub fn children(&self) -> &'static [&'static Command] {
         self.subcommands
     }

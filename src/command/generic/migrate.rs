@@ -15,7 +15,8 @@ const TIMEOUT_MS: u64 = 1_000;
 
 const FLAGS: KeyFlags = KeyFlags::RW.or(KeyFlags::ACCESS).or(KeyFlags::DELETE);
 
-/// `MIGRATE host port key|"" destination-db timeout [COPY] [REPLACE] [AUTH password | AUTH2 username password] [KEYS key …]`
+/// `MIGRATE host port key|"" destination-db timeout [COPY] [REPLACE] [AUTH password | AUTH2 username password] [KEYS
+/// key …]`
 pub(super) static MIGRATE: Command = Command::new("migrate", Group::Generic, -6)
     .writes(&[
         KeySpec::one(3, FLAGS),
@@ -51,7 +52,7 @@ fn is_credential(args: &Args<'_>, index: usize) -> bool {
 pub struct Migration {
     /// Name or address of the other server.
     pub host: String,
-    /// Its port, as the client wrote it.
+    /// Port of the other server, as the client wrote it.
     pub port: String,
     /// The database there.
     pub target_db: i64,

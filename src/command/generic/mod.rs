@@ -9,7 +9,6 @@
 //! sort       SORT SORT_RO
 //! dump       DUMP RESTORE RESTORE-ASKING
 //! migrate    MIGRATE
-//! wait       WAIT WAITAOF
 //! ```
 //!
 //! But for SORT and DUMP, nothing here knows what a value is made of; copying one is the engine's affair.
@@ -31,7 +30,6 @@ mod transfer;
 mod undone;
 #[cfg(test)]
 mod undone_large;
-pub(super) mod wait;
 mod walk;
 
 use super::declaration::Command;
@@ -65,6 +63,4 @@ pub(super) static TABLE: &[&Command] = &[
     &expire::TTL,
     &presence::TYPE,
     &presence::UNLINK,
-    &wait::WAIT,
-    &wait::WAITAOF,
 ];

@@ -87,8 +87,8 @@ static IDLETIME: Command = Command::sub("object|idletime", "idletime", Group::Ge
     .on_keys(idle_time);
 
 /// The access bits count uses and hold no time. What is known of a key is for how long no key of its shard was used, so
-/// the answer is the least that is possible, and on a busy server 0; unless the key came from elsewhere with another time
-/// and was not used since.
+/// the answer is the least that is possible, and on a busy server 0; unless the key came from elsewhere with another
+/// time and was not used since.
 fn idle_time(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     let (key, is_tracked) = (args.key(2), !is_lfu(cx.config.maxmemory_policy));
     about(cx, args, out, |keyspace, place, out| {

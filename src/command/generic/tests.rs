@@ -1,6 +1,5 @@
 //! Keys as such, on one shard and on several, in both protocols.
 
-use crate::command::context::After;
 use crate::command::testing::{Terminal, check_all, check_rows, on_every_setup};
 use crate::engine::Now;
 use crate::resp::reply::Protocol;
@@ -8,7 +7,7 @@ use std::collections::BTreeSet;
 
 const NOW_S: u64 = 1_700_000_000;
 
-/// Those of keys, databases and connections; what tracking needs is not declared yet.
+/// Rows of keys, databases and connections; what tracking needs is not declared yet.
 #[test]
 fn rows_are_those_of_redis() {
     check_rows(include_str!("rows.txt"));
@@ -628,56 +627,4 @@ fn idle_time_passes_while_nothing_in_the_shard_is_used() {
             ("OBJECT IDLETIME k", "(integer) 0"),
         ]);
     });
-}
-
-#[test]
-fn wait_is_over_at_once_when_nothing_is_asked_for() {
-    let mut cli = Terminal::new();
-    cli.check_all(&[
-        ("WAIT 0 0", "(integer) 0"),
-        ("WAIT -1 100", "(integer) 0"),
-        (
-            "WAIT x 0",
-            "(error) ERR value is not an integer or out of range",
-        ),
-        (
-            "WAIT 1 x",
-            "(error) ERR timeout is not an integer or out of range",
-        ),
-        ("WAIT 1 -1", "(error) ERR timeout is negative"),
-        (
-            "WAIT 1 9223372036854775807",
-            "(error) ERR timeout is out of range",
-        ),
-        ("WAITAOF 0 0 0", "1) (integer) 0\n2) (integer) 0"),
-        (
-            "WAITAOF 1 0 0",
-            "(error) ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
-        ),
-        (
-            "WAITAOF 2 0 0",
-            "(error) ERR value is out of range, value must between 0 and 1",
-        ),
-        (
-            "WAITAOF 0 -1 0",
-            "(error) ERR value is out of range, must be positive",
-        ),
-    ]);
-    assert!(matches!(cli.after, After::Nothing));
-}
-
-#[test]
-fn wait_blocks_for_its_time_when_replicas_are_asked_for() {
-    let mut cli = Terminal::new();
-    for (arguments, until_ms) in [
-        (&["WAIT", "1", "50"][..], Some(cli.now_ms + 50)),
-        (&["WAIT", "1", "0"], None),
-        (&["WAITAOF", "0", "1", "50"], Some(cli.now_ms + 50)),
-    ] {
-        assert!(cli.reply_bytes(arguments).is_empty());
-        let After::Block(block) = cli.after else {
-            panic!("{arguments:?} blocks")
-        };
-        assert_eq!(block.until_ms, until_ms);
-    }
 }

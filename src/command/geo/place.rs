@@ -9,6 +9,7 @@ use crate::command::error::CommandError;
 use crate::command::sorted_set::add::{Rules, add};
 use crate::engine::value::DataType;
 use crate::engine::value::sorted_set::SortedSet;
+use crate::structures::geohash::Point;
 
 const READ: &[KeySpec] = &[KeySpec::one(1, KeyFlags::RO.or(KeyFlags::ACCESS))];
 
@@ -68,16 +69,26 @@ pub(super) static GEOPOS: Command = Command::new("geopos", Group::Geo, -2)
     .on_keys(geopos);
 
 fn geopos(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
+    answer_each(cx, args, out, |point, out| match point {
+        Some(point) => reply_point(point, out),
+        None => out.null_array(),
+    })
+}
+
+/// Answers something about the place of each member named, if it is there.
+fn answer_each(
+    cx: &mut ShardCx<'_>,
+    args: &Args<'_>,
+    out: &mut Out,
+    answer: impl Fn(Option<Point>, &mut Out),
+) -> CommandResult {
     let key = args.key(1);
     let mut keyspace = cx.at(&key);
     let place = keyspace.read_typed(&key, DataType::SortedSet)?;
     let set = place.map(|place| SortedSet::of(keyspace.entry(place)));
     out.array(args.len() - 2);
     for member in args.from(2) {
-        match set.and_then(|set| point_of_member(set, member)) {
-            Some(point) => reply_point(point, out),
-            None => out.null_array(),
-        }
+        answer(set.and_then(|set| point_of_member(set, member)), out);
     }
     Ok(())
 }
@@ -94,18 +105,10 @@ pub(super) static GEOHASH: Command = Command::new("geohash", Group::Geo, -2)
     .on_keys(geohash);
 
 fn geohash(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let key = args.key(1);
-    let mut keyspace = cx.at(&key);
-    let place = keyspace.read_typed(&key, DataType::SortedSet)?;
-    let set = place.map(|place| SortedSet::of(keyspace.entry(place)));
-    out.array(args.len() - 2);
-    for member in args.from(2) {
-        match set.and_then(|set| point_of_member(set, member)) {
-            Some(point) => out.bulk(&point.text()),
-            None => out.null(),
-        }
-    }
-    Ok(())
+    answer_each(cx, args, out, |point, out| match point {
+        Some(point) => out.bulk(&point.text()),
+        None => out.null(),
+    })
 }
 
 /// `GEODIST key member1 member2 [M | KM | FT | MI]`

@@ -1,10 +1,7 @@
 //! What the transcripts can not show: events, large sets, a search against looking at every place.
 
 use crate::base::random::Random;
-use crate::command::testing::{
-    Terminal, check_rows, check_transcript_in, check_transcripts, on_every_setup,
-};
-use crate::resp::reply::Protocol;
+use crate::command::testing::{Terminal, check_rows, check_transcript, on_every_setup};
 use crate::structures::geohash::Point;
 
 #[test]
@@ -14,18 +11,19 @@ fn rows_are_those_of_redis() {
 
 #[test]
 fn the_transcripts_of_redis_hold() {
-    let texts = [
-        include_str!("transcript.txt"),
-        include_str!("transcript3.txt"),
-    ];
-    check_transcripts(texts, |cli| cli.put_other_type("list"));
+    for text in [
+        include_str!("../../../tests/transcripts/families/geo.txt"),
+        include_str!("../../../tests/transcripts/families/geo_resp3.txt"),
+    ] {
+        check_transcript(text, |_| {});
+    }
 }
 
 #[test]
 fn the_transcript_holds_with_large_sets() {
-    check_transcript_in(&[Protocol::Resp2], include_str!("transcript.txt"), |cli| {
+    let text = include_str!("../../../tests/transcripts/families/geo.txt");
+    check_transcript(text, |cli| {
         cli.configure(|config| config.zset_max_listpack_entries = 0);
-        cli.put_other_type("list");
     });
 }
 

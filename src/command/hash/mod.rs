@@ -92,7 +92,7 @@ pub(in crate::command) fn rules(cx: &mut ShardCx<'_>) -> HashRules {
     rules_of(cx.config, cx.seed(), now)
 }
 
-/// The same of a configuration, at a moment.
+/// What a change of a hash goes by under a configuration, at a moment.
 pub(in crate::command) fn rules_of(config: &Config, seed: Seed, now: Now) -> HashRules {
     let limit = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     HashRules {

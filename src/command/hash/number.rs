@@ -85,7 +85,8 @@ fn hincrbyfloat(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> Command
     Ok(())
 }
 
-/// Replaces the value of the field that a request names by what `compute` makes of it; its deadline, if it has one, stays.
+/// Replaces the value of the field that a request names by what `compute` makes of it; its deadline, if it has one,
+/// stays.
 fn change<'t>(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,

@@ -145,8 +145,8 @@ fn pfcount(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     Ok(())
 }
 
-/// The cardinality of one sketch, and whether it was noted in there. It is kept inside the sketch, which is no change that anybody has to hear of:
-/// whoever has the same registers comes to the same number.
+/// The cardinality of one sketch, and whether it was noted in there. It is kept inside the sketch, which is no change
+/// that anybody has to hear of: whoever has the same registers comes to the same number.
 fn count_one(keyspace: &mut Keyspace<'_>, key: &Key<'_>) -> Result<(u64, bool), CommandError> {
     let Some(text) = keyspace.read_text(key)? else {
         return Ok((0, false));

@@ -151,7 +151,7 @@ struct Legacy {
     first: i32,
     last: i32,
     step: i32,
-    /// These three do not find every key.
+    /// First, last and step do not find every key.
     is_movable: bool,
 }
 

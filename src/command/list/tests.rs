@@ -10,18 +10,24 @@ fn rows_are_those_of_redis() {
 
 #[test]
 fn the_transcript_of_redis_holds() {
-    check_transcript(include_str!("transcript.txt"), |_| {});
+    check_transcript(
+        include_str!("../../../tests/transcripts/families/list.txt"),
+        |_| {},
+    );
 }
 
 #[test]
 fn the_transcript_of_redis_holds_for_lists_of_many_nodes() {
     for depth in [0, 1] {
-        check_transcript(include_str!("transcript.txt"), |cli| {
-            cli.configure(|config| {
-                config.list_max_listpack_size = 1;
-                config.list_compress_depth = depth;
-            });
-        });
+        check_transcript(
+            include_str!("../../../tests/transcripts/families/list.txt"),
+            |cli| {
+                cli.configure(|config| {
+                    config.list_max_listpack_size = 1;
+                    config.list_compress_depth = depth;
+                });
+            },
+        );
     }
 }
 

@@ -1,8 +1,9 @@
 //! What a command leaves in the log: itself if it changed anything, or what its handler says instead.
 //!
-//! A record is executed elsewhere, at another moment, perhaps by an older server. Handlers whose command would mean something
-//! else there say what is to be executed ([`ShardCx::log_instead`]). They need not ask whether anybody listens: what they say
-//! is dropped if nobody does. What takes work to put together asks first ([`ShardCx::is_logged`]).
+//! A record is executed elsewhere, at another moment, perhaps by an older server. Handlers whose command would mean
+//! something else there say what is to be executed ([`ShardCx::log_instead`]). They need not ask whether anybody
+//! listens: what they say is dropped if nobody does. What takes work to put together asks first
+//! ([`ShardCx::is_logged`]).
 //!
 //! ```text
 //! relative times            absolute ones; in the past: DEL or UNLINK
@@ -187,8 +188,8 @@ impl SessionCx<'_> {
         }
     }
 
-    /// Changes libraries of functions, and logs the command if that succeeds. In a transaction too its record goes at once,
-    /// ahead of all others, as it is not rolled back and has to do with no data.
+    /// Changes libraries of functions, and logs the command if that succeeds. In a transaction too its record goes at
+    /// once, ahead of all others, as it is not rolled back and has to do with no data.
     pub fn change_libraries(
         &mut self,
         args: &Args<'_>,

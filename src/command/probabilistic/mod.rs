@@ -106,7 +106,7 @@ fn find<S: Sketch>(
     found.ok_or_else(|| missing.into())
 }
 
-/// The same for reading.
+/// Looks up a sketch that must be there, for reading.
 fn read<'k, S: Sketch + 'k>(
     keyspace: &'k mut Keyspace<'_>,
     key: &Key<'_>,

@@ -14,6 +14,7 @@ mod monitor;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 pub(super) use connect::take_messages;
 
@@ -24,6 +25,7 @@ use super::{Args, Out};
 use crate::client::mailbox::Topic;
 use crate::command::error::shown_name;
 use crate::engine::effect::{Follower, News, Spoken};
+use crate::pubsub::Posting;
 use crate::pubsub::pending::PendingMessage;
 
 pub(super) static TABLE: &[&Command] = &[
@@ -81,7 +83,9 @@ fn publish(
     let held = |client| Arc::new(PendingMessage::new(client, is_sharded, channel, payload));
     let receivers = match &mut cx.outbox {
         Outbox::Open(wakes) if pubsub.has_delivered(cx.client.position) => {
-            pubsub.send(is_sharded, channel, payload, wakes)
+            let log_seen = cx.client.shared.log_seen.load(Relaxed);
+            let mut posting = Posting::new(log_seen, wakes);
+            pubsub.send(is_sharded, channel, payload, &mut posting)
         }
         Outbox::Open(_) => {
             // What the connection did before is still on its way to others: the message goes behind it.

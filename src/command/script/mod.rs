@@ -179,29 +179,29 @@ impl Kind {
 /// What becomes of the libraries that there are when others are restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restore {
-    /// They stay, and none may be there twice.
+    /// The libraries stay, and none may be there twice.
     Append,
-    /// They go first.
+    /// The libraries go first.
     Flush,
-    /// They stay unless one of their name is restored.
+    /// The libraries stay unless one of their name is restored.
     Replace,
 }
 
 /// A library, for FUNCTION LIST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryView {
-    /// Its name.
+    /// Name of the library.
     pub name: String,
-    /// Its source.
+    /// Source of the library.
     pub code: Vec<u8>,
-    /// Its functions.
+    /// Functions of the library.
     pub functions: Vec<FunctionView>,
 }
 
 /// A function, for FUNCTION LIST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionView {
-    /// Its name.
+    /// Name of the function.
     pub name: String,
     /// What it says of itself.
     pub description: Option<Vec<u8>>,
@@ -240,11 +240,11 @@ pub struct RunView {
 /// Whether a kill ends what runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It would.
+    /// A kill would end it.
     Killable,
-    /// It has done so, and the script is about to notice.
+    /// A kill was sent, and the script is about to notice.
     Killed,
-    /// It would not: data may have been changed, or it is a transaction.
+    /// A kill is refused: data may have been changed, or it is a transaction.
     Wrote,
 }
 
@@ -262,7 +262,7 @@ impl Standing {
 /// How a script ran that needed more shards or more time than it said, for SCRIPT STATS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScriptStatistics {
-    /// Its SHA-1, or the name of the function.
+    /// SHA-1 of the script, or the name of the function.
     pub name: Vec<u8>,
     /// Runs since it is known for this.
     pub runs: u64,
@@ -270,7 +270,7 @@ pub struct ScriptStatistics {
     pub extended: u64,
     /// Times that it was undone and run again.
     pub reruns: u64,
-    /// Those of them because it took long.
+    /// Reruns because the script took long.
     pub slow: u64,
     /// Runs with all shards.
     pub wide: u64,

@@ -1,6 +1,6 @@
 //! MEMORY: what it is used for.
 
-use super::super::context::{Gather, SessionCx, ShardCx};
+use super::super::context::{Gather, MemoryReport, SessionCx, ShardCx};
 use super::super::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec, always};
 use super::super::error::CommandError;
 use super::super::{Args, Out};
@@ -174,114 +174,123 @@ static STATS: Command = Command::sub("memory|stats", "stats", GROUP, 2)
     .repeatable()
     .on_session(stats);
 
+/// One figure of MEMORY STATS, and how it is read of a report.
+enum Figure {
+    Bytes(&'static str, fn(&MemoryReport) -> u64),
+    Ratio(&'static str, fn(&MemoryReport) -> f64),
+    /// What is there beyond something else; below 0 if there is less.
+    Beyond(&'static str, fn(&MemoryReport) -> (u64, u64)),
+    /// A map for each database with keys.
+    Databases,
+}
+
+use Figure::{Beyond, Bytes, Databases, Ratio};
+
+/// Figures of MEMORY STATS in the order of Redis.
+static FIGURES: [Figure; 28] = [
+    Bytes("peak.allocated", |report| report.peak),
+    Bytes("total.allocated", |report| report.used),
+    Bytes("startup.allocated", |report| report.startup),
+    Bytes("replication.backlog", |report| report.backlog),
+    Bytes("clients.slaves", |report| report.replicas),
+    Bytes("clients.normal", |report| report.clients),
+    Bytes("cluster.links", |_| 0),
+    Bytes("aof.buffer", |_| 0),
+    Bytes("lua.caches", |report| report.scripts),
+    Bytes("functions.caches", |report| report.functions),
+    Bytes("overhead.total", |report| {
+        report.startup + report.clients + report.scripts + report.functions
+    }),
+    Bytes("keys.count", keys),
+    Bytes("keys.bytes-per-key", |report| {
+        grown(report).checked_div(keys(report)).unwrap_or(0)
+    }),
+    Databases,
+    Bytes("dataset.bytes", |report| report.dataset),
+    Bytes("allocator.allocated", |report| report.allocator_allocated),
+    Bytes("allocator.active", |report| report.allocator_active),
+    Bytes("allocator.resident", |report| report.allocator_resident),
+    Ratio("dataset.percentage", |report| {
+        100.0 * ratio((report.dataset, grown(report)))
+    }),
+    Ratio("peak.percentage", |report| {
+        100.0 * ratio((report.used, report.peak))
+    }),
+    Ratio("allocator-fragmentation.ratio", |report| {
+        ratio(fragmentation(report))
+    }),
+    Ratio("allocator-rss.ratio", |report| ratio(free_pages(report))),
+    Ratio("rss-overhead.ratio", |report| ratio(overhead(report))),
+    Ratio("fragmentation", |report| ratio((report.rss, report.used))),
+    Beyond("allocator-fragmentation.bytes", fragmentation),
+    Beyond("allocator-rss.bytes", free_pages),
+    Beyond("rss-overhead.bytes", overhead),
+    Beyond("fragmentation.bytes", |report| (report.rss, report.used)),
+];
+
+fn keys(report: &MemoryReport) -> u64 {
+    report.dbs.iter().map(|(keys, _)| keys).sum()
+}
+
+/// Bytes in use since the start.
+fn grown(report: &MemoryReport) -> u64 {
+    report.used.saturating_sub(report.startup)
+}
+
+/// Bytes of active pages, and of what is allocated in them.
+fn fragmentation(report: &MemoryReport) -> (u64, u64) {
+    (report.allocator_active, report.allocator_allocated)
+}
+
+/// Bytes that the allocator has from the system, and of its active pages.
+fn free_pages(report: &MemoryReport) -> (u64, u64) {
+    (report.allocator_resident, report.allocator_active)
+}
+
+/// Bytes of the process, and of its allocator.
+fn overhead(report: &MemoryReport) -> (u64, u64) {
+    (report.rss, report.allocator_resident)
+}
+
+fn ratio((part, whole): (u64, u64)) -> f64 {
+    match whole {
+        0 => 0.0,
+        _ => part as f64 / whole as f64,
+    }
+}
+
 fn stats(cx: &mut SessionCx<'_>, _: &Args<'_>, out: &mut Out) -> CommandResult {
-    let report = cx.server.memory();
-    let keys: u64 = report.dbs.iter().map(|(keys, _)| keys).sum();
-    let overhead = report.startup + report.clients + report.scripts + report.functions;
-    let ratio = |part: u64, whole: u64| {
-        if whole == 0 {
-            0.0
-        } else {
-            part as f64 / whole as f64
+    let report = &cx.server.memory();
+    let databases = report.dbs.iter().enumerate();
+    let databases: Vec<_> = databases.filter(|(_, (keys, _))| *keys > 0).collect();
+    out.map(FIGURES.len() - 1 + databases.len());
+    for figure in &FIGURES {
+        match figure {
+            Bytes(name, read) => {
+                out.bulk(name.as_bytes());
+                out.integer(read(report) as i64);
+            }
+            Ratio(name, read) => {
+                out.bulk(name.as_bytes());
+                out.double(read(report));
+            }
+            Beyond(name, read) => {
+                let (all, part) = read(report);
+                out.bulk(name.as_bytes());
+                out.integer(all as i64 - part as i64);
+            }
+            Databases => {
+                for (index, (keys, volatile)) in &databases {
+                    // What the table and the wheel take was measured over all fill levels.
+                    out.bulk(format!("db.{index}").as_bytes());
+                    out.map(2);
+                    out.bulk(b"overhead.hashtable.main");
+                    out.integer((keys * TABLE_BYTES_PER_KEY) as i64);
+                    out.bulk(b"overhead.hashtable.expires");
+                    out.integer((volatile * WHEEL_BYTES_PER_KEY) as i64);
+                }
+            }
         }
-    };
-    let databases: Vec<_> = report
-        .dbs
-        .iter()
-        .enumerate()
-        .filter(|(_, (keys, _))| *keys > 0)
-        .collect();
-    let figures: [(&str, u64); 13] = [
-        ("peak.allocated", report.peak),
-        ("total.allocated", report.used),
-        ("startup.allocated", report.startup),
-        ("replication.backlog", 0),
-        ("clients.slaves", 0),
-        ("clients.normal", report.clients),
-        ("cluster.links", 0),
-        ("aof.buffer", 0),
-        ("lua.caches", report.scripts),
-        ("functions.caches", report.functions),
-        ("overhead.total", overhead),
-        ("keys.count", keys),
-        (
-            "keys.bytes-per-key",
-            report
-                .used
-                .saturating_sub(report.startup)
-                .checked_div(keys)
-                .unwrap_or(0),
-        ),
-    ];
-    let tail: [(&str, u64); 4] = [
-        ("dataset.bytes", report.dataset),
-        ("allocator.allocated", report.allocator_allocated),
-        ("allocator.active", report.allocator_active),
-        ("allocator.resident", report.allocator_resident),
-    ];
-    let ratios: [(&str, f64); 6] = [
-        (
-            "dataset.percentage",
-            100.0 * ratio(report.dataset, report.used.saturating_sub(report.startup)),
-        ),
-        ("peak.percentage", 100.0 * ratio(report.used, report.peak)),
-        (
-            "allocator-fragmentation.ratio",
-            ratio(report.allocator_active, report.allocator_allocated),
-        ),
-        (
-            "allocator-rss.ratio",
-            ratio(report.allocator_resident, report.allocator_active),
-        ),
-        (
-            "rss-overhead.ratio",
-            ratio(report.rss, report.allocator_resident),
-        ),
-        ("fragmentation", ratio(report.rss, report.used)),
-    ];
-    let bytes: [(&str, i64); 4] = [
-        (
-            "allocator-fragmentation.bytes",
-            report.allocator_active as i64 - report.allocator_allocated as i64,
-        ),
-        (
-            "allocator-rss.bytes",
-            report.allocator_resident as i64 - report.allocator_active as i64,
-        ),
-        (
-            "rss-overhead.bytes",
-            report.rss as i64 - report.allocator_resident as i64,
-        ),
-        (
-            "fragmentation.bytes",
-            report.rss as i64 - report.used as i64,
-        ),
-    ];
-    out.map(figures.len() + databases.len() + tail.len() + ratios.len() + bytes.len());
-    for (name, value) in &figures {
-        out.bulk(name.as_bytes());
-        out.integer(*value as i64);
-    }
-    for (index, (keys, volatile)) in databases {
-        // The table and the wheel of a database: measured per key, see ARCHITECTURE.md.
-        out.bulk(format!("db.{index}").as_bytes());
-        out.map(2);
-        out.bulk(b"overhead.hashtable.main");
-        out.integer((*keys * TABLE_BYTES_PER_KEY) as i64);
-        out.bulk(b"overhead.hashtable.expires");
-        out.integer((*volatile * WHEEL_BYTES_PER_KEY) as i64);
-    }
-    for (name, value) in &tail {
-        out.bulk(name.as_bytes());
-        out.integer(*value as i64);
-    }
-    for (name, value) in &ratios {
-        out.bulk(name.as_bytes());
-        out.double(*value);
-    }
-    for (name, value) in &bytes {
-        out.bulk(name.as_bytes());
-        out.integer(*value);
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! MODULE: there are none. What Redis 8 has as modules is built in here, under the names of its commands, and clients that
-//! look for a module find out from COMMAND.
+//! MODULE: there are none. What Redis 8 has as modules is built in here, under the names of its commands, and clients
+//! that look for a module find out from COMMAND.
 
 use super::super::context::SessionCx;
 use super::super::declaration::{Command, CommandResult, Flags, Group};

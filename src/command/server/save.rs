@@ -88,7 +88,7 @@ pub(super) static SHUTDOWN: Command = Command::new("shutdown", Group::Server, -1
     .on_session(shutdown);
 
 fn shutdown(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
-    let (mut exit, mut is_abort, mut is_other) = (Exit::default(), false, false);
+    let (mut exit, mut is_abort) = (Exit::default(), false);
     for index in 1..args.len() {
         if args.is(index, "save") && exit.saves != Some(false) {
             exit.saves = Some(true);
@@ -97,8 +97,7 @@ fn shutdown(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
         } else if args.is(index, "abort") {
             is_abort = true;
         } else if args.is(index, "now") {
-            // There are no replicas to wait for.
-            is_other = true;
+            exit.is_now = true;
         } else if args.is(index, "force") {
             exit.is_forced = true;
         } else {
@@ -106,7 +105,7 @@ fn shutdown(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandRe
         }
     }
     if is_abort {
-        if is_other || exit != Exit::default() {
+        if exit != Exit::default() {
             return Err(CommandError::Syntax);
         }
         if !cx.server.abort_shutdown() {

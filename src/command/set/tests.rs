@@ -12,9 +12,8 @@ fn rows_are_those_of_redis() {
 
 #[test]
 fn the_transcript_of_redis_holds() {
-    check_transcript(include_str!("transcript.txt"), |cli| {
-        cli.put_other_type("list")
-    });
+    let text = include_str!("../../../tests/transcripts/families/set.txt");
+    check_transcript(text, |_| {});
 }
 
 /// The elements of a flat reply, in order.

@@ -87,7 +87,7 @@ pub(in crate::command) fn limits(cx: &ShardCx<'_>) -> Limits {
     limits_of(cx.config, cx.seed())
 }
 
-/// The same of a configuration.
+/// The limits of small sorted sets under a configuration.
 pub(in crate::command) fn limits_of(config: &Config, seed: Seed) -> Limits {
     let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
     Limits {

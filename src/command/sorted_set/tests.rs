@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::command::testing::{
-    Terminal, check_all, check_rows, check_transcript_in, check_transcripts, on_every_setup,
+    Terminal, check_all, check_rows, check_transcript, check_transcript_before, on_every_setup,
 };
 use crate::config::values::ZsetIndex;
 use crate::resp::reply::Protocol;
@@ -15,24 +15,23 @@ fn rows_are_those_of_redis() {
 
 #[test]
 fn the_transcripts_of_redis_hold() {
-    let texts = [
-        include_str!("transcript.txt"),
-        include_str!("transcript3.txt"),
-    ];
-    check_transcripts(texts, |cli| cli.put_other_type("list"));
+    for text in [
+        include_str!("../../../tests/transcripts/families/sorted_set.txt"),
+        include_str!("../../../tests/transcripts/families/sorted_set_resp3.txt"),
+    ] {
+        check_transcript(text, |_| {});
+    }
 }
 
 #[test]
 fn the_transcript_holds_with_large_sets_of_either_index() {
     for index in [ZsetIndex::Btree, ZsetIndex::Skiplist] {
-        let text = include_str!("transcript.txt");
-        let (text, _) = text.split_once("\n# encodings").expect("the last section");
-        check_transcript_in(&[Protocol::Resp2], text, |cli| {
+        let text = include_str!("../../../tests/transcripts/families/sorted_set.txt");
+        check_transcript_before(text, "encodings", |cli| {
             cli.configure(|config| {
                 config.zset_max_listpack_entries = 0;
                 config.zset_index = index;
             });
-            cli.put_other_type("list");
         });
     }
 }

@@ -243,8 +243,8 @@ fn xadd(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
-/// Logs the request with the ID that was given, if it is an XADD, and with the length that is left instead of a length or
-/// an ID that were met only nearly.
+/// Logs the request with the ID that was given, if it is an XADD, and with the length that is left instead of a length
+/// or an ID that were met only nearly.
 fn log(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,

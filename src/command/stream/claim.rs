@@ -88,9 +88,9 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Claims what it can; the IDs of what it got go to `claimed`, and of entries that are pending no more because there
-    /// are none of these IDs to `gone`, which have room for them. True if a consumer was made, and true if anything else
-    /// changed.
+    /// Claims what it can; the IDs of what it got go to `claimed`, and of entries that are pending no more because
+    /// there are none of these IDs to `gone`, which have room for them. True if a consumer was made, and true if
+    /// anything else changed.
     fn run(
         &self,
         stream: &mut Stream,
@@ -175,8 +175,8 @@ fn xclaim(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResult
     Ok(())
 }
 
-/// Logs which entries the consumer has now, which are pending no more, and, if nothing else says so, that it was `created`,
-/// or that the group's last ID `moved`.
+/// Logs which entries the consumer has now, which are pending no more, and, if nothing else says so, that it was
+/// `created`, or that the group's last ID `moved`.
 fn log(
     cx: &mut ShardCx<'_>,
     args: &Args<'_>,

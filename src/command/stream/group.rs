@@ -208,9 +208,7 @@ fn destroy(cx: &mut ShardCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
     let name = args.get(3);
     let mut keyspace = cx.at(&key);
     let place = find(&mut keyspace, &key)?;
-    let removed = edit_stream(&mut keyspace, place, |stream| {
-        stream.groups.remove(name).is_some()
-    });
+    let removed = edit_stream(&mut keyspace, place, |stream| stream.groups.remove(name));
     if removed {
         keyspace.wrote_beside(key.bytes, event("xgroup-destroy"));
     }

@@ -430,8 +430,8 @@ fn answer_history(
     created
 }
 
-/// Logs what a group read: which entries its consumer has, and how far it came. That a consumer was shown something once
-/// more is not logged, as in Redis.
+/// Logs what a group read: which entries its consumer has, and how far it came. That a consumer was shown something
+/// once more is not logged, as in Redis.
 fn log_read(
     cx: &mut ShardCx<'_>,
     routed: &RoutedKey,

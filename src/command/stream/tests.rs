@@ -1,8 +1,6 @@
 //! What the transcripts can not show: events, times, memory, RESP3, and what Redis 7.0 does not know.
 
-use crate::command::testing::{
-    Terminal, check_all, check_transcript, check_transcript_in, on_every_setup,
-};
+use crate::command::testing::{Terminal, check_all, check_transcript, on_every_setup};
 use crate::resp::reply::Protocol;
 
 const WRONG_TYPE: &str =
@@ -10,17 +8,17 @@ const WRONG_TYPE: &str =
 
 #[test]
 fn the_transcript_of_redis_holds() {
-    check_transcript(include_str!("transcript.txt"), |cli| {
-        cli.put_other_type("list");
-    });
+    check_transcript(
+        include_str!("../../../tests/transcripts/families/stream.txt"),
+        |_| {},
+    );
 }
 
 /// Only in RESP2: maps look different in RESP3.
 #[test]
 fn the_transcript_of_redis_holds_for_maps() {
-    check_transcript_in(&[Protocol::Resp2], include_str!("maps.txt"), |cli| {
-        cli.put_other_type("list");
-    });
+    let text = include_str!("../../../tests/transcripts/families/stream_resp2.txt");
+    check_transcript(text, |_| {});
 }
 
 #[test]

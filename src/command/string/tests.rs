@@ -10,9 +10,8 @@ fn rows_are_those_of_redis() {
 
 #[test]
 fn the_transcript_of_redis_holds() {
-    check_transcript(include_str!("transcript.txt"), |cli| {
-        cli.put_other_type("list")
-    });
+    let text = include_str!("../../../tests/transcripts/families/string.txt");
+    check_transcript(text, |_| {});
 }
 
 /// On every setup, with a key `list` that holds no string.

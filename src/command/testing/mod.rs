@@ -14,8 +14,10 @@
 //!
 //! After every request it is asserted that a command declared READONLY changed nothing but expired keys.
 
+mod replication;
 mod request;
 mod state;
+mod transcript;
 
 use std::fmt::Write as _;
 use std::io::IoSlice;
@@ -32,6 +34,8 @@ use super::declaration::{BeginSearch, Command, CommandResult, FindKeys, Flags, K
 use super::error::CommandError;
 use super::keys;
 pub(crate) use super::logging::tests::kept_log::{Appended, KeptLog};
+use super::replication::primary::Primary;
+use super::replication::replica::Replica;
 use super::table::{registry, resolve};
 use crate::base::hash::{Seed, slot};
 use crate::base::text::split_arguments;
@@ -53,6 +57,7 @@ use crate::structures::table::Place;
 use request::index_keys;
 pub(crate) use request::with_request;
 pub(crate) use state::state;
+pub(crate) use transcript::{check_transcript, check_transcript_before};
 
 const SEED: Seed = Seed { k0: 1, k1: 2 };
 const DATABASES: usize = 16;
@@ -80,7 +85,7 @@ impl Terminal {
         Terminal::with(1, Protocol::Resp2)
     }
 
-    /// So many shards (a power of two), this protocol.
+    /// A terminal with `shard_count` shards (a power of two) and a protocol.
     pub(crate) fn with(shard_count: usize, protocol: Protocol) -> Terminal {
         assert!(shard_count.is_power_of_two(), "shards are a power of two");
         let engine = |number: usize| {
@@ -302,6 +307,11 @@ impl Terminal {
                 };
                 let result = handler(&mut cx, args, out);
                 self.after = cx.after;
+                if let After::Await(awaited) = &self.after {
+                    // Nothing else is under way here.
+                    (awaited.begin)(Box::new(|done| done.expect("it is done")));
+                    awaited.text.into_iter().for_each(|text| out.simple(text));
+                }
                 result
             }
             Run::Transaction(_) => Err(CommandError::from("ERR no transactions here")),
@@ -465,51 +475,6 @@ pub(crate) fn check(line: &str, expected: &str) {
 #[track_caller]
 pub(crate) fn check_all(dialogue: &[(&str, &str)]) {
     on_every_setup(|cli| cli.check_all(dialogue));
-}
-
-/// Plays a recorded dialogue on every setup.
-///
-/// A section begins with a line `# title` and with an empty server, on which `prepare` may put keys. A request stands
-/// behind `> `, its reply on the lines below. Empty lines and lines that begin with a semicolon say nothing.
-#[track_caller]
-pub(crate) fn check_transcript(text: &str, prepare: impl FnMut(&mut Terminal)) {
-    let protocols = [Protocol::Resp2, Protocol::Resp3];
-    check_transcript_in(&protocols, text, prepare);
-}
-
-/// The same where replies look different in the two protocols, so that each has a transcript of its own.
-#[track_caller]
-pub(crate) fn check_transcripts(texts: [&str; 2], mut prepare: impl FnMut(&mut Terminal)) {
-    for (protocol, text) in [Protocol::Resp2, Protocol::Resp3].into_iter().zip(texts) {
-        check_transcript_in(&[protocol], text, &mut prepare);
-    }
-}
-
-/// The same in some protocols only, where replies look different in the other.
-#[track_caller]
-pub(crate) fn check_transcript_in(
-    protocols: &[Protocol],
-    text: &str,
-    mut prepare: impl FnMut(&mut Terminal),
-) {
-    for section in text.split("\n# ").skip(1) {
-        let (title, body) = section.split_once('\n').expect("a title, then requests");
-        let requests = body
-            .trim_end()
-            .strip_prefix("> ")
-            .expect("requests follow the title");
-        for (shard_count, protocol) in [1, 4]
-            .iter()
-            .flat_map(|count| protocols.iter().map(move |protocol| (*count, *protocol)))
-        {
-            let cli = &mut Terminal::with(shard_count, protocol);
-            prepare(cli);
-            for request in requests.split("\n> ") {
-                let (line, expected) = request.split_once('\n').expect("a reply to each request");
-                assert_eq!(cli.run(line), expected.trim_end(), "{title}: {line}");
-            }
-        }
-    }
 }
 
 /// Compares the rows of commands with what COMMAND INFO of a `redis-server` says of them, one command a line.
@@ -688,7 +653,7 @@ fn quoted(bytes: &[u8]) -> String {
     text + "\""
 }
 
-/// The same, for tests outside of commands.
+/// A server that knows nothing, for tests outside of commands.
 pub(crate) fn no_server() -> Box<dyn Server> {
     Box::new(NoServer::default())
 }
@@ -715,6 +680,12 @@ impl Server for NoServer {
     fn pubsub(&self) -> &PubSub {
         &self.pubsub
     }
+    fn primary(&self) -> &dyn Primary {
+        &replication::Alone
+    }
+    fn replica(&self) -> &'static dyn Replica {
+        &replication::Alone
+    }
     fn config(&self) -> Arc<Config> {
         Arc::default()
     }
@@ -734,6 +705,14 @@ impl Server for NoServer {
     fn schedule_save(&self) -> Result<(), CommandError> {
         Ok(())
     }
+    fn is_replica(&self) -> bool {
+        false
+    }
+
+    fn lacks_primary(&self) -> bool {
+        false
+    }
+
     fn unsaved_text(&self) -> Option<&'static str> {
         None
     }
@@ -803,7 +782,10 @@ impl Server for NoServer {
     fn latency_histogram(&self, _: usize) -> Option<(u64, Vec<(u64, u64)>)> {
         None
     }
-    fn pause(&self, _: u64, _: bool) {}
+    fn pause(&self, _: u64, _: bool) -> Awaited {
+        done("OK")
+    }
+    fn sleep(&self, _: u64) {}
     fn unpause(&self) {}
     fn unix_us(&self) -> u64 {
         1_700_000_000_000_000

@@ -265,8 +265,6 @@ fn what_redis_server_has_and_this_server_has_not_is_refused_by_name() {
         assert!(error.to_string().starts_with(expected), "{error}");
     }
     for line in [
-        "replicaof localhost 6380",
-        "slaveof localhost 6380",
         "cluster-enabled yes",
         "tls-port 6380",
         "tls-cert-file a.crt",
@@ -286,6 +284,18 @@ fn what_redis_server_has_and_this_server_has_not_is_refused_by_name() {
             "{reason}"
         );
     }
+}
+
+#[test]
+fn a_primary_is_named_by_host_and_port() {
+    for line in ["replicaof somewhere 6380", "slaveof somewhere 6380"] {
+        let config = load_text(line).expect("fine").config;
+        assert_eq!(config.replicaof, Some(("somewhere".to_owned(), 6380)));
+    }
+    let config = load_text("replicaof no one").expect("fine").config;
+    assert_eq!(config.replicaof, None);
+    let text = complaint(load_text("replicaof somewhere x"));
+    assert!(text.ends_with("Invalid master port"), "{text}");
 }
 
 #[test]

@@ -5,28 +5,29 @@
 //! ```
 //!
 //! A shard compares what it takes with what it was granted: two words on one published line. Only when it has
-//! used up its part does it come here, for a chunk of what is free. The chunk shrinks with what is left, so that a limit
-//! of 8 MiB works with 64 shards. Once nothing is free a shard lives within its part: what it puts in, it takes out
-//! again (see [`super`]), and parts move between shards in small trades, so that a shard which is written more grows at
-//! the cost of those which are written less, as if all keys lay in one place.
+//! used up its part does it come here, for a chunk of what is free. The chunk shrinks with what is left, so that a
+//! limit of 8 MiB works with 64 shards. Once nothing is free a shard lives within its part: what it puts in, it takes
+//! out again (see [`super`]), and parts move between shards in small trades, so that a shard which is written more
+//! grows at the cost of those which are written less, as if all keys lay in one place.
 //!
 //! `elsewhere` is what the process takes beside the shards: the server itself, connections and their buffers. It is
-//! measured now and then ([`Budget::assess`]). While clients are told which keys go, what counts is the least that it was of
-//! late: messages that leave within a few milliseconds would push out more keys, of which there would be more to tell. As in Redis it counts against the limit when it comes to evicting; but a
-//! command is refused for lack of memory only if the data, with what the server takes without clients, is above the limit,
-//! so never because of somebody's buffers.
+//! measured now and then ([`Budget::assess`]). While clients are told which keys go, what counts is the least that it
+//! was of late: messages that leave within a few milliseconds would push out more keys, of which there would be more to
+//! tell. As in Redis it counts against the limit when it comes to evicting; but a command is refused for lack of memory
+//! only if the data, with what the server takes without clients, is above the limit, so never because of somebody's
+//! buffers.
 //!
 //! A command may put in far more than a few evictions take out. What its shard owes then is spread over the shards by
 //! their size ([`Budget::spread`]), so that nobody else puts something into a part that he did not use yet. As whoever
 //! owes a byte gives up a key, nobody is asked for less than a key takes on average; and what one frees far beyond his
-//! debt goes back to what is free ([`Budget::give_back`]), where others who owe look first. While all debts together are
-//! more than a sixty-fourth of the limit, commands that may grow are held back, and pay ([`Budget::is_behind`]). So no
-//! more is ever taken than the limit, twice that sixty-fourth, and what the commands under way add, as long as anything
-//! can be evicted.
+//! debt goes back to what is free ([`Budget::give_back`]), where others who owe look first. While all debts together
+//! are more than a sixty-fourth of the limit, commands that may grow are held back, and pay ([`Budget::is_behind`]). So
+//! no more is ever taken than the limit, twice that sixty-fourth, and what the commands under way add, as long as
+//! anything can be evicted.
 //!
-//! With a limit of a few MiB the debts of 64 shards would be a notable part of it. There nothing is freed ahead of need,
-//! and who paid something says so ([`Budget::takes_settling`]): once it holds no shard any more, all of them pay what they
-//! owe, to the byte.
+//! With a limit of a few MiB the debts of 64 shards would be a notable part of it. There nothing is freed ahead of
+//! need, and who paid something says so ([`Budget::takes_settling`]): once it holds no shard any more, all of them pay
+//! what they owe, to the byte.
 //!
 //! Everything is a plain atomic figure: whoever is late reads an old one and takes a little too much, which the next
 //! assessment finds. Nothing here waits for anybody, and nobody needs a shard's token to lower its part.
@@ -54,20 +55,20 @@ const SCARCE_PARTS: i64 = 8;
 /// What two shards exchange in one trade, at most.
 const TRADE_BYTES_MAX: i64 = 64 * 1024;
 
-/// And at least, but for limits too small for anything.
+/// What two shards exchange in one trade, at least, but for limits too small for anything.
 const TRADE_BYTES_MIN: i64 = 512;
 
 /// Parts of an even share of the limit that are exchanged in one trade.
 const TRADE_PARTS: i64 = 256;
 
-/// The most that a shard frees ahead of its need, and the part of a trade that it is.
+/// The most that a shard frees ahead of its need.
 const AHEAD_BYTES_MAX: i64 = 1024;
-/// See above.
+/// A shard frees one part in so many of a trade ahead of its need.
 const AHEAD_PARTS: i64 = 4;
 
-/// A limit below this is kept to the byte, if there are no more shards than this to be asked each time.
+/// A limit below this is kept to the byte, if there are at most [`EXACT_SHARDS_MAX`] shards.
 const EXACT_BELOW_BYTES: i64 = 16 * 1024 * 1024;
-/// See above.
+/// The most shards for a limit that is kept to the byte, as each is asked each time.
 const EXACT_SHARDS_MAX: usize = 128;
 
 /// The background measures what is taken elsewhere once in so long.
@@ -77,7 +78,7 @@ const BACKGROUND_PAUSE_MS: u64 = 10;
 /// long.
 const LASTING_MS: u64 = 10;
 
-/// But for so much, which counts at once.
+/// Bytes taken elsewhere that count at once, however short they are taken.
 const PASSING_BYTES_COUNTED: i64 = 6 * 1024;
 
 /// A shortage is asked of as few shards as have to give up so much each.
@@ -131,7 +132,7 @@ pub struct Budget {
     pending: AtomicI64,
     /// A limit so small that it is kept to the byte was reached: whoever has no shard in hand sees to all debts.
     is_unsettled: AtomicBool,
-    /// So much is owed that whoever may add to it pays first.
+    /// The shards owe so much that who may add to it pays first.
     is_behind: AtomicBool,
     /// Whom the next shortage is asked of first.
     asked_first: AtomicU64,
@@ -164,8 +165,8 @@ impl Budget {
         self.counts_process.store(true, Relaxed);
     }
 
-    /// Sets the limit in bytes (0: none), what goes when it is reached, and whether larger values go earlier. Callers do
-    /// so one at a time.
+    /// Sets the limit in bytes (0: none), what goes when it is reached, and whether larger values go earlier. Callers
+    /// do so one at a time.
     pub fn configure(&self, limit: u64, policy: Policy, by_size: bool) {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.policy.store(policy as u8, Relaxed);
@@ -265,8 +266,8 @@ impl Budget {
         self.leaving.fetch_add(bytes, Relaxed);
     }
 
-    /// Notes that so many flushed databases are on their way back to the allocator, or that they have arrived (negative).
-    /// Nothing is evicted meanwhile.
+    /// Notes that so many flushed databases are on their way back to the allocator, or that they have arrived
+    /// (negative). Nothing is evicted meanwhile.
     pub(in crate::engine) fn add_freeing(&self, databases: i64) {
         if databases < 0 {
             // What they took is free before anybody pays again.
@@ -290,8 +291,9 @@ impl Budget {
         self.pending.load(Relaxed).max(0).unsigned_abs()
     }
 
-    /// Called again and again by the background, which knows whether clients are told of keys that go. It evicts for what others take only now and then: while clients are told
-    /// what goes, their buffers grow, for which more would go.
+    /// Called again and again by the background, which knows whether clients are told of keys that go. It evicts for
+    /// what others take only now and then: while clients are told what goes, their buffers grow, for which more would
+    /// go.
     pub fn go_on(&self, now_ms: u64, is_telling: bool) {
         self.is_telling.store(is_telling, Relaxed);
         if now_ms.abs_diff(self.went_on_ms.load(Relaxed)) >= BACKGROUND_PAUSE_MS {
@@ -334,7 +336,7 @@ impl Budget {
         self.limit_bytes() < EXACT_BELOW_BYTES && self.all_published().len() <= EXACT_SHARDS_MAX
     }
 
-    /// Whoever paid something says so, where the limit is kept to the byte.
+    /// Notes that a shard paid something, where the limit is kept to the byte.
     pub(super) fn note_unsettled(&self) {
         if self.is_exact() {
             self.ask_to_settle();
@@ -365,7 +367,8 @@ impl Budget {
         published.granted().fetch_add(drawn, Relaxed);
     }
 
-    /// Grants a shard what it has taken already, though nothing is free: from now on nobody grows without being refused.
+    /// Grants a shard what it has taken already, though nothing is free: from now on nobody grows without being
+    /// refused.
     pub(super) fn overdraw(&self, published: &Published, needed: i64) {
         self.free.0.fetch_sub(needed, Relaxed);
         published.granted().fetch_add(needed, Relaxed);
@@ -409,7 +412,7 @@ impl Budget {
         self.is_behind.load(Relaxed)
     }
 
-    /// Nobody can pay now, so nobody is held back.
+    /// Holds back no writers any more, as no shard can pay now.
     pub fn give_up_debts(&self) {
         self.is_behind.store(false, Relaxed);
     }
@@ -466,8 +469,8 @@ impl Budget {
 
     /// Asks shards by their size for what is short; for how much.
     ///
-    /// As whoever owes a byte gives up a key, a small shortage is asked of a few shards: of each as much as a key takes.
-    /// With which to begin is drawn by size, so that all keys compete.
+    /// As whoever owes a byte gives up a key, a small shortage is asked of a few shards: of each as much as a key
+    /// takes. With which to begin is drawn by size, so that all keys compete.
     fn ask(&self, short: i64, used: i64) -> i64 {
         let all_published = self.all_published();
         let keys: u64 = all_published
@@ -500,9 +503,9 @@ impl Budget {
         returned
     }
 
-    /// What is free goes to those who owe first, where nobody has anything to give up: were it anybody's, then each buffer
-    /// of a client that comes and goes would leave room for as much again, without end. Where keys can go, it is left to
-    /// whoever is written to, or else some shards would grow at the cost of others.
+    /// What is free goes to those who owe first, where nobody has anything to give up: were it anybody's, then each
+    /// buffer of a client that comes and goes would leave room for as much again, without end. Where keys can go, it is
+    /// left to whoever is written to, or else some shards would grow at the cost of others.
     fn forgive(&self) {
         for published in self.all_published() {
             let part = published.debt_bytes().min(self.free_bytes());

@@ -144,8 +144,8 @@ impl Engine {
             .draw(&self.published, self.published.debt_bytes() + 1);
         self.keep_order();
         if self.published.debt_bytes() < 0 {
-            // What is free because a buffer just went is needed again for the next one: while the data alone are above the
-            // limit and nothing can be evicted, it is no room.
+            // What is free because a buffer just went is needed again for the next one: while the data alone are above
+            // the limit and nothing can be evicted, it is no room.
             return !self.budget.policy().evicts() || !self.budget.is_out_of_memory();
         }
         if self.budget.is_freeing() {
@@ -238,9 +238,9 @@ impl Engine {
         could_pay && self.published.debt_bytes() > 0
     }
 
-    /// Evicts keys until the shard takes no more than it was granted, so many at most; false if there are none. A few go
-    /// ahead of need, so that what they have to be fetched for is waited for once. If the last of them was so large that
-    /// far more is paid than was owed, others who owe have the rest.
+    /// Evicts keys until the shard takes no more than it was granted, so many at most; false if there are none. A few
+    /// go ahead of need, so that what they have to be fetched for is waited for once. If the last of them was so large
+    /// that far more is paid than was owed, others who owe have the rest.
     fn evict(&mut self, now: Now, evictions_max: usize) -> bool {
         if self.budget.is_freeing() || self.rest.is_loading() {
             return false;
@@ -364,17 +364,14 @@ impl Engine {
         }
     }
 
-    /// Gives back what a database without keys still takes: a few KiB, which count where a small limit is shared by many
-    /// shards.
+    /// Gives back what a database without keys still takes: a few KiB, which count where a small limit is shared by
+    /// many shards.
     #[cold]
     fn drop_empty(&mut self, index: usize) {
         let before = account::charged_bytes();
         if let Some(mut db) = self.dbs[index].take() {
             db.hide();
-            match db.has_left() {
-                true => self.keep_unsaved(db),
-                false => db.end_saving_of_nothing(),
-            }
+            db.end_saving_of_nothing();
         }
         self.published.add_used(account::charged_bytes() - before);
         self.published.clear_db(index);

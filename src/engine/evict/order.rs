@@ -18,10 +18,10 @@
 //! bits 0-1 uses, counted by the table | 2 stands in the small queue | 3 has a deadline | 4-5 size class
 //! ```
 //!
-//! and beside that 4 bytes for each key in the queue, a tenth or a fifth of all, and a byte for each of the ghosts, which are
-//! half as many as keys. The queue has those bits of a hash by which a table finds a key; one of more than 2^16 segments,
-//! which is some twenty million keys in one shard, is asked at the few places that it may mean. The hand reads seven slots in
-//! a line and no entry but the one that goes.
+//! and beside that 4 bytes for each key in the queue, a tenth or a fifth of all, and a byte for each of the ghosts,
+//! which are half as many as keys. The queue has those bits of a hash by which a table finds a key; one of more than
+//! 2^16 segments, which is some twenty million keys in one shard, is asked at the few places that it may mean. The hand
+//! reads seven slots in a line and no entry but the one that goes.
 //!
 //! With the size rule, a key that is larger than twice, eight times, 32 times the average counts one, two, three uses
 //! less: more keys find room, at the cost of some bytes that would have been hit.
@@ -103,7 +103,7 @@ pub(in crate::engine) struct Rules {
 }
 
 impl Rules {
-    /// Those of a policy, if it is one of order.
+    /// The rules of a policy, if it is one of order.
     pub(super) fn of(policy: Policy, by_size: bool) -> Option<Rules> {
         let share_percent = match policy {
             Policy::AllkeysLru | Policy::VolatileLru => 20,
@@ -256,11 +256,11 @@ impl Db {
         }
     }
 
-    /// The key of a hash from the queue, of which some bits are known, with its bits and the whole hash, if it still stands
-    /// there.
+    /// The key of a hash from the queue, of which some bits are known, with its bits and the whole hash, if it still
+    /// stands there.
     ///
-    /// Two keys that cannot be told apart, each with a word in the queue, come in any order. One that has left the queue
-    /// must not hide another one that has not, which would stay for ever.
+    /// Two keys that cannot be told apart, each with a word in the queue, come in any order. One that has left the
+    /// queue must not hide another one that has not, which would stay for ever.
     fn queued(&self, known: u64) -> Option<(Place, u8, u64)> {
         let seed = self.seed();
         for passed in 0.. {

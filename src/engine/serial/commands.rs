@@ -19,12 +19,14 @@ use crate::engine::value::hash::HashRef;
 use crate::engine::value::list::ListRef;
 use crate::engine::value::set::SetRef;
 use crate::engine::value::sorted_set::SortedSet;
-use crate::engine::value::stream::group::Group;
+use crate::engine::value::stream::cut::{ConsumerHead, GroupHead, StreamPiece};
+use crate::engine::value::stream::group::{Group, Pending};
 use crate::engine::value::stream::id::StreamId;
 use crate::engine::value::stream::{Stream, stream_of};
-use crate::engine::value::{DataType, ElementRef, Kind, Object, Text};
+use crate::engine::value::{DataType, ElementRef, Kind, Object, Piece, Text};
 use crate::structures::entry::EntryRef;
-use crate::structures::quicklist::End;
+use crate::structures::listpack::Listpack;
+use crate::structures::quicklist::{End, NodeView};
 
 /// Elements of one command.
 const ELEMENTS_MAX: u64 = 64;
@@ -131,17 +133,52 @@ pub fn behind_text(out: &mut Vec<u8>, entry: EntryRef<'_, Object>) {
     deadline(out, entry.key(), entry.deadline());
 }
 
-/// Appends an element of a large collection, before which `written` others were; false if it is left out. The deadline
-/// follows the last.
-pub fn piece(
+/// Whether a large collection can be made piece after piece.
+pub fn takes_pieces(entry: EntryRef<'_, Object>) -> bool {
+    stream_of(entry)
+        .is_none_or(|stream| !stream.has_claimed_length() && stream.pending_count() == 0)
+}
+
+/// Appends a piece of a large collection, before which there were `written` elements; how many elements it has.
+pub fn piece(out: &mut Vec<u8>, key: &[u8], piece: &Piece<'_>, shape: &Shape, written: u64) -> u64 {
+    let left = shape.count.saturating_sub(written);
+    match piece {
+        Piece::Element(piece) => element(out, key, piece, shape, written),
+        Piece::Node(node, count) => {
+            let mut run = Run::new(b"RPUSH", key, 1, left);
+            run.in_command = written % ELEMENTS_MAX;
+            match node {
+                NodeView::Packed(pack) => {
+                    for element in Listpack::new(pack).iter() {
+                        run.next(out);
+                        element.with_bytes(|bytes| argument(out, bytes));
+                    }
+                }
+                NodeView::Plain(element) => {
+                    run.next(out);
+                    element.with_bytes(|bytes| argument(out, bytes));
+                }
+            }
+            *count as u64
+        }
+        Piece::Stream(piece) => stream_piece(out, key, piece),
+    }
+}
+
+/// Appends what follows the last piece.
+pub fn behind_pieces(out: &mut Vec<u8>, key: &[u8], shape: &Shape) {
+    deadline(out, key, shape.deadline);
+}
+
+fn element(
     out: &mut Vec<u8>,
     key: &[u8],
     piece: &ElementRef<'_>,
     shape: &Shape,
     written: u64,
-) -> bool {
+) -> u64 {
     if shape.leaves_out(piece) {
-        return false;
+        return 0;
     }
     let left = shape.count.saturating_sub(written);
     let mut next = |name, arguments| {
@@ -150,10 +187,6 @@ pub fn piece(
         run.next(out);
     };
     match shape.form {
-        pieces::Form::Set => {
-            next(b"SADD", 1);
-            argument(out, piece.name);
-        }
         pieces::Form::SortedSet => {
             next(b"ZADD", 2);
             let score = f64::from_bits(piece.number);
@@ -174,11 +207,12 @@ pub fn piece(
                 field_deadline(out, key, piece.name, piece.number);
             }
         }
+        pieces::Form::Set | pieces::Form::List(_) | pieces::Form::Stream => {
+            next(b"SADD", 1);
+            argument(out, piece.name);
+        }
     }
-    if left == 1 {
-        deadline(out, key, shape.deadline);
-    }
-    true
+    1
 }
 
 /// Commands of a few elements each.
@@ -261,56 +295,90 @@ fn can_be_made(stream: &Stream) -> bool {
 }
 
 fn stream(out: &mut Vec<u8>, key: &[u8], stream: &Stream) {
-    for item in stream.all() {
-        head(out, 3 + 2 * item.field_count() as u64, b"XADD", key);
-        id(out, item.id);
-        for (name, value) in item.fields() {
-            name.with_bytes(|name| argument(out, name));
-            value.with_bytes(|value| argument(out, value));
-        }
+    for (master, node) in stream.nodes() {
+        stream_piece(out, key, &StreamPiece::Node(master, node));
     }
-    let facts = stream.facts();
-    if facts.length == 0 {
-        // One without entries comes from one whose only entry is trimmed away.
-        head(out, 7, b"XADD", key);
-        for bytes in [&b"MAXLEN"[..], b"0", b"0-1", b"x", b"y"] {
-            argument(out, bytes);
-        }
-    }
-    head(out, 7, b"XSETID", key);
-    id(out, facts.last_id);
-    argument(out, b"ENTRIESADDED");
-    integer(out, facts.entries_added);
-    argument(out, b"MAXDELETEDID");
-    id(out, facts.max_deleted_id);
+    stream_piece(
+        out,
+        key,
+        &StreamPiece::Facts(stream.facts(), stream.groups.len()),
+    );
     for (name, group) in stream.groups.iter() {
-        self::group(out, key, name, group);
+        let head = GroupHead::of(name, group);
+        stream_piece(out, key, &StreamPiece::Group(&head));
+        for consumer in group.consumers() {
+            let one = ConsumerHead::of(consumer);
+            stream_piece(out, key, &StreamPiece::Consumer(&head, &one));
+            for id in consumer.pending_ids() {
+                if let Some(pending) = group.pending(id) {
+                    claim(out, key, name, &consumer.name, id, pending);
+                }
+            }
+        }
     }
 }
 
-fn group(out: &mut Vec<u8>, key: &[u8], name: &[u8], group: &Group) {
-    command_head(out, 7, [b"XGROUP", b"CREATE", key, name]);
-    id(out, group.last_id);
-    argument(out, b"ENTRIESREAD");
-    integer(out, group.entries_read);
-    for consumer in group.consumers() {
-        command_head(out, 5, [b"XGROUP", b"CREATECONSUMER", key, name]);
-        argument(out, &consumer.name);
-        for pending_id in consumer.pending_ids() {
-            let Some(pending) = group.pending(pending_id) else {
-                continue;
-            };
-            command_head(out, 12, [b"XCLAIM", key, name, &consumer.name]);
-            argument(out, b"0");
-            id(out, pending_id);
-            argument(out, b"TIME");
-            integer(out, pending.delivered_ms);
-            argument(out, b"RETRYCOUNT");
-            integer(out, pending.deliveries);
-            argument(out, b"JUSTID");
-            argument(out, b"FORCE");
+/// Appends a piece of a stream in which nothing is pending; how many nodes that is.
+fn stream_piece(out: &mut Vec<u8>, key: &[u8], piece: &StreamPiece<'_>) -> u64 {
+    match piece {
+        StreamPiece::Node(master, node) => {
+            for item in node.entries(*master) {
+                head(out, 3 + 2 * item.field_count() as u64, b"XADD", key);
+                id(out, item.id);
+                for (name, value) in item.fields() {
+                    name.with_bytes(|name| argument(out, name));
+                    value.with_bytes(|value| argument(out, value));
+                }
+            }
+            return 1;
         }
+        StreamPiece::Facts(facts, _) => {
+            if facts.length == 0 {
+                // One without entries comes from one whose only entry is trimmed away.
+                head(out, 7, b"XADD", key);
+                for bytes in [&b"MAXLEN"[..], b"0", b"0-1", b"x", b"y"] {
+                    argument(out, bytes);
+                }
+            }
+            head(out, 7, b"XSETID", key);
+            id(out, facts.last_id);
+            argument(out, b"ENTRIESADDED");
+            integer(out, facts.entries_added);
+            argument(out, b"MAXDELETEDID");
+            id(out, facts.max_deleted_id);
+        }
+        StreamPiece::Group(group) => {
+            command_head(out, 7, [b"XGROUP", b"CREATE", key, &group.name]);
+            id(out, group.last_id);
+            argument(out, b"ENTRIESREAD");
+            integer(out, group.entries_read);
+        }
+        StreamPiece::Consumer(group, consumer) => {
+            command_head(out, 5, [b"XGROUP", b"CREATECONSUMER", key, &group.name]);
+            argument(out, &consumer.name);
+        }
+        StreamPiece::Pending(..) | StreamPiece::Consumers(_) | StreamPiece::Owned(_) => {}
     }
+    0
+}
+
+fn claim(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    group: &[u8],
+    consumer: &[u8],
+    entry: StreamId,
+    pending: Pending,
+) {
+    command_head(out, 12, [b"XCLAIM", key, group, consumer]);
+    argument(out, b"0");
+    id(out, entry);
+    argument(out, b"TIME");
+    integer(out, pending.delivered_ms);
+    argument(out, b"RETRYCOUNT");
+    integer(out, pending.deliveries);
+    argument(out, b"JUSTID");
+    argument(out, b"FORCE");
 }
 
 fn command_head(out: &mut Vec<u8>, arguments: u64, first: [&[u8]; 4]) {

@@ -240,7 +240,7 @@ impl Fields {
             ..*rules
         };
         let entry = if count > rules.fields_max {
-            let table = HashTable::new(rules.seed);
+            let table = HashTable::with_room(rules.seed, count);
             Entry::object(
                 HASHTABLE.0,
                 key,

@@ -24,33 +24,40 @@ const NODE_PACKED: u64 = 2;
 
 /// Writes a list as nodes, behind its type.
 pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
-    writer.kind(types::LIST_QUICKLIST_2);
     match (
         ListRef::of(entry).and_then(ListRef::as_quicklist),
         entry.value(),
     ) {
         (Some(list), _) => {
             let nodes = list.nodes();
-            writer.length(nodes.len() as u64);
-            for node in nodes {
-                match node {
-                    NodeView::Packed(pack) => {
-                        writer.length(NODE_PACKED);
-                        writer.string(&pack);
-                    }
-                    NodeView::Plain(element) => {
-                        writer.length(NODE_PLAIN);
-                        writer.item(element);
-                    }
-                }
-            }
+            begin(nodes.len() as u64, writer);
+            nodes.for_each(|node| self::node(&node, writer));
         }
         (None, Value::Bytes(pack)) => {
-            writer.length(1);
+            begin(1, writer);
+            node(&NodeView::Packed(pack.into()), writer);
+        }
+        (None, _) => unreachable!("a list is a pack or nodes"),
+    }
+}
+
+/// Writes the beginning of a list of so many nodes.
+pub(super) fn begin(nodes: u64, writer: &mut Writer) {
+    writer.kind(types::LIST_QUICKLIST_2);
+    writer.length(nodes);
+}
+
+/// Writes a node.
+pub(super) fn node(node: &NodeView<'_>, writer: &mut Writer) {
+    match node {
+        NodeView::Packed(pack) => {
             writer.length(NODE_PACKED);
             writer.string(pack);
         }
-        (None, _) => unreachable!("a list is a pack or nodes"),
+        NodeView::Plain(element) => {
+            writer.length(NODE_PLAIN);
+            writer.item(*element);
+        }
     }
 }
 
@@ -94,7 +101,7 @@ pub(super) fn read(
     Ok(entry_of(key, list, limits, None))
 }
 
-/// Its elements in nodes of the size of today.
+/// Reads the elements of a ziplist into nodes of the size of today.
 fn read_ziplist(bytes: &[u8], list: &mut Quicklist) -> Result<(), Malformed> {
     Packed::ziplist(bytes)?.each(|element: Element<'_>| {
         element.with_bytes(|element| list.push(End::Back, element));

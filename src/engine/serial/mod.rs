@@ -6,7 +6,7 @@
 //! string    length | bytes · 0xc0 i8 · 0xc1 i16 · 0xc2 i32 · 0xc3 length length | compressed bytes
 //! ```
 //!
-//! [`write`] chooses the oldest form that can carry a value, so that any server from 7.0 on can read it, unless it is
+//! [`write()`] chooses the oldest form that can carry a value, so that any server from 7.0 on can read it, unless it is
 //! asked for the form that loses nothing. [`read`] knows all forms that servers up to 7.4 write. A value's name, its
 //! deadline and the frame that DUMP puts around it are not part of this.
 //!
@@ -47,8 +47,8 @@ pub const V12: u16 = 12;
 pub enum Form {
     /// The oldest that can carry the value, as far as commands of that age could see it.
     Oldest,
-    /// As servers of 7.2 have it: small sets packed, and when consumers of a stream were active. Deadlines of fields are
-    /// written all the same.
+    /// As servers of 7.2 have it: small sets packed, and when consumers of a stream were active. Deadlines of fields
+    /// are written all the same.
     Newer,
     /// One that loses nothing, for reading it back here.
     Whole,
@@ -211,7 +211,7 @@ pub fn read(
     read_as(form, key, deadline, reader, limits)
 }
 
-/// The same behind the type: where the key stands between it and the value.
+/// Reads a value behind its type, where the key stands between the two.
 pub fn read_as(
     form: u8,
     key: &[u8],

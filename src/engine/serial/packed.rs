@@ -65,8 +65,8 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// The members of a listpack of groups of `step` elements, each of which begins with a member, as a command would have made
-/// it: no member comes twice, and what is a number lies there as one.
+/// The members of a listpack of groups of `step` elements, each of which begins with a member, as a command would have
+/// made it: no member comes twice, and what is a number lies there as one.
 pub(super) fn distinct(pack: Listpack<'_>, step: usize) -> Result<Cow<'_, [u8]>, Malformed> {
     let mut members = Fingerprints::of(pack.len() / step);
     let (mut is_canonical, mut behind) = (true, 0);

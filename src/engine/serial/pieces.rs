@@ -1,15 +1,15 @@
 //! Large collections by the piece, in the forms that [`super::write`] gives them as a whole.
 
 use super::writer::Writer;
-use super::{V12, types};
-use crate::engine::value::{Body, Collection, ElementRef, Object};
+use super::{V12, list, stream, types};
+use crate::engine::value::{Body, Collection, ElementRef, Object, Piece};
 use crate::structures::entry::{EntryRef, Value};
 
 /// What a collection is, and how its elements are written.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub(super) form: Form,
-    /// Elements that are written.
+    /// Elements that are written; of a stream, nodes.
     pub(super) count: u64,
     /// The collection's own.
     pub(super) deadline: Option<u64>,
@@ -24,10 +24,13 @@ pub(super) enum Form {
     Hash,
     /// No deadline of a field is sooner than this.
     VolatileHash(u64),
+    /// Of so many nodes.
+    List(u64),
+    Stream,
 }
 
 impl Shape {
-    /// How many elements follow.
+    /// How many elements follow; of a stream, nodes.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -56,6 +59,11 @@ impl Shape {
                     None => Form::Hash,
                 };
             }
+            Collection::List(list) => shape.form = Form::List(list.nodes().len() as u64),
+            Collection::Stream(stream) => {
+                shape.form = Form::Stream;
+                shape.count = stream.node_count() as u64;
+            }
             _ => {}
         }
         shape
@@ -73,6 +81,11 @@ impl Shape {
                 writer.kind(types::HASH_METADATA);
                 writer.millis(earliest);
             }
+            Form::List(nodes) => {
+                list::begin(nodes, writer);
+                return shape;
+            }
+            Form::Stream => stream::kind(writer),
         }
         writer.length(shape.count);
         shape
@@ -84,13 +97,23 @@ impl Shape {
         has_deadline && piece.number <= self.now_ms
     }
 
-    /// Writes an element; false if it is left out.
-    pub fn piece(&self, piece: &ElementRef<'_>, writer: &mut Writer) -> bool {
+    /// Writes a piece; how many elements that is, as [`Shape::count`] counts them.
+    pub fn piece(&self, piece: &Piece<'_>, writer: &mut Writer) -> u64 {
+        match piece {
+            Piece::Element(element) => self.element(element, writer),
+            Piece::Node(node, count) => {
+                list::node(node, writer);
+                *count as u64
+            }
+            Piece::Stream(piece) => stream::piece(piece, writer),
+        }
+    }
+
+    fn element(&self, piece: &ElementRef<'_>, writer: &mut Writer) -> u64 {
         if self.leaves_out(piece) {
-            return false;
+            return 0;
         }
         match self.form {
-            Form::Set => writer.string(piece.name),
             Form::SortedSet => {
                 writer.string(piece.name);
                 writer.double(f64::from_bits(piece.number));
@@ -108,7 +131,8 @@ impl Shape {
                 writer.string(piece.name);
                 writer.item(piece.value);
             }
+            Form::Set | Form::List(_) | Form::Stream => writer.string(piece.name),
         }
-        true
+        1
     }
 }

@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
         Ok(*bytes)
     }
 
-    /// So many bytes.
+    /// Reads `count` bytes.
     pub(super) fn raw(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
         let (bytes, rest) = self.rest.split_at_checked(count).ok_or(Malformed::SHORT)?;
         self.rest = rest;

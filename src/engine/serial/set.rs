@@ -10,7 +10,7 @@ use super::packed::distinct;
 use super::reader::Reader;
 use super::writer::Writer;
 use super::{Form, Malformed, SEARCHED_MAX, V11, types};
-use crate::engine::value::set::{Limits, SetRef, add, empty_intset, expect_members};
+use crate::engine::value::set::{Limits, SetRef, add, empty_intset, expect_members, reserve};
 use crate::engine::value::{DataType, Encoding, Kind, Object};
 use crate::structures::entry::{Entry, EntryRef};
 use crate::structures::intset::Intset;
@@ -102,6 +102,7 @@ impl Members {
         };
         let mut entry = empty_intset(key);
         expect_members(&mut entry, count, &limits);
+        reserve(&mut entry, count);
         Ok(Members { entry, limits })
     }
 

@@ -47,9 +47,9 @@ pub(super) fn read(
     match form {
         types::ZSET | types::ZSET_2 => {
             let count = reader.count(2)?;
-            let mut members = Members::with_capacity(count);
+            let mut members = Vec::with_capacity(count);
             for _ in 0..count {
-                let member = reader.string()?.into_owned();
+                let member = reader.string()?;
                 let score = if form == types::ZSET {
                     reader.text_double()?
                 } else {
@@ -87,7 +87,7 @@ pub(super) fn read(
     }
 }
 
-/// The same of a listpack of member, score …, without copies.
+/// Checks the order of a listpack of member, score …, without copies.
 fn check_order_of(pack: Listpack<'_>) -> Result<(), Malformed> {
     let mut last: Option<(f64, Element<'_>)> = None;
     Packed::Listpack(pack).each_group(|[member, text]| {
@@ -113,7 +113,11 @@ fn check_order(members: &Members) -> Result<(), Malformed> {
     }
 }
 
-fn entry_of(key: &[u8], mut members: Members, limits: &Limits) -> Result<Entry<Object>, Malformed> {
+fn entry_of<M: AsRef<[u8]>>(
+    key: &[u8],
+    mut members: Vec<(M, f64)>,
+    limits: &Limits,
+) -> Result<Entry<Object>, Malformed> {
     if members.is_empty() {
         return Err(Malformed::EMPTY);
     }

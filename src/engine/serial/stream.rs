@@ -20,6 +20,7 @@ use super::reader::Reader;
 use super::writer::Writer;
 use super::{Form, Malformed, V11, types};
 use crate::engine::value::Object;
+use crate::engine::value::stream::cut::{ConsumerHead, GroupHead, StreamPiece};
 use crate::engine::value::stream::group::{ConsumerId, Group, NEVER, Pending, UNKNOWN_READ};
 use crate::engine::value::stream::id::StreamId;
 use crate::engine::value::stream::node::Node;
@@ -32,51 +33,87 @@ pub(super) fn write(entry: EntryRef<'_, Object>, writer: &mut Writer) {
     let Some(stream) = stream_of(entry) else {
         unreachable!("a stream is one");
     };
-    let has_activity = writer.form() != Form::Oldest;
-    if has_activity {
+    kind(writer);
+    let nodes = stream.nodes();
+    writer.length(nodes.len() as u64);
+    for (master, node) in nodes {
+        piece(&StreamPiece::Node(master, node), writer);
+    }
+    piece(
+        &StreamPiece::Facts(stream.facts(), stream.groups.len()),
+        writer,
+    );
+    for (name, group) in stream.groups.iter() {
+        let head = GroupHead::of(name, group);
+        piece(&StreamPiece::Group(&head), writer);
+        for (id, pending) in group.pending_between(StreamId::MIN, StreamId::MAX) {
+            piece(&StreamPiece::Pending(id, pending), writer);
+        }
+        let consumers = group.consumers();
+        piece(&StreamPiece::Consumers(consumers.len()), writer);
+        for consumer in consumers {
+            let one = ConsumerHead::of(consumer);
+            piece(&StreamPiece::Consumer(&head, &one), writer);
+            for id in consumer.pending_ids() {
+                piece(&StreamPiece::Owned(id), writer);
+            }
+        }
+    }
+}
+
+fn has_activity(writer: &Writer) -> bool {
+    writer.form() != Form::Oldest
+}
+
+/// Writes the type.
+pub(super) fn kind(writer: &mut Writer) {
+    if has_activity(writer) {
         writer.needs(V11);
         writer.kind(types::STREAM_LISTPACKS_3);
     } else {
         writer.kind(types::STREAM_LISTPACKS_2);
     }
-    let nodes = stream.nodes();
-    writer.length(nodes.len() as u64);
-    for (master, node) in nodes {
-        writer.string(&raw_id(master));
-        writer.string(node.bytes());
-    }
-    let facts = stream.facts();
-    writer.length(facts.length);
-    write_id(facts.last_id, writer);
-    write_id(facts.first_id, writer);
-    write_id(facts.max_deleted_id, writer);
-    writer.length(facts.entries_added);
-    let groups = stream.groups.iter();
-    writer.length(groups.len() as u64);
-    for (name, group) in groups {
-        writer.string(name);
-        write_id(group.last_id, writer);
-        writer.length(group.entries_read as u64);
-        writer.length(group.pending_count() as u64);
-        for (id, pending) in group.pending_between(StreamId::MIN, StreamId::MAX) {
-            writer.raw(&raw_id(id));
+}
+
+/// Writes a piece; how many nodes that is.
+pub(super) fn piece(piece: &StreamPiece<'_>, writer: &mut Writer) -> u64 {
+    match piece {
+        StreamPiece::Node(master, node) => {
+            writer.string(&raw_id(*master));
+            writer.string(node.bytes());
+            return 1;
+        }
+        StreamPiece::Facts(facts, groups) => {
+            writer.length(facts.length);
+            write_id(facts.last_id, writer);
+            write_id(facts.first_id, writer);
+            write_id(facts.max_deleted_id, writer);
+            writer.length(facts.entries_added);
+            writer.length(*groups as u64);
+        }
+        StreamPiece::Group(group) => {
+            writer.string(&group.name);
+            write_id(group.last_id, writer);
+            writer.length(group.entries_read as u64);
+            writer.length(group.pending_count as u64);
+        }
+        StreamPiece::Pending(id, pending) => {
+            writer.raw(&raw_id(*id));
             writer.millis(pending.delivered_ms as u64);
             writer.length(pending.deliveries);
         }
-        let consumers = group.consumers();
-        writer.length(consumers.len() as u64);
-        for consumer in consumers {
+        StreamPiece::Consumers(count) => writer.length(*count as u64),
+        StreamPiece::Consumer(_, consumer) => {
             writer.string(&consumer.name);
             writer.millis(consumer.seen_ms as u64);
-            if has_activity {
+            if has_activity(writer) {
                 writer.millis(consumer.active_ms as u64);
             }
-            writer.length(consumer.pending_count() as u64);
-            for id in consumer.pending_ids() {
-                writer.raw(&raw_id(id));
-            }
+            writer.length(consumer.pending_count as u64);
         }
+        StreamPiece::Owned(id) => writer.raw(&raw_id(*id)),
     }
+    0
 }
 
 /// Reads a stream of any form.
@@ -110,8 +147,8 @@ pub(super) fn read(
     Ok(stream_entry(key, stream))
 }
 
-/// The figures. Servers keep a length beside the entries, and there are files in which it is another one than that of the
-/// entries: it stays what XLEN says, as it does there.
+/// The figures. Servers keep a length beside the entries, and there are files in which it is another one than that of
+/// the entries: it stays what XLEN says, as it does there.
 fn read_facts(form: u8, reader: &mut Reader<'_>, stream: &mut Stream) -> Result<(), Malformed> {
     let mut facts = stream.counted_facts();
     let (length, last_id) = (reader.length()?, read_id(reader)?);
@@ -121,6 +158,9 @@ fn read_facts(form: u8, reader: &mut Reader<'_>, stream: &mut Stream) -> Result<
     }
     if i64::try_from(length).is_err() {
         return Err(Malformed("a stream of more entries than can be"));
+    }
+    if facts.length != length {
+        stream.note_claimed_length();
     }
     facts.length = length;
     facts.last_id = last_id;

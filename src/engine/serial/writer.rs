@@ -2,6 +2,7 @@
 
 use super::{Form, V10, form};
 use crate::base::number;
+use crate::structures::block::Block;
 use crate::structures::item::Item;
 use crate::structures::listpack::Element;
 use crate::structures::lzf;
@@ -20,6 +21,9 @@ pub struct Writer {
     form: Form,
     /// Where the type of the value that comes next is to stand, if its place was left before its key.
     kind_at: Option<usize>,
+    /// Long strings that are shared instead of written, if somebody takes them: each belongs before the byte at its
+    /// position, behind its length.
+    shared: Option<Vec<(usize, Block)>>,
 }
 
 impl Writer {
@@ -31,7 +35,19 @@ impl Writer {
             compresses,
             form,
             kind_at: None,
+            shared: None,
         }
+    }
+
+    /// From now on long strings of their own are not written but handed out by [`Writer::take_shared`].
+    pub fn share(mut self) -> Writer {
+        self.shared = Some(Vec::new());
+        self
+    }
+
+    /// Strings that were shared instead of written, with their positions.
+    pub fn take_shared(&mut self) -> Vec<(usize, Block)> {
+        self.shared.take().unwrap_or_default()
     }
 
     /// Goes on behind bytes that were written before.
@@ -73,7 +89,8 @@ impl Writer {
         self.bytes.push(byte);
     }
 
-    /// Leaves a place for the type of the value that comes next, and writes its key: snapshots have both before the value.
+    /// Leaves a place for the type of the value that comes next, and writes its key: snapshots have both before the
+    /// value.
     pub fn key(&mut self, key: &[u8]) {
         self.kind_at = Some(self.bytes.len());
         self.bytes.push(0);
@@ -173,7 +190,10 @@ impl Writer {
     pub(super) fn item(&mut self, item: Item<'_>) {
         match item {
             Item::Element(element) => self.element(element),
-            Item::Block(block) => self.string(block),
+            Item::Block(block) => match &mut self.shared {
+                Some(shared) => shared.push((self.bytes.len(), block.clone())),
+                None => self.string(block),
+            },
         }
     }
 

@@ -1,23 +1,33 @@
-//! Large collections are saved by the piece: elements are shown in the order of their hashes, some at a time, and what
-//! changes before the walk came by is remembered as it was.
+//! Large collections are saved by the piece: pieces are shown some at a time, and what changes before the walk came by
+//! is remembered as it was.
 //!
-//! While it is being saved a collection changes with its undo log on ([`Body::keep_changes`]), so that each edit tells which
-//! elements it touched, and what they were. Of an element that lies before the walk's position nothing is kept, as it
-//! has been saved; of others the first change keeps what there was, and the walk leaves them out from then on. What was kept is
-//! saved in the end. So a write costs what the piece costs, and memory grows with what was changed.
+//! What is still to be saved of a collection stands in the object ([`Object::saving`](Object)), so that it goes
+//! wherever the collection goes: under another key, into another database or shard, or aside, when it was deleted or
+//! replaced.
 //!
-//! A collection that is deleted or replaced meanwhile is kept until the walk is through with it. One that is taken out to be put
-//! elsewhere, or that an undo log wants to have, is saved at once.
+//! Lists and streams have an order and keep what they were at the cut themselves ([`Body::begin_cut`]). Elements of
+//! sets, sorted sets and hashes are shown in the order of their hashes: while such a collection is being saved it
+//! changes with its undo log on ([`Body::keep_changes`]), so that each edit tells which elements it touched, and what
+//! they were. Of an element that lies before the walk's position nothing is kept, as it has been saved; of others the
+//! first change keeps what there was, and the walk shows that when it comes by. So a write costs what the piece costs,
+//! and memory grows with what was changed.
 
+use std::collections::BTreeMap;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::{Begun, Chunk, Outlet, Stream};
 use crate::engine::serial::pieces::Shape;
-use crate::engine::value::{Body, Collection, ElementRef, Journal, Object};
+use crate::engine::value::object::entry_bytes;
+use crate::engine::value::{Body, Collection, ElementRef, Journal, Object, Piece};
+use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
 
 /// Collections of so many elements are saved by the piece; smaller ones take less time than to remember what they were.
 const ELEMENTS_MIN: usize = if cfg!(test) { 12 } else { 1024 };
+
+/// Collections of so many bytes are saved by the piece, too.
+const BYTES_MIN: usize = if cfg!(test) { 8 } else { 128 } * 1024;
 
 /// Elements between two looks at the time.
 const ELEMENTS_PER_STEP: usize = if cfg!(test) { 4 } else { 64 };
@@ -28,68 +38,140 @@ struct Before {
     value: Box<[u8]>,
 }
 
+/// An element that changed before the walk came by; none: it was not there.
+struct Kept {
+    name: Box<[u8]>,
+    was: Option<Before>,
+    /// Of the same hash.
+    other: Option<Box<Kept>>,
+}
+
+impl Kept {
+    fn has(&self, name: &[u8]) -> bool {
+        let mut next = Some(self);
+        while let Some(kept) = next {
+            if *kept.name == *name {
+                return true;
+            }
+            next = kept.other.as_deref();
+        }
+        false
+    }
+}
+
+/// How far the elements of a collection without an order are saved.
+struct Elements {
+    /// The least hash that the walk has not seen; none when it has seen all.
+    position: Option<u64>,
+    /// Elements that changed, by their hashes. (A table would grow all at once.)
+    before: BTreeMap<u64, Kept>,
+}
+
+impl Elements {
+    fn has(&self, hash: impl FnOnce() -> u64, name: &[u8]) -> bool {
+        let kept = match self.before.is_empty() {
+            true => None,
+            false => self.before.get(&hash()),
+        };
+        kept.is_some_and(|kept| kept.has(name))
+    }
+
+    /// What changed where the walk has been.
+    fn next_kept(&mut self) -> Option<Kept> {
+        let first = self.before.first_entry()?;
+        let is_seen = self.position.is_none_or(|position| *first.key() < position);
+        is_seen.then(|| first.remove())
+    }
+}
+
 /// A large collection on its way.
 pub(in crate::engine) struct Large {
+    outlet: Arc<dyn Outlet>,
     stream: u64,
+    /// Key of the collection at the cut.
+    key: Box<[u8]>,
     /// What it was at the cut.
     shape: Shape,
     /// Elements written so far.
     written: u64,
-    /// The least hash that the walk has not seen; none when it has seen all.
-    position: Option<u64>,
-    /// What elements were that changed before the walk came by; none: not there.
-    before: HashMap<Box<[u8]>, Option<Before>>,
+    /// None where the collection itself knows.
+    elements: Option<Elements>,
     /// What was encoded and not handed on yet.
     chunk: Chunk,
-    /// The collection itself, once it was deleted or replaced.
-    pub(in crate::engine) left: Option<Entry<Object>>,
-}
-
-/// The collection of an entry, if it is one to be saved by the piece.
-fn collection(entry: EntryRef<'_, Object>) -> Option<&Collection> {
-    match entry.value() {
-        Value::Object(object) => Some(&object.body),
-        _ => None,
-    }
+    is_ended: bool,
 }
 
 /// Whether an entry is to be saved by the piece.
 pub(super) fn is_large(entry: EntryRef<'_, Object>) -> bool {
-    let elements = collection(entry).and_then(Body::elements);
-    elements.is_some_and(|elements| elements >= ELEMENTS_MIN)
+    let Value::Object(object) = entry.value() else {
+        return false;
+    };
+    let elements = object.body.elements();
+    elements.is_some_and(|elements| elements >= ELEMENTS_MIN || entry_bytes(entry) >= BYTES_MIN)
 }
 
 impl Large {
     /// Begins with a collection as it is now.
-    pub(super) fn begin(entry: EntryRef<'_, Object>, db: usize, outlet: &dyn Outlet) -> Large {
-        let stream = outlet.next_stream();
+    pub(super) fn begin(entry: &mut Entry<Object>, db: usize, outlet: &Arc<dyn Outlet>) {
+        let stream = outlet.begin_stream();
         let mut chunk = Chunk::of(db);
         chunk.stream = Some(Stream {
             id: stream,
             is_last: false,
         });
         chunk.keys = 1;
-        let shape = outlet.begin_large(entry, &mut chunk);
-        Large {
+        let shape = outlet.begin_large(entry.view(), &mut chunk);
+        let key = entry.view().key().into();
+        let Some(object) = entry.object_mut() else {
+            return;
+        };
+        let elements = match object.body.begin_cut() {
+            true => None,
+            false => Some(Elements {
+                position: Some(0),
+                before: BTreeMap::new(),
+            }),
+        };
+        object.saving = Some(Box::new(Large {
+            outlet: Arc::clone(outlet),
             stream,
+            key,
             shape,
             written: 0,
-            position: Some(0),
-            before: HashMap::new(),
+            elements,
             chunk,
-            left: None,
-        }
+            is_ended: false,
+        }));
     }
 
-    /// Elements are about to be others: `changes` tells what undoes that, and what it had before ends at `from`.
-    pub(super) fn note(&mut self, entry: EntryRef<'_, Object>, changes: &Journal, from: usize) {
-        let (Some(position), Some(body)) = (self.position, collection(entry)) else {
+    /// Where it goes.
+    pub(super) fn outlet(&self) -> &Arc<dyn Outlet> {
+        &self.outlet
+    }
+
+    /// Whether something of it was encoded.
+    pub(in crate::engine) fn is_partly_saved(&self) -> bool {
+        self.written > 0
+    }
+
+    /// Whether it wants to be told what changes, see [`Large::note`].
+    pub(in crate::engine) fn follows_changes(&self) -> bool {
+        self.elements.is_some()
+    }
+
+    /// Elements have changed: `changes` tells what undoes that, and what it had before ends at `from`.
+    pub(in crate::engine) fn note(&mut self, body: &Collection, changes: &Journal, from: usize) {
+        let Some(elements) = &mut self.elements else {
+            return;
+        };
+        let Some(position) = elements.position else {
             return;
         };
         // From the last change to the first: what an element was at first is what counts.
         let mut first: HashMap<Box<[u8]>, Option<Before>> = HashMap::new();
         body.each_before(changes, from, &mut |name, was| {
-            if body.element_hash(name) < position || self.before.contains_key(name) {
+            let hash = body.element_hash(name);
+            if hash < position || elements.has(|| hash, name) {
                 return;
             }
             let was = was.map(|element| Before {
@@ -98,94 +180,150 @@ impl Large {
             });
             first.insert(name.into(), was);
         });
-        self.before.extend(first);
+        for (name, was) in first {
+            let hash = body.element_hash(&name);
+            let other = elements.before.remove(&hash).map(Box::new);
+            let value_bytes = was.as_ref().map_or(0, |was| was.value.len());
+            let bytes = size_of::<(u64, Kept)>() + name.len() + value_bytes;
+            self.outlet.note_copied(bytes);
+            elements.before.insert(hash, Kept { name, was, other });
+        }
     }
 
     /// Goes on; true while something is left.
-    pub(super) fn go_on(
+    pub(in crate::engine) fn go_on(
         &mut self,
-        entry: EntryRef<'_, Object>,
-        outlet: &dyn Outlet,
+        body: &mut Collection,
         goes_on: &mut dyn FnMut() -> bool,
     ) -> bool {
-        let Some(body) = collection(entry) else {
-            return false;
-        };
-        while let Some(position) = self.position {
-            let Large {
-                before,
-                chunk,
-                written,
-                shape,
-                ..
-            } = self;
-            let next = body.show_some(position, ELEMENTS_PER_STEP, &mut |element| {
-                if !before.contains_key(element.name) {
-                    let begun = Begun {
-                        key: entry.key(),
-                        shape,
-                        written: *written,
-                    };
-                    *written += u64::from(outlet.encode_piece(&element, &begun, chunk));
+        loop {
+            let more = match (self.outlet.is_given_up(), &self.elements) {
+                (true, Some(_)) => account::apart(|| self.forget_some()),
+                (true, None) => body.forget_cut(ELEMENTS_PER_STEP),
+                (false, Some(_)) => account::apart(|| self.show_some(body)),
+                (false, None) => {
+                    self.outlet.note_copied(body.take_copied());
+                    let more = body.show_cut(ELEMENTS_PER_STEP, &mut |piece| self.encode(&piece));
+                    account::apart(|| self.hand_on());
+                    more
                 }
-            });
-            self.position = (next != 0).then_some(next);
-            self.hand_on(outlet);
-            if !goes_on() {
-                return true;
+            };
+            if !more || !goes_on() {
+                return more;
             }
         }
-        let mut steps = 0;
-        while let Some(name) = self.before.keys().next() {
-            let name = name.clone();
-            if let Some(Some(was)) = self.before.remove(&name) {
-                let element = ElementRef::new(&name, &was.value, was.number);
-                let begun = Begun {
-                    key: entry.key(),
-                    shape: &self.shape,
-                    written: self.written,
-                };
-                self.written += u64::from(outlet.encode_piece(&element, &begun, &mut self.chunk));
-            }
-            steps += 1;
-            if steps % ELEMENTS_PER_STEP == 0 {
-                self.hand_on(outlet);
-                if !goes_on() {
-                    return true;
-                }
-            }
-        }
-        false
     }
 
-    fn hand_on(&mut self, outlet: &dyn Outlet) {
+    /// Shows some elements; true while more are left.
+    fn show_some(&mut self, body: &Collection) -> bool {
+        let Some(mut elements) = self.elements.take() else {
+            return false;
+        };
+        for _ in 0..ELEMENTS_PER_STEP {
+            let Some(mut kept) = elements.next_kept() else {
+                break;
+            };
+            loop {
+                if let Some(was) = &kept.was {
+                    let element = ElementRef::new(&kept.name, &was.value, was.number);
+                    self.encode(&Piece::Element(element));
+                }
+                match kept.other {
+                    Some(other) => kept = *other,
+                    None => break,
+                }
+            }
+        }
+        let is_behind = elements.before.first_key_value().is_some_and(|(hash, _)| {
+            let position = elements.position;
+            position.is_none_or(|position| *hash < position)
+        });
+        if !is_behind && let Some(position) = elements.position {
+            let next = body.show_some(position, ELEMENTS_PER_STEP, &mut |element| {
+                if !elements.has(|| body.element_hash(element.name), element.name) {
+                    self.encode(&Piece::Element(element));
+                }
+            });
+            elements.position = (next != 0).then_some(next);
+        }
+        self.hand_on();
+        let more = elements.position.is_some() || !elements.before.is_empty();
+        self.elements = Some(elements);
+        more
+    }
+
+    /// Forgets some of what was kept; true while more is left.
+    fn forget_some(&mut self) -> bool {
+        let Some(elements) = &mut self.elements else {
+            return false;
+        };
+        elements.position = None;
+        for _ in 0..ELEMENTS_PER_STEP {
+            if elements.before.pop_first().is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn encode(&mut self, piece: &Piece<'_>) {
+        let begun = Begun {
+            key: &self.key,
+            shape: &self.shape,
+            written: self.written,
+        };
+        self.written += self.outlet.encode_piece(piece, &begun, &mut self.chunk);
+    }
+
+    fn hand_on(&mut self) {
         if self.chunk.is_full() {
             let next = Chunk {
                 db: self.chunk.db,
                 stream: self.chunk.stream,
                 ..Chunk::default()
             };
-            outlet.give(std::mem::replace(&mut self.chunk, next));
+            self.outlet.give(std::mem::replace(&mut self.chunk, next));
         }
     }
 
-    /// All is encoded.
-    pub(super) fn end(mut self, outlet: &dyn Outlet) -> Option<Entry<Object>> {
+    /// All is encoded, or nothing is wanted any more.
+    pub(in crate::engine) fn end(mut self: Box<Self>) {
+        self.is_ended = true;
+        if self.outlet.is_given_up() {
+            return;
+        }
+        let begun = Begun {
+            key: &self.key,
+            shape: &self.shape,
+            written: self.written,
+        };
+        self.outlet.end_large(&begun, &mut self.chunk);
         self.chunk.stream = Some(Stream {
             id: self.stream,
             is_last: true,
         });
-        let is_whole = self.written == self.shape.count();
+        let count = self.shape.count();
         debug_assert!(
-            is_whole,
-            "{} of {} elements",
-            self.written,
-            self.shape.count()
+            self.written == count,
+            "{} of {count} elements",
+            self.written
         );
-        match is_whole {
-            true => outlet.give(self.chunk),
-            false => outlet.fail("a collection was saved with other elements than it had"),
+        match self.written == count {
+            true => self.outlet.give(std::mem::take(&mut self.chunk)),
+            false => {
+                let why = "a collection was saved with other elements than it had";
+                self.outlet.fail(why);
+            }
         }
-        self.left
+    }
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        if !self.is_ended && !self.outlet.is_given_up() {
+            self.outlet
+                .fail("a collection went away before it was saved");
+        }
+        self.outlet.end_stream();
     }
 }

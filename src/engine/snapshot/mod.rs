@@ -1,31 +1,37 @@
 //! Snapshots of a shard: what all databases hold at one moment, the cut, saved in slices while commands go on.
 //!
 //! ```text
-//! cut      each table flips its parity, so that every entry counts as unsaved; what is inserted from now on counts as saved
+//! cut      each table flips its parity, so that every entry counts as unsaved; what is inserted from now on
+//!          counts as saved
 //! walker   goes over a table in the order of hashes, slice by slice, and saves what is not saved yet
-//! hook     whoever changes, overwrites, takes out or deletes an unsaved entry saves it first ([`Db::save`] and its like)
+//! hook     whoever changes, overwrites, takes out or deletes an unsaved entry saves it first
+//!          ([`Db::save`] and its like)
 //! ```
 //!
-//! Every entry of the cut is saved exactly once, as it was then. The parity stands in the entry's slot and goes wherever the
-//! slot goes, so growth, splits, merges and defragmentation between two slices change nothing; the walk over the table
-//! may come by an entry twice, which the parity tells, but leaves none out. An exchanged database keeps the number that it
-//! had; a flushed one is kept until the walker is through with it. What is rolled back was saved when it first changed.
+//! Every entry of the cut is saved exactly once, as it was then. The parity stands in the entry's slot and goes
+//! wherever the slot goes, so growth, splits, merges and defragmentation between two slices change nothing; the walk
+//! over the table may come by an entry twice, which the parity tells, but leaves none out. An exchanged database keeps
+//! the number that it had; a flushed one is kept until the walker is through with it. What is rolled back was saved
+//! when it first changed.
 //!
 //! A large collection is saved by the piece ([`large`]), so that neither the walk nor a write holds the shard for long.
+//! What is still to be saved of it goes with it: a database that gets one under way takes part in the snapshot until it
+//! is saved, and one that was deleted or replaced is kept aside.
 //!
-//! Knows no format and no file: an [`Outlet`] encodes entries and takes what is encoded. A snapshot that is given up still
-//! has to mark its entries, without encoding them, as the next cut takes all entries for saved.
+//! Knows no format and no file: an [`Outlet`] encodes entries and takes what is encoded. A snapshot that is given up
+//! still has to mark its entries, without encoding them, as the next cut takes all entries for saved.
 
-mod large;
+pub(in crate::engine) mod large;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::Engine;
 use super::db::Db;
 use super::serial::pieces::Shape;
-use super::value::object::entry_bytes;
-use super::value::{ElementRef, Journal, Object, Trash};
+use super::value::list::settle_late;
+use super::value::object::{entry_bytes, under_way};
+use super::value::{Object, Piece, Trash};
 use crate::structures::account;
 use crate::structures::block::Block;
 use crate::structures::entry::{Entry, EntryRef};
@@ -38,7 +44,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// Slots that the walker looks at between two looks at its time. The entries of a step are fetched together.
 const STEP_SLOTS: usize = 16;
 
-/// And bytes that are encoded between two looks, where entries are large.
+/// Bytes that are encoded between two looks at the time, where entries are large.
 const LOOK_BYTES: usize = 4 * 1024;
 
 /// Which pieces belong together, and in their order: those of one large collection.
@@ -57,7 +63,7 @@ pub struct Chunk {
     pub db: usize,
     /// Entries.
     pub keys: u64,
-    /// Their encoding, but for what lies in blocks.
+    /// Encoded entries, but for what lies in blocks.
     pub bytes: Vec<u8>,
     /// Strings that are shared instead of copied: each belongs before the byte at its position.
     pub blocks: Vec<(usize, Block)>,
@@ -77,8 +83,13 @@ impl Chunk {
 
     /// Puts a string behind what was encoded so far, without copying it.
     pub fn push_block(&mut self, block: &Block) {
-        self.blocks.push((self.bytes.len(), block.clone()));
+        self.put_block(self.bytes.len(), block.clone());
+    }
+
+    /// Puts a string between what was encoded, behind all other strings.
+    pub fn put_block(&mut self, position: usize, block: Block) {
         self.block_bytes += block.len();
+        self.blocks.push((position, block));
     }
 
     /// Whether nothing is in it yet.
@@ -99,11 +110,11 @@ impl Chunk {
 /// How far a large collection is written.
 #[derive(Clone, Copy)]
 pub struct Begun<'a> {
-    /// Its key.
+    /// Key of the collection.
     pub key: &'a [u8],
     /// What it was at the cut.
     pub shape: &'a Shape,
-    /// Elements written so far.
+    /// Elements written so far; nodes, of a stream.
     pub written: u64,
 }
 
@@ -112,17 +123,30 @@ pub trait Outlet: Send + Sync {
     /// Appends an entry to a chunk as it is to be saved.
     fn encode(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk);
 
+    /// Whether a large collection can be taken by the piece.
+    fn takes_pieces(&self, entry: EntryRef<'_, Object>) -> bool;
+
     /// A large collection begins, of which the pieces follow.
     fn begin_large(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk) -> Shape;
 
-    /// Appends a piece of a large collection, before which there were others; false if it is left out, as its time had come.
-    fn encode_piece(&self, piece: &ElementRef<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> bool;
+    /// Appends a piece of a large collection, before which there were others; how many elements that is. Those are left
+    /// out whose time had come.
+    fn encode_piece(&self, piece: &Piece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64;
 
-    /// A number for the chunks of a large collection.
-    fn next_stream(&self) -> u64;
+    /// Appends what follows the last piece.
+    fn end_large(&self, at: &Begun<'_>, chunk: &mut Chunk);
+
+    /// A number for the chunks of a large collection, which is under way from now on.
+    fn begin_stream(&self) -> u64;
+
+    /// One of those that were under way is not any more.
+    fn end_stream(&self);
 
     /// Takes a chunk. The order of chunks does not matter, but for those of one stream.
     fn give(&self, chunk: Chunk);
+
+    /// An entry of so many bytes was saved out of turn, as it was about to change.
+    fn note_copied(&self, bytes: usize);
 
     /// What was given is worth nothing.
     fn fail(&self, why: &'static str);
@@ -134,7 +158,7 @@ pub trait Outlet: Send + Sync {
 /// One database at the cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DbAtCut {
-    /// Its number.
+    /// Number of the database.
     pub number: usize,
     /// Keys, those included whose time has come and that are still there.
     pub keys: u64,
@@ -152,85 +176,45 @@ pub(super) struct Saving {
     encoded_bytes: usize,
     /// The walk has seen all of the table.
     is_walked: bool,
-    /// Large collections that are saved by the piece, by their keys.
-    larges: HashMap<Box<[u8]>, Large>,
+    /// The keys of large collections that are saved by the piece.
+    larges: BTreeSet<Box<[u8]>>,
     /// The one that the walk is in.
     open: Option<Box<[u8]>>,
-    /// Those that were deleted or replaced meanwhile.
-    left: Vec<Large>,
-    /// And those of these that are saved, and to be freed. They are charged to nobody.
-    saved: Vec<Entry<Object>>,
 }
 
 impl Saving {
-    /// Encodes an entry, or begins to; charged to nobody.
-    fn save(&mut self, entry: EntryRef<'_, Object>) {
-        if !is_large(entry) || self.outlet.is_given_up() {
-            return self.encode(entry);
+    fn new(number: usize, outlet: Arc<dyn Outlet>) -> Saving {
+        Saving {
+            outlet,
+            cursor: 0,
+            chunk: Chunk::of(number),
+            encoded_bytes: 0,
+            is_walked: false,
+            larges: BTreeSet::new(),
+            open: None,
         }
+    }
+
+    /// Whether an entry is to be saved by the piece.
+    fn is_by_piece(&self, entry: EntryRef<'_, Object>) -> bool {
+        is_large(entry) && !self.outlet.is_given_up() && self.outlet.takes_pieces(entry)
+    }
+
+    /// Begins to save an entry by the piece; charged to nobody.
+    #[cold]
+    fn begin(&mut self, entry: &mut Entry<Object>) {
         account::apart(|| {
-            let large = Large::begin(entry, self.chunk.db, &*self.outlet);
-            self.larges.insert(entry.key().into(), large);
+            Large::begin(entry, self.chunk.db, &self.outlet);
+            self.larges.insert(entry.view().key().into());
         });
     }
 
-    /// Elements of a collection have changed that is saved by the piece.
-    pub(super) fn note(&mut self, entry: EntryRef<'_, Object>, changes: &Journal, from: usize) {
+    /// An entry that is saved by the piece has left.
+    fn forget(&mut self, key: &[u8]) {
         account::apart(|| {
-            if let Some(large) = self.larges.get_mut(entry.key()) {
-                large.note(entry, changes, from);
-            }
+            self.larges.remove(key);
+            self.open.take_if(|open| **open == *key);
         });
-    }
-
-    /// Whether the entry of this key is saved by the piece.
-    pub(super) fn is_under_way(&self, key: &[u8]) -> bool {
-        !self.larges.is_empty() && self.larges.contains_key(key)
-    }
-
-    /// Saves the rest of a collection that leaves its place for another one.
-    pub(super) fn finish(&mut self, entry: EntryRef<'_, Object>) {
-        account::apart(|| {
-            if let Some(mut large) = self.larges.remove(entry.key()) {
-                self.open.take_if(|open| **open == *entry.key());
-                while large.go_on(entry, &*self.outlet, &mut || true) {}
-                large.end(&*self.outlet);
-            }
-        });
-    }
-
-    /// Keeps a collection that nobody else wants any more.
-    fn keep(&mut self, entry: Entry<Object>) {
-        account::apart(|| {
-            if let Some(mut large) = self.larges.remove(entry.view().key()) {
-                self.open.take_if(|open| **open == *entry.view().key());
-                large.left = Some(entry);
-                self.left.push(large);
-            }
-        });
-    }
-
-    /// Goes on with collections that were deleted or replaced; true while something is left.
-    fn save_left(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
-        while let Some(large) = self.left.last_mut() {
-            let Some(entry) = large.left.take() else {
-                self.left.pop();
-                continue;
-            };
-            let is_over = self.outlet.is_given_up();
-            let more = !is_over && large.go_on(entry.view(), &*self.outlet, goes_on);
-            large.left = Some(entry);
-            if more {
-                return true;
-            }
-            if let Some(large) = self.left.pop() {
-                self.saved.extend(match is_over {
-                    true => large.left,
-                    false => large.end(&*self.outlet),
-                });
-            }
-        }
-        false
     }
 
     fn encode(&mut self, entry: EntryRef<'_, Object>) {
@@ -255,20 +239,8 @@ impl Db {
     fn begin_saving(&mut self, number: usize, outlet: Arc<dyn Outlet>) {
         debug_assert!(!self.is_saving(), "one snapshot at a time");
         self.table.flip_parity();
-        let chunk = Chunk::of(number);
-        self.set_saving(account::apart(|| {
-            Some(Box::new(Saving {
-                outlet,
-                cursor: 0,
-                chunk,
-                encoded_bytes: 0,
-                is_walked: false,
-                larges: HashMap::new(),
-                open: None,
-                left: Vec::new(),
-                saved: Vec::new(),
-            }))
-        }));
+        let saving = account::apart(|| Box::new(Saving::new(number, outlet)));
+        self.set_saving(Some(saving));
     }
 
     /// Saves the entry at a place unless it is saved already: it is about to change, or to go.
@@ -280,75 +252,88 @@ impl Db {
         }
         let (table, saving) = self.table_and_saving();
         if let Some(saving) = saving {
-            saving.save(table.at(place));
+            match saving.is_by_piece(table.at(place)) {
+                true => saving.begin(&mut table.edit(place)),
+                false => {
+                    let entry = table.at(place);
+                    saving.outlet.note_copied(entry_bytes(entry));
+                    saving.encode(entry);
+                }
+            }
         }
         table.mark_saved(place);
     }
 
     /// Goes on with what is saved by the piece; true while something is left.
     fn save_larges(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
-        let (table, Some(saving)) = self.table_and_saving() else {
-            return false;
-        };
-        if saving.save_left(goes_on) {
-            return true;
-        }
-        if saving.outlet.is_given_up() {
-            saving.larges = HashMap::new();
-            saving.open = None;
-        }
-        while !saving.larges.is_empty() {
-            let open = saving.open.take();
-            let Some(key) = open.or_else(|| saving.larges.keys().next().cloned()) else {
-                break;
+        loop {
+            let (table, Some(saving)) = self.table_and_saving() else {
+                return false;
             };
-            let place = table.find(table.hash(&key), &key);
-            let (Some(place), Some(large)) = (place, saving.larges.get_mut(&key)) else {
+            if saving.larges.is_empty() {
+                return false;
+            }
+            let open = saving.open.take();
+            let next = || account::apart(|| saving.larges.first().cloned());
+            let Some(key) = open.or_else(next) else {
+                return false;
+            };
+            let Some(place) = table.find(table.hash(&key), &key) else {
                 debug_assert!(false, "who takes it out says so");
-                saving.larges.remove(&key);
+                saving.forget(&key);
                 continue;
             };
-            if large.go_on(table.at(place), &*saving.outlet, goes_on) {
+            let more = self.charged(|db| {
+                let mut entry = db.table.edit(place);
+                let object = entry.object_mut();
+                object.is_some_and(|object| object.save_some(goes_on))
+            });
+            let (_, Some(saving)) = self.table_and_saving() else {
+                return false;
+            };
+            if more {
                 saving.open = Some(key);
                 return true;
             }
-            if let Some(large) = saving.larges.remove(&key) {
-                large.end(&*saving.outlet);
+            saving.forget(&key);
+            account::apart(|| drop(key));
+            self.edit(place, settle_late);
+            if !goes_on() {
+                return true;
             }
         }
-        false
     }
 
-    /// What is to be freed of an entry that was taken out for good: nothing of a collection that is still being saved.
-    pub(super) fn leave(&mut self, entry: Entry<Object>) -> Option<Entry<Object>> {
-        let keeps_images = self.keeps_images();
-        let bytes = entry_bytes(entry.view()) as i64;
-        let Some(saving) = self.table_and_saving().1 else {
-            return Some(entry);
+    /// An entry has left the table: it is looked for there no more.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn forget_under_way(&mut self, entry: EntryRef<'_, Object>) {
+        if under_way(entry).is_some()
+            && let Some(saving) = self.table_and_saving().1
+        {
+            saving.forget(entry.key());
+        }
+    }
+
+    /// An entry has come: if it is under way it is saved from here on.
+    pub(super) fn note_under_way(&mut self, place: Place) {
+        let entry = self.at(place);
+        let Some(large) = under_way(entry) else {
+            return;
         };
-        if !saving.is_under_way(entry.view().key()) {
-            return Some(entry);
+        let (key, outlet) = account::apart(|| {
+            let key: Box<[u8]> = entry.key().into();
+            (key, Arc::clone(large.outlet()))
+        });
+        if !self.is_saving() {
+            let mut saving = account::apart(|| Box::new(Saving::new(self.number(), outlet)));
+            // Nothing of its own is to be saved.
+            saving.is_walked = true;
+            self.set_saving(Some(saving));
         }
-        if keeps_images {
-            saving.finish(entry.view());
-            return Some(entry);
+        if let Some(saving) = self.table_and_saving().1 {
+            account::apart(|| saving.larges.insert(key));
         }
-        saving.keep(entry);
-        // It moves from the shard's account to the snapshot, which has none.
-        self.note_left(bytes);
-        None
-    }
-
-    /// Collections that were deleted or replaced, and are saved now.
-    fn take_saved(&mut self) -> Vec<Entry<Object>> {
-        let saving = self.table_and_saving().1;
-        saving.map_or_else(Vec::new, |saving| std::mem::take(&mut saving.saved))
-    }
-
-    /// Whether something is left to be saved that is in the table no more.
-    pub(super) fn has_left(&self) -> bool {
-        self.saving()
-            .is_some_and(|saving| !saving.left.is_empty() || !saving.saved.is_empty())
     }
 
     /// Goes on with the walk; true while it is not at its end. `goes_on` is asked every few entries.
@@ -375,7 +360,10 @@ impl Db {
             }
             let mut looked_at_bytes = saving.encoded_bytes;
             for (index, &place) in places.iter().enumerate() {
-                saving.save(table.at(place));
+                match saving.is_by_piece(table.at(place)) {
+                    true => saving.begin(&mut table.edit(place)),
+                    false => saving.encode(table.at(place)),
+                }
                 table.mark_saved(place);
                 if saving.encoded_bytes - looked_at_bytes > LOOK_BYTES && index + 1 < places.len() {
                     looked_at_bytes = saving.encoded_bytes;
@@ -397,7 +385,7 @@ impl Db {
     fn end_saving(&mut self) {
         account::apart(|| {
             if let Some(saving) = self.set_saving(None) {
-                debug_assert!(saving.larges.is_empty() && saving.left.is_empty());
+                debug_assert!(saving.larges.is_empty());
                 let Saving { outlet, chunk, .. } = *saving;
                 if chunk.keys > 0 && !outlet.is_given_up() {
                     outlet.give(chunk);
@@ -408,7 +396,7 @@ impl Db {
 
     /// A database without keys goes: it has nothing left to save.
     pub(super) fn end_saving_of_nothing(&mut self) {
-        debug_assert!(self.is_empty() && !self.has_left());
+        debug_assert!(self.is_empty());
         if self.is_saving() {
             self.end_saving();
         }
@@ -416,8 +404,8 @@ impl Db {
 }
 
 impl Engine {
-    /// The cut: what the shard holds now is to be saved, by [`Engine::save_slice`] and by whoever changes it. The databases
-    /// that hold anything.
+    /// The cut: what the shard holds now is to be saved, by [`Engine::save_slice`] and by whoever changes it. The
+    /// databases that hold anything.
     pub fn begin_snapshot(&mut self, outlet: &Arc<dyn Outlet>) -> Vec<DbAtCut> {
         debug_assert!(!self.is_in_attempt() && !self.is_in_snapshot());
         let mut captured = Vec::new();
@@ -438,13 +426,29 @@ impl Engine {
     /// Whether something of the last cut is not saved yet.
     pub fn is_in_snapshot(&self) -> bool {
         let mut dbs = self.dbs[..self.dbs_end].iter().flatten();
-        !self.flushed_unsaved.is_empty() || dbs.any(|db| db.is_saving())
+        !self.left_unsaved.is_empty()
+            || !self.flushed_unsaved.is_empty()
+            || dbs.any(|db| db.is_saving())
     }
 
-    /// Goes on with saving; true while something is left. `goes_on` is asked every few entries whether there is time for
-    /// more, and at least a few are saved.
+    /// Goes on with saving; true while something is left. `goes_on` is asked every few entries whether there is time
+    /// for more, and at least a few are saved.
     pub fn save_slice(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
         // First, as their memory comes back then.
+        while let Some(trash) = self.left_unsaved.front_mut() {
+            if trash.save_some(goes_on) {
+                return true;
+            }
+            if let Some(trash) = self.left_unsaved.pop_front() {
+                self.keep_trash(trash);
+            }
+            if self.left_unsaved.is_empty() {
+                account::apart(|| self.left_unsaved = VecDeque::new());
+            }
+            if !goes_on() {
+                return self.is_in_snapshot();
+            }
+        }
         while let Some(mut db) = self.flushed_unsaved.pop() {
             let more = self.save_some_of(&mut db, goes_on);
             match more {
@@ -480,14 +484,19 @@ impl Engine {
     /// Goes on with one database; true while something is left.
     fn save_some_of(&mut self, db: &mut Db, goes_on: &mut dyn FnMut() -> bool) -> bool {
         let more = db.save_slice(goes_on);
-        let saved = db.take_saved();
-        for trash in saved.into_iter().filter_map(Trash::from_entry) {
-            self.keep_trash(trash);
-        }
         if !more {
             db.end_saving();
         }
         more
+    }
+
+    /// Keeps a collection that was deleted or replaced until the walker is through with it.
+    pub(super) fn keep_left(&mut self, trash: Trash) {
+        account::apart(|| match trash.is_partly_saved() {
+            // What comes between its parts has to wait for its end.
+            true => self.left_unsaved.push_front(trash),
+            false => self.left_unsaved.push_back(trash),
+        });
     }
 
     /// Keeps a database that was given up until the walker is through with it.

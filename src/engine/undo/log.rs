@@ -1,9 +1,9 @@
 //! The pre-images of one database: what its keys held before an attempt changed them.
 //!
-//! Knows no engine and no accounts; what it keeps is charged to nobody. Of a collection in nodes or tables no copy is kept
-//! but what undoes its changes ([`Before::Changed`]); that is no full image, as a later image may hold the collection
-//! itself, once it is deleted or overwritten. Invariants: the first full image of a key is kept, later ones change nothing;
-//! going through the images from the newest to the oldest leads back to the start.
+//! Knows no engine and no accounts; what it keeps is charged to nobody. Of a collection in nodes or tables no copy is
+//! kept but what undoes its changes ([`Before::Changed`]); that is no full image, as a later image may hold the
+//! collection itself, once it is deleted or overwritten. Invariants: the first full image of a key is kept, later ones
+//! change nothing; going through the images from the newest to the oldest leads back to the start.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -17,16 +17,16 @@ use crate::structures::entry::{Entry, EntryRef, Value};
 pub(in crate::engine) enum Before {
     /// Nothing.
     Absent(Box<[u8]>),
-    /// This entry. It was taken out of the database, or copied before it was changed in place.
+    /// An entry that was taken out of the database, or copied before it was changed in place.
     Present {
         /// With key, value and deadline.
         entry: Entry<Object>,
-        /// It is the entry itself and no copy.
+        /// The entry is the one of the database and no copy.
         was_moved: bool,
     },
-    /// The same value with another deadline, or none.
+    /// The value stayed and had another deadline, or none.
     Deadline(Box<[u8]>, Option<u64>),
-    /// The same collection before some changes, and its deadline.
+    /// A collection before some changes, and its deadline.
     Changed {
         /// The key.
         key: Box<[u8]>,
@@ -87,7 +87,7 @@ impl Log {
         self.newest(hash, key).is_some_and(Before::is_full)
     }
 
-    /// The same for its deadline alone.
+    /// Whether the deadline of a key is kept alone, without its value.
     pub(in crate::engine) fn has_deadline(&self, hash: u64, key: &[u8]) -> bool {
         self.newest(hash, key).is_some()
     }
@@ -103,8 +103,8 @@ impl Log {
         }
     }
 
-    /// Hands out what undoes the changes of a collection so far, and where [`Log::put_journal`] puts it back; nothing if
-    /// the key has no such image, or a newer one.
+    /// Hands out what undoes the changes of a collection so far, and where [`Log::put_journal`] puts it back; nothing
+    /// if the key has no such image, or a newer one.
     pub(in crate::engine) fn take_journal(
         &mut self,
         hash: u64,
@@ -180,7 +180,7 @@ impl Log {
 /// Whether a copy may share what can be shared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum Sharing {
-    /// Whoever changes the original sees to it that it is not shared any more.
+    /// Sharing is allowed: who changes the original sees to it that it is not shared any more.
     Allowed,
     /// The original is changed by somebody who believes to be its only owner.
     Forbidden,

@@ -2,14 +2,16 @@
 //!
 //! A script may turn out to need shards that are not in hand, or more time than a connection's thread has. Then what it
 //! did is undone, and it runs again. While an attempt is on, the first change of each key keeps what the key held
-//! ([`log`]); what is deleted or overwritten moves there instead of being freed, and of large collections that change where
-//! they are only the changes are kept. Flushed and exchanged databases are
-//! written down as such. [`Engine::undo_attempt`] restores all that, newest first; [`Engine::commit_attempt`] forgets it.
+//! ([`log`]); what is deleted or overwritten moves there instead of being freed, and of large collections that change
+//! where they are only the changes are kept. Flushed and exchanged databases are
+//! written down as such. [`Engine::undo_attempt`] restores all that, newest first; [`Engine::commit_attempt`] forgets
+//! it.
 //!
 //! Restored: keys, values, deadlines, the memory charged for them, and the counters of what commands did. Effects made
 //! meanwhile vanish; whoever runs an attempt hands out none before it commits. Not restored, as nobody can tell: stamps
-//! (they only ever grow), the room that tables, trees and wheels have taken, the order of members in a table's buckets, access bits, the state of the random numbers.
-//! Those who cache what an undone attempt has touched are told to drop it, for nothing.
+//! (they only ever grow), the room that tables, trees and wheels have taken, the order of members in a table's buckets,
+//! access bits, the state of the random numbers. Those who cache what an undone attempt has touched are told to drop
+//! it, for nothing.
 //!
 //! Keys whose time has come during an attempt come back with the rest, and expire again.
 
@@ -30,21 +32,21 @@ use log::Before;
 /// What a command does to the value of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It changes where it is.
+    /// The value changes where it is.
     InPlace(Part),
-    /// It goes elsewhere.
+    /// The value goes elsewhere.
     Taken,
 }
 
-/// Of a collection that changes more than this in one attempt, a unit that goes on has no use: what undoes it would soon
-/// take more than the collection.
+/// Of a collection that changes more than this in one attempt, a unit that goes on has no use: what undoes it would
+/// soon take more than the collection.
 const JOURNAL_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// What an attempt did to whole databases.
 pub(super) enum DbChange {
-    /// This one was emptied: all that was in it.
+    /// A database was emptied: its number, and all that was in it.
     Emptied(usize, Box<Db>),
-    /// These were exchanged.
+    /// Two databases were exchanged.
     Exchanged(usize, usize),
 }
 

@@ -1,13 +1,13 @@
 //! Lists as handlers see them: a listpack inside the entry while small, a quicklist when large.
 //!
-//! A list becomes a quicklist when the listpack with what is about to come would pass the limit of a node, and a listpack
-//! again when what is left is one node of half that size, as in Redis 7.2. The limits come with every change; a
-//! quicklist keeps those that it was made with for its nodes.
+//! A list becomes a quicklist when the listpack with what is about to come would pass the limit of a node, and a
+//! listpack again when what is left is one node of half that size, as in Redis 7.2. The limits come with every change;
+//! a quicklist keeps those that it was made with for its nodes.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::object::{Body, Collection, Journal, Object, Part, Standing};
+use super::object::{Body, Collection, Journal, Object, Part, Piece, ShowPiece, Standing};
 use super::{DataType, Encoding, Kind};
 use crate::base::number::parse_i64;
 use crate::structures::block::Content;
@@ -38,6 +38,9 @@ pub fn limits(fill: i32, compress_depth: u32) -> Limits {
         plain_bytes_min: PLAIN_BYTES_MIN.load(Ordering::Relaxed),
     }
 }
+
+/// Bytes of a node that cost as much to show as a small element.
+const BYTES_PER_ELEMENT: usize = 64;
 
 impl Body for Quicklist {
     fn duplicate(&self) -> Quicklist {
@@ -73,6 +76,30 @@ impl Body for Quicklist {
 
     fn copied_bytes(&self, _: Part) -> Option<usize> {
         Some(0)
+    }
+
+    fn elements(&self) -> Option<usize> {
+        Some(self.len())
+    }
+
+    fn begin_cut(&mut self) -> bool {
+        Quicklist::begin_cut(self);
+        true
+    }
+
+    fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
+        let bytes_max = budget.saturating_mul(BYTES_PER_ELEMENT);
+        Quicklist::show_cut(self, bytes_max, &mut |node, count| {
+            show(Piece::Node(node, count))
+        })
+    }
+
+    fn take_copied(&mut self) -> usize {
+        Quicklist::take_copied(self)
+    }
+
+    fn forget_cut(&mut self, budget: usize) -> bool {
+        Quicklist::forget_cut(self, budget)
     }
 
     fn free_some(&mut self, budget: usize) -> bool {
@@ -271,8 +298,8 @@ fn to_nodes(entry: &mut Entry<Object>, limits: &Limits) {
     entry.set_kind(QUICKLIST.0);
 }
 
-/// Makes a quicklist the listpack that it would be by now, had it not kept what undoes its changes; see [`settle`].
-pub(super) fn settle_late(entry: &mut Entry<Object>) {
+/// Makes a quicklist the listpack that it would be by now, had it not kept what it was; see [`settle`].
+pub(in crate::engine) fn settle_late(entry: &mut Entry<Object>) {
     if let Some(limits) = nodes_mut(entry).map(|list| list.limits()) {
         settle(entry, &limits);
     }
@@ -286,11 +313,12 @@ pub(super) fn unsettle(entry: &mut Entry<Object>, limits: Limits) {
 }
 
 /// Makes a quicklist a listpack if what is left is so little; for use when elements were taken out. While it keeps what
-/// undoes its changes, it is left for [`settle_late`].
+/// undoes its changes, or what a snapshot has not saved yet, it is left for [`settle_late`].
 #[inline]
 fn settle(entry: &mut Entry<Object>, limits: &Limits) {
     if let Some(list) = nodes_mut(entry)
         && !list.keeps_changes()
+        && !list.is_cut()
         && let Some(pack) = list.single_listpack()
         && limits.are_far(pack.bytes().len(), pack.len())
     {

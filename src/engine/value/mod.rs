@@ -13,6 +13,7 @@ pub mod text;
 
 pub use kind::{DataType, Encoding, Kind};
 pub use object::{
-    Body, Collection, ElementRef, Journal, Object, Part, ShowBefore, Standing, Trash,
+    Body, Collection, ElementRef, Journal, Object, Part, Piece, ShowBefore, ShowPiece, Standing,
+    Trash,
 };
 pub use text::*;

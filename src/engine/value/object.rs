@@ -6,11 +6,13 @@
 //! [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
 
 use super::hash::HashTable;
+use super::stream::cut::StreamPiece;
+use crate::engine::snapshot::large::Large;
 use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
 use crate::structures::ordered::ranking::Ranking;
-use crate::structures::quicklist::{End, Limits, Quicklist};
+use crate::structures::quicklist::{End, Limits, NodeView, Quicklist};
 use crate::structures::slabs::Mover;
 use crate::structures::undo_log::UndoLog;
 
@@ -20,7 +22,7 @@ pub enum Journal {
     Changes(UndoLog),
     /// Of a list, and what it was made with.
     List {
-        /// Its changes.
+        /// Changes of the list.
         changes: UndoLog,
         /// For when it became too small for nodes.
         limits: Limits,
@@ -67,7 +69,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// The same for a collection that is one structure, with positions that begin and end at 0.
+    /// The position in a collection that is one structure, whose positions begin and end at 0.
     pub fn single(&self) -> u64 {
         self.at as u64
     }
@@ -94,7 +96,7 @@ pub struct ElementRef<'a> {
 }
 
 impl<'a> ElementRef<'a> {
-    /// Of these parts.
+    /// An element of these parts.
     pub fn new(name: &'a [u8], value: &'a [u8], number: u64) -> ElementRef<'a> {
         let value = Item::bytes(value);
         ElementRef {
@@ -104,6 +106,20 @@ impl<'a> ElementRef<'a> {
         }
     }
 }
+
+/// A piece of a collection that is saved by the piece.
+#[derive(Clone, Copy)]
+pub enum Piece<'a> {
+    /// An element of a set, sorted set or hash.
+    Element(ElementRef<'a>),
+    /// A node of a list, and how many elements it has.
+    Node(&'a NodeView<'a>, usize),
+    /// A piece of a stream.
+    Stream(StreamPiece<'a>),
+}
+
+/// What pieces are shown to.
+pub type ShowPiece<'f> = dyn for<'a> FnMut(Piece<'a>) + 'f;
 
 /// What is shown of an element that has changed: its name, and what it was, if it was there.
 pub type ShowBefore<'f> = dyn for<'a> FnMut(&'a [u8], Option<ElementRef<'a>>) + 'f;
@@ -166,8 +182,8 @@ pub trait Body {
         0
     }
 
-    /// Shows some `budget` elements from a position on, and each that is there from the first call to the last once; the next
-    /// position, which is the least hash that was not seen, 0 at the end.
+    /// Shows some `budget` elements from a position on, and each that is there from the first call to the last once;
+    /// the next position, which is the least hash that was not seen, 0 at the end.
     fn show_some(
         &self,
         position: u64,
@@ -182,6 +198,29 @@ pub trait Body {
     /// had when it had so many bytes.
     fn each_before(&self, changes: &Journal, from: usize, show: &mut ShowBefore<'_>) {
         let _ = (changes, from, show);
+    }
+
+    /// What it is now is to be shown by [`Body::show_cut`], in its order and whatever becomes of it; false if its
+    /// pieces are elements, which have no order.
+    fn begin_cut(&mut self) -> bool {
+        false
+    }
+
+    /// Shows some `budget` small pieces as they were at the cut, or fewer large ones; true while more are left.
+    fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
+        let _ = (budget, show);
+        false
+    }
+
+    /// Bytes that were copied for the cut since this was asked last, roughly.
+    fn take_copied(&mut self) -> usize {
+        0
+    }
+
+    /// Forgets the cut, and some `budget` pieces that were kept for it; true while more are left.
+    fn forget_cut(&mut self, budget: usize) -> bool {
+        let _ = budget;
+        false
     }
 
     /// Frees a bounded part, some `budget` elements; true while more is left. What is left is no collection any more.
@@ -274,6 +313,30 @@ macro_rules! collections {
                 }
             }
 
+            fn begin_cut(&mut self) -> bool {
+                match *self {
+                    $(Collection::$name(ref mut body) => Body::begin_cut(body),)*
+                }
+            }
+
+            fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
+                match *self {
+                    $(Collection::$name(ref mut body) => Body::show_cut(body, budget, show),)*
+                }
+            }
+
+            fn take_copied(&mut self) -> usize {
+                match *self {
+                    $(Collection::$name(ref mut body) => Body::take_copied(body),)*
+                }
+            }
+
+            fn forget_cut(&mut self, budget: usize) -> bool {
+                match *self {
+                    $(Collection::$name(ref mut body) => Body::forget_cut(body, budget),)*
+                }
+            }
+
             fn free_some(&mut self, budget: usize) -> bool {
                 match *self {
                     $(Collection::$name(ref mut body) => body.free_some(budget),)*
@@ -318,9 +381,31 @@ pub struct Object {
     pub body: Collection,
     /// What it owns beyond its own box, as the allocator counts it.
     bytes: usize,
+    /// What a snapshot under way still has to save of it. It goes wherever the collection goes; charged to nobody.
+    pub(in crate::engine) saving: Option<Box<Large>>,
 }
 
 impl Object {
+    /// Goes on saving it by the piece; true while more is left.
+    pub(in crate::engine) fn save_some(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
+        let Object {
+            body,
+            bytes,
+            saving: Some(large),
+        } = self
+        else {
+            return false;
+        };
+        let before = account::charged_bytes();
+        let more = large.go_on(body, goes_on);
+        let grown = account::charged_bytes() - before;
+        *bytes = bytes.saturating_add_signed(grown as isize);
+        if !more {
+            account::apart(|| self.saving.take().map(|large| large.end()));
+        }
+        more
+    }
+
     /// Moves some of what lies in sparse slabs; see [`Body::relocate_some`].
     pub(in crate::engine) fn relocate_some(
         &mut self,
@@ -340,7 +425,11 @@ impl Object {
     /// [`Keyspace::create`]: crate::engine::keyspace::Keyspace::create
     /// [`Keyspace::edit`]: crate::engine::keyspace::Keyspace::edit
     pub fn boxed(body: Collection) -> Box<Object> {
-        Box::new(Object { body, bytes: 0 })
+        Box::new(Object {
+            body,
+            bytes: 0,
+            saving: None,
+        })
     }
 
     /// A copy, which knows its own bytes.
@@ -348,7 +437,11 @@ impl Object {
         let before = account::thread_bytes();
         let body = self.body.duplicate();
         let bytes = usize::try_from(account::thread_bytes() - before).unwrap_or(0);
-        Box::new(Object { body, bytes })
+        Box::new(Object {
+            body,
+            bytes,
+            saving: None,
+        })
     }
 }
 
@@ -382,6 +475,14 @@ pub(in crate::engine) fn note_entry_bytes(entry: &mut Entry<Object>, total: i64)
     }
 }
 
+/// What a snapshot still has to save of an entry by the piece.
+pub(in crate::engine) fn under_way(entry: EntryRef<'_, Object>) -> Option<&Large> {
+    match entry.value() {
+        Value::Object(object) => object.saving.as_deref(),
+        _ => None,
+    }
+}
+
 /// Takes over the journal of an object that an edit is done with, which may be small again by now.
 pub(in crate::engine) fn take_journal(entry: &mut Entry<Object>) -> Option<Journal> {
     let journal = entry.object_mut()?.body.take_changes();
@@ -407,22 +508,25 @@ pub struct Trash {
 /// Entries with more memory than this are freed after the token is let go.
 const TRASH_BYTES_MIN: usize = 64 * 1024;
 
-/// The same for collections, which consist of many small pieces.
+/// Collections with more memory than this, in many small pieces, are freed after the token is let go.
 const TRASH_COLLECTION_BYTES_MIN: usize = 8 * 1024;
 
-/// And with more than this, in slices by the background: whoever let the token go has other clients to serve.
+/// Collections with more memory than this are freed in slices by the background: who let the token go has other clients
+/// to serve.
 const DOOMED_BYTES_MIN: usize = 1024 * 1024;
 
 impl Trash {
     /// Frees a small entry at once, keeps a large one for later.
     ///
     /// Blocks are always kept: a reply may share one and free it elsewhere, so that the shard would never see its
-    /// memory come back.
+    /// memory come back. So is what is still being saved.
     pub fn from_entry(entry: Entry<Object>) -> Option<Trash> {
         let view = entry.view();
         let keep = match view.value() {
             Value::Block(_) => true,
-            Value::Object(_) => entry_bytes(view) > TRASH_COLLECTION_BYTES_MIN,
+            Value::Object(object) => {
+                entry_bytes(view) > TRASH_COLLECTION_BYTES_MIN || object.saving.is_some()
+            }
             Value::Integer(_) | Value::Bytes(_) => entry_bytes(view) > TRASH_BYTES_MIN,
         };
         keep.then_some(Trash { entry })
@@ -431,6 +535,22 @@ impl Trash {
     /// Whether it is a collection.
     pub fn is_collection(&self) -> bool {
         matches!(self.entry.view().value(), Value::Object(_))
+    }
+
+    /// Whether a snapshot still has to save some of it.
+    pub(in crate::engine) fn is_under_way(&self) -> bool {
+        under_way(self.entry.view()).is_some()
+    }
+
+    /// Whether a snapshot has saved some of it.
+    pub(in crate::engine) fn is_partly_saved(&self) -> bool {
+        under_way(self.entry.view()).is_some_and(Large::is_partly_saved)
+    }
+
+    /// Goes on saving it; true while more is left.
+    pub(in crate::engine) fn save_some(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
+        let object = self.entry.object_mut();
+        object.is_some_and(|object| object.save_some(goes_on))
     }
 
     /// Bytes that the shard no longer answers for.

@@ -11,7 +11,7 @@ use crate::structures::sketch::top_k::TopK;
 
 /// One of the sketches.
 pub trait Sketch: Sized {
-    /// Its type.
+    /// Data type of the sketch.
     const DATA_TYPE: DataType;
 
     /// As a collection.
@@ -20,7 +20,7 @@ pub trait Sketch: Sized {
     /// The sketch in a collection, if it is one of this type.
     fn of(collection: &Collection) -> Option<&Self>;
 
-    /// The same, to change it.
+    /// The sketch in a collection, to change it.
     fn of_mut(collection: &mut Collection) -> Option<&mut Self>;
 }
 
@@ -105,7 +105,7 @@ pub fn view<'e, S: Sketch + 'e>(entry: EntryRef<'e, Object>) -> &'e S {
     .expect("the kind says which sketch it is")
 }
 
-/// The same, to change it.
+/// The sketch in an entry, to change it.
 pub fn view_mut<S: Sketch>(entry: &mut Entry<Object>) -> &mut S {
     entry
         .object_mut()

@@ -1,7 +1,7 @@
 //! `check-aof`: whether an append-only file is good, and what of it can be kept.
 //!
-//! Prints the lines that tools know from redis-check-aof. Values are not looked into: records are followed to their ends, a
-//! snapshot in front of them too.
+//! Prints the lines that tools know from redis-check-aof. Values are not looked into: records are followed to their
+//! ends, a snapshot in front of them too.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -10,11 +10,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::manifest::Manifest;
-use crate::persist::rdb::decode::{Bounds, Decoder, Next};
+use crate::persist::rdb::{
+    self,
+    decode::{Bounds, Decoder, Next},
+};
 use crate::telemetry::clock;
-
-/// The first bytes of a snapshot.
-const SNAPSHOT: &[u8] = b"REDIS";
 
 /// The longest line that can be the length of something, or a note.
 const LINE_BYTES_MAX: u64 = 1024;
@@ -328,9 +328,9 @@ impl Talk<'_> {
 }
 
 fn begins_with_snapshot(path: &Path) -> bool {
-    let mut begun = [0; SNAPSHOT.len()];
+    let mut begun = [0; rdb::MAGIC_BYTES];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut begun));
-    read.is_ok() && begun == SNAPSHOT
+    read.is_ok() && rdb::is_snapshot(&begun)
 }
 
 fn truncate(path: &Path, len: u64) -> io::Result<()> {

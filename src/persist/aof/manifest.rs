@@ -6,8 +6,8 @@
 //! file NAME seq NUMBER type i      commands since the base, by rising number
 //! ```
 //!
-//! Names with spaces and the like are quoted as in redis.conf. Lines that begin with `#` are comments; pairs that nobody knows
-//! are skipped.
+//! Names with spaces and the like are quoted as in redis.conf. Lines that begin with `#` are comments; pairs that
+//! nobody knows are skipped.
 
 use crate::config::words;
 
@@ -17,9 +17,9 @@ const LINE_BYTES_MAX: usize = 1024;
 /// One file of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Its name, in the directory of the append-only file.
+    /// Name of the file, in the directory of the append-only file.
     pub name: Vec<u8>,
-    /// Its number among those of its kind.
+    /// Number of the file among those of its kind.
     pub seq: u64,
 }
 

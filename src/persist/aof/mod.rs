@@ -13,8 +13,9 @@
 //! `appendfsync` is `always`, threads do not: a session asks [`Durability::must_wait`] before its replies leave.
 //!
 //! What goes wrong: a write that fails is tried again, and clients that write hear MISCONF meanwhile. After a sync that
-//! failed nobody knows what the disk has, and no later one tells: nothing more is written behind it, and clients hear MISCONF until
-//! a rewrite into new files is on the disk, which begins by itself. With `always` the server ends, as redis-server does.
+//! failed nobody knows what the disk has, and no later one tells: nothing more is written behind it, and clients hear
+//! MISCONF until a rewrite into new files is on the disk, which begins by itself. With `always` the server ends, as
+//! redis-server does.
 //!
 //! Locks are taken in this order: [`Inner`], writer. None is held where a shard is taken.
 
@@ -28,11 +29,12 @@ mod tests;
 mod threads;
 pub mod writer;
 
+use std::convert::Infallible;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -100,15 +102,6 @@ pub struct Aof {
     last_try: Mutex<Option<Instant>>,
 }
 
-/// Nudges a connection that waits.
-struct Nudge(Arc<Shared>);
-
-impl Wake for Nudge {
-    fn wake(self: Arc<Self>) {
-        self.0.nudge();
-    }
-}
-
 impl Aof {
     /// Of this server, off as yet.
     pub fn new(
@@ -154,6 +147,16 @@ impl Aof {
         Store::open(Arc::clone(&self.files), directory, name)
     }
 
+    /// Has tasks that wait for the disk be woken by relays, one for each runtime: their number.
+    pub fn set_relays(&self, count: usize) {
+        self.synced.set_relays(count);
+    }
+
+    /// The relay of a runtime, which is to run there.
+    pub async fn relay(self: Arc<Aof>, number: usize) -> Infallible {
+        std::future::poll_fn(|cx| self.synced.poll_relay(number, cx)).await
+    }
+
     /// Follows a change of `appendfsync`, and of whether it is on.
     pub fn follow_config(&self) {
         let mut inner = self.inner.lock();
@@ -187,7 +190,7 @@ impl Aof {
             false => None,
         };
         if let Some(waiter) = waiter {
-            let waker = Waker::from(Arc::new(Nudge(Arc::clone(waiter))));
+            let waker = waiter.nudging();
             let mut cx = Context::from_waker(&waker);
             let _ = self.synced.poll_next(&mut cx, || false);
         }
@@ -249,7 +252,9 @@ impl Durability for Aof {
 
     fn poll_synced(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
         match self.must_wait(position) {
-            true => self.synced.poll_next(cx, || !self.must_wait(position)),
+            true => self
+                .synced
+                .poll_until(position, cx, || !self.must_wait(position)),
             false => Poll::Ready(()),
         }
     }

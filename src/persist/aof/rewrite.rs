@@ -1,9 +1,9 @@
 //! Rewrites: a snapshot takes the place of what it contains, while what comes behind its cut goes to the next file.
 //!
-//! The cut leaves a mark in the log, with all shards in hand: what lies before it is in the snapshot. The writer switches files at
-//! the mark. Where the manifest may name the new file at once it does, as in redis-server, so that a rewrite that fails leaves
-//! one file more. While what was written before may be lost, or nothing was written, the new file counts together with the
-//! base alone.
+//! The cut leaves a mark in the log, with all shards in hand: what lies before it is in the snapshot. The writer
+//! switches files at the mark. Where the manifest may name the new file at once it does, as in redis-server, so that a
+//! rewrite that fails leaves one file more. While what was written before may be lost, or nothing was written, the new
+//! file counts together with the base alone.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -24,19 +24,20 @@ const FAILURES_FREE: u64 = 3;
 /// The least and the longest that they wait.
 const WAITS: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(3600);
 
-/// The same for a rewrite without which writes are refused.
+/// How long to wait before a failed rewrite without which writes are refused is tried again: the first time, and at
+/// most.
 const WAITS_URGENT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
 
 /// How a request for a rewrite was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rewriting {
-    /// It runs.
+    /// The rewrite runs.
     Started,
-    /// It will, when what runs now is done.
+    /// The rewrite will run, when what runs now is done.
     Scheduled,
     /// One runs already.
     UnderWay,
-    /// It could not begin; the log says why.
+    /// The rewrite could not begin; the log says why.
     Failed,
 }
 
@@ -359,12 +360,19 @@ impl Aof {
         self.figures().rewrite_in_progress.load(Relaxed)
     }
 
+    /// Whether a rewrite runs without which nothing counts that is appended.
+    pub fn is_rewriting_first(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.phase == Phase::Waiting && inner.is_rewriting
+    }
+
     /// The rewrite that runs.
     pub fn running(&self) -> Option<Arc<Running>> {
         self.inner.lock().running.clone()
     }
 
-    /// Looks whether a rewrite is due; never waits for a disk unless one is. A few times a second, on a thread that may.
+    /// Looks whether a rewrite is due; never waits for a disk unless one is. A few times a second, on a thread that
+    /// may.
     pub fn tick(self: &Arc<Self>) {
         let persistence = &self.service.telemetry.persistence;
         if persistence.loading.is_loading.load(Relaxed) {

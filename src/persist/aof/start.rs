@@ -27,7 +27,7 @@ pub enum Found {
     Stopped,
 }
 
-/// It can not be loaded, or not be appended to; the log says why.
+/// The append-only file can not be loaded, or not be appended to; the log says why.
 #[derive(Clone, Copy, Debug)]
 pub struct Unusable;
 
@@ -63,8 +63,8 @@ impl Aof {
         is_fresh && self.find().is_ok() && self.open(&mut self.inner.lock()).is_ok()
     }
 
-    /// Loads what there is when the server starts, and has commands appended to it from then on: no client's command runs in
-    /// between. The calling thread is made for scripts, and holds no shard.
+    /// Loads what there is when the server starts, and has commands appended to it from then on: no client's command
+    /// runs in between. The calling thread is made for scripts, and holds no shard.
     pub fn start(self: &Arc<Self>, stop: &dyn Fn() -> bool) -> Result<Found, Unusable> {
         let mut inner = self.inner.lock();
         let total = match &inner.store {
@@ -79,8 +79,8 @@ impl Aof {
         Ok(found)
     }
 
-    /// DEBUG LOADAOF: loads what there is into shards that were emptied, as the manifest says on the disk. Nothing is logged
-    /// meanwhile. The calling thread is made for scripts.
+    /// DEBUG LOADAOF: loads what there is into shards that were emptied, as the manifest says on the disk. Nothing is
+    /// logged meanwhile. The calling thread is made for scripts.
     pub fn load_again(&self, stop: &dyn Fn() -> bool) -> Result<(), Unusable> {
         let mut inner = self.inner.lock();
         if inner.store.is_none() {
@@ -281,7 +281,12 @@ impl Aof {
                 self.stop(&mut inner);
                 Err(Unusable)
             }
-            _ => Ok(()),
+            _ => {
+                tracing::info!(
+                    "AOF was enabled. An AOF background was scheduled, which begins with what is there."
+                );
+                Ok(())
+            }
         }
     }
 

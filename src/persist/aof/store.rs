@@ -1,8 +1,8 @@
 //! The directory of the append-only file: what its manifest says, and how it changes so that after a crash one of two
 //! manifests is there, whole, with all the files that it names.
 //!
-//! Every change follows one order: new files are made and synced, the manifest is put in place of the old one (written beside
-//! it, synced, renamed, directory synced), and only then are files removed that no manifest names any more.
+//! Every change follows one order: new files are made and synced, the manifest is put in place of the old one (written
+//! beside it, synced, renamed, directory synced), and only then are files removed that no manifest names any more.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -55,7 +55,7 @@ fn failed<T>(result: io::Result<T>, what: impl FnOnce() -> String) -> Result<T, 
 pub enum Next {
     /// The manifest names it already.
     Listed,
-    /// It lies beside, and is named together with the base.
+    /// The file lies beside, and is named together with the base.
     Temporary,
     /// There is none: nothing is appended.
     None,
@@ -243,8 +243,8 @@ impl Store {
         file.sync()
     }
 
-    /// Opens the last file of commands, and makes whatever is missing: an empty base, of `base` and RDB or not, and the first
-    /// file of commands. How long that file is.
+    /// Opens the last file of commands, and makes whatever is missing: an empty base, of `base` and RDB or not, and the
+    /// first file of commands. How long that file is.
     pub fn open_at_start(
         &mut self,
         base: Option<(&[u8], bool)>,
@@ -344,7 +344,7 @@ impl Store {
         let _ = self.files.remove(&self.temporary_base());
     }
 
-    /// The same for the file of commands behind it.
+    /// Removes the file of commands behind the base of a rewrite that has come to nothing.
     pub fn remove_temporary_incr(&self) {
         tracing::info!(
             "Removing the temp incr aof file {} in the background",
@@ -362,8 +362,8 @@ impl Store {
         }
     }
 
-    /// Removes replaced files. The manifest names each until it is gone, so that one that a crash or an error left is removed
-    /// the next time.
+    /// Removes replaced files. The manifest names each until it is gone, so that one that a crash or an error left is
+    /// removed the next time.
     pub fn delete_history(&mut self) -> io::Result<()> {
         if self.manifest.history.is_empty() {
             return Ok(());

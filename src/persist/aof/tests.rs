@@ -1,6 +1,6 @@
-//! Crashes and faults at every step of seeded runs: writes, syncs, rewrites and restarts over the simulated disk. Whatever
-//! happens, what is loaded afterwards is a prefix of what was written, with all that was synced. `CRASHES` says how many
-//! crashes there are at least.
+//! Crashes and faults at every step of seeded runs: writes, syncs, rewrites and restarts over the simulated disk.
+//! Whatever happens, what is loaded afterwards is a prefix of what was written, with all that was synced. `CRASHES`
+//! says how many crashes there are at least.
 
 use std::io::{self, IoSlice, Read};
 use std::path::Path;
@@ -18,7 +18,8 @@ use crate::persist::oplog::{Item, Stretch};
 
 const ROOT: &str = "/d";
 
-/// A server without data: its commands are numbers, each behind the one before, and a base says how many came before it.
+/// A server without data: its commands are numbers, each behind the one before, and a base says how many came before
+/// it.
 struct Run {
     files: Simulated,
     store: Store,

@@ -51,8 +51,17 @@ impl Aof {
     }
 
     fn run_writer(&self, reader: &Arc<Reader>) {
+        let mut drives = false;
         while !reader.is_closed() {
-            let taken = reader.take(PATIENCE);
+            // Where replies wait, nothing stands between what is appended and this thread.
+            let waits = self.waits.load(Relaxed);
+            if std::mem::replace(&mut drives, waits) != waits {
+                self.log.set_driver(waits.then_some(reader));
+            }
+            let taken = match drives {
+                true => self.log.drive(reader, PATIENCE),
+                false => reader.take(PATIENCE),
+            };
             let has_more = taken.is_some();
             if let Some(stretch) = taken {
                 let sleep_us = self.flush_sleep_us.load(Relaxed);
@@ -70,6 +79,9 @@ impl Aof {
             }
             let waiting = self.writer.lock().queued_bytes() + reader.behind_bytes();
             self.figures().buffer_bytes.store(waiting, Relaxed);
+        }
+        if drives {
+            self.log.set_driver(None);
         }
     }
 
@@ -109,7 +121,9 @@ impl Aof {
             return;
         };
         let began = Instant::now();
+        self.log.lend(true);
         let synced = file.sync();
+        self.log.lend(false);
         self.figures().fsync.note(began.elapsed());
         match synced {
             Ok(()) => self.synced.pass(written),

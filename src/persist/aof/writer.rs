@@ -1,8 +1,8 @@
 //! Appends the stream to the file of commands, whole records or none; without threads, which the parent has.
 //!
-//! What could not be written stays queued, and a stretch that was written in part is cut off again, so that the file ends with
-//! whole records whenever it can. What is before a mark goes to the file before it, which is synced before the next file gets
-//! anything: so a crash never leaves a gap between two files.
+//! What could not be written stays queued, and a stretch that was written in part is cut off again, so that the file
+//! ends with whole records whenever it can. What is before a mark goes to the file before it, which is synced before
+//! the next file gets anything: so a crash never leaves a gap between two files.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -173,8 +173,9 @@ impl Writer {
         self.queue.push_back(Queued::Bytes(bytes));
     }
 
-    /// Forgets all that is queued before a mark, and goes on behind it in the next file: a base that contains it is there.
-    /// It is held from then on, until that base counts ([`Writer::release`]). False if the mark has not come yet.
+    /// Forgets all that is queued before a mark, and goes on behind it in the next file: a base that contains it is
+    /// there. It is held from then on, until that base counts ([`Writer::release`]). False if the mark has not come
+    /// yet.
     pub fn skip_to_mark(&mut self, number: u64) -> bool {
         let found = self
             .queue
@@ -216,8 +217,8 @@ impl Writer {
         self.has_gap
     }
 
-    /// Forgets all that is queued, and writes nothing more until a rewrite that begins from now on has made up for it: the
-    /// cut of one under way may lie before what is dropped.
+    /// Forgets all that is queued, and writes nothing more until a rewrite that begins from now on has made up for it:
+    /// the cut of one under way may lie before what is dropped.
     pub fn forget(&mut self) {
         self.queue.retain(|queued| matches!(queued, Queued::End(_)));
         self.queued_bytes = 0;

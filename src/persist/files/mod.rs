@@ -1,9 +1,9 @@
 //! What log and snapshot files need of a file system, as a trait: the real one ([`disk::Disk`]), and one for tests that
-//! loses what was not synced and fails when it is told to ([`simulated::Simulated`]).
+//! loses what was not synced and fails when it is told to (`simulated.rs`).
 //!
-//! What is durable, and when: a file's bytes once [`File::sync`] has returned, the name of a file (made, renamed, removed)
-//! once [`Files::sync_directory`] has returned for its directory. A sync that failed says nothing about what was written
-//! before it, and neither does a later one that succeeds: the kernel may have dropped the pages.
+//! What is durable, and when: a file's bytes once [`File::sync`] has returned, the name of a file (made, renamed,
+//! removed) once [`Files::sync_directory`] has returned for its directory. A sync that failed says nothing about what
+//! was written before it, and neither does a later one that succeeds: the kernel may have dropped the pages.
 
 pub mod disk;
 pub mod new_file;

@@ -14,7 +14,7 @@ pub struct NewFile {
     files: Arc<dyn Files>,
     path: PathBuf,
     file: Option<Arc<dyn File>>,
-    /// It is synced each [`SYNC_BYTES`], so that the last sync is short.
+    /// The file is synced each [`SYNC_BYTES`], so that the last sync is short.
     is_incremental: bool,
     unsynced_bytes: usize,
 }

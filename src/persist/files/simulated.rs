@@ -1,10 +1,11 @@
-//! A file system in memory that forgets: a crash loses what was not synced, in part or whole, and calls fail when told to.
+//! A file system in memory that forgets: a crash loses what was not synced, in part or whole, and calls fail when told
+//! to.
 //!
 //! Three things are kept apart. What was written, which readers see until the crash. What is durable of each file: its
 //! bytes as of the last good sync, and the changes since then, of which a crash keeps any prefix, the last one torn, or
-//! with zeroes where the length reached the disk before the bytes. And the names: those of the last sync of the directory,
-//! with any prefix of the changes since then. A failed sync leaves the changes before it in doubt for ever, as a kernel
-//! does that calls lost pages clean.
+//! with zeroes where the length reached the disk before the bytes. And the names: those of the last sync of the
+//! directory, with any prefix of the changes since then. A failed sync leaves the changes before it in doubt for ever,
+//! as a kernel does that calls lost pages clean.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -10,32 +10,29 @@ use crossbeam::channel::{self, Sender};
 use super::commands::{Failure, Meeting, Runner, Window};
 use super::framing::{Broken, Commands, name};
 use super::progress::Progress;
-use super::{Loaded, Loader, Rules};
+use super::{Due, Loaded, Loader, Rules};
 use crate::base::lossless;
 use crate::command::transaction::{Boundary, boundary};
-use crate::persist::rdb::decode::Fault;
+use crate::persist::rdb::{self, decode::Fault};
 use crate::script::stack;
 use crate::session::service::Service;
 
-/// Commands of a window, and their bytes.
+/// Commands of a window.
 const WINDOW_COMMANDS: usize = 512;
-/// See above.
+/// Bytes of a window.
 const WINDOW_BYTES: usize = 512 * 1024;
 
 /// Windows that wait for each thread.
 const WAITING_PER_THREAD: usize = 4;
 
-/// The first bytes of a snapshot.
-const SNAPSHOT: &[u8] = b"REDIS";
-
 /// What is wrong with an append-only file.
 #[derive(Debug)]
 pub enum AofFault {
-    /// It could not be read on.
+    /// The file could not be read on.
     Read(io::Error),
-    /// It ends within a command, or with zeros.
+    /// The file ends within a command, or with zeros.
     Short,
-    /// It ends within a transaction, of which nothing was run.
+    /// The file ends within a transaction, of which nothing was run.
     Unfinished,
     /// What follows is no command.
     Format,
@@ -105,9 +102,9 @@ impl std::error::Error for AofError {}
 /// What an append-only file had.
 #[derive(Debug, Default)]
 pub struct AofLoaded {
-    /// Its commands, but for those of the snapshot.
+    /// Commands of the file, but for those of the snapshot.
     pub commands: u64,
-    /// Its bytes.
+    /// Bytes of the file.
     pub bytes: u64,
     /// The snapshot at its beginning.
     pub snapshot: Option<Loaded>,
@@ -127,13 +124,13 @@ impl Loader {
         };
         let begun = begin(from).map_err(|error| broken(0, AofFault::Read(error)))?;
         let mut loaded = AofLoaded::default();
-        let (begun, before) = match begun.starts_with(SNAPSHOT) {
+        let (begun, before) = match rdb::is_snapshot(&begun) {
             false => (begun, 0),
             true => {
                 tracing::info!("Reading RDB base file on AOF loading...");
                 // What has expired may have been given another time by the commands that follow.
                 let rules = Rules {
-                    skips_expired: false,
+                    due: Due::Loaded,
                     replaces: false,
                 };
                 let mut snapshot = self
@@ -181,7 +178,7 @@ impl Loader {
 /// The first bytes, as many as it takes to see what they are.
 fn begin(from: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut begun = Vec::new();
-    from.take(SNAPSHOT.len() as u64).read_to_end(&mut begun)?;
+    from.take(rdb::MAGIC_BYTES as u64).read_to_end(&mut begun)?;
     Ok(begun)
 }
 

@@ -1,4 +1,5 @@
-//! Commands of an append-only file, run as a connection of nobody's would run them, in windows that are looked up ahead.
+//! Commands of an append-only file, run as a connection of nobody's would run them, in windows that are looked up
+//! ahead.
 //!
 //! Several threads share the work where commands need one shard each: all of them read every window, and each runs the
 //! commands of its own shards. At whatever needs more than that they wait for each other, and one of them runs it.
@@ -33,11 +34,11 @@ const SHARED_PARTS: usize = 8;
 /// Commands one after the other.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// Their bytes, without anything between.
+    /// Bytes of the commands, without anything between.
     pub(super) bytes: Vec<u8>,
     /// Where each begins in the file.
     pub(super) offsets: Vec<u64>,
-    /// They have transactions among them, and stay together.
+    /// The commands have transactions among them, and stay together.
     pub(super) is_ordered: bool,
 }
 
@@ -117,8 +118,8 @@ impl Runner {
         }
     }
 
-    /// Runs this thread's part of a window. Each thread finds the same commands that can not be run, and is over then, behind
-    /// those in front of them.
+    /// Runs this thread's part of a window. Each thread finds the same commands that can not be run, and is over then,
+    /// behind those in front of them.
     pub(super) fn run(&mut self, window: &Window) -> Result<(), Failure> {
         let result = self.run_window(window);
         if result.is_err() {
@@ -167,8 +168,8 @@ impl Runner {
         }
     }
 
-    /// How many of the commands that come next each thread runs for its own shards, and how many behind them one thread runs
-    /// for all. The same for each thread.
+    /// How many of the commands that come next each thread runs for its own shards, and how many behind them one thread
+    /// runs for all. The same for each thread.
     fn split(&self, window: &Window, plans: &[Plan]) -> (usize, usize) {
         if self.count == 1 {
             return (plans.len(), 0);
@@ -249,8 +250,8 @@ impl Runner {
         result
     }
 
-    /// Runs what is planned; the place of the command that can not be run among these. After a failure nothing is, but the
-    /// threads still meet.
+    /// Runs what is planned; the place of the command that can not be run among these. After a failure nothing is, but
+    /// the threads still meet.
     fn run_plans(&mut self) -> Result<(), (usize, AofFault)> {
         if self.meeting.has_failed.load(Relaxed) {
             return Ok(());
@@ -288,7 +289,9 @@ impl Runner {
                 Some(Step::Configured) => *config = service.config.load_full(),
                 // The next one is the one that waits.
                 Some(Step::AwaitLog | Step::SleepUntil(_)) => return Err((0, AofFault::Waits)),
-                Some(Step::Close | Step::Shutdown) => return Err((1, AofFault::Waits)),
+                Some(Step::Close | Step::Follow | Step::Shutdown) => {
+                    return Err((1, AofFault::Waits));
+                }
             }
         }
     }

@@ -22,7 +22,7 @@ const COUNT_MAX: u64 = i32::MAX as u64;
 pub(super) enum Broken {
     /// The file could not be read on.
     Read(io::Error),
-    /// It ends within a command, or with zeros behind the last one, as after a loss of power.
+    /// The file ends within a command, or with zeros behind the last one, as after a loss of power.
     Short,
     /// What follows is no command.
     Format,

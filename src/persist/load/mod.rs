@@ -8,8 +8,8 @@
 //! aof       an append-only file: the snapshot at its beginning, windows of commands for the threads
 //! ```
 //!
-//! One thread finds where records begin and end; whole stretches of them are decoded and put into shards by as many threads as
-//! serve connections, in any order, as a snapshot has each key once.
+//! One thread finds where records begin and end; whole stretches of them are decoded and put into shards by as many
+//! threads as serve connections, in any order, as a snapshot has each key once.
 
 pub mod aof;
 mod commands;
@@ -22,6 +22,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -29,7 +30,9 @@ use crate::base::lossless;
 use crate::engine::Now;
 use crate::engine::serial::reader::Reader;
 use crate::persist::rdb::decode::{Aside, Bounds, Decoder, Fault, Next, Stretch};
+use crate::script::functions::Functions;
 use crate::session::service::Service;
+use crate::shard::Shards;
 use crate::telemetry::clock;
 use progress::Progress;
 use values::Workers;
@@ -96,11 +99,22 @@ impl LoadError {
     }
 }
 
+/// What becomes of keys whose time has come while they were in a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Due keys are left out: nobody else has them.
+    LeftOut,
+    /// Due keys are loaded, as somebody else says when they go: a primary, or commands that follow.
+    Loaded,
+    /// Due keys are loaded and counted: this server is about to say to its replicas that they go.
+    Told,
+}
+
 /// How a snapshot is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Keys whose time has come are left out, as a primary does.
-    pub skips_expired: bool,
+    /// What becomes of keys whose time has come.
+    pub due: Due,
     /// A key that is there already is replaced, and so is a library of functions; otherwise that is an error.
     pub replaces: bool,
 }
@@ -122,6 +136,8 @@ pub struct Loaded {
     pub bytes: u64,
     /// What was read behind its end.
     pub rest: Vec<u8>,
+    /// Sources of the libraries of functions that were not loaded, because the snapshot was loaded aside.
+    pub libraries: Vec<Vec<u8>>,
 }
 
 impl Loaded {
@@ -144,6 +160,10 @@ impl Loaded {
 /// Loads into the shards of a server.
 pub struct Loader {
     service: &'static Service,
+    /// Where the keys go.
+    shards: Arc<Shards>,
+    /// The shards are seen by nobody yet: what is loaded takes the place of all other data in the end.
+    is_aside: bool,
     /// How many threads decode, or run commands.
     threads: usize,
 }
@@ -153,16 +173,50 @@ impl Loader {
     pub fn new(service: &'static Service) -> Loader {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = service.config.load().thread_count(cores).min(cores);
-        Loader { service, threads }
+        Loader {
+            service,
+            shards: Arc::clone(&service.shards),
+            is_aside: false,
+            threads,
+        }
     }
 
-    /// The same on so many threads.
+    /// Into other shards, as many as the server has, which nobody sees. Libraries of functions are only checked, and
+    /// kept as texts.
+    pub fn aside(self, shards: Arc<Shards>) -> Loader {
+        Loader {
+            shards,
+            is_aside: true,
+            ..self
+        }
+    }
+
+    /// The loader on this many threads.
     pub fn with_threads(self, threads: usize) -> Loader {
         Loader { threads, ..self }
     }
 
-    /// Loads a snapshot, of which `begun` was read already. What was loaded before an error stays. The calling thread must
-    /// hold no shard, and be made for scripts (`script::stack`), because libraries of functions are run on it.
+    /// Whether a snapshot says, before its first key, where its data stand in the stream of replication.
+    pub fn is_of_stream(&self, from: &mut dyn Read) -> bool {
+        let config = self.service.config.load();
+        let bounds = Bounds {
+            databases: config.databases as usize,
+            checks: false,
+            now_ms: clock::unix_ms(),
+        };
+        let Ok(mut decoder) = Decoder::new(from, Vec::new(), bounds) else {
+            return false;
+        };
+        while let Ok(Next::Aside(Aside::Aux(name, _))) = decoder.read() {
+            if name == b"repl-id" {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Loads a snapshot, of which `begun` was read already. What was loaded before an error stays. The calling thread
+    /// must hold no shard, and be made for scripts (`script::stack`), because libraries of functions are run on it.
     pub fn rdb(
         &self,
         from: &mut dyn Read,
@@ -186,6 +240,7 @@ impl Loader {
         };
         let mut running = Running {
             service: self.service,
+            aside: self.is_aside.then(Functions::default),
             now,
             rules,
             workers,
@@ -223,6 +278,8 @@ impl Loader {
 /// One snapshot while it is loaded.
 struct Running<'r, 'p> {
     service: &'static Service,
+    /// Where libraries of functions are tried that are not loaded.
+    aside: Option<Functions>,
     now: Now,
     rules: Rules,
     workers: Workers,
@@ -317,8 +374,15 @@ impl Running<'_, '_> {
         let source = reader
             .string()
             .map_err(|error| Fault::Function(error.0.to_owned()))?;
-        let functions = &self.service.scripts.functions;
+        let functions = match &self.aside {
+            Some(tried) => tried,
+            None => &self.service.scripts.functions,
+        };
         match functions.load(&source, self.rules.replaces) {
+            Ok(_) if self.aside.is_some() => {
+                self.loaded.libraries.push(source.into_owned());
+                Ok(())
+            }
             Ok(_) => Ok(()),
             Err(error) => Err(Fault::Function(error.text().into_owned())),
         }

@@ -10,9 +10,10 @@ use crate::telemetry::persistence::LoadingFigures;
 /// How often the log tells how far it is.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// While it lives the server is loading: clients hear LOADING, nothing expires and nothing is evicted. It may be over several
-/// files, one after the other.
+/// While it lives the server is loading: clients hear LOADING, nothing expires and nothing is evicted. It may be over
+/// several files, one after the other.
 pub struct Progress<'p> {
+    is_aside: bool,
     service: &'static Service,
     figures: &'static LoadingFigures,
     stop: &'p dyn Fn() -> bool,
@@ -29,14 +30,42 @@ impl<'p> Progress<'p> {
         total_bytes: u64,
         stop: &'p dyn Fn() -> bool,
     ) -> Progress<'p> {
+        let progress = Progress::prepare(service, total_bytes, stop, false);
+        service.pause.set_loading(true);
+        progress.figures.is_loading.store(true, Relaxed);
+        progress
+    }
+
+    /// Begins to load data that take the place of all others in the end. Clients are served meanwhile if they are
+    /// `served`.
+    pub fn begin_aside(
+        service: &'static Service,
+        total_bytes: u64,
+        stop: &'p dyn Fn() -> bool,
+        is_served: bool,
+    ) -> Progress<'p> {
+        let progress = Progress::prepare(service, total_bytes, stop, true);
+        let figures = progress.figures;
+        match is_served {
+            true => figures.is_aside.store(true, Relaxed),
+            false => figures.is_loading.store(true, Relaxed),
+        }
+        progress
+    }
+
+    fn prepare(
+        service: &'static Service,
+        total_bytes: u64,
+        stop: &'p dyn Fn() -> bool,
+        is_aside: bool,
+    ) -> Progress<'p> {
         let figures = &service.telemetry.persistence.loading;
         figures.began_s.store(clock::unix_ms() / 1000, Relaxed);
         figures.total_bytes.store(total_bytes, Relaxed);
         figures.loaded_bytes.store(0, Relaxed);
         figures.snapshot_used_memory.store(0, Relaxed);
-        service.pause.set_loading(true);
-        figures.is_loading.store(true, Relaxed);
         Progress {
+            is_aside,
             service,
             figures,
             stop,
@@ -61,7 +90,7 @@ impl<'p> Progress<'p> {
         self.before = self.figures.loaded_bytes.load(Relaxed);
     }
 
-    /// So many keys more were read.
+    /// Counts keys that were read.
     pub(super) fn note_keys(&mut self, keys: usize) {
         self.keys += keys as u64;
     }
@@ -90,6 +119,9 @@ impl<'p> Progress<'p> {
 impl Drop for Progress<'_> {
     fn drop(&mut self) {
         self.figures.is_loading.store(false, Relaxed);
-        self.service.pause.set_loading(false);
+        self.figures.is_aside.store(false, Relaxed);
+        if !self.is_aside {
+            self.service.pause.set_loading(false);
+        }
     }
 }

@@ -118,7 +118,7 @@ fn made(values: &[(&[u8], &[u8])], version: u16) -> Vec<u8> {
 }
 
 const KEEP: Rules = Rules {
-    skips_expired: false,
+    due: Due::Loaded,
     replaces: false,
 };
 
@@ -271,18 +271,15 @@ fn opcodes_are_known_and_what_is_due_is_left_out_or_not() {
         ),
     ];
     let file = made(parts, 12);
-    for (skips_expired, keys) in [(true, 5), (false, 6)] {
-        let rules = Rules {
-            skips_expired,
-            ..KEEP
-        };
+    for (due, keys, expired) in [(Due::LeftOut, 5, 1), (Due::Loaded, 6, 0), (Due::Told, 6, 1)] {
+        let rules = Rules { due, ..KEEP };
         let service = service(2);
         let loaded = load_with(service, &file, rules, 2).expect("all opcodes are known");
-        assert_eq!((loaded.keys, loaded.expired), (keys, 6 - keys));
+        assert_eq!((loaded.keys, loaded.expired), (keys, expired));
         let state = state(service);
         assert_eq!(state[&(0, b"key1".to_vec())].1, Some(FAR_MS));
         assert_eq!(state[&(3, b"key5".to_vec())].1, None);
-        assert_eq!(state.contains_key(&(0, b"key0".to_vec())), !skips_expired);
+        assert_eq!(state.contains_key(&(0, b"key0".to_vec())), keys == 6);
         let figures = &service.telemetry.persistence.loading;
         assert_eq!(figures.loaded_bytes.load(Relaxed), file.len() as u64);
         assert!(!figures.is_loading.load(Relaxed));
@@ -577,6 +574,13 @@ fn a_snapshot_may_stand_at_the_beginning_and_commands_follow_on_it() {
         (value.as_slice(), deadline),
         (&[0, 2, b'v', b'w'][..], &None)
     );
+}
+
+#[test]
+fn a_snapshot_in_the_format_of_valkey_at_the_beginning_is_called_that() {
+    let error = replay(service(1), b"VALKEY080", 1).expect_err("ours does not read it");
+    let is_named = matches!(error.fault, AofFault::Snapshot(Fault::Valkey(80)));
+    assert!(is_named, "{error}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use crossbeam::channel::{self, Sender, TrySendError};
 
-use super::{LoadError, Loader, Rules};
+use super::{Due, LoadError, Loader, Rules};
 use crate::base::lossless;
 use crate::command::generic::dump;
 use crate::command::generic::object::is_lfu;
@@ -20,6 +20,7 @@ use crate::engine::{Key, Now};
 use crate::persist::rdb::decode::{Fault, RawEntry, Stretch};
 use crate::script::stack;
 use crate::session::service::Service;
+use crate::shard::Shards;
 use crate::structures::entry::{DEADLINE_MAX, Entry};
 
 /// Stretches that wait for each thread.
@@ -54,6 +55,7 @@ impl Workers {
         let limits = dump::limits(config, service.router.seed(), now);
         let placer = Arc::new(Placer {
             service,
+            shards: Arc::clone(&loader.shards),
             limits,
             now,
             rules,
@@ -126,6 +128,7 @@ fn first(one: Option<LoadError>, other: Option<LoadError>) -> Option<LoadError> 
 /// Puts stretches into shards.
 struct Placer {
     service: &'static Service,
+    shards: Arc<Shards>,
     limits: Limits,
     now: Now,
     rules: Rules,
@@ -159,9 +162,11 @@ impl Placer {
         let mut decoded = Vec::with_capacity(stretch.entries.len());
         for raw in &stretch.entries {
             let is_due = raw.deadline.is_some_and(|at_ms| at_ms <= self.now.unix_ms);
-            if is_due && self.rules.skips_expired {
+            if is_due && self.rules.due != Due::Loaded {
                 tally.expired += 1;
-                continue;
+                if self.rules.due == Due::LeftOut {
+                    continue;
+                }
             }
             let made = self
                 .decode(&stretch.bytes, raw)
@@ -249,7 +254,7 @@ impl Placer {
     ) -> Result<(), LoadError> {
         const SPINS: u32 = 200;
         let mut engine = loop {
-            match self.service.shards.take_spinning(shard, SPINS) {
+            match self.shards.take_spinning(shard, SPINS) {
                 Some(engine) => break engine,
                 // Another thread puts its keys there; nothing is in hand here.
                 None => std::thread::yield_now(),

@@ -1,24 +1,26 @@
 //! The log: whatever has to leave the process in order goes through here.
 //!
-//! Holders of shards append what they leave to a ring (`structures::byte_ring`), where it takes its place in the one order.
-//! The **sequencer** thread takes the finished prefix, puts SELECT, MULTI and EXEC in, and hands the stream to **readers**
-//! ([`StreamReader`]) in counted pieces, which they share: the writer of the append-only file, the backlog of the replicas.
-//! Each reader takes at its own pace.
+//! Holders of shards append what they leave to a ring (`structures::byte_ring`), where it takes its place in the one
+//! order. The **sequencer** thread takes the finished prefix, puts SELECT, MULTI and EXEC in, and hands the stream to
+//! **readers** ([`StreamReader`]) in counted pieces, which they share: the writer of the append-only file, the backlog
+//! of the replicas. Each reader takes at its own pace.
 //!
-//! Positions are bytes of the ring: [`Log::append`] answers the position behind what was appended, and the sequencer tells
-//! readers up to which position they have everything.
+//! Positions are bytes of the ring: [`Log::append`] answers the position behind what was appended, and the sequencer
+//! tells readers up to which position they have everything.
 //!
-//! Limits: nobody waits with a shard in hand but for the sequencer, which waits for nobody. [`OpLog::is_crowded`] says when
-//! commands that may write should wait before they take shards: three quarters of the ring are full, or a reader that must
-//! not lose anything is behind by more than [`BEHIND_BYTES_MAX`].
+//! Limits: nobody waits with a shard in hand but for the sequencer, which waits for nobody. [`OpLog::is_crowded`] says
+//! when commands that may write should wait before they take shards: three quarters of the ring are full, or a reader
+//! that must not lose anything is behind by more than [`BEHIND_BYTES_MAX`].
 
+mod gate;
 mod reader;
 mod sequencer;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::thread::Thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -27,8 +29,10 @@ use crate::engine::record::{Audience, Log, Piece, Records};
 use crate::structures::block::Block;
 use crate::structures::byte_ring::{ByteRing, Record, frame_bytes};
 use crate::telemetry::persistence as telemetry;
+use sequencer::Stream;
 
-pub use reader::{Gate, Item, Reader, StreamReader, Stretch};
+pub use gate::{Gate, wait_at_relay};
+pub use reader::{Item, Reader, StreamReader, Stretch};
 
 /// Bytes of the ring.
 pub const RING_BYTES: usize = 16 << 20;
@@ -49,6 +53,13 @@ mod tag {
     pub(super) const END: u64 = 1 << 41;
     /// Goes on with the record before.
     pub(super) const MORE: u64 = 1 << 42;
+}
+
+/// Threads that sleep until something is appended, as bits.
+mod sleeper {
+    pub(super) const SEQUENCER: u8 = 1;
+    /// The one that sequences in its place.
+    pub(super) const DRIVER: u8 = 2;
 }
 
 /// What lies in the ring by reference.
@@ -77,8 +88,12 @@ pub struct OpLog {
     /// Made when somebody first listens.
     ring: OnceLock<ByteRing<Large>>,
     sequencer: OnceLock<Thread>,
-    /// The sequencer sleeps until it is woken.
-    sleeps: AtomicBool,
+    stream: Mutex<Stream>,
+    /// The reader whose thread sequences, if one does.
+    driver: Mutex<Option<Arc<Reader>>>,
+    is_driven: AtomicBool,
+    /// Who sleeps until something is appended.
+    sleepers: AtomicU8,
     /// Somebody waits for what is appended to get somewhere: the sequencer is not to gather.
     is_urgent: AtomicBool,
     readers: Mutex<Vec<Arc<dyn StreamReader>>>,
@@ -95,7 +110,10 @@ impl Default for OpLog {
         OpLog {
             ring: OnceLock::new(),
             sequencer: OnceLock::new(),
-            sleeps: AtomicBool::new(false),
+            stream: Mutex::default(),
+            driver: Mutex::new(None),
+            is_driven: AtomicBool::new(false),
+            sleepers: AtomicU8::new(0),
             is_urgent: AtomicBool::new(false),
             readers: Mutex::default(),
             behind: AtomicBool::new(false),
@@ -204,8 +222,8 @@ impl OpLog {
         }
     }
 
-    /// Has readers of an audience find a mark at this place of the order, and a SELECT behind it. With all shards in hand, what
-    /// lies before the mark was done before whatever is done with the shards. The position behind it.
+    /// Has readers of an audience find a mark at this place of the order, and a SELECT behind it. With all shards in
+    /// hand, what lies before the mark was done before whatever is done with the shards. The position behind it.
     pub fn mark(&self, audience: Audience, number: u64) -> u64 {
         let mark = Record::Boxed(0, Box::new(Large::Mark(audience, number)));
         let position = self
@@ -223,26 +241,75 @@ impl OpLog {
     #[inline]
     fn wake(&self) {
         // SeqCst: after the tail has moved; see the sequencer.
-        if self.sleeps.load(SeqCst) {
+        if self.sleepers.load(SeqCst) != 0 {
             self.wake_now();
         }
     }
 
     #[cold]
     fn wake_now(&self) {
-        if self.sleeps.swap(false, SeqCst)
-            && let Some(thread) = self.sequencer.get()
+        let sleepers = self.sleepers.swap(0, SeqCst);
+        if sleepers & sleeper::DRIVER != 0
+            && let Some(driver) = &*self.driver.lock()
         {
+            driver.nudge();
+        } else if sleepers & sleeper::SEQUENCER != 0 {
+            self.wake_sequencer();
+        }
+    }
+
+    fn wake_sequencer(&self) {
+        if let Some(thread) = self.sequencer.get() {
             thread.unpark();
+        }
+    }
+
+    /// Has the thread that takes from a reader sequence, by [`OpLog::drive`], so that what is appended gets to it
+    /// without a thread between. None: the sequencer does so again.
+    pub fn set_driver(&self, reader: Option<&Arc<Reader>>) {
+        *self.driver.lock() = reader.map(Arc::clone);
+        self.is_driven.store(reader.is_some(), SeqCst);
+        if reader.is_none() {
+            self.wake_sequencer();
+        }
+    }
+
+    /// For the thread that sequences: sequences what is appended, and takes what its reader gets. It waits for so long
+    /// at most if nothing is there.
+    pub fn drive(&self, reader: &Reader, patience: Duration) -> Option<Stretch> {
+        let ring = self.ring();
+        if !sequencer::pass(self, ring) && ring.tail() == ring.head() {
+            self.sleepers.fetch_or(sleeper::DRIVER, SeqCst);
+            let patience = match ring.tail() == ring.head() {
+                true => patience,
+                false => Duration::ZERO,
+            };
+            let taken = reader.take(patience);
+            self.sleepers.fetch_and(!sleeper::DRIVER, SeqCst);
+            return taken;
+        }
+        reader.take(Duration::ZERO)
+    }
+
+    /// The thread that sequences does something else that may take long: others get what is appended from the sequencer
+    /// meanwhile, if there are any.
+    pub fn lend(&self, is_away: bool) {
+        let is_driven = self.driver.lock().is_some();
+        if !is_away {
+            self.is_driven.store(is_driven, SeqCst);
+        } else if is_driven && self.readers.lock().len() > 1 {
+            self.is_driven.store(false, SeqCst);
+            self.sleepers.fetch_or(sleeper::SEQUENCER, SeqCst);
+            if self.tail() != self.ring().head() {
+                self.wake_now();
+            }
         }
     }
 
     /// Ends the sequencer once it has taken everything.
     pub fn stop(&self) {
         self.stops.store(true, SeqCst);
-        if let Some(thread) = self.sequencer.get() {
-            thread.unpark();
-        }
+        self.wake_sequencer();
     }
 }
 
@@ -425,6 +492,63 @@ mod tests {
         let text = read(&log, &file);
         assert!(text.starts_with("MULTI PING ") && text.ends_with(" PING EXEC"));
         assert_eq!(text.split(' ').count(), 10_002);
+        log.stop();
+    }
+
+    #[test]
+    fn the_thread_of_a_reader_sequences_and_is_woken_by_what_is_appended() {
+        const APPENDS: u64 = 3_000;
+        // So long that a wake that is lost ends the test.
+        const PATIENCE: Duration = Duration::from_secs(600);
+        let log = started();
+        let file = log.add_reader(Audience::FILE);
+        let replicas = log.add_reader(Audience::REPLICAS);
+        log.set_driver(Some(&file));
+        let driver = {
+            let (log, file) = (Arc::clone(&log), Arc::clone(&file));
+            std::thread::spawn(move || {
+                let mut texts = 0;
+                for round in 0.. {
+                    let Some(stretch) = log.drive(&file, PATIENCE) else {
+                        if file.is_closed() {
+                            return texts;
+                        }
+                        continue;
+                    };
+                    for item in stretch.items {
+                        if let Item::Bytes(bytes) = item {
+                            texts += bytes.windows(4).filter(|word| word == b"INCR").count();
+                        }
+                    }
+                    if round % 8 == 0 {
+                        // As if it synced a file: others get what comes meanwhile.
+                        log.lend(true);
+                        std::thread::sleep(Duration::from_millis(1));
+                        log.lend(false);
+                    }
+                }
+                texts
+            })
+        };
+        for number in 0..APPENDS {
+            put(&log, &[(0, Audience::BOTH, &[b"INCR", b"a"])], false);
+            match number % 100 {
+                0 => std::thread::sleep(Duration::from_millis(1)),
+                50 => std::thread::yield_now(),
+                _ => {}
+            }
+        }
+        let text = read(&log, &replicas);
+        assert_eq!(text.matches("INCR").count() as u64, APPENDS);
+        while file.behind_bytes() > 0 {
+            std::thread::yield_now();
+        }
+        log.remove_reader(&*file);
+        assert_eq!(driver.join().expect("it is well") as u64, APPENDS);
+        // From now on the sequencer does it again.
+        log.set_driver(None);
+        put(&log, &[(0, Audience::BOTH, &[b"SET", b"a", b"1"])], false);
+        assert_eq!(read(&log, &replicas), "SET a 1");
         log.stop();
     }
 

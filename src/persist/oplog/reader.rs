@@ -1,12 +1,7 @@
-//! Readers of the stream; one with a queue, from which a thread takes; and a gate, at which tasks wait for a position.
+//! Readers of the stream, and one with a queue, from which a thread takes.
 
 use std::collections::VecDeque;
-use std::sync::atomic::fence;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-    Ordering::SeqCst,
-};
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,8 +23,8 @@ pub enum Item {
 pub trait StreamReader: Send + Sync {
     /// Which records it reads.
     fn audience(&self) -> Audience;
-    /// Takes what follows. Bytes end with whole records of one append, in the end and before each mark. All before `position`
-    /// was handed out then, even if none of it was for this reader.
+    /// Takes what follows. Bytes end with whole records of one append, in the end and before each mark. All before
+    /// `position` was handed out then, even if none of it was for this reader.
     fn push(&self, items: &mut dyn Iterator<Item = Item>, position: u64);
     /// Whether writers are to be held back until it has caught up.
     fn is_far_behind(&self) -> bool;
@@ -76,7 +71,8 @@ impl Reader {
         }
     }
 
-    /// Takes all there is, or waits for so long at most; none if nothing came, or somebody wants the reader's thread to look up.
+    /// Takes all there is, or waits for so long at most; none if nothing came, or somebody wants the reader's thread to
+    /// look up.
     pub fn take(&self, patience: Duration) -> Option<Stretch> {
         let mut waiting = self.waiting.lock();
         if waiting.taken == waiting.position && !waiting.is_closed && !waiting.is_nudged {
@@ -153,73 +149,9 @@ impl StreamReader for Reader {
     }
 }
 
-/// Where tasks wait until a position has passed.
-#[derive(Default)]
-pub struct Gate {
-    passed: AtomicU64,
-    has_waiters: AtomicBool,
-    waiters: Mutex<Vec<Waker>>,
-}
-
-impl Gate {
-    /// The position that has passed.
-    pub fn passed(&self) -> u64 {
-        self.passed.load(Acquire)
-    }
-
-    /// Lets all pass that wait for this position, or for one before it.
-    pub fn pass(&self, position: u64) {
-        self.passed.fetch_max(position, Release);
-        self.open();
-    }
-
-    /// Has all that wait look again.
-    pub fn open(&self) {
-        // Pairs with the fence of those who wait: either they see what has changed, or this sees them.
-        fence(SeqCst);
-        if self.has_waiters.swap(false, Relaxed) {
-            let waiters = std::mem::take(&mut *self.waiters.lock());
-            waiters.into_iter().for_each(Waker::wake);
-        }
-    }
-
-    /// Ready once the position has passed.
-    pub fn poll_passed(&self, position: u64, cx: &mut Context<'_>) -> Poll<()> {
-        if self.passed() >= position {
-            return Poll::Ready(());
-        }
-        self.poll_next(cx, || self.passed() >= position)
-    }
-
-    /// Ready when something holds; looks again each time the gate opens.
-    pub fn poll_next(&self, cx: &mut Context<'_>, holds: impl Fn() -> bool) -> Poll<()> {
-        self.waiters.lock().push(cx.waker().clone());
-        self.has_waiters.store(true, Relaxed);
-        fence(SeqCst);
-        match holds() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn tasks_pass_once_their_position_has() {
-        let gate = Gate::default();
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(gate.poll_passed(0, &mut cx).is_ready());
-        assert!(gate.poll_passed(5, &mut cx).is_pending());
-        gate.pass(4);
-        assert!(gate.poll_passed(5, &mut cx).is_pending());
-        gate.pass(5);
-        gate.pass(3);
-        assert!(gate.poll_passed(5, &mut cx).is_ready() && gate.passed() == 5);
-        assert!(gate.waiters.lock().is_empty());
-    }
 
     #[test]
     fn a_nudge_ends_a_wait_with_nothing() {

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{Large, OpLog, command, tag};
-use crate::engine::record::{Audience, Piece, Records};
+use super::{Large, OpLog, command, sleeper, tag};
+use crate::engine::record::{self, Audience, Piece, Records};
 use crate::structures::byte_ring::{ByteRing, Taken};
 
 use super::reader::Item;
 
 /// Least and most bytes of a block that pieces of the stream are cut from.
 const BLOCK_BYTES_MIN: usize = 64 << 10;
-const BLOCK_BYTES_MAX: usize = 1 << 20;
+const BLOCK_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes of the ring taken at a time.
 const TAKEN_BYTES_MAX: u64 = 1 << 20;
@@ -27,11 +27,14 @@ const LOOKS: usize = 50;
 /// How long it sleeps at most.
 const NAP: Duration = Duration::from_secs(1);
 
+/// How long it sleeps where another thread sequences.
+const ASIDE: Duration = Duration::from_millis(20);
+
 /// Who reads: the file and the replicas.
 const AUDIENCES: usize = 2;
 
 /// The stream as it is made.
-struct Stream {
+pub(super) struct Stream {
     /// The database that each audience is in, if it was told.
     selected: [Option<u64>; AUDIENCES],
     block: BytesMut,
@@ -43,8 +46,8 @@ struct Stream {
     bytes: u64,
 }
 
-impl Stream {
-    fn new() -> Stream {
+impl Default for Stream {
+    fn default() -> Stream {
         Stream {
             selected: [None; AUDIENCES],
             block: BytesMut::new(),
@@ -54,7 +57,9 @@ impl Stream {
             bytes: 0,
         }
     }
+}
 
+impl Stream {
     /// Cuts off what is in the block.
     fn cut(&mut self) {
         if !self.block.is_empty() {
@@ -86,6 +91,9 @@ impl Stream {
 
     /// Puts SELECT where an audience is in another database.
     fn select(&mut self, audience: Audience, db: u64) {
+        if db == record::ANY_DB as u64 {
+            return;
+        }
         for index in 0..AUDIENCES {
             let one = Audience::from_bits(1 << index);
             if !audience.includes(one) || self.selected[index] == Some(db) {
@@ -178,10 +186,13 @@ impl Stream {
 /// Runs until the log is stopped.
 pub(super) fn run(log: &OpLog) {
     let ring = log.ring();
-    let mut stream = Stream::new();
     let mut looks = 0;
     loop {
-        if pass(log, ring, &mut stream) {
+        if log.is_driven.load(SeqCst) && is_aside(log, ring) {
+            std::thread::park_timeout(ASIDE);
+            continue;
+        }
+        if pass(log, ring) {
             looks = 0;
             if !log.is_urgent.load(Relaxed) && ring.len_bytes() < ring.capacity() / 8 {
                 std::thread::sleep(GATHERING);
@@ -202,8 +213,14 @@ pub(super) fn run(log: &OpLog) {
     }
 }
 
+/// Whether another thread sequences, and does get on.
+fn is_aside(log: &OpLog, ring: &ByteRing<Large>) -> bool {
+    ring.len_bytes() < ring.capacity() / 8 && !log.stops.load(SeqCst)
+}
+
 /// Takes what is finished and hands it out; whether there was something.
-fn pass(log: &OpLog, ring: &ByteRing<Large>, stream: &mut Stream) -> bool {
+pub(super) fn pass(log: &OpLog, ring: &ByteRing<Large>) -> bool {
+    let stream = &mut *log.stream.lock();
     let mut position = ring.head();
     let taken = ring.take(TAKEN_BYTES_MAX, |record, end| {
         position = end;
@@ -234,9 +251,9 @@ fn pass(log: &OpLog, ring: &ByteRing<Large>, stream: &mut Stream) -> bool {
 
 /// Sleeps until somebody appends. Either who appends sees that it sleeps, or it sees that the tail has moved.
 fn sleep(log: &OpLog, ring: &ByteRing<Large>) {
-    log.sleeps.store(true, SeqCst);
+    log.sleepers.fetch_or(sleeper::SEQUENCER, SeqCst);
     if ring.tail() == ring.head() && !log.stops.load(SeqCst) {
         std::thread::park_timeout(NAP);
     }
-    log.sleeps.store(false, SeqCst);
+    log.sleepers.fetch_and(!sleeper::SEQUENCER, SeqCst);
 }

@@ -1,4 +1,5 @@
-//! Reads a snapshot as a server would, and says what is in it and what is wrong with it, in the words of redis-check-rdb.
+//! Reads a snapshot as a server would, and says what is in it and what is wrong with it, in the words of
+//! redis-check-rdb.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

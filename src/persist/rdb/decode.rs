@@ -24,24 +24,24 @@ const AUX_BYTES_MAX: usize = 64 * 1024;
 /// What is wrong with a snapshot, see [`LoadError`](crate::persist::load::LoadError) for where.
 #[derive(Debug)]
 pub enum Fault {
-    /// It could not be read on.
+    /// The file could not be read on.
     Read(io::Error),
-    /// It ends too early.
+    /// The file ends too early.
     Short,
-    /// It does not begin as a snapshot does; these are its first bytes.
+    /// The file does not begin as a snapshot does; these are its first bytes.
     Signature([u8; 9]),
-    /// It is of Valkey, of a version of its own.
+    /// The file is of Valkey, of a version of its own.
     Valkey(u32),
-    /// It is of a newer version.
+    /// The file is of a newer version.
     Version(u32),
-    /// Its checksum is another one than that of its bytes.
+    /// The checksum is another one than that of the file's bytes.
     Checksum {
         /// What stands at its end.
         expected: u64,
         /// What its bytes have.
         found: u64,
     },
-    /// It has keys for a database that is not here.
+    /// The file has keys for a database that is not here.
     Database(u64),
     /// A record of no known kind.
     Opcode(u8),
@@ -49,7 +49,7 @@ pub enum Fault {
     Module,
     /// A string in no known form, or a number where none can be.
     Form(&'static str),
-    /// The same key twice in a database.
+    /// A key is in a database twice.
     Twice {
         /// The key.
         key: Vec<u8>,
@@ -58,9 +58,9 @@ pub enum Fault {
     },
     /// A value that is none, and why.
     Value {
-        /// Its key.
+        /// Key of the value.
         key: Vec<u8>,
-        /// Its form.
+        /// Form of the value.
         form: u8,
         /// What is wrong with it.
         why: &'static str,
@@ -153,7 +153,7 @@ pub enum Aside {
         db: usize,
         /// Keys.
         keys: u64,
-        /// Those with a deadline.
+        /// Keys with a deadline.
         expires: u64,
     },
     /// A module's data beside keys, which nobody here needs: the number that stands for the module.

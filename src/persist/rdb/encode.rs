@@ -6,7 +6,8 @@ use crate::engine::restored_access::Access;
 use crate::engine::serial::pieces::Shape;
 use crate::engine::serial::writer::Writer;
 use crate::engine::serial::{self, Form, V10, V11, V12};
-use crate::engine::value::{ElementRef, Object};
+use crate::engine::value::{Object, Piece};
+use crate::structures::block::Block;
 use crate::structures::entry::EntryRef;
 use crate::telemetry::info::REDIS_VERSION;
 
@@ -71,8 +72,8 @@ pub fn select_db(out: &mut Vec<u8>, db: usize) {
     });
 }
 
-/// So many keys follow in this database, so many of them with a deadline. Who reads it makes room for them and believes
-/// nothing.
+/// How many keys follow in this database, and how many of them have a deadline. Who reads it makes room for them and
+/// believes nothing.
 pub fn resize_db(out: &mut Vec<u8>, keys: u64, expires: u64) {
     append(out, |writer| {
         writer.byte(opcode::RESIZE_DB);
@@ -124,7 +125,7 @@ pub fn entry_without_text(out: &mut Vec<u8>, entry: EntryRef<'_, Object>, option
     });
 }
 
-/// The beginning of a key that holds a large collection; [`piece`] appends its elements.
+/// The beginning of a key that holds a large collection; [`piece`] appends its pieces.
 pub fn begin_large(
     out: &mut Vec<u8>,
     entry: EntryRef<'_, Object>,
@@ -142,13 +143,21 @@ pub fn begin_large(
     shape
 }
 
-/// An element of a large collection; false if it is left out.
-pub fn piece(out: &mut Vec<u8>, piece: &ElementRef<'_>, shape: &Shape, options: &Options) -> bool {
-    let mut is_written = false;
-    with_writer(out, options, |writer| {
-        is_written = shape.piece(piece, writer)
-    });
-    is_written
+/// A piece of a large collection; how many elements that is, as [`Shape::count`] counts them. Long strings go to
+/// `blocks` with their positions: see [`text_or_length`].
+pub fn piece(
+    out: &mut Vec<u8>,
+    blocks: &mut Vec<(usize, Block)>,
+    piece: &Piece<'_>,
+    shape: &Shape,
+    options: &Options,
+) -> u64 {
+    let writer = Writer::behind(std::mem::take(out), options.form(), options.compress);
+    let mut writer = writer.share();
+    let count = shape.piece(piece, &mut writer);
+    blocks.append(&mut writer.take_shared());
+    (*out, _) = writer.finish();
+    count
 }
 
 /// A string, compressed if that helps; or its length, and the answer is that the string itself has to follow.

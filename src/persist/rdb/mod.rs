@@ -16,6 +16,14 @@ mod source;
 /// The checksum at the end, also of stretches that are summed side by side.
 pub use crate::base::checksum as crc64;
 
+/// Bytes that tell a snapshot from other files.
+pub const MAGIC_BYTES: usize = 5;
+
+/// Whether a file that begins so is a snapshot, of Redis or of Valkey; of the latter's own format is said that it is.
+pub fn is_snapshot(begun: &[u8]) -> bool {
+    begun.starts_with(b"REDIS") || begun.starts_with(b"VALKE")
+}
+
 /// Opcodes: first bytes of records that are no types of values.
 pub mod opcode {
     /// The number of a slot and what is in it, of servers of a cluster since 7.4.

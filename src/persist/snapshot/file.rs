@@ -21,6 +21,16 @@ impl FileSink {
     /// For a file at this path; nothing is opened yet.
     pub fn new(files: Arc<dyn Files>, path: PathBuf, is_incremental: bool) -> FileSink {
         let name = format!("temp-{}.rdb", std::process::id());
+        FileSink::beside(files, path, &name, is_incremental)
+    }
+
+    /// A snapshot that is written to a file of this name first.
+    pub fn beside(
+        files: Arc<dyn Files>,
+        path: PathBuf,
+        name: &str,
+        is_incremental: bool,
+    ) -> FileSink {
         let temporary = path.with_file_name(name);
         FileSink {
             temporary: NewFile::new(Arc::clone(&files), temporary, is_incremental),

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! One snapshot at a time. [`Snapshots::begin`] asks for all shards at once; with all of them in hand each is cut
-//! (`engine::snapshot`), functions are captured, and whoever hangs on this moment learns it: the append-only file's rewrite
-//! notes the log's position, replicas theirs. Then walkers save shard after shard; what changes meanwhile is saved by whoever
-//! changes it, into the same queue. A snapshot that is cancelled, or whose sink fails, encodes nothing any more, but the walkers
-//! go on to the end, as each entry has to be marked before the next cut.
+//! (`engine::snapshot`), functions are captured, and whoever hangs on this moment learns it: the append-only file's
+//! rewrite notes the log's position, replicas theirs. Then walkers save shard after shard; what changes meanwhile is
+//! saved by whoever changes it, into the same queue. A snapshot that is cancelled, or whose sink fails, encodes nothing
+//! any more, but the walkers go on to the end, as each entry has to be marked before the next cut.
 
 pub mod file;
 mod outgoing;
@@ -20,8 +20,8 @@ mod walk;
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -64,8 +64,26 @@ pub enum Purpose {
     BackgroundSave,
     /// The base of the append-only file.
     AofBase(BaseForm),
-    /// Replicas.
-    Replicas,
+    /// Replicas, which may not want all of it.
+    Replicas(Contents),
+}
+
+/// What a snapshot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// Keys.
+    pub keys: bool,
+    /// Libraries of functions.
+    pub functions: bool,
+}
+
+impl Default for Contents {
+    fn default() -> Contents {
+        Contents {
+            keys: true,
+            functions: true,
+        }
+    }
 }
 
 /// What is known when all shards are in hand.
@@ -83,6 +101,8 @@ pub struct Cut {
     pub has_field_deadlines: bool,
     /// Sources of the libraries of functions.
     functions: Vec<Code>,
+    /// What the header says of where the data come from.
+    origin: Vec<(&'static str, String)>,
 }
 
 impl Cut {
@@ -90,6 +110,17 @@ impl Cut {
     pub fn keys(&self) -> u64 {
         self.dbs.iter().map(|db| db.keys).sum()
     }
+}
+
+/// What the header of a snapshot says beside what all say: asked for behind the cut, on a thread that may wait.
+pub type Fields = Box<dyn FnOnce() -> Vec<(&'static str, String)> + Send>;
+
+/// What the data are the outcome of.
+pub trait Origin: Send + Sync {
+    /// Waits until data and stream agree, and keeps them so. Not for threads that serve connections.
+    fn hold(&self) -> tokio::sync::MutexGuard<'_, ()>;
+    /// Where the data stand, with all shards in hand.
+    fn at_cut(&self) -> Fields;
 }
 
 /// What runs with all shards in hand, and never waits.
@@ -110,7 +141,7 @@ impl fmt::Debug for Busy {
 pub enum Failure {
     /// Somebody cancelled it.
     Cancelled,
-    /// Its sink failed.
+    /// The sink of the snapshot failed.
     Io(io::ErrorKind, String),
 }
 
@@ -198,9 +229,14 @@ impl Running {
         self.outgoing.keys()
     }
 
+    /// Bytes of entries saved out of turn, as they were about to change.
+    pub fn copied_bytes(&self) -> u64 {
+        self.outgoing.copied_bytes()
+    }
+
     /// Bytes encoded that the sink has yet to take.
-    pub fn waiting_bytes(&self) -> usize {
-        self.outgoing.waiting_bytes()
+    pub fn waiting_bytes(&self) -> u64 {
+        self.outgoing.waiting_bytes() as u64
     }
 
     fn note_cut(&self) {
@@ -231,6 +267,8 @@ impl Running {
 pub struct Snapshots {
     service: &'static Service,
     current: Mutex<Option<Arc<Running>>>,
+    /// Set before the first snapshot, if data come from anywhere.
+    origin: OnceLock<Arc<dyn Origin>>,
     /// Kept for ever, as what threads count is never given back.
     threads: &'static OffloadPool,
 }
@@ -241,8 +279,15 @@ impl Snapshots {
         Arc::new(Snapshots {
             service,
             current: Mutex::new(None),
+            origin: OnceLock::new(),
             threads: Box::leak(Box::default()),
         })
+    }
+
+    /// Says what the data are the outcome of.
+    pub fn set_origin(&self, origin: Arc<dyn Origin>) {
+        let is_first = self.origin.set(origin).is_ok();
+        assert!(is_first, "data have one origin");
     }
 
     /// The snapshot under way.
@@ -296,9 +341,14 @@ impl Snapshots {
     fn conduct(&self, running: &Arc<Running>, at_cut: AtCut, sink: Box<dyn Sink>) {
         let figures = &self.service.telemetry.persistence.rdb;
         let config = self.service.config.load();
-        let cut = Arc::new(self.cut(running, at_cut));
+        let held = self.origin.get().map(|origin| origin.hold());
+        let (mut cut, origin) = self.cut(running, at_cut);
+        drop(held);
+        cut.origin = origin();
+        let cut = Arc::new(cut);
         figures.keys_processed.store(0, Relaxed);
         figures.keys_total.store(cut.keys(), Relaxed);
+        figures.cuts.fetch_add(1, Relaxed);
         running.note_cut();
         let writer = Writer::new(Arc::clone(&running.outgoing), sink);
         writer.begin(&cut, running.purpose, config.aof_timestamp_enabled);
@@ -306,30 +356,46 @@ impl Snapshots {
         let ended = writer.end();
         figures.keys_processed.store(0, Relaxed);
         figures.keys_total.store(0, Relaxed);
+        let last_copied_bytes = match running.purpose {
+            Purpose::AofBase(_) => &self.service.telemetry.persistence.aof.last_copied_bytes,
+            _ => &figures.last_copied_bytes,
+        };
+        last_copied_bytes.store(running.copied_bytes(), Relaxed);
         // Who is told of the end may begin the next one.
         *self.current.lock() = None;
         running.note_end(&ended.map(|()| cut));
     }
 
     /// The cut.
-    fn cut(&self, running: &Running, at_cut: AtCut) -> Cut {
+    fn cut(&self, running: &Running, at_cut: AtCut) -> (Cut, Fields) {
         let service = self.service;
         let outgoing = Arc::clone(&running.outgoing);
         let outlet: Arc<dyn Outlet> = Arc::clone(&outgoing) as _;
-        let result = Arc::new(Mutex::new(Cut::default()));
+        let nowhere = || -> Fields { Box::new(Vec::new) };
+        let result = Arc::new(Mutex::new((Cut::default(), nowhere())));
         let found = Arc::clone(&result);
         let used_bytes = memory::used_bytes();
         let mut at_cut = Some(at_cut);
+        let origin = self.origin.get().cloned();
+        let contents = match running.purpose {
+            Purpose::Replicas(contents) => contents,
+            _ => Contents::default(),
+        };
         run_on_all(service, move |engines, now| {
             let mut cut = Cut {
                 now,
                 used_bytes,
-                functions: service.scripts.functions.codes(),
+                functions: match contents.functions {
+                    true => service.scripts.functions.codes(),
+                    false => Vec::new(),
+                },
                 ..Cut::default()
             };
             outgoing.set_cut(now);
-            for engine in engines {
-                capture(engine, &outlet, &mut cut);
+            if contents.keys {
+                for engine in engines {
+                    capture(engine, &outlet, &mut cut);
+                }
             }
             cut.dbs.sort_unstable_by_key(|db| db.number);
             if cut.has_field_deadlines {
@@ -338,9 +404,10 @@ impl Snapshots {
             if let Some(at_cut) = at_cut.take() {
                 at_cut(&cut);
             }
-            *found.lock() = cut;
+            let origin = origin.as_ref().map(|origin| origin.at_cut());
+            *found.lock() = (cut, origin.unwrap_or_else(nowhere));
         });
-        std::mem::take(&mut *result.lock())
+        std::mem::replace(&mut *result.lock(), (Cut::default(), nowhere()))
     }
 }
 

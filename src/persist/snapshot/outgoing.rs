@@ -13,7 +13,7 @@ use crate::engine::Now;
 use crate::engine::serial::pieces::Shape;
 use crate::engine::serial::{V12, commands};
 use crate::engine::snapshot::{Begun, Chunk, Outlet};
-use crate::engine::value::{ElementRef, Object};
+use crate::engine::value::{Object, Piece};
 use crate::persist::rdb::encode::{self, Options};
 use crate::structures::entry::{EntryRef, Value};
 
@@ -32,10 +32,13 @@ pub(super) struct Outgoing {
     /// Parts of large collections, in their order.
     parts: SegQueue<Chunk>,
     streams: AtomicU64,
+    /// Large collections under way.
+    open_streams: AtomicUsize,
     /// Why what was encoded is worth nothing.
     broken: Mutex<Option<&'static str>>,
     waiting_bytes: AtomicUsize,
     keys: AtomicU64,
+    copied_bytes: AtomicU64,
     /// `rdb-key-save-delay`.
     delay_us: i32,
 }
@@ -52,9 +55,11 @@ impl Outgoing {
             chunks: SegQueue::new(),
             parts: SegQueue::new(),
             streams: AtomicU64::new(0),
+            open_streams: AtomicUsize::new(0),
             broken: Mutex::new(None),
             waiting_bytes: AtomicUsize::new(0),
             keys: AtomicU64::new(0),
+            copied_bytes: AtomicU64::new(0),
             delay_us,
         }
     }
@@ -118,6 +123,11 @@ impl Outgoing {
         self.keys.load(Relaxed)
     }
 
+    /// Bytes of entries that were saved out of turn.
+    pub(super) fn copied_bytes(&self) -> u64 {
+        self.copied_bytes.load(Relaxed)
+    }
+
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes.load(Relaxed)
     }
@@ -134,6 +144,11 @@ impl Outgoing {
 
     pub(super) fn has_parts(&self) -> bool {
         !self.parts.is_empty()
+    }
+
+    /// Whether large collections are under way, in whichever shards.
+    pub(super) fn has_open_streams(&self) -> bool {
+        self.open_streams.load(Acquire) > 0
     }
 
     /// Why what was encoded is worth nothing, if that is so.
@@ -188,6 +203,10 @@ impl Outlet for Outgoing {
         }
     }
 
+    fn takes_pieces(&self, entry: EntryRef<'_, Object>) -> bool {
+        self.form == BaseForm::Rdb || commands::takes_pieces(entry)
+    }
+
     fn begin_large(&self, entry: EntryRef<'_, Object>, chunk: &mut Chunk) -> Shape {
         self.select_db(chunk);
         if self.delay_us != 0 {
@@ -199,17 +218,40 @@ impl Outlet for Outgoing {
         encode::begin_large(&mut chunk.bytes, entry, self.cut_ms(), &self.options())
     }
 
-    fn encode_piece(&self, piece: &ElementRef<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> bool {
+    fn encode_piece(&self, piece: &Piece<'_>, at: &Begun<'_>, chunk: &mut Chunk) -> u64 {
         match self.form {
-            BaseForm::Rdb => encode::piece(&mut chunk.bytes, piece, at.shape, &self.options()),
+            BaseForm::Rdb => {
+                let mut blocks = Vec::new();
+                let (out, options) = (&mut chunk.bytes, self.options());
+                let count = encode::piece(out, &mut blocks, piece, at.shape, &options);
+                for (position, block) in blocks {
+                    chunk.put_block(position, block);
+                }
+                count
+            }
             BaseForm::Commands => {
                 commands::piece(&mut chunk.bytes, at.key, piece, at.shape, at.written)
             }
         }
     }
 
-    fn next_stream(&self) -> u64 {
+    fn end_large(&self, at: &Begun<'_>, chunk: &mut Chunk) {
+        if self.form == BaseForm::Commands {
+            commands::behind_pieces(&mut chunk.bytes, at.key, at.shape);
+        }
+    }
+
+    fn begin_stream(&self) -> u64 {
+        self.open_streams.fetch_add(1, Relaxed);
         self.streams.fetch_add(1, Relaxed)
+    }
+
+    fn end_stream(&self) {
+        self.open_streams.fetch_sub(1, Release);
+    }
+
+    fn note_copied(&self, bytes: usize) {
+        self.copied_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
     fn fail(&self, why: &'static str) {

@@ -21,9 +21,9 @@ const RETRY_S: u64 = 5;
 /// How a request for a snapshot in the background was taken.
 #[derive(Clone)]
 pub enum Begun {
-    /// It runs.
+    /// The snapshot runs.
     Runs(Arc<Running>),
-    /// It will, when what runs now is done.
+    /// The snapshot will run, when what runs now is done.
     Scheduled,
 }
 
@@ -156,8 +156,8 @@ impl Saver {
         self.is_scheduled.store(true, SeqCst);
     }
 
-    /// SAVE, on a thread that may wait: for what is under way, and for the end. Whatever is under way in the background is
-    /// cancelled first, if that is said.
+    /// SAVE, on a thread that may wait: for what is under way, and for the end. Whatever is under way in the background
+    /// is cancelled first, if that is said.
     pub fn save(self: &Arc<Self>, cancels: bool) -> Result<(), Failure> {
         loop {
             match self.begin(Purpose::Save) {
@@ -195,11 +195,14 @@ impl Saver {
         }
         let figures = &persistence.rdb;
         let current = self.snapshots.current();
-        let (keys, bytes) = current.as_ref().map_or((0, 0), |running| {
-            (running.keys_saved(), running.waiting_bytes() as u64)
-        });
-        figures.keys_processed.store(keys, Relaxed);
-        figures.waiting_bytes.store(bytes, Relaxed);
+        let of_current = |figure: fn(&Running) -> u64| current.as_deref().map_or(0, figure);
+        for (told, figure) in [
+            (&figures.keys_processed, of_current(Running::keys_saved)),
+            (&figures.waiting_bytes, of_current(Running::waiting_bytes)),
+            (&figures.copied_bytes, of_current(Running::copied_bytes)),
+        ] {
+            told.store(figure, Relaxed);
+        }
         if current.is_some() {
             return;
         }
@@ -221,8 +224,8 @@ impl Saver {
         }
     }
 
-    /// Looks whether all data were deleted since it last looked: then what is being saved is history, and is given up. Whether
-    /// the empty state is to be saved.
+    /// Looks whether all data were deleted since it last looked: then what is being saved is history, and is given up.
+    /// Whether the empty state is to be saved.
     pub fn note_flushes(&self) -> bool {
         let flushes = self.service.all_published.iter();
         let flushes = flushes.map(|shard| shard.flushes.get()).sum();

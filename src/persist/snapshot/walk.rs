@@ -60,7 +60,10 @@ impl Snapshots {
             service: self.service,
             outgoing: Arc::clone(&running.outgoing),
             writer: Arc::clone(writer),
-            left: Mutex::new((0..self.service.shards.len() as u16).collect()),
+            left: Mutex::new(Left {
+                shards: (0..self.service.shards.len() as u16).collect(),
+                in_hand: 0,
+            }),
         });
         let (ends, ended) = mpsc::channel::<()>();
         for _ in 0..others {
@@ -78,22 +81,58 @@ impl Snapshots {
     }
 }
 
+/// Whether a shard is to be saved further.
+enum GoesOn {
+    Next,
+    Later,
+    No,
+}
+
 /// What the walkers of one snapshot share.
 struct Walk {
     service: &'static Service,
     outgoing: Arc<Outgoing>,
     writer: Arc<Writer>,
+    left: Mutex<Left>,
+}
+
+struct Left {
     /// Shards that nobody saves at the moment.
-    left: Mutex<VecDeque<u16>>,
+    shards: VecDeque<u16>,
+    /// Walkers that save one.
+    in_hand: usize,
 }
 
 impl Walk {
+    /// The next shard.
+    fn next(&self) -> Option<u16> {
+        let mut left = self.left.lock();
+        if left.shards.is_empty() && left.in_hand == 0 && self.outgoing.has_open_streams() {
+            // A large collection went to a shard that was through.
+            left.shards.extend(0..self.service.shards.len() as u16);
+        }
+        let shard = left.shards.pop_front()?;
+        left.in_hand += 1;
+        Some(shard)
+    }
+
+    /// A walker is done with a shard for now.
+    fn put_back(&self, shard: u16, goes_on: GoesOn) {
+        let mut left = self.left.lock();
+        left.in_hand -= 1;
+        match goes_on {
+            GoesOn::Next => left.shards.push_front(shard),
+            GoesOn::Later => left.shards.push_back(shard),
+            GoesOn::No => {}
+        }
+    }
+
     /// Saves until no shard is left.
     fn run(&self) {
         let mut refusals = 0;
         loop {
             self.writer.pass_on_all();
-            let Some(shard) = self.left.lock().pop_front() else {
+            let Some(shard) = self.next() else {
                 return;
             };
             let before = self.outgoing.keys();
@@ -109,7 +148,7 @@ impl Walk {
                 None => {
                     refusals += 1;
                     if refusals < REFUSALS_MAX {
-                        self.left.lock().push_back(shard);
+                        self.put_back(shard, GoesOn::Later);
                         thread::yield_now();
                         continue;
                     }
@@ -117,9 +156,13 @@ impl Walk {
                     self.slice_in_turn(shard)
                 }
             };
-            if more {
-                self.left.lock().push_front(shard);
-            }
+            self.put_back(
+                shard,
+                match more {
+                    true => GoesOn::Next,
+                    false => GoesOn::No,
+                },
+            );
             self.delay(self.outgoing.keys() - before);
             // A thread that the system lets run only when others rest is not stopped with a shard in hand.
             thread::yield_now();
@@ -140,7 +183,8 @@ impl Walk {
         more.load(Relaxed)
     }
 
-    /// `rdb-key-save-delay`, for tests: negative delays are fractions of a microsecond.
+    /// `rdb-key-save-delay`, for tests: negative delays are fractions of a microsecond. Whoever takes the delay away
+    /// ends those under way too.
     fn delay(&self, keys: u64) {
         let delay_us = self.outgoing.delay_us();
         if delay_us == 0 || keys == 0 {
@@ -150,7 +194,8 @@ impl Walk {
             Ok(delay_us) => Duration::from_micros(delay_us.saturating_mul(keys)),
             Err(_) => Duration::from_micros(keys / u64::from(delay_us.unsigned_abs())),
         };
-        while !left.is_zero() && !self.outgoing.is_over() {
+        let is_delayed = || self.service.config.load().rdb_key_save_delay != 0;
+        while !left.is_zero() && !self.outgoing.is_over() && is_delayed() {
             let step = left.min(DELAY_LOOK);
             thread::sleep(step);
             left -= step;
@@ -226,7 +271,10 @@ impl Writer {
         let options = self.outgoing.options();
         let is_aof_base = matches!(purpose, Purpose::AofBase(_));
         let mut out = Vec::new();
-        let fields = encode::own_fields(cut.now.unix_ms, cut.used_bytes, is_aof_base);
+        let mut fields = encode::own_fields(cut.now.unix_ms, cut.used_bytes, is_aof_base);
+        if !is_aof_base {
+            fields.extend(cut.origin.iter().cloned());
+        }
         encode::header(&mut out, &options, &fields);
         for code in &cut.functions {
             encode::function(&mut out, code.as_bytes(), &options);
@@ -282,8 +330,8 @@ impl Writer {
                 return;
             };
             self.output.lock().is_inside = true;
-            debug_assert!(part.blocks.is_empty());
-            self.write_inside(part.bytes);
+            let (parts, rest) = self.parted(part);
+            self.write_all_inside(parts, rest);
             if stream.is_last {
                 in_order.open = None;
                 self.leave();
@@ -292,24 +340,10 @@ impl Writer {
         }
     }
 
-    /// Passes on a chunk. Nothing comes between its parts, as what stands behind a long string does not say again in which
-    /// database it is.
+    /// Passes on a chunk. Nothing comes between its parts, as what stands behind a long string does not say again in
+    /// which database it is.
     fn pass_on(&self, chunk: Chunk) {
-        let Chunk { bytes, blocks, .. } = chunk;
-        let (mut rest, mut at) = (bytes, 0);
-        let (mut before, mut parts) = (Vec::new(), Vec::new());
-        for (position, block) in blocks {
-            let behind = rest.split_off(position - at);
-            at = position;
-            before.append(&mut mem::replace(&mut rest, behind));
-            if !self.takes_in(&mut before, &block) {
-                parts.push((mem::take(&mut before), block));
-            }
-        }
-        match before.is_empty() {
-            true => before = rest,
-            false => before.append(&mut rest),
-        }
+        let (parts, mut before) = self.parted(chunk);
         if parts.is_empty() {
             return self.write(before);
         }
@@ -325,15 +359,39 @@ impl Writer {
             return self.write(whole);
         }
         self.output.lock().is_inside = true;
+        self.write_all_inside(parts, before);
+        self.leave();
+        drop(in_order);
+    }
+
+    /// The parts of a chunk: long strings that were not compressed, with what stands before each, and what is behind.
+    fn parted(&self, chunk: Chunk) -> (Vec<(Vec<u8>, Block)>, Vec<u8>) {
+        let Chunk { bytes, blocks, .. } = chunk;
+        let (mut rest, mut at) = (bytes, 0);
+        let (mut before, mut parts) = (Vec::new(), Vec::new());
+        for (position, block) in blocks {
+            let behind = rest.split_off(position - at);
+            at = position;
+            before.append(&mut mem::replace(&mut rest, behind));
+            if !self.takes_in(&mut before, &block) {
+                parts.push((mem::take(&mut before), block));
+            }
+        }
+        match before.is_empty() {
+            true => before = rest,
+            false => before.append(&mut rest),
+        }
+        (parts, before)
+    }
+
+    fn write_all_inside(&self, parts: Vec<(Vec<u8>, Block)>, rest: Vec<u8>) {
         for (bytes, block) in parts {
             self.write_inside(bytes);
             block
                 .chunks(PIECE_BYTES)
                 .for_each(|piece| self.write_inside(piece.to_vec()));
         }
-        self.write_inside(before);
-        self.leave();
-        drop(in_order);
+        self.write_inside(rest);
     }
 
     /// Appends a long string, if it is compressed; else what stands before it.

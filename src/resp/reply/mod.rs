@@ -435,7 +435,7 @@ impl Out {
         }
     }
 
-    /// The same where the place for the header may have been sealed meanwhile: then that piece is cut in two there.
+    /// Writes a header whose place may have been sealed meanwhile: then that piece is cut in two there.
     #[cold]
     fn close_sealed(&mut self, mark: Position, header: &[u8]) {
         let mut back = self.written() - mark.end;
@@ -612,7 +612,7 @@ impl Out {
         self.io_slices_within(usize::MAX, slices);
     }
 
-    /// The same, of at most so many bytes together.
+    /// The unsent bytes as slices for one write, of at most `bytes_max` bytes together.
     pub fn io_slices_within<'a>(&'a self, mut bytes_max: usize, slices: &mut Vec<IoSlice<'a>>) {
         let slices_max = slices.capacity().max(slices.len() + 1);
         let mut within = |bytes: &'a [u8]| {

@@ -52,7 +52,8 @@ impl Parser {
         self.fill_block(input, start);
     }
 
-    /// Moves what arrived in `input` of an argument that is read into a block there. `start` is where the request begins.
+    /// Moves what arrived in `input` of an argument that is read into a block there. `start` is where the request
+    /// begins.
     pub fn fill_block(&mut self, input: &mut Vec<u8>, start: usize) {
         let position = start + self.position as usize;
         let Some(filling) = self.filling() else {
@@ -62,8 +63,8 @@ impl Parser {
         input.drain(position..position + count);
     }
 
-    /// The block that the argument is read into, if there is one. Readers may add to it, as long as none of the argument
-    /// lies in the read buffer.
+    /// The block that the argument is read into, if there is one. Readers may add to it, as long as none of the
+    /// argument lies in the read buffer.
     pub fn filling(&mut self) -> Option<&mut Filling> {
         self.long.as_mut()?.filling.as_mut()
     }

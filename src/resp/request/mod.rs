@@ -194,7 +194,7 @@ pub struct Requests {
     pub spans: Vec<Span>,
     /// The requests, in order.
     pub requests: Vec<Request>,
-    /// Those of the arguments that do not lie in the buffer.
+    /// Arguments that do not lie in the buffer.
     pub arena: Box<Arena>,
 }
 
@@ -334,7 +334,7 @@ impl std::error::Error for ProtocolError {}
 pub struct Parser {
     /// The finished arguments of the request.
     spans: Vec<Span>,
-    /// Its long arguments, if it has any.
+    /// Long arguments of the request, if it has any.
     long: Option<Box<Long>>,
     /// Offset of the argument to be read next: of its header, or, once it has left for a block, of the line end
     /// behind it.

@@ -18,7 +18,8 @@ use crate::telemetry::clock::Ticks;
 /// Names under which functions were found that an interpreter remembers.
 const NAMES_MAX: usize = 4096;
 
-/// What a function takes in an interpreter beside its code: the closure, what it closes over, its place in the registry.
+/// What a function takes in an interpreter beside its code: the closure, what it closes over, its place in the
+/// registry.
 const FUNCTION_BYTES: usize = 48;
 
 /// Bytes that compiled libraries take in all interpreters.
@@ -45,7 +46,8 @@ pub(in crate::script) struct SoFar {
 /// What the code of a library left in an interpreter.
 pub(super) struct Ran {
     pub(super) functions: Vec<Registered>,
-    /// What that takes, roughly: compiling leaves more garbage than code, so the growth of the interpreter does not tell.
+    /// What that takes, roughly: compiling leaves more garbage than code, so the growth of the interpreter does not
+    /// tell.
     bytes: usize,
 }
 
@@ -122,7 +124,8 @@ impl Libraries {
         self.prune()
     }
 
-    /// Drops what belongs to libraries that are gone, if many may be, for a thread that is about to wait; whether any was.
+    /// Drops what belongs to libraries that are gone, if many may be, for a thread that is about to wait; whether any
+    /// was.
     pub(in crate::script) fn rest(&mut self) -> bool {
         let lost = LOST.load(Relaxed);
         if lost - self.lost <= self.loaded.len() as u64 / 4 {

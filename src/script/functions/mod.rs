@@ -1,8 +1,8 @@
 //! Libraries of functions: what FUNCTION manages and FCALL finds.
 //!
 //! All interpreters share the sources; each runs a library's code when it first calls one of its functions
-//! ([`compiled`]), and keeps what it found for as long as [`Functions::version`] stays what it was. So the lock is taken
-//! for a first call, and for changes, which take as long as what they change: code runs before the lock is taken.
+//! ([`compiled`]), and keeps what it found for as long as [`Functions::version`] stays what it was. So the lock is
+//! taken for a first call, and for changes, which take as long as what they change: code runs before the lock is taken.
 
 pub(super) mod compiled;
 mod payload;
@@ -129,7 +129,7 @@ impl Functions {
         self.version.load(Acquire)
     }
 
-    /// So many libraries that may have been found are no longer there. For who holds the lock of `known`.
+    /// Counts libraries that may have been found and are no longer there. The caller holds the lock of `known`.
     fn lose(&self, libraries: usize) {
         self.version.fetch_add(libraries as u64, Release);
         LOST.fetch_add(libraries as u64, Release);

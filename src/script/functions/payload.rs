@@ -1,5 +1,5 @@
-//! Libraries as FUNCTION DUMP hands them out and FUNCTION RESTORE takes them: each a mark and its source as a string of a
-//! snapshot, then the frame of DUMP.
+//! Libraries as FUNCTION DUMP hands them out and FUNCTION RESTORE takes them: each a mark and its source as a string of
+//! a snapshot, then the frame of DUMP.
 
 use crate::command::error::CommandError;
 use crate::engine::serial::frame;

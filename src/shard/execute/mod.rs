@@ -1,6 +1,6 @@
 //! Running one command with its shards in hand: the same code for a command that runs at once and for one that was
-//! queued. Afterwards those are served who waited for what it changed, what is to be logged is appended to the log, and what
-//! others want to hear of to the sequence that they hear.
+//! queued. Afterwards those are served who waited for what it changed, what is to be logged is appended to the log, and
+//! what others want to hear of to the sequence that they hear.
 
 use std::sync::Arc;
 
@@ -32,16 +32,16 @@ pub struct ExecutionContext<'a> {
 
 /// How a command ended.
 pub enum Outcome {
-    /// It answered.
+    /// The command answered.
     Done {
         /// With an error.
         failed: bool,
     },
-    /// It was not run, as there is no memory for what it may add.
+    /// The command was not run, as there is no memory for what it may add.
     Refused,
-    /// It waits.
+    /// The command waits.
     Blocked(Arc<Waiter>),
-    /// It was not run: it takes too long for this thread.
+    /// The command was not run: it takes too long for this thread.
     Offload,
 }
 
@@ -283,8 +283,8 @@ pub(super) fn learn(engine: &Engine, client: &mut ClientView) {
     client.log_seen = client.log_seen.max(engine.effects.log_position());
 }
 
-/// The end of each command: those are served who waited for what changed, and what is to be logged, and what others want
-/// to hear, is appended.
+/// The end of each command: those are served who waited for what changed, and what is to be logged, and what others
+/// want to hear, is appended.
 #[inline(always)]
 fn end(command: &'static Command, engines: &mut Engines<'_>, client: &mut ClientView, now: Now) {
     if engines.any(|engine| engine.waiters.has_ready() || engine.effects.is_due()) {
@@ -340,9 +340,9 @@ pub(super) struct Beside<'u> {
     pub is_unit: bool,
 }
 
-/// The end of whatever changed shards, with messages published between the changes: what it leaves is appended to the log,
-/// those are served who waited for it, and what others want to hear of it is appended. Without a shard the messages stay.
-/// The position in the log behind what it leaves, if it leaves anything.
+/// The end of whatever changed shards, with messages published between the changes: what it leaves is appended to the
+/// log, those are served who waited for it, and what others want to hear of it is appended. Without a shard the
+/// messages stay. The position in the log behind what it leaves, if it leaves anything.
 pub(super) fn end_of_several(
     engines: &mut [&mut Engine],
     now: Now,

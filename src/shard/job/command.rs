@@ -21,7 +21,7 @@ use crate::telemetry::clock::{self, Ticks};
 pub enum Ended {
     /// The reply is there.
     Answered {
-        /// It is an error.
+        /// The reply is an error.
         failed: bool,
     },
     /// The command did not run; the reply says why.
@@ -90,7 +90,7 @@ impl CommandJob {
         }
     }
 
-    /// It is a visit, and this is what earlier ones gathered.
+    /// Makes it a visit, with what earlier ones gathered.
     #[must_use]
     pub fn visiting(self, gather: Gather) -> CommandJob {
         CommandJob {

@@ -7,8 +7,9 @@
 //! task     what the server asks of shards: to forget or serve a waiter, to forget watched keys, to migrate keys
 //! ```
 //!
-//! Whoever holds the shard runs the job; a client that disconnects meanwhile loses only the reply. A run says what follows
-//! ([`Next`]): the reply goes to whoever awaits it, or the job queues again, to run anew or on a thread of its own.
+//! Whoever holds the shard runs the job; a client that disconnects meanwhile loses only the reply. A run says what
+//! follows ([`Next`]): the reply goes to whoever awaits it, or the job queues again, to run anew or on a thread of its
+//! own.
 
 pub mod command;
 pub mod task;
@@ -29,6 +30,7 @@ use super::ownership::extend::Offloaded;
 use super::ownership::queued::QueuedMessage;
 use super::ownership::{self, ShardList, Shards};
 use super::route::Router;
+use super::under_way::UnderWay;
 use super::{HeldShards, QueuedJob};
 use crate::engine::{Deferred, Engine};
 use crate::structures::crash;
@@ -65,11 +67,11 @@ pub struct Executor {
 /// What follows a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Whoever awaits the job gets it.
+    /// The task that awaits the job gets it.
     Answer,
-    /// It was rolled back, and queues again.
+    /// The job was rolled back, and queues again.
     Again,
-    /// It takes long, did nothing, and queues again, to run on a thread of its own.
+    /// The job takes long, did nothing, and queues again, to run on a thread of its own.
     Offload,
 }
 
@@ -90,9 +92,11 @@ pub struct Job {
     /// What it is about.
     pub work: Work,
     next: Next,
-    /// It runs on a thread of its own.
+    /// The job runs on a thread of its own.
     is_offloaded: bool,
     ticket: Option<Arc<Ticket>>,
+    /// The period in which it began, until it has ended.
+    under_way: Option<Arc<UnderWay>>,
     /// None for what never queues twice.
     executor: Option<Executor>,
 }
@@ -105,6 +109,7 @@ impl Job {
             next: Next::Answer,
             is_offloaded: false,
             ticket: None,
+            under_way: None,
             executor,
         })
     }
@@ -135,16 +140,17 @@ impl Job {
     }
 
     /// Sends a job that queues to run; the ticket on which its end is awaited.
-    pub fn send(mut queued: QueuedJob) -> Arc<Ticket> {
+    pub fn send(mut queued: QueuedJob, under_way: &Arc<UnderWay>) -> Arc<Ticket> {
+        queued.under_way = Some(Arc::clone(under_way));
         let ticket = Job::await_end(&mut queued);
         Job::submit(queued);
         ticket
     }
 
     /// Sends a job to a thread of its own; the ticket on which its end is awaited.
-    pub fn send_offloaded(mut queued: QueuedJob) -> Arc<Ticket> {
+    pub fn send_offloaded(mut queued: QueuedJob, under_way: &Arc<UnderWay>) -> Arc<Ticket> {
         queued.is_offloaded = true;
-        Job::send(queued)
+        Job::send(queued, under_way)
     }
 
     fn submit(mut queued: QueuedJob) {
@@ -172,16 +178,22 @@ impl Job {
 
     /// Brings a job back that ran elsewhere than with shards in hand, or not at all.
     pub fn answer(mut queued: QueuedJob) {
+        let _ended = queued.under_way.take();
         if let Some(ticket) = queued.ticket.take() {
             *ticket.done.lock() = Some(queued);
             ticket.waker.wake();
         }
     }
 
-    /// Answers that a script is busy, for a unit that holds the shards for long; false if the job has to wait instead, as
-    /// no client awaits its reply.
+    /// Answers that a script is busy, for a unit that holds the shards for long; false if the job has to wait instead,
+    /// as no client awaits its reply.
     pub(super) fn turn_away(&mut self, text: &'static str) -> bool {
-        if self.ticket.is_none() {
+        let insists = match &self.work {
+            Work::Command(job) => job.client.insists,
+            Work::Unit(job) => job.connection.reply_mode.replays(),
+            Work::Task(_) => true,
+        };
+        if insists || self.ticket.is_none() {
             return false;
         }
         self.next = Next::Answer;

@@ -75,7 +75,7 @@ impl Task {
 pub struct WaiterDispatcher(OnceLock<Weak<Shards>>);
 
 impl WaiterDispatcher {
-    /// These are the shards.
+    /// Sets the shards that it reaches.
     pub fn reach(&self, shards: &Arc<Shards>) {
         self.0.get_or_init(|| Arc::downgrade(shards));
     }

@@ -4,8 +4,8 @@
 //! it ([`HeldTokens::try_extend`]), in any order, as somebody who never waits cannot be part of a deadlock. If it gets
 //! none, its caller undoes what it did and asks for more shards at once.
 //!
-//! A message may also take too long for the thread that happens to have its last token. Such a message *is offloaded*: it
-//! leaves with all its tokens as a [`Offloaded`], and some other thread runs and settles it ([`Shards::resume`]).
+//! A message may also take too long for the thread that happens to have its last token. Such a message *is offloaded*:
+//! it leaves with all its tokens as a [`Offloaded`], and some other thread runs and settles it ([`Shards::resume`]).
 //! Its shards are marked as held for long, so that messages wait there without tokens of other shards; those that have
 //! waited for too long can be turned away ([`HeldTokens::turn_away`]).
 #![expect(
@@ -35,8 +35,8 @@ pub struct HeldTokens<'a, E, M> {
 
 impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
     /// # Safety
-    /// 1. The tokens are the caller's for `'a`, who uses no other view of them meanwhile. 2. They are ascending, without
-    ///    duplicates, in range. 3. What is in `tokens` afterwards is the caller's to let go.
+    /// 1. The tokens are the caller's for `'a`, who uses no other view of them meanwhile. 2. They are ascending,
+    ///    without duplicates, in range. 3. What is in `tokens` afterwards is the caller's to let go.
     pub(super) unsafe fn new(
         shards: &'a Shards<E, M>,
         tokens: &'a mut ShardList,
@@ -101,9 +101,9 @@ impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
         true
     }
 
-    /// Shows `refuse` the messages that wait for the shards in hand: those that were not seen before, or with `whole` all
-    /// of them. The ones that it turns away, with a reply, leave the queues and are finished. That wakes their tasks with
-    /// tokens in hand: a microsecond of shards that are held for seconds.
+    /// Shows `refuse` the messages that wait for the shards in hand: those that were not seen before, or with `whole`
+    /// all of them. The ones that it turns away, with a reply, leave the queues and are finished. That wakes their
+    /// tasks with tokens in hand: a microsecond of shards that are held for seconds.
     ///
     /// Does nothing but for a message that was offloaded: others have no time to look after queues.
     pub fn turn_away(&mut self, whole: bool, mut refuse: impl FnMut(&mut M) -> bool) {
@@ -152,7 +152,8 @@ impl<'a, E: Send, M: Message<E>> HeldTokens<'a, E, M> {
     }
 }
 
-/// The tokens of some shards, which can become more. Dropping it runs what came in meanwhile, as for [`super::ShardGuard`].
+/// The tokens of some shards, which can become more. Dropping it runs what came in meanwhile, as for
+/// [`super::ShardGuard`].
 #[must_use = "dropping it lets go of the shards"]
 pub struct ExtendableGuard<'s, E: Send, M: Message<E>> {
     shards: &'s Shards<E, M>,

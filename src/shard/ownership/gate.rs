@@ -26,8 +26,8 @@ const HELD_ALONE: *mut Link = ptr::without_provenance_mut(HELD);
 
 /// The word, what the token protects, and the one counter that every take raises, on one line pair.
 ///
-/// The word is null (free, and then nothing is queued), or `newest queued link | HELD`, with `LONG` where the holder set
-/// it. Only the holder sets and clears `LONG`, and clears it before it lets go.
+/// The word is null (free, and then nothing is queued), or `newest queued link | HELD`, with `LONG` where the holder
+/// set it. Only the holder sets and clears `LONG`, and clears it before it lets go.
 #[repr(C)]
 pub(super) struct Gate<E> {
     word: AtomicPtr<Link>,
@@ -41,8 +41,9 @@ pub(super) struct Gate<E> {
     fault: Fault,
 }
 
-// SAFETY: the word is atomic; `backlog` and `engine` are only touched with the token, which one thread has at a time and
-// which passes from one to the next by release and acquire (see each step). Links are owned by the queue they are in.
+// SAFETY: the word is atomic; `backlog` and `engine` are only touched with the token, which one thread has at a time
+// and which passes from one to the next by release and acquire (see each step). Links are owned by the queue they are
+// in.
 unsafe impl<E: Send> Send for Gate<E> {}
 // SAFETY: as above.
 unsafe impl<E: Send> Sync for Gate<E> {}

@@ -32,7 +32,7 @@ per_thread!(THREAD_HOLDS: ThreadHolds = ThreadHolds {
     newest: Cell::new(ptr::null_mut()),
 });
 
-/// This thread is about to have tokens.
+/// Notes that this thread is about to have tokens.
 #[inline]
 pub(super) fn enter() {
     THREAD_HOLDS.with(|holds| {
@@ -44,7 +44,8 @@ pub(super) fn enter() {
     });
 }
 
-/// The tokens since the matching [`enter`] are gone; with the last of them, what is due is done and what ran is finished.
+/// The tokens since the matching [`enter`] are gone; with the last of them, what is due is done and what ran is
+/// finished.
 #[inline]
 pub(super) fn leave() {
     let owes = THREAD_HOLDS.with(|holds| {

@@ -19,18 +19,18 @@
 //! - **Travel**: a message for several shards visits them in ascending order. Where a shard is free, its carrier takes
 //!   the token for it; where it is held, the message joins the queue *with the tokens it has*, and whoever holds that
 //!   shard carries it on. Who gets the last token runs it, then lets go of all.
-//! - **Held for long**: a message that takes long is offloaded with its tokens, to a thread of its own ([`extend`]). Its
-//!   shards are marked so in their words, and no message waits there with tokens of other shards: it lets go of them and keeps its
-//!   place in that queue. At its turn it tries for the others without waiting; after some failures it travels with
-//!   tokens again and waits wherever it has to, so that it cannot starve.
+//! - **Held for long**: a message that takes long is offloaded with its tokens, to a thread of its own ([`extend`]).
+//!   Its shards are marked so in their words, and no message waits there with tokens of other shards: it lets go of
+//!   them and keeps its place in that queue. At its turn it tries for the others without waiting; after some failures
+//!   it travels with tokens again and waits wherever it has to, so that it cannot starve.
 //! - **HeldTokens**: what runs may try for more shards, never wait for them ([`extend`]).
 //! - **End of a hold**: each time before a token is let go, what its engine has left to be done moves to the thread
-//!   ([`Message::collect`]), and is done when the thread has no token at all ([`Message::settle`]). There is no other way
-//!   to let go.
+//!   ([`Message::collect`]), and is done when the thread has no token at all ([`Message::settle`]). There is no other
+//!   way to let go.
 //!
-//! Example: A holds shard 2. B submits a message for 1 and 2: takes 1, finds 2 held, queues there, and goes away (shard 1
-//! is held by nobody's thread now, only by the message). C submits to 1: held, so it queues. A lets go of 2: finds the
-//! message, which now has 1 and 2, runs it, and lets go of 1 (finds and runs C's message) and of 2.
+//! Example: A holds shard 2. B submits a message for 1 and 2: takes 1, finds 2 held, queues there, and goes away (shard
+//! 1 is held by nobody's thread now, only by the message). C submits to 1: held, so it queues. A lets go of 2: finds
+//! the message, which now has 1 and 2, runs it, and lets go of 1 (finds and runs C's message) and of 2.
 //!
 //! # Why it is right
 //!
@@ -95,8 +95,8 @@ pub const SHARDS_MAX: usize = 1 << 16;
 ///
 /// It owns all it needs: who asked for it may be gone when it runs.
 pub trait Message<E>: Send + Sized + 'static {
-    /// The shards it needs: ascending, without duplicates, at least one (but for a message that is offloaded), and the same
-    /// each time.
+    /// The shards it needs: ascending, without duplicates, at least one (but for a message that is offloaded), and the
+    /// same each time.
     fn shards(&self) -> &[u16];
 
     /// Does the work. All its shards are in hand. Must not take, submit, let go, wake, block or free large things; a
@@ -194,7 +194,8 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         self.gates.len()
     }
 
-    /// Takes the token if it is free: one CAS. Free also means that nothing is queued, so there is nothing to run first.
+    /// Takes the token if it is free: one CAS. Free also means that nothing is queued, so there is nothing to run
+    /// first.
     #[inline]
     pub fn try_take(&self, shard: u16) -> Option<ShardGuard<'_, E, M>> {
         if self.gates[shard as usize].try_take() {
@@ -346,16 +347,16 @@ impl<E: Send, M: Message<E>> Shards<E, M> {
         unsafe { gate.try_release() }
     }
 
-    /// Says that a shard is held for long. Messages that wait there with tokens keep their places and lose their tokens,
-    /// which are added to `loose`.
+    /// Says that a shard is held for long. Messages that wait there with tokens keep their places and lose their
+    /// tokens, which are added to `loose`.
     ///
     /// # Safety
     /// The token is the caller's. So are those in `loose` afterwards.
     unsafe fn hold_long(&self, shard: u16, loose: &mut ShardList) {
         let gate = &self.gates[shard as usize];
         gate.set_long(true);
-        // SAFETY: the caller's token; what was in the queue, and behind the message that is offloaded, is ours until it is
-        // put back.
+        // SAFETY: the caller's token; what was in the queue, and behind the message that is offloaded, is ours until it
+        // is put back.
         unsafe {
             let list = gate.take_queue();
             let mut next = NonNull::new(list);

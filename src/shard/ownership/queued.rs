@@ -70,7 +70,8 @@ pub struct QueuedMessage<M> {
     /// after the run is read from here and never from the message, so a message that lies about its shards cannot
     /// release what it does not have.
     pub(super) tokens: ShardList,
-    /// It waits in the queue of a shard that is, or was, held for long, and gave up the tokens of its other shards.
+    /// The message waits in the queue of a shard that is, or was, held for long, and gave up the tokens of its other
+    /// shards.
     pub(super) waits_without_tokens: bool,
     /// Turns in a queue at which it did not get the tokens of its other shards.
     pub(super) misses: u8,

@@ -68,7 +68,7 @@ pub struct ScriptCall {
 /// A step that took long for the slow log or the latency monitor.
 #[derive(Clone, Copy, Debug)]
 pub struct SlowStep {
-    /// Its number.
+    /// Number of the step.
     pub step: usize,
     /// Nanoseconds that it took.
     pub duration_ns: u64,
@@ -116,7 +116,7 @@ pub struct UnitNotes {
     pub slow: Vec<SlowStep>,
     /// The calls of scripts that did, the last ones.
     pub slow_calls: VecDeque<SlowCall>,
-    /// So many more did before these.
+    /// Slow calls before `slow_calls` that were not kept.
     pub slow_calls_lost: u64,
     /// The steps that are sampled for hot keys, with their nanoseconds and the bytes of their replies.
     pub sampled: Vec<(usize, u64, usize)>,
@@ -145,7 +145,7 @@ pub struct UnitOutcome {
     pub command_count: u64,
     /// What its commands without keys leave in the log.
     pub records: Records,
-    /// It is a script that no transaction runs.
+    /// The unit is a script that no transaction runs.
     pub is_lone: bool,
     /// The position in the log behind what it did, if that was appended before its end.
     pub log_position: Option<u64>,
@@ -176,7 +176,8 @@ impl UnitOutcome {
         self.notes.get_or_insert_default()
     }
 
-    /// Keeps what a step is about to change of what the connection has set for itself, which is rolled back with the unit.
+    /// Keeps what a step is about to change of what the connection has set for itself, which is rolled back with the
+    /// unit.
     #[cold]
     pub fn keep_settings(&mut self, connection: &Connection) {
         let before = &mut self.notes().settings_before;

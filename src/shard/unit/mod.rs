@@ -10,20 +10,20 @@
 //! weight       which transactions may take too long for the thread of a connection
 //! ```
 //!
-//! A unit is one EVAL, EVALSHA or FCALL, or an EXEC. It runs where it is, with the shards of the keys that it names. When
-//! a command needs another shard it is tried for. If that is held, what the unit did is rolled back (`engine::undo`), and
-//! it runs again with all the shards that it is known to need by then; after some such runs, with all there are. A unit
-//! that takes longer than [`INLINE_NS`] is rolled back too, and runs again on a thread of its own, so that no thread of
-//! connections is held by a script for longer than that. Collections write down what undoes their changes, however large
-//! they are. Where a change would still need a large copy to be undone, the unit runs again with all shards, so that
-//! nothing can come in between, and nothing is kept. A transaction of commands that are known to be short, and name all
-//! their keys, can never fail on its way: no undo log is kept for it.
+//! A unit is one EVAL, EVALSHA or FCALL, or an EXEC. It runs where it is, with the shards of the keys that it names.
+//! When a command needs another shard it is tried for. If that is held, what the unit did is rolled back
+//! (`engine::undo`), and it runs again with all the shards that it is known to need by then; after some such runs, with
+//! all there are. A unit that takes longer than [`INLINE_NS`] is rolled back too, and runs again on a thread of its
+//! own, so that no thread of connections is held by a script for longer than that. Collections write down what undoes
+//! their changes, however large they are. Where a change would still need a large copy to be undone, the unit runs
+//! again with all shards, so that nothing can come in between, and nothing is kept. A transaction of commands that are
+//! known to be short, and name all their keys, can never fail on its way: no undo log is kept for it.
 //!
-//! Nobody sees anything of a unit before it commits: effects, publications and replies wait. What Lua keeps between runs
-//! (a function's upvalues) is not rolled back.
+//! Nobody sees anything of a unit before it commits: effects, publications and replies wait. What Lua keeps between
+//! runs (a function's upvalues) is not rolled back.
 //!
-//! Invariants: an engine is changed only with an undo log on, unless the unit is irrevocable; no log is left on when a unit
-//! ends.
+//! Invariants: an engine is changed only with an undo log on, unless the unit is irrevocable; no log is left on when a
+//! unit ends.
 
 pub mod context;
 pub mod plan;
@@ -75,8 +75,8 @@ const SPINS: u32 = 64;
 /// Looks at a held shard by a unit on a thread of its own, for which no connection waits.
 const SPINS_OFFLOADED: u32 = 4_096;
 
-/// Bytes of the largest collection that is copied to be restored: that takes some tens of microseconds of one shard, and
-/// a run with all shards on a thread of its own takes as much of all of them. (Tests have small collections.)
+/// Bytes of the largest collection that is copied to be restored: that takes some tens of microseconds of one shard,
+/// and a run with all shards on a thread of its own takes as much of all of them. (Tests have small collections.)
 const IMAGE_BYTES_MAX: usize = if cfg!(test) { 1024 } else { 32 * 1024 };
 
 /// Bytes of the largest string that is copied to be restored.
@@ -118,13 +118,13 @@ fn reads_of(kept: &KeptReads, shard: u16) -> Option<Reads> {
 pub struct Unit<'r, 'a> {
     held: &'r mut HeldShards<'a>,
     router: Router,
-    /// It is not rolled back any more, and keeps no undo log.
+    /// The unit is not rolled back any more, and keeps no undo log.
     is_irrevocable: bool,
     /// None on the thread of a connection.
     offloaded: Option<Site<'r>>,
     since: Ticks,
-    /// The clock when it was last read: before each command, after those of scripts, and each few thousand instructions of a
-    /// script.
+    /// The clock when it was last read: before each command, after those of scripts, and each few thousand instructions
+    /// of a script.
     latest: Ticks,
     abort: Option<Abort>,
     /// Shards that it needed and did not get.
@@ -137,7 +137,7 @@ pub struct Unit<'r, 'a> {
     undeclared: Vec<Vec<u8>>,
     /// Scripts that have begun.
     scripts: usize,
-    /// Those of them that were killed, in this run or in one that was rolled back.
+    /// Scripts that were killed, in this run or in one that was rolled back.
     killed: Vec<usize>,
     /// What shards had counted of reads before its first, but for those that go back by themselves.
     reads: KeptReads,
@@ -494,8 +494,8 @@ impl<'r, 'a> Unit<'r, 'a> {
         all_of(&mut self.held.engines()).with_all(work)
     }
 
-    /// The unit is done: what it changed stays, those are served who waited for it, and what others want to hear of it is
-    /// appended, with the messages that it published.
+    /// The unit is done: what it changed stays, those are served who waited for it, and what others want to hear of it
+    /// is appended, with the messages that it published.
     pub fn commit(
         mut self,
         kind: Kind,

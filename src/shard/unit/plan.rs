@@ -9,11 +9,11 @@ use crate::shard::route;
 pub enum Abort {
     /// A shard that it needs is held.
     MissingShards,
-    /// It calls a command that needs all shards.
+    /// The unit calls a command that needs all shards.
     NeedsAllShards,
-    /// It would change what is too large to be copied.
+    /// The unit would change what is too large to be copied.
     TooLargeToUndo,
-    /// It takes too long for the thread of a connection.
+    /// The unit takes too long for the thread of a connection.
     TooSlow,
 }
 
@@ -25,11 +25,11 @@ const RERUNS_MAX: u8 = 3;
 pub struct UnitPlan {
     /// The shards that it gets before it begins, ascending.
     pub shards: ShardList,
-    /// It can come to need no others.
+    /// The unit can come to need no others.
     pub is_complete: bool,
-    /// It has all shards, and nothing is kept to undo it.
+    /// The unit has all shards, and nothing is kept to undo it.
     pub is_irrevocable: bool,
-    /// It runs on a thread of its own.
+    /// The unit runs on a thread of its own.
     pub is_offloaded: bool,
     /// Times that it was rolled back for want of a shard.
     pub reruns: u8,

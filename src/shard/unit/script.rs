@@ -29,7 +29,7 @@ struct UnitHost<'a, 'r, 'h, 's> {
     outcome: &'a mut UnitOutcome,
     /// What the script was given: its keys are routed already.
     given: Args<'a>,
-    /// Those of the call under way.
+    /// Keys of the call under way.
     keys: SmallVec<[RoutedKey; 4]>,
     /// How many keys may have been added to.
     growing_calls: usize,

@@ -223,8 +223,8 @@ impl Transaction {
         shards
     }
 
-    /// Whether any of the queued commands may take too long for the thread of a connection, going by how large the values
-    /// are before the first of them runs. The engines are those of its plan.
+    /// Whether any of the queued commands may take too long for the thread of a connection, going by how large the
+    /// values are before the first of them runs. The engines are those of its plan.
     fn may_be_heavy(&self, engines: &[&mut Engine], db: usize) -> bool {
         let takes_long = |step: &Step| step.command.flags.has(Flags::TAKES_LONG);
         if !self.steps.iter().any(takes_long) {

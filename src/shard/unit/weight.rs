@@ -1,5 +1,5 @@
-//! Which transactions may take too long for the thread of a connection: a guess from what they name, before anything runs.
-//! A command finds out by itself whether it does, and asks [`Scales`](crate::command::context::Scales); those
+//! Which transactions may take too long for the thread of a connection: a guess from what they name, before anything
+//! runs. A command finds out by itself whether it does, and asks [`Scales`](crate::command::context::Scales); those
 //! that do have [`Flags::TAKES_LONG`](crate::command::declaration::Flags::TAKES_LONG).
 
 use crate::command::Args;

@@ -343,7 +343,7 @@ impl<O> Entry<O> {
         };
     }
 
-    /// The same entry under another key.
+    /// The entry under another key.
     #[must_use]
     pub fn with_key(mut self, key: &[u8]) -> Self {
         let view = self.view();
@@ -368,7 +368,7 @@ impl<O> Entry<O> {
         copy
     }
 
-    /// The same entry in fresh memory, given by the allocator as it likes; nothing else changes.
+    /// The entry in fresh memory, given by the allocator as it likes; nothing else changes.
     #[must_use]
     pub fn moved(mut self) -> Self {
         let layout = self.shape().layout();

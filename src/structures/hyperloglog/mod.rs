@@ -60,7 +60,7 @@ pub enum Encoding {
 pub struct Registers(Box<[u8; REGISTERS]>);
 
 impl Registers {
-    /// Those of a sketch that saw nothing.
+    /// The registers of a sketch that saw nothing.
     pub fn new() -> Registers {
         Registers(Box::new([0; REGISTERS]))
     }

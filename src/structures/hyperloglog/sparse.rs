@@ -148,9 +148,9 @@ pub(super) struct Hint {
 /// What became of a register that was to rise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It was as high already.
+    /// The register was as high already.
     Kept,
-    /// It rose.
+    /// The register rose.
     Raised,
     /// Nothing changed: the sketch has to be dense for it.
     NeedsDense,

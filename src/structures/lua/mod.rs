@@ -1,8 +1,8 @@
 //! Lua's stack, read and written in place.
 //!
-//! The safe interface of `mlua` holds every string and table that passes it by a reference of its own, which costs a few
-//! hundred instructions a value. What each script does goes through here instead: it is given lists of texts, and it
-//! calls functions of ours with texts and gets a text. Knows nothing of what these are.
+//! The safe interface of `mlua` holds every string and table that passes it by a reference of its own, which costs a
+//! few hundred instructions a value. What each script does goes through here instead: it is given lists of texts, and
+//! it calls functions of ours with texts and gets a text. Knows nothing of what these are.
 //!
 //! ```text
 //! into Lua    set_lists, list      texts as tables; Kept: the same table with other texts
@@ -87,8 +87,8 @@ unsafe fn push_text(state: *mut mlua::lua_State, text: &[u8]) {
 /// 2. The bound of memory is lifted.
 #[inline]
 unsafe fn push_list(state: *mut mlua::lua_State, texts: &[&[u8]]) {
-    // SAFETY: no more than TEXTS_MAX texts are asked for. The table lies on top, and below each text that is put into it,
-    // so the index names a table; the rest is 1 and 2 of the contract.
+    // SAFETY: no more than TEXTS_MAX texts are asked for. The table lies on top, and below each text that is put into
+    // it, so the index names a table; the rest is 1 and 2 of the contract.
     unsafe {
         ffi::lua_createtable(state, texts.len() as c_int, 0);
         for (at, text) in texts.iter().enumerate() {
@@ -109,9 +109,9 @@ pub fn set_lists(lua: &Lua, table: &Table, lists: [(&LuaString, &[&[u8]]); 2]) -
     {
         return lua.exec_raw_lua(|raw| {
             let state = raw.state();
-            // SAFETY: room for the four values that lie on the stack at most is made first, and the bound is lifted. The
-            // table lies below the name and the list when these are put into it, and the name is no nil. What was pushed
-            // is popped again, also if a push fails: references alone are pushed that way, which cannot.
+            // SAFETY: room for the four values that lie on the stack at most is made first, and the bound is lifted.
+            // The table lies below the name and the list when these are put into it, and the name is no nil. What was
+            // pushed is popped again, also if a push fails: references alone are pushed that way, which cannot.
             unsafe {
                 if ffi::lua_checkstack(state, 6) == 0 {
                     return Err(mlua::Error::StackError);
@@ -324,8 +324,8 @@ impl IntoLuaMulti for Answer {
                 unsafe { lua.push(value)? };
                 Ok(1)
             }
-            // Whatever lies on top is a value of this function's frame, be it by a misuse not the one that was pushed; of
-            // an empty frame none is returned.
+            // Whatever lies on top is a value of this function's frame, be it by a misuse not the one that was pushed;
+            // of an empty frame none is returned.
             Place::OnTop => {
                 // SAFETY: the state is the one that runs the function.
                 let count = unsafe { ffi::lua_gettop(lua.state()) };
@@ -335,8 +335,8 @@ impl IntoLuaMulti for Answer {
     }
 }
 
-/// Why a text does not compile, as any bytes may stand in it; `message` is what is known of it. For texts that were found
-/// not to.
+/// Why a text does not compile, as any bytes may stand in it; `message` is what is known of it. For texts that were
+/// found not to.
 #[cold]
 pub fn compile_failure(lua: &Lua, code: &[u8], name: &str, message: String) -> String {
     let (Some(_lifted), Ok(name)) = (Lifted::of(lua), std::ffi::CString::new(name)) else {
@@ -344,9 +344,9 @@ pub fn compile_failure(lua: &Lua, code: &[u8], name: &str, message: String) -> S
     };
     lua.exec_raw_lua(|raw| {
         let state = raw.state();
-        // SAFETY: room for what is pushed is made, and the bound is lifted. The code is readable for its length, and the
-        // name ends with a zero. Compiling is protected, and leaves a function or a text, which is popped again. A text is
-        // not converted by asking for its bytes, and stays where it is while it lies on the stack.
+        // SAFETY: room for what is pushed is made, and the bound is lifted. The code is readable for its length, and
+        // the name ends with a zero. Compiling is protected, and leaves a function or a text, which is popped again. A
+        // text is not converted by asking for its bytes, and stays where it is while it lies on the stack.
         unsafe {
             if ffi::lua_checkstack(state, 2) == 0 {
                 return message;
@@ -379,7 +379,7 @@ pub enum Argument<'s> {
     Other,
 }
 
-/// Whoever wants to see arguments.
+/// Sees the arguments of a call.
 pub trait Take: 'static {
     /// One argument; they come in order.
     fn take(argument: Argument<'_>);
@@ -405,8 +405,8 @@ impl<T: Take> FromLuaMulti for Taken<T> {
     unsafe fn from_stack_multi(count: c_int, lua: &RawLua) -> mlua::Result<Self> {
         let state = lua.state();
         for index in -count..0 {
-            // SAFETY: the caller says that so many values lie on the stack; `take` gets no hold of the state, so that they
-            // stay there while it runs.
+            // SAFETY: the caller says that so many values lie on the stack; `take` gets no hold of the state, so that
+            // they stay there while it runs.
             T::take(unsafe { argument(state, index) });
         }
         Ok(Taken(PhantomData))
@@ -451,11 +451,11 @@ pub fn call_below<R>(
     };
     lua.exec_raw_lua(|raw| {
         let state = raw.state();
-        // SAFETY: room is made for handler, function, arguments and result, for a list and a text before that, and for what
-        // `pop_value` needs; the bound is lifted until the function is called, which is when it holds again. Pushing what
-        // mlua refers to takes no memory. What is pinned is of this interpreter. The call is protected, and gives one
-        // result in any case. A text is not converted by asking for its bytes, and stays where it is while it lies on the
-        // stack, which is until `on_text` is over.
+        // SAFETY: room is made for handler, function, arguments and result, for a list and a text before that, and for
+        // what `pop_value` needs; the bound is lifted until the function is called, which is when it holds again.
+        // Pushing what mlua refers to takes no memory. What is pinned is of this interpreter. The call is protected,
+        // and gives one result in any case. A text is not converted by asking for its bytes, and stays where it is
+        // while it lies on the stack, which is until `on_text` is over.
         unsafe {
             if ffi::lua_checkstack(state, arguments.len() as c_int + 8) == 0 {
                 return Err(mlua::Error::StackError);
@@ -567,7 +567,7 @@ pub struct Return(Returned);
 enum Returned {
     /// What was put into [`TEXT`].
     Text,
-    /// The same in a table, under this name.
+    /// The text in [`TEXT`], in a table under this name.
     Field(&'static str),
     Number(f64),
     Boolean(bool),
@@ -601,7 +601,8 @@ impl Return {
             return None;
         }
         TEXT.with(|place| {
-            // SAFETY: the place is the thread's own, and no reference to what is in there outlives a function of this file.
+            // SAFETY: the place is the thread's own, and no reference to what is in there outlives a function of this
+            // file.
             let kept = unsafe { &mut *place.get() };
             kept.clear();
             kept.extend_from_slice(text);
@@ -693,8 +694,8 @@ unsafe extern "C-unwind" fn enter<D: Direct>(state: *mut mlua::lua_State) -> c_i
     // SAFETY: Lua gives a state that can be used, and what is called returns before anybody changes its stack.
     let (_, Return(returned)) = unsafe { with_given(state, D::call) };
     // SAFETY: Lua leaves a function room for some values besides its arguments. An error, for want of memory or of the
-    // other function, passes this frame by a jump: nothing is left in it that is to be dropped. The table lies below the
-    // name and the text when these are put into it.
+    // other function, passes this frame by a jump: nothing is left in it that is to be dropped. The table lies below
+    // the name and the text when these are put into it.
     unsafe {
         match returned {
             Returned::Text => push_kept_text(state),
@@ -740,8 +741,8 @@ unsafe fn push_kept_text(state: *mut mlua::lua_State) {
 /// There is one at this index, and it stays there for as long as the lifetime says.
 #[inline]
 unsafe fn argument<'s>(state: *mut mlua::lua_State, index: c_int) -> Argument<'s> {
-    // SAFETY: the contract. A string is not converted by asking for its bytes, and these stay where they are while it lies
-    // there.
+    // SAFETY: the contract. A string is not converted by asking for its bytes, and these stay where they are while it
+    // lies there.
     unsafe {
         match ffi::lua_type(state, index) {
             ffi::LUA_TSTRING => {

@@ -1,8 +1,8 @@
 //! Functions of Lua's own libraries behind a look at what they are called with.
 //!
 //! A function of a script's that stood in between would be seen in errors: Lua names the line that called its function,
-//! and a call that is the last thing a function does leaves no line of it. So what Lua calls here is one frame, in which
-//! its own function runs as if it had been called itself; unless another one is to answer.
+//! and a call that is the last thing a function does leaves no line of it. So what Lua calls here is one frame, in
+//! which its own function runs as if it had been called itself; unless another one is to answer.
 
 use std::ffi::c_int;
 
@@ -10,7 +10,8 @@ use mlua::{Function, Lua, Table, ffi};
 
 use super::{Given, Lifted, with_given};
 
-/// Who looks at what a function is called with. It has no access to the interpreter, and a panic in it ends the process.
+/// Who looks at what a function is called with. It has no access to the interpreter, and a panic in it ends the
+/// process.
 pub trait Screen: 'static {
     /// Lua's own function answers an error with false and what was raised, as `coroutine.resume` does: that is what the
     /// other function is called with, and what it makes of it is the answer. All calls pass.
@@ -41,7 +42,8 @@ pub fn screened<S: Screen>(
     lua.exec_raw_lua(|raw| {
         let state = raw.state();
         // SAFETY: room for the three values, one upvalue, and what `pop` needs is made; the bound is lifted. What was
-        // pushed is popped again, but for the closure, which is handed out. Pushing what mlua refers to takes no memory.
+        // pushed is popped again, but for the closure, which is handed out. Pushing what mlua refers to takes no
+        // memory.
         unsafe {
             if ffi::lua_checkstack(state, 6) == 0 {
                 return Err(mlua::Error::StackError);
@@ -72,9 +74,10 @@ unsafe extern "C-unwind" fn enter_screened<S: Screen>(state: *mut mlua::lua_Stat
     // SAFETY: Lua gives a state that can be used, and what is called returns before anybody changes its stack.
     let (count, passes) = unsafe { with_given(state, S::passes) };
     // SAFETY: Lua leaves a function room for some values besides its arguments. What the closure was made with is what
-    // the contract says. Lua's function finds the frame as Lua would have given it, and its results are the closure's; where
-    // the second of two is replaced that takes one more value, for which the room that Lua leaves is there, as nothing lies
-    // in it but those two. An error passes this frame by a jump: nothing is left in it that is to be dropped.
+    // the contract says. Lua's function finds the frame as Lua would have given it, and its results are the closure's;
+    // where the second of two is replaced that takes one more value, for which the room that Lua leaves is there, as
+    // nothing lies in it but those two. An error passes this frame by a jump: nothing is left in it that is to be
+    // dropped.
     unsafe {
         let refused = ffi::lua_upvalueindex(3);
         let mut is_refused = false;

@@ -160,6 +160,17 @@ impl<T: Item> Index<T> {
         }
     }
 
+    /// An index of items that ascend strictly.
+    #[must_use]
+    pub fn of_ascending(form: Form, seed: u64, items: &[T]) -> Self {
+        if form == Form::Tree {
+            return Self::Tree(Tree::of_ascending(items));
+        }
+        let mut index = Self::new(form, seed);
+        items.iter().for_each(|item| index.insert(*item));
+        index
+    }
+
     /// Which implementation it is.
     #[must_use]
     pub fn form(&self) -> Form {
@@ -170,7 +181,7 @@ impl<T: Item> Index<T> {
     }
 }
 
-/// The same call on whichever form it is.
+/// Makes one call on either form.
 macro_rules! either {
     ($index:expr, $inner:ident => $call:expr) => {
         match $index {

@@ -39,11 +39,35 @@ impl Ranking {
     #[must_use]
     pub fn new(form: Form, seed: Seed) -> Self {
         Self {
-            order: Index::new(form, seed.k0 ^ seed.k1.rotate_left(32)),
+            order: Index::new(form, index_seed(seed)),
             members: Table::new(seed),
             seed,
             changes: None,
         }
+    }
+
+    /// A ranking of members that ascend, by score and then by their bytes. None if a member comes twice, or a score is
+    /// NaN.
+    #[must_use]
+    pub fn of_ascending<'m>(
+        form: Form,
+        seed: Seed,
+        members: impl ExactSizeIterator<Item = (&'m [u8], f64)>,
+    ) -> Option<Self> {
+        let mut ranking = Self::new(form, seed);
+        ranking.members.reserve(members.len());
+        let mut order = Vec::with_capacity(members.len());
+        for (member, score) in members {
+            let hash = ranking.hash(member);
+            if score.is_nan() || ranking.find(hash, member).is_some() {
+                return None;
+            }
+            let record = Record::new(member, score);
+            order.push(record.view().scored());
+            ranking.members.insert_new(hash, record);
+        }
+        ranking.order = Index::of_ascending(form, index_seed(seed), &order);
+        Some(ranking)
     }
 
     /// Which kind of index it has.
@@ -250,15 +274,12 @@ impl Ranking {
         })
     }
 
-    /// The same members in a structure of their own.
+    /// A copy of the members in a structure of its own.
     #[must_use]
     pub fn duplicate(&self) -> Self {
-        let mut copy = Self::new(self.form(), self.seed);
-        for (member, score) in self.range(0, self.len(), Direction::Ascending) {
-            let hash = copy.hash(member);
-            copy.insert_new(hash, member, score);
-        }
-        copy
+        let members = self.range(0, self.len(), Direction::Ascending);
+        let copy = Self::of_ascending(self.form(), self.seed, members);
+        copy.unwrap_or_else(|| unreachable!("each member is there once"))
     }
 
     /// Moves what lies in sparse slabs, among some `budget` segments of the table, or some `budget` members and the
@@ -308,6 +329,10 @@ impl Ranking {
             assert_eq!(self.score(member), Some(score));
         }
     }
+}
+
+fn index_seed(seed: Seed) -> u64 {
+    seed.k0 ^ seed.k1.rotate_left(32)
 }
 
 /// Moves records, which both the table and the index name, and nodes of the index.

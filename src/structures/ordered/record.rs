@@ -77,7 +77,7 @@ impl Record {
         Self { address }
     }
 
-    /// The same in fresh memory.
+    /// A copy of the record in fresh memory.
     pub(super) fn duplicate(&self) -> Self {
         let view = self.view();
         Self::new(view.member(), view.score())
@@ -142,7 +142,7 @@ impl<'a> RecordRef<'a> {
 }
 
 impl Scored {
-    /// The same record under another score.
+    /// The record under another score.
     pub(super) fn with_score(self, score: f64) -> Self {
         Self { score, ..self }
     }

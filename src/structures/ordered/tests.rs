@@ -383,6 +383,47 @@ fn a_ranking_of_which_everything_moves_is_what_it_was() {
     }
 }
 
+#[test]
+fn an_index_made_of_ascending_items_is_one_as_any_other() {
+    let counts: &[u32] = match cfg!(miri) {
+        true => &[0, 1, 28, 29, 300],
+        false => &[0, 1, 28, 29, 56, 57, 700, 701, 17_500, 17_501, 60_000],
+    };
+    for &count in counts {
+        let items: Vec<u32> = (0..count).map(|number| 2 * number + 1).collect();
+        for form in [Form::Tree, Form::Skip] {
+            let mut index = Index::of_ascending(form, 7, &items);
+            index.check_invariants();
+            assert_eq!(index.len(), items.len());
+            assert!(
+                index
+                    .items(0, items.len(), Direction::Ascending)
+                    .eq(items.iter().copied())
+            );
+            for number in 0..count.min(2_000) {
+                index.insert(number * 2);
+                assert!(index.remove(2 * (count - 1 - number) + 1));
+            }
+            index.check_invariants();
+        }
+    }
+}
+
+#[test]
+fn a_ranking_of_members_that_come_twice_is_none() {
+    let made = |members: &[(&str, f64)]| {
+        let members = members
+            .iter()
+            .map(|(member, score)| (member.as_bytes(), *score));
+        Ranking::of_ascending(Form::Tree, SEED, members)
+    };
+    let ranking = made(&[("b", -1.0), ("a", 0.0), ("c", -0.0), ("d", 2.0)]).expect("four members");
+    ranking.check_invariants();
+    assert_eq!((ranking.len(), ranking.score(b"c")), (4, Some(-0.0)));
+    assert!(made(&[("a", 1.0), ("a", 2.0)]).is_none());
+    assert!(made(&[("a", f64::NAN)]).is_none());
+}
+
 #[cfg(not(any(loom, asan, miri)))]
 #[test]
 fn members_and_nodes_leave_sparse_slabs() {

@@ -24,6 +24,10 @@ impl Quicklist {
     #[inline]
     pub fn push(&mut self, end: End, element: &[u8]) {
         let limits = self.limits;
+        if self.cut.is_some() {
+            // Those within are few, and a node that is left as it is does no harm.
+            self.touch(self.end_node(end));
+        }
         if let Some(node) = self.end_mut(end)
             && limits.take(node, element.len())
             && element.len() < limits.plain_bytes_min as usize
@@ -50,6 +54,7 @@ impl Quicklist {
     fn push_block(&mut self, end: End, element: &Block) -> bool {
         let is_plain = element.len() >= LONG_BYTES_MIN && self.limits.is_plain(element.len());
         if is_plain {
+            self.touch(self.end_node(end));
             if let Some(node) = self.end_mut(end) {
                 node.seal();
             }
@@ -118,6 +123,9 @@ impl Quicklist {
     pub fn pop<R>(&mut self, end: End, take: impl FnOnce(Item<'_>) -> R) -> Option<R> {
         if self.changes.is_some() {
             self.keep_end(end);
+        }
+        if self.cut.is_some() {
+            self.touch(self.end_node(end));
         }
         let node = self.end_mut(end)?;
         let result = node.pop(end, take);
@@ -246,10 +254,19 @@ impl Quicklist {
         let (first_node, first_offset) = self.locate(first).expect("within the list");
         let (last_node, last_offset) = self.locate(first + count - 1).expect("within the list");
         let is_merged = first_node > 0 || first_offset > 0;
-        self.keep_window(match is_merged {
-            true => around(first_node..last_node + 1),
-            false => first_node..last_node + 1,
-        });
+        let stays = match first_node == last_node {
+            true => last_offset + 1 - first_offset < self.nodes[first_node].count(),
+            false => first_offset > 0,
+        };
+        let last_stays = last_offset + 1 < self.nodes[last_node].count();
+        let leaving = first_node + usize::from(stays)..last_node + usize::from(!last_stays);
+        self.keep_leaving(
+            match is_merged {
+                true => around(first_node..last_node + 1),
+                false => first_node..last_node + 1,
+            },
+            leaving,
+        );
         self.count -= count;
         let is_whole = |node: &Node, offsets: Range<usize>| offsets.len() == node.count();
         let mut whole = first_node..last_node + 1;
@@ -325,6 +342,15 @@ impl Quicklist {
         removed
     }
 
+    /// The range of the node at an end.
+    pub(super) fn end_node(&self, end: End) -> Range<usize> {
+        let count = self.nodes.len();
+        match end {
+            End::Front => 0..count.min(1),
+            End::Back => count.saturating_sub(1)..count,
+        }
+    }
+
     #[inline]
     pub(super) fn end_mut(&mut self, end: End) -> Option<&mut Node> {
         match end {
@@ -392,8 +418,8 @@ impl Quicklist {
             )
     }
 
-    /// After elements were taken out of nodes in a range: drops those that are empty, so many, and makes small ones side
-    /// by side one.
+    /// After elements were taken out of nodes in a range: drops those that are empty, so many, and makes small ones
+    /// side by side one.
     fn tidy(&mut self, changed: Range<usize>, emptied: usize) {
         let touched = changed.start.saturating_sub(1)..(changed.end + 1).min(self.nodes.len());
         if emptied > 0 {

@@ -14,6 +14,7 @@
 //! it; only the nodes at the ends have more memory than their size class asks for. It knows nothing of what elements
 //! mean.
 
+mod cut;
 mod edit;
 mod node;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use crate::structures::listpack::Listpack;
 use crate::structures::slabs::Mover;
 use crate::structures::undo_log::UndoLog;
 
+use cut::Cut;
 use node::Node;
 
 /// An end of a list.
@@ -146,6 +148,8 @@ pub struct Quicklist {
     limits: Limits,
     /// What undoes its changes, while somebody wants to know.
     changes: Option<UndoLog>,
+    /// What it was at a moment of which not all was shown yet.
+    cut: Option<Box<Cut>>,
 }
 
 impl Quicklist {
@@ -157,6 +161,7 @@ impl Quicklist {
             count: 0,
             limits,
             changes: None,
+            cut: None,
         }
     }
 
@@ -206,19 +211,6 @@ impl Quicklist {
             1 => self.nodes[0].as_listpack(),
             _ => None,
         }
-    }
-
-    /// The nodes from front to back.
-    pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeView<'_>> {
-        self.nodes.iter().map(|node| {
-            if let Some(element) = node.as_plain() {
-                NodeView::Plain(element)
-            } else if let Some(pack) = node.as_listpack() {
-                NodeView::Packed(Cow::Borrowed(pack.bytes()))
-            } else {
-                NodeView::Packed(Cow::Owned(node.unpacked()))
-            }
-        })
     }
 
     /// Bytes of all listpacks and large elements, as if nothing were compressed.
@@ -293,6 +285,7 @@ impl Quicklist {
             count: self.count,
             limits: self.limits,
             changes: None,
+            cut: None,
         }
     }
 

@@ -6,14 +6,14 @@
 //! plain       [element], which is a block of its own if it is long, so that replies share it
 //! ```
 //!
-//! A listpack is one contiguous piece with a header in front, so adding at its front would move everything behind it. With
-//! room on both sides only the few bytes of the header move, and either end costs the same. The room is kept where the
-//! last element came in, and [`Node::seal`] gives it back. It knows nothing of its neighbours.
+//! A listpack is one contiguous piece with a header in front, so adding at its front would move everything behind it.
+//! With room on both sides only the few bytes of the header move, and either end costs the same. The room is kept where
+//! the last element came in, and [`Node::seal`] gives it back. It knows nothing of its neighbours.
 
 use crate::structures::account::size_class;
 use std::ops::{Deref, DerefMut};
 
-use crate::structures::block::{Content, Kept, LONG_BYTES_MIN};
+use crate::structures::block::{Block, Content, Kept, LONG_BYTES_MIN};
 use crate::structures::item::Item;
 use crate::structures::listpack::{self, Listpack, ListpackMut};
 use crate::structures::lzf;
@@ -317,7 +317,7 @@ impl Node {
         self.seal();
     }
 
-    /// The same without the elements with these numbers, which ascend.
+    /// Takes out the elements with these numbers, which ascend.
     pub(super) fn remove_each(&mut self, indices: &[usize]) {
         if let [index] = *indices {
             self.remove_range(index, 1);
@@ -400,6 +400,29 @@ impl Node {
                 ..*self
             },
         }
+    }
+
+    /// A copy without room, which shares a long element.
+    pub(super) fn share(&self) -> Node {
+        match &self.memory {
+            Memory::Long(block) => Node {
+                memory: Memory::Long(Kept::adopt(Block::clone(block))),
+                ..*self
+            },
+            Memory::Own(_) => self.duplicate(),
+        }
+    }
+
+    /// Takes it, and leaves a node that only knows how many elements there were, and is to be dropped.
+    pub(super) fn take(&mut self) -> Node {
+        let hollow = Node {
+            memory: Memory::Own(Box::default()),
+            start: 0,
+            end: 0,
+            count: self.count,
+            form: Form::Packed,
+        };
+        std::mem::replace(self, hollow)
     }
 
     /// What the allocator gave for its elements.

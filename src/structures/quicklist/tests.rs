@@ -275,6 +275,69 @@ proptest! {
     }
 
     #[test]
+    fn what_was_at_the_cut_is_shown_whatever_changes(
+        fill in prop::sample::select(vec![-1, 0, 1, 2, 5, 5, 128]),
+        compress_depth in 0..3_u32,
+        plain_bytes_min in prop::sample::select(vec![u32::MAX, u32::MAX, 100, 5]),
+        before in prop::collection::vec(change(), 1..if cfg!(miri) { 6 } else { 30 }),
+        steps in prop::collection::vec((change(), 0..8_u8), 0..if cfg!(miri) { 8 } else { 60 }),
+        ends_early in any::<bool>(),
+    ) {
+        let limits = Limits { fill, compress_depth, plain_bytes_min };
+        let mut list = Quicklist::new(limits);
+        let mut model: Vec<Vec<u8>> = Vec::new();
+        for change in before {
+            apply(&mut list, &mut model, change);
+        }
+        let (expected, counted) = (list.unpacked_nodes(), list.len());
+        let (mut shown, mut elements) = (Vec::new(), 0);
+        let mut show = |list: &mut Quicklist, bytes_max| {
+            list.show_cut(bytes_max, &mut |node, count| {
+                elements += count;
+                shown.push(match node {
+                    NodeView::Packed(bytes) => (false, bytes.to_vec()),
+                    NodeView::Plain(bytes) => (true, bytes.to_vec()),
+                });
+            })
+        };
+        list.begin_cut();
+        let count = steps.len();
+        for (number, (change, step)) in steps.into_iter().enumerate() {
+            if matches!(change, Change::Duplicate) {
+                let mut undone = model.clone();
+                list.keep_changes(crate::structures::undo_log::UndoLog::default());
+                apply(&mut list, &mut undone, Change::PushMany(End::Back, b"more".to_vec(), 9));
+                apply(&mut list, &mut undone, Change::RemoveRange(3, 7));
+                let changes = list.take_changes().expect("it kept them");
+                list.undo(&changes);
+            } else {
+                apply(&mut list, &mut model, change);
+            }
+            list.check_invariants();
+            prop_assert_eq!(list.len(), model.len());
+            if step == 0 {
+                show(&mut list, 1);
+            }
+            if ends_early && number == count / 2 {
+                while list.forget_cut(1) {
+                    list.push(End::Front, b"meanwhile");
+                    model.insert(0, b"meanwhile".to_vec());
+                }
+            }
+        }
+        prop_assert_eq!(&list.to_vecs(), &model);
+        if ends_early && count > 0 {
+            prop_assert!(!list.is_cut());
+        } else {
+            while show(&mut list, 100) {}
+            prop_assert!(!list.is_cut());
+            prop_assert_eq!(shown, expected);
+            prop_assert_eq!(elements, counted);
+        }
+        prop_assert_eq!(&list.to_vecs(), &model);
+    }
+
+    #[test]
     fn packs_from_elsewhere_are_taken_as_they_are(
         packs in prop::collection::vec(prop::collection::vec(element(), 0..50), 0..8),
         compress_depth in 0..3_u32,
@@ -413,4 +476,46 @@ fn nodes_that_are_moved_hold_what_they_held() {
         all
     };
     assert_eq!(nodes(&kept), nodes(&before));
+}
+
+#[test]
+fn what_is_kept_for_a_cut_grows_with_what_changes() {
+    let count = if cfg!(miri) { 2_000 } else { 50_000 };
+    let mut list = Quicklist::new(limits(-2, 0));
+    for number in 0..count {
+        list.push(End::Back, format!("element {number}").as_bytes());
+    }
+    let expected = list.unpacked_nodes();
+    let bytes = || crate::structures::account::thread_bytes();
+    let charged = crate::structures::account::charged_bytes;
+    let before = (bytes(), charged());
+    list.begin_cut();
+    for _ in 0..300 {
+        list.set(count / 2, b"element x")
+            .then_some(())
+            .expect("there");
+        list.push(End::Back, b"more");
+        list.pop(End::Back, |_| {});
+        list.push(End::Front, b"more");
+        list.pop(End::Front, |_| {});
+    }
+    let kept = bytes() - before.0;
+    assert!(kept < 5 * 8192, "copies of three nodes: {kept} bytes");
+    // What leaves the list is not copied.
+    list.remove_range(count / 3, count / 3);
+    let kept = bytes() - before.0;
+    assert!(kept < 14 * 8192, "copies of some more nodes: {kept} bytes");
+    let mut shown = Vec::new();
+    while list.show_cut(10_000, &mut |node, _| {
+        let NodeView::Packed(bytes) = node else {
+            return;
+        };
+        shown.push((false, bytes.to_vec()));
+    }) {}
+    assert_eq!(shown, expected);
+    drop(shown);
+    // All that was charged apart is given back, and the list pays for what it has.
+    drop(list);
+    let row: i64 = charged() - before.1;
+    assert!(row < 0, "{row}");
 }

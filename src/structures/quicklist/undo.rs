@@ -13,11 +13,11 @@ use crate::structures::undo_log::{Record, UndoLog};
 
 /// An element was added at the front.
 const PUSHED_FRONT: u8 = 0;
-/// And at the back.
+/// An element was added at the back.
 const PUSHED_BACK: u8 = 1;
 /// An element was taken from the node at the front, which keeps others.
 const POPPED_FRONT: u8 = 2;
-/// And at the back.
+/// An element was taken from the node at the back, which keeps others.
 const POPPED_BACK: u8 = 3;
 /// A window: the number of nodes before it, and as bytes of those within and behind it. Its nodes stand before it.
 const WINDOW: u8 = 4;
@@ -65,8 +65,17 @@ impl Quicklist {
     /// Nodes in this range are about to change, to go, or to be followed by new ones; no others are.
     #[inline]
     pub(super) fn keep_window(&mut self, nodes: Range<usize>) {
+        self.keep_leaving(nodes, 0..0);
+    }
+
+    /// Nodes in a range are about to change; of those in `leaving`, which go, only the counts are asked from now on.
+    #[inline]
+    pub(super) fn keep_leaving(&mut self, nodes: Range<usize>, leaving: Range<usize>) {
         if self.changes.is_some() {
-            self.write_window(nodes);
+            self.write_window(nodes.clone());
+        }
+        if self.cut.is_some() {
+            self.touch_cut(nodes, leaving);
         }
     }
 
@@ -108,6 +117,7 @@ impl Quicklist {
 
     /// Puts an element into the node at an end, full or not: it was there before.
     fn push_into(&mut self, end: End, element: &[u8]) {
+        self.touch(self.end_node(end));
         if let Some(node) = self.end_mut(end) {
             node.push(end, element);
             self.count += 1;
@@ -130,6 +140,7 @@ impl Quicklist {
             .map(|node| Node::of_parts(node.bytes, node.number, node.mark - NODE))
             .collect();
         nodes.reverse();
+        self.touch(window.number as usize..self.nodes.len() - behind);
         let tail: VecDeque<Node> = self.nodes.split_off(self.nodes.len() - behind);
         let gone = self.nodes.split_off(window.number as usize);
         let elements =

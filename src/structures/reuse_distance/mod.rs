@@ -2,10 +2,10 @@
 //! cache works, in a few KiB.
 //!
 //! The idea is that of SHARDS. An LRU cache of `C` bytes finds a key again if the different keys used since have
-//! fewer than `C` bytes together: its reuse distance. Few keys are followed, chosen by a part of their hash: a key whose
-//! mark lies below a threshold is followed at each use, all others never. Distances among the followed keys, divided by
-//! the share of keys that is followed, are distances among all. The followed keys stand in [`ReuseDistance`] in the order of
-//! their last use; [`Curve`] counts look-ups by distance, and anybody may read it.
+//! fewer than `C` bytes together: its reuse distance. Few keys are followed, chosen by a part of their hash: a key
+//! whose mark lies below a threshold is followed at each use, all others never. Distances among the followed keys,
+//! divided by the share of keys that is followed, are distances among all. The followed keys stand in [`ReuseDistance`]
+//! in the order of their last use; [`Curve`] counts look-ups by distance, and anybody may read it.
 //!
 //! ```text
 //! used of late ──▶ k7 k2 k9 … k4 ◀── long ago      a look-up of k9 finds k7 and k2 before it:
@@ -16,9 +16,9 @@
 //! the threshold falls to the largest mark, which frees a place. So the share fits itself to the number of keys.
 //!
 //! Limits. It models LRU, and look-ups: what is only written is followed, but not counted. What is counted is scaled to
-//! all look-ups of the shard, so that a hot key which happens to be followed, or not, does not bend the curve. A key found
-//! that was not known to be followed (the curve was just switched on) is not counted. Two keys with one mark are taken
-//! for one, which at most one key in thousands meets. Old look-ups count for less: half after ten minutes.
+//! all look-ups of the shard, so that a hot key which happens to be followed, or not, does not bend the curve. A key
+//! found that was not known to be followed (the curve was just switched on) is not counted. Two keys with one mark are
+//! taken for one, which at most one key in thousands meets. Old look-ups count for less: half after ten minutes.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::OnceLock;
@@ -57,7 +57,7 @@ pub fn mark(hash: u64) -> u32 {
 pub struct ReuseDistance {
     /// Marks of the followed keys, used latest first.
     marks: Vec<u32>,
-    /// Their bytes, in the same order.
+    /// Bytes of the keys, in the same order.
     sizes: Vec<u32>,
     /// All their bytes.
     bytes: u64,
@@ -72,7 +72,7 @@ pub struct ReuseDistance {
 pub struct Totals {
     /// Look-ups, followed or not.
     pub reads: u64,
-    /// Those that found their key.
+    /// Look-ups that found their key.
     pub hits: u64,
     /// Bytes of the data now.
     pub memory_bytes: u64,
@@ -302,9 +302,9 @@ pub struct Estimate<const N: usize> {
     pub misses: [f64; N],
     /// Misses of any cache.
     pub unseen: f64,
-    /// Look-ups that were counted, and misses among them, weighted the same.
+    /// Look-ups that were counted, weighted by age.
     pub measured_reads: f64,
-    /// See above.
+    /// Misses among the look-ups that were counted, weighted by age.
     pub measured_misses: f64,
     /// Keys followed.
     pub samples: f64,
@@ -408,12 +408,12 @@ impl<const N: usize> Estimate<N> {
         (self.measured_reads > 0.0).then(|| 1.0 - self.measured_misses / self.measured_reads)
     }
 
-    /// Hit ratios as they may be with the eviction that is at work, which is not LRU: the misses for want of memory that
-    /// LRU would have are scaled by what was measured at the size at index `present`. Sizes ascend; that one has the hit
-    /// ratio that was measured, and none below it has a higher one, nor any above a lower one.
+    /// Hit ratios as they may be with the eviction that is at work, which is not LRU: the misses for want of memory
+    /// that LRU would have are scaled by what was measured at the size at index `present`. Sizes ascend; that one has
+    /// the hit ratio that was measured, and none below it has a higher one, nor any above a lower one.
     ///
-    /// If hardly anything was missed for want of memory, nothing is known of how the eviction compares with LRU, and smaller
-    /// sizes have LRU's hit ratios: all data may fit now, and hardly any at a quarter of the memory.
+    /// If hardly anything was missed for want of memory, nothing is known of how the eviction compares with LRU, and
+    /// smaller sizes have LRU's hit ratios: all data may fit now, and hardly any at a quarter of the memory.
     pub fn corrected(&self, present: usize) -> Option<[f64; N]> {
         /// No policy is so much better or worse than LRU; what seems so is noise.
         const SCALE_MAX: f64 = 3.0;

@@ -179,8 +179,8 @@ fn estimates_are_within_two_points_of_an_exact_simulation_on_average() {
             let mean = points.clone().sum::<f64>() / truth.len() as f64;
             errors.push(mean);
             line += &format!("{mean:.2} {estimate:.3?} ");
-            // A scan over the same keys again and again has all its look-ups at one distance: a step, of which the place
-            // is never exact.
+            // A scan over the same keys again and again has all its look-ups at one distance: a step, of which the
+            // place is never exact.
             let most = if workload.shape == Shape::Rescan {
                 6.0
             } else {

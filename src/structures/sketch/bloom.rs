@@ -36,7 +36,7 @@ const LAYER_HEADER_BYTES: usize = 53;
 pub enum NotAdded {
     /// The filter is full and does not grow.
     Full,
-    /// It would grow beyond what it may take.
+    /// The filter would grow beyond what it may take.
     NoMemory,
 }
 
@@ -450,7 +450,7 @@ mod tests {
         assert_eq!(filters.map(|filter| filter.layers()), [23, 5, 4]);
     }
 
-    /// The same: which elements are taken for others that were added depends on every bit of every hash.
+    /// Which elements are taken for others that were added depends on every bit of every hash.
     #[test]
     fn elements_collide_as_in_redis() {
         for (capacity, error_rate, count, len, layers) in [

@@ -15,7 +15,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// So many rows of so many counters. `None` if they would take too much memory.
+    /// A plan of `depth` rows of `width` counters. `None` if they would take too much memory.
     pub fn new(width: u64, depth: u64) -> Option<Plan> {
         let bytes = width.checked_mul(depth)?.checked_mul(4)?;
         (bytes > 0 && bytes <= COUNTERS_BYTES_MAX && is_available(bytes))

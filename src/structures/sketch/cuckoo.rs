@@ -17,9 +17,9 @@ use crate::structures::murmur::murmur64a;
 /// Layers that a filter can have.
 const LAYERS_MAX: usize = u16::MAX as usize;
 
-/// Highest values of a plan, which fit the fields of a dump.
+/// Highest number of fingerprints in a bucket of a plan, which fits the field of a dump.
 pub const BUCKET_SIZE_MAX: u16 = 255;
-/// See above.
+/// Highest growth from one layer to the next in a plan, which fits the field of a dump.
 pub const EXPANSION_MAX: u16 = 32_768;
 
 const HEADER_BYTES: usize = 38;
@@ -117,13 +117,13 @@ impl Plan {
 /// What became of an element that was to be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
-    /// It is there now.
+    /// The element was added.
     Yes,
-    /// It seems to have been there already.
+    /// The element seems to have been there already.
     Exists,
     /// There is no place, and the filter does not grow.
     Full,
-    /// It would grow beyond what it may take.
+    /// The filter would grow beyond what it may take.
     NoMemory,
 }
 

@@ -63,7 +63,7 @@ pub(super) struct Directory {
     words: NonNull<AtomicU64>,
     /// 63 less the depth: what is to be shifted out of half a hash.
     shift: u32,
-    /// It belongs to the pool, because it is published, or was.
+    /// The directory belongs to the pool, because it is published, or was.
     is_pooled: bool,
 }
 

@@ -70,7 +70,7 @@ pub unsafe trait Stored: Sized + Send {
     /// Whether nobody but the table keeps the address, so that the value may move.
     const CAN_MOVE: bool = false;
 
-    /// The same value in fresh memory, if it can move.
+    /// The value in fresh memory, if it can move.
     #[must_use]
     fn moved(self) -> Self {
         self
@@ -109,7 +109,7 @@ pub struct Table<T: Stored> {
     parity: bool,
     seed: Seed,
     published: Option<Arc<AtomicU64>>,
-    /// Its directories may be published.
+    /// The table's directories may be published.
     is_public: bool,
     _owns: PhantomData<T>,
 }
@@ -307,8 +307,8 @@ impl<T: Stored> Table<T> {
         }
     }
 
-    /// Prefetches the first two lines of every entry that may have this hash, without reading any. If there is none, what
-    /// an insertion will look at is prefetched instead, and the answer is false.
+    /// Prefetches the first two lines of every entry that may have this hash, without reading any. If there is none,
+    /// what an insertion will look at is prefetched instead, and the answer is false.
     #[inline]
     pub fn prefetch_matches(&self, hash: u64) -> bool {
         let segment = self.directory.of(hash);
@@ -330,7 +330,7 @@ impl<T: Stored> Table<T> {
         is_any
     }
 
-    /// The same for what is to be taken out: the entries, and what is written in their segment when one goes.
+    /// Prefetches what a removal touches: the entries, and what is written in their segment when one goes.
     #[inline]
     pub fn prefetch_removal(&self, hash: u64) {
         if self.prefetch_matches(hash) {

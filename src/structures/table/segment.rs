@@ -77,7 +77,7 @@ impl Slot {
         ))
     }
 
-    /// The same slot naming another entry, or none while it is edited.
+    /// The slot naming another entry, or none while it is edited.
     #[inline]
     pub(super) fn with_entry(self, entry: Option<NonNull<u8>>) -> Self {
         let address = entry.map_or(0, |entry| entry.as_ptr().expose_provenance() as u64);

@@ -29,6 +29,13 @@ pub(super) const PREPARE_FROM_DEPTH: u32 = if cfg!(miri) {
 /// there is time for many times the words. Should it be short after all, doubling does the rest.
 const PREPARE_WORDS: usize = if cfg!(test) { 3 } else { 64 };
 
+/// Entries for which a segment is made at most, where many are expected: as many as one has before it splits, less what
+/// chance adds.
+const RESERVED_FILL: usize = BUCKETS_MAX * WIDTH * 7 / 10;
+
+/// The depth of the directory up to which segments are made ahead: 256 of them.
+const RESERVED_DEPTH_MAX: u32 = 8;
+
 /// How many times deeper than the average a segment may be before it grows a chain instead of
 /// splitting. Honest hashes stay within two levels: only a flood that aims at one prefix, which
 /// takes knowledge of the seed, gets here, and its directory stays within half a byte per entry.
@@ -83,6 +90,33 @@ impl<T: Stored> Table<T> {
                 successor.set(2 * index + 1, segment);
             }
         }
+    }
+
+    /// Makes segments for so many entries in an empty table, as far as that takes no more than a moment, so that fewer
+    /// of them grow and split while it is filled.
+    pub fn reserve(&mut self, count: usize) {
+        if count == 0 || !self.directory.is_nothing() {
+            return;
+        }
+        let depth = match count <= Segment::room(BUCKETS_MAX) {
+            true => 0,
+            false => count.div_ceil(RESERVED_FILL).next_power_of_two().ilog2(),
+        };
+        let depth = depth.min(RESERVED_DEPTH_MAX);
+        let expected = count >> depth;
+        let (least, expected) = match depth {
+            0 => (STEPS[0], expected),
+            // Honest hashes stay within three deviations.
+            _ => (BUCKETS_MIN, expected + 3 * expected.isqrt()),
+        };
+        let fits = |step: &&usize| **step >= least && Segment::room(**step) >= expected;
+        let buckets = STEPS.iter().find(fits).copied().unwrap_or(BUCKETS_MAX);
+        self.directory = Directory::take(depth, self.is_public);
+        for index in 0..self.directory.len() {
+            self.directory.set(index, Segment::allocate(buckets, depth));
+        }
+        self.deepest = self.directory.len();
+        self.directory.publish(self.published.as_ref());
     }
 
     #[cold]

@@ -68,6 +68,38 @@ fn colliding(bits: u32, count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
+fn a_table_with_room_is_one_as_any_other_and_takes_no_more() {
+    let counts: &[usize] = match cfg!(miri) {
+        true => &[1, 30, 300],
+        false => &[1, 7, 8, 60, 396, 397, 2_000, 70_000, 200_000],
+    };
+    for &count in counts {
+        let (mut grown, mut made) = (Numbers::new(SEED), Numbers::new(SEED));
+        made.reserve(0);
+        assert_eq!(made.memory_bytes(), grown.memory_bytes());
+        made.reserve(count);
+        made.check_invariants();
+        for number in 0..count {
+            put(&mut grown, &key(number), number as i64);
+            put(&mut made, &key(number), number as i64);
+        }
+        made.check_invariants();
+        let (grown, bytes) = (grown.memory_bytes(), made.memory_bytes());
+        assert!(
+            bytes <= grown * 5 / 4,
+            "{count}: {bytes} instead of {grown}"
+        );
+        made.reserve(10 * count);
+        assert_eq!(made.memory_bytes(), bytes, "only an empty one makes room");
+        for number in 0..count {
+            assert_eq!(take(&mut made, &key(number)), Some(number as i64));
+        }
+        made.check_invariants();
+        assert_eq!(made.memory_bytes(), Numbers::new(SEED).memory_bytes());
+    }
+}
+
+#[test]
 fn any_sequence_of_changes_leaves_what_a_map_would_hold() {
     // Each seed draws how large its table gets and how its operations are weighted.
     for seed in 0..if cfg!(miri) { 2 } else { 12 } {

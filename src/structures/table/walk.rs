@@ -3,8 +3,51 @@
 //! Invariants: a walk changes nothing; its cursor means the same whatever the table does between two
 //! slices (see `visit`).
 
-use super::segment::{self, BUCKETS_MAX, Slot, Spot, WIDTH};
+use std::ops::Range;
+
+use super::segment::{self, BUCKETS_MAX, Segment, Slot, Spot, WIDTH};
 use super::{Place, Stored, Table};
+
+/// Where a walk stands, as the cursor says it (see `visit`).
+#[derive(Clone, Copy)]
+struct Position {
+    prefix: u64,
+    /// Bits of the prefix.
+    depth: u32,
+    t16: u64,
+}
+
+impl Position {
+    #[inline(always)]
+    fn of(cursor: u64) -> Position {
+        let depth = (cursor >> 16 & 31) as u32;
+        Position {
+            prefix: (cursor >> 21) & ((1 << depth) - 1),
+            depth,
+            t16: cursor & 0xffff,
+        }
+    }
+
+    #[inline(always)]
+    fn cursor(self) -> u64 {
+        self.prefix << 21 | u64::from(self.depth) << 16 | self.t16
+    }
+
+    /// Whether the prefix has passed the last one.
+    #[inline(always)]
+    fn is_end(self) -> bool {
+        self.prefix == 1 << self.depth
+    }
+}
+
+/// The buckets of a segment, from the one that is home to a t16 on.
+#[inline(always)]
+fn homes(segment: Segment, t16: u64) -> Range<usize> {
+    match segment.is_none() {
+        true => 0..0,
+        false => segment.home(t16)..segment.buckets(),
+    }
+}
 
 impl<T: Stored> Table<T> {
     /// Calls `f` with every entry.
@@ -108,6 +151,25 @@ impl<T: Stored> Table<T> {
         })
     }
 
+    /// The word of the directory that holds a position, and its segment, whose depth the position takes on.
+    #[inline(always)]
+    fn settle(&self, at: &mut Position) -> (usize, Segment) {
+        let depth = self.directory.depth();
+        let index = if at.depth <= depth {
+            at.prefix << (depth - at.depth)
+        } else {
+            at.prefix >> (at.depth - depth)
+        } as usize;
+        let segment = self.directory.get(index);
+        at.depth = if segment.is_none() {
+            depth
+        } else {
+            segment.depth()
+        };
+        at.prefix = (index >> (depth - at.depth)) as u64;
+        (index, segment)
+    }
+
     /// The walk behind `scan`, in hash order.
     ///
     /// A cursor says "every entry whose hash starts with a lesser prefix has been seen, and of those
@@ -127,59 +189,40 @@ impl<T: Stored> Table<T> {
         if self.directory.is_nothing() {
             return 0;
         }
-        let directory_depth = self.directory.depth();
-        let mut from = cursor & 0xffff;
-        let mut depth = (cursor >> 16 & 31) as u32;
-        let mut prefix = (cursor >> 21) & ((1 << depth) - 1);
+        let mut at = Position::of(cursor);
         let mut left = budget.max(1);
         // Empty stretches cost time too.
         let mut homes_left = left.saturating_mul(8).saturating_add(BUCKETS_MAX);
         loop {
-            let index = if depth <= directory_depth {
-                prefix << (directory_depth - depth)
-            } else {
-                prefix >> (depth - directory_depth)
-            } as usize;
-            let segment = self.directory.get(index);
-            let found = if segment.is_none() {
-                directory_depth
-            } else {
-                segment.depth()
-            };
-            if found < depth {
-                from = 0;
+            let depth = at.depth;
+            let (index, segment) = self.settle(&mut at);
+            if at.depth < depth {
+                at.t16 = 0;
             }
-            depth = found;
-            prefix = (index >> (directory_depth - depth)) as u64;
-            let homes = if segment.is_none() {
-                0..0
-            } else {
-                segment.home(from)..segment.buckets()
-            };
-            for home in homes {
+            for home in homes(segment, at.t16) {
                 let to = segment.first_t16(home + 1);
                 for (link, segment) in self.chain(index).enumerate() {
                     // SAFETY: live segments; `f` has no way to change them.
                     unsafe {
-                        segment.each_within(from, to, |spot, slot| {
+                        segment.each_within(at.t16, to, |spot, slot| {
                             left = left.saturating_sub(1);
                             f(Place::new(index, link, spot), slot);
                         });
                     }
                 }
-                from = to;
+                at.t16 = to;
                 homes_left = homes_left.saturating_sub(1);
                 if (left == 0 || homes_left == 0) && to < 1 << 16 {
-                    return prefix << 21 | u64::from(depth) << 16 | to;
+                    return at.cursor();
                 }
             }
-            prefix += 1;
-            from = 0;
-            if prefix == 1 << depth {
+            at.prefix += 1;
+            at.t16 = 0;
+            if at.is_end() {
                 return 0;
             }
             if left == 0 || homes_left == 0 {
-                return prefix << 21 | u64::from(depth) << 16;
+                return at.cursor();
             }
         }
     }
@@ -203,34 +246,14 @@ impl<T: Stored> Table<T> {
         if self.is_empty() {
             return 0;
         }
-        let directory_depth = self.directory.depth();
         let mut first_slot = (cursor >> 48 & 7) as usize;
-        let mut from = cursor & 0xffff;
-        let mut depth = (cursor >> 16 & 31) as u32;
-        let mut prefix = (cursor >> 21) & ((1 << depth) - 1);
+        let mut at = Position::of(cursor);
         let mut left = slots;
         let mut buckets_left = slots.saturating_mul(4).saturating_add(BUCKETS_MAX);
         loop {
-            let index = if depth <= directory_depth {
-                prefix << (directory_depth - depth)
-            } else {
-                prefix >> (depth - directory_depth)
-            } as usize;
-            let segment = self.directory.get(index);
-            let found = if segment.is_none() {
-                directory_depth
-            } else {
-                segment.depth()
-            };
-            depth = found;
-            prefix = (index >> (directory_depth - depth)) as u64;
-            let buckets = if segment.is_none() {
-                0..0
-            } else {
-                segment.home(from)..segment.buckets()
-            };
-            for bucket in buckets {
-                let here = prefix << 21 | u64::from(depth) << 16 | segment.first_t16(bucket);
+            let (index, segment) = self.settle(&mut at);
+            for bucket in homes(segment, at.t16) {
+                at.t16 = segment.first_t16(bucket);
                 for (link, segment) in self.chain(index).enumerate() {
                     for slot in first_slot..WIDTH {
                         let spot = Spot { bucket, slot };
@@ -253,7 +276,7 @@ impl<T: Stored> Table<T> {
                             && !segment.is_chained()
                             && link == 0
                         {
-                            return (slot as u64 + 1) << 48 | here;
+                            return (slot as u64 + 1) << 48 | at.cursor();
                         }
                         if stops {
                             left = 0;
@@ -263,18 +286,19 @@ impl<T: Stored> Table<T> {
                 first_slot = 0;
                 buckets_left = buckets_left.saturating_sub(1);
                 if (left == 0 || buckets_left == 0) && bucket + 1 < segment.buckets() {
-                    return prefix << 21 | u64::from(depth) << 16 | segment.first_t16(bucket + 1);
+                    at.t16 = segment.first_t16(bucket + 1);
+                    return at.cursor();
                 }
             }
             first_slot = 0;
-            from = 0;
-            prefix += 1;
-            if prefix == 1 << depth {
-                (prefix, depth) = (0, 0);
+            at.t16 = 0;
+            at.prefix += 1;
+            if at.is_end() {
+                at = Position::of(0);
             }
             buckets_left = buckets_left.saturating_sub(1);
             if left == 0 || buckets_left == 0 {
-                return prefix << 21 | u64::from(depth) << 16;
+                return at.cursor();
             }
         }
     }

@@ -152,8 +152,8 @@ impl Wheel {
         Some(item & ITEM)
     }
 
-    /// Takes out an item that was armed for a deadline; false if there is none, as it has fired or was armed for another
-    /// one.
+    /// Takes out an item that was armed for a deadline; false if there is none, as it has fired or was armed for
+    /// another one.
     pub fn cancel(&mut self, deadline_ms: u64, item: u64) -> bool {
         let tick = deadline_ms.div_ceil(TICK_MS);
         if tick < self.next {

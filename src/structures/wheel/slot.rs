@@ -1,8 +1,8 @@
 //! The items of one slot of the wheel, in no order: a short row, or sixteen slots parted by bits of the items.
 //!
-//! An item is looked for by going along a row, so rows have to stay short, however many items share a slot: where all keys
-//! live for a day, all of them share a few. A slot that grows beyond a row's length is parted by the four bits that
-//! follow those by which the slot itself was parted; one that shrinks far below it becomes a row again.
+//! An item is looked for by going along a row, so rows have to stay short, however many items share a slot: where all
+//! keys live for a day, all of them share a few. A slot that grows beyond a row's length is parted by the four bits
+//! that follow those by which the slot itself was parted; one that shrinks far below it becomes a row again.
 
 use std::mem;
 
@@ -119,8 +119,8 @@ impl Slot {
         }
     }
 
-    /// Takes out the item that `offset` puts first, as exactly as a look at `looks` of them tells; `draw` gives a number
-    /// below its argument.
+    /// Takes out the item that `offset` puts first, as exactly as a look at `looks` of them tells; `draw` gives a
+    /// number below its argument.
     pub(super) fn take_soonest(
         &mut self,
         looks: usize,

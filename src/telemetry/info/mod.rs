@@ -3,6 +3,8 @@
 //! What this server does not have stands as in an idle Redis (no snapshot in progress, no replicas). No figure is made
 //! up. Fields are written in the order of Redis, so that texts compare line by line.
 
+mod fields;
+
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -59,11 +61,15 @@ const ON_DEMAND: &str = "debug";
 
 static SECTIONS: [Section; 16] = [
     section("server", "Server", true, server),
-    section("clients", "Clients", true, clients),
+    section("clients", "Clients", true, |source, lines| {
+        fields::write(fields::CLIENTS, source, lines);
+    }),
     section("memory", "Memory", true, memory_section),
     section("persistence", "Persistence", true, persistence),
-    section("stats", "Stats", true, stats),
-    section("replication", "Replication", true, replication),
+    section("stats", "Stats", true, |source, lines| {
+        fields::write(fields::STATS, source, lines);
+    }),
+    section("replication", "Replication", true, replication::section),
     section("cpu", "CPU", true, cpu),
     section("modules", "Modules", true, |_, _| {}),
     section("commandstats", "Commandstats", false, command_stats),
@@ -75,7 +81,9 @@ static SECTIONS: [Section; 16] = [
     section("basalt", "Basalt", true, basalt),
     section("missratio", "Missratio", true, miss_ratio),
     section("keyspace", "Keyspace", true, keyspace),
-    section(ON_DEMAND, "Debug", false, debug),
+    section(ON_DEMAND, "Debug", false, |source, lines| {
+        fields::write(fields::DEBUG, source, lines);
+    }),
 ];
 
 /// The text of INFO for these sections, in lower case; none: the default ones.
@@ -179,6 +187,11 @@ fn server(source: &Source<'_>, lines: &mut Lines) {
     lines.field("uptime_in_days", snapshot.uptime_s / 86_400);
     lines.field("hz", CRON_HZ);
     lines.field("configured_hz", config.hz);
+    let ends_at_ms = telemetry.replication.ends_at_ms.load(Relaxed);
+    if ends_at_ms > 0 {
+        let left_ms = ends_at_ms.saturating_sub(snapshot.unix_us / 1_000);
+        lines.field("shutdown_in_milliseconds", left_ms);
+    }
     lines.field("lru_clock", (snapshot.unix_us / 1_000_000) & 0xff_ffff);
     lines.field("executable", telemetry.executable.display());
     let file = telemetry
@@ -200,34 +213,6 @@ fn server(source: &Source<'_>, lines: &mut Lines) {
         let name = format!("listener{listener}");
         lines.field(&name, format_args!("name=unix,bind={}", config.unixsocket));
     }
-}
-
-fn clients(source: &Source<'_>, lines: &mut Lines) {
-    let Source {
-        config, snapshot, ..
-    } = source;
-    lines.field("connected_clients", snapshot.clients);
-    lines.field("cluster_connections", 0);
-    lines.field("maxclients", config.maxclients);
-    lines.field(
-        "client_recent_max_input_buffer",
-        snapshot.client_figures.input_max,
-    );
-    lines.field(
-        "client_recent_max_output_buffer",
-        snapshot.client_figures.output_max,
-    );
-    lines.field("blocked_clients", snapshot.client_figures.blocked);
-    lines.field("tracking_clients", snapshot.pubsub.tracking_clients);
-    lines.field("pubsub_clients", snapshot.client_figures.subscribed);
-    lines.field("watching_clients", snapshot.client_figures.watching);
-    lines.field("clients_in_timeout_table", 0);
-    lines.field("total_watched_keys", snapshot.watched_keys);
-    lines.field("total_blocking_keys", snapshot.waited_keys);
-    lines.field(
-        "total_blocking_keys_on_nokey",
-        snapshot.waited_keys_when_gone,
-    );
 }
 
 fn memory_section(source: &Source<'_>, lines: &mut Lines) {
@@ -300,12 +285,12 @@ fn memory_section(source: &Source<'_>, lines: &mut Lines) {
         report.allocator_resident,
     );
     pair("mem_fragmentation", "bytes", report.rss, report.used);
-    lines.zeroes(&[
-        "mem_not_counted_for_evict",
-        "mem_replication_backlog",
-        "mem_total_replication_buffers",
-        "mem_clients_slaves",
-    ]);
+    let held_bytes = source.snapshot.replication.stream.held_bytes;
+    let backlog_bytes = held_bytes.min(source.config.repl_backlog_size);
+    lines.field("mem_not_counted_for_evict", held_bytes - backlog_bytes);
+    lines.field("mem_replication_backlog", backlog_bytes);
+    lines.field("mem_total_replication_buffers", held_bytes);
+    lines.field("mem_clients_slaves", report.replicas);
     lines.field("mem_clients_normal", report.clients);
     lines.zeroes(&["mem_cluster_links"]);
     let aof = &source.telemetry.persistence.aof;
@@ -338,12 +323,11 @@ fn persistence(source: &Source<'_>, lines: &mut Lines) {
     let status = |is_good: &AtomicBool| if is_good.load(Relaxed) { "ok" } else { "err" };
     let flag = |flag: &AtomicBool| u8::from(flag.load(Relaxed));
     lines.field("loading", flag(&loading.is_loading));
-    lines.zeroes(&[
-        "async_loading",
-        "current_cow_peak",
-        "current_cow_size",
-        "current_cow_size_age",
-    ]);
+    lines.field("async_loading", flag(&loading.is_aside));
+    let copied_bytes = rdb.copied_bytes.load(Relaxed);
+    lines.field("current_cow_peak", copied_bytes);
+    lines.field("current_cow_size", copied_bytes);
+    lines.zeroes(&["current_cow_size_age"]);
     let (done, total) = (&rdb.keys_processed, &rdb.keys_total);
     let (done, total) = (done.load(Relaxed), total.load(Relaxed));
     lines.decimal("current_fork_perc", 100.0 * ratio(done, total));
@@ -360,7 +344,7 @@ fn persistence(source: &Source<'_>, lines: &mut Lines) {
     let current_s = seconds_since(&rdb.began_s, now_s);
     lines.field("rdb_current_bgsave_time_sec", current_s);
     lines.field("rdb_saves", rdb.saves.load(Relaxed));
-    lines.zeroes(&["rdb_last_cow_size"]);
+    lines.field("rdb_last_cow_size", rdb.last_copied_bytes.load(Relaxed));
     let expired = loading.keys_expired.load(Relaxed);
     lines.field("rdb_last_load_keys_expired", expired);
     let loaded = loading.keys_loaded.load(Relaxed);
@@ -377,11 +361,8 @@ fn persistence(source: &Source<'_>, lines: &mut Lines) {
     let failures = aof.rewrite_failures.load(Relaxed);
     lines.field("aof_rewrites_consecutive_failures", failures);
     lines.field("aof_last_write_status", status(&aof.last_write_ok));
-    lines.zeroes(&[
-        "aof_last_cow_size",
-        "module_fork_in_progress",
-        "module_fork_last_cow_size",
-    ]);
+    lines.field("aof_last_cow_size", aof.last_copied_bytes.load(Relaxed));
+    lines.zeroes(&["module_fork_in_progress", "module_fork_last_cow_size"]);
     if aof.enabled.load(Relaxed) {
         lines.field("aof_current_size", aof.current_bytes.load(Relaxed));
         lines.field("aof_base_size", aof.base_bytes.load(Relaxed));
@@ -415,166 +396,6 @@ fn loading_fields(loading: &LoadingFigures, now_s: u64, lines: &mut Lines) {
         spent_s => spent_s.saturating_mul(total.saturating_sub(done)) / (done + 1),
     };
     lines.field("loading_eta_seconds", left_s);
-}
-
-fn stats(source: &Source<'_>, lines: &mut Lines) {
-    let snapshot = source.snapshot;
-    lines.field("total_connections_received", snapshot.accepted);
-    lines.field("total_commands_processed", snapshot.calls);
-    lines.field(
-        "instantaneous_ops_per_sec",
-        snapshot.rates.commands.round() as u64,
-    );
-    lines.field("total_net_input_bytes", snapshot.bytes_in);
-    lines.field("total_net_output_bytes", snapshot.bytes_out);
-    lines.zeroes(&["total_net_repl_input_bytes", "total_net_repl_output_bytes"]);
-    lines.decimal(
-        "instantaneous_input_kbps",
-        snapshot.rates.bytes_in / 1_024.0,
-    );
-    lines.decimal(
-        "instantaneous_output_kbps",
-        snapshot.rates.bytes_out / 1_024.0,
-    );
-    lines.decimal("instantaneous_input_repl_kbps", 0.0);
-    lines.decimal("instantaneous_output_repl_kbps", 0.0);
-    lines.field("rejected_connections", snapshot.rejected);
-    lines.zeroes(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
-    lines.field("expired_keys", snapshot.expired);
-    lines.field("expired_subkeys", snapshot.expired_fields);
-    lines.decimal("expired_stale_perc", 0.0);
-    lines.field("expired_time_cap_reached_count", 0);
-    lines.field(
-        "expire_cycle_cpu_milliseconds",
-        snapshot.expire_ns / 1_000_000,
-    );
-    lines.field("evicted_keys", snapshot.evicted);
-    lines.field("evicted_clients", snapshot.evicted_clients);
-    let scripts = snapshot.scripts;
-    lines.field("evicted_scripts", scripts.evicted);
-    // Ours alone: how scripts and transactions met the shards.
-    for (name, figure) in [
-        ("script_runs_on_one_shard", scripts.runs.one),
-        ("script_runs_on_several_shards", scripts.runs.several),
-        ("script_runs_on_all_shards", scripts.runs.all),
-        ("transactions_on_one_shard", scripts.transactions.one),
-        (
-            "transactions_on_several_shards",
-            scripts.transactions.several,
-        ),
-        ("transactions_on_all_shards", scripts.transactions.all),
-        ("script_runs_apart", scripts.apart),
-        ("script_shards_extended", scripts.extended),
-        ("script_reruns", scripts.reruns),
-        ("script_reruns_for_time", scripts.slow),
-    ] {
-        lines.field(name, figure);
-    }
-    lines.field(
-        "total_eviction_exceeded_time",
-        snapshot.eviction.exceeded_total_ms,
-    );
-    lines.field(
-        "current_eviction_exceeded_time",
-        snapshot.eviction.exceeded_ms,
-    );
-    lines.field("keyspace_hits", snapshot.hits);
-    lines.field("keyspace_misses", snapshot.misses);
-    lines.field("pubsub_channels", snapshot.pubsub.channels);
-    lines.field("pubsub_patterns", snapshot.pubsub.patterns);
-    lines.field("pubsubshard_channels", snapshot.pubsub.shard_channels);
-    lines.zeroes(&["latest_fork_usec", "total_forks"]);
-    lines.field(
-        "migrate_cached_sockets",
-        source.telemetry.migrate_links.load(Relaxed),
-    );
-    lines.zeroes(&["slave_expires_tracked_keys"]);
-    let defrag = &source.service.telemetry().defrag;
-    for (name, figure) in [
-        ("active_defrag_hits", &defrag.moved),
-        ("active_defrag_misses", &defrag.left_alone),
-        ("active_defrag_key_hits", &defrag.keys_moved),
-        ("active_defrag_key_misses", &defrag.keys_left_alone),
-    ] {
-        lines.field(name, figure.load(Relaxed));
-    }
-    for (name, figure) in [
-        ("total_active_defrag_time", &defrag.active_ns),
-        ("current_active_defrag_time", &defrag.current_ns),
-    ] {
-        lines.field(name, figure.load(Relaxed) / 1_000_000);
-    }
-    lines.field("tracking_total_keys", snapshot.pubsub.tracked_keys);
-    lines.field("tracking_total_items", snapshot.pubsub.tracked_items);
-    lines.field("tracking_total_prefixes", snapshot.pubsub.tracking_prefixes);
-    lines.field("unexpected_error_replies", 0);
-    lines.field("total_error_replies", snapshot.error_count);
-    lines.field("dump_payload_sanitizations", 0);
-    lines.field(
-        "eventloop_cycles",
-        snapshot.reads + snapshot.rounds.cron_rounds,
-    );
-    lines.field("eventloop_duration_sum", snapshot.rounds.busy_ns / 1_000);
-    let commands = snapshot.commands.iter();
-    let commands_ns: u64 = commands.map(|command| command.duration_ns).sum();
-    lines.field("eventloop_duration_cmd_sum", commands_ns / 1_000);
-    lines.field(
-        "instantaneous_eventloop_cycles_per_sec",
-        snapshot.rates.rounds.round() as u64,
-    );
-    lines.field(
-        "instantaneous_eventloop_duration_usec",
-        (snapshot.rates.round_ns / 1_000.0).round() as u64,
-    );
-    lines.field("total_reads_processed", snapshot.reads);
-    lines.field("total_writes_processed", snapshot.writes);
-    lines.field("client_query_buffer_limit_disconnections", snapshot.overfed);
-    lines.field(
-        "client_output_buffer_limit_disconnections",
-        snapshot.clients_cut,
-    );
-    lines.zeroes(&[
-        "io_threaded_reads_processed",
-        "io_threaded_writes_processed",
-        "reply_buffer_shrinks",
-        "reply_buffer_expands",
-        "acl_access_denied_auth",
-        "acl_access_denied_cmd",
-        "acl_access_denied_key",
-        "acl_access_denied_channel",
-    ]);
-}
-
-/// For those who look into the server: the longest that anything kept a shard, or the background its thread.
-fn debug(source: &Source<'_>, lines: &mut Lines) {
-    let snapshot = source.snapshot;
-    let longest_ns = snapshot.tokens().longest_hold_ns;
-    lines.field("eventloop_duration_aof_sum", 0);
-    lines.field(
-        "eventloop_duration_cron_sum",
-        snapshot.rounds.cron_ns / 1_000,
-    );
-    lines.field(
-        "eventloop_duration_max",
-        longest_ns.max(snapshot.rounds.cron_ns_max) / 1_000,
-    );
-    lines.field("eventloop_cmd_per_cycle_max", snapshot.most_commands);
-}
-
-fn replication(source: &Source<'_>, lines: &mut Lines) {
-    lines.field("role", "master");
-    lines.field("connected_slaves", 0);
-    if source.config.lacks_replicas() {
-        lines.field("min_slaves_good_slaves", 0);
-    }
-    lines.field("master_failover_state", "no-failover");
-    lines.field("master_replid", &source.telemetry.replication_id);
-    lines.field("master_replid2", "0".repeat(40));
-    lines.field("master_repl_offset", 0);
-    lines.field("second_repl_offset", -1);
-    lines.field("repl_backlog_active", 0);
-    lines.field("repl_backlog_size", source.config.repl_backlog_size);
-    lines.zeroes(&["repl_backlog_first_byte_offset", "repl_backlog_histlen"]);
 }
 
 fn cpu(source: &Source<'_>, lines: &mut Lines) {
@@ -722,5 +543,6 @@ fn keyspace(source: &Source<'_>, lines: &mut Lines) {
     }
 }
 
+mod replication;
 #[cfg(test)]
 mod tests;

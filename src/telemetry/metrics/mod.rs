@@ -1,11 +1,12 @@
 //! `/metrics`: the snapshot in Prometheus's text format, under the names that redis_exporter's dashboards know.
 
 mod page;
+mod replication;
+mod rows;
 mod saving;
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use page::{Page, Series};
+use rows::Source;
 
 use super::counters::Extents;
 use super::histogram::upper_ns;
@@ -16,7 +17,6 @@ use super::process;
 use super::snapshot::{ShardFigures, Snapshot};
 use crate::config::Config;
 use crate::engine::published::LAG_BOUNDS_MS;
-use crate::structures::deferred_free;
 
 /// What the scraper is told of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -31,10 +31,16 @@ pub fn render(service: &dyn Observed) -> String {
     let mut page = Page::new();
     server(&mut page, service, &config, &snapshot);
     saving::persistence(&mut page, service, &config, &snapshot);
-    traffic(&mut page, service, &snapshot);
-    memory(&mut page, &config, &snapshot);
-    keyspace(&mut page, &snapshot);
-    compaction(&mut page, service);
+    let source = Source {
+        service,
+        config: &config,
+        snapshot: &snapshot,
+    };
+    replication::write(&mut page, &source);
+    traffic(&mut page, &source);
+    rows::write(rows::MEMORY, &source, &mut page);
+    keyspace(&mut page, &source);
+    units(&mut page, &source);
     miss_ratio(&mut page, &snapshot);
     hot_keys(&mut page, service);
     commands(&mut page, &snapshot);
@@ -50,7 +56,7 @@ fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &S
         "redis_instance_info",
         "Facts about the server, as labels.",
         vec![
-            ("role", text(&"master")),
+            ("role", text(&snapshot.replication.role())),
             ("redis_version", text(&REDIS_VERSION)),
             ("redis_build_id", text(&"0")),
             ("redis_mode", text(&"standalone")),
@@ -59,7 +65,7 @@ fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &S
             ("tcp_port", text(&config.port)),
             ("run_id", telemetry.run_id.clone()),
             ("process_id", text(&std::process::id())),
-            ("master_replid", telemetry.replication_id.clone()),
+            ("master_replid", snapshot.replication.stream.id.clone()),
         ],
         1.0,
     );
@@ -95,12 +101,6 @@ fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &S
         "Most memory for data.",
         config.maxmemory as f64,
     );
-    for (name, help) in [
-        ("redis_connected_slaves", "Replicas connected."),
-        ("redis_master_repl_offset", "Bytes sent to replicas."),
-    ] {
-        page.gauge(name, help, 0.0);
-    }
     let pubsub = snapshot.pubsub;
     for (name, help, count) in [
         (
@@ -138,78 +138,10 @@ fn server(page: &mut Page, service: &dyn Observed, config: &Config, snapshot: &S
     }
 }
 
-fn traffic(page: &mut Page, service: &dyn Observed, snapshot: &Snapshot) {
-    page.gauge(
-        "redis_connected_clients",
-        "Connections now.",
-        snapshot.clients as f64,
-    );
-    page.gauge(
-        "redis_blocked_clients",
-        "Clients that wait for data.",
-        snapshot.client_figures.blocked as f64,
-    );
-    page.gauge(
-        "redis_tracking_clients",
-        "Clients that cache on their side.",
-        snapshot.pubsub.tracking_clients as f64,
-    );
-    page.gauge(
-        "redis_client_recent_max_input_buffer_bytes",
-        "Largest unread input of a client.",
-        snapshot.client_figures.input_max as f64,
-    );
-    page.gauge(
-        "redis_client_recent_max_output_buffer_bytes",
-        "Largest unsent output of a client.",
-        snapshot.client_figures.output_max as f64,
-    );
-    page.counter(
-        "redis_connections_received_total",
-        "Connections accepted.",
-        snapshot.accepted,
-    );
-    page.counter(
-        "redis_rejected_connections_total",
-        "Connections refused.",
-        snapshot.rejected,
-    );
-    page.counter(
-        "redis_commands_processed_total",
-        "Commands run.",
-        snapshot.calls,
-    );
-    page.gauge(
-        "redis_instantaneous_input_kbps",
-        "KiB received a second, over the latest 1.6 s.",
-        snapshot.rates.bytes_in / 1_024.0,
-    );
-    page.gauge(
-        "redis_instantaneous_output_kbps",
-        "KiB sent a second, over the latest 1.6 s.",
-        snapshot.rates.bytes_out / 1_024.0,
-    );
-    page.counter(
-        "redis_net_input_bytes_total",
-        "Bytes received.",
-        snapshot.bytes_in,
-    );
-    page.counter(
-        "redis_net_output_bytes_total",
-        "Bytes sent.",
-        snapshot.bytes_out,
-    );
-    page.counter(
-        "basalt_socket_reads_total",
-        "Reads that found something.",
-        snapshot.reads,
-    );
-    page.counter(
-        "basalt_socket_writes_total",
-        "Writes to sockets.",
-        snapshot.writes,
-    );
-    for (code, count) in &snapshot.errors {
+/// Error replies by kind, and the latest spikes.
+fn traffic(page: &mut Page, source: &Source<'_>) {
+    rows::write(rows::TRAFFIC, source, page);
+    for (code, count) in &source.snapshot.errors {
         let labels = vec![("err", code.to_string())];
         page.labelled_counter(
             "redis_errors_total",
@@ -218,23 +150,7 @@ fn traffic(page: &mut Page, service: &dyn Observed, snapshot: &Snapshot) {
             *count,
         );
     }
-    page.gauge(
-        "redis_slowlog_length",
-        "Commands in the slow log.",
-        service.slowlog().len() as f64,
-    );
-    let (last_id, last_us) = service.slowlog().newest().unwrap_or_default();
-    page.gauge(
-        "redis_slowlog_last_id",
-        "Number of the latest slow command.",
-        last_id as f64,
-    );
-    page.gauge(
-        "redis_last_slow_execution_duration_seconds",
-        "Time of the latest slow command.",
-        last_us as f64 / 1e6,
-    );
-    for event in service.telemetry().latency.latest() {
+    for event in source.service.telemetry().latency.latest() {
         let labels = || vec![("event_name", event.name.clone())];
         page.labelled_gauge(
             "redis_latency_spike_last",
@@ -251,114 +167,9 @@ fn traffic(page: &mut Page, service: &dyn Observed, snapshot: &Snapshot) {
     }
 }
 
-fn memory(page: &mut Page, config: &Config, snapshot: &Snapshot) {
-    let report = &snapshot.memory;
-    let overhead = report.used.saturating_sub(report.dataset);
-    for (name, help, bytes) in [
-        ("redis_memory_used_bytes", "Memory in use.", report.used),
-        (
-            "redis_memory_used_rss_bytes",
-            "Resident set of the process.",
-            report.rss,
-        ),
-        (
-            "redis_memory_used_peak_bytes",
-            "Most memory ever in use.",
-            report.peak,
-        ),
-        (
-            "redis_memory_used_startup_bytes",
-            "Memory in use at the start.",
-            report.startup,
-        ),
-        (
-            "redis_memory_used_dataset_bytes",
-            "Memory of keys and values.",
-            report.dataset,
-        ),
-        (
-            "redis_memory_used_overhead_bytes",
-            "Memory of everything else.",
-            overhead,
-        ),
-        (
-            "redis_memory_max_bytes",
-            "Limit of memory; 0 for none.",
-            config.maxmemory,
-        ),
-        (
-            "redis_mem_clients_normal",
-            "Memory of connections.",
-            report.clients,
-        ),
-        (
-            "redis_allocator_allocated_bytes",
-            "Allocated, by jemalloc.",
-            report.allocator_allocated,
-        ),
-        (
-            "redis_allocator_active_bytes",
-            "In active pages.",
-            report.allocator_active,
-        ),
-        (
-            "redis_allocator_resident_bytes",
-            "Resident for jemalloc.",
-            report.allocator_resident,
-        ),
-        (
-            "redis_total_system_memory_bytes",
-            "Of the machine.",
-            process::total_memory_bytes(),
-        ),
-    ] {
-        page.gauge(name, help, bytes as f64);
-    }
-    page.gauge(
-        "redis_mem_fragmentation_ratio",
-        "Resident set over memory in use.",
-        ratio(report.rss, report.used),
-    );
-    page.gauge(
-        "redis_allocator_frag_ratio",
-        "Active pages over what is allocated.",
-        ratio(report.allocator_active, report.allocator_allocated),
-    );
-    page.gauge(
-        "redis_allocator_rss_ratio",
-        "Resident for jemalloc over active pages.",
-        ratio(report.allocator_resident, report.allocator_active),
-    );
-}
-
-/// Memory on its way back, and values that are moved together.
-fn compaction(page: &mut Page, service: &dyn Observed) {
-    let pending = service.budget().pending_objects() + deferred_free::waiting_pieces() as u64;
-    page.gauge(
-        "redis_lazyfree_pending_objects",
-        "Objects whose memory is yet to be freed.",
-        pending as f64,
-    );
-    let defrag = &service.telemetry().defrag;
-    page.gauge(
-        "redis_active_defrag_running",
-        "Percent of a core that may be spent on moving values together now.",
-        defrag.percent.load(Relaxed) as f64,
-    );
-    // The names and kinds are redis_exporter's.
-    for (name, help, count) in [
-        ("redis_defrag_hits", "Allocations moved.", &defrag.moved),
-        (
-            "redis_defrag_misses",
-            "Allocations left alone.",
-            &defrag.left_alone,
-        ),
-    ] {
-        page.gauge(name, help, count.load(Relaxed) as f64);
-    }
-}
-
-fn keyspace(page: &mut Page, snapshot: &Snapshot) {
+fn keyspace(page: &mut Page, source: &Source<'_>) {
+    let snapshot = source.snapshot;
+    rows::write(rows::KEYSPACE, source, page);
     for (name, bytes) in &snapshot.memory.largest {
         page.labelled_gauge(
             "basalt_largest_value_bytes",
@@ -382,26 +193,6 @@ fn keyspace(page: &mut Page, snapshot: &Snapshot) {
             *volatile as f64,
         );
     }
-    page.counter(
-        "redis_keyspace_hits_total",
-        "Keys found by reads.",
-        snapshot.hits,
-    );
-    page.counter(
-        "redis_keyspace_misses_total",
-        "Keys not found by reads.",
-        snapshot.misses,
-    );
-    page.counter(
-        "redis_expired_keys_total",
-        "Keys whose time had come.",
-        snapshot.expired,
-    );
-    page.counter(
-        "redis_evicted_keys_total",
-        "Keys deleted to make room.",
-        snapshot.evicted,
-    );
     let eviction = &snapshot.eviction;
     for (queue, count) in [
         ("small", eviction.from_small),
@@ -415,32 +206,30 @@ fn keyspace(page: &mut Page, snapshot: &Snapshot) {
             count,
         );
     }
-    page.counter(
-        "basalt_eviction_promotions_total",
-        "Keys that were used while they were new.",
-        eviction.promoted,
+    expiry_lag(page, snapshot);
+}
+
+fn expiry_lag(page: &mut Page, snapshot: &Snapshot) {
+    let below = |bucket: usize| snapshot.lag[..=bucket].iter().sum::<u64>();
+    let bounds = LAG_BOUNDS_MS.iter().enumerate();
+    page.histogram(
+        "basalt_expiry_lag_seconds",
+        "How late expired keys were deleted.",
+        &[Series {
+            labels: &[],
+            buckets: bounds
+                .map(|(bucket, ms)| (*ms as f64 / 1e3, below(bucket)))
+                .collect(),
+            count: snapshot.lag.iter().sum(),
+            sum: snapshot.lag_sum_ms as f64 / 1e3,
+        }],
     );
-    page.counter(
-        "basalt_eviction_ghost_hits_total",
-        "Keys that came again soon after they were evicted.",
-        eviction.ghost_hits,
-    );
-    page.gauge(
-        "basalt_eviction_debt_bytes",
-        "Bytes that are yet to be evicted.",
-        eviction.debt_bytes as f64,
-    );
-    page.gauge(
-        "basalt_memory_limit_exceeded_seconds",
-        "How long memory has been above its limit by now.",
-        eviction.exceeded_ms as f64 / 1e3,
-    );
-    page.seconds_total(
-        "basalt_eviction_cycle_seconds_total",
-        "Time spent on eviction in the background.",
-        &[(&[], eviction.spent_ns as f64 / 1e9)],
-    );
-    let scripts = snapshot.scripts;
+}
+
+/// Scripts and transactions, by the shards that they took.
+fn units(page: &mut Page, source: &Source<'_>) {
+    rows::write(rows::SCRIPTS, source, page);
+    let scripts = source.snapshot.scripts;
     for (name, help, extents) in [
         (
             "basalt_script_runs_total",
@@ -459,49 +248,6 @@ fn keyspace(page: &mut Page, snapshot: &Snapshot) {
             page.labelled_counter(name, help, labels, count);
         }
     }
-    for (name, help, figure) in [
-        (
-            "basalt_script_apart_runs_total",
-            "Runs of scripts on threads of their own.",
-            scripts.apart,
-        ),
-        (
-            "basalt_script_shards_extended_total",
-            "Shards that scripts got on the way.",
-            scripts.extended,
-        ),
-        (
-            "basalt_script_reruns_total",
-            "Times that scripts were undone and run again.",
-            scripts.reruns,
-        ),
-    ] {
-        page.counter(name, help, figure);
-    }
-    page.seconds_total(
-        "basalt_expire_cycle_seconds_total",
-        "Time spent on expiry in the background.",
-        &[(&[], snapshot.expire_ns as f64 / 1e9)],
-    );
-    let below = |bucket: usize| snapshot.lag[..=bucket].iter().sum::<u64>();
-    let bounds = LAG_BOUNDS_MS.iter().enumerate();
-    page.histogram(
-        "basalt_expiry_lag_seconds",
-        "How late expired keys were deleted.",
-        &[Series {
-            labels: &[],
-            buckets: bounds
-                .map(|(bucket, ms)| (*ms as f64 / 1e3, below(bucket)))
-                .collect(),
-            count: snapshot.lag.iter().sum(),
-            sum: snapshot.lag_sum_ms as f64 / 1e3,
-        }],
-    );
-    page.gauge(
-        "basalt_expiry_lag_max_seconds",
-        "The latest that an expired key was ever deleted.",
-        snapshot.lag_max_ms as f64 / 1e3,
-    );
 }
 
 /// How much of the traffic the hottest keys take, by rank: names would be data, and labels without bound.

@@ -25,8 +25,8 @@ fn straying_to(key: &str) -> String {
     format!("redis.call('incr', KEYS[1]) redis.call('get', '{key}') return 'done'")
 }
 
-/// Clients send requests that need a shard which a function holds beyond the threshold, and do not name it: each begins,
-/// is undone, and waits. `request` ends with the one in question.
+/// Clients send requests that need a shard which a function holds beyond the threshold, and do not name it: each
+/// begins, is undone, and waits. `request` ends with the one in question.
 fn is_turned_away_once(count: usize, request: &[u8], before: &[&str], counter: &str, held: &str) {
     /// Longer than this nobody waits to be turned away.
     const LOOKS: usize = 500;

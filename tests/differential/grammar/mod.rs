@@ -21,7 +21,7 @@ mod sort;
 mod sorted_set;
 pub(crate) mod streams;
 
-use crate::random::Draw;
+use crate::support::Draw;
 
 /// The timeout of requests that wait: a wrong word in its place might make them wait for ever.
 const WAITED_S: &[u8] = b"0.001";

@@ -1,9 +1,10 @@
 //! Scripts and functions: small random programs of calls, conversions, libraries and errors.
 //!
-//! What differs between runs (addresses of tables) or between 7.0 and 7.2 (fractions as arguments of commands) is not said.
+//! What differs between runs (addresses of tables) or between 7.0 and 7.2 (fractions as arguments of commands) is not
+//! said.
 
 use super::Family;
-use crate::random::Draw;
+use crate::support::Draw;
 
 pub(super) const SCRIPTS: Family = (
     "scripts",

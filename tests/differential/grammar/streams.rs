@@ -1,6 +1,6 @@
 //! Streams: IDs are given, never made from the clock, so that both servers have the same.
 
-use crate::random::Draw;
+use crate::support::Draw;
 use crate::wire::Value;
 
 /// The rows.

@@ -15,8 +15,8 @@ use client::Redlock;
 use nodes::{Node, Proxy};
 
 use crate::history::{self, Clock, Hold, Release, Releases};
-use crate::random::Draw;
 use crate::storm::{key, storm_time};
+use crate::support::Draw;
 
 const WORKERS: usize = 10;
 

@@ -9,8 +9,8 @@ use rslock::LockManager;
 use super::nodes::Node;
 use super::{Strike, nap, runtime, strike_some};
 use crate::history::{self, Clock, Hold, Release, Releases};
-use crate::random::Draw;
 use crate::storm::{key, storm_time};
+use crate::support::Draw;
 use crate::support::eventually;
 
 const WORKERS: usize = 8;

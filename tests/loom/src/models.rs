@@ -186,7 +186,7 @@ impl Setup {
         }
     }
 
-    /// The same over several shards.
+    /// Works on several shards as a session does: at once if all are free, else by message.
     fn work_all(&self, shards: &[u16], mark: Mark) {
         match self.shards.try_take_all(shards) {
             Some(mut held) => held.engines().iter().for_each(|(_, marks)| marks.put(mark)),
@@ -258,7 +258,7 @@ const MODEL: Model = Model {
 };
 
 impl Model {
-    /// The same within a bound on preemptions.
+    /// The model within a bound on preemptions.
     const fn within(self, preemptions: usize) -> Model {
         Model {
             preemptions: Some(preemptions),
@@ -266,7 +266,7 @@ impl Model {
         }
     }
 
-    /// The same where a release runs one message only, and the worker the rest.
+    /// The model where a release runs one message only, and the worker the rest.
     const fn running_one(self) -> Model {
         Model {
             drain_max: 1,

@@ -20,8 +20,8 @@ pub(crate) struct Appended {
     pub(crate) commands: Vec<(usize, Vec<Vec<u8>>)>,
 }
 
-/// Its commands, in brackets where they take effect together; each behind its database unless that is 0, and before its
-/// readers unless these are all.
+/// Shows the commands, in brackets where they take effect together; each behind its database unless that is 0, and
+/// before its readers unless these are all.
 impl fmt::Display for Appended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let commands = self.commands.iter().zip(&self.audiences);

@@ -14,8 +14,8 @@ use crate::command::table::registry;
 use crate::command::testing::{Appended, Terminal, state};
 use crate::resp::reply::Protocol;
 
-/// Rows that leave nothing themselves: what scripts call does, which is tested where units run (`shard::unit`), and the keys
-/// that have arrived elsewhere are deleted by a task (`shard::migration`).
+/// Rows that leave nothing themselves: what scripts call does, which is tested where units run (`shard::unit`), and the
+/// keys that have arrived elsewhere are deleted by a task (`shard::migration`).
 const TESTED_ELSEWHERE: &[&str] = &["eval", "evalsha", "fcall", "migrate"];
 
 const SHARD_COUNTS: [usize; 2] = [1, 4];

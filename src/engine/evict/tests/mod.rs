@@ -432,7 +432,7 @@ fn volatile_policies_leave_other_keys_alone() {
     }
 }
 
-/// Such keys are not over yet: they go as others do, and counted as evicted.
+/// Keys in the millisecond of their deadline are not over yet: they go as others do, and count as evicted.
 #[test]
 fn keys_in_the_millisecond_of_their_deadline_are_evicted() {
     for policy in EVICTING {

@@ -153,8 +153,8 @@ impl Deadlines {
         }
     }
 
-    /// Moves some pages, and the places where they stand, out of sparse slabs of the allocator, from a position on: 0, or
-    /// where the last call said to go on; 0 again at the end.
+    /// Moves some pages, and the places where they stand, out of sparse slabs of the allocator, from a position on: 0,
+    /// or where the last call said to go on; 0 again at the end.
     pub(super) fn relocate_some(&mut self, from: u128, budget: usize, mover: &mut Mover) -> u128 {
         mover.begin();
         let mut pages = self.pages.range(Due::at(from)..);

@@ -18,7 +18,7 @@ use crate::structures::undo_log::UndoLog;
 /// A field: its name is the key of the record. A long value is a block, which replies share.
 pub(super) type Record = Entry<Kept>;
 
-/// The same, borrowed.
+/// A borrowed [`Record`].
 pub(super) type RecordRef<'a> = EntryRef<'a, Kept>;
 
 /// Records have no kinds.
@@ -99,8 +99,15 @@ fn is_live(record: RecordRef<'_>, now_ms: u64) -> bool {
 impl HashTable {
     /// A hash without fields.
     pub fn new(seed: Seed) -> HashTable {
+        HashTable::with_room(seed, 0)
+    }
+
+    /// An empty one that has room for about so many fields.
+    pub fn with_room(seed: Seed, count: usize) -> HashTable {
+        let mut fields = Table::new(seed);
+        fields.reserve(count);
         HashTable {
-            fields: Table::new(seed),
+            fields,
             deadlines: Deadlines::default(),
             next_ms: u64::MAX,
             volatile_count: 0,
@@ -289,7 +296,8 @@ impl HashTable {
         self.next_ms = self.deadlines.first().map_or(u64::MAX, Due::deadline_ms);
     }
 
-    /// Deletes some of the fields that are due, `budget` at most, and shows the name and the deadline of each; says how many.
+    /// Deletes some of the fields that are due, `budget` at most, and shows the name and the deadline of each; says how
+    /// many.
     pub fn expire_some(
         &mut self,
         now_ms: u64,

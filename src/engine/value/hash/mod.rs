@@ -62,9 +62,9 @@ impl HashRules {
 /// A field as one sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Field<'a> {
-    /// Its name.
+    /// Name of the field.
     pub name: Element<'a>,
-    /// Its value.
+    /// Value of the field.
     pub value: Item<'a>,
     /// When it expires, in Unix milliseconds.
     pub deadline: Option<u64>,
@@ -149,8 +149,8 @@ pub fn is_over(entry: EntryRef<'_, Object>, now_ms: u64) -> bool {
         && is_empty_or_over(entry, now_ms).is_some()
 }
 
-/// Deletes some of the fields of a hash that are due, `budget` at most if it is large, and shows the name and the deadline of
-/// each; says how many. The hash may be empty afterwards.
+/// Deletes some of the fields of a hash that are due, `budget` at most if it is large, and shows the name and the
+/// deadline of each; says how many. The hash may be empty afterwards.
 pub fn expire_some(
     entry: &mut Entry<Object>,
     now_ms: u64,

@@ -169,7 +169,7 @@ pub(super) fn due(triples: Listpack<'_>, now_ms: u64) -> usize {
         .count()
 }
 
-/// The same fields as triples without deadlines.
+/// The fields of pairs as triples without deadlines.
 pub(super) fn triples_of(pairs: Listpack<'_>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(pairs.bytes().len() + 2 * pairs.len());
     bytes.extend_from_slice(&EMPTY);

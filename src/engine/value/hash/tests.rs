@@ -121,8 +121,8 @@ proptest! {
                     prop_assert_eq!(lags, count);
                     prop_assert!(count <= due);
                     prop_assert!(count == due || count == budget);
-                    // Which ones went is not said; nothing that is due can be seen. Where the last one that went had the
-                    // deadline of one that stayed, the model could not tell which it was: then all go.
+                    // Which ones went is not said; nothing that is due can be seen. Where the last one that went had
+                    // the deadline of one that stayed, the model could not tell which it was: then all go.
                     let mut deadlines: Vec<_> = model.values().map(|field| field.1).collect();
                     deadlines.retain(|deadline| !is_live(*deadline, now_ms));
                     deadlines.sort_unstable();

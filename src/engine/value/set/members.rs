@@ -35,6 +35,11 @@ impl Members {
         }
     }
 
+    /// Makes room for so many, if there are none yet.
+    pub fn reserve(&mut self, count: usize) {
+        self.table.reserve(count);
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.table.len()

@@ -191,6 +191,13 @@ pub fn expect_members(entry: &mut Entry<Object>, count: usize, limits: &Limits) 
     }
 }
 
+/// Makes room for so many members in an empty set that is large by its kind.
+pub fn reserve(entry: &mut Entry<Object>, count: usize) {
+    if Kind(entry.view().kind()) == HASHTABLE {
+        members_mut(entry).reserve(count);
+    }
+}
+
 /// Adds a member, unless it is there already.
 #[inline]
 pub fn add(entry: &mut Entry<Object>, member: &[u8], limits: &Limits) -> bool {

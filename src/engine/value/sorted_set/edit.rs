@@ -30,16 +30,31 @@ impl<'e> SortedSetMut<'e> {
     }
 
     /// A set of these members.
-    pub fn entry_of(key: &[u8], members: &mut Members, limits: Limits) -> Entry<Object> {
-        members.sort_by(|one, two| one.1.total_cmp(&two.1).then_with(|| one.0.cmp(&two.0)));
+    pub fn entry_of<M: AsRef<[u8]>>(
+        key: &[u8],
+        members: &mut [(M, f64)],
+        limits: Limits,
+    ) -> Entry<Object> {
+        let by_name = |one: &M, two: &M| one.as_ref().cmp(two.as_ref());
+        // Minus zero is zero, in the order that the set has.
+        let by_score = |one: f64, two: f64| (one + 0.0).total_cmp(&(two + 0.0));
+        members.sort_by(|one, two| by_score(one.1, two.1).then_with(|| by_name(&one.0, &two.0)));
         let mut entry = SortedSetMut::empty_entry(key);
-        let mut set = SortedSetMut::new(&mut entry, limits);
-        let longest = members.iter().map(|(member, _)| member.len()).max();
-        if members.len() > limits.members || longest.unwrap_or(0) > limits.member_bytes {
-            set.promote();
+        let longest = members.iter().map(|(member, _)| member.as_ref().len());
+        let mut is_large = members.len() > limits.members;
+        is_large |= longest.max().unwrap_or(0) > limits.member_bytes;
+        let ascending = members
+            .iter()
+            .map(|(member, score)| (member.as_ref(), *score));
+        if is_large
+            && let Some(ranking) = Ranking::of_ascending(limits.form, limits.seed, ascending)
+        {
+            become_large(&mut entry, ranking);
+            return entry;
         }
+        let mut set = SortedSetMut::new(&mut entry, limits);
         for (member, score) in members.iter() {
-            set.update(member, *score, |_| Some(*score));
+            set.update(member.as_ref(), *score, |_| Some(*score));
         }
         entry
     }
@@ -156,10 +171,13 @@ impl<'e> SortedSetMut<'e> {
         for (member, score) in SortedSet::of(self.entry.view()).iter() {
             member.with_bytes(|member| ranking.insert_new(ranking.hash(member), member, score));
         }
-        self.entry
-            .set_object(Object::boxed(Collection::SortedSet(ranking)));
-        self.entry.set_kind(SKIPLIST.0);
+        become_large(self.entry, ranking);
     }
+}
+
+fn become_large(entry: &mut Entry<Object>, ranking: Ranking) {
+    entry.set_object(Object::boxed(Collection::SortedSet(ranking)));
+    entry.set_kind(SKIPLIST.0);
 }
 
 /// What a score, and what surrounds two elements, takes at most.

@@ -9,8 +9,8 @@
 //! passes a limit, and never goes back. What a range of scores or members means is the commands' affair: here
 //! everything is asked by rank, and ranks are found with a question that is true up to some point of the order.
 //!
-//! Invariants: a listpack has a score behind each member, and is ascending; scores are never NaN. A set that became empty
-//! is deleted by whoever emptied it.
+//! Invariants: a listpack has a score behind each member, and is ascending; scores are never NaN. A set that became
+//! empty is deleted by whoever emptied it.
 
 mod edit;
 #[cfg(test)]

@@ -158,3 +158,29 @@ fn packs_from_elsewhere_are_taken_only_in_order() {
     }
     assert!(!check_listpack(b"no pack"));
 }
+
+#[test]
+fn a_set_of_many_members_is_in_order_whatever_order_they_come_in() {
+    for form in [Form::Tree, Form::Skip] {
+        let mut members: Vec<(Vec<u8>, f64)> = (0..3_000)
+            .map(|number| {
+                let score = [0.0, -0.0, 1.5, f64::NEG_INFINITY][number % 4];
+                (format!("m{}", number * 7 % 3_000).into_bytes(), score)
+            })
+            .collect();
+        let made = SortedSetMut::entry_of(b"key", &mut members.clone(), limits(10, form));
+        match SortedSet::of(made.view()) {
+            SortedSet::Large(ranking) => ranking.check_invariants(),
+            SortedSet::Small(_) => panic!("it is large"),
+        }
+        members.sort_by(|one, two| one.1.partial_cmp(&two.1).unwrap().then(one.0.cmp(&two.0)));
+        assert_eq!(contents(SortedSet::of(made.view())), members);
+        // Who has the last word is as before, where a member comes twice.
+        let mut twice: Vec<_> = (0..20)
+            .map(|number| (vec![b'a' + number % 19], f64::from(number)))
+            .collect();
+        let made = SortedSetMut::entry_of(b"key", &mut twice, limits(10, form));
+        let set = SortedSet::of(made.view());
+        assert_eq!((set.len(), set.score(b"a")), (19, Some(19.0)));
+    }
+}

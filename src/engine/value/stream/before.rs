@@ -1,8 +1,8 @@
-//! What a stream was before it changed, as far as it did: copies of the nodes that changed, the facts, and the groups if
-//! one of them changed.
+//! What a stream was before it changed, as far as it did: copies of the nodes that changed, the facts, and the groups
+//! if one of them changed.
 //!
-//! A change is at either end mostly, so that one node is copied for many changes. Groups are copied all together: whoever
-//! minds the copy asks for [`Body::copied_bytes`] first. Everything here is charged to nobody.
+//! A change is at either end mostly, so that one node is copied for many changes. Groups are copied all together:
+//! whoever minds the copy asks for [`Body::copied_bytes`] first. Everything here is charged to nobody.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::id::StreamId;
 use super::node::Node;
 use super::{Facts, Stream};
 use crate::engine::value::Body;
-use crate::engine::value::object::{Journal, Part, Standing};
+use crate::engine::value::object::{Journal, Part, Piece, ShowPiece, Standing};
 use crate::structures::account;
 use crate::structures::slabs::Mover;
 
@@ -19,14 +19,14 @@ use crate::structures::slabs::Mover;
 pub(super) type ByName = BTreeMap<Box<[u8]>, Group>;
 
 /// Whether a copy of the groups is wanted before they change.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) enum Kept {
     /// No.
     #[default]
     Unasked,
     /// Yes, and they did not change so far.
     Asked,
-    /// They did.
+    /// The groups copied their entries.
     Copied(ByName),
 }
 
@@ -111,7 +111,15 @@ impl Body for Box<Stream> {
         }
         self.facts = before.facts;
         if let Some(groups) = &before.groups {
-            self.groups.by_name.clone_from(groups);
+            let undone = std::mem::replace(&mut self.groups.by_name, groups.clone());
+            for (name, mut group) in undone {
+                // What a group was at a cut it still was.
+                if let Some(cut) = group.cut.take()
+                    && let Some(restored) = self.groups.by_name.get_mut(&name)
+                {
+                    restored.cut = Some(cut);
+                }
+            }
         }
     }
 
@@ -123,6 +131,27 @@ impl Body for Box<Stream> {
             Part::Entries => 0,
             Part::Any => self.groups.by_name.values().map(pending).sum::<usize>() * PENDING_BYTES,
         })
+    }
+
+    fn elements(&self) -> Option<usize> {
+        Some(usize::try_from(self.facts.length).unwrap_or(usize::MAX))
+    }
+
+    fn begin_cut(&mut self) -> bool {
+        Stream::begin_cut(self);
+        true
+    }
+
+    fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
+        Stream::show_cut(self, budget, &mut |piece| show(Piece::Stream(piece)))
+    }
+
+    fn take_copied(&mut self) -> usize {
+        Stream::take_copied(self)
+    }
+
+    fn forget_cut(&mut self, budget: usize) -> bool {
+        Stream::forget_cut(self, budget)
     }
 
     fn relocate_some(&mut self, from: Standing, budget: usize, mover: &mut Mover) -> Standing {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Facts;
+use super::group_cut::GroupCut;
 use super::id::StreamId;
 
 /// A group's count of entries read that nobody knows.
@@ -26,13 +27,13 @@ pub struct Pending {
 }
 
 /// A consumer's place in its group, good until the consumer is deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConsumerId(u32);
 
 /// One consumer of a group.
 #[derive(Clone, Debug)]
 pub struct Consumer {
-    /// Its name.
+    /// Name of the consumer.
     pub name: Box<[u8]>,
     /// When it last asked for anything, in Unix milliseconds.
     pub seen_ms: i64,
@@ -54,7 +55,7 @@ impl Consumer {
 }
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Group {
     /// The last entry delivered to any of its consumers.
     pub last_id: StreamId,
@@ -63,6 +64,20 @@ pub struct Group {
     pending: BTreeMap<StreamId, Pending>,
     consumers: Vec<Option<Consumer>>,
     by_name: BTreeMap<Box<[u8]>, ConsumerId>,
+    /// What it was at a moment of which not all was shown yet.
+    pub(super) cut: Option<Box<GroupCut>>,
+}
+
+impl Clone for Group {
+    fn clone(&self) -> Group {
+        Group {
+            pending: self.pending.clone(),
+            consumers: self.consumers.clone(),
+            by_name: self.by_name.clone(),
+            cut: None,
+            ..*self
+        }
+    }
 }
 
 impl Group {
@@ -74,6 +89,15 @@ impl Group {
             pending: BTreeMap::new(),
             consumers: Vec::new(),
             by_name: BTreeMap::new(),
+            cut: None,
+        }
+    }
+
+    /// An entry is about to be pending in another way, or not any more.
+    #[inline]
+    fn keep(&mut self, id: StreamId) {
+        if let Some(cut) = &mut self.cut {
+            cut.note(id, self.pending.get(&id).copied());
         }
     }
 
@@ -101,6 +125,17 @@ impl Group {
     /// The consumers, by name.
     pub fn consumers(&self) -> impl ExactSizeIterator<Item = &Consumer> {
         self.by_name.values().map(|id| self.consumer(*id))
+    }
+
+    /// The consumers with their places, by name.
+    pub(super) fn consumers_with_ids(&self) -> impl Iterator<Item = (ConsumerId, &Consumer)> {
+        self.by_name.values().map(|id| (*id, self.consumer(*id)))
+    }
+
+    /// The first entry from one on that the consumer at a place owns now, if there is one.
+    pub(super) fn owned_from(&self, place: ConsumerId, from: StreamId) -> Option<StreamId> {
+        let consumer = self.consumers.get(place.0 as usize)?.as_ref()?;
+        consumer.pending.range(from..).next().copied()
     }
 
     /// Adds a consumer that is not there yet.
@@ -133,6 +168,7 @@ impl Group {
             return 0;
         };
         for entry in &consumer.pending {
+            self.keep(*entry);
             self.pending.remove(entry);
         }
         self.by_name.remove(&consumer.name);
@@ -185,6 +221,7 @@ impl Group {
 
     /// Makes an entry pending as stated, whoever owned it before.
     pub fn set_pending(&mut self, id: StreamId, pending: Pending) {
+        self.keep(id);
         let before = self.pending.insert(id, pending);
         if let Some(before) = before {
             if before.consumer == pending.consumer {
@@ -197,6 +234,7 @@ impl Group {
 
     /// Acknowledges an entry; says whether it was pending.
     pub fn acknowledge(&mut self, id: StreamId) -> bool {
+        self.keep(id);
         let Some(pending) = self.pending.remove(&id) else {
             return false;
         };
@@ -217,6 +255,7 @@ impl Group {
 
     /// Notes that the owner of a pending entry got it once more.
     pub fn deliver_again(&mut self, id: StreamId, now_ms: i64) {
+        self.keep(id);
         if let Some(pending) = self.pending.get_mut(&id) {
             pending.delivered_ms = now_ms;
             pending.deliveries = pending.deliveries.saturating_add(1);

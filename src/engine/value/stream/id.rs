@@ -41,7 +41,7 @@ impl StreamId {
         }
     }
 
-    /// This one with both parts moved by signed distances, as a node writes them down.
+    /// The ID with both parts moved by signed distances, as a node writes them down.
     pub(super) fn moved(self, ms: i64, seq: i64) -> StreamId {
         StreamId {
             ms: self.ms.wrapping_add_signed(ms),

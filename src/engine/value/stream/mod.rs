@@ -7,6 +7,8 @@
 //! trim       trimming
 //! group      consumer groups
 //! before     what it was before it changed
+//! cut        what it was at a moment, shown by the piece
+//! group_cut  what a group was at that moment
 //! relocate      moving it to other places in memory
 //! radix      what XINFO says of a tree that is not here
 //! ```
@@ -16,7 +18,9 @@
 //! none; no entry is greater than `last_id`.
 
 mod before;
+pub mod cut;
 pub mod group;
+mod group_cut;
 pub mod id;
 pub mod node;
 mod radix;
@@ -32,6 +36,7 @@ use super::{Collection, DataType, Encoding, Kind, Object};
 use crate::structures::entry::{Entry, EntryRef, Value};
 pub use before::Before;
 use before::{ByName, Kept};
+use cut::Cut;
 use group::Group;
 use id::StreamId;
 use node::{Item, Items, Node};
@@ -105,10 +110,12 @@ pub struct NodeLimits {
 pub const ENTRY_BYTES_MAX: u64 = 1 << 30;
 
 /// The groups of a stream, by name.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Groups {
     by_name: ByName,
     kept: Kept,
+    /// Groups of a cut that were destroyed and not shown yet, while one is being shown.
+    gone: Option<Box<ByName>>,
 }
 
 impl Clone for Groups {
@@ -116,6 +123,7 @@ impl Clone for Groups {
         Groups {
             by_name: self.by_name.clone(),
             kept: Kept::Unasked,
+            gone: None,
         }
     }
 }
@@ -139,19 +147,29 @@ impl Groups {
     /// A group by name, for changing it.
     pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut Group> {
         self.kept.note(&self.by_name);
-        self.by_name.get_mut(name)
+        let group = self.by_name.get_mut(name)?;
+        group.keep_heads(name);
+        Some(group)
     }
 
     /// Adds a group, or replaces the one of this name.
     pub fn insert(&mut self, name: &[u8], group: Group) {
         self.kept.note(&self.by_name);
+        self.remove(name);
         self.by_name.insert(name.into(), group);
     }
 
-    /// Takes a group out.
-    pub fn remove(&mut self, name: &[u8]) -> Option<Group> {
+    /// Destroys a group; says whether it was there.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
         self.kept.note(&self.by_name);
-        self.by_name.remove(name)
+        let Some(mut group) = self.by_name.remove(name) else {
+            return false;
+        };
+        if group.is_cut() {
+            group.keep_heads(name);
+            self.keep_gone(name, group);
+        }
+        true
     }
 
     /// The groups with their names, in the order of the names.
@@ -165,8 +183,11 @@ impl Groups {
             return;
         }
         self.kept.note(&self.by_name);
-        for group in self.by_name.values_mut() {
-            group.acknowledge(id);
+        for (name, group) in &mut self.by_name {
+            if group.pending(id).is_some() {
+                group.keep_heads(name);
+                group.acknowledge(id);
+            }
         }
     }
 
@@ -190,10 +211,14 @@ impl Groups {
 pub struct Stream {
     nodes: BTreeMap<StreamId, Node>,
     facts: Facts,
-    /// Its consumer groups.
+    /// Consumer groups of the stream.
     pub groups: Groups,
     /// What it was, while somebody wants to know.
     before: Option<Box<Before>>,
+    /// What it was at a moment of which not all was shown yet.
+    cut: Option<Box<Cut>>,
+    /// Whether the stream came with another length than that of its entries.
+    has_claimed_length: bool,
 }
 
 impl Clone for Stream {
@@ -203,6 +228,8 @@ impl Clone for Stream {
             facts: self.facts,
             groups: self.groups.clone(),
             before: None,
+            cut: None,
+            has_claimed_length: self.has_claimed_length,
         }
     }
 }
@@ -211,6 +238,16 @@ impl Stream {
     /// What it knows of itself.
     pub fn facts(&self) -> Facts {
         self.facts
+    }
+
+    /// Whether it came with another length than that of its entries.
+    pub fn has_claimed_length(&self) -> bool {
+        self.has_claimed_length
+    }
+
+    /// For RESTORE: it claims to have another length than it has.
+    pub fn note_claimed_length(&mut self) {
+        self.has_claimed_length = true;
     }
 
     /// For XSETID and RESTORE. What does not agree with the entries breaks the invariants; the caller checks.
@@ -243,11 +280,17 @@ impl Stream {
                 if let Some(before) = &mut self.before {
                     before.keep(master, Some(open.get()));
                 }
+                if let Some(cut) = &mut self.cut {
+                    cut.note(master, Some(open.get()));
+                }
                 open.get_mut().append(master, id, field_count, &part);
             }
             None => {
                 if let Some(before) = &mut self.before {
                     before.keep(id, None);
+                }
+                if let Some(cut) = &mut self.cut {
+                    cut.note(id, None);
                 }
                 let mut node = Node::new(field_count, &part);
                 node.append(id, id, field_count, &part);
@@ -277,6 +320,9 @@ impl Stream {
         };
         if let Some(before) = &mut self.before {
             before.keep(master, Some(node));
+        }
+        if let Some(cut) = &mut self.cut {
+            cut.note(master, Some(node));
         }
         if node.counts().0 <= 1 {
             self.nodes.remove(&master);

@@ -41,7 +41,7 @@ struct Head {
 /// One entry, in place.
 #[derive(Clone, Copy)]
 pub struct Item<'a> {
-    /// Its ID.
+    /// ID of the entry.
     pub id: StreamId,
     pack: Listpack<'a>,
     flags_at: At,
@@ -293,6 +293,12 @@ impl Node {
             number(live_at),
             number(live_at.and_then(|at| pack.next(at))),
         )
+    }
+
+    /// The entries that are not deleted.
+    pub fn entries(&self, master: StreamId) -> impl Iterator<Item = Item<'_>> {
+        let items = self.items(master, false);
+        items.filter(|item| !item.is_deleted())
     }
 
     /// The entries, deleted ones too.

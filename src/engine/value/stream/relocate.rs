@@ -1,8 +1,8 @@
 //! Moving what a stream consists of out of sparse slabs of the allocator: its nodes, and what its groups have pending.
 //!
-//! Trees do not say where their own nodes lie, nor can these be moved one by one. But the address of a key is one inside
-//! the node that holds it, and the allocator knows the slab around any address. Where many keys of a stretch lie in
-//! sparse slabs, the stretch is taken out and put back, which makes its nodes anew.
+//! Trees do not say where their own nodes lie, nor can these be moved one by one. But the address of a key is one
+//! inside the node that holds it, and the allocator knows the slab around any address. Where many keys of a stretch lie
+//! in sparse slabs, the stretch is taken out and put back, which makes its nodes anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::cut::{ConsumerHead, GroupHead, StreamPiece};
 use super::group::{Group, Pending, UNKNOWN_READ};
 use super::id::StreamId;
 use super::node::{Item, Node};
@@ -474,7 +475,9 @@ fn change(stream: &mut Stream, random: &mut Random, top: &mut u64, limits: NodeL
                 let group = Group::new(any, UNKNOWN_READ);
                 match random.below(2) {
                     0 => stream.groups.insert(name.as_bytes(), group),
-                    _ => drop(stream.groups.remove(name.as_bytes())),
+                    _ => {
+                        stream.groups.remove(name.as_bytes());
+                    }
                 }
             }
         }
@@ -541,5 +544,133 @@ fn a_stream_of_which_everything_moves_is_what_it_was() {
                 .collect()
         };
         assert_eq!(pending(group), pending(model), "{name:?}");
+    }
+}
+
+/// A stream as pieces.
+fn pieces(stream: &Stream) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut show = |piece: StreamPiece<'_>| all.push(text_of(piece));
+    for (master, node) in stream.nodes() {
+        show(StreamPiece::Node(master, node));
+    }
+    show(StreamPiece::Facts(stream.facts(), stream.groups.len()));
+    for (name, group) in stream.groups.iter() {
+        let head = GroupHead::of(name, group);
+        show(StreamPiece::Group(&head));
+        for (id, pending) in group.pending_between(StreamId::MIN, StreamId::MAX) {
+            show(StreamPiece::Pending(id, pending));
+        }
+        show(StreamPiece::Consumers(group.consumers().len()));
+        for consumer in group.consumers() {
+            show(StreamPiece::Consumer(&head, &ConsumerHead::of(consumer)));
+            for id in consumer.pending_ids() {
+                show(StreamPiece::Owned(id));
+            }
+        }
+    }
+    all
+}
+
+fn text_of(piece: StreamPiece<'_>) -> String {
+    match piece {
+        StreamPiece::Node(master, node) => format!("node {master:?} {:?}", node.bytes()),
+        StreamPiece::Facts(facts, groups) => format!("{facts:?} {groups}"),
+        StreamPiece::Group(head) => format!("{head:?}"),
+        StreamPiece::Pending(id, pending) => {
+            let Pending {
+                delivered_ms,
+                deliveries,
+                ..
+            } = pending;
+            format!("pending {id:?} {delivered_ms} {deliveries}")
+        }
+        StreamPiece::Consumers(count) => format!("consumers {count}"),
+        StreamPiece::Consumer(group, head) => format!("{:?} {head:?}", group.name),
+        StreamPiece::Owned(id) => format!("owned {id:?}"),
+    }
+}
+
+/// Some changes of who has read what.
+fn change_groups(stream: &mut Stream, random: &mut Random, top: u64, count: u64) {
+    for _ in 0..count {
+        let name = random.below(3).to_string();
+        let consumer = random.below(3).to_string();
+        let any = id(random.below(top + 2), 0);
+        let Some(group) = stream.groups.get_mut(name.as_bytes()) else {
+            continue;
+        };
+        match random.below(8) {
+            0..=3 => {
+                let (consumer, _) = group.see_consumer(consumer.as_bytes(), top as i64);
+                let pending = Pending {
+                    delivered_ms: top as i64,
+                    deliveries: random.below(9),
+                    consumer,
+                };
+                for step in 0..random.below(10) {
+                    group.set_pending(id(any.ms + step, 0), pending);
+                }
+            }
+            4 | 5 => {
+                group.acknowledge(any);
+            }
+            6 => group.deliver_again(any, 7),
+            _ => {
+                if let Some(consumer) = group.find_consumer(consumer.as_bytes()) {
+                    group.remove_consumer(consumer);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_at_the_cut_is_shown_whatever_changes() {
+    for seed in 0..if cfg!(miri) { 5 } else { 1_000 } {
+        let mut random = Random::new(seed);
+        let limits = NodeLimits {
+            bytes_max: [0, 40, 300, 4096][random.index(4)],
+            entries_max: [0, 1, 3, 10, 100][random.index(5)],
+        };
+        let mut stream = Box::new(Stream::default());
+        let mut top = 0;
+        for _ in 0..random.below(8) {
+            change(&mut stream, &mut random, &mut top, limits, 12);
+            change_groups(&mut stream, &mut random, top, 6);
+        }
+        let expected = pieces(&stream);
+        let mut shown = Vec::new();
+        Stream::begin_cut(&mut stream);
+        let ends_early = seed % 5 == 0;
+        for step in 0..random.below(40) {
+            let count = random.below(6);
+            let is_undone = random.below(4) == 0;
+            if is_undone {
+                stream.keep_changes(None);
+            }
+            change(&mut stream, &mut random, &mut top, limits, count);
+            change_groups(&mut stream, &mut random, top, count);
+            if is_undone && let Some(journal) = stream.take_changes() {
+                stream.undo(&journal);
+            }
+            if ends_early && step > 10 {
+                Stream::forget_cut(&mut stream, 1);
+            } else if random.below(3) == 0 {
+                let budget = random.index(6);
+                Stream::show_cut(&mut stream, budget, &mut |piece| shown.push(text_of(piece)));
+            }
+            stream.check_invariants();
+        }
+        let now = pieces(&stream);
+        if ends_early {
+            while Stream::forget_cut(&mut stream, 1) {}
+        } else {
+            while Stream::show_cut(&mut stream, 3, &mut |piece| shown.push(text_of(piece))) {}
+            assert_eq!(shown, expected, "seed {seed}");
+        }
+        assert!(!stream.is_cut() && stream.groups.gone.is_none());
+        assert!(stream.groups.by_name.values().all(|group| !group.is_cut()));
+        assert_eq!(pieces(&stream), now, "seed {seed}: showing changes nothing");
     }
 }

@@ -10,7 +10,7 @@ use super::{Groups, Stream};
 /// Down to what a stream is trimmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// So many entries stay.
+    /// At most this many entries stay.
     Length(u64),
     /// Entries from this ID on stay.
     Id(StreamId),
@@ -19,10 +19,10 @@ pub enum Bound {
 /// What becomes of pending entries whose entries are deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum References {
-    /// They stay pending.
+    /// References stay pending.
     #[default]
     Keep,
-    /// They are no longer pending in any group.
+    /// Entries are no longer pending in any group.
     Delete,
     /// Only entries that every group has read and acknowledged are deleted.
     Acknowledged,
@@ -67,6 +67,9 @@ impl Stream {
             let gone = match trimming.references {
                 References::Keep if reaches_on => live,
                 _ => {
+                    if let Some(cut) = &mut self.cut {
+                        cut.note(master, Some(node));
+                    }
                     let left = match trimming.bound {
                         Bound::Length(max) => self.facts.length.saturating_sub(max),
                         Bound::Id(_) => u64::MAX,
@@ -79,8 +82,11 @@ impl Stream {
             let is_whole = reaches_on && gone == live;
             // A node that keeps entries which groups still need does not end the search.
             let goes_on = reaches_on || trimming.references == References::Acknowledged;
-            if is_whole {
-                self.nodes.remove(&master);
+            if is_whole
+                && let Some(node) = self.nodes.remove(&master)
+                && let Some(cut) = &mut self.cut
+            {
+                cut.take(master, node);
             }
             match master.next() {
                 Some(next) if goes_on => from = next,

@@ -105,7 +105,7 @@ impl World {
             duration_ns: 0,
             now: Some(self.now),
         };
-        Job::send(Job::unit(job, self.executor))
+        Job::send(Job::unit(job, self.executor), &Arc::default())
     }
 
     /// A request that waits for all queues; the waiter, or the reply if there was something.
@@ -126,7 +126,10 @@ impl World {
                 let (view, out) = (ClientView::of(&connection), Out::new(Protocol::Resp2));
                 let job = CommandJob::new(command, args, view, place, &self.config, out);
                 let job = job.with_blocker(Some(&connection.shared));
-                ticket = Some(Job::send(Job::command(&route, job, self.executor)));
+                ticket = Some(Job::send(
+                    Job::command(&route, job, self.executor),
+                    &Arc::default(),
+                ));
             },
         );
         let mut job = self.end_of(&ticket.expect("it was sent"), "a request waits");
@@ -172,7 +175,7 @@ impl World {
         }
     }
 
-    /// Those of the units that ran, in their order. At most one is sent without anybody to await it.
+    /// The ranks of the units that ran, in their order. At most one is sent without anybody to await it.
     fn ranked(&mut self, sent: Vec<Sent>, crowds: &mut Crowds) -> Vec<Ranked> {
         let (mut ranked, mut unknown): (Vec<Ranked>, _) = (Vec::new(), None);
         for Sent { lines, ticket } in sent {

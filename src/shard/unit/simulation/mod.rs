@@ -245,7 +245,7 @@ impl World {
         guards.collect()
     }
 
-    /// They let them go one after the other.
+    /// Lets shards go that others hold, one after the other.
     fn let_go(&mut self, mut held: Vec<Guard>) {
         while !held.is_empty() {
             let at = self.draw(held.len() as u64) as usize;

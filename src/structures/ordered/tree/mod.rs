@@ -39,6 +39,15 @@ impl<T: Item> Tree<T> {
         }
     }
 
+    /// A tree of items that ascend strictly. Its nodes are as full as those that ascending insertions leave.
+    #[must_use]
+    pub fn of_ascending(items: &[T]) -> Self {
+        Self {
+            root: Root::of_ascending(items),
+            len: items.len(),
+        }
+    }
+
     /// Fetches the leaf that the end of the items lies in which `before` is true for, so that the way there and the
     /// leaf are at hand when they are needed.
     pub fn prefetch(&self, before: impl Fn(&T) -> bool) {

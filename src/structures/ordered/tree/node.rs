@@ -2,6 +2,7 @@
 
 use std::array;
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use super::super::{Item, Movers, count_before};
 use crate::structures::prefetch;
@@ -14,6 +15,41 @@ pub(super) enum Root<T> {
     Empty,
     Leaf(Box<Leaf<T>>),
     Inner(Box<Inner<T>>),
+}
+
+impl<T: Item> Root<T> {
+    /// The root above items that ascend strictly.
+    pub(super) fn of_ascending(items: &[T]) -> Self {
+        let mut leaves: Vec<_> = shares(items.len(), Leaf::<T>::cut(true))
+            .map(|share| Box::new(Leaf::of(&items[share])))
+            .collect();
+        if leaves.len() <= 1 {
+            return leaves.pop().map_or(Root::Empty, Root::Leaf);
+        }
+        let mut nodes = above(leaves, Inner::Low);
+        while nodes.len() > 1 {
+            nodes = above(nodes, Inner::High);
+        }
+        nodes.pop().map_or(Root::Empty, Root::Inner)
+    }
+}
+
+/// Ranges of about equal length, at most `most` long, that make up `len`.
+fn shares(len: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = len.div_ceil(most);
+    (0..count).map(move |at| len * at / count..len * (at + 1) / count)
+}
+
+/// Nodes above others, which are two at least.
+fn above<C: Node<T>, T: Item>(
+    children: Vec<Box<C>>,
+    inner: impl Fn(Fork<C, T>) -> Inner<T>,
+) -> Vec<Box<Inner<T>>> {
+    let shares = shares(children.len(), Fork::<C, T>::cut(true));
+    let mut children = children.into_iter();
+    shares
+        .map(|share| Box::new(inner(Fork::of(children.by_ref().take(share.len())))))
+        .collect()
 }
 
 pub(super) struct Leaf<T> {
@@ -40,7 +76,7 @@ const _: () = assert!(size_of::<Inner<[u64; 2]>>() <= 768);
 /// What to take out.
 #[derive(Clone, Copy)]
 pub(super) enum Wanted<T> {
-    /// This item.
+    /// One item.
     Item(T),
     /// From this rank on, at most so many.
     Rank { rank: usize, limit: usize },
@@ -87,8 +123,8 @@ pub(super) trait Node<T: Item>: Sized {
     /// The leaf around a rank, and where in it the rank is.
     fn leaf_at(&self, rank: usize) -> Option<(&[T], usize)>;
 
-    /// Shows the items of the leaf around a rank, and the nodes below this one that begin there, to somebody who may move
-    /// them; returns how many items of the leaf are behind the rank.
+    /// Shows the items of the leaf around a rank, and the nodes below this one that begin there, to somebody who may
+    /// move them; returns how many items of the leaf are behind the rank.
     fn relocate(&mut self, rank: usize, movers: &mut impl Movers<T>) -> usize;
 
     /// Checks the node and what is below; returns its depth.
@@ -128,6 +164,14 @@ impl<T: Item> Leaf<T> {
             len: 1,
             items: [item; LEAF_ITEMS],
         }
+    }
+
+    /// With one item at least, and no more than there is room for.
+    fn of(items: &[T]) -> Self {
+        let mut leaf = Self::new(items[0]);
+        leaf.items[..items.len()].copy_from_slice(items);
+        leaf.len = items.len() as u32;
+        leaf
     }
 
     fn used(&self) -> &[T] {
@@ -274,14 +318,20 @@ impl<T: Item> Node<T> for Leaf<T> {
 
 impl<C: Node<T>, T: Item> Fork<C, T> {
     pub(super) fn of_two(left: Box<C>, right: Box<C>) -> Self {
+        Self::of([left, right].into_iter())
+    }
+
+    /// With one child at least, and no more than there is room for.
+    fn of(mut children: impl Iterator<Item = Box<C>>) -> Self {
+        let first = children.next().expect("no node is empty");
         let mut fork = Self {
             len: 0,
             counts: [0; INNER_CHILDREN],
-            heads: [left.head(); INNER_CHILDREN],
+            heads: [first.head(); INNER_CHILDREN],
             children: array::from_fn(|_| None),
         };
-        fork.put(0, left);
-        fork.put(1, right);
+        fork.put(0, first);
+        children.for_each(|child| fork.put(fork.len as usize, child));
         fork
     }
 
@@ -521,7 +571,7 @@ impl<C: Node<T>, T: Item> Node<T> for Fork<C, T> {
     }
 }
 
-/// The same call on whichever kind of inner node it is.
+/// Makes one call on either kind of inner node.
 macro_rules! either {
     ($node:expr, $fork:ident => $call:expr) => {
         match $node {

@@ -1,7 +1,7 @@
 //! What every write command leaves in the log: requests, each with the records that are wanted.
 //!
-//! A word `@dump:key` stands for what DUMP answers for the key, `@chunk:COMMAND:key` for the first chunk that the command
-//! answers, `{+n}` for the moment and so many milliseconds.
+//! A word `@dump:key` stands for what DUMP answers for the key, `@chunk:COMMAND:key` for the first chunk that the
+//! command answers, `{+n}` for the moment and so many milliseconds.
 
 mod collections;
 
@@ -63,8 +63,8 @@ pub(super) const SOMETHING: &str = "*";
 /// A command, by its full name, and requests with the records that each is to leave, joined by ` | `.
 pub(super) type Case = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// All cases. One row of the table that changes data and stands neither here nor among those that other tests cover makes
-/// the test fail.
+/// All cases. One row of the table that changes data and stands neither here nor among those that other tests cover
+/// makes the test fail.
 pub(super) fn all() -> impl Iterator<Item = &'static Case> {
     [
         STRINGS,

@@ -1,0 +1,139 @@
+//! What persistence costs, beside redis-server: appending, snapshots under load, large collections that are written
+//! during one, saving and loading.
+//!
+//! ```text
+//! cargo bench --bench durability -- [--quick] [--only appending,snapshots,large,files] [--keys 2000000]
+//!     [--members 10000000] [--rounds 5] [--dir DIR] [--basalt PATH] [--redis PATH] [--out DIR]
+//! ```
+//!
+//! `BASALT_REDIS_SERVER` names the redis-server too. Servers run in turns on core 0 and the load on the last one; with
+//! two threads, basalt has cores 0 and 1. `--dir` is where files are written: on a disk, not in memory, or a sync costs
+//! nothing. CPU is that of all threads of the process; redis-server's forked child has its own, which is not counted.
+
+mod appending;
+mod files;
+mod snapshots;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use support::arguments::Arguments;
+use support::load;
+use support::process::{self, Process};
+
+/// How much is measured, and where.
+struct Plan {
+    quick: bool,
+    keys: usize,
+    members: usize,
+    rounds: usize,
+    dir: PathBuf,
+    runners: Vec<Runner>,
+}
+
+/// Who is started.
+struct Runner {
+    name: &'static str,
+    binary: PathBuf,
+    cores: &'static str,
+    arguments: Vec<String>,
+}
+
+impl Runner {
+    fn start(&self, dir: &Path, more: &[&str]) -> Process {
+        let dir = ["--dir".to_owned(), dir.display().to_string()];
+        let more = more.iter().map(|word| (*word).to_owned());
+        let all: Vec<String> = self
+            .arguments
+            .iter()
+            .cloned()
+            .chain(dir)
+            .chain(more)
+            .collect();
+        Process::start(self.name, &self.binary, self.cores, &all)
+    }
+}
+
+impl Plan {
+    fn from(arguments: &Arguments) -> Plan {
+        let quick = arguments.has("--quick");
+        let (basalt, redis) = (arguments.basalt(), arguments.redis());
+        let runner = |name, binary: &PathBuf, cores, threads: &str| Runner {
+            name,
+            binary: binary.clone(),
+            cores,
+            arguments: match threads {
+                "" => Vec::new(),
+                threads => vec!["--threads".to_owned(), threads.to_owned()],
+            },
+        };
+        let default_dir = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench/durability");
+        Plan {
+            quick,
+            keys: arguments.number("--keys", if quick { "100000" } else { "2000000" }),
+            members: arguments.number("--members", if quick { "100000" } else { "10000000" }),
+            rounds: arguments.number("--rounds", if quick { "1" } else { "5" }),
+            dir: PathBuf::from(arguments.value("--dir", default_dir)),
+            runners: vec![
+                runner("redis-server", &redis, "0", ""),
+                runner("basalt, 1 thread", &basalt, "0", "1"),
+                runner("basalt, 2 threads", &basalt, "0-1", "2"),
+            ],
+        }
+    }
+
+    /// An empty folder of this name.
+    fn folder(&self, name: &str) -> PathBuf {
+        let dir = self.dir.join(name);
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).expect("a folder");
+        dir
+    }
+}
+
+/// The core that the load runs on.
+fn load_core() -> String {
+    (process::core_count() - 1).to_string()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == "--load-worker") {
+        return load::worker(&words[1..]);
+    }
+    let Some(arguments) = Arguments::read() else {
+        return;
+    };
+    let plan = Plan::from(&arguments);
+    let only = arguments.value("--only", "appending,snapshots,large,files");
+    let mut out = format!(
+        "{}; {}; median of {}.\n",
+        process::machine(),
+        process::date(),
+        plan.rounds
+    );
+    for part in only.split(',') {
+        match part {
+            "appending" => appending::measure(&plan, &mut out),
+            "snapshots" => snapshots::measure(&plan, &mut out),
+            "large" => snapshots::measure_large(&plan, &mut out),
+            "files" => files::measure(&plan, &mut out),
+            other => panic!("nothing is called {other}"),
+        }
+    }
+    let _ = std::fs::remove_dir_all(&plan.dir);
+    #[expect(clippy::print_stdout, reason = "the report")]
+    {
+        println!("{out}");
+    }
+    let default_out = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench");
+    let dir = arguments.value("--out", default_out);
+    std::fs::create_dir_all(&dir).expect("the output folder");
+    std::fs::write(Path::new(&dir).join("durability.md"), out).expect("write the table");
+}

@@ -1,0 +1,317 @@
+//! What others notice of a snapshot, and what it takes: with many keys that are overwritten meanwhile, and with one
+//! large collection that is written all the time.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::support::load::{self, Job, Kind};
+use crate::support::process::{self, Client, Process};
+use crate::{Plan, Runner, load_core};
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// How often memory is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Between a reply and the next question of who looks for gaps.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Many keys.
+pub(crate) fn measure(plan: &Plan, out: &mut String) {
+    let _ = write!(
+        out,
+        "\n## Snapshots of {} keys of 100 bytes under uniform SETs\n\n\
+         | what | server | p99 µs before | p99 µs during | ratio | worst gap ms before | worst gap ms during | \
+         memory MiB before | peak MiB more | % more | copied MiB | fork ms |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        plan.keys
+    );
+    for runner in &plan.runners {
+        let dir = plan.folder("snapshots");
+        let server = runner.start(&dir, &["--appendonly", "yes"]);
+        let mut client = server.client();
+        let value = "v".repeat(100);
+        client.load(plan.keys, |index, bytes| {
+            process::encode_into(bytes, &["SET", &load::key(index), &value]);
+        });
+        for (name, command, flag) in [
+            ("BGSAVE", "BGSAVE", "rdb_bgsave_in_progress"),
+            ("BGREWRITEAOF", "BGREWRITEAOF", "aof_rewrite_in_progress"),
+        ] {
+            until_over(&mut client, flag);
+            let before = under_load(plan, &server, base_time(plan));
+            // Once to see how long it takes under load, then to measure for as long.
+            let began = Instant::now();
+            let took = {
+                let stopped = Arc::new(AtomicBool::new(false));
+                let loading = keep_loading(plan, &server, &stopped);
+                client.ask(&[command]);
+                until_over(&mut client, flag);
+                let took = began.elapsed();
+                stopped.store(true, Relaxed);
+                loading.join().expect("the load");
+                took
+            };
+            let memory = resident_bytes(&server) as f64;
+            client.ask(&[command]);
+            let during = under_load(plan, &server, took.mul_f64(0.7));
+            until_over(&mut client, flag);
+            let field = match flag {
+                "rdb_bgsave_in_progress" => "rdb_last_cow_size",
+                _ => "aof_last_cow_size",
+            };
+            let copied = client.info("persistence", field).unwrap_or(0.0);
+            let fork_us = client.info("stats", "latest_fork_usec").unwrap_or(0.0);
+            let more = (during.peak_bytes as f64 - memory).max(0.0);
+            let _ = writeln!(
+                out,
+                "| {name} | {} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.1} | {:.0} | {:.1} |",
+                runner.name,
+                before.p99_us,
+                during.p99_us,
+                during.p99_us / before.p99_us,
+                before.gap_ms,
+                during.gap_ms,
+                memory / MIB,
+                more / MIB,
+                100.0 * more / memory,
+                copied / MIB,
+                fork_us / 1_000.0,
+            );
+        }
+    }
+    *out +=
+        "\nMemory is that of the process and its children, pages that they share counted once.\n";
+}
+
+fn base_time(plan: &Plan) -> Duration {
+    Duration::from_millis(if plan.quick { 500 } else { 3_000 })
+}
+
+struct Noticed {
+    p99_us: f64,
+    gap_ms: f64,
+    peak_bytes: u64,
+}
+
+fn job(plan: &Plan, time: Duration) -> Job {
+    Job {
+        kind: Kind::Set,
+        pipeline: 1,
+        clients: 20,
+        keys: plan.keys,
+        value_bytes: 100,
+        time: time.max(Duration::from_millis(100)),
+    }
+}
+
+/// What SETs, a client that asks all the time, and the system notice for so long.
+fn under_load(plan: &Plan, server: &Process, time: Duration) -> Noticed {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let prober = {
+        let (mut client, stopped) = (server.client(), Arc::clone(&stopped));
+        std::thread::spawn(move || {
+            worst_gap(&mut client, &stopped, |client, _| {
+                client.ask(&["PING"]);
+            })
+        })
+    };
+    let watcher = watch_memory(server, &stopped);
+    let sample = load::run(&job(plan, time), server.port, server.pid(), &load_core());
+    stopped.store(true, Relaxed);
+    Noticed {
+        p99_us: sample.p99_us,
+        gap_ms: prober.join().expect("who looks for gaps").as_secs_f64() * 1e3,
+        peak_bytes: watcher.join().expect("who looks at memory"),
+    }
+}
+
+/// Looks at the memory of a server and its children until it is stopped; the most that it saw, in bytes.
+fn watch_memory(server: &Process, stopped: &Arc<AtomicBool>) -> std::thread::JoinHandle<u64> {
+    let (pid, stopped) = (server.pid(), Arc::clone(stopped));
+    std::thread::spawn(move || {
+        let mut peak = 0;
+        while !stopped.load(Relaxed) {
+            peak = peak.max(family_bytes(pid));
+            std::thread::sleep(LOOK);
+        }
+        peak
+    })
+}
+
+fn keep_loading(
+    plan: &Plan,
+    server: &Process,
+    stopped: &Arc<AtomicBool>,
+) -> std::thread::JoinHandle<()> {
+    let (job, port, pid) = (
+        job(plan, Duration::from_millis(300)),
+        server.port,
+        server.pid(),
+    );
+    let stopped = Arc::clone(stopped);
+    std::thread::spawn(move || {
+        while !stopped.load(Relaxed) {
+            load::run(&job, port, pid, &load_core());
+        }
+    })
+}
+
+/// The longest time from one reply to the next.
+fn worst_gap(
+    client: &mut Client,
+    stopped: &AtomicBool,
+    mut ask: impl FnMut(&mut Client, usize),
+) -> Duration {
+    let (mut worst, mut asked) = (Duration::ZERO, 0);
+    while !stopped.load(Relaxed) {
+        let began = Instant::now();
+        ask(client, asked);
+        worst = worst.max(began.elapsed());
+        asked += 1;
+        std::thread::sleep(PAUSE);
+    }
+    worst
+}
+
+fn until_over(client: &mut Client, flag: &str) {
+    while client.info("persistence", flag) != Some(0.0) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn resident_bytes(server: &Process) -> u64 {
+    family_bytes(server.pid())
+}
+
+/// Memory of a process and its children, shared pages once.
+fn family_bytes(pid: u32) -> u64 {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = children.unwrap_or_default();
+    let all = std::iter::once(pid).chain(
+        children
+            .split_whitespace()
+            .filter_map(|word| word.parse().ok()),
+    );
+    all.map(proportional_bytes).sum()
+}
+
+fn proportional_bytes(pid: u32) -> u64 {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// How a collection is filled and written: its name, and a command for a number.
+struct Collection {
+    name: &'static str,
+    write: fn(usize, &mut Vec<u8>),
+}
+
+const COLLECTIONS: &[Collection] = &[
+    Collection {
+        name: "sorted set",
+        write: |number, bytes| {
+            let (score, member) = ((number % 9_973).to_string(), format!("member:{number}"));
+            process::encode_into(bytes, &["ZADD", "big", &score, &member]);
+        },
+    },
+    Collection {
+        name: "hash",
+        write: |number, bytes| {
+            let field = format!("field:{number}");
+            process::encode_into(bytes, &["HSET", "big", &field, "a value of some bytes"]);
+        },
+    },
+    Collection {
+        name: "set",
+        write: |number, bytes| {
+            process::encode_into(bytes, &["SADD", "big", &format!("member:{number}")]);
+        },
+    },
+    Collection {
+        name: "list",
+        write: |number, bytes| {
+            process::encode_into(bytes, &["RPUSH", "big", &format!("element:{number}")]);
+        },
+    },
+    Collection {
+        name: "stream",
+        write: |number, bytes| {
+            process::encode_into(bytes, &["XADD", "big", "*", "field", &number.to_string()]);
+        },
+    },
+];
+
+/// One large collection.
+pub(crate) fn measure_large(plan: &Plan, out: &mut String) {
+    let _ = write!(
+        out,
+        "\n## A collection of {} members, written all the time during BGSAVE\n\n\
+         | what | server | worst gap ms before | worst gap ms during | memory MiB before | peak MiB more |\n\
+         |---|---|---|---|---|---|\n",
+        plan.members
+    );
+    for collection in COLLECTIONS {
+        for runner in &plan.runners {
+            large(plan, runner, collection, out);
+        }
+    }
+}
+
+fn large(plan: &Plan, runner: &Runner, collection: &Collection, out: &mut String) {
+    let dir = plan.folder("large");
+    let server = runner.start(&dir, &[]);
+    let mut client = server.client();
+    client.load(plan.members, collection.write);
+    let memory = resident_bytes(&server) as f64;
+    let watch = |until: &mut dyn FnMut()| {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let writer = {
+            let (mut client, stopped) = (server.client(), Arc::clone(&stopped));
+            let (write, members) = (collection.write, plan.members);
+            std::thread::spawn(move || {
+                let mut bytes = Vec::new();
+                worst_gap(&mut client, &stopped, |client, asked| {
+                    bytes.clear();
+                    // What is there, and what is new, in turn.
+                    let number = match asked % 2 {
+                        0 => asked.wrapping_mul(0x9e37_79b9) % members,
+                        _ => members + asked,
+                    };
+                    write(number, &mut bytes);
+                    client.send(&bytes);
+                    client.read();
+                })
+            })
+        };
+        let watcher = watch_memory(&server, &stopped);
+        until();
+        stopped.store(true, Relaxed);
+        let gap = writer.join().expect("who writes");
+        (
+            gap.as_secs_f64() * 1e3,
+            watcher.join().expect("who looks at memory") as f64,
+        )
+    };
+    let (before_ms, _) = watch(&mut || std::thread::sleep(base_time(plan)));
+    let (during_ms, peak) = watch(&mut || {
+        client.ask(&["BGSAVE"]);
+        until_over(&mut client, "rdb_bgsave_in_progress");
+    });
+    let _ = writeln!(
+        out,
+        "| {} | {} | {before_ms:.2} | {during_ms:.2} | {:.0} | {:.0} |",
+        collection.name,
+        runner.name,
+        memory / MIB,
+        (peak - memory).max(0.0) / MIB,
+    );
+    eprintln!(
+        "{}, {}: {before_ms:.2} ms, {during_ms:.2} ms",
+        collection.name, runner.name
+    );
+}

@@ -1,0 +1,34 @@
+//! Replication as commands see it.
+//!
+//! ```text
+//! sync     PSYNC SYNC REPLCONF: what a replica says to its primary
+//! wait     WAIT WAITAOF
+//! role     ROLE REPLICAOF SLAVEOF FAILOVER
+//! primary  what commands may ask of the half that sends the stream
+//! replica  what they may ask of the half that follows somebody
+//! ```
+
+pub mod primary;
+pub mod replica;
+mod role;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod wait;
+
+use super::declaration::Command;
+
+pub use sync::REPLCONF;
+
+/// The family.
+pub static TABLE: &[&Command] = &[
+    &sync::PSYNC,
+    &sync::SYNC,
+    &sync::REPLCONF,
+    &role::ROLE,
+    &role::REPLICAOF,
+    &role::SLAVEOF,
+    &role::FAILOVER,
+    &wait::WAIT,
+    &wait::WAITAOF,
+];

@@ -1,0 +1,105 @@
+//! What commands, and telemetry, may ask of the half of replication that sends the stream.
+
+use std::sync::Arc;
+
+use crate::client::registry::Shared;
+use crate::config::Config;
+
+/// A full synchronization, or the rest of a stream that the replica has the beginning of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Follow {
+    /// Where the replica wants to go on: the id of the stream, and the offset of the first byte that it does not have.
+    /// None: SYNC, of replicas that know neither.
+    pub resume: Option<(Vec<u8>, i64)>,
+}
+
+/// How far the synchronization of a replica is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplicaState {
+    /// The replica waits for a snapshot.
+    Waits,
+    /// The snapshot is being sent.
+    Transfers,
+    /// The replica has everything, and the stream follows.
+    Online,
+    /// The replica has the snapshot, which is all that it asked for.
+    Transmitted,
+}
+
+impl ReplicaState {
+    /// As INFO says.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReplicaState::Waits => "wait_bgsave",
+            ReplicaState::Transfers => "send_bulk",
+            ReplicaState::Online => "online",
+            ReplicaState::Transmitted => "rdb_transmitted",
+        }
+    }
+}
+
+/// A replica as its primary knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaFacts {
+    /// As CLIENT ID says.
+    pub client_id: u64,
+    /// Address of the replica, or the one that it wants to be known by.
+    pub ip: String,
+    /// The port on which it listens; 0 if it did not say.
+    pub port: u16,
+    /// How far its synchronization is.
+    pub state: ReplicaState,
+    /// The offset up to which it has the stream, as it says.
+    pub offset: u64,
+    /// Seconds since it was last heard of.
+    pub lag_s: u64,
+    /// Bytes of the stream that were not sent to it.
+    pub behind_bytes: u64,
+}
+
+/// The stream of this server, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamFacts {
+    /// Id of the stream.
+    pub id: String,
+    /// The id of the stream that it goes on, and the first offset that is not part of that one.
+    pub previous: Option<(String, u64)>,
+    /// Offset of the newest byte.
+    pub offset: u64,
+    /// Whether the newest bytes are kept.
+    pub is_kept: bool,
+    /// Offset of the first of them.
+    pub first: u64,
+    /// How many there are.
+    pub held_bytes: u64,
+}
+
+/// How many replicas have something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// In memory.
+    pub received: u64,
+    /// On their disks.
+    pub synced: u64,
+}
+
+/// See the module.
+pub trait Primary: Send + Sync {
+    /// The stream as it is now.
+    fn stream(&self) -> StreamFacts;
+    /// All replicas, in the order in which they connected.
+    fn replicas(&self) -> Vec<ReplicaFacts>;
+    /// How many replicas have what was appended to the log before a position. The client is nudged when that may have
+    /// changed.
+    fn acknowledged(&self, position: u64, waiter: Option<&Arc<Shared>>) -> Acknowledged;
+    /// Whether fewer replicas follow than writes ask for.
+    fn lacks_replicas(&self, config: &Config) -> bool;
+    /// Has replicas say at once what they have.
+    fn ask_for_acknowledgements(&self);
+    /// Puts a command into the stream that nobody ran here (DEBUG REPLICATE).
+    fn replicate(&self, arguments: &[&[u8]]);
+    /// Replicas that do not have, as far as they said, all that was written.
+    fn lagging(&self) -> Vec<ReplicaFacts>;
+    /// Begins a stream that nobody knows (DEBUG CHANGE-REPL-ID).
+    fn change_id(&self);
+}

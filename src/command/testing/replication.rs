@@ -1,0 +1,60 @@
+//! Replication of a server that has no replicas and follows nobody.
+
+use std::sync::Arc;
+
+use super::done;
+use crate::client::registry::Shared;
+use crate::command::context::Awaited;
+use crate::command::error::CommandError;
+use crate::command::replication::primary::{Acknowledged, Primary, ReplicaFacts, StreamFacts};
+use crate::command::replication::replica::{Failover, Replica, Upstream};
+use crate::config::Config;
+
+/// See the module.
+pub(super) struct Alone;
+
+impl Primary for Alone {
+    fn stream(&self) -> StreamFacts {
+        StreamFacts::default()
+    }
+    fn replicas(&self) -> Vec<ReplicaFacts> {
+        Vec::new()
+    }
+    fn acknowledged(&self, _: u64, _: Option<&Arc<Shared>>) -> Acknowledged {
+        Acknowledged::default()
+    }
+    fn lacks_replicas(&self, config: &Config) -> bool {
+        config.wants_replicas()
+    }
+    fn ask_for_acknowledgements(&self) {}
+    fn replicate(&self, _: &[&[u8]]) {}
+    fn lagging(&self) -> Vec<ReplicaFacts> {
+        Vec::new()
+    }
+    fn change_id(&self) {}
+}
+
+impl Replica for Alone {
+    fn upstream(&self) -> Option<Upstream> {
+        None
+    }
+    fn follow(&'static self, _: Option<(String, u16)>) -> Result<Awaited, CommandError> {
+        Ok(done("OK"))
+    }
+    fn refuses_replicas(&self) -> Option<CommandError> {
+        None
+    }
+    fn acknowledge(&self) {}
+    fn fail_over(&'static self, _: Failover) -> Result<(), CommandError> {
+        Err("ERR FAILOVER requires connected replicas.".into())
+    }
+    fn abort_failover(&self) -> Result<(), CommandError> {
+        Err("ERR No failover in progress.".into())
+    }
+    fn failover_state(&self) -> &'static str {
+        "no-failover"
+    }
+    fn take_over(&self, _: &[u8]) -> Result<(), CommandError> {
+        Err("ERR PSYNC FAILOVER can't be sent to a master.".into())
+    }
+}

@@ -1,0 +1,401 @@
+//! What a stream was at one moment, the cut, shown piece by piece while the stream goes on changing.
+//!
+//! Nodes are shown in their order, then what the stream knew of itself, then one group after the other. Who is about to
+//! change a node that was there at the cut and has not been shown says so, and a copy is kept; a node that goes is kept
+//! itself. Groups see to themselves ([`group_cut`](super::group_cut)); one that is destroyed is kept until it was
+//! shown.
+//!
+//! Copies are charged to nobody (see [`account::apart`]). What left the stream is charged where it was until it was
+//! shown.
+
+use std::collections::BTreeMap;
+
+use super::group::{Consumer, Group, Pending};
+use super::id::StreamId;
+use super::node::Node;
+use super::{Facts, Groups, Stream};
+use crate::structures::account;
+
+/// A piece of a stream, in the order in which they are shown: nodes; facts; for each group its head, what is pending,
+/// the count of its consumers; for each of these its head and what it owns.
+#[derive(Clone, Copy)]
+pub enum StreamPiece<'a> {
+    /// A node with its first ID.
+    Node(StreamId, &'a Node),
+    /// What the stream knew of itself, and how many groups follow.
+    Facts(Facts, usize),
+    /// A group.
+    Group(&'a GroupHead),
+    /// An entry pending in the group.
+    Pending(StreamId, Pending),
+    /// As many consumers of the group follow.
+    Consumers(usize),
+    /// A consumer of a group, which is named first.
+    Consumer(&'a GroupHead, &'a ConsumerHead),
+    /// An entry that the consumer owns.
+    Owned(StreamId),
+}
+
+/// What a group says of itself.
+#[derive(Debug)]
+pub struct GroupHead {
+    /// Name of the group.
+    pub name: Box<[u8]>,
+    /// The last entry delivered.
+    pub last_id: StreamId,
+    /// Entries read.
+    pub entries_read: i64,
+    /// Entries pending.
+    pub pending_count: usize,
+}
+
+impl GroupHead {
+    /// Of a group.
+    pub fn of(name: &[u8], group: &Group) -> GroupHead {
+        GroupHead {
+            name: name.into(),
+            last_id: group.last_id,
+            entries_read: group.entries_read,
+            pending_count: group.pending_count(),
+        }
+    }
+}
+
+/// What a consumer says of itself.
+#[derive(Debug)]
+pub struct ConsumerHead {
+    /// Name of the consumer.
+    pub name: Box<[u8]>,
+    /// When it last asked for anything.
+    pub seen_ms: i64,
+    /// When it last got anything.
+    pub active_ms: i64,
+    /// Entries that it owns.
+    pub pending_count: usize,
+}
+
+impl ConsumerHead {
+    /// Of a consumer.
+    pub fn of(consumer: &Consumer) -> ConsumerHead {
+        ConsumerHead {
+            name: consumer.name.clone(),
+            seen_ms: consumer.seen_ms,
+            active_ms: consumer.active_ms,
+            pending_count: consumer.pending_count(),
+        }
+    }
+}
+
+/// What pieces are shown to.
+pub type ShowPiece<'f> = dyn for<'a> FnMut(StreamPiece<'a>) + 'f;
+
+/// Where showing stands.
+enum Stage {
+    /// The next node is the first from here on.
+    Nodes(StreamId),
+    Facts,
+    /// The next group is the first of this name, or behind it.
+    Groups(Box<[u8]>),
+    /// All was shown; what was kept is freed.
+    Over,
+}
+
+/// A node as it was.
+enum Before {
+    /// There was none.
+    Absent,
+    Copied(Node),
+    Moved(Node),
+}
+
+/// See the module.
+pub(super) struct Cut {
+    stage: Stage,
+    facts: Facts,
+    groups: usize,
+    /// The first ID of the last node; what comes behind it was not there.
+    last: StreamId,
+    /// What nodes were that changed.
+    nodes: BTreeMap<StreamId, Before>,
+    /// Bytes of nodes that were copied.
+    copied_bytes: usize,
+}
+
+impl Cut {
+    fn awaits(&self, master: StreamId) -> bool {
+        let is_shown = match self.stage {
+            Stage::Nodes(from) => master < from,
+            _ => true,
+        };
+        !is_shown && master <= self.last && !self.nodes.contains_key(&master)
+    }
+
+    /// A node is about to change, or to come where there was none.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note(&mut self, master: StreamId, node: Option<&Node>) {
+        if self.awaits(master) {
+            self.copied_bytes += node.map_or(0, |node| node.bytes().len());
+            account::apart(|| {
+                let before = node.map_or(Before::Absent, |node| Before::Copied(node.clone()));
+                self.nodes.insert(master, before);
+            });
+        }
+    }
+
+    /// A node has left the stream.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn take(&mut self, master: StreamId, node: Node) {
+        if self.awaits(master) {
+            account::apart(|| self.nodes.insert(master, Before::Moved(node)));
+        }
+    }
+
+    /// Shows the next node; false if there are no more.
+    fn show_node(
+        &mut self,
+        nodes: &BTreeMap<StreamId, Node>,
+        show: &mut ShowPiece<'_>,
+        left: &mut usize,
+    ) -> bool {
+        let Stage::Nodes(from) = self.stage else {
+            return false;
+        };
+        *left = left.saturating_sub(1);
+        let mut here = nodes.range(from..).next();
+        here = here.filter(|(master, _)| **master <= self.last);
+        let kept = self.nodes.first_entry();
+        let kept_is_next = match (&kept, here) {
+            (Some(kept), Some((master, _))) => kept.key() <= master,
+            (kept, _) => kept.is_some(),
+        };
+        let mut show = |master: StreamId, node: &Node| {
+            *left = left.saturating_sub(node.bytes().len() / BYTES_PER_PIECE);
+            account::apart(|| show(StreamPiece::Node(master, node)));
+        };
+        let shown = if kept_is_next {
+            let Some((master, before)) = account::apart(|| kept.map(|kept| kept.remove_entry()))
+            else {
+                return false;
+            };
+            match before {
+                Before::Absent => {}
+                Before::Moved(node) => show(master, &node),
+                Before::Copied(node) => {
+                    show(master, &node);
+                    account::apart(|| drop(node));
+                }
+            }
+            master
+        } else if let Some((master, node)) = here {
+            show(*master, node);
+            *master
+        } else {
+            return false;
+        };
+        match shown.next() {
+            Some(next) => self.stage = Stage::Nodes(next),
+            None => return false,
+        }
+        true
+    }
+}
+
+/// Bytes of a node that cost as much as a small piece.
+const BYTES_PER_PIECE: usize = 64;
+
+impl Stream {
+    /// What it is now is to be shown by [`Stream::show_cut`], whatever becomes of it.
+    pub fn begin_cut(&mut self) {
+        account::apart(|| {
+            let last = self.nodes.last_key_value().map(|(master, _)| *master);
+            self.cut = Some(Box::new(Cut {
+                stage: last.map_or(Stage::Facts, |_| Stage::Nodes(StreamId::MIN)),
+                facts: self.facts,
+                groups: self.groups.len(),
+                last: last.unwrap_or(StreamId::MIN),
+                nodes: BTreeMap::new(),
+                copied_bytes: 0,
+            }));
+            self.groups.begin_cut();
+        });
+    }
+
+    /// Shows pieces as they were at the cut, some `budget` of small ones; true while more are left.
+    pub fn show_cut(&mut self, budget: usize, show: &mut ShowPiece<'_>) -> bool {
+        let Stream {
+            nodes, groups, cut, ..
+        } = self;
+        let Some(cut) = cut else { return false };
+        let mut left = budget.max(1);
+        while left > 0 {
+            match &mut cut.stage {
+                Stage::Nodes(_) => {
+                    if !cut.show_node(nodes, show, &mut left) {
+                        cut.stage = Stage::Facts;
+                    }
+                }
+                Stage::Facts => {
+                    account::apart(|| show(StreamPiece::Facts(cut.facts, cut.groups)));
+                    cut.stage = Stage::Groups(Box::default());
+                    left -= 1;
+                }
+                Stage::Groups(from) => {
+                    let next = groups.show_cut(from, &mut left, show);
+                    let next = next.map_or(Stage::Over, Stage::Groups);
+                    account::apart(|| cut.stage = next);
+                }
+                Stage::Over => {
+                    account::apart(|| self.cut = None);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Forgets the cut, and some `budget` pieces that were kept for it; true while more are left.
+    pub fn forget_cut(&mut self, budget: usize) -> bool {
+        let Stream { groups, cut, .. } = self;
+        let Some(cut) = cut else { return false };
+        account::apart(|| cut.stage = Stage::Over);
+        let mut left = budget;
+        while left > 0 {
+            let Some((_, before)) = account::apart(|| cut.nodes.pop_first()) else {
+                break;
+            };
+            match before {
+                Before::Moved(node) => drop(node),
+                before => account::apart(|| drop(before)),
+            }
+            left -= 1;
+        }
+        if groups.forget_cut(&mut left) || left == 0 {
+            return true;
+        }
+        account::apart(|| self.cut = None);
+        false
+    }
+
+    /// Bytes of nodes that were copied since this was asked last.
+    pub fn take_copied(&mut self) -> usize {
+        let cut = self.cut.as_deref_mut();
+        cut.map_or(0, |cut| std::mem::take(&mut cut.copied_bytes))
+    }
+
+    /// Whether something of what it was has not been shown yet.
+    pub fn is_cut(&self) -> bool {
+        self.cut.is_some()
+    }
+
+    /// Entries that are pending in any of its groups.
+    pub fn pending_count(&self) -> usize {
+        let groups = self.groups.iter();
+        groups.map(|(_, group)| group.pending_count()).sum()
+    }
+}
+
+impl Groups {
+    fn begin_cut(&mut self) {
+        for group in self.by_name.values_mut() {
+            group.begin_cut();
+        }
+        self.gone = Some(Box::default());
+    }
+
+    /// Keeps a group that was destroyed, if it was there at the cut and was not shown yet.
+    pub(super) fn keep_gone(&mut self, name: &[u8], group: Group) {
+        if let Some(gone) = &mut self.gone
+            && group.is_cut()
+        {
+            account::apart(|| gone.insert(name.into(), group));
+        }
+    }
+
+    /// Goes on with the first group from a name on; the name to go on from, nothing behind the last.
+    fn show_cut(
+        &mut self,
+        from: &[u8],
+        left: &mut usize,
+        show: &mut ShowPiece<'_>,
+    ) -> Option<Box<[u8]>> {
+        use std::ops::Bound::{Included, Unbounded};
+        let range = (Included(from), Unbounded);
+        let gone = self.gone.as_deref_mut();
+        let gone = gone.and_then(|gone| gone.range_mut::<[u8], _>(range).next());
+        let mut here = None;
+        for (name, group) in self.by_name.range_mut::<[u8], _>(range) {
+            if gone.as_ref().is_some_and(|(gone, _)| *gone <= name) {
+                break;
+            }
+            if group.is_cut() {
+                here = Some((name, group));
+                break;
+            }
+            // One that came later.
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                return Some(account::apart(|| behind(name)));
+            }
+        }
+        let (name, group, is_gone) = match (here, gone) {
+            (Some((name, group)), _) => (name, group, false),
+            (None, Some((name, group))) => (name, group, true),
+            (None, None) => {
+                account::apart(|| self.gone = None);
+                return None;
+            }
+        };
+        let name: Box<[u8]> = account::apart(|| name.clone());
+        if group.show_cut(&name, left, show) {
+            return Some(name);
+        }
+        // Freed by the piece, too.
+        if is_gone && group.free_some(left) {
+            return Some(name);
+        }
+        if is_gone && let Some(gone) = &mut self.gone {
+            let taken = account::apart(|| gone.remove_entry(&name));
+            if let Some((key, group)) = taken {
+                drop(group);
+                account::apart(|| drop(key));
+            }
+            // One of the same name may be there that came later.
+        }
+        let next = account::apart(|| behind(&name));
+        account::apart(|| drop(name));
+        Some(next)
+    }
+
+    /// Forgets what was kept for the cut; true while more is left.
+    fn forget_cut(&mut self, left: &mut usize) -> bool {
+        for group in self.by_name.values_mut() {
+            if *left == 0 || group.forget_cut(left) {
+                return true;
+            }
+        }
+        let Some(gone) = &mut self.gone else {
+            return false;
+        };
+        while let Some(mut group) = gone.first_entry() {
+            let group_gone = group.get_mut();
+            if *left == 0 || group_gone.forget_cut(left) || group_gone.free_some(left) {
+                return true;
+            }
+            let (key, group) = account::apart(|| group.remove_entry());
+            drop(group);
+            account::apart(|| drop(key));
+        }
+        account::apart(|| self.gone = None);
+        false
+    }
+}
+
+/// The first name behind another one.
+fn behind(name: &[u8]) -> Box<[u8]> {
+    let mut next = Vec::with_capacity(name.len() + 1);
+    next.extend_from_slice(name);
+    next.push(0);
+    next.into()
+}

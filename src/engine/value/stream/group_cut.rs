@@ -1,0 +1,233 @@
+//! What a consumer group was at one moment, the cut, shown piece by piece while the group goes on changing.
+//!
+//! What the group and its consumers say of themselves is copied when the group first changes, or is first shown. What
+//! is pending is not: of an entry that changes it is kept how it was pending, if it was. As consumers are known by
+//! their places, a place that another consumer has taken does no harm: all that it owns has changed.
+//!
+//! Everything here is charged to nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cut::{ConsumerHead, GroupHead, ShowPiece, StreamPiece};
+use super::group::{ConsumerId, Group, Pending};
+use super::id::StreamId;
+use crate::structures::account;
+
+/// Where showing stands.
+#[derive(Clone, Copy, Debug, Default)]
+enum Stage {
+    #[default]
+    Head,
+    /// Pending entries from this one on.
+    Pending(StreamId),
+    /// The head of a consumer, by its number.
+    Consumer(usize),
+    /// What it owns, from this entry on.
+    Owned(usize, StreamId),
+    /// All was shown; what was kept is freed.
+    Over,
+}
+
+#[derive(Debug)]
+struct Heads {
+    group: GroupHead,
+    consumers: Vec<(ConsumerId, ConsumerHead)>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct GroupCut {
+    heads: Option<Heads>,
+    stage: Stage,
+    /// How entries were pending that changed.
+    before: BTreeMap<StreamId, Option<Pending>>,
+    /// Entries of `before` that were pending, by the places of their owners.
+    owned: BTreeSet<(ConsumerId, StreamId)>,
+    /// Entries shown as pending, or as owned by the consumer whose turn it is.
+    shown: usize,
+}
+
+impl GroupCut {
+    /// An entry is about to be pending in another way.
+    #[cold]
+    pub(super) fn note(&mut self, id: StreamId, pending: Option<Pending>) {
+        if matches!(self.stage, Stage::Over) || self.before.contains_key(&id) {
+            return;
+        }
+        account::apart(|| {
+            self.before.insert(id, pending);
+            if let Some(pending) = pending {
+                self.owned.insert((pending.consumer, id));
+            }
+        });
+    }
+}
+
+impl GroupCut {
+    /// Forgets some of what was kept; true while more is left.
+    fn forget_some(&mut self, left: &mut usize) -> bool {
+        self.stage = Stage::Over;
+        while *left > 0 {
+            *left -= 1;
+            if self.before.pop_first().is_none() && self.owned.pop_first().is_none() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// The first of two entries in order; both are taken if they are the same.
+fn first_of(here: Option<StreamId>, kept: Option<StreamId>) -> Option<StreamId> {
+    match (here, kept) {
+        (Some(here), Some(kept)) => Some(here.min(kept)),
+        (here, kept) => here.or(kept),
+    }
+}
+
+impl Group {
+    /// What it is now is to be shown by [`Group::show_cut`], whatever becomes of it.
+    pub(super) fn begin_cut(&mut self) {
+        self.cut = Some(account::apart(Box::default));
+    }
+
+    /// Whether something of what it was has not been shown yet.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut.is_some()
+    }
+
+    /// Copies what the group named so and its consumers say of themselves, unless that was done: the group changes.
+    pub(super) fn keep_heads(&mut self, name: &[u8]) {
+        if self.cut.as_ref().is_some_and(|cut| cut.heads.is_none()) {
+            let heads = account::apart(|| self.heads(name));
+            if let Some(cut) = &mut self.cut {
+                cut.heads = Some(heads);
+            }
+        }
+    }
+
+    #[cold]
+    fn heads(&self, name: &[u8]) -> Heads {
+        let consumers = self.consumers_with_ids();
+        Heads {
+            group: GroupHead::of(name, self),
+            consumers: consumers
+                .map(|(id, consumer)| (id, ConsumerHead::of(consumer)))
+                .collect(),
+        }
+    }
+
+    /// Shows pieces as they were at the cut; true while more are left.
+    pub(super) fn show_cut(
+        &mut self,
+        name: &[u8],
+        left: &mut usize,
+        show: &mut ShowPiece<'_>,
+    ) -> bool {
+        self.keep_heads(name);
+        let Some(mut cut) = self.cut.take() else {
+            return false;
+        };
+        let more = account::apart(|| self.show_some(&mut cut, left, show));
+        match more {
+            true => self.cut = Some(cut),
+            false => account::apart(|| drop(cut)),
+        }
+        more
+    }
+
+    fn show_some(&self, cut: &mut GroupCut, left: &mut usize, show: &mut ShowPiece<'_>) -> bool {
+        let GroupCut {
+            heads: Some(heads),
+            stage,
+            before,
+            owned,
+            shown,
+        } = cut
+        else {
+            return false;
+        };
+        while *left > 0 {
+            *left -= 1;
+            match *stage {
+                Stage::Head => {
+                    show(StreamPiece::Group(&heads.group));
+                    (*stage, *shown) = (Stage::Pending(StreamId::MIN), 0);
+                }
+                Stage::Pending(from) => {
+                    let here = self.pending_between(from, StreamId::MAX).next();
+                    let kept = before.range(from..).next();
+                    let next = first_of(here.map(|(id, _)| id), kept.map(|(id, _)| *id));
+                    let Some(id) = next else {
+                        debug_assert_eq!(*shown, heads.group.pending_count);
+                        show(StreamPiece::Consumers(heads.consumers.len()));
+                        *stage = Stage::Consumer(0);
+                        continue;
+                    };
+                    let was = match kept {
+                        Some((kept, was)) if *kept == id => *was,
+                        _ => here.map(|(_, pending)| pending),
+                    };
+                    if let Some(was) = was {
+                        show(StreamPiece::Pending(id, was));
+                        *shown += 1;
+                    }
+                    *stage = match id.next() {
+                        Some(next) => Stage::Pending(next),
+                        None => {
+                            show(StreamPiece::Consumers(heads.consumers.len()));
+                            Stage::Consumer(0)
+                        }
+                    };
+                }
+                Stage::Consumer(number) => match heads.consumers.get(number) {
+                    Some((_, head)) => {
+                        show(StreamPiece::Consumer(&heads.group, head));
+                        (*stage, *shown) = (Stage::Owned(number, StreamId::MIN), 0);
+                    }
+                    None => *stage = Stage::Over,
+                },
+                Stage::Owned(number, from) => {
+                    let (place, head) = &heads.consumers[number];
+                    let here = self.owned_from(*place, from);
+                    let kept = owned.range((*place, from)..=(*place, StreamId::MAX)).next();
+                    let next = first_of(here, kept.map(|(_, id)| *id));
+                    let behind = Stage::Consumer(number + 1);
+                    let Some(id) = next else {
+                        debug_assert_eq!(*shown, head.pending_count);
+                        *stage = behind;
+                        continue;
+                    };
+                    let was_owned = match before.get(&id) {
+                        Some(was) => was.is_some_and(|was| was.consumer == *place),
+                        None => true,
+                    };
+                    if was_owned {
+                        show(StreamPiece::Owned(id));
+                        *shown += 1;
+                    }
+                    *stage = id.next().map_or(behind, |next| Stage::Owned(number, next));
+                }
+                Stage::Over => {
+                    let (one, other) = (before.pop_first(), owned.pop_first());
+                    if one.is_none() && other.is_none() {
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Forgets what was kept; true while more is left.
+    pub(super) fn forget_cut(&mut self, left: &mut usize) -> bool {
+        let Some(cut) = &mut self.cut else {
+            return false;
+        };
+        let more = account::apart(|| cut.forget_some(left));
+        if !more {
+            account::apart(|| self.cut = None);
+        }
+        more
+    }
+}

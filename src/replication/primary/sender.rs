@@ -1,0 +1,470 @@
+//! The task of one replica: sends it the snapshot, then the stream, and hears what it has.
+//!
+//! Nothing is copied: pieces of the snapshot and of the stream go to the socket from where all replicas have them.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io::{ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tokio::time::Sleep;
+
+use super::peer::Peer;
+use super::syncing::{Joined, Place};
+use super::transfer::{Found, Reader};
+use super::{Primary, input};
+use crate::client::mailbox;
+use crate::command::replication::primary::{Follow, ReplicaState};
+use crate::net::connection::Handed;
+use crate::net::stream::Stream as Socket;
+use crate::replication::backlog::Cursor;
+use crate::resp::request::{Parser, Requests};
+use crate::session::Session;
+use crate::telemetry::clock;
+
+/// Room for what a replica says.
+const READ_BYTES: usize = 4 << 10;
+
+/// Bytes handed to one write: the kernel copies them while others wait.
+const WRITE_BYTES_MAX: usize = 512 << 10;
+
+/// Bytes that a replica gets before others of its thread go on.
+const TURN_BYTES_MAX: usize = 1 << 20;
+
+/// How often it is looked whether a replica is too slow, or silent.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How often a replica that waits is told that this server is there.
+const KEEPALIVE_MS: u64 = 1_000;
+
+/// What is sent next.
+enum Source {
+    /// The snapshot is yet to begin.
+    Waits(Arc<Place>),
+    /// The snapshot, and what follows it.
+    Snapshot(Reader, Cursor, bool),
+    /// The replica is to say that it has loaded the snapshot.
+    Loads(Cursor),
+    /// The stream.
+    Stream(Cursor),
+}
+
+/// What became of an attempt to send.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    /// There is nothing to be sent.
+    All,
+    /// The socket takes no more.
+    Blocked,
+    /// Others are to go on first.
+    Enough,
+}
+
+/// What ended a wait.
+enum Event {
+    Input,
+    Tick,
+    More,
+}
+
+/// Why a link ends: a line for people, if there is something to say.
+pub(super) type Ended = Option<String>;
+
+/// See the module.
+pub(super) struct Link {
+    primary: Arc<Primary>,
+    socket: Socket,
+    /// The connection, as others know it.
+    pub session: Session,
+    peer: Arc<Peer>,
+    parser: Parser,
+    received: Vec<u8>,
+    requests: Requests,
+    texts: VecDeque<Bytes>,
+    source: Source,
+    /// The replica has said that it has something.
+    has_loaded: bool,
+    tick: Pin<Box<Sleep>>,
+    /// When something was last taken by the replica, or there was nothing to take.
+    progress_ms: u64,
+    kept_alive_ms: u64,
+    /// Since when more of the stream waits than may for long.
+    over_soft_ms: Option<u64>,
+}
+
+impl Link {
+    pub(super) fn new(
+        primary: Arc<Primary>,
+        handed: Handed,
+        peer: Arc<Peer>,
+        follow: &Follow,
+    ) -> Link {
+        let Handed {
+            stream: socket,
+            session,
+            batch,
+        } = handed;
+        let (mut texts, received) = (VecDeque::new(), batch.pending().to_vec());
+        let source = match primary.resume(&peer, follow) {
+            Some((text, cursor)) => {
+                texts.push_back(text);
+                Source::Stream(cursor)
+            }
+            None => Source::Waits(primary.queue(&peer)),
+        };
+        let now_ms = clock::unix_ms();
+        Link {
+            primary,
+            socket,
+            session,
+            peer,
+            parser: Parser::default(),
+            received,
+            requests: Requests::default(),
+            texts,
+            source,
+            has_loaded: false,
+            tick: Box::pin(tokio::time::sleep(TICK)),
+            progress_ms: now_ms,
+            kept_alive_ms: now_ms,
+            over_soft_ms: None,
+        }
+    }
+
+    /// Serves it until it ends.
+    pub(super) async fn run(&mut self) -> Ended {
+        let _ = self
+            .socket
+            .set_nodelay(!self.primary.config().repl_disable_tcp_nodelay);
+        if let Source::Stream(_) = self.source {
+            self.go_online();
+        }
+        loop {
+            if !self.received.is_empty()
+                && let Err(why) = self.hear()
+            {
+                return why;
+            }
+            let sent = match self.send() {
+                Ok(sent) => sent,
+                Err(why) => return why,
+            };
+            if sent == Sent::Enough {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            let event = match self.event(sent == Sent::Blocked).await {
+                Ok(event) => event,
+                Err(why) => return why,
+            };
+            let result = match event {
+                Event::Input => self.receive(),
+                Event::Tick => self.look(),
+                Event::More => Ok(()),
+            };
+            if let Err(why) = result {
+                return why;
+            }
+        }
+    }
+
+    async fn event(&mut self, is_blocked: bool) -> Result<Event, Ended> {
+        let Link {
+            socket,
+            session,
+            source,
+            tick,
+            ..
+        } = self;
+        let shared = Arc::clone(&session.connection.shared);
+        poll_fn(|cx| {
+            shared.waker.register(cx.waker());
+            if shared.is_killed() {
+                return Poll::Ready(Err(None));
+            }
+            shared.take_buffer_request();
+            if let Poll::Ready(ready) = socket.poll_read_ready(cx) {
+                return Poll::Ready(ready.map(|()| Event::Input).map_err(|_| None));
+            }
+            let is_more = match (is_blocked, &*source) {
+                (true, _) => socket.poll_write_ready(cx).is_ready(),
+                (_, Source::Waits(place)) => place.poll_joined(cx).is_ready(),
+                (_, Source::Snapshot(reader, ..)) => reader.poll_readable(cx).is_ready(),
+                (_, Source::Stream(cursor)) => cursor.poll_readable(cx).is_ready(),
+                (_, Source::Loads(_)) => false,
+            };
+            if is_more {
+                return Poll::Ready(Ok(Event::More));
+            }
+            if tick.as_mut().poll(cx).is_ready() {
+                tick.as_mut().reset(tokio::time::Instant::now() + TICK);
+                return Poll::Ready(Ok(Event::Tick));
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Sends what there is, until the socket takes no more.
+    fn send(&mut self) -> Result<Sent, Ended> {
+        let mut total = 0;
+        while total < TURN_BYTES_MAX {
+            let pieces = match self.pieces()? {
+                Some(pieces) => pieces,
+                None => continue,
+            };
+            if pieces.is_empty() {
+                self.progress_ms = clock::unix_ms();
+                self.note_behind();
+                return Ok(Sent::All);
+            }
+            let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+            match self.socket.try_write(&slices) {
+                Ok(0) => return Err(None),
+                Ok(count) => {
+                    total += count;
+                    self.progress_ms = clock::unix_ms();
+                    self.advance(count);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.note_behind();
+                    return Ok(Sent::Blocked);
+                }
+                Err(_) => return Err(None),
+            }
+        }
+        Ok(Sent::Enough)
+    }
+
+    /// What is to be sent next; empty if there is nothing, none if it has to be asked for again.
+    fn pieces(&mut self) -> Result<Option<Vec<Bytes>>, Ended> {
+        if let Some(text) = self.texts.front() {
+            return Ok(Some(vec![text.clone()]));
+        }
+        Ok(Some(match &self.source {
+            Source::Waits(place) => match place.take() {
+                None => Vec::new(),
+                Some(joined) => {
+                    self.begin_transfer(joined);
+                    return Ok(None);
+                }
+            },
+            Source::Snapshot(reader, ..) => match reader.peek() {
+                Found::Nothing => Vec::new(),
+                Found::Bytes(bytes) => vec![bytes.slice(..bytes.len().min(WRITE_BYTES_MAX))],
+                Found::Broken => return Err(Some("the snapshot came to nothing".to_owned())),
+                Found::End => {
+                    self.end_transfer()?;
+                    return Ok(None);
+                }
+            },
+            Source::Loads(_) => Vec::new(),
+            Source::Stream(cursor) => match cursor.peek(WRITE_BYTES_MAX) {
+                Some(pieces) => pieces,
+                None => return Err(Some("the stream begins anew".to_owned())),
+            },
+        }))
+    }
+
+    fn advance(&mut self, count: usize) {
+        let bytes = count as u64;
+        self.session
+            .connection
+            .shared
+            .bytes_out
+            .fetch_add(bytes, Relaxed);
+        let figures = &self.primary.service.telemetry.replication;
+        figures.sent_bytes.fetch_add(bytes, Relaxed);
+        if let Some(text) = self.texts.front_mut() {
+            text.advance(count);
+            if text.is_empty() {
+                self.texts.pop_front();
+            }
+            return;
+        }
+        match &mut self.source {
+            Source::Snapshot(reader, ..) => reader.advance(bytes),
+            Source::Stream(cursor) => {
+                cursor.advance(bytes);
+                if self.primary.stream.backlog.holds_back() {
+                    self.primary.stream.look_at_readers();
+                }
+            }
+            Source::Waits(_) | Source::Loads(_) => {}
+        }
+    }
+
+    fn begin_transfer(&mut self, joined: Joined) {
+        let Joined {
+            id,
+            offset,
+            reader,
+            cursor,
+            ends_with_mark,
+        } = joined;
+        if !self.peer.is_mute {
+            let text = format!("+FULLRESYNC {id} {offset}\r\n");
+            self.texts.push_back(Bytes::from(text));
+        }
+        self.peer.set_state(ReplicaState::Transfers);
+        self.source = Source::Snapshot(reader, cursor, ends_with_mark);
+    }
+
+    fn end_transfer(&mut self) -> Result<(), Ended> {
+        let (name, peer) = (self.peer.name(), &self.peer);
+        if peer.announced.wants_snapshot_only {
+            peer.set_state(ReplicaState::Transmitted);
+            return Err(Some(format!(
+                "RDB transfer completed, rdb only replica ({name}) should be disconnected asap"
+            )));
+        }
+        let place = Source::Waits(Arc::default());
+        let Source::Snapshot(_, cursor, ends_with_mark) =
+            std::mem::replace(&mut self.source, place)
+        else {
+            return Err(None);
+        };
+        self.go_online();
+        // A quick replica may have found the mark, and said so, before this is known here.
+        let loads = ends_with_mark && !self.peer.is_mute && !self.has_loaded;
+        self.source = match loads {
+            true => {
+                tracing::info!(
+                    "Streamed replica with replica {name} via socket. Waiting for REPLCONF ACK from replica to enable \
+                     streaming"
+                );
+                Source::Loads(cursor)
+            }
+            false => Source::Stream(cursor),
+        };
+        Ok(())
+    }
+
+    fn go_online(&self) {
+        self.peer.note_heard();
+        self.peer.set_state(ReplicaState::Online);
+        self.primary.note_online(&self.peer);
+    }
+
+    fn cursor(&self) -> Option<&Cursor> {
+        match &self.source {
+            Source::Waits(_) => None,
+            Source::Snapshot(_, cursor, _) | Source::Loads(cursor) | Source::Stream(cursor) => {
+                Some(cursor)
+            }
+        }
+    }
+
+    fn note_behind(&self) {
+        let behind = self.cursor().map_or(0, Cursor::behind_bytes);
+        self.peer.note_behind(behind);
+    }
+
+    /// Reads what the replica says.
+    fn receive(&mut self) -> Result<(), Ended> {
+        self.received.reserve(READ_BYTES);
+        let count = match self.socket.try_read(&mut self.received) {
+            Ok(0) => return Err(None),
+            Ok(count) => count as u64,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(_) => return Err(None),
+        };
+        self.session
+            .connection
+            .shared
+            .bytes_in
+            .fetch_add(count, Relaxed);
+        let figures = &self.primary.service.telemetry.replication;
+        figures.input_bytes.fetch_add(count, Relaxed);
+        self.peer.note_heard();
+        Ok(())
+    }
+
+    /// Understands what was received.
+    fn hear(&mut self) -> Result<(), Ended> {
+        let heard = input::read(&mut self.parser, &mut self.received, &mut self.requests);
+        let Some(acknowledged) = heard.map_err(Some)? else {
+            return Ok(());
+        };
+        // Nobody has what was never written.
+        let end = self.primary.stream.backlog.end();
+        let synced = acknowledged.synced.map(|synced| synced.min(end));
+        let is_more = self
+            .peer
+            .acknowledge(acknowledged.received.min(end), synced);
+        self.has_loaded = true;
+        if let Source::Loads(_) = self.source {
+            let place = Source::Waits(Arc::default());
+            if let Source::Loads(cursor) = std::mem::replace(&mut self.source, place) {
+                self.source = Source::Stream(cursor);
+            }
+        }
+        if is_more {
+            self.primary.acknowledged.open();
+        }
+        Ok(())
+    }
+
+    /// Looks whether the replica is still worth waiting for.
+    fn look(&mut self) -> Result<(), Ended> {
+        let config = self.primary.config();
+        let (now_ms, name) = (clock::unix_ms(), || self.peer.name());
+        let timeout_ms = u64::from(config.repl_timeout) * 1_000;
+        let is_slow = now_ms.saturating_sub(self.progress_ms) > timeout_ms;
+        let is_silent = self.peer.silent_ms() > timeout_ms && !self.peer.is_mute;
+        let is_early = match &self.source {
+            Source::Waits(_) => true,
+            Source::Snapshot(reader, ..) => !reader.has_begun(),
+            Source::Loads(_) | Source::Stream(_) => false,
+        };
+        match &self.source {
+            Source::Loads(_) | Source::Stream(_) if is_silent => {
+                let name = name();
+                return Err(Some(format!(
+                    "Disconnecting timedout replica (streaming sync): {name}"
+                )));
+            }
+            Source::Snapshot(..) if is_slow => {
+                let name = name();
+                return Err(Some(format!(
+                    "Disconnecting timedout replica (full sync): {name}"
+                )));
+            }
+            // Between lines only, as what is sent of the snapshot is counted.
+            _ if is_early
+                && self.texts.is_empty()
+                && now_ms.saturating_sub(self.kept_alive_ms) >= KEEPALIVE_MS
+                && !self.primary.service.pause.sleeps(now_ms) =>
+            {
+                self.kept_alive_ms = now_ms;
+                self.texts.push_back(Bytes::from_static(b"\n"));
+            }
+            _ => {}
+        }
+        self.note_behind();
+        let limit = config.client_output_buffer_limit.replica;
+        // What the backlog keeps anyhow is no burden.
+        let at_least = |bytes: u64| bytes.max(config.repl_backlog_size);
+        let behind = self.cursor().map_or(0, Cursor::behind_bytes);
+        let is_over = |bytes: u64| bytes > 0 && behind > at_least(bytes);
+        if !is_over(limit.soft_bytes) {
+            self.over_soft_ms = None;
+        }
+        let since_ms = *self.over_soft_ms.get_or_insert(now_ms);
+        let is_late = is_over(limit.soft_bytes)
+            && now_ms.saturating_sub(since_ms) > limit.soft_seconds.saturating_mul(1_000);
+        if is_over(limit.hard_bytes) || is_late {
+            mailbox::CUT.fetch_add(1, Relaxed);
+            let name = name();
+            return Err(Some(format!(
+                "Client {name} scheduled to be closed ASAP for overcoming of output buffer limits."
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,275 @@
+//! A snapshot on its way to several replicas: what is written by the threads of the snapshot is read by all who wait
+//! for it, each at its own pace, and dropped when all have it.
+//!
+//! The writer waits while the slowest reader is more than [`WINDOW_BYTES`] behind, which is why a reader that takes
+//! nothing for too long is to be given up by whoever reads. When no reader is left the snapshot is cancelled.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+
+use crate::persist::oplog::Gate;
+use crate::persist::snapshot::Running;
+
+/// How far a writer is ahead of the slowest reader at most.
+const WINDOW_BYTES: u64 = 16 << 20;
+
+/// How often a writer that waits looks whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Whole,
+    Broken,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// With the position behind each.
+    pieces: VecDeque<(u64, Bytes)>,
+    written: u64,
+    ended: Option<End>,
+    /// The position of each reader.
+    readers: BTreeMap<u64, u64>,
+    last_reader: u64,
+    running: Option<Arc<Running>>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Transfer {
+    inner: Mutex<Inner>,
+    /// Opens when something was written, or it ended.
+    changed: Gate,
+    room: Condvar,
+}
+
+/// What a reader finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Nothing as yet.
+    Nothing,
+    /// The next bytes.
+    Bytes(Bytes),
+    /// The replica has everything.
+    End,
+    /// Nothing more comes, and what came is worth nothing.
+    Broken,
+}
+
+impl Transfer {
+    /// A reader from the beginning.
+    pub(super) fn reader(self: &Arc<Self>) -> Reader {
+        let mut inner = self.inner.lock();
+        inner.last_reader += 1;
+        let number = inner.last_reader;
+        inner.readers.insert(number, 0);
+        Reader {
+            transfer: Arc::clone(self),
+            number,
+        }
+    }
+
+    /// A reader for somebody who comes late, if he misses nothing.
+    pub(super) fn late_reader(self: &Arc<Self>) -> Option<Reader> {
+        let is_early = {
+            let inner = self.inner.lock();
+            inner.written == 0 && inner.ended.is_none() && !inner.readers.is_empty()
+        };
+        is_early.then(|| self.reader())
+    }
+
+    /// How many read it.
+    pub(super) fn readers(&self) -> usize {
+        self.inner.lock().readers.len()
+    }
+
+    /// The snapshot that is cancelled when no reader is left.
+    pub(super) fn set_running(&self, running: Arc<Running>) {
+        let mut inner = self.inner.lock();
+        if inner.readers.is_empty() {
+            running.cancel();
+        } else {
+            inner.running = Some(running);
+        }
+    }
+
+    /// Writes what comes next, as soon as there is room. Not for threads that serve connections.
+    pub(super) fn write(&self, bytes: Bytes) -> io::Result<()> {
+        let mut inner = self.inner.lock();
+        while !inner.readers.is_empty() && inner.ended.is_none() {
+            let slowest = inner.readers.values().min().copied().unwrap_or(0);
+            if inner.written - slowest <= WINDOW_BYTES {
+                break;
+            }
+            self.room.wait_for(&mut inner, LOOK);
+        }
+        if inner.readers.is_empty() || inner.ended.is_some() {
+            return Err(io::Error::other("no replica waits for it any more"));
+        }
+        inner.written += bytes.len() as u64;
+        let behind = inner.written;
+        inner.pieces.push_back((behind, bytes));
+        drop(inner);
+        self.changed.open();
+        Ok(())
+    }
+
+    /// The end: all was written, or not.
+    pub(super) fn end(&self, is_whole: bool) {
+        let mut inner = self.inner.lock();
+        inner.ended.get_or_insert(match is_whole {
+            true => End::Whole,
+            false => End::Broken,
+        });
+        inner.running = None;
+        drop(inner);
+        self.changed.open();
+    }
+}
+
+/// Somebody who reads a transfer.
+pub(super) struct Reader {
+    transfer: Arc<Transfer>,
+    number: u64,
+}
+
+impl Reader {
+    /// What comes next, which stays until [`Reader::advance`].
+    pub(super) fn peek(&self) -> Found {
+        let inner = self.transfer.inner.lock();
+        let at = inner.readers.get(&self.number).copied().unwrap_or(0);
+        let first = inner.pieces.partition_point(|(behind, _)| *behind <= at);
+        match (inner.pieces.get(first), inner.ended) {
+            (_, Some(End::Broken)) => Found::Broken,
+            (Some((behind, piece)), _) => {
+                let left = (behind - at) as usize;
+                Found::Bytes(piece.slice(piece.len() - left..))
+            }
+            (None, Some(End::Whole)) => Found::End,
+            (None, None) => Found::Nothing,
+        }
+    }
+
+    /// Whether it has taken any.
+    pub(super) fn has_begun(&self) -> bool {
+        let inner = self.transfer.inner.lock();
+        inner.readers.get(&self.number).is_some_and(|at| *at > 0)
+    }
+
+    /// Has taken so many bytes.
+    pub(super) fn advance(&self, bytes: u64) {
+        let mut inner = self.transfer.inner.lock();
+        if let Some(at) = inner.readers.get_mut(&self.number) {
+            *at += bytes;
+        }
+        self.transfer.drop_read(&mut inner);
+    }
+
+    /// Ready once there is something to find.
+    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let holds = || self.peek() != Found::Nothing;
+        match holds() {
+            true => Poll::Ready(()),
+            false => self.transfer.changed.poll_next(cx, holds),
+        }
+    }
+}
+
+impl Transfer {
+    fn drop_read(&self, inner: &mut Inner) {
+        let slowest = inner.readers.values().min().copied();
+        let slowest = slowest.unwrap_or(u64::MAX);
+        while inner
+            .pieces
+            .front()
+            .is_some_and(|(behind, _)| *behind <= slowest)
+        {
+            inner.pieces.pop_front();
+        }
+        self.room.notify_all();
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut inner = self.transfer.inner.lock();
+        inner.readers.remove(&self.number);
+        self.transfer.drop_read(&mut inner);
+        if inner.readers.is_empty()
+            && inner.ended.is_none()
+            && let Some(running) = inner.running.take()
+        {
+            drop(inner);
+            tracing::info!("Diskless rdb transfer, last replica dropped, killing fork child.");
+            running.cancel();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(found: Found) -> Vec<u8> {
+        match found {
+            Found::Bytes(bytes) => bytes.to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn readers_read_at_their_own_pace_and_what_all_have_is_dropped() {
+        let transfer = Arc::<Transfer>::default();
+        let (first, second) = (transfer.reader(), transfer.reader());
+        transfer.write(Bytes::from_static(b"abc")).expect("room");
+        transfer.write(Bytes::from_static(b"def")).expect("room");
+        assert_eq!(bytes(first.peek()), b"abc");
+        first.advance(2);
+        assert_eq!(bytes(first.peek()), b"c");
+        first.advance(4);
+        assert_eq!(first.peek(), Found::Nothing);
+        assert_eq!(transfer.inner.lock().pieces.len(), 2);
+        second.advance(3);
+        assert_eq!(transfer.inner.lock().pieces.len(), 1);
+        transfer.end(true);
+        assert_eq!(
+            (bytes(second.peek()), first.peek()),
+            (b"def".to_vec(), Found::End)
+        );
+    }
+
+    #[test]
+    fn a_writer_waits_for_the_slowest_and_for_nobody_when_all_are_gone() {
+        let transfer = Arc::<Transfer>::default();
+        let (slow, fast) = (transfer.reader(), transfer.reader());
+        let whole = Bytes::from(vec![b'x'; 2 * WINDOW_BYTES as usize]);
+        transfer.write(whole).expect("room");
+        fast.advance(2 * WINDOW_BYTES);
+        let writer = Arc::clone(&transfer);
+        let thread = std::thread::spawn(move || writer.write(Bytes::from_static(b"y")).is_ok());
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!thread.is_finished());
+        slow.advance(WINDOW_BYTES);
+        assert!(thread.join().expect("no panic"));
+        drop(slow);
+        drop(fast);
+        assert!(transfer.write(Bytes::from_static(b"z")).is_err());
+    }
+
+    #[test]
+    fn what_broke_is_worth_nothing_even_if_some_is_left() {
+        let transfer = Arc::<Transfer>::default();
+        let reader = transfer.reader();
+        transfer.write(Bytes::from_static(b"abc")).expect("room");
+        transfer.end(false);
+        transfer.end(true);
+        assert_eq!(reader.peek(), Found::Broken);
+    }
+}

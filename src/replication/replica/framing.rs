@@ -1,0 +1,174 @@
+//! How a snapshot lies in the stream that comes from a primary: behind its length, or up to a mark.
+//!
+//! ```text
+//! $<length>\r\n<bytes>                   a snapshot from a file, or for an old replica
+//! $EOF:<40 characters>\r\n<bytes><mark>  a snapshot that is made while it is sent
+//! ```
+//!
+//! Line ends may stand in front of it: with them a primary shows that it is alive while it prepares the snapshot.
+
+use memchr::memmem;
+
+/// Characters of a mark.
+pub(super) const MARK_LEN: usize = 40;
+
+/// Where a snapshot ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// After so many bytes.
+    Length(u64),
+    /// At this mark, which is not part of it.
+    Mark([u8; MARK_LEN]),
+}
+
+impl Extent {
+    /// What a line in front of a snapshot says; none if it is no such line.
+    pub(super) fn of_line(line: &[u8]) -> Option<Extent> {
+        let said = line.strip_prefix(b"$")?;
+        if let Some(mark) = said.strip_prefix(b"EOF:") {
+            return mark.try_into().ok().map(Extent::Mark);
+        }
+        let is_number = !said.is_empty() && said.iter().all(u8::is_ascii_digit);
+        let text = str::from_utf8(said).ok().filter(|_| is_number)?;
+        text.parse().ok().map(Extent::Length)
+    }
+
+    /// Length of the snapshot, if that is known.
+    pub(super) fn length(&self) -> Option<u64> {
+        match self {
+            Extent::Length(length) => Some(*length),
+            Extent::Mark(_) => None,
+        }
+    }
+}
+
+/// The bytes of a snapshot among those that come.
+pub(super) struct Framing {
+    extent: Extent,
+    taken: u64,
+}
+
+/// What a look at the bytes that have come gives.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// The first so many of them belong to the snapshot.
+    pub(super) own: usize,
+    /// Bytes behind the snapshot's own that are the mark of its end.
+    pub(super) mark: usize,
+    /// The snapshot ends there.
+    pub(super) is_end: bool,
+}
+
+impl Framing {
+    pub(super) fn new(extent: Extent) -> Framing {
+        Framing { extent, taken: 0 }
+    }
+
+    /// Looks at what has come and was not taken yet. All that belongs to the snapshot is to be taken; what may be the
+    /// beginning of its mark stays where it is.
+    pub(super) fn take(&mut self, come: &[u8]) -> Taken {
+        let taken = match &self.extent {
+            Extent::Length(length) => {
+                let left = length - self.taken;
+                let own = left.min(come.len() as u64);
+                Taken {
+                    own: own as usize,
+                    mark: 0,
+                    is_end: own == left,
+                }
+            }
+            Extent::Mark(mark) => match memmem::find(come, mark) {
+                Some(own) => Taken {
+                    own,
+                    mark: MARK_LEN,
+                    is_end: true,
+                },
+                None => Taken {
+                    own: come.len().saturating_sub(MARK_LEN - 1),
+                    mark: 0,
+                    is_end: false,
+                },
+            },
+        };
+        self.taken += taken.own as u64;
+        taken
+    }
+
+    /// Bytes of the snapshot so far.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_where_the_snapshot_ends_or_is_refused() {
+        let mark = [b'a'; MARK_LEN];
+        let line = [&b"$EOF:"[..], &mark].concat();
+        assert_eq!(Extent::of_line(&line), Some(Extent::Mark(mark)));
+        assert_eq!(Extent::of_line(b"$17"), Some(Extent::Length(17)));
+        for line in [
+            &b""[..],
+            b"$",
+            b"$-1",
+            b"$+1",
+            b"$1x",
+            b"$99999999999999999999",
+            b"$EOF:short",
+            b"+OK",
+            b"$EOF:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        ] {
+            assert_eq!(Extent::of_line(line), None, "{line:?}");
+        }
+    }
+
+    /// Feeds bytes in pieces of a length; the snapshot, and what stands behind it, if it ended.
+    fn feed(extent: &Extent, bytes: &[u8], piece: usize) -> (Vec<u8>, Option<Vec<u8>>) {
+        let mut framing = Framing::new(extent.clone());
+        let (mut found, mut come, mut left) = (Vec::new(), Vec::new(), bytes);
+        loop {
+            let (next, rest) = left.split_at(piece.min(left.len()));
+            come.extend_from_slice(next);
+            left = rest;
+            let taken = framing.take(&come);
+            found.extend(come.drain(..taken.own));
+            assert_eq!(framing.taken(), found.len() as u64);
+            if taken.is_end {
+                come.drain(..taken.mark);
+                come.extend_from_slice(left);
+                return (found, Some(come));
+            }
+            if left.is_empty() {
+                return (found, None);
+            }
+        }
+    }
+
+    #[test]
+    fn it_ends_where_it_should_however_the_bytes_come() {
+        let mark: [u8; MARK_LEN] = std::array::from_fn(|at| b'a' + at as u8 % 7);
+        let body = [&b"REDIS0010 some bytes "[..], &mark[..20], b" more"].concat();
+        let behind = b"*1\r\n$4\r\nPING\r\n";
+        let marked = [&body[..], &mark, behind].concat();
+        let counted = [&body[..], behind].concat();
+        for piece in 1..marked.len() {
+            for (extent, bytes) in [
+                (Extent::Mark(mark), &marked),
+                (Extent::Length(body.len() as u64), &counted),
+            ] {
+                let (found, rest) = feed(&extent, bytes, piece);
+                assert_eq!(found, body);
+                assert_eq!(rest.as_deref(), Some(&behind[..]));
+            }
+        }
+        let (found, rest) = feed(&Extent::Mark(mark), &marked[..body.len() + 39], 5);
+        assert!(rest.is_none() && found == body);
+        assert_eq!(
+            feed(&Extent::Length(0), b"", 1),
+            (Vec::new(), Some(Vec::new()))
+        );
+    }
+}

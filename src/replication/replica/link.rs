@@ -1,0 +1,330 @@
+//! One link to a primary, from the connect to its end.
+//!
+//! ```text
+//! connect ▸ introduce ▸ ask ─┬─ +CONTINUE ──────────────────────────────────────────┬─▸ apply what comes, say how far
+//!                            └─ +FULLRESYNC ▸ all data anew (`renewal`) ─────────────┘
+//! ```
+//!
+//! It can be stopped at any moment, and stops between two turns of what it applies: what was run counts, and nothing is
+//! run of which the stream does not know.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use super::apply::{Applier, Fault};
+use super::handshake::{self, Answer, Position, Refusal};
+use super::renewal::Coming;
+use super::wire::{Wire, request};
+use super::{Follower, Target};
+use crate::client::registry::{Peer, Shared};
+use crate::command::replication::replica::LinkState;
+use crate::config::Config;
+use crate::telemetry::clock;
+
+/// How often the primary is told how far this server is.
+const ACKNOWLEDGE_EVERY: Duration = Duration::from_secs(1);
+
+/// Why a link ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum End {
+    /// The link was to stop.
+    #[error("stopped")]
+    Stopped,
+    /// The primary can not be reached.
+    #[error("Error condition on socket for SYNC: {0}")]
+    Unreachable(io::Error),
+    /// The primary answers, and there is no stream.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// The snapshot did not come, or not whole.
+    #[error("I/O error trying to sync with MASTER: {0}")]
+    Transfer(io::Error),
+    /// The primary says why there is no snapshot.
+    #[error("MASTER aborted replication with an error: {0}")]
+    Aborted(String),
+    /// In place of a snapshot came something else.
+    #[error(
+        "Bad protocol from MASTER, the first byte is not '$' (we received '{0}'), are you sure the host and port are right?"
+    )]
+    NoSnapshot(String),
+    /// The snapshot can not be loaded.
+    #[error("Failed trying to load the MASTER synchronization DB from {0}, check server logs.")]
+    Unloadable(String),
+    /// The stream ended.
+    #[error("Connection with master lost: {0}")]
+    Lost(io::Error),
+    /// Nothing came for too long.
+    #[error("MASTER timeout: no data nor PING received...")]
+    Silent,
+    /// Somebody closed it (CLIENT KILL).
+    #[error("Connection with master lost: it was killed")]
+    Killed,
+    /// The stream makes no sense.
+    #[error("{0}")]
+    Broken(#[from] Fault),
+}
+
+/// See the module.
+pub(super) struct Link<'l> {
+    pub(super) follower: &'static Follower,
+    pub(super) target: &'l Target,
+    pub(super) stopped: watch::Receiver<bool>,
+    /// The primary is to make room for this one (PSYNC … FAILOVER).
+    pub(super) hands_over: bool,
+}
+
+impl Link<'_> {
+    /// Runs it; whether the stream came.
+    pub(super) async fn run(mut self) -> (bool, End) {
+        let mut stopped = self.stopped.clone();
+        let prepared = tokio::select! {
+            biased;
+            _ = stopped.wait_for(|stopped| *stopped) => return (false, End::Stopped),
+            prepared = self.prepare() => prepared,
+        };
+        let (mut wire, coming) = match prepared {
+            Ok(prepared) => prepared,
+            Err(end) => return (false, end),
+        };
+        if let Some(coming) = coming
+            && let Err(end) = self.renew(&mut wire, coming).await
+        {
+            return (false, end);
+        }
+        let end = self.apply(wire).await;
+        (true, end)
+    }
+
+    pub(super) fn config(&self) -> Arc<Config> {
+        self.follower.service.config.load_full()
+    }
+
+    /// All up to the stream, or to a snapshot that lies in a file. It may be dropped at any moment.
+    async fn prepare(&mut self) -> Result<(Wire, Option<Coming>), End> {
+        let (follower, config) = (self.follower, self.config());
+        let timeout = &move || follower.timeout();
+        let Target { host, port } = self.target;
+        tracing::info!("Connecting to MASTER {host}:{port}");
+        follower.set_state(LinkState::Connecting);
+        let from = config.bind_source_addr.parse().ok();
+        tracing::info!("MASTER <-> REPLICA sync started");
+        let mut wire = Wire::open(host, *port, from, timeout)
+            .await
+            .map_err(End::Unreachable)?;
+        follower.set_state(LinkState::Handshake);
+        handshake::introduce(&mut wire, &config, timeout).await?;
+        follower.awake().await;
+        let position = follower.position();
+        let answer = handshake::ask(&mut wire, position.as_ref(), self.hands_over, timeout).await;
+        if self.hands_over {
+            match &answer {
+                Ok(_) => follower.failover_is_over(),
+                Err(Refusal::Denied(_)) => {
+                    follower.end_failover("Failover target rejected psync request");
+                }
+                Err(_) => {}
+            }
+        }
+        let answer = answer?;
+        let coming = match self.check(answer, position.as_ref())? {
+            Answer::Full { id, offset } => {
+                tracing::info!("Full resync from master: {id}:{offset}");
+                let begun = self.receive(&mut wire, (id, offset), timeout, &config);
+                Some(begun.await?)
+            }
+            _ => None,
+        };
+        Ok((wire, coming))
+    }
+
+    /// What an answer means for the stream of this server.
+    fn check(&self, answer: Answer, position: Option<&Position>) -> Result<Answer, End> {
+        match answer {
+            Answer::Full { .. } => Ok(answer),
+            Answer::Continue { id } => {
+                let Some(position) = position else {
+                    let text = "the master goes on with a stream that it was not asked for";
+                    return Err(Refusal::Nonsense(text.to_owned()).into());
+                };
+                tracing::info!("Successful partial resynchronization with master.");
+                if let Some(new) = id.as_deref().filter(|new| *new != position.id) {
+                    tracing::info!("Master replication ID changed to {new}");
+                    self.follower.continue_as(new);
+                }
+                Ok(Answer::Continue { id })
+            }
+            // Without offsets nothing goes on after a break, so that the next link begins anew.
+            Answer::Old => Ok(Answer::Full {
+                id: crate::replication::history::random_id(),
+                offset: 0,
+            }),
+        }
+    }
+
+    /// Applies the stream until it ends.
+    async fn apply(&mut self, mut wire: Wire) -> End {
+        let follower = self.follower;
+        let service = follower.service;
+        let (peer, local) = match wire.addresses() {
+            Ok((peer, local)) => (peer.to_string(), local.to_string()),
+            Err(error) => return End::Lost(error),
+        };
+        let shared = Arc::new(Shared::new(
+            service.clients.next_id(),
+            peer,
+            local,
+            wire.fd(),
+            false,
+            clock::unix_ms(),
+        ));
+        shared.set_peer(Peer::Primary);
+        shared.no_evict.store(true, Relaxed);
+        service.clients.add(Arc::clone(&shared));
+        let mut applier = Applier::new(service, Arc::clone(&shared), follower.db());
+        applier.input().append(&mut wire.input);
+        follower.connected();
+        let end = self.stream(&mut wire, &mut applier, &shared).await;
+        follower.set_db(applier.db());
+        applier.end();
+        service.clients.remove(shared.id);
+        end
+    }
+
+    async fn stream(&mut self, wire: &mut Wire, applier: &mut Applier, shared: &Shared) -> End {
+        let follower = self.follower;
+        let mut stopped = self.stopped.clone();
+        let mut ticks = interval_at(Instant::now() + ACKNOWLEDGE_EVERY, ACKNOWLEDGE_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut heard = Instant::now();
+        let mut synced = Synced::default();
+        self.acknowledge(wire, shared, &mut synced);
+        loop {
+            loop {
+                follower.awake().await;
+                if *stopped.borrow() {
+                    return End::Stopped;
+                }
+                let applied = {
+                    let _turn = follower.stream.at_rest().await;
+                    match applier.turn().await {
+                        Ok(applied) => {
+                            let is_more = applied.is_more;
+                            follower.stream.append(applied.bytes);
+                            follower.set_db(applier.db());
+                            is_more
+                        }
+                        Err(fault) => {
+                            follower.forget_position();
+                            return fault.into();
+                        }
+                    }
+                };
+                if !applied {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            if follower.take_question() {
+                self.acknowledge(wire, shared, &mut synced);
+            }
+            tokio::select! {
+                biased;
+                _ = stopped.wait_for(|stopped| *stopped) => return End::Stopped,
+                () = killed(shared) => return End::Killed,
+                read = wire.read_into(applier.input()) => match read {
+                    Ok(count) => {
+                        heard = Instant::now();
+                        shared.bytes_in.fetch_add(count as u64, Relaxed);
+                        follower.note_input(count);
+                    }
+                    Err(error) => return End::Lost(error),
+                },
+                _ = ticks.tick() => {
+                    if heard.elapsed() > follower.timeout() {
+                        return End::Silent;
+                    }
+                    self.acknowledge(wire, shared, &mut synced);
+                }
+            }
+        }
+    }
+
+    /// Tells the primary how far this server is, and how far its append-only file is on the disk, if it has one.
+    fn acknowledge(&self, wire: &mut Wire, shared: &Shared, synced: &mut Synced) {
+        let applied = self.follower.stream.backlog.end();
+        let position = shared.log_position.load(Relaxed);
+        let is_synced = |position| self.follower.aof.is_synced(position, None);
+        let on_disk = synced.look(applied, position, is_synced);
+        let (applied, on_disk) = (applied.to_string(), on_disk.map(|at| at.to_string()));
+        let mut words: Vec<&[u8]> = vec![b"REPLCONF", b"ACK", applied.as_bytes()];
+        if let Some(on_disk) = &on_disk {
+            words.extend([&b"FACK"[..], on_disk.as_bytes()]);
+        }
+        wire.send_soon(&request(&words));
+    }
+}
+
+/// How much of the stream is on the disk, as far as it was looked.
+#[derive(Debug, Default)]
+struct Synced {
+    /// The offset up to which all is on the disk.
+    offset: Option<u64>,
+    /// An offset of which that is not known yet, and the position in the log behind all that was applied before it.
+    pending: Option<(u64, u64)>,
+}
+
+impl Synced {
+    /// The offset up to which all is on the disk; none: nothing is known, or there is no append-only file.
+    fn look(
+        &mut self,
+        applied: u64,
+        position: u64,
+        is_synced: impl Fn(u64) -> Option<bool>,
+    ) -> Option<u64> {
+        let (offset, position) = *self.pending.get_or_insert((applied, position));
+        match is_synced(position) {
+            Some(true) => {
+                self.offset = Some(offset);
+                self.pending = None;
+            }
+            Some(false) => {}
+            None => *self = Synced::default(),
+        }
+        self.offset
+    }
+}
+
+/// Ready when somebody closes the link.
+async fn killed(shared: &Shared) {
+    std::future::poll_fn(|cx| {
+        shared.waker.register(cx.waker());
+        match shared.is_killed() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_is_on_the_disk_when_the_log_before_it_is() {
+        let mut synced = Synced::default();
+        let until = |end: u64| move |position: u64| Some(position <= end);
+        assert_eq!(synced.look(10, 5, until(4)), None);
+        // What was applied meanwhile counts from the next look on.
+        assert_eq!(synced.look(20, 9, until(5)), Some(10));
+        assert_eq!(synced.look(20, 9, until(8)), Some(10));
+        assert_eq!(synced.look(30, 12, until(9)), Some(20));
+        assert_eq!(synced.look(30, 12, |_| None), None);
+    }
+}

@@ -1,0 +1,49 @@
+//! What changes with the role, at one moment for all shards.
+
+use std::future::poll_fn;
+
+use tokio::sync::oneshot;
+
+use crate::engine::{Engine, Now};
+use crate::session::service::Service;
+use crate::shard::job::Job;
+use crate::shard::job::task::Task;
+use crate::shard::under_way::UnderWay;
+
+/// Runs something with all shards in hand, and waits for that.
+pub(super) async fn on_all(
+    service: &'static Service,
+    work: impl FnMut(&mut [&mut Engine], Now) + Send + 'static,
+) {
+    let all: Vec<u16> = (0..service.shards.len() as u16).collect();
+    let ticket = {
+        let mut job = Job::task(&all, Task::work(work));
+        let ticket = Job::await_end(&mut job);
+        service.shards.submit(job);
+        ticket
+    };
+    poll_fn(|cx| ticket.poll(cx).map(drop)).await;
+}
+
+/// Waits until all that was admitted before has taken effect: what a rule refuses from now on is not under way any
+/// more.
+pub(super) async fn landed(service: &'static Service) {
+    let (say, over) = oneshot::channel();
+    UnderWay::when_over(&service.under_way, Box::new(|_| drop(say)));
+    // It ends by being dropped.
+    let _: Result<(), _> = over.await;
+}
+
+/// Deletes all data and all libraries of functions.
+pub(super) async fn empty(service: &'static Service) {
+    on_all(service, |engines, _| {
+        for engine in engines {
+            (0..engine.database_count()).for_each(|db| {
+                let removed = engine.flush_db(db) as u64;
+                engine.published().lazyfreed.add(removed);
+            });
+        }
+    })
+    .await;
+    service.scripts.functions.flush();
+}

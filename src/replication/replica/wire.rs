@@ -1,0 +1,176 @@
+//! The socket to a primary, and what has come through it and was not taken yet.
+
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
+
+/// The longest line that a primary may send.
+const LINE_BYTES_MAX: usize = 16 * 1024;
+
+/// What may wait to be sent.
+const OUTPUT_BYTES_MAX: usize = 16 * 1024;
+
+/// Room for what is read at once.
+const READ_BYTES: usize = 256 * 1024;
+
+/// How long an answer may take. It is asked again while one is waited for: the configuration may change meanwhile.
+pub(super) type Patience<'p> = &'p (dyn Fn() -> Duration + Send + Sync);
+
+/// See the module.
+pub(super) struct Wire {
+    stream: TcpStream,
+    /// What has come and was not taken.
+    pub(super) input: Vec<u8>,
+    /// What is to be sent and was not taken by the socket yet.
+    output: Vec<u8>,
+}
+
+impl Wire {
+    /// Connects, from an address of this machine if one is named.
+    pub(super) async fn open(
+        host: &str,
+        port: u16,
+        from: Option<IpAddr>,
+        timeout: Patience<'_>,
+    ) -> io::Result<Wire> {
+        let stream = within(timeout, connect(host, port, from)).await?;
+        let _ = stream.set_nodelay(true);
+        Ok(Wire {
+            stream,
+            input: Vec::new(),
+            output: Vec::new(),
+        })
+    }
+
+    /// The two ends.
+    pub(super) fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.stream.peer_addr()?, self.stream.local_addr()?))
+    }
+
+    /// The file descriptor, for CLIENT LIST.
+    pub(super) fn fd(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+
+    /// Sends bytes.
+    pub(super) async fn send(&mut self, bytes: &[u8], timeout: Patience<'_>) -> io::Result<()> {
+        within(timeout, self.stream.write_all(bytes)).await
+    }
+
+    /// Sends a few bytes without waiting for the socket: what it does not take goes with what is sent next. A primary
+    /// that takes nothing is told nothing more. That the connection is broken shows where it is read from.
+    pub(super) fn send_soon(&mut self, bytes: &[u8]) {
+        if self.output.len() + bytes.len() <= OUTPUT_BYTES_MAX {
+            self.output.extend_from_slice(bytes);
+        }
+        if let Ok(count) = self.stream.try_write(&self.output) {
+            self.output.drain(..count);
+        }
+    }
+
+    /// Waits for more input; an error at the end of the stream. Nothing is lost if it is not awaited to its end.
+    pub(super) async fn fill(&mut self) -> io::Result<usize> {
+        read(&mut self.stream, &mut self.input).await
+    }
+
+    /// Waits for more input, into another buffer.
+    pub(super) async fn read_into(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        read(&mut self.stream, buffer).await
+    }
+
+    /// One line without its end.
+    pub(super) async fn line(&mut self, timeout: Patience<'_>) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some(end) = memchr::memchr(b'\n', &self.input) {
+                let mut line: Vec<u8> = self.input.drain(..=end).collect();
+                line.pop();
+                line.pop_if(|last| *last == b'\r');
+                return Ok(line);
+            }
+            if self.input.len() > LINE_BYTES_MAX {
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "a line without an end",
+                ));
+            }
+            within(timeout, self.fill()).await?;
+        }
+    }
+
+    /// A line that is not empty: empty ones only say that the primary is there.
+    pub(super) async fn reply(&mut self, timeout: Patience<'_>) -> io::Result<Vec<u8>> {
+        loop {
+            let line = self.line(timeout).await?;
+            if !line.is_empty() {
+                return Ok(line);
+            }
+        }
+    }
+}
+
+async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    if buffer.capacity() - buffer.len() < READ_BYTES / 4 {
+        buffer.reserve(READ_BYTES);
+    }
+    match stream.read_buf(buffer).await? {
+        0 => Err(ErrorKind::UnexpectedEof.into()),
+        count => Ok(count),
+    }
+}
+
+async fn connect(host: &str, port: u16, from: Option<IpAddr>) -> io::Result<TcpStream> {
+    let Some(from) = from else {
+        return TcpStream::connect((host, port)).await;
+    };
+    let mut last = None;
+    for address in lookup_host((host, port)).await? {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        let connected = match socket.bind(SocketAddr::new(from, 0)) {
+            Ok(()) => socket.connect(address).await,
+            Err(error) => Err(error),
+        };
+        match connected {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::Error::new(ErrorKind::NotFound, "the name has no address")))
+}
+
+/// The result, or that it did not come in time.
+pub(super) async fn within<R>(
+    timeout: Patience<'_>,
+    work: impl Future<Output = io::Result<R>>,
+) -> io::Result<R> {
+    const LOOK_AGAIN: Duration = Duration::from_secs(1);
+    let (mut work, began) = (std::pin::pin!(work), Instant::now());
+    loop {
+        let left = timeout().saturating_sub(began.elapsed());
+        match tokio::time::timeout(left.min(LOOK_AGAIN), &mut work).await {
+            Ok(result) => return result,
+            Err(_) if began.elapsed() >= timeout() => {
+                return Err(io::Error::new(ErrorKind::TimedOut, "no answer in time"));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// A request.
+pub(super) fn request(arguments: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
+    for argument in arguments {
+        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        bytes.extend_from_slice(argument);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}

@@ -1,0 +1,70 @@
+//! What runs or is queued: whoever wants to know when all of it has ended begins a new period, and is told when nothing
+//! of the earlier ones is left.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use crate::command::context::Done;
+
+/// A period. Each turn of a connection and each job holds the one in which it began.
+#[derive(Default)]
+pub struct UnderWay(Mutex<Ended>);
+
+/// What the end of a period brings about.
+#[derive(Default)]
+struct Ended {
+    done: Option<Done>,
+    /// The next period, which does not end before this one.
+    _next: Option<Arc<UnderWay>>,
+}
+
+impl UnderWay {
+    /// Calls `done` once all has ended that began before.
+    pub fn when_over(current: &ArcSwap<UnderWay>, done: Done) {
+        let next = Arc::<UnderWay>::default();
+        let ended = current.swap(Arc::clone(&next));
+        *ended.0.lock() = Ended {
+            done: Some(done),
+            _next: Some(next),
+        };
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some(done) = self.0.get_mut().done.take() {
+            done(Ok(()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use super::*;
+
+    #[test]
+    fn a_period_ends_with_all_before_it() {
+        let current = ArcSwap::<UnderWay>::default();
+        let told = Arc::new(AtomicUsize::new(0));
+        let tell = || -> Done {
+            let told = Arc::clone(&told);
+            Box::new(move |_| {
+                told.fetch_add(1, Relaxed);
+            })
+        };
+        let first = current.load_full();
+        UnderWay::when_over(&current, tell());
+        let second = current.load();
+        UnderWay::when_over(&current, tell());
+        drop(second);
+        assert_eq!(told.load(Relaxed), 0, "the first is still under way");
+        drop(first);
+        assert_eq!(told.load(Relaxed), 2);
+        UnderWay::when_over(&current, tell());
+        assert_eq!(told.load(Relaxed), 3, "nothing was under way");
+    }
+}

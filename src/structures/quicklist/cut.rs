@@ -1,0 +1,379 @@
+//! What a quicklist was at one moment, the cut, shown node by node while the list goes on changing.
+//!
+//! ```text
+//! the row now      [n][a][b][x][y][e][f]
+//! runs             new 1 | same 2: a b | gone: c d | new 2 | same 2: e f
+//! at the cut       [a][b][c][d][e][f]
+//! ```
+//!
+//! Runs cover the row from front to back, and what was between. Who is about to change nodes says so: those that are
+//! still as they were at the cut are kept, as copies or, where they leave the row, themselves. What was shown counts as
+//! new, so that nothing is kept of it. Between two runs of the same there is at most one of what is gone, and behind it
+//! one of what is new.
+//!
+//! Copies are charged to nobody (see [`account::apart`]). A node that left the row is charged where it was until it was
+//! shown.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::node::Node;
+use super::{NodeView, Quicklist};
+use crate::structures::account;
+
+enum Run {
+    /// As many nodes of the row, as they were.
+    Same(usize),
+    /// As many nodes that were not there, or were shown.
+    New(usize),
+    /// Nodes that are in the row no more, or changed there.
+    Gone(VecDeque<Gone>),
+}
+
+enum Gone {
+    Copied(Node),
+    Moved(Node),
+}
+
+impl Run {
+    /// Nodes of the row that it covers.
+    fn len(&self) -> usize {
+        match self {
+            Run::Same(count) | Run::New(count) => *count,
+            Run::Gone(_) => 0,
+        }
+    }
+
+    fn is_same(&self) -> bool {
+        matches!(self, Run::Same(_))
+    }
+}
+
+/// See the module.
+pub(super) struct Cut {
+    runs: VecDeque<Run>,
+    /// Nodes of the row that the runs cover.
+    covered: usize,
+    /// The run of what is new that the last change may have made longer or shorter.
+    open: usize,
+    /// Nothing is shown any more.
+    is_forgotten: bool,
+    /// Bytes of nodes that were copied.
+    copied_bytes: usize,
+}
+
+impl Cut {
+    fn of(nodes: usize) -> Cut {
+        let mut runs = VecDeque::with_capacity(4);
+        runs.push_back(Run::New(0));
+        if nodes > 0 {
+            runs.push_back(Run::Same(nodes));
+        }
+        Cut {
+            runs,
+            covered: nodes,
+            open: 0,
+            is_forgotten: false,
+            copied_bytes: 0,
+        }
+    }
+
+    /// The last change made the row so long.
+    fn settle(&mut self, nodes: usize) {
+        if nodes == self.covered {
+            return;
+        }
+        match self.runs.get_mut(self.open) {
+            Some(Run::New(count)) => *count = (*count + nodes) - self.covered,
+            _ => debug_assert!(false, "who changes the row says so before"),
+        }
+        self.covered = nodes;
+    }
+
+    /// Keeps nodes that are about to change, to go, or to be followed by new ones. Those in `leaving` go, and may be
+    /// taken.
+    fn touch(&mut self, row: &mut VecDeque<Node>, nodes: Range<usize>, leaving: Range<usize>) {
+        if self.is_forgotten {
+            return;
+        }
+        self.settle(row.len());
+        if self.is_new(&nodes) {
+            return;
+        }
+        let first = self.split(nodes.start);
+        let end = self.split(nodes.end);
+        let mut gone = VecDeque::new();
+        let mut at = nodes.start;
+        for run in self.runs.drain(first..end) {
+            match run {
+                Run::Same(count) => {
+                    let same = row.range_mut(at..at + count);
+                    gone.extend(same.zip(at..).map(
+                        |(node, index)| match leaving.contains(&index) {
+                            true => Gone::Moved(node.take()),
+                            false => {
+                                self.copied_bytes += node.len_bytes();
+                                Gone::Copied(node.share())
+                            }
+                        },
+                    ));
+                    at += count;
+                }
+                Run::New(count) => at += count,
+                Run::Gone(mut kept) => gone.append(&mut kept),
+            }
+        }
+        self.runs.insert(first, Run::New(nodes.len()));
+        if !gone.is_empty() {
+            self.runs.insert(first, Run::Gone(gone));
+        }
+        self.open = self.join(first);
+    }
+
+    /// Whether these nodes are new already; then a change of them is expected.
+    fn is_new(&mut self, nodes: &Range<usize>) -> bool {
+        if nodes.start == 0 {
+            let at = self.leading();
+            if matches!(self.runs.get(at), Some(Run::New(count)) if *count >= nodes.len()) {
+                self.open = at;
+                return true;
+            }
+        }
+        if nodes.end == self.covered
+            && let Some(Run::New(count)) = self.runs.back()
+            && *count >= nodes.len()
+        {
+            self.open = self.runs.len() - 1;
+            return true;
+        }
+        false
+    }
+
+    /// The first run that covers nodes of the row, unless they are the same.
+    fn leading(&self) -> usize {
+        usize::from(matches!(self.runs.front(), Some(Run::Gone(_))))
+    }
+
+    /// Parts the run that reaches over a number of nodes; the run that begins there.
+    fn split(&mut self, nodes: usize) -> usize {
+        let (mut index, mut before);
+        if nodes <= self.covered / 2 {
+            (index, before) = (0, 0);
+            while let Some(run) = self.runs.get(index)
+                && before + run.len() <= nodes
+            {
+                before += run.len();
+                index += 1;
+            }
+        } else {
+            (index, before) = (self.runs.len(), self.covered);
+            while before > nodes {
+                index -= 1;
+                before -= self.runs[index].len();
+            }
+            if before == nodes {
+                return index;
+            }
+        }
+        if before == nodes {
+            return index;
+        }
+        let first = nodes - before;
+        let second = match &mut self.runs[index] {
+            Run::Same(count) => Run::Same(std::mem::replace(count, first) - first),
+            Run::New(count) => Run::New(std::mem::replace(count, first) - first),
+            Run::Gone(_) => unreachable!("it covers nothing that could be parted"),
+        };
+        self.runs.insert(index + 1, second);
+        index + 1
+    }
+
+    /// Makes what lies around a run, between two of the same, at most two runs; the one of what is new.
+    fn join(&mut self, at: usize) -> usize {
+        let (mut first, mut end) = (at, at);
+        while first > 0 && !self.runs[first - 1].is_same() {
+            first -= 1;
+        }
+        while end < self.runs.len() && !self.runs[end].is_same() {
+            end += 1;
+        }
+        let mut new = 0;
+        let mut gone: Option<VecDeque<Gone>> = None;
+        for run in self.runs.drain(first..end) {
+            match run {
+                Run::New(count) => new += count,
+                Run::Gone(mut kept) => match &mut gone {
+                    Some(gone) => gone.append(&mut kept),
+                    None => gone = Some(kept),
+                },
+                Run::Same(_) => {}
+            }
+        }
+        self.runs.insert(first, Run::New(new));
+        if let Some(gone) = gone {
+            self.runs.insert(first, Run::Gone(gone));
+            return first + 1;
+        }
+        first
+    }
+
+    /// What is shown next: a node that is kept, or one of the row; nothing at the end.
+    fn next(&mut self, nodes: usize) -> Option<Next> {
+        self.settle(nodes);
+        if let Some(Run::Gone(kept)) = self.runs.front_mut() {
+            match kept.pop_front() {
+                Some(node) => return Some(Next::Kept(node)),
+                None => {
+                    self.runs.pop_front();
+                    self.open = self.open.saturating_sub(1);
+                }
+            }
+        }
+        // What was shown lies in front, as new.
+        let Some(Run::New(shown)) = self.runs.front() else {
+            self.runs.push_front(Run::New(0));
+            self.open += 1;
+            return self.next(nodes);
+        };
+        let index = *shown;
+        match self.runs.get_mut(1)? {
+            Run::Same(count) => {
+                *count -= 1;
+                let is_over = *count == 0;
+                if let Some(Run::New(shown)) = self.runs.front_mut() {
+                    *shown += 1;
+                }
+                if is_over {
+                    self.runs.remove(1);
+                    self.open = self.join(0);
+                }
+                Some(Next::InRow(index))
+            }
+            _ => {
+                debug_assert!(false, "what is gone stands before what is new");
+                None
+            }
+        }
+    }
+}
+
+enum Next {
+    Kept(Gone),
+    InRow(usize),
+}
+
+fn view(node: &Node) -> NodeView<'_> {
+    if let Some(element) = node.as_plain() {
+        NodeView::Plain(element)
+    } else if let Some(pack) = node.as_listpack() {
+        NodeView::Packed(Cow::Borrowed(pack.bytes()))
+    } else {
+        NodeView::Packed(Cow::Owned(node.unpacked()))
+    }
+}
+
+impl Quicklist {
+    /// The nodes from front to back.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeView<'_>> {
+        self.nodes.iter().map(view)
+    }
+
+    /// What it is now is to be shown by [`Quicklist::show_cut`], whatever becomes of it.
+    pub fn begin_cut(&mut self) {
+        self.cut = Some(account::apart(|| Box::new(Cut::of(self.nodes.len()))));
+    }
+
+    /// Whether something of what it was has not been shown yet.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.cut.is_some()
+    }
+
+    /// Shows nodes as they were at the cut, with how many elements each has, until they have so many bytes together;
+    /// true while more are left.
+    pub fn show_cut(
+        &mut self,
+        bytes_max: usize,
+        show: &mut dyn FnMut(&NodeView<'_>, usize),
+    ) -> bool {
+        let Quicklist { nodes, cut, .. } = self;
+        let Some(cut) = cut else { return false };
+        let mut bytes = 0;
+        while bytes < bytes_max {
+            let Some(next) = account::apart(|| cut.next(nodes.len())) else {
+                account::apart(|| self.cut = None);
+                return false;
+            };
+            let mut show = |node: &Node| {
+                bytes += node.len_bytes() + size_of::<Node>();
+                account::apart(|| show(&view(node), node.count()));
+            };
+            match next {
+                Next::InRow(index) => show(&nodes[index]),
+                Next::Kept(Gone::Moved(node)) => show(&node),
+                Next::Kept(Gone::Copied(node)) => {
+                    show(&node);
+                    account::apart(|| drop(node));
+                }
+            }
+        }
+        true
+    }
+
+    /// Bytes of nodes that were copied since this was asked last.
+    pub fn take_copied(&mut self) -> usize {
+        let cut = self.cut.as_deref_mut();
+        cut.map_or(0, |cut| std::mem::take(&mut cut.copied_bytes))
+    }
+
+    /// Forgets the cut, and some `budget` nodes that were kept for it; true while more are left.
+    pub fn forget_cut(&mut self, budget: usize) -> bool {
+        let Some(cut) = &mut self.cut else {
+            return false;
+        };
+        cut.is_forgotten = true;
+        for _ in 0..budget {
+            let last = match cut.runs.back_mut() {
+                Some(Run::Gone(kept)) => kept.pop_back(),
+                Some(_) => None,
+                None => break,
+            };
+            match last {
+                Some(Gone::Moved(node)) => drop(node),
+                Some(Gone::Copied(node)) => account::apart(|| drop(node)),
+                None => account::apart(|| drop(cut.runs.pop_back())),
+            }
+        }
+        let is_empty = cut.runs.is_empty();
+        if is_empty {
+            account::apart(|| self.cut = None);
+        }
+        !is_empty
+    }
+
+    /// Nodes in this range are about to change, to go, or to be followed by new ones; no others are.
+    #[inline]
+    pub(super) fn touch(&mut self, nodes: Range<usize>) {
+        if self.cut.is_some() {
+            self.touch_cut(nodes, 0..0);
+        }
+    }
+
+    /// Nodes in a range are about to change; of those in `leaving`, which go, only the counts are asked from now on.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn touch_cut(&mut self, nodes: Range<usize>, leaving: Range<usize>) {
+        let Quicklist {
+            nodes: row,
+            cut: Some(cut),
+            ..
+        } = self
+        else {
+            return;
+        };
+        let end = nodes.end.min(row.len());
+        let start = nodes.start.min(end);
+        account::apart(|| cut.touch(row, start..end, leaving));
+    }
+}

@@ -1,0 +1,244 @@
+//! Fields of INFO as rows: a name, a kind, and how it is read.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::{Lines, Source};
+use crate::telemetry::DefragFigures;
+use crate::telemetry::replication::Replication;
+
+/// One field.
+pub(super) struct Field {
+    name: &'static str,
+    read: Read,
+}
+
+/// How a field is read, and so how it is written.
+enum Read {
+    /// A whole number.
+    Count(fn(&Source<'_>) -> u64),
+    /// A number with two decimals.
+    Decimal(fn(&Source<'_>) -> f64),
+    /// What this server does not have stands as in an idle Redis.
+    Zero,
+}
+
+const fn count(name: &'static str, read: fn(&Source<'_>) -> u64) -> Field {
+    Field {
+        name,
+        read: Read::Count(read),
+    }
+}
+
+const fn decimal(name: &'static str, read: fn(&Source<'_>) -> f64) -> Field {
+    Field {
+        name,
+        read: Read::Decimal(read),
+    }
+}
+
+const fn zero(name: &'static str) -> Field {
+    Field {
+        name,
+        read: Read::Zero,
+    }
+}
+
+/// Writes rows in their order.
+pub(super) fn write(fields: &[Field], source: &Source<'_>, lines: &mut Lines) {
+    for field in fields {
+        match field.read {
+            Read::Count(read) => lines.field(field.name, read(source)),
+            Read::Decimal(read) => lines.decimal(field.name, read(source)),
+            Read::Zero => lines.field(field.name, 0),
+        }
+    }
+}
+
+/// One figure of defragmentation.
+fn defrag(source: &Source<'_>, figure: fn(&DefragFigures) -> &AtomicU64) -> u64 {
+    figure(&source.telemetry.defrag).load(Relaxed)
+}
+
+/// One figure of replication.
+fn link(source: &Source<'_>, figure: fn(&Replication) -> &AtomicU64) -> u64 {
+    figure(&source.telemetry.replication).load(Relaxed)
+}
+
+/// Time of all commands, in nanoseconds.
+fn commands_ns(source: &Source<'_>) -> u64 {
+    let commands = source.snapshot.commands.iter();
+    commands.map(|command| command.duration_ns).sum()
+}
+
+/// The section about clients.
+pub(super) static CLIENTS: &[Field] = &[
+    count("connected_clients", |s| s.snapshot.clients),
+    zero("cluster_connections"),
+    count("maxclients", |s| u64::from(s.config.maxclients)),
+    count("client_recent_max_input_buffer", |s| {
+        s.snapshot.client_figures.input_max
+    }),
+    count("client_recent_max_output_buffer", |s| {
+        s.snapshot.client_figures.output_max
+    }),
+    count("blocked_clients", |s| s.snapshot.client_figures.blocked),
+    count("tracking_clients", |s| {
+        s.snapshot.pubsub.tracking_clients as u64
+    }),
+    count("pubsub_clients", |s| s.snapshot.client_figures.subscribed),
+    count("watching_clients", |s| s.snapshot.client_figures.watching),
+    zero("clients_in_timeout_table"),
+    count("total_watched_keys", |s| s.snapshot.watched_keys),
+    count("total_blocking_keys", |s| s.snapshot.waited_keys),
+    count("total_blocking_keys_on_nokey", |s| {
+        s.snapshot.waited_keys_when_gone
+    }),
+];
+
+/// The section of counts since the start.
+pub(super) static STATS: &[Field] = &[
+    count("total_connections_received", |s| s.snapshot.accepted),
+    count("total_commands_processed", |s| s.snapshot.calls),
+    count("instantaneous_ops_per_sec", |s| {
+        s.snapshot.rates.commands.round() as u64
+    }),
+    count("total_net_input_bytes", |s| s.snapshot.bytes_in),
+    count("total_net_output_bytes", |s| s.snapshot.bytes_out),
+    count("total_net_repl_input_bytes", |s| {
+        link(s, |links| &links.input_bytes)
+    }),
+    count("total_net_repl_output_bytes", |s| {
+        link(s, |links| &links.sent_bytes)
+    }),
+    decimal("instantaneous_input_kbps", |s| {
+        s.snapshot.rates.bytes_in / 1_024.0
+    }),
+    decimal("instantaneous_output_kbps", |s| {
+        s.snapshot.rates.bytes_out / 1_024.0
+    }),
+    decimal("instantaneous_input_repl_kbps", |s| {
+        s.snapshot.rates.replication_in / 1_024.0
+    }),
+    decimal("instantaneous_output_repl_kbps", |s| {
+        s.snapshot.rates.replication_out / 1_024.0
+    }),
+    count("rejected_connections", |s| s.snapshot.rejected),
+    count("sync_full", |s| link(s, |links| &links.full_syncs)),
+    count("sync_partial_ok", |s| link(s, |links| &links.partial_syncs)),
+    count("sync_partial_err", |s| {
+        link(s, |links| &links.partial_syncs_refused)
+    }),
+    count("expired_keys", |s| s.snapshot.expired),
+    count("expired_subkeys", |s| s.snapshot.expired_fields),
+    decimal("expired_stale_perc", |_| 0.0),
+    zero("expired_time_cap_reached_count"),
+    count("expire_cycle_cpu_milliseconds", |s| {
+        s.snapshot.expire_ns / 1_000_000
+    }),
+    count("evicted_keys", |s| s.snapshot.evicted),
+    count("evicted_clients", |s| s.snapshot.evicted_clients),
+    count("evicted_scripts", |s| s.snapshot.scripts.evicted),
+    count("script_runs_on_one_shard", |s| s.snapshot.scripts.runs.one),
+    count("script_runs_on_several_shards", |s| {
+        s.snapshot.scripts.runs.several
+    }),
+    count("script_runs_on_all_shards", |s| s.snapshot.scripts.runs.all),
+    count("transactions_on_one_shard", |s| {
+        s.snapshot.scripts.transactions.one
+    }),
+    count("transactions_on_several_shards", |s| {
+        s.snapshot.scripts.transactions.several
+    }),
+    count("transactions_on_all_shards", |s| {
+        s.snapshot.scripts.transactions.all
+    }),
+    count("script_runs_apart", |s| s.snapshot.scripts.apart),
+    count("script_shards_extended", |s| s.snapshot.scripts.extended),
+    count("script_reruns", |s| s.snapshot.scripts.reruns),
+    count("script_reruns_for_time", |s| s.snapshot.scripts.slow),
+    count("total_eviction_exceeded_time", |s| {
+        s.snapshot.eviction.exceeded_total_ms
+    }),
+    count("current_eviction_exceeded_time", |s| {
+        s.snapshot.eviction.exceeded_ms
+    }),
+    count("keyspace_hits", |s| s.snapshot.hits),
+    count("keyspace_misses", |s| s.snapshot.misses),
+    count("pubsub_channels", |s| s.snapshot.pubsub.channels as u64),
+    count("pubsub_patterns", |s| s.snapshot.pubsub.patterns as u64),
+    count("pubsubshard_channels", |s| {
+        s.snapshot.pubsub.shard_channels as u64
+    }),
+    zero("latest_fork_usec"),
+    count("total_forks", |s| {
+        s.telemetry.persistence.rdb.cuts.load(Relaxed)
+    }),
+    count("migrate_cached_sockets", |s| {
+        s.telemetry.migrate_links.load(Relaxed)
+    }),
+    zero("slave_expires_tracked_keys"),
+    count("active_defrag_hits", |s| defrag(s, |d| &d.moved)),
+    count("active_defrag_misses", |s| defrag(s, |d| &d.left_alone)),
+    count("active_defrag_key_hits", |s| defrag(s, |d| &d.keys_moved)),
+    count("active_defrag_key_misses", |s| {
+        defrag(s, |d| &d.keys_left_alone)
+    }),
+    count("total_active_defrag_time", |s| {
+        defrag(s, |d| &d.active_ns) / 1_000_000
+    }),
+    count("current_active_defrag_time", |s| {
+        defrag(s, |d| &d.current_ns) / 1_000_000
+    }),
+    count("tracking_total_keys", |s| s.snapshot.pubsub.tracked_keys),
+    count("tracking_total_items", |s| s.snapshot.pubsub.tracked_items),
+    count("tracking_total_prefixes", |s| {
+        s.snapshot.pubsub.tracking_prefixes as u64
+    }),
+    count("unexpected_error_replies", |s| {
+        link(s, |links| &links.unexpected_errors)
+    }),
+    count("total_error_replies", |s| s.snapshot.error_count),
+    zero("dump_payload_sanitizations"),
+    count("eventloop_cycles", |s| {
+        s.snapshot.reads + s.snapshot.rounds.cron_rounds
+    }),
+    count("eventloop_duration_sum", |s| {
+        s.snapshot.rounds.busy_ns / 1_000
+    }),
+    count("eventloop_duration_cmd_sum", |s| commands_ns(s) / 1_000),
+    count("instantaneous_eventloop_cycles_per_sec", |s| {
+        s.snapshot.rates.rounds.round() as u64
+    }),
+    count("instantaneous_eventloop_duration_usec", |s| {
+        (s.snapshot.rates.round_ns / 1_000.0).round() as u64
+    }),
+    count("total_reads_processed", |s| s.snapshot.reads),
+    count("total_writes_processed", |s| s.snapshot.writes),
+    count("client_query_buffer_limit_disconnections", |s| {
+        s.snapshot.overfed
+    }),
+    count("client_output_buffer_limit_disconnections", |s| {
+        s.snapshot.clients_cut
+    }),
+    zero("io_threaded_reads_processed"),
+    zero("io_threaded_writes_processed"),
+    zero("reply_buffer_shrinks"),
+    zero("reply_buffer_expands"),
+    zero("acl_access_denied_auth"),
+    zero("acl_access_denied_cmd"),
+    zero("acl_access_denied_key"),
+    zero("acl_access_denied_channel"),
+];
+
+/// The section for who looks into the server: the longest that anything kept a shard, or the background its thread.
+pub(super) static DEBUG: &[Field] = &[
+    zero("eventloop_duration_aof_sum"),
+    count("eventloop_duration_cron_sum", |s| {
+        s.snapshot.rounds.cron_ns / 1_000
+    }),
+    count("eventloop_duration_max", |s| {
+        let longest_ns = s.snapshot.tokens().longest_hold_ns;
+        longest_ns.max(s.snapshot.rounds.cron_ns_max) / 1_000
+    }),
+    count("eventloop_cmd_per_cycle_max", |s| s.snapshot.most_commands),
+];

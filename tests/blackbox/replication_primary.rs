@@ -1,0 +1,403 @@
+//! Basalt as a primary: replicas of redis-server 7.0.15 follow it, and raw sockets lie to it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::dump::makers;
+use crate::replicated::{Writer, follow, info, settle};
+use crate::support::{Options, Oracle, Server, check, eventually, variable};
+use crate::wire::Raw;
+
+/// A primary that sends snapshots at once.
+fn primary() -> Options {
+    Options::shards(8).with("repl-diskless-sync-delay", "0")
+}
+
+fn count(client: &mut Raw, name: &str) -> u64 {
+    info(client, name).parse().expect("a count")
+}
+
+#[test]
+fn a_replica_gets_every_type_by_socket_and_by_file_and_then_the_stream() {
+    for diskless in ["yes", "no"] {
+        let server = Server::start(&primary().with("repl-diskless-sync", diskless));
+        let mut client = server.raw();
+        for line in makers() {
+            client.call(&line);
+        }
+        client.call("FUNCTION LOAD \"#!lua name=l\\nredis.register_function{function_name='f', callback=function() return 1 end, flags={'no-writes'}}\"");
+        client.call(&format!("SET long {}", "x".repeat(200_000)));
+        let Some(Oracle(replica)) = Oracle::start() else {
+            return;
+        };
+        follow(&replica, &server);
+        settle(&[&server, &replica]);
+        check(&mut replica.raw(), "FCALL_RO f 0", "(integer) 1");
+        Writer::new(&server, variable("SEED", 1)).write(3_000);
+        settle(&[&server, &replica]);
+        check(&mut client, "WAIT 1 0", "(integer) 1");
+        assert_eq!(count(&mut client, "sync_full"), 1);
+    }
+}
+
+#[test]
+fn a_link_that_is_cut_goes_on_where_it_was() {
+    let Some(Oracle(replica)) = Oracle::start() else {
+        return;
+    };
+    let server = Server::start(&primary().with("repl-backlog-size", "10mb"));
+    let mut client = server.raw();
+    let mut writer = Writer::new(&server, variable("SEED", 2));
+    writer.write(500);
+    follow(&replica, &server);
+    for cut in 1..=5 {
+        writer.write(300);
+        let killed = client.call("CLIENT KILL TYPE replica").integer();
+        writer.write(300);
+        if killed == 0 {
+            continue;
+        }
+        eventually("the replica is back", || {
+            count(&mut client, "sync_partial_ok") >= cut
+        });
+        settle(&[&server, &replica]);
+    }
+    assert_eq!(count(&mut client, "sync_full"), 1);
+    // As a server of its own it asked for its own stream, which nobody here knows.
+    assert_eq!(count(&mut client, "sync_partial_err"), 1);
+}
+
+#[test]
+fn a_replica_that_missed_more_than_the_backlog_begins_anew() {
+    let Some(Oracle(replica)) = Oracle::start() else {
+        return;
+    };
+    let server = Server::start(&primary().with("repl-backlog-size", "16kb"));
+    let mut client = server.raw();
+    follow(&replica, &server);
+    replica.signal("STOP");
+    client.call("CLIENT KILL TYPE replica");
+    for _ in 0..20 {
+        client.call(&format!("APPEND k {}", "x".repeat(10_000)));
+    }
+    replica.signal("CONT");
+    eventually("it is refused", || {
+        count(&mut client, "sync_partial_err") == 2
+    });
+    settle(&[&server, &replica]);
+    assert_eq!(count(&mut client, "sync_full"), 2);
+}
+
+#[test]
+fn replicas_that_come_together_share_a_snapshot() {
+    let replicas: Vec<Oracle> = (0..3).filter_map(|_| Oracle::start()).collect();
+    if replicas.is_empty() {
+        return;
+    }
+    let options = Options::shards(8)
+        .with("repl-diskless-sync-delay", "600")
+        .with("repl-diskless-sync-max-replicas", "3");
+    let server = Server::start(&options);
+    let mut client = server.raw();
+    Writer::new(&server, 3).write(1_000);
+    for Oracle(replica) in &replicas {
+        let line = format!("REPLICAOF 127.0.0.1 {}", server.port);
+        check(&mut replica.raw(), &line, "OK");
+    }
+    for Oracle(replica) in &replicas {
+        settle(&[&server, replica]);
+    }
+    let log = server.log();
+    assert_eq!(log.matches("Starting BGSAVE for SYNC").count(), 1, "{log}");
+    assert_eq!(info(&mut client, "connected_slaves"), "3");
+    check(&mut client, "WAIT 3 0", "(integer) 3");
+}
+
+/// A replica that is a socket and a test.
+struct Socket(BufReader<TcpStream>);
+
+impl Socket {
+    fn connect(server: &Server) -> Socket {
+        let stream = TcpStream::connect(("127.0.0.1", server.port)).expect("a connection");
+        let patience = Some(Duration::from_secs(90));
+        stream.set_read_timeout(patience).expect("a time-out");
+        Socket(BufReader::new(stream))
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).expect("it is sent");
+    }
+
+    /// The next line that says something.
+    fn line(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(
+                self.0.read_line(&mut line).expect("a line") > 0,
+                "it is closed"
+            );
+            if !line.trim().is_empty() {
+                return line.trim().to_owned();
+            }
+        }
+    }
+
+    /// Reads until something comes.
+    fn read_until(&mut self, wanted: &[u8]) {
+        let (mut found, mut byte) = (Vec::new(), [0]);
+        while !found.ends_with(wanted) {
+            self.0.read_exact(&mut byte).expect("more comes");
+            found.push(byte[0]);
+        }
+    }
+
+    fn read_to_close(&mut self) {
+        // A socket that was closed with something unread may be reset.
+        let _ = self.0.read_to_end(&mut Vec::new());
+    }
+
+    /// Gets a whole snapshot; its offset.
+    fn synchronize(server: &Server) -> (Socket, u64) {
+        let mut socket = Socket::connect(server);
+        socket.send(b"REPLCONF capa eof capa psync2\r\n");
+        assert_eq!(socket.line(), "+OK");
+        socket.send(b"PSYNC ? -1\r\n");
+        let line = socket.line();
+        let offset = line.rsplit(' ').next().expect("an offset").parse();
+        let head = socket.line();
+        let mark = head.strip_prefix("$EOF:").expect("a snapshot").to_owned();
+        socket.read_until(mark.as_bytes());
+        (socket, offset.expect("a number"))
+    }
+}
+
+#[test]
+fn a_replica_that_never_reads_is_given_up_and_holds_nobody_up() {
+    let Some(Oracle(replica)) = Oracle::start() else {
+        return;
+    };
+    let options = primary()
+        .with("client-output-buffer-limit", "replica 20mb 0 0")
+        .with("repl-backlog-size", "1mb");
+    let server = Server::start(&options);
+    let mut client = server.raw();
+    follow(&replica, &server);
+    let (mut stuck, _) = Socket::synchronize(&server);
+    stuck.send(b"REPLCONF ACK 0\r\n");
+    eventually("both are there", || {
+        info(&mut client, "connected_slaves") == "2"
+    });
+    let value = "x".repeat(100_000);
+    let mut written = 0;
+    while info(&mut client, "connected_slaves") == "2" {
+        client.call(&format!("SET k{} {value}", written % 10));
+        written += 1;
+        assert!(written < 5_000, "nobody is given up");
+    }
+    assert!(written * 100_000 > 20 << 20, "too soon");
+    assert_eq!(
+        count(&mut client, "client_output_buffer_limit_disconnections"),
+        1
+    );
+    settle(&[&server, &replica]);
+    eventually("what it did not read is dropped", || {
+        let held = info(&mut client, "mem_total_replication_buffers");
+        held.parse::<u64>().expect("bytes") < 4 << 20
+    });
+}
+
+#[test]
+fn ten_replicas_that_come_back_at_once_all_get_what_they_missed() {
+    const REPLICAS: usize = 10;
+    let server = Server::start(&primary());
+    let mut client = server.raw();
+    client.call("SET a 1");
+    let synchronized = (0..REPLICAS).map(|_| Socket::synchronize(&server).1);
+    let offsets: Vec<u64> = synchronized.collect();
+    client.call("SET b 2");
+    let id = info(&mut client, "master_replid");
+    std::thread::scope(|scope| {
+        for offset in &offsets {
+            let (server, id) = (&server, &id);
+            scope.spawn(move || {
+                let mut socket = Socket::connect(server);
+                socket.send(b"REPLCONF capa psync2\r\n");
+                assert_eq!(socket.line(), "+OK");
+                socket.send(format!("PSYNC {id} {}\r\n", offset + 1).as_bytes());
+                assert_eq!(socket.line(), format!("+CONTINUE {id}"));
+                socket.read_until(b"$3\r\nSET\r\n$1\r\nb\r\n$1\r\n2\r\n");
+            });
+        }
+    });
+    assert_eq!(count(&mut client, "sync_partial_ok"), REPLICAS as u64);
+}
+
+#[test]
+fn whoever_lies_is_refused_or_closed_and_nothing_else_happens() {
+    let server = Server::start(&primary());
+    let mut client = server.raw();
+    client.call("SET a 1");
+    let (_first, offset) = Socket::synchronize(&server);
+    let id = info(&mut client, "master_replid");
+    let future = (offset + 1_000_000).to_string();
+    for (id, at) in [
+        (id.as_str(), future.as_str()),
+        (id.as_str(), "9223372036854775807"),
+        (id.as_str(), "0"),
+        (id.as_str(), "-5"),
+        ("0000000000000000000000000000000000000000", "1"),
+        ("x", "1"),
+    ] {
+        let mut socket = Socket::connect(&server);
+        socket.send(format!("PSYNC {id} {at}\r\n").as_bytes());
+        let line = socket.line();
+        assert!(line.starts_with("+FULLRESYNC "), "{id} {at}: {line}");
+    }
+    let mut socket = Socket::connect(&server);
+    socket.send(b"PSYNC ? x\r\n");
+    assert_eq!(
+        socket.line(),
+        "-ERR value is not an integer or out of range"
+    );
+    // What it says to have, and was never written, counts for nothing.
+    let (mut liar, _) = Socket::synchronize(&server);
+    liar.send(b"REPLCONF ACK 9223372036854775807\r\n");
+    client.call("SET b 2");
+    check(&mut client, "WAIT 1 100", "(integer) 0");
+    for garbage in [
+        &b"PING\r\n"[..],
+        b"*1\r\n$4\r\nINFO\r\n",
+        b"*3000000000\r\n",
+        b"*3\r\n$8\r\nREPLCONF\r\n$99999999999\r\n",
+        b"\xff\xfe\x00garbage\r\n",
+        b"SYNC\r\n",
+    ] {
+        let (mut socket, _) = Socket::synchronize(&server);
+        socket.send(garbage);
+        socket.read_to_close();
+    }
+    check(&mut client, "GET b", "\"2\"");
+}
+
+#[test]
+fn a_silent_replica_is_given_up_in_time_and_pings_come_by_period() {
+    let options = primary()
+        .with("repl-timeout", "6")
+        .with("repl-ping-replica-period", "1");
+    let server = Server::start(&options);
+    let mut client = server.raw();
+    let (mut socket, _) = Socket::synchronize(&server);
+    socket.send(b"REPLCONF ACK 0\r\n");
+    let began = Instant::now();
+    socket.read_until(b"*1\r\n$4\r\nPING\r\n");
+    socket.read_to_close();
+    assert!(began.elapsed() > Duration::from_millis(5_500));
+    assert_eq!(info(&mut client, "connected_slaves"), "0");
+}
+
+#[test]
+fn the_end_waits_for_replicas_and_is_taken_back() {
+    let Some(Oracle(replica)) = Oracle::start() else {
+        return;
+    };
+    let mut server = Server::start(&primary().with("shutdown-timeout", "60"));
+    let mut client = server.raw();
+    follow(&replica, &server);
+    replica.signal("STOP");
+    client.call("SET k 1");
+    let mut ending = server.raw();
+    ending.send(b"SHUTDOWN\r\n");
+    eventually("it waits", || {
+        !info(&mut client, "shutdown_in_milliseconds").is_empty()
+    });
+    check(&mut client, "SHUTDOWN ABORT", "OK");
+    assert!(ending.read().is_error());
+    check(&mut client, "SET k 2", "OK");
+    ending.send(b"SHUTDOWN\r\n");
+    eventually("it waits again", || {
+        !info(&mut client, "shutdown_in_milliseconds").is_empty()
+    });
+    replica.signal("CONT");
+    assert_eq!(server.wait_for_exit(), Some(0));
+    let mut below = replica.raw();
+    check(&mut below, "GET k", "\"2\"");
+}
+
+#[test]
+fn writes_depend_on_replicas_where_that_is_wanted() {
+    let Some(Oracle(replica)) = Oracle::start() else {
+        return;
+    };
+    let server = Server::start(&primary().with("min-replicas-to-write", "1"));
+    let mut client = server.raw();
+    let refused = "(error) NOREPLICAS Not enough good replicas to write.";
+    check(&mut client, "SET k 1", refused);
+    follow(&replica, &server);
+    eventually("writes are taken", || !client.call("SET k 1").is_error());
+    assert_eq!(info(&mut client, "min_slaves_good_slaves"), "1");
+    check(&mut replica.raw(), "REPLICAOF NO ONE", "OK");
+    eventually("they are refused again", || {
+        client.call("SET another 2").is_error()
+    });
+    let reply = client.call("EVAL \"return redis.call('set','k','3')\" 1 k");
+    assert!(reply.show().contains("NOREPLICAS"), "{}", reply.show());
+    check(&mut client, "GET k", "\"1\"");
+}
+
+#[test]
+fn writers_wait_for_a_slow_replica_where_that_is_wanted() {
+    let options = primary()
+        .with("replica-slows-writers", "yes")
+        .with("repl-timeout", "600")
+        .with("client-output-buffer-limit", "replica 8mb 0 0");
+    let server = Server::start(&options);
+    let mut client = server.raw();
+    let (mut slow, _) = Socket::synchronize(&server);
+    slow.send(b"REPLCONF ACK 0\r\n");
+    eventually("it is there", || {
+        info(&mut client, "connected_slaves") == "1"
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    let writer = {
+        let mut client = server.raw();
+        std::thread::spawn(move || {
+            let value = "x".repeat(100_000);
+            for number in 0..400 {
+                client.call(&format!("SET k{} {value}", number % 10));
+            }
+        })
+    };
+    eventually("the writer waits", || {
+        let held = info(&mut client, "mem_total_replication_buffers");
+        held.parse::<u64>().expect("bytes") > 4 << 20
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!writer.is_finished());
+    assert_eq!(info(&mut client, "connected_slaves"), "1");
+    check(&mut client, "EXISTS k1", "(integer) 1");
+    // Whoever reads sets it free.
+    let mut bytes = vec![0; 1 << 20];
+    while !writer.is_finished() {
+        assert!(slow.0.read(&mut bytes).expect("more comes") > 0);
+    }
+    writer.join().expect("the writer ends");
+    assert_eq!(info(&mut client, "connected_slaves"), "1");
+}
+
+#[test]
+fn what_debug_replicates_only_replicas_run() {
+    let Some(Oracle(replica)) = Oracle::start() else {
+        return;
+    };
+    let server = Server::start(&primary());
+    let mut client = server.raw();
+    follow(&replica, &server);
+    check(&mut client, "DEBUG REPLICATE SET only there", "OK");
+    check(&mut client, "WAIT 1 0", "(integer) 1");
+    check(&mut client, "GET only", "(nil)");
+    check(&mut replica.raw(), "GET only", "\"there\"");
+    let id = info(&mut client, "master_replid");
+    check(&mut client, "DEBUG CHANGE-REPL-ID", "OK");
+    assert_ne!(info(&mut client, "master_replid"), id);
+}

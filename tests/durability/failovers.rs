@@ -1,0 +1,190 @@
+//! Replicas that take over under load, from a primary that was killed or by FAILOVER.
+//!
+//! Clients remember what was acknowledged. Of a killed primary that is what WAIT says a replica has; in a planned
+//! failover all that was answered. The new primary has to have what a client had after one of its steps, with none
+//! missing that was acknowledged. See `kills` for the environment that says how long to go on.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::history::{Client, Promise};
+use crate::shared::{Shared, TRANSFERS};
+use crate::steps;
+use crate::support::{Draw, Options, Server, check, eventually, info_number, info_text, variable};
+
+/// Clients with databases of their own.
+const CLIENTS: usize = 3;
+
+struct Run {
+    draw: Draw,
+    clients: Vec<Client>,
+    shared: Shared,
+    acknowledged: usize,
+    lost: usize,
+}
+
+#[test]
+fn what_wait_acknowledged_is_there_when_a_replica_takes_over_from_a_killed_primary() {
+    let mut run = Run::new(1);
+    let mut primary = run.start();
+    load_library(&primary);
+    let rounds = variable("STORM_ROUNDS", 4);
+    for round in 0..rounds {
+        let replica = run.start();
+        follow(&replica, &primary);
+        run.storm(&primary, || {
+            primary.signal("KILL");
+        });
+        primary.wait_for_exit();
+        check(&mut replica.raw(), "REPLICAOF NO ONE", "OK");
+        // Clients that share keys do not ask WAIT.
+        let nothing = Promise::Before(Instant::now() - Duration::from_secs(3_600));
+        run.judge(&replica, Promise::Acknowledged, nothing, round);
+        primary = replica;
+    }
+    run.report("killed", rounds);
+}
+
+#[test]
+fn a_planned_failover_loses_nothing_and_the_old_primary_goes_on_as_a_replica() {
+    let mut run = Run::new(0);
+    let mut servers = [run.start(), run.start()];
+    load_library(&servers[0]);
+    follow(&servers[1], &servers[0]);
+    let rounds = variable("STORM_ROUNDS", 4);
+    for round in 0..rounds {
+        let [primary, replica] = &servers;
+        run.storm(primary, || {
+            check(&mut primary.raw(), "FAILOVER", "OK");
+            let mut raw = primary.raw();
+            eventually("the roles have changed", || {
+                info_text(&mut raw, "replication", "role").as_deref() == Some("slave")
+            });
+        });
+        let role = info_text(&mut replica.raw(), "replication", "role");
+        assert_eq!(role.as_deref(), Some("master"), "round {round}");
+        run.judge(replica, Promise::Acknowledged, Promise::Acknowledged, round);
+        await_link(primary);
+        settle(&servers);
+        servers.reverse();
+        let full = servers
+            .iter()
+            .map(|server| info_number(&mut server.raw(), "stats", "sync_full"));
+        assert_eq!(
+            full.sum::<f64>(),
+            1.0,
+            "round {round}: only the first synchronization is a full one"
+        );
+    }
+    run.report("planned", rounds);
+}
+
+fn load_library(server: &Server) {
+    let loaded = server
+        .raw()
+        .command(&["FUNCTION", "LOAD", &steps::library()]);
+    assert_eq!(loaded.text(), "kills");
+}
+
+/// Has a server follow another one, and waits until it does.
+fn follow(replica: &Server, primary: &Server) {
+    let line = format!("REPLICAOF 127.0.0.1 {}", primary.port);
+    check(&mut replica.raw(), &line, "OK");
+    await_link(replica);
+    let mut raw = primary.raw();
+    eventually("the replica is online", || {
+        let told = info_text(&mut raw, "replication", "slave0");
+        told.is_some_and(|told| told.contains("state=online"))
+    });
+}
+
+fn await_link(replica: &Server) {
+    let mut raw = replica.raw();
+    eventually("the link is up", || {
+        info_text(&mut raw, "replication", "master_link_status").as_deref() == Some("up")
+    });
+}
+
+/// Waits until both have the same data.
+fn settle(servers: &[Server; 2]) {
+    let mut clients = servers.each_ref().map(Server::raw);
+    eventually("the data are equal", || {
+        let [one, other] = clients
+            .each_mut()
+            .map(|client| client.call("DEBUG DIGEST").show());
+        one == other
+    });
+}
+
+impl Run {
+    /// Steps count as acknowledged once so many replicas have them.
+    fn new(replicas: u32) -> Run {
+        let seed = variable("STORM_SEED", 1);
+        let client = |number: usize| {
+            let db = 2 * number as u8;
+            Client::new(seed * 1_000 + number as u64, [db, db + 1]).confirmed_by(replicas)
+        };
+        Run {
+            draw: Draw::new(seed),
+            clients: (0..CLIENTS).map(client).collect(),
+            shared: Shared::default(),
+            acknowledged: 0,
+            lost: 0,
+        }
+    }
+
+    fn start(&mut self) -> Server {
+        let shards = [1, 8, 64][self.draw.below(3)];
+        let options = Options::shards(shards)
+            .threads([1, 2, 4][self.draw.below(3)])
+            .binary(std::env::var_os("STORM_BINARY"))
+            .with("repl-diskless-sync-delay", "0")
+            .with("repl-backlog-size", "64mb")
+            .with("save", "");
+        Server::start(&options)
+    }
+
+    /// Load on a server, until `end` has brought its time as a primary to an end.
+    fn storm(&mut self, server: &Server, end: impl FnOnce()) {
+        let ms = 200 + self.draw.below(800);
+        let (port, seed) = (server.port, self.draw.below(1 << 30) as u64);
+        let ends = AtomicBool::new(false);
+        let (shared, clients, ends) = (&self.shared, &mut self.clients, &ends);
+        std::thread::scope(|scope| {
+            for client in clients {
+                scope.spawn(move || client.write(port));
+            }
+            for number in 0..TRANSFERS {
+                let draw = Draw::new(seed + 1 + number as u64);
+                scope.spawn(move || shared.transfer(port, number, draw));
+            }
+            scope.spawn(move || shared.produce(port, Draw::new(seed + 11)));
+            scope.spawn(move || shared.weather(port, Draw::new(seed + 12), ends));
+            std::thread::sleep(Duration::from_millis(ms as u64));
+            end();
+            ends.store(true, Relaxed);
+        });
+    }
+
+    fn judge(&mut self, server: &Server, own: Promise, shared: Promise, round: u64) {
+        let mut faults = self.shared.check(server, shared);
+        for client in &mut self.clients {
+            match client.check(server, own) {
+                Ok((acknowledged, lost)) => {
+                    self.acknowledged += acknowledged;
+                    self.lost += lost;
+                }
+                Err(fault) => faults.push(fault),
+            }
+        }
+        assert!(faults.is_empty(), "round {round}:\n{}", faults.join("\n"));
+    }
+
+    fn report(&self, how: &str, rounds: u64) {
+        let Run {
+            acknowledged, lost, ..
+        } = self;
+        assert!(*acknowledged > 0, "nothing was acknowledged");
+        eprintln!("{how}: {rounds} failovers, {acknowledged} steps acknowledged, {lost} lost");
+    }
+}

@@ -1,0 +1,200 @@
+//! Files of one room that import each other in a circle, counted against a budget that only falls.
+//!
+//! A room is a top module. An edge leads from a file to another one of its room whose module it names; a module and
+//! those inside of it know each other anyway, and are no edge.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{File, source};
+
+/// How many files of each room may stand in circles; a room that is absent has none.
+const BUDGETS: &[(&str, usize)] = &[
+    ("client", 4),
+    ("command", 11),
+    ("engine", 14),
+    ("persist", 4),
+    ("replication", 2),
+    ("script", 16),
+    ("server", 2),
+    ("shard", 4),
+    ("structures", 2),
+    ("telemetry", 2),
+];
+
+type Module = Vec<String>;
+type Graph = BTreeMap<Module, BTreeSet<Module>>;
+
+fn owned(module: &[&str]) -> Module {
+    module.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// Every path that the code names, its groups written out.
+fn paths(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest = code;
+    while let Some(at) = rest.find("use ") {
+        let is_word = !rest[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        rest = &rest[at + 4..];
+        if is_word && let Some(end) = rest.find(';') {
+            expand("", &rest[..end], &mut found);
+        }
+    }
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    for word in code.split(|c: char| !is_part(c)) {
+        if ["crate::", "super::", "self::"]
+            .iter()
+            .any(|start| word.starts_with(start))
+        {
+            found.push(word.to_owned());
+        }
+    }
+    found
+}
+
+/// `a::{b, c::{d}}` names `a::b` and `a::c::d`.
+fn expand(before: &str, group: &str, found: &mut Vec<String>) {
+    let group = group.trim();
+    let Some((start, inner)) = group
+        .strip_suffix('}')
+        .and_then(|text| text.split_once('{'))
+    else {
+        let name = group.split(" as ").next().unwrap_or("").trim();
+        found.push(format!("{before}{name}"));
+        return;
+    };
+    let before = format!("{before}{}", start.trim());
+    let (mut depth, mut from) = (0, 0);
+    for (at, c) in inner.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                expand(&before, &inner[from..at], found);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if !inner[from..].trim().is_empty() {
+        expand(&before, &inner[from..], found);
+    }
+}
+
+/// The module that a path leads to from another one, if it is a file of ours.
+fn target(from: &Module, path: &str, modules: &BTreeSet<Module>) -> Option<Module> {
+    let mut names: Vec<&str> = path.split("::").map(str::trim).collect();
+    let mut whole: Vec<&str> = from.iter().map(String::as_str).collect();
+    match names.first()? {
+        &"crate" => {
+            whole.clear();
+            names.remove(0);
+        }
+        &"super" | &"self" => {
+            while let Some(step @ (&"super" | &"self")) = names.first() {
+                if *step == "super" {
+                    whole.pop();
+                }
+                names.remove(0);
+            }
+        }
+        _ => {}
+    }
+    whole.extend(names);
+    (1..=whole.len())
+        .rev()
+        .map(|len| owned(&whole[..len]))
+        .find(|module| modules.contains(module))
+}
+
+/// Which files of a room name which others.
+fn graph(files: &[File]) -> Graph {
+    let of_tests = ["/tests", "/testing", "/simulation"];
+    let is_meant = |file: &&File| !of_tests.iter().any(|part| file.path.contains(part));
+    let modules: BTreeMap<Module, &File> = files
+        .iter()
+        .filter(is_meant)
+        .filter_map(|file| Some((owned(&file.module()?), file)))
+        .collect();
+    let names: BTreeSet<Module> = modules.keys().cloned().collect();
+    let edges = |(module, file): (&Module, &&File)| {
+        let code: String = file.code().map(|(_, line)| format!("{line}\n")).collect();
+        let targets = paths(&code)
+            .into_iter()
+            .filter_map(|path| target(module, &path, &names));
+        let targets = targets.filter(|other| {
+            other[0] == module[0] && !module.starts_with(other) && !other.starts_with(module)
+        });
+        (module.clone(), targets.collect())
+    };
+    modules.iter().map(edges).collect()
+}
+
+/// What can be reached from a module.
+fn reached(graph: &Graph, from: &Module) -> BTreeSet<Module> {
+    let mut reached = BTreeSet::new();
+    let mut left = vec![from];
+    while let Some(module) = left.pop() {
+        for next in graph.get(module).into_iter().flatten() {
+            if reached.insert(next.clone()) {
+                left.push(next);
+            }
+        }
+    }
+    reached
+}
+
+/// The modules that can be reached from themselves, by room.
+fn in_circles(graph: &Graph) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for module in graph
+        .keys()
+        .filter(|module| reached(graph, module).contains(*module))
+    {
+        let room = found.entry(module[0].clone()).or_default();
+        room.push(module[1..].join("/"));
+    }
+    found
+}
+
+#[test]
+fn a_circle_is_seen_whichever_way_it_is_written() {
+    for (one, other) in [
+        ("use super::b;", "use crate::net::a::x;"),
+        ("use super::{b, d};", "fn f() { super::a::g() }"),
+        (
+            "use crate::{base, net::{b::{x}}};",
+            "use crate::net::a as z;",
+        ),
+    ] {
+        let files = [
+            File::of("src/net/a.rs", one),
+            File::of("src/net/b.rs", other),
+            File::of("src/net/c.rs", "use super::a;"),
+        ];
+        let found = in_circles(&graph(&files));
+        assert_eq!(found["net"], ["a", "b"], "{one} {other}");
+    }
+}
+
+#[test]
+fn circles_become_fewer() {
+    let files = source();
+    let graph = graph(&files);
+    assert!(graph.len() > 300, "only {} modules", graph.len());
+    for (room, circle) in in_circles(&graph) {
+        let budget = BUDGETS.iter().find(|(name, _)| *name == room);
+        let budget = budget.map_or(0, |(_, budget)| *budget);
+        assert!(
+            circle.len() <= budget,
+            "{} files of {room} stand in circles; {budget} may: {}",
+            circle.len(),
+            circle.join(", ")
+        );
+        if circle.len() < budget {
+            eprintln!(
+                "{} files of {room} stand in circles: lower its budget of {budget}",
+                circle.len()
+            );
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! ARCHITECTURE.md and the pages under docs/ name files, folders and items that exist.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::root;
+
+/// The documents about the source.
+fn documents() -> Vec<(String, String)> {
+    let mut paths = vec![root().join("ARCHITECTURE.md"), root().join("README.md")];
+    for folder in ["docs", "docs/internals"] {
+        let entries = std::fs::read_dir(root().join(folder)).expect("a folder of documents");
+        let files = entries.flatten().map(|entry| entry.path());
+        paths.extend(files.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    }
+    let read = |path: &std::path::PathBuf| {
+        let name = path.strip_prefix(root()).expect("inside");
+        let text = std::fs::read_to_string(path).expect("a document");
+        (name.to_string_lossy().into_owned(), text)
+    };
+    paths.iter().map(read).collect()
+}
+
+/// What stands between backticks, outside of blocks of code, with the number of its line.
+fn quoted(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut is_code = false;
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        } else if !is_code {
+            let parts = line.split('`').skip(1).step_by(2);
+            found.extend(parts.map(|part| (index + 1, part.to_owned())));
+        }
+    }
+    found
+}
+
+/// Where a link leads, outside of blocks of code.
+fn links(text: &str) -> Vec<String> {
+    let targets = text.match_indices("](").map(|(at, _)| &text[at + 2..]);
+    let targets = targets.filter_map(|rest| rest.split(')').next());
+    let inside = targets.filter(|target| !target.contains("://") && !target.starts_with('#'));
+    inside.map(str::to_owned).collect()
+}
+
+/// A path of the source: a slash or the ending of a Rust file, and nothing that paths have not.
+fn is_path(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.-".contains(c);
+    let first = text.chars().next().is_some_and(|c| c.is_ascii_lowercase());
+    let looks_so = text.ends_with(".rs") || text.ends_with('/') || text.contains('/');
+    first && looks_so && text.chars().all(is_plain)
+}
+
+/// Some folders are named by their last parts: `unit/plan.rs` is `src/shard/unit/plan.rs`.
+fn exists(path: &str, all: &BTreeSet<String>) -> bool {
+    let path = path.trim_end_matches('/');
+    let ends = [format!("/{path}"), format!("/{path}.rs")];
+    root().join(path).exists()
+        || all
+            .iter()
+            .any(|file| ends.iter().any(|end| file.ends_with(end.as_str())))
+}
+
+/// Paths of all files and folders, with a slash before them.
+fn tree(folder: &Path, all: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let inside = path
+            .strip_prefix(root())
+            .expect("inside")
+            .to_string_lossy()
+            .into_owned();
+        if inside == "target" || inside.starts_with(".git") || inside.ends_with("/target") {
+            continue;
+        }
+        if path.is_dir() {
+            tree(&path, all);
+        }
+        all.insert(format!("/{inside}"));
+    }
+}
+
+/// Names of an item with the module or type that it belongs to: `Budget::ask`, `engine::Leaving`.
+fn names(text: &str) -> Option<Vec<&str>> {
+    let text = text.trim_end_matches("()");
+    let names: Vec<&str> = text.split("::").collect();
+    let is_name = |name: &&str| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    (names.len() > 1 && names.iter().all(is_name)).then_some(names)
+}
+
+/// Every word of the source.
+fn words() -> BTreeSet<String> {
+    let mut words = BTreeSet::new();
+    let files = crate::source().into_iter();
+    for file in files.filter(|file| !file.path.ends_with("documents.rs")) {
+        let parts = file
+            .text
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.extend(parts.map(str::to_owned));
+        words.extend(file.module().into_iter().flatten().map(str::to_owned));
+    }
+    words
+}
+
+/// What a document names that is not there.
+fn missing(text: &str, all: &BTreeSet<String>, words: &BTreeSet<String>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (number, quote) in quoted(text) {
+        let (path, item) = match quote.split_once(".rs::") {
+            Some((path, item)) => (format!("{path}.rs"), Some(item.to_owned())),
+            None => (quote.clone(), None),
+        };
+        if is_path(&path) && !exists(&path, all) {
+            wrong.push(format!("{number}: there is no {path}"));
+        }
+        if item.is_some_and(|item| !words.contains(&item)) {
+            wrong.push(format!("{number}: there is no {quote}"));
+        }
+        let unknown = names(&quote).filter(|names| names.iter().any(|name| !words.contains(*name)));
+        if unknown.is_some() {
+            wrong.push(format!("{number}: there is no {quote}"));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn documents_name_what_exists() {
+    let mut all = BTreeSet::new();
+    tree(root(), &mut all);
+    let words = words();
+    let canary = "`engine/nosuch.rs`, `engine/db.rs::Nosuch1`, `Budget::nosuch2`, `engine/db.rs`, `Budget::ask`";
+    assert_eq!(
+        missing(canary, &all, &words).len(),
+        3,
+        "{:?}",
+        missing(canary, &all, &words)
+    );
+    let mut wrong = Vec::new();
+    for (name, text) in documents() {
+        let found = missing(&text, &all, &words);
+        wrong.extend(found.iter().map(|finding| format!("{name}:{finding}")));
+        let folder = root().join(&name);
+        let folder = folder.parent().expect("a folder");
+        for link in links(&text) {
+            let file = link.split('#').next().unwrap_or("");
+            if !folder.join(file).exists() {
+                wrong.push(format!("{name}: a link to {link}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A paragraph that fits on a screen; beyond, it becomes several.
+const WORDS_MAX: usize = 170;
+
+#[test]
+fn paragraphs_of_the_map_are_short() {
+    for (name, text) in documents() {
+        if name == "README.md" {
+            continue;
+        }
+        for paragraph in text
+            .split("\n\n")
+            .filter(|text| !text.contains("```") && !text.starts_with('|'))
+        {
+            let items = paragraph
+                .split("\n")
+                .fold(Vec::new(), |mut items: Vec<String>, line| {
+                    let begins =
+                        line.starts_with("- ") || line.starts_with(|c: char| c.is_ascii_digit());
+                    match items.last_mut().filter(|_| !begins) {
+                        Some(last) => *last += &format!("\n{line}"),
+                        None => items.push(line.to_owned()),
+                    }
+                    items
+                });
+            for part in items {
+                let words = part.split_whitespace().count();
+                assert!(words <= WORDS_MAX, "{name}: {words} words: {part}");
+            }
+        }
+    }
+}

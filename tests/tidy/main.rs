@@ -1,0 +1,767 @@
+//! Keeps the source as the map says: who imports whom, what must be absent from the lower half, where `unsafe` lives,
+//! how files begin and how long they are. The rules are data; a new import edge is a visible line in `MAY_IMPORT`.
+//! Each rule is first shown a text that it must flag, so that none passes by having gone blind.
+//!
+//! ```text
+//! comments    item comments stand alone, and comment lines fit
+//! documents   ARCHITECTURE.md and docs/ name what exists
+//! circles     files of a room that import each other in a circle, within a budget that only falls
+//! functions   long functions, within a budget that only falls
+//! ```
+
+mod circles;
+mod comments;
+mod documents;
+mod functions;
+
+use std::path::{Path, PathBuf};
+
+/// Top modules of the crate, each with those it may name. A module may always name itself.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("base", &[]),
+    ("structures", &["base"]),
+    ("resp", &["base", "structures"]),
+    ("engine", &["base", "structures"]),
+    ("client", &["base", "resp"]),
+    ("config", &["base"]),
+    (
+        "pubsub",
+        &["base", "structures", "resp", "client", "config", "engine"],
+    ),
+    (
+        "command",
+        &[
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "client",
+            "config",
+            "pubsub",
+        ],
+    ),
+    // Beside pubsub: shards run scripts, and scripts know no shard.
+    (
+        "script",
+        &[
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "config",
+            "command",
+            "telemetry",
+        ],
+    ),
+    // Counters may be imported anywhere above the engine; the exporter reads the command table for its labels.
+    (
+        "telemetry",
+        &[
+            "base",
+            "client",
+            "command",
+            "config",
+            "engine",
+            "pubsub",
+            "structures",
+        ],
+    ),
+    (
+        "shard",
+        &[
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "client",
+            "config",
+            "command",
+            "pubsub",
+            "script",
+            "telemetry",
+        ],
+    ),
+    (
+        "session",
+        &[
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "client",
+            "config",
+            "command",
+            "pubsub",
+            "shard",
+            "script",
+            "telemetry",
+        ],
+    ),
+    (
+        "net",
+        &[
+            "base",
+            "resp",
+            "client",
+            "config",
+            "session",
+            "shard",
+            "telemetry",
+        ],
+    ),
+    (
+        "persist",
+        &[
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "client",
+            "config",
+            "command",
+            "pubsub",
+            "script",
+            "shard",
+            "session",
+            "telemetry",
+        ],
+    ),
+    (
+        "replication",
+        &[
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "client",
+            "config",
+            "command",
+            "pubsub",
+            "script",
+            "shard",
+            "session",
+            "net",
+            "persist",
+            "telemetry",
+        ],
+    ),
+    (
+        "server",
+        &[
+            "replication",
+            "base",
+            "resp",
+            "structures",
+            "engine",
+            "client",
+            "config",
+            "command",
+            "pubsub",
+            "shard",
+            "session",
+            "net",
+            "persist",
+            "script",
+            "telemetry",
+        ],
+    ),
+    ("main", &["config", "persist", "server"]),
+    ("lib", &["structures"]),
+];
+
+/// Modules that know no runtime, no thread, no lock, no socket, no file and no clock.
+const PURE: &[&str] = &["base", "structures", "resp", "engine", "command"];
+
+const IMPURE_WORDS: &[&str] = &[
+    "std::thread",
+    "std::net",
+    "std::fs",
+    "std::time::Instant",
+    "std::time::SystemTime",
+    "SystemTime::now",
+    "Instant::now",
+    "tokio",
+    "parking_lot",
+    "Mutex",
+    "RwLock",
+    "Condvar",
+];
+
+/// What may stand in one file all the same, because an unsafe call there is sound only if the answer comes from nobody
+/// else.
+const IMPURE_ALL_THE_SAME: &[(&str, &str)] = &[("src/structures/environment.rs", "std::fs")];
+
+/// Folders and files where `unsafe` may stand; the allocator's counter lives in structures too.
+const UNSAFE_HOMES: &[&str] = &["src/structures/", "src/shard/ownership", "tests/loom/"];
+
+const LEFTOVERS: &[&str] = &[
+    "todo!",
+    "unimplemented!",
+    "FIXME",
+    "XXX",
+    "dbg!",
+    "#[ignore",
+];
+
+const LINES_MAX: usize = 900;
+
+/// One source file: its path from the crate's root, and its text.
+struct File {
+    path: String,
+    text: String,
+}
+
+impl File {
+    fn of(path: &str, text: &str) -> File {
+        File {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        }
+    }
+
+    /// `src/engine/value/string.rs` belongs to `engine`, `src/main.rs` to `main`.
+    fn top_module(&self) -> Option<&str> {
+        let inside = self.path.strip_prefix("src/")?;
+        let first = inside.split('/').next()?;
+        Some(first.strip_suffix(".rs").unwrap_or(first))
+    }
+
+    /// Lines of code without comments, and without inline modules of tests, which may use what the code beside them may
+    /// not. Numbered from 1.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines: Vec<&str> = self.text.lines().collect();
+        let mut code = Vec::new();
+        let mut at = if self.is_test() { lines.len() } else { 0 };
+        while at < lines.len() {
+            if is_test_module(&lines[at..]) {
+                let end = format!("{}}}", indent_of(lines[at]));
+                at += 2;
+                while at < lines.len() && lines[at] != end {
+                    at += 1;
+                }
+            } else {
+                code.push((at + 1, lines[at].split("//").next().unwrap_or("")));
+            }
+            at += 1;
+        }
+        code.into_iter()
+    }
+
+    /// The names of its module: `src/engine/value/mod.rs` is `engine`, `value`.
+    fn module(&self) -> Option<Vec<&str>> {
+        let inside = self.path.strip_prefix("src/")?.strip_suffix(".rs")?;
+        let inside = inside.strip_suffix("/mod").unwrap_or(inside);
+        Some(inside.split('/').collect())
+    }
+
+    fn is_test(&self) -> bool {
+        self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
+    }
+}
+
+/// Whether an inline module of tests begins here.
+fn is_test_module(lines: &[&str]) -> bool {
+    let [first, second, ..] = lines else {
+        return false;
+    };
+    let is_for_tests = ["#[cfg(test)]", "#[cfg(all(test"];
+    is_for_tests
+        .iter()
+        .any(|form| first.trim_start().starts_with(form))
+        && second.contains("mod ")
+        && second.trim_end().ends_with('{')
+}
+
+fn indent_of(line: &str) -> &str {
+    &line[..line.len() - line.trim_start().len()]
+}
+
+type Rule = fn(&File) -> Vec<String>;
+
+fn imports_follow_the_map(file: &File) -> Vec<String> {
+    let Some(module) = file.top_module() else {
+        return Vec::new();
+    };
+    let Some((_, allowed)) = MAY_IMPORT.iter().find(|(name, _)| *name == module) else {
+        return vec![format!(
+            "{}: module {module} is not on the map in tests/tidy/",
+            file.path
+        )];
+    };
+    let mut wrong = Vec::new();
+    let depth = file.module().map_or(0, |names| names.len());
+    for (number, line) in file.code() {
+        if line.matches("super::").count() >= depth && is_chain(line, depth) {
+            wrong.push(format!(
+                "{}:{number}: leaves its top module by super; say crate::",
+                file.path
+            ));
+        }
+        if line.trim_start().starts_with("use ") && line.matches('{').count() > 1 {
+            wrong.push(format!("{}:{number}: one group in another", file.path));
+        }
+        for named in named_modules(line) {
+            let is_known = MAY_IMPORT.iter().any(|(name, _)| *name == named);
+            if is_known && named != module && !allowed.contains(&named) {
+                wrong.push(format!(
+                    "{}:{number}: {module} may not import {named}",
+                    file.path
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+/// Whether so many `super::` stand one behind the other.
+fn is_chain(line: &str, depth: usize) -> bool {
+    depth > 0 && line.contains(&"super::".repeat(depth))
+}
+
+/// `crate::engine::db` and `basalt::config` name `engine` and `config`.
+fn named_modules(line: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    for prefix in ["crate::", "basalt::"] {
+        for (at, _) in line.match_indices(prefix) {
+            let rest = &line[at + prefix.len()..];
+            if let Some(group) = rest.strip_prefix('{') {
+                let group = group.split('}').next().unwrap_or("");
+                found.extend(
+                    group
+                        .split(',')
+                        .map(|item| item.trim().split("::").next().unwrap_or("")),
+                );
+            } else {
+                let end = rest
+                    .find(|c: char| !c.is_alphanumeric() && c != '_')
+                    .unwrap_or(rest.len());
+                found.push(&rest[..end]);
+            }
+        }
+    }
+    found
+}
+
+fn the_lower_half_is_pure(file: &File) -> Vec<String> {
+    if !file
+        .top_module()
+        .is_some_and(|module| PURE.contains(&module))
+    {
+        return Vec::new();
+    }
+    let mut wrong = Vec::new();
+    for (number, line) in file.code() {
+        for word in IMPURE_WORDS.iter().filter(|word| has_word(line, word)) {
+            if IMPURE_ALL_THE_SAME.contains(&(file.path.as_str(), word)) {
+                continue;
+            }
+            wrong.push(format!("{}:{number}: {word} below shard", file.path));
+        }
+    }
+    wrong
+}
+
+fn nothing_is_left_over(file: &File) -> Vec<String> {
+    // This file names the words.
+    if file.path.starts_with("tests/tidy/") {
+        return Vec::new();
+    }
+    let mut wrong = Vec::new();
+    for (index, line) in file.text.lines().enumerate() {
+        for word in LEFTOVERS.iter().filter(|word| has_word(line, word)) {
+            wrong.push(format!("{}:{}: {word}", file.path, index + 1));
+        }
+    }
+    wrong
+}
+
+/// The word as a word: `tokio` but not `tokiox`, `todo!` but not `mytodo!`.
+fn has_word(line: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back().is_some_and(is_part);
+        let after =
+            word.ends_with(is_part) && line[at + word.len()..].chars().next().is_some_and(is_part);
+        !before && !after
+    })
+}
+
+fn files_begin_with_what_they_are(file: &File) -> Vec<String> {
+    if file.text.starts_with("//! ") {
+        return Vec::new();
+    }
+    vec![format!("{}: does not begin with //!", file.path)]
+}
+
+fn files_are_short(file: &File) -> Vec<String> {
+    let lines = file.text.lines().count();
+    if lines <= LINES_MAX {
+        return Vec::new();
+    }
+    vec![format!(
+        "{}: {lines} lines; {LINES_MAX} at most, then a folder",
+        file.path
+    )]
+}
+
+fn unsafe_stays_at_home(file: &File) -> Vec<String> {
+    let homes = UNSAFE_HOMES.iter().chain(&["tests/tidy/"]);
+    if homes.into_iter().any(|home| file.path.starts_with(home)) {
+        return Vec::new();
+    }
+    let mut wrong = Vec::new();
+    for (index, line) in file.text.lines().enumerate() {
+        let line = line.split("//").next().unwrap_or("");
+        if [
+            "unsafe {",
+            "unsafe fn",
+            "unsafe impl",
+            "unsafe trait",
+            "expect(unsafe_code",
+            "allow(unsafe_code",
+        ]
+        .iter()
+        .any(|form| has_word(line, form))
+        {
+            wrong.push(format!(
+                "{}:{}: unsafe away from home",
+                file.path,
+                index + 1
+            ));
+        }
+    }
+    wrong
+}
+
+/// Calls that take or let go shards, or that lead to such calls. Who lets a shard go runs what was queued for it, which
+/// may want any lock; who waits for a lock may have shards in hand.
+const SHARD_CALLS: &[&str] = &[
+    "try_take(",
+    "try_take_all(",
+    "take_spinning(",
+    "try_grip(",
+    ".submit(",
+    "send_unit(",
+    ".poll_worker(",
+    ".resume(",
+    ".settle()",
+    "settle_debts(",
+    "pay_debts(",
+    "limit_tracked(",
+    "follow_config(",
+];
+
+/// Ends of lines that bind the guard of a lock.
+const LOCK_ENDS: &[&str] = &[".lock();", ".write();", ".read();"];
+
+/// From the line that binds a guard to the end of its block, or to where it is dropped by name, no shard is taken or
+/// let go.
+fn no_shard_is_taken_under_a_lock(file: &File) -> Vec<String> {
+    if !file.path.starts_with("src/") {
+        return Vec::new();
+    }
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let lines: Vec<_> = file
+        .code()
+        .filter(|(_, line)| !line.trim().is_empty())
+        .collect();
+    let mut wrong = Vec::new();
+    for (at, (_, line)) in lines.iter().enumerate() {
+        let binding = line.trim_start().strip_prefix("let ");
+        let Some(binding) =
+            binding.filter(|_| LOCK_ENDS.iter().any(|end| line.trim_end().ends_with(end)))
+        else {
+            continue;
+        };
+        let name = binding.trim_start_matches("mut ");
+        let name = name.split([' ', ':']).next().unwrap_or("");
+        let dropped = format!("drop({name})");
+        let block = lines[at + 1..]
+            .iter()
+            .take_while(|(_, below)| indent(below) >= indent(line) && !below.contains(&dropped));
+        for (number, below) in block {
+            for call in SHARD_CALLS.iter().filter(|call| below.contains(*call)) {
+                wrong.push(format!(
+                    "{}:{number}: {call}) under the lock {name}",
+                    file.path
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+/// What tells one command from another by its name.
+const COMPARISONS: &[&str] = &[
+    "==",
+    "!=",
+    "match ",
+    "matches!",
+    "contains(",
+    "starts_with(",
+    "ends_with(",
+    "eq_ignore",
+];
+
+/// A command says by flags and functions of its row what it is like; nobody asks which one it is.
+fn commands_are_known_by_their_rows(file: &File) -> Vec<String> {
+    let is_meant = file.path.starts_with("src/") && !file.path.starts_with("src/command/");
+    if !is_meant {
+        return Vec::new();
+    }
+    let mut wrong = Vec::new();
+    for (number, statement) in statements(file) {
+        let names = ["full_name", "command.name"];
+        let asks = names.iter().any(|name| has_word(&statement, name))
+            && COMPARISONS.iter().any(|word| statement.contains(word));
+        let looks_up = statement.contains("registry()") && statement.contains("(b\"");
+        if asks || looks_up {
+            wrong.push(format!(
+                "{}:{number}: asks which command it is; flags of its row say what it is like",
+                file.path
+            ));
+        }
+    }
+    wrong
+}
+
+/// Lines of code, each with those behind it that go on with a call of a method.
+fn statements(file: &File) -> Vec<(usize, String)> {
+    let mut all: Vec<(usize, String)> = Vec::new();
+    for (number, line) in file.code() {
+        match all.last_mut() {
+            Some((_, last)) if line.trim_start().starts_with('.') => last.push_str(line.trim()),
+            _ => all.push((number, line.to_owned())),
+        }
+    }
+    all
+}
+
+/// Each rule with a file that it must flag.
+fn rules() -> Vec<(&'static str, Rule, Vec<File>)> {
+    vec![
+        (
+            "imports",
+            imports_follow_the_map,
+            vec![
+                File::of("src/resp/request.rs", "//! x\nuse crate::command::table;\n"),
+                File::of(
+                    "src/structures/table/mod.rs",
+                    "//! x\nfn f() { crate::engine::db::new(); }\n",
+                ),
+                File::of(
+                    "src/engine/db.rs",
+                    "//! x\nuse crate::{base::hash, shard::route};\n",
+                ),
+                File::of("src/main.rs", "//! x\nuse basalt::engine;\n"),
+                File::of("src/engine/db.rs", "//! x\nuse super::super::shard;\n"),
+                File::of("src/engine/db.rs", "//! x\nuse crate::{base::{hash}};\n"),
+                File::of(
+                    "src/engine/db.rs",
+                    "//! x\n#[cfg(test)]\nmod tests {\n}\nuse crate::shard;\n",
+                ),
+                File::of(
+                    "src/engine/db.rs",
+                    "//! x\nstruct A {\n    #[cfg(test)]\n    b: u8,\n}\nuse crate::shard;\n",
+                ),
+                File::of("src/surprise.rs", "//! x\n"),
+            ],
+        ),
+        (
+            "purity",
+            the_lower_half_is_pure,
+            vec![
+                File::of("src/engine/db.rs", "//! x\nuse std::time::Instant;\n"),
+                File::of("src/command/string.rs", "//! x\nuse std::sync::Mutex;\n"),
+                File::of("src/base/clock.rs", "//! x\nuse tokio::time;\n"),
+                File::of(
+                    "src/resp/reply.rs",
+                    "//! x\nfn f() { std::thread::yield_now() }\n",
+                ),
+            ],
+        ),
+        (
+            "leftovers",
+            nothing_is_left_over,
+            LEFTOVERS
+                .iter()
+                .map(|word| File::of("src/net/mod.rs", &format!("//! x\n{word}(x)]\n")))
+                .collect(),
+        ),
+        (
+            "header",
+            files_begin_with_what_they_are,
+            vec![File::of("src/net/mod.rs", "use std::io;\n")],
+        ),
+        (
+            "length",
+            files_are_short,
+            vec![File::of("src/net/mod.rs", &"//! x\n".repeat(LINES_MAX + 1))],
+        ),
+        (
+            "locks",
+            no_shard_is_taken_under_a_lock,
+            vec![
+                File::of(
+                    "src/server/host.rs",
+                    "//! x\nfn f() {\n    let _one = self.changing.lock();\n    if x {\n        service.limit_tracked();\n    }\n}\n",
+                ),
+                File::of(
+                    "src/pubsub/mod.rs",
+                    "//! x\nfn f() {\n    {\n        let mut all = self.all.write();\n        deferred.settle();\n    }\n}\n",
+                ),
+            ],
+        ),
+        (
+            "names",
+            commands_are_known_by_their_rows,
+            vec![
+                File::of(
+                    "src/session/mod.rs",
+                    "//! x\nfn f() { if command.full_name == \"get\" {} }\n",
+                ),
+                File::of(
+                    "src/session/mod.rs",
+                    "//! x\nfn f() { !command\n    .full_name\n    .starts_with(\"client|\") }\n",
+                ),
+                File::of(
+                    "src/shard/mod.rs",
+                    "//! x\nfn f() { NAMES.contains(&command.name) }\n",
+                ),
+                File::of(
+                    "src/script/mod.rs",
+                    "//! x\nfn f() { match call.command.full_name {} }\n",
+                ),
+                File::of(
+                    "src/net/mod.rs",
+                    "//! x\nfn f() { registry().find(b\"get\") }\n",
+                ),
+            ],
+        ),
+        (
+            "comments",
+            comments::stand_alone,
+            comments::OPENINGS
+                .iter()
+                .map(|opening| File::of("src/base/mod.rs", &format!("//! x\n/// {opening} x.\n")))
+                .collect(),
+        ),
+        (
+            "columns",
+            comments::fit,
+            vec![File::of(
+                "src/base/mod.rs",
+                &format!("//! x\n// {}\n", "x".repeat(120)),
+            )],
+        ),
+        (
+            "unsafe",
+            unsafe_stays_at_home,
+            vec![
+                File::of("src/engine/db.rs", "//! x\nfn f() { unsafe { g() } }\n"),
+                File::of("src/shard/route.rs", "//! x\nunsafe impl Send for X {}\n"),
+            ],
+        ),
+    ]
+}
+
+#[test]
+fn every_rule_flags_what_it_must() {
+    for (name, rule, canaries) in rules() {
+        for canary in canaries {
+            assert!(
+                !rule(&canary).is_empty(),
+                "rule {name} passes {:?} in {}",
+                canary.text,
+                canary.path
+            );
+        }
+        let clean = File::of(
+            "src/shard/route.rs",
+            "//! Fine.\n\nuse crate::base::hash;\n// unsafe { todo }\nfn f() {\n    {\n        let a = b.lock();\n    }\n    \
+             let c = d.lock();\n    drop(c);\n    deferred.settle();\n}\n",
+        );
+        assert_eq!(
+            rule(&clean),
+            Vec::<String>::new(),
+            "rule {name} flags a clean file"
+        );
+    }
+}
+
+/// A module with parts is `x/mod.rs`, never `x.rs` beside a folder `x`.
+fn modules_beside_their_folders(paths: &[String]) -> Vec<String> {
+    let is_beside = |path: &&String| {
+        let folder = path.strip_suffix(".rs").map(|stem| format!("{stem}/"));
+        folder.is_some_and(|folder| paths.iter().any(|other| other.starts_with(&folder)))
+    };
+    let wrong = paths.iter().filter(is_beside);
+    wrong
+        .map(|path| format!("{path}: has a folder beside it; move it there as mod.rs"))
+        .collect()
+}
+
+#[test]
+fn modules_with_parts_have_one_style() {
+    let of = |paths: &[&str]| {
+        let paths: Vec<String> = paths.iter().map(|path| path.to_string()).collect();
+        modules_beside_their_folders(&paths).len()
+    };
+    assert_eq!(of(&["src/net/mod.rs", "src/net/x.rs"]), 0);
+    assert_eq!(of(&["src/net.rs", "src/net/x.rs"]), 1);
+}
+
+#[test]
+fn the_source_is_tidy() {
+    let files = source();
+    let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
+    let mut wrong = modules_beside_their_folders(&paths);
+    for file in &files {
+        for (_, rule, _) in rules() {
+            wrong.extend(rule(file));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} findings:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust file of the source, the tests and the benches.
+fn source() -> Vec<File> {
+    let mut paths = Vec::new();
+    for folder in ["src", "tests", "benches"] {
+        collect(&root().join(folder), &mut paths);
+    }
+    assert!(paths.len() > 20, "only {} files found", paths.len());
+    let file = |path: &PathBuf| {
+        let inside = path.strip_prefix(root()).expect("inside");
+        File {
+            path: inside.to_string_lossy().replace('\\', "/"),
+            text: std::fs::read_to_string(path).expect("a source file"),
+        }
+    };
+    paths.iter().map(file).collect()
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            if path.file_name().is_some_and(|name| name != "target") {
+                collect(&path, files);
+            }
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            files.push(path);
+        }
+    }
+}
