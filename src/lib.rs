@@ -3,11 +3,12 @@
 //! The modules in reading order, and who may import whom (checked by `tests/tidy/`):
 //!
 //! ```text
-//! base ← structures ← engine ┐
-//! base ← resp ───────────────┼← command ← shard ← session ← net, persist ← server ← main
-//! base ← client, config ─────┤
-//! client, config ← pubsub ───┘
+//! base ← alloc ← structures ← engine ┐
+//! base ← resp ───────────────────────┼← command ← shard ← session ← net, persist ← server ← main
+//! base ← client, config ─────────────┤
+//! client, config ← pubsub ───────────┘
 //! command ← script ← shard
+//! base ← sys ← script, shard, session, server
 //! base ← telemetry ← (shard and above; below it, plain counters only)
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! exists; from `base` through `command` there is no tokio, no thread, no lock, no socket, no file and no reading of
 //! the clock; handlers never see an encoding or a socket; the keyspace is never shared.
 
+pub mod alloc;
 pub mod base;
 pub mod client;
 pub mod command;
@@ -30,15 +32,16 @@ pub mod server;
 pub mod session;
 pub mod shard;
 pub mod structures;
+pub mod sys;
 pub mod telemetry;
 
 #[cfg(not(any(loom, asan, miri)))]
 #[global_allocator]
-static ALLOCATOR: structures::account::Counting<tikv_jemallocator::Jemalloc> =
-    structures::account::Counting(tikv_jemallocator::Jemalloc);
+static ALLOCATOR: alloc::account::Counting<tikv_jemallocator::Jemalloc> =
+    alloc::account::Counting(tikv_jemallocator::Jemalloc);
 
 // Model checking replaces the atomics, the address sanitizer (`--cfg asan`) and Miri the allocator.
 #[cfg(any(loom, asan, miri))]
 #[global_allocator]
-static ALLOCATOR: structures::account::Counting<std::alloc::System> =
-    structures::account::Counting(std::alloc::System);
+static ALLOCATOR: alloc::account::Counting<std::alloc::System> =
+    alloc::account::Counting(std::alloc::System);

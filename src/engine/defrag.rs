@@ -6,10 +6,10 @@
 //! left out of this walk.
 
 use super::{Engine, Key};
+use crate::alloc::account;
+use crate::alloc::slabs::Mover;
 use crate::engine::value::{Object, Standing};
-use crate::structures::account;
 use crate::structures::entry::{EntryRef, Value};
-use crate::structures::slabs::Mover;
 
 /// Entries that a slice looks at.
 const ENTRIES_PER_SLICE: usize = 128;

@@ -8,7 +8,7 @@ use super::own_deadlines::OwnDeadlines;
 use super::value::hash;
 use super::value::{Object, Trash};
 use super::{Engine, Leaving, Now};
-use crate::structures::account;
+use crate::alloc::account;
 use crate::structures::entry::EntryRef;
 use crate::structures::table::Place;
 use crate::structures::wheel;

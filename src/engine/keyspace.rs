@@ -250,7 +250,7 @@ impl<'e> Keyspace<'e> {
     /// learns what it takes. Whatever leaves `change` with memory of its own, a reply above all, must have been
     /// allocated under [`account::apart`], or else the shard would go on paying for it.
     ///
-    /// [`account::apart`]: crate::structures::account::apart
+    /// [`account::apart`]: crate::alloc::account::apart
     pub fn edit<R>(&mut self, place: Place, change: impl FnOnce(&mut Entry<Object>) -> R) -> R {
         self.engine
             .db_mut(self.db)
@@ -262,9 +262,9 @@ impl<'e> Keyspace<'e> {
     pub fn create(&mut self, key: &Key<'_>, make: impl FnOnce() -> Entry<Object>) -> Place {
         let db = self.engine.db_or_create(self.db, self.now);
         let place = db.charged(|db| {
-            let reading = crate::structures::account::charged_bytes();
+            let reading = crate::alloc::account::charged_bytes();
             let mut entry = make();
-            let added = crate::structures::account::charged_bytes() - reading;
+            let added = crate::alloc::account::charged_bytes() - reading;
             note_entry_bytes(&mut entry, added);
             db.insert(key.hash, entry)
         });
@@ -577,9 +577,9 @@ impl<'e> Keyspace<'e> {
             entry
         } else {
             let published = std::sync::Arc::clone(&self.engine.published);
-            let before = crate::structures::account::charged_bytes();
+            let before = crate::alloc::account::charged_bytes();
             let entry = entry.with_key(key.bytes);
-            published.add_used(crate::structures::account::charged_bytes() - before);
+            published.add_used(crate::alloc::account::charged_bytes() - before);
             entry
         };
         let is_under_way = under_way(entry.view()).is_some();

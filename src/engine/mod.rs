@@ -108,7 +108,7 @@ impl Doomed {
             }
             return !self.is_empty();
         }
-        let before = crate::structures::account::charged_bytes();
+        let before = crate::alloc::account::charged_bytes();
         if let Some((db, keys)) = self.dbs.last_mut()
             && !db.drain_some(segments)
         {
@@ -120,7 +120,7 @@ impl Doomed {
         if !more {
             self.dbs = Vec::new();
         }
-        self.freed_bytes += before - crate::structures::account::charged_bytes();
+        self.freed_bytes += before - crate::alloc::account::charged_bytes();
         more
     }
 }
@@ -351,7 +351,7 @@ impl Engine {
     fn db_or_create(&mut self, index: usize, now: Now) -> &mut Db {
         let slot = &mut self.dbs[index];
         if slot.is_none() {
-            let before = crate::structures::account::charged_bytes();
+            let before = crate::alloc::account::charged_bytes();
             *slot = Some(Box::new(Db::new(
                 index,
                 self.seed,
@@ -363,7 +363,7 @@ impl Engine {
             }
             self.dbs_end = self.dbs_end.max(index + 1);
             self.published
-                .add_used(crate::structures::account::charged_bytes() - before);
+                .add_used(crate::alloc::account::charged_bytes() - before);
             if let (Some(_), Some(db)) = (&self.attempt, slot.as_deref_mut()) {
                 db.keep_images();
             }
@@ -503,7 +503,7 @@ impl Engine {
             return self.keep_unsaved(db);
         }
         // The database leaves its box, which is freed at the end of the block, and the list of the doomed may grow.
-        let before = crate::structures::account::charged_bytes();
+        let before = crate::alloc::account::charged_bytes();
         let is_small = self.published.used_bytes() <= FREED_AT_ONCE_BYTES;
         if is_small {
             drop(db);
@@ -515,7 +515,7 @@ impl Engine {
             self.doomed.push((*db, keys));
         }
         self.published
-            .add_used(crate::structures::account::charged_bytes() - before);
+            .add_used(crate::alloc::account::charged_bytes() - before);
         if !is_small {
             self.published.set_doomed(true);
         }

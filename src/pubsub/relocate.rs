@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::PubSub;
+use crate::alloc::slabs::Mover;
 use crate::client::mailbox::Topic;
-use crate::structures::slabs::Mover;
 
 impl PubSub {
     /// All that somebody is subscribed to.

@@ -2,9 +2,9 @@
 
 use super::pending::PendingMessage;
 use super::*;
+use crate::alloc::slabs::Mover;
 use crate::client::connection::Connection;
 use crate::resp::reply::Protocol;
-use crate::structures::slabs::Mover;
 use std::sync::atomic::Ordering::Relaxed;
 
 fn client(id: u64, protocol: u8) -> Arc<Shared> {

@@ -15,7 +15,7 @@ use super::library;
 use super::vm::{HOST, RUN, with_arguments};
 use crate::engine::record::Audience;
 use crate::resp::reply::Protocol;
-use crate::structures::lua::{Taken, direct};
+use crate::sys::lua::{Taken, direct};
 
 /// The version that is claimed, as `redis.REDIS_VERSION` and as a number.
 const VERSION: (&str, i64) = ("7.4.0", 0x0007_0400);

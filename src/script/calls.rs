@@ -16,7 +16,7 @@ use crate::command::error::CommandError;
 use crate::command::table::{registry, resolve};
 use crate::config::Config;
 use crate::resp::request::{NOTHING_BESIDE, Span};
-use crate::structures::lua::{Answer, Direct, Given, Return, answer};
+use crate::sys::lua::{Answer, Direct, Given, Return, answer};
 
 /// What became of a call.
 enum Called {

@@ -13,7 +13,7 @@ use crate::base::number::{F64Buffer, parse_f64, parse_i64};
 use crate::command::Out;
 use crate::resp::reply::Protocol;
 use crate::resp::request::Span;
-use crate::structures::lua;
+use crate::sys::lua;
 
 /// Tables in tables that a reply may have.
 const DEPTH_MAX: usize = 800;

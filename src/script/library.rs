@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use sha1::{Digest, Sha1};
 
 use super::flags::{self, ScriptFlags};
+use crate::alloc::slabs::Mover;
 use crate::command::error::CommandError;
-use crate::structures::slabs::Mover;
 
 /// Scripts of EVAL that are kept.
 pub const EVALUATED_MAX: usize = 500;

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! [`run`] runs one EVAL, EVALSHA, FCALL for a [`host::Host`]. Knows no shard, no session and no socket; uses the safe
-//! interface of `mlua`, and `structures::lua` for what every script does.
+//! interface of `mlua`, and `sys::lua` for what every script does.
 
 pub mod footprint;
 pub mod host;
@@ -49,7 +49,7 @@ use crate::command::error::CommandError;
 use crate::command::script as commands;
 use crate::command::{Args, Out};
 use crate::resp::reply::Protocol;
-use crate::structures::lua::Called;
+use crate::sys::lua::Called;
 use calls::Asking;
 use flags::ScriptFlags;
 use host::{Host, Interrupted};

@@ -3,8 +3,8 @@
 use mlua::{Function, Lua, Table};
 
 use super::pattern;
-use crate::structures::lua::screen::{Open, Screen, screened};
-use crate::structures::lua::{Argument, Given, Sort};
+use crate::sys::lua::screen::{Open, Screen, screened};
+use crate::sys::lua::{Argument, Given, Sort};
 
 /// How compiled code begins.
 const COMPILED: u8 = 27;

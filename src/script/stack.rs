@@ -25,7 +25,7 @@ thread_local! {
 pub fn mark() {
     IS_LARGE.set(true);
     #[cfg(not(miri))]
-    crate::structures::crash::prepare_thread();
+    crate::sys::crash::prepare_thread();
 }
 
 /// The system has no room for another thread. What the thread was to do was not begun, and is dropped.

@@ -29,8 +29,8 @@ use crate::base::hash::Seed;
 use crate::command::Out;
 use crate::command::error::CommandError;
 use crate::resp::reply::Protocol;
-use crate::structures::lua::{self, Called, Pinned};
 use crate::structures::scoped_tls::ScopedTls;
+use crate::sys::lua::{self, Called, Pinned};
 use crate::telemetry::clock::Ticks;
 
 /// Bytes that one interpreter may take.

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use super::defrag::Defragging;
 use super::runtime::{Runtimes, Spawner};
 use super::saving::Saving;
+use crate::alloc::deferred_free::{self, DeferredFrees};
 use crate::client::mailbox::{Mailbox, OutputBound};
 use crate::client::registry::Peer;
 use crate::engine::{Doomed, Engine};
@@ -19,7 +20,6 @@ use crate::persist::aof::Aof;
 use crate::script::stack;
 use crate::session::service::Service;
 use crate::shard::execute::serve_waiters;
-use crate::structures::deferred_free::{self, DeferredFrees};
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::latency::Pass;
 

@@ -16,7 +16,7 @@ use crate::client::registry::Shared;
 use crate::command::script::Scripts;
 use crate::command::table::registry;
 use crate::session::service::Service;
-use crate::structures::crash::{self, Crash};
+use crate::sys::crash::{self, Crash};
 use crate::telemetry::{clock, info, log};
 
 /// Clients that are described.

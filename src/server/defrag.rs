@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::runtime::Spawner;
+use crate::alloc::slabs::{self, Mover};
 use crate::client::mailbox::Topic;
 use crate::config::Config;
 use crate::engine::Now;
 use crate::engine::defrag::Walk;
 use crate::script::library::Sha;
 use crate::session::service::Service;
-use crate::structures::slabs::{self, Mover};
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::memory::{self, AllocatorFigures, Decay};
 

@@ -33,7 +33,7 @@ use crate::replication::Replication;
 use crate::session::pause::Reason;
 use crate::session::service::Service;
 use crate::shard::under_way::UnderWay;
-use crate::structures::watchdog;
+use crate::sys::watchdog;
 use crate::telemetry::memory::{self, Decay};
 use crate::telemetry::{clock, histogram, info, log, snapshot};
 

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use crate::alloc::slabs;
 use crate::config::values::Runtime as Choice;
 use crate::persist::oplog::wait_at_relay;
 use crate::script::{self, stack};
-use crate::structures::slabs;
 
 /// See the module.
 pub(super) struct Runtimes {

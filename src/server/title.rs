@@ -13,7 +13,7 @@
 //! said here: no reference of ours leads into the area. Arguments are read once, in `main`, before this is made, and
 //! copied there; std keeps C pointers to them, which who asks again would follow to strings that end within the area,
 //! as its last byte stays zero. The environment's part is written only once all variables have moved out
-//! (`structures::environment`); else the title ends with the arguments.
+//! (`sys::environment`); else the title ends with the arguments.
 
 use std::fs::{self, File};
 use std::io;
@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 
 use crate::config::Config;
 use crate::config::values;
-use crate::structures::environment;
+use crate::sys::environment;
 
 /// The kernel shows as much of what lies behind the arguments, and one byte less.
 const SLOP_BYTES_MAX: u64 = 4096;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::crash::{client_line, describe_frames};
 use crate::session::service::Service;
 use crate::shard::ownership;
-use crate::structures::watchdog::{self, Stack, Woken};
+use crate::sys::watchdog::{self, Stack, Woken};
 use crate::telemetry::{clock, log};
 
 /// The shortest time between two looks, in milliseconds.

@@ -49,7 +49,7 @@ use crate::engine::effect::Follower;
 use crate::resp::request::Parser;
 use crate::shard::job::command::{CommandJob, Ended};
 use crate::shard::job::{Job, Ticket, Work};
-use crate::structures::crash;
+use crate::sys::crash;
 use accounting::{Finished, Waited};
 use batch::{Admitted, Batch, Plan};
 use multi::Pending;

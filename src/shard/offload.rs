@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::alloc::slabs;
 use crate::script::{self, stack};
-use crate::structures::slabs;
 
 /// Most threads for work that holds no shard: scripts without keys, which may all be endless.
 pub const SHARDLESS_MAX: usize = 64;

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use bytes::Bytes;
 
-use crate::structures::account::{self, size_class};
+use crate::alloc::account::{self, size_class};
 
 /// From this size on, growth adds this much instead of doubling.
 const GROWTH_MAX: usize = 1 << 20;
@@ -425,7 +425,7 @@ mod tests {
     #[cfg(not(any(loom, asan)))]
     #[test]
     fn a_kept_block_is_paid_for_as_long_as_it_is_kept_whoever_frees_it() {
-        use crate::structures::account::{charged_bytes, thread_bytes};
+        use crate::alloc::account::{charged_bytes, thread_bytes};
         let bytes = [7; 20_000];
         let size = Block::new(&bytes).memory_bytes() as i64;
         let (charged, own) = (charged_bytes(), thread_bytes());

@@ -8,7 +8,7 @@
 //! whoever writes them. The memory is charged to nobody (see [`account::apart`]); a log must be dropped where no
 //! account is kept.
 
-use super::account;
+use crate::alloc::account;
 
 /// What follows the bytes of a record.
 const TAIL_BYTES: usize = 17;

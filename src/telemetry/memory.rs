@@ -10,12 +10,12 @@ use tikv_jemalloc_ctl::{Access, AsName, arenas, epoch, stats, stats_print};
 use super::Telemetry;
 use super::observed::Observed;
 use super::process;
+use crate::alloc::account;
 use crate::client::connection::Connection;
 use crate::client::mailbox::Mailbox;
 use crate::client::registry::{Peer, Shared};
 use crate::command::context::MemoryReport;
 use crate::engine::value::DataType;
-use crate::structures::account;
 
 /// Bytes in use by the whole process.
 pub fn used_bytes() -> u64 {

@@ -4,6 +4,7 @@
 //! that none of them needs to be kept.
 
 use super::{SETBIT_EVENT, no_offset, valid_offset};
+use crate::alloc::account;
 use crate::base::number;
 use crate::command::Args;
 use crate::command::Out;
@@ -11,7 +12,6 @@ use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeyFlags, KeySpec};
 use crate::command::error::CommandError;
 use crate::command::string::edit::weigh_write;
-use crate::structures::account;
 
 /// `BITFIELD key [GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] <SET | INCRBY> encoding offset value ...]`
 pub(super) static BITFIELD: Command = Command::new("bitfield", Group::Bitmap, -2)

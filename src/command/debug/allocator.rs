@@ -1,8 +1,8 @@
 //! DEBUG MALLCTL: what the allocator says of itself, by jemalloc's names.
 
+use crate::alloc::slabs;
 use crate::command::error::CommandError;
 use crate::command::{Args, Out};
-use crate::structures::slabs;
 
 /// What stands for a value where none is given or taken.
 const NO_VALUE: &[u8] = b"VOID";

@@ -118,7 +118,7 @@ fn debug(cx: &mut SessionCx<'_>, args: &Args<'_>, out: &mut Out) -> CommandResul
             out.ok();
         }
         #[cfg(not(miri))]
-        (b"segfault", 2) => crate::structures::crash::segfault(),
+        (b"segfault", 2) => crate::sys::crash::segfault(),
         (b"panic", 2) => panic!("called by Debug Command"),
         (b"error", 3) => out.error(args.get(2)),
         (b"protocol", 3) => protocol::reply(args.get(2), out)?,

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crossbeam::queue::SegQueue;
 
 use super::undone::{accounts, draw, script, server};
+use crate::alloc::slabs::Mover;
 use crate::base::random::Random;
 use crate::command::testing::Terminal;
 use crate::engine::evict::Policy;
@@ -19,7 +20,6 @@ use crate::engine::snapshot::{Begun, Chunk, Outlet, Stream};
 use crate::engine::value::{Body, Collection, ElementRef, Object, Piece};
 use crate::engine::{Engine, Now, defrag};
 use crate::structures::entry::{EntryRef, Value};
-use crate::structures::slabs::Mover;
 
 /// An entry: database, and all that it is.
 type Saved = (usize, Vec<u8>);

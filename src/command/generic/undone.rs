@@ -1,10 +1,10 @@
 //! Attempts over all families: what is undone leaves no trace, and what is committed is as if nobody had thought of
 //! undoing it.
 
+use crate::alloc::account;
 use crate::base::random::Random;
 use crate::command::testing::Terminal;
 use crate::resp::reply::Protocol;
-use crate::structures::account;
 
 /// Commands to draw from. `$k` is a key, `$v` a value, `$f` a field or member, `$n` a small number, `$t` milliseconds,
 /// `$s` a score, `$d` a database.

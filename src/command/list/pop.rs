@@ -2,6 +2,7 @@
 
 use super::edit::at;
 use super::{POPPED, end_named, limits, popped_event, took};
+use crate::alloc::account;
 use crate::base::number;
 use crate::command::context::{ShardCx, Wait};
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
@@ -12,7 +13,6 @@ use crate::command::{Args, Out};
 use crate::engine::Key;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::value::{DataType, list};
-use crate::structures::account;
 use crate::structures::quicklist::{End, Limits};
 use crate::structures::table::Place;
 

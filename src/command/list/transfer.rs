@@ -4,6 +4,7 @@
 //! it turns.
 
 use super::{POPPED, PUSHED, end_named, limits, popped_event, pushed_event, took};
+use crate::alloc::account;
 use crate::command::context::{ShardCx, Wait};
 use crate::command::declaration::{Command, CommandResult, Flags, Group, KeySpec};
 use crate::command::element::reply_item;
@@ -12,7 +13,6 @@ use crate::command::options::blocking_timeout;
 use crate::command::{Args, Out};
 use crate::engine::Key;
 use crate::engine::value::{DataType, list};
-use crate::structures::account;
 use crate::structures::block::{Block, Content};
 use crate::structures::item::Item;
 use crate::structures::quicklist::End;

@@ -1,6 +1,7 @@
 //! TOPK.*: which elements were added most often.
 
 use super::{READ_KEY, SINCE, WRITE_KEY, find, float, integer, read};
+use crate::alloc::account;
 use crate::base::number;
 use crate::command::context::ShardCx;
 use crate::command::declaration::{Command, CommandResult, Flags, Group};
@@ -8,7 +9,6 @@ use crate::command::error::CommandError;
 use crate::command::{Args, Out};
 use crate::engine::effect::Event;
 use crate::engine::value::sketch::{entry_of, view, view_mut};
-use crate::structures::account;
 use crate::structures::sketch::top_k::{Plan, TopK};
 
 const MISSING: &str = "TopK: key does not exist";

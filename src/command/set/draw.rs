@@ -1,6 +1,7 @@
 //! Members by chance, with and without taking them out.
 
 use super::{event, limits, took_out};
+use crate::alloc::account;
 use crate::base::number;
 use crate::command::Args;
 use crate::command::Out;
@@ -12,7 +13,6 @@ use crate::engine::effect::Event;
 use crate::engine::value::DataType;
 use crate::engine::value::object::detached;
 use crate::engine::value::set::{self, SetRef};
-use crate::structures::account;
 use crate::structures::block::Content;
 use crate::structures::listpack::Element;
 

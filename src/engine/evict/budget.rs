@@ -39,8 +39,8 @@ use std::sync::atomic::{
 use std::sync::{Arc, OnceLock};
 
 use super::Policy;
+use crate::alloc::account;
 use crate::engine::published::Published;
-use crate::structures::account;
 
 /// The most that a shard draws at once beyond what it needs.
 const CHUNK_BYTES_MAX: i64 = 256 * 1024;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use super::db::{Db, gone_at};
 use super::effect::Event;
 use super::{Engine, Now};
-use crate::structures::account;
+use crate::alloc::account;
 use crate::structures::table::Place;
 use budget::Budget;
 use order::Rules;

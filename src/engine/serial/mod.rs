@@ -29,7 +29,7 @@ pub mod writer;
 
 use super::value::{self, object::note_entry_bytes};
 use super::value::{DataType, Kind, Object, Text, string_entry};
-use crate::structures::account;
+use crate::alloc::account;
 use crate::structures::entry::{Entry, EntryRef};
 use crate::structures::quicklist;
 use reader::Reader;

@@ -17,10 +17,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Begun, Chunk, Outlet, Stream};
+use crate::alloc::account;
 use crate::engine::serial::pieces::Shape;
 use crate::engine::value::object::entry_bytes;
 use crate::engine::value::{Body, Collection, ElementRef, Journal, Object, Piece};
-use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
 
 /// Collections of so many elements are saved by the piece; smaller ones take less time than to remember what they were.

@@ -32,7 +32,7 @@ use super::serial::pieces::Shape;
 use super::value::list::settle_late;
 use super::value::object::{entry_bytes, under_way};
 use super::value::{Object, Piece, Trash};
-use crate::structures::account;
+use crate::alloc::account;
 use crate::structures::block::Block;
 use crate::structures::entry::{Entry, EntryRef};
 use crate::structures::table::Place;

@@ -8,8 +8,8 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
+use crate::alloc::account;
 use crate::engine::value::{Journal, Object};
-use crate::structures::account;
 use crate::structures::block::Block;
 use crate::structures::entry::{Entry, EntryRef, Value};
 

@@ -25,7 +25,7 @@ use super::published::Published;
 use super::value::object::entry_bytes;
 use super::value::{Body, Part, Trash};
 use super::{Engine, Key};
-use crate::structures::account;
+use crate::alloc::account;
 use crate::structures::entry::Value;
 use log::Before;
 

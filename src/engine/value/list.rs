@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::object::{Body, Collection, Journal, Object, Part, Piece, ShowPiece, Standing};
 use super::{DataType, Encoding, Kind};
+use crate::alloc::slabs::Mover;
 use crate::base::number::parse_i64;
 use crate::structures::block::Content;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
 use crate::structures::listpack::{self, Element, Listpack, ListpackMut};
 use crate::structures::quicklist::{End, Limits, Quicklist};
-use crate::structures::slabs::Mover;
 
 /// A list in its entry.
 pub const LISTPACK: Kind = Kind::new(DataType::List, Encoding::Listpack);

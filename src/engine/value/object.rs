@@ -7,13 +7,13 @@
 
 use super::hash::HashTable;
 use super::stream::cut::StreamPiece;
+use crate::alloc::account;
+use crate::alloc::slabs::Mover;
 use crate::engine::snapshot::large::Large;
-use crate::structures::account;
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
 use crate::structures::ordered::ranking::Ranking;
 use crate::structures::quicklist::{End, Limits, NodeView, Quicklist};
-use crate::structures::slabs::Mover;
 use crate::structures::undo_log::UndoLog;
 
 /// What undoes the changes of a collection, without a copy of all of it. Charged to nobody.

@@ -12,7 +12,7 @@ use crate::command::error::{CommandError, shown};
 use crate::script::errors;
 use crate::script::flags::ScriptFlags;
 use crate::script::vm::{RUN, Vm};
-use crate::structures::lua::{Called, Pinned};
+use crate::sys::lua::{Called, Pinned};
 use crate::telemetry::clock::Ticks;
 
 /// Names under which functions were found that an interpreter remembers.

@@ -33,7 +33,7 @@ use super::route::Router;
 use super::under_way::UnderWay;
 use super::{HeldShards, QueuedJob};
 use crate::engine::{Deferred, Engine};
-use crate::structures::crash;
+use crate::sys::crash;
 
 /// Where a finished job is put for the connection that awaits it.
 #[derive(Default)]

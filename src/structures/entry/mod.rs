@@ -27,7 +27,7 @@ use std::mem::{self, ManuallyDrop};
 use std::ptr::{self, NonNull};
 use std::slice;
 
-use crate::structures::account::size_class;
+use crate::alloc::account::size_class;
 use crate::structures::block::Block;
 use crate::structures::table::Stored;
 

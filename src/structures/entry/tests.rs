@@ -177,14 +177,14 @@ fn change(draw: &mut Draw, entry: &mut Entry<String>, model: &mut Model) {
 
 #[test]
 fn an_entry_takes_the_class_of_its_content_and_nothing_more() {
-    let before = crate::structures::account::thread_bytes();
+    let before = crate::alloc::account::thread_bytes();
     let entry: Entry<()> = Entry::bytes(0, &[b'k'; 16], &[b'v'; 12], None);
-    assert_eq!(crate::structures::account::thread_bytes() - before, 32);
+    assert_eq!(crate::alloc::account::thread_bytes() - before, 32);
     assert_eq!(entry.view().memory_bytes(), 32);
     let dated: Entry<()> = Entry::bytes(0, &[b'k'; 16], &[b'v'; 22], Some(1));
     assert_eq!(dated.view().memory_bytes(), 48);
     drop((entry, dated));
-    assert_eq!(crate::structures::account::thread_bytes(), before);
+    assert_eq!(crate::alloc::account::thread_bytes(), before);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_deadline_beyond_the_field_is_kept_as_the_latest() {
 #[cfg(not(any(loom, asan)))]
 #[test]
 fn a_block_that_is_replaced_is_no_longer_paid_for_though_others_hold_it() {
-    use crate::structures::account::charged_bytes;
+    use crate::alloc::account::charged_bytes;
     let before = charged_bytes();
     let mut entry: Entry<String> = Entry::block(1, b"key", Block::new(&[7; 20_000]), None);
     let shared = match entry.view().value() {

@@ -17,8 +17,8 @@
 
 use super::record::{Record, Scored};
 use super::{Direction, Form, Index, IndexItems, Item, Movers, Ordered};
+use crate::alloc::slabs::Mover;
 use crate::base::hash::Seed;
-use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
 use crate::structures::undo_log::UndoLog;
 

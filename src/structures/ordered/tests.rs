@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::ranking::Ranking;
 use super::*;
+use crate::alloc::slabs::Mover;
 use crate::base::hash::Seed;
-use crate::structures::slabs::Mover;
 use crate::structures::undo_log::UndoLog;
 
 const SEED: Seed = Seed { k0: 3, k1: 5 };
@@ -324,14 +324,14 @@ fn a_skip_list_that_became_short_is_laid_out_anew() {
 #[test]
 fn a_member_of_sixteen_bytes_takes_at_most_eighty() {
     const MEMBERS: u64 = if cfg!(miri) { 100 } else { 100_000 };
-    let before = crate::structures::account::thread_bytes();
+    let before = crate::alloc::account::thread_bytes();
     let mut ranking = Ranking::new(Form::Tree, SEED);
     for number in 0..MEMBERS {
         let member = format!("member:{number:09}").into_bytes();
         let hash = ranking.hash(&member);
         ranking.insert_new(hash, &member, (hash >> 11) as f64);
     }
-    let bytes = crate::structures::account::thread_bytes() - before;
+    let bytes = crate::alloc::account::thread_bytes() - before;
     let each = bytes as f64 / MEMBERS as f64;
     // Nothing is counted where the tests run without the counting allocator. A few members do not fill what they need.
     assert!(cfg!(miri) || each <= 80.0, "{each:.1} bytes each");

@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use super::node::Node;
 use super::{NodeView, Quicklist};
-use crate::structures::account;
+use crate::alloc::account;
 
 enum Run {
     /// As many nodes of the row, as they were.

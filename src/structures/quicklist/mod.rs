@@ -25,10 +25,10 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
+use crate::alloc::slabs::Mover;
 use crate::base::number::parse_i64;
 use crate::structures::item::Item;
 use crate::structures::listpack::Listpack;
-use crate::structures::slabs::Mover;
 use crate::structures::undo_log::UndoLog;
 
 use cut::Cut;

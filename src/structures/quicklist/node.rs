@@ -10,7 +10,7 @@
 //! With room on both sides only the few bytes of the header move, and either end costs the same. The room is kept where
 //! the last element came in, and [`Node::seal`] gives it back. It knows nothing of its neighbours.
 
-use crate::structures::account::size_class;
+use crate::alloc::account::size_class;
 use std::ops::{Deref, DerefMut};
 
 use crate::structures::block::{Block, Content, Kept, LONG_BYTES_MIN};

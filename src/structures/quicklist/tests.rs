@@ -61,7 +61,7 @@ impl Quicklist {
             if at > 0 && at + 1 < count && !node.is_compressed() {
                 let len = node.len_bytes();
                 assert!(
-                    node.memory_bytes() <= crate::structures::account::size_class(len + len / 4),
+                    node.memory_bytes() <= crate::alloc::account::size_class(len + len / 4),
                     "only the ends have room: {} for {len}",
                     node.memory_bytes()
                 );
@@ -360,13 +360,13 @@ proptest! {
 #[test]
 fn elements_of_16_bytes_take_little_more_than_18() {
     const ELEMENTS: u32 = if cfg!(miri) { 300 } else { 100_000 };
-    let before = crate::structures::account::thread_bytes();
+    let before = crate::alloc::account::thread_bytes();
     for end in [End::Front, End::Back] {
         let mut list = Quicklist::new(limits(-2, 0));
         for number in 0..ELEMENTS {
             list.push(end, format!("element:{number:08}").as_bytes());
         }
-        let bytes = crate::structures::account::thread_bytes() - before;
+        let bytes = crate::alloc::account::thread_bytes() - before;
         let each = bytes as f64 / f64::from(ELEMENTS);
         // A few elements leave much of the last node empty.
         assert!(cfg!(miri) || each < 18.4, "{each} bytes each");
@@ -486,8 +486,8 @@ fn what_is_kept_for_a_cut_grows_with_what_changes() {
         list.push(End::Back, format!("element {number}").as_bytes());
     }
     let expected = list.unpacked_nodes();
-    let bytes = || crate::structures::account::thread_bytes();
-    let charged = crate::structures::account::charged_bytes;
+    let bytes = || crate::alloc::account::thread_bytes();
+    let charged = crate::alloc::account::charged_bytes;
     let before = (bytes(), charged());
     list.begin_cut();
     for _ in 0..300 {

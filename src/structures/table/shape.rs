@@ -9,7 +9,7 @@ use std::mem;
 use super::directory::{DEPTH_MAX, Directory};
 use super::segment::{self, BUCKETS_MAX, BUCKETS_MIN, ENTRIES_USUAL, STEPS, Segment, Slot, WIDTH};
 use super::{Place, Stored, Table};
-use crate::structures::slabs::Mover;
+use crate::alloc::slabs::Mover;
 
 /// Buddies with fewer entries together than this become one: three fifths of the smallest segment,
 /// so that the result is far from splitting again.
@@ -468,7 +468,7 @@ impl<T: Stored> Table<T> {
             } else {
                 let (first, words) = self.span(index, segment);
                 let links: Vec<Segment> =
-                    crate::structures::account::apart(|| self.chain(first).collect());
+                    crate::alloc::account::apart(|| self.chain(first).collect());
                 for link in &links {
                     left = left.saturating_sub(self.relocate_entries(*link, mover, &mut seen));
                 }
@@ -478,7 +478,7 @@ impl<T: Stored> Table<T> {
                 if !segment.is_chained() && mover.must_move(0) {
                     self.resize(first, segment, segment.buckets());
                 }
-                crate::structures::account::apart(|| drop(links));
+                crate::alloc::account::apart(|| drop(links));
                 index = first + words;
             }
             if left == 0 && index < self.directory.len() {

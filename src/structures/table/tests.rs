@@ -628,7 +628,7 @@ fn what_is_moved_is_found_as_before() {
     for number in (0..KEYS).filter(|number| number % 10 != 0) {
         take(&mut table, &key(number));
     }
-    let mut mover = crate::structures::slabs::Mover::new(10).expect("jemalloc can be asked");
+    let mut mover = crate::alloc::slabs::Mover::new(10).expect("jemalloc can be asked");
     let (mut position, mut seen) = (0, 0);
     loop {
         position = table.relocate_some(position, 100, &mut mover, |_| seen += 1);

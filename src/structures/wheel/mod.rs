@@ -23,7 +23,7 @@ mod slot;
 
 use std::collections::BTreeMap;
 
-use crate::structures::account::size_class;
+use crate::alloc::account::size_class;
 use slot::Slot;
 
 /// The bits of an item that the wheel gives back; the others come back as zero.
@@ -347,7 +347,7 @@ impl Level {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::structures::account;
+    use crate::alloc::account;
 
     /// Seeded numbers.
     pub(super) struct Draw(pub(super) u64);

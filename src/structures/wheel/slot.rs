@@ -6,7 +6,7 @@
 
 use std::mem;
 
-use crate::structures::account::size_class;
+use crate::alloc::account::size_class;
 
 /// Items that a row holds at most, but for one that can be parted no further.
 const ROW_MAX: usize = 256;
@@ -208,7 +208,7 @@ fn room_for(items: usize) -> usize {
 mod tests {
     use super::super::tests::Draw;
     use super::*;
-    use crate::structures::account;
+    use crate::alloc::account;
     use std::collections::BTreeSet;
 
     fn check(slot: &Slot, is_part: bool) {

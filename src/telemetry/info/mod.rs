@@ -15,9 +15,9 @@ use super::observed::Observed;
 use super::persistence::{LoadingFigures, Persistence, seconds_since};
 use super::snapshot::{CommandFigures, Snapshot};
 use super::{Telemetry, errors, memory, process};
+use crate::alloc::deferred_free;
 use crate::command::context::MemoryReport;
 use crate::config::Config;
-use crate::structures::deferred_free;
 
 /// The level of Redis that is claimed towards clients.
 pub const REDIS_VERSION: &str = "7.4.0";

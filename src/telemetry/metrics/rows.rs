@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::page::Page;
+use crate::alloc::deferred_free;
 use crate::config::Config;
-use crate::structures::deferred_free;
 use crate::telemetry::info::ratio;
 use crate::telemetry::observed::Observed;
 use crate::telemetry::process;

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::structures::slabs::Mover;
+use crate::alloc::slabs::Mover;
 
 /// Items of a full page. Moving half of them takes some ten nanoseconds.
 const PAGE_ITEMS_MAX: usize = 128;

@@ -5,13 +5,13 @@
 //! hashes have one item of it in common, see `deadlines`.
 
 use super::deadlines::{DEADLINE_MAX, Deadlines, Due};
+use crate::alloc::slabs::Mover;
 use crate::base::hash::Seed;
 use crate::engine::value::object::{Body, ElementRef, Journal, Part, ShowBefore, Standing};
 use crate::structures::block::{Content, Kept, LONG_BYTES_MIN};
 use crate::structures::entry::{Entry, EntryRef, Value};
 use crate::structures::item::Item;
 use crate::structures::listpack::Element;
-use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
 use crate::structures::undo_log::UndoLog;
 

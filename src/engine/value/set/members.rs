@@ -1,10 +1,10 @@
 //! The members of a large set: a table of one allocation each. Knows nothing of entries, limits or smaller encodings.
 
+use crate::alloc::slabs::Mover;
 use crate::base::hash::Seed;
 use crate::base::random::Random;
 use crate::engine::value::{Body, ElementRef, Journal, Part, ShowBefore, Standing};
 use crate::structures::entry::Entry;
-use crate::structures::slabs::Mover;
 use crate::structures::table::{Place, Table};
 use crate::structures::undo_log::UndoLog;
 

@@ -20,6 +20,7 @@ pub use edit::{Members, SortedSetMut};
 
 use super::object::{Body, Collection, ElementRef, Journal, Object, Part, ShowBefore, Standing};
 use super::{DataType, Encoding, Kind};
+use crate::alloc::slabs::Mover;
 use crate::base::hash::Seed;
 use crate::base::number;
 use crate::base::random::Random;
@@ -27,7 +28,6 @@ use crate::structures::entry::{EntryRef, Value};
 use crate::structures::listpack::{At, Element, Listpack};
 use crate::structures::ordered::ranking::{self, Ranking};
 use crate::structures::ordered::{Direction, Form};
-use crate::structures::slabs::Mover;
 
 /// A sorted set that is a listpack.
 pub const LISTPACK: Kind = Kind::new(DataType::SortedSet, Encoding::Listpack);

@@ -10,10 +10,10 @@ use super::group::Group;
 use super::id::StreamId;
 use super::node::Node;
 use super::{Facts, Stream};
+use crate::alloc::account;
+use crate::alloc::slabs::Mover;
 use crate::engine::value::Body;
 use crate::engine::value::object::{Journal, Part, Piece, ShowPiece, Standing};
-use crate::structures::account;
-use crate::structures::slabs::Mover;
 
 /// The groups of a stream by name.
 pub(super) type ByName = BTreeMap<Box<[u8]>, Group>;

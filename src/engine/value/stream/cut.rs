@@ -14,7 +14,7 @@ use super::group::{Consumer, Group, Pending};
 use super::id::StreamId;
 use super::node::Node;
 use super::{Facts, Groups, Stream};
-use crate::structures::account;
+use crate::alloc::account;
 
 /// A piece of a stream, in the order in which they are shown: nodes; facts; for each group its head, what is pending,
 /// the count of its consumers; for each of these its head and what it owns.

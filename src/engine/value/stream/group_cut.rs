@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::cut::{ConsumerHead, GroupHead, ShowPiece, StreamPiece};
 use super::group::{ConsumerId, Group, Pending};
 use super::id::StreamId;
-use crate::structures::account;
+use crate::alloc::account;
 
 /// Where showing stands.
 #[derive(Clone, Copy, Debug, Default)]

@@ -8,9 +8,9 @@ use super::id::StreamId;
 use super::node::{Item, Node};
 use super::trim::{Bound, References, Trimming};
 use super::{Facts, NodeLimits, Stream};
+use crate::alloc::slabs::Mover;
 use crate::base::random::Random;
 use crate::engine::value::{Body, Standing};
-use crate::structures::slabs::Mover;
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 type Model = BTreeMap<StreamId, Fields>;

@@ -110,12 +110,12 @@ pub fn total_bytes() -> i64 {
 }
 
 /// The account that is being kept no longer pays for a piece that somebody else frees.
-pub(super) fn hand_over(layout: Layout) {
+pub(crate) fn hand_over(layout: Layout) {
     APART.set(APART.get() + layout_class(layout));
 }
 
 /// The account that is being kept pays from now on for a piece that was handed over, or made apart from it.
-pub(super) fn take_in(layout: Layout) {
+pub(crate) fn take_in(layout: Layout) {
     APART.set(APART.get() - layout_class(layout));
 }
 
@@ -261,7 +261,7 @@ mod tests {
         const ALONE: &str = "BASALT_TEST_ALONE";
         // Other tests of this process take and free hundreds of megabytes meanwhile, so it runs in one of its own.
         if std::env::var_os(ALONE).is_none() {
-            let name = "structures::account::tests::the_total_agrees_with_the_allocator";
+            let name = "alloc::account::tests::the_total_agrees_with_the_allocator";
             let this = std::env::current_exe().expect("a test has a file");
             let mut alone = std::process::Command::new(this);
             let alone = alone.args(["--exact", name]).env(ALONE, "1").output();

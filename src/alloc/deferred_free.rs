@@ -127,7 +127,7 @@ impl DeferredFrees {
 #[cfg(all(test, not(any(loom, asan))))]
 mod tests {
     use super::*;
-    use crate::structures::account::thread_bytes;
+    use crate::alloc::account::thread_bytes;
 
     #[test]
     fn large_pieces_count_as_freed_at_once_and_are_freed_later() {

@@ -1,0 +1,7 @@
+//! The system and the C library, as far as no safe interface reaches them: signals and stack traces, the environment
+//! that the process's title overwrites, Lua's stack.
+
+pub mod crash;
+pub mod environment;
+pub mod lua;
+pub mod watchdog;
