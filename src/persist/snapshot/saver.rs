@@ -8,7 +8,7 @@ use std::sync::atomic::{
 };
 
 use super::file::FileSink;
-use super::{AtCut, Busy, Cut, Ended, Failure, Purpose, Running, Snapshots};
+use super::{AtCut, Busy, Cut, Ended, Failure, Purpose, Running, Snapshots, flushes};
 use crate::base::lossless;
 use crate::config::Config;
 use crate::persist::files::Files;
@@ -241,20 +241,18 @@ impl Saver {
     /// Looks whether all data were deleted since it last looked: then what is being saved is history, and is given up;
     /// replicas that it was meant for come again. Whether the empty state is to be saved.
     pub fn note_flushes(&self) -> bool {
-        let flushes = self.service.all_published.iter();
-        let flushes = flushes.map(|shard| shard.flushes.get()).sum();
-        if self.flushes_seen.swap(flushes, SeqCst) == flushes {
-            return false;
-        }
+        let flushes = flushes(self.service);
         let current = self.snapshots.current();
         if let Some(running) = current
             && matches!(
                 running.purpose,
                 Purpose::BackgroundSave | Purpose::Replicas(_)
             )
+            && running.is_history(flushes)
         {
             running.cancel();
         }
-        !self.service.config.load().save.is_empty()
+        let is_new = self.flushes_seen.swap(flushes, SeqCst) != flushes;
+        is_new && !self.service.config.load().save.is_empty()
     }
 }

@@ -341,9 +341,10 @@ impl ask::Primary for Primary {
         }
     }
 
-    fn replicate(&self, arguments: &[&[u8]]) {
-        if self.stream.source() == Source::Log {
-            self.stream.tell(arguments);
+    fn replicate(&self, arguments: &[&[u8]]) -> u64 {
+        match self.stream.source() {
+            Source::Log => self.stream.tell(arguments),
+            Source::Nobody | Source::Link => 0,
         }
     }
 
