@@ -64,7 +64,7 @@ impl Facts for Asking<'_, '_> {
 
     fn is_stale(&self) -> bool {
         let (server, config) = (self.host.server(), self.host.config());
-        server.lacks_primary() && !config.replica_serve_stale_data
+        !config.replica_serve_stale_data && server.lacks_primary()
     }
 
     fn is_out_of_memory(&mut self) -> bool {

@@ -786,7 +786,7 @@ fn without_memory_a_script_can_only_finish_what_it_began() {
     );
     bench.check(
         "#!lua\nreturn 1",
-        "(error) OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+        "(error) OOM command not allowed when used memory > 'maxmemory'.",
     );
 }
 
