@@ -21,7 +21,7 @@ use crate::client::mailbox;
 use crate::client::memory::CLIENT_MEMORY;
 use crate::config::Config;
 use crate::resp::reply::Out;
-use crate::resp::request::{Limits, Parser};
+use crate::resp::request::{Limits, Parser, ProtocolError};
 use crate::session::batch::Batch;
 use crate::session::prefetch::prefetch;
 use crate::session::{Session, Step};
@@ -501,6 +501,7 @@ async fn run_turn(
 ) -> Result<Left, End> {
     let limits = Limits {
         bulk_len_max: config.proto_max_bulk_len,
+        query_bytes_max: config.client_query_buffer_limit,
         inline_len_max: INLINE_BYTES_MAX,
         authenticated: session.connection.authenticated,
     };
@@ -510,6 +511,10 @@ async fn run_turn(
         .parse(input, &limits, REQUESTS_PER_TURN, requests);
     let consumed = match parsed {
         Ok(consumed) => consumed,
+        Err(ProtocolError::QueryTooLong) => {
+            session.service().clients.overfed.fetch_add(1, Relaxed);
+            return Err(End::Closed);
+        }
         Err(error) => {
             let text = error.text();
             batch.out.set_protocol(session.connection.protocol);
@@ -522,8 +527,8 @@ async fn run_turn(
     };
     let count = batch.requests.requests.len();
     if count == 0 {
-        let received = batch.pending().len() + session.parser.moved_bytes();
-        if received as u64 > config.client_query_buffer_limit {
+        // Long arguments have left the buffer, as in Redis; each of them was measured by its length.
+        if batch.pending().len() as u64 > config.client_query_buffer_limit {
             session.service().clients.overfed.fetch_add(1, Relaxed);
             return Err(End::Closed);
         }
