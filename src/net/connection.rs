@@ -492,13 +492,13 @@ fn refresh(config: &mut Arc<Config>, session: &Session) {
     }
 }
 
-/// Parses, runs and answers one turn's worth of requests.
-async fn run_turn(
-    stream: &mut Stream,
+/// Parses one turn's worth of requests; how many bytes they took. A function of its own, so that limits are no part of
+/// what a connection keeps while it waits.
+fn parse(
     session: &mut Session,
-    batch: &mut Box<Batch>,
-    config: &mut Arc<Config>,
-) -> Result<Left, End> {
+    batch: &mut Batch,
+    config: &Config,
+) -> Result<usize, ProtocolError> {
     let limits = Limits {
         bulk_len_max: config.proto_max_bulk_len,
         query_bytes_max: config.client_query_buffer_limit,
@@ -506,9 +506,19 @@ async fn run_turn(
         authenticated: session.connection.authenticated,
     };
     let (input, requests) = batch.parsing();
-    let parsed = session
+    session
         .parser
-        .parse(input, &limits, REQUESTS_PER_TURN, requests);
+        .parse(input, &limits, REQUESTS_PER_TURN, requests)
+}
+
+/// Parses, runs and answers one turn's worth of requests.
+async fn run_turn(
+    stream: &mut Stream,
+    session: &mut Session,
+    batch: &mut Box<Batch>,
+    config: &mut Arc<Config>,
+) -> Result<Left, End> {
+    let parsed = parse(session, batch, config);
     let consumed = match parsed {
         Ok(consumed) => consumed,
         Err(ProtocolError::QueryTooLong) => {

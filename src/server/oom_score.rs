@@ -94,6 +94,9 @@ mod tests {
             .apply(&config(OomScoreAdj::Relative, 7), true)
             .expect("written");
         assert_eq!(std::fs::read_to_string(&file).expect("there"), "300");
+        score
+            .apply(&config(OomScoreAdj::No, 7), true)
+            .expect("written");
         std::fs::remove_file(&file).expect("there");
         assert!(score.apply(&config(OomScoreAdj::No, 0), false).is_ok());
         assert!(
