@@ -6,3 +6,4 @@ pub mod mailbox;
 pub mod memory;
 pub mod registry;
 pub mod tracking;
+pub mod under_way;

@@ -5,7 +5,7 @@
 //! library     the scripts that the server knows; functions/ the libraries of functions
 //! footprint   which undeclared keys scripts used, to be foreseen
 //! running     what runs for long, and may be killed
-//! stack       what the threads need that run scripts
+//! stack       what the threads need that run scripts; offload those for units and commands that take long
 //! vm          one interpreter a thread; prelude.lua and api what scripts find in it; unsandboxed which scripts
 //!             need no proxies
 //! calls       redis.call; convert replies and values; errors on their way
@@ -31,6 +31,7 @@ pub mod functions;
 mod json;
 mod msgpack;
 mod numerals;
+pub mod offload;
 mod packing;
 mod pattern;
 mod random;

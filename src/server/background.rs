@@ -38,6 +38,9 @@ const REST_NS_MAX: u64 = 2_000_000;
 /// The longest that shards are not looked at.
 const TICK_MAX: Duration = Duration::from_millis(50);
 
+/// Tracked keys that a shard forgets in one visit.
+const LAPSED_PER_VISIT: usize = 128;
+
 /// How often the sampled figures are taken.
 const SAMPLE_MS: u64 = 100;
 
@@ -56,6 +59,24 @@ static HURRY: Notify = Notify::const_new();
 /// Has the background look at the shards now.
 pub(super) fn hurry() {
     HURRY.notify_one();
+}
+
+/// Has shards forget some keys that are tracked beyond `tracking-table-max-keys`; true if there are still more. No shard
+/// may be in hand.
+pub(super) fn limit_tracked(service: &Service) -> bool {
+    let keys_max = service.config.load().tracking_table_max_keys;
+    let exceeds = || keys_max > 0 && service.pubsub.figures().tracked_keys > keys_max;
+    if !exceeds() {
+        return false;
+    }
+    for shard in 0..service.shards.len() as u16 {
+        let Some(mut engine) = service.shards.try_take(shard) else {
+            continue;
+        };
+        engine.limit_tracked(keys_max, LAPSED_PER_VISIT);
+        serve_waiters(&mut engine, clock::now());
+    }
+    exceeds()
 }
 
 /// Spawns a worker task for each shard: it takes over when a holder met more than its bound.
@@ -139,7 +160,7 @@ async fn run(
         expiry.rested(began.since_ns(rests).min(REST_NS_MAX));
         let was_behind = is_behind;
         is_behind = slices(&service, &mut freeing, &mut expiry).await;
-        is_behind |= service.limit_tracked();
+        is_behind |= limit_tracked(&service);
         is_behind |= defragging.go_on(&service, &spawner, clock::now());
         has_freed |= was_behind && !is_behind;
         let now_ms = clock::unix_ms();
@@ -206,7 +227,8 @@ async fn slices(service: &Service, freeing: &mut Freeing, expiry: &mut Pass) -> 
     loop {
         let now = clock::now();
         let (mut more, mut only_frees, mut more_expires) = (false, true, false);
-        let may_expire = service.active_expire.load(Relaxed) && !service.pause.rests(now.unix_ms);
+        let may_expire =
+            service.active_expire.load(Relaxed) && !service.pause.rest.stops(now.unix_ms);
         // Who pays first may leave nothing to pay for the others.
         let first = budget.next_asked();
         for step in 0..service.all_published.len() {

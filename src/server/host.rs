@@ -15,6 +15,7 @@ use super::shutdown::Shutdown;
 use super::title::Title;
 use crate::client::memory::CLIENT_MEMORY;
 use crate::client::registry::{Registry, Shared};
+use crate::client::under_way::UnderWay;
 use crate::command::context::{
     Awaited, Exit, HotKeysReport, HotKeysRequest, HotKeysTop, LatencyEvent, MemoryReport, Reload,
     Server, SlowlogEntry,
@@ -32,7 +33,6 @@ use crate::pubsub::PubSub;
 use crate::replication::Replication;
 use crate::session::pause::Reason;
 use crate::session::service::Service;
-use crate::shard::under_way::UnderWay;
 use crate::sys::watchdog;
 use crate::telemetry::memory::{self, Decay};
 use crate::telemetry::{clock, histogram, info, log, snapshot};
@@ -296,7 +296,7 @@ impl Server for Host {
             self.service.clients.evict();
         }
         // Who lowers `tracking-table-max-keys` a little sees it at once; the background does the rest.
-        let _is_left = (0..LIMIT_ROUNDS).all(|_| self.service.limit_tracked());
+        let _is_left = (0..LIMIT_ROUNDS).all(|_| background::limit_tracked(&self.service));
     }
 
     fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError> {
@@ -390,19 +390,19 @@ impl Server for Host {
     }
 
     fn slowlog(&self, count: usize) -> Vec<SlowlogEntry> {
-        self.service.slowlog.get(count)
+        self.service.telemetry.slowlog.get(count)
     }
 
     fn slowlog_len(&self) -> usize {
-        self.service.slowlog.len()
+        self.service.telemetry.slowlog.len()
     }
 
     fn slowlog_resets(&self) -> u64 {
-        self.service.slowlog.resets()
+        self.service.telemetry.slowlog.resets()
     }
 
     fn slowlog_reset(&self) {
-        self.service.slowlog.reset();
+        self.service.telemetry.slowlog.reset();
     }
 
     fn latency_latest(&self) -> Vec<LatencyEvent> {
@@ -453,7 +453,7 @@ impl Server for Host {
         pause.start(Reason::Client, until_ms, writes_only, now_ms);
         let service = Arc::clone(&self.service);
         Awaited {
-            begin: Arc::new(move |done| UnderWay::when_over(&service.under_way, done)),
+            begin: Arc::new(move |done| UnderWay::when_over(&service.under_way, || done(Ok(())))),
             text: Some("OK"),
         }
     }

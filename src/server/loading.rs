@@ -172,7 +172,7 @@ impl Start {
         let must_stop = || *self.stopped.borrow();
         let mut progress = Progress::begin(self.service, bytes, &must_stop);
         let rules = Rules {
-            due: match (self.service.pause.follows(), is_of_stream) {
+            due: match (self.service.pause.rest.follows(), is_of_stream) {
                 (true, _) => Due::Loaded,
                 (false, true) => Due::Told,
                 (false, false) => Due::LeftOut,

@@ -27,7 +27,7 @@ use crate::engine::watching::Watched;
 use crate::session::service::{Migrator, Service};
 use crate::shard::QueuedJob;
 use crate::shard::job::command::Ended;
-use crate::shard::job::task::Task;
+use crate::shard::job::task;
 use crate::shard::job::{Job, Work};
 
 /// The most connections that are kept for the next migration, and for how long.
@@ -201,13 +201,16 @@ fn moving(service: &Service, migration: &Migration, key: &[u8]) -> Moving {
 
 /// Has the shards do what a transfer is about.
 async fn run(service: &'static Service, transfer: Box<Transfer>) -> Box<Transfer> {
-    let mut queued = Task::migrate(transfer);
-    let ticket = Job::await_end(&mut queued);
-    service.shards.submit(queued);
-    let job = poll_fn(|cx| ticket.poll(cx)).await;
-    match job.into_message().work {
-        Work::Task(Task::Migrate(transfer)) => transfer,
-        _ => unreachable!("it comes back with its job"),
+    let route = transfer.shards();
+    let shared = Arc::new(Mutex::new(transfer));
+    let moved = Arc::clone(&shared);
+    let ticket = task::send(&service.shards, &route, move |engines, now| {
+        moved.lock().run(engines, now);
+    });
+    poll_fn(|cx| ticket.poll(cx).map(drop)).await;
+    match Arc::into_inner(shared) {
+        Some(transfer) => transfer.into_inner(),
+        None => unreachable!("the task that shared it is gone"),
     }
 }
 

@@ -331,7 +331,6 @@ fn build_on(
         pause: Pause::new(rest),
         active_expire: AtomicBool::new(true),
         cron_paused: AtomicBool::new(false),
-        slowlog: Default::default(),
         scripts: Default::default(),
         offload: Default::default(),
         under_way: Default::default(),

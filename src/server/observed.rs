@@ -14,7 +14,6 @@ use crate::telemetry::Telemetry;
 use crate::telemetry::counters;
 use crate::telemetry::observed::{Observed, ScriptFigures, TokenFigures};
 use crate::telemetry::replication::Facts;
-use crate::telemetry::slowlog::Slowlog;
 
 impl Observed for Service {
     fn all_published(&self) -> &[Arc<Published>] {
@@ -70,10 +69,6 @@ impl Observed for Service {
 
     fn config(&self) -> Arc<Config> {
         self.config.load_full()
-    }
-
-    fn slowlog(&self) -> &Slowlog {
-        &self.slowlog
     }
 
     fn replication(&self) -> Facts {

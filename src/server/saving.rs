@@ -364,7 +364,7 @@ impl Saving {
         })?;
         let mut progress = Progress::begin(self.service, bytes, &|| false);
         let rules = Rules {
-            due: match self.service.pause.follows() {
+            due: match self.service.pause.rest.follows() {
                 true => Due::Loaded,
                 false => Due::LeftOut,
             },

@@ -13,18 +13,19 @@ use super::waiting::Blocked;
 use super::{Flow, Ran, Session, Step};
 use crate::base::lossless;
 use crate::client::connection::ReplyMode;
-use crate::command::context::{After, SlowlogEntry};
+use crate::command::Out;
+use crate::command::context::After;
 use crate::command::declaration::{Command, Flags, Run};
 use crate::command::transaction::is_watch;
-use crate::command::{Args, Out};
 use crate::config::Config;
 use crate::engine::Now;
 use crate::resp::reply::Position;
-use crate::shard::unit::context::{SlowStep, UnitNotes, UnitOutcome};
+use crate::shard::unit::context::UnitOutcome;
 use crate::shard::unit::transaction::Transaction;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::replication::Whence;
-use crate::telemetry::{counters, errors, latency, slowlog};
+use crate::telemetry::slow::{self, Reporter, SlowStep};
+use crate::telemetry::{counters, errors, slowlog};
 
 /// How long a request ran that waits.
 pub(super) struct Waited {
@@ -221,8 +222,7 @@ impl Session {
         self.connection.shared.count_commands(1);
         let duration_ns = finished.duration_ns;
         let config = finished.config_override.as_ref().unwrap_or(turn.config);
-        let is_slow =
-            slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns);
+        let is_slow = slow::is_slow(config, duration_ns);
         if !finished.failed && !is_slow {
             return;
         }
@@ -240,31 +240,20 @@ impl Session {
         let slow = SlowStep {
             step: 0,
             duration_ns,
-            resets_before: self.service.slowlog.resets(),
+            resets_before: self.service.telemetry.slowlog.resets(),
         };
         let arguments = || slowlog::arguments(request.command, &args);
-        self.tell_slow(arguments, request.command, (&config, turn.now), slow);
+        let reporter = self.slow(&config, turn.now);
+        reporter.tell(request.command, arguments, slow);
     }
 
-    /// Tells the slow log and the latency monitor of a command, if it took long enough.
-    fn tell_slow(
-        &self,
-        arguments: impl FnOnce() -> Vec<Vec<u8>>,
-        command: &'static Command,
-        (config, now): (&Config, Now),
-        slow: SlowStep,
-    ) {
-        let duration_ns = slow.duration_ns;
-        if slowlog::is_slow(config, duration_ns) && !command.flags.has(Flags::SKIP_SLOWLOG) {
-            self.note_slow(arguments(), (config, now), slow);
-        }
-        if latency::is_slow(config, duration_ns) {
-            let event = match command.flags.has(Flags::FAST) {
-                true => latency::FAST_COMMAND,
-                false => latency::COMMAND,
-            };
-            let monitor = &self.service.telemetry.latency;
-            monitor.note(config, event, now.unix_ms / 1_000, duration_ns / 1_000_000);
+    /// Who tells the slow log and the latency monitor of this connection's commands.
+    pub(super) fn slow<'r>(&'r self, config: &'r Config, now: Now) -> Reporter<'r> {
+        Reporter {
+            telemetry: &self.service.telemetry,
+            config,
+            client: &self.connection.shared,
+            now,
         }
     }
 
@@ -368,9 +357,10 @@ impl Session {
     #[cold]
     #[inline(never)]
     fn sample(&self, turn: &Turn<'_>, plan: &Plan, duration_ns: u64, mark: Position) {
-        self.service.telemetry.hot_keys.count_anew(turn.counters);
-        let reply_bytes = turn.batch.out.len_since(mark);
-        self.note_hot(&turn.batch.args(plan), duration_ns, reply_bytes);
+        let hot_keys = &self.service.telemetry.hot_keys;
+        hot_keys.count_anew(turn.counters);
+        let (args, reply_bytes) = (turn.batch.args(plan), turn.batch.out.len_since(mark));
+        hot_keys.add(turn.counters, &args, duration_ns, reply_bytes);
     }
 
     /// Tells of those commands of a transaction that took long, or that are sampled for hot keys. No shard may be in
@@ -386,75 +376,26 @@ impl Session {
             return;
         };
         notes.errors.iter().for_each(|text| errors::note(text));
-        let mut slow = notes.slow.iter().peekable();
+        let mut slow = notes.slow.steps.iter().peekable();
         let mut sampled = notes.sampled.iter().peekable();
-        let has_calls = !notes.slow_calls.is_empty();
-        if slow.peek().is_none() && sampled.peek().is_none() && !has_calls {
+        if notes.slow.is_empty() && sampled.peek().is_none() {
             return;
         }
+        let reporter = self.slow(config, now);
         for (index, (command, args)) in transaction.commands().enumerate() {
             if let Some((_, duration_ns, reply_bytes)) =
                 sampled.next_if(|(step, ..)| *step == index)
             {
-                self.note_hot(&args, *duration_ns, *reply_bytes);
+                let hot_keys = &self.service.telemetry.hot_keys;
+                hot_keys.add(counters::local(), &args, *duration_ns, *reply_bytes);
             }
             if matches!(command.run, Run::Script(_)) {
-                self.tell_slow_calls(notes, index, (config, now));
+                reporter.tell_calls(&notes.slow, index);
             }
             if let Some(slow) = slow.next_if(|slow| slow.step == index) {
                 let arguments = || slowlog::arguments(command, &args);
-                self.tell_slow(arguments, command, (config, now), *slow);
+                reporter.tell(command, arguments, *slow);
             }
         }
-    }
-
-    /// Tells of what a script, which was that step of a unit, called and what took long.
-    pub(super) fn tell_slow_calls(
-        &self,
-        notes: &UnitNotes,
-        step: usize,
-        (config, now): (&Config, Now),
-    ) {
-        let mut calls = notes.slow_calls.iter().peekable();
-        if calls.peek().is_some_and(|first| first.slow.step == step) {
-            self.service.slowlog.skip(notes.slow_calls_lost);
-        }
-        for call in calls.filter(|call| call.slow.step == step) {
-            let arguments = || call.arguments.clone();
-            self.tell_slow(arguments, call.command, (config, now), call.slow);
-        }
-    }
-
-    /// Lets a command that was sampled count for its keys.
-    #[cold]
-    #[inline(never)]
-    fn note_hot(&self, args: &Args<'_>, duration_ns: u64, reply_bytes: usize) {
-        /// Of an argument, beside its bytes.
-        const FRAME_BYTES: usize = 5;
-        let received: usize = args
-            .from(0)
-            .map(|argument| argument.len() + FRAME_BYTES)
-            .sum();
-        let bytes = (received + reply_bytes) as u64;
-        let keys = args.keys().iter().map(|routed| args.key_of(routed));
-        let hot_keys = &self.service().telemetry.hot_keys;
-        hot_keys.add(counters::local(), keys, duration_ns, bytes);
-    }
-
-    /// Puts a slow command into the slow log.
-    #[cold]
-    fn note_slow(&self, arguments: Vec<Vec<u8>>, (config, now): (&Config, Now), slow: SlowStep) {
-        let shared = &self.connection.shared;
-        let entry = SlowlogEntry {
-            id: 0,
-            at_s: now.unix_ms / 1_000,
-            duration_us: slow.duration_ns / 1_000,
-            arguments,
-            address: shared.address.to_string(),
-            name: String::from_utf8_lossy(&shared.labels().name).into_owned(),
-        };
-        self.service()
-            .slowlog
-            .add(config, slow.resets_before, entry);
     }
 }

@@ -9,7 +9,7 @@ use crate::command::context::After;
 use crate::command::declaration::{Command, Flags, Run, TransactionVerb};
 use crate::command::transaction::exec_abort;
 use crate::engine::watching::Watched;
-use crate::shard::job::task::Task;
+use crate::shard::job::task;
 use crate::shard::unit::transaction::Transaction;
 
 /// What a connection that has begun to watch or to queue keeps of it.
@@ -158,7 +158,7 @@ impl Session {
     pub(super) fn unwatch(&self, mut watched: Vec<Watched>) {
         watched.sort_by_key(|watched| watched.shard);
         for group in watched.chunk_by(|one, other| one.shard == other.shard) {
-            let task = Task::unwatch(group.to_vec(), group[0].shard);
+            let task = task::unwatch(group.to_vec(), group[0].shard);
             self.service.shards.submit(task);
         }
     }

@@ -56,8 +56,8 @@ struct Held {
 pub struct Pause {
     /// No command is held back beyond this Unix time in milliseconds.
     gate_ms: AtomicU64,
-    /// Nothing expires while there is a pause, so that the data stays as it is.
-    rest: Arc<Rest>,
+    /// What rests with commands: nothing expires while there is a pause, so that the data stays as it is.
+    pub rest: Arc<Rest>,
     held: Mutex<Held>,
 }
 
@@ -73,31 +73,6 @@ impl Pause {
     /// Whether the server sleeps (DEBUG SLEEP).
     pub fn sleeps(&self, now_ms: u64) -> bool {
         self.held.lock().spans[Reason::Sleep as usize].all_ms > now_ms
-    }
-
-    /// Whether nothing expires in the background.
-    pub fn rests(&self, now_ms: u64) -> bool {
-        self.rest.stops(now_ms)
-    }
-
-    /// Keys whose time has come stay while data are loaded.
-    pub fn set_loading(&self, is_loading: bool) {
-        self.rest.set_loading(is_loading);
-    }
-
-    /// Says whether a primary says when keys go.
-    pub fn set_follows(&self, follows: bool) {
-        self.rest.set_follows(follows);
-    }
-
-    /// Whether one does.
-    pub fn follows(&self) -> bool {
-        self.rest.follows()
-    }
-
-    /// Says which connection runs the primary's commands; 0 for none.
-    pub fn set_link(&self, client: u64) {
-        self.rest.set_link(client);
     }
 
     /// Holds clients back; a pause under way is never shortened nor softened, as in Redis.
@@ -251,10 +226,10 @@ mod tests {
         pause.start(Reason::Failover, 20, true, 5);
         pause.start(Reason::Client, 10, false, 5);
         pause.start(Reason::Client, 8, true, 5);
-        assert!(is_held(&pause, "ping") && pause.rests(15));
+        assert!(is_held(&pause, "ping") && pause.rest.stops(15));
         pause.stop(Reason::Client);
         assert!(!is_held(&pause, "ping") && is_held(&pause, "flushall"));
         pause.stop(Reason::Failover);
-        assert!(!is_held(&pause, "flushall") && !pause.rests(5));
+        assert!(!is_held(&pause, "flushall") && !pause.rest.stops(5));
     }
 }

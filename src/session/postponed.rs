@@ -9,11 +9,12 @@ use crate::command::context::{After, Outbox, SessionCx};
 use crate::command::declaration::Run;
 use crate::command::error::write_failure;
 use crate::resp::reply::{Filling, Mark};
-use crate::shard::unit::context::{SlowStep, UnitOutcome};
+use crate::shard::unit::context::UnitOutcome;
 use crate::shard::unit::step::sit_out;
 use crate::shard::unit::transaction::Transaction;
 use crate::telemetry::clock::{self, Ticks};
 use crate::telemetry::counters;
+use crate::telemetry::slow::SlowStep;
 
 impl Session {
     /// Runs what a transaction postponed; what goes into the places kept for it. No shard may be in hand.

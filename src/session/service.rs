@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::pause::{Pause, Reason};
 use crate::client::registry::Registry;
+use crate::client::under_way::UnderWay;
 use crate::command::context::Server;
 use crate::command::error::CommandError;
 use crate::command::generic::migrate::Migration;
@@ -21,17 +22,15 @@ use crate::engine::published::Published;
 use crate::engine::record::{Log, Records};
 use crate::engine::{Engine, Now};
 use crate::pubsub::PubSub;
+use crate::script::offload::OffloadPool;
 use crate::shard::QueuedJob;
 use crate::shard::Shards;
 use crate::shard::execute::serve_waiters;
 use crate::shard::job::{Executor, Job};
-use crate::shard::offload::OffloadPool;
 use crate::shard::ownership::ShardGuard;
 use crate::shard::route::Router;
-use crate::shard::under_way::UnderWay;
 use crate::telemetry::Telemetry;
-use crate::telemetry::clock::{self, Ticks};
-use crate::telemetry::slowlog::Slowlog;
+use crate::telemetry::clock::Ticks;
 
 /// See the module.
 pub struct Service {
@@ -58,8 +57,6 @@ pub struct Service {
     pub active_expire: AtomicBool,
     /// Whether periodic work that nobody waits for rests (DEBUG PAUSE-CRON).
     pub cron_paused: AtomicBool,
-    /// SLOWLOG.
-    pub slowlog: Slowlog,
     /// What the server remembers of itself.
     pub telemetry: Telemetry,
     /// Scripts and functions.
@@ -224,31 +221,10 @@ impl Service {
     }
 }
 
-/// Tracked keys that a shard forgets in one visit.
-const LAPSED_PER_VISIT: usize = 128;
-
 /// How long whoever is about to add to debts has shards pay before others of its thread go on.
 const DEBTS_NS_MAX: u64 = 250_000;
 
 impl Service {
-    /// Has shards forget some keys that are tracked beyond `tracking-table-max-keys`; true if there are still more. No
-    /// shard may be in hand.
-    pub fn limit_tracked(&self) -> bool {
-        let keys_max = self.config.load().tracking_table_max_keys;
-        let exceeds = || keys_max > 0 && self.pubsub.figures().tracked_keys > keys_max;
-        if !exceeds() {
-            return false;
-        }
-        for shard in 0..self.shards.len() as u16 {
-            let Some(mut engine) = self.shards.try_take(shard) else {
-                continue;
-            };
-            engine.limit_tracked(keys_max, LAPSED_PER_VISIT);
-            serve_waiters(&mut engine, clock::now());
-        }
-        exceeds()
-    }
-
     /// Has all shards pay what they owe, but for those that somebody holds. No shard may be in hand.
     #[cold]
     pub fn settle_debts(&self, now: Now) {

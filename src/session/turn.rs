@@ -6,12 +6,12 @@ use arc_swap::Guard;
 
 use super::batch::{Batch, Plan, Route};
 use super::service::Service;
+use crate::client::under_way::UnderWay;
 use crate::config::Config;
 use crate::engine::{Engine, Now};
 use crate::shard::Shards;
 use crate::shard::job::Job;
 use crate::shard::ownership::ShardGuard;
-use crate::shard::under_way::UnderWay;
 use crate::telemetry::clock::Ticks;
 use crate::telemetry::counters::{self, ThreadCounters};
 

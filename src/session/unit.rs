@@ -73,7 +73,7 @@ impl Session {
         self.connection.shared.count_commands(outcome.command_count);
         if let Some(notes) = &outcome.notes {
             notes.errors.iter().for_each(|text| errors::note(text));
-            self.tell_slow_calls(notes, 0, (turn.config, turn.now));
+            self.slow(turn.config, turn.now).tell_calls(&notes.slow, 0);
         }
         Ran::Answered {
             failed: outcome.failed,

@@ -12,7 +12,7 @@ use crate::command::context::Block;
 use crate::command::declaration::CommandResult;
 use crate::command::error::write_failure;
 use crate::shard::blocking::Waiter;
-use crate::shard::job::task::Task;
+use crate::shard::job::task;
 
 /// What a connection waits for.
 pub(super) enum Blocked {
@@ -151,7 +151,7 @@ impl Session {
 
     fn leave_queues(&self, waiter: &Arc<Waiter>) {
         for shard in waiter.shards() {
-            self.service.shards.submit(Task::forget(waiter, shard));
+            self.service.shards.submit(task::forget(waiter, shard));
         }
     }
 }

@@ -7,16 +7,13 @@
 //! blocking   requests that wait for a key
 //! unit       transactions and scripts: several commands as one, which can be rolled back
 //! job        what queues: a command, a unit or a task that owns all it needs
-//! offload    threads for work that takes long
 //! ```
 
 pub mod blocking;
 pub mod execute;
 pub mod job;
-pub mod offload;
 pub mod ownership;
 pub mod route;
-pub mod under_way;
 pub mod unit;
 
 use crate::engine::Engine;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use super::counters::{self, ThreadCounters};
 use super::process;
+use crate::command::Args;
 use crate::command::context::{HotKeysReport, HotKeysRequest, HotKeysTop};
 use crate::engine::Key;
 use crate::structures::space_saving::{Heavy, SpaceSaving, heaviest};
@@ -21,6 +22,9 @@ const PLACES: usize = 64;
 
 /// Places of a session's lists for each key that is asked for.
 const PLACES_PER_KEY: usize = 4;
+
+/// Bytes that an argument takes on its way here, beside its own.
+const FRAME_BYTES: usize = 5;
 
 /// How often what is old loses half its weight.
 const AGING_MS: u64 = 300_000;
@@ -196,7 +200,20 @@ impl HotKeys {
     /// Lets a command that was chosen count: its keys, time, and bytes in and out.
     #[cold]
     #[inline(never)]
-    pub fn add<'k>(
+    pub fn add(
+        &self,
+        thread: &ThreadCounters,
+        args: &Args<'_>,
+        duration_ns: u64,
+        reply_bytes: usize,
+    ) {
+        let received = args.from(0).map(|argument| argument.len() + FRAME_BYTES);
+        let bytes = (received.sum::<usize>() + reply_bytes) as u64;
+        let keys = args.keys().iter().map(|routed| args.key_of(routed));
+        self.add_keys(thread, keys, duration_ns, bytes);
+    }
+
+    fn add_keys<'k>(
         &self,
         thread: &ThreadCounters,
         keys: impl ExactSizeIterator<Item = Key<'k>>,
@@ -455,7 +472,7 @@ mod tests {
         if thread.takes_sample() {
             let key = Key::new(name.as_bytes(), Seed { k0: 1, k1: 2 });
             hot.count_anew(thread);
-            hot.add(thread, std::iter::once(key), duration_ns, bytes);
+            hot.add_keys(thread, std::iter::once(key), duration_ns, bytes);
         }
     }
 

@@ -6,6 +6,7 @@
 //! ```text
 //! clock counters errors      written while commands run
 //! slowlog latency sampler    kept by somebody who noticed, or by the cron
+//! slow                       which commands took long, on their way there
 //! process memory histogram   read from the system, the allocator, the buckets
 //! hotkeys                    which keys take most commands, bytes and time
 //! rounds                     how often the loops went round
@@ -35,6 +36,7 @@ pub mod persistence;
 pub mod process;
 pub mod replication;
 pub mod sampler;
+pub mod slow;
 pub mod slowlog;
 pub mod snapshot;
 
@@ -51,6 +53,7 @@ use observed::Observed;
 use persistence::Persistence;
 use replication::Replication;
 use sampler::{Sampler, Totals};
+use slowlog::Slowlog;
 use snapshot::Baseline;
 
 /// What a server remembers of itself, for those who ask.
@@ -68,6 +71,8 @@ pub struct Telemetry {
     pub thread_count: usize,
     /// HOTKEYS.
     pub hot_keys: HotKeys,
+    /// SLOWLOG.
+    pub slowlog: Slowlog,
     /// LATENCY.
     pub latency: Latency,
     /// Snapshots, the append-only file, loading.
@@ -132,6 +137,7 @@ impl Telemetry {
             config_file,
             thread_count,
             hot_keys: HotKeys::default(),
+            slowlog: Slowlog::default(),
             latency: Latency::default(),
             persistence: Persistence::new(clock::unix_ms() / 1_000),
             replication: Replication::default(),

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::Telemetry;
 use super::counters::Extents;
 use super::replication::Facts;
-use super::slowlog::Slowlog;
 use crate::client::registry::Registry;
 use crate::config::Config;
 use crate::engine::evict::budget::Budget;
@@ -30,8 +29,6 @@ pub trait Observed: Send + Sync {
     fn scripts(&self) -> ScriptFigures;
     /// The configuration as it is now.
     fn config(&self) -> Arc<Config>;
-    /// The slow log.
-    fn slowlog(&self) -> &Slowlog;
     /// Who follows whom.
     fn replication(&self) -> Facts;
     /// What the server remembers of itself.

@@ -31,7 +31,7 @@ impl<'p> Progress<'p> {
         stop: &'p dyn Fn() -> bool,
     ) -> Progress<'p> {
         let progress = Progress::prepare(service, total_bytes, stop, false);
-        service.pause.set_loading(true);
+        service.pause.rest.set_loading(true);
         progress.figures.is_loading.store(true, Relaxed);
         progress
     }
@@ -121,7 +121,7 @@ impl Drop for Progress<'_> {
         self.figures.is_loading.store(false, Relaxed);
         self.figures.is_aside.store(false, Relaxed);
         if !self.is_aside {
-            self.service.pause.set_loading(false);
+            self.service.pause.rest.set_loading(false);
         }
     }
 }

@@ -29,10 +29,9 @@ use crate::engine::snapshot::{DbAtCut, Outlet};
 use crate::engine::{Engine, Now};
 use crate::persist::rdb::encode::Options;
 use crate::script::functions::Code;
+use crate::script::offload::OffloadPool;
 use crate::session::service::Service;
-use crate::shard::job::Job;
-use crate::shard::job::task::Task;
-use crate::shard::offload::OffloadPool;
+use crate::shard::job::task;
 use crate::telemetry::memory;
 use outgoing::Outgoing;
 use walk::Writer;
@@ -431,8 +430,7 @@ fn flushes(service: &Service) -> u64 {
 
 /// Runs something with all shards in hand, and waits for that. Not for threads that serve connections.
 pub fn run_on_all(service: &Service, work: impl FnMut(&mut [&mut Engine], Now) + Send + 'static) {
-    let all: Vec<u16> = (0..service.shards.len() as u16).collect();
-    walk::run_job(&service.shards, Job::task(&all, Task::work(work)));
+    walk::await_end(&task::send_to_all(&service.shards, work));
 }
 
 /// Cuts one shard.

@@ -23,9 +23,8 @@ use crate::engine::snapshot::Chunk;
 use crate::persist::rdb::crc64;
 use crate::persist::rdb::encode;
 use crate::session::service::Service;
-use crate::shard::job::Job;
-use crate::shard::job::task::Task;
-use crate::shard::{QueuedJob, Shards};
+use crate::shard::job::Ticket;
+use crate::shard::job::task;
 use crate::structures::block::Block;
 use crate::telemetry::clock::Ticks;
 
@@ -174,12 +173,12 @@ impl Walk {
     fn slice_in_turn(&self, shard: u16) -> bool {
         let more = Arc::new(AtomicBool::new(true));
         let (outgoing, result) = (Arc::clone(&self.outgoing), Arc::clone(&more));
-        let task = Task::work(move |engines, _| {
+        let ticket = task::send(&self.service.shards, &[shard], move |engines, _| {
             for engine in engines {
                 result.store(slice(engine, &outgoing, Ticks::now()), Relaxed);
             }
         });
-        run_job(&self.service.shards, Job::task(&[shard], task));
+        await_end(&ticket);
         more.load(Relaxed)
     }
 
@@ -485,16 +484,14 @@ impl Writer {
     }
 }
 
-/// Runs a job and waits for its end. The calling thread has no shard, and serves no connection.
-pub(super) fn run_job(shards: &Shards, mut job: QueuedJob) {
+/// Waits for the end of a job. The calling thread has no shard, and serves no connection.
+pub(super) fn await_end(ticket: &Ticket) {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
             self.0.unpark();
         }
     }
-    let ticket = Job::await_end(&mut job);
-    shards.submit(job);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     while ticket.poll(&mut Context::from_waker(&waker)).is_pending() {
         thread::park();

@@ -69,7 +69,7 @@ impl Applier {
         connection.db = db;
         // Replicas of this server get the primary's bytes, and nothing of what comes of them here.
         connection.log_audience = Audience::FILE.bits();
-        service.pause.set_link(connection.id());
+        service.pause.rest.set_link(connection.id());
         Applier {
             session: Session::applying(connection, service),
             batch: Batch::default(),
@@ -237,7 +237,7 @@ impl Applier {
 
     /// The link ends: a transaction that has begun is forgotten.
     pub(super) fn end(mut self) {
-        self.service.pause.set_link(0);
+        self.service.pause.rest.set_link(0);
         self.session.connection.shared.leave();
         self.session.end();
     }

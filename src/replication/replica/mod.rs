@@ -135,7 +135,7 @@ impl Follower {
         let config = self.service.config.load();
         if let Some((host, port)) = config.replicaof.clone() {
             self.aim(Some(Target { host, port }));
-            self.service.pause.set_follows(true);
+            self.service.pause.rest.set_follows(true);
         }
     }
 
@@ -324,7 +324,7 @@ impl Follower {
                     }
                 }),
             );
-            self.service.pause.set_follows(true);
+            self.service.pause.rest.set_follows(true);
         })
         .await;
         let _ = reached.await;
@@ -339,7 +339,7 @@ impl Follower {
         let stream = Arc::clone(&self.stream);
         on_all(self.service, move |engines, _| {
             stream.feed_from_here(Box::new(|_| ()));
-            self.service.pause.set_follows(false);
+            self.service.pause.rest.set_follows(false);
             engines
                 .iter_mut()
                 .for_each(|engine| engine.decide_deadlines());

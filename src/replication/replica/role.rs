@@ -4,24 +4,17 @@ use std::future::poll_fn;
 
 use tokio::sync::oneshot;
 
+use crate::client::under_way::UnderWay;
 use crate::engine::{Engine, Now};
 use crate::session::service::Service;
-use crate::shard::job::Job;
-use crate::shard::job::task::Task;
-use crate::shard::under_way::UnderWay;
+use crate::shard::job::task;
 
 /// Runs something with all shards in hand, and waits for that.
 pub(super) async fn on_all(
     service: &'static Service,
     work: impl FnMut(&mut [&mut Engine], Now) + Send + 'static,
 ) {
-    let all: Vec<u16> = (0..service.shards.len() as u16).collect();
-    let ticket = {
-        let mut job = Job::task(&all, Task::work(work));
-        let ticket = Job::await_end(&mut job);
-        service.shards.submit(job);
-        ticket
-    };
+    let ticket = task::send_to_all(&service.shards, work);
     poll_fn(|cx| ticket.poll(cx).map(drop)).await;
 }
 
@@ -29,7 +22,7 @@ pub(super) async fn on_all(
 /// more.
 pub(super) async fn landed(service: &'static Service) {
     let (say, over) = oneshot::channel();
-    UnderWay::when_over(&service.under_way, Box::new(|_| drop(say)));
+    UnderWay::when_over(&service.under_way, || drop(say));
     // It ends by being dropped.
     let _: Result<(), _> = over.await;
 }

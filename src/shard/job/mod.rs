@@ -4,7 +4,7 @@
 //! mod      a job: its route, what it is, what follows a run, who awaits it
 //! command  one command, or one visit of a command that goes from shard to shard
 //! unit     a transaction or a script
-//! task     what the server asks of shards: to forget or serve a waiter, to forget watched keys, to migrate keys
+//! task     what the server asks of shards: to forget or serve a waiter, to forget watched keys, and any other work
 //! ```
 //!
 //! Whoever holds the shard runs the job; a client that disconnects meanwhile loses only the reply. A run says what
@@ -24,16 +24,17 @@ use parking_lot::Mutex;
 use self::command::CommandJob;
 use self::task::Task;
 use self::unit::UnitJob;
-use super::offload::OffloadPool;
 use super::ownership::engines::HeldEngines;
 use super::ownership::extend::Offloaded;
 use super::ownership::queued::QueuedMessage;
 use super::ownership::{self, ShardList, Shards};
 use super::route::Router;
-use super::under_way::UnderWay;
-use super::{HeldShards, QueuedJob};
-use crate::engine::{Deferred, Engine};
+use super::{HeldShards, QueuedJob, execute};
+use crate::client::under_way::UnderWay;
+use crate::engine::{Deferred, Engine, Now};
+use crate::script::offload::OffloadPool;
 use crate::sys::crash;
+use crate::telemetry::clock;
 
 /// Where a finished job is put for the connection that awaits it.
 #[derive(Default)]
@@ -128,8 +129,11 @@ impl Job {
     }
 
     /// A task over these shards.
-    pub fn task(route: &[u16], task: Task) -> QueuedJob {
-        Job::new(route.into(), Work::Task(task), None)
+    pub fn task(
+        route: &[u16],
+        work: impl FnMut(&mut [&mut Engine], Now) + Send + 'static,
+    ) -> QueuedJob {
+        Job::new(route.into(), Work::Task(Box::new(work)), None)
     }
 
     /// Has the end of a job awaited.
@@ -247,7 +251,11 @@ impl ownership::Message<Engine> for Job {
                 self.next = job.run(engines, !self.is_offloaded);
                 crash::serve(served);
             }
-            Work::Task(task) => task.run(engines),
+            Work::Task(task) => {
+                let (now, mut engines) = (clock::now(), engines.all());
+                task(&mut engines, now);
+                execute::end_of_change(&mut engines, now, true);
+            }
             Work::Unit(_) => unreachable!("units extend what they hold"),
         }
     }

@@ -1,6 +1,5 @@
 //! What the steps of a unit run with, and what they leave to be done.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,7 +15,7 @@ use crate::engine::record::Records;
 use crate::resp::reply::Mark;
 use crate::script::library::Library;
 use crate::telemetry::counters::{self, Spent, Tally};
-use crate::telemetry::{latency, slowlog};
+use crate::telemetry::slow::{SlowNotes, SlowStep};
 
 /// What a unit runs with besides its shards.
 pub struct UnitContext<'a> {
@@ -65,59 +64,13 @@ pub struct ScriptCall {
     pub arguments: Vec<Vec<u8>>,
 }
 
-/// A step that took long for the slow log or the latency monitor.
-#[derive(Clone, Copy, Debug)]
-pub struct SlowStep {
-    /// Number of the step.
-    pub step: usize,
-    /// Nanoseconds that it took.
-    pub duration_ns: u64,
-    /// How often the slow log had been emptied when it had run.
-    pub resets_before: u64,
-}
-
-impl SlowStep {
-    /// A step that took so long, if the slow log or the latency monitor wants to know of it.
-    #[inline]
-    pub fn of(
-        step: usize,
-        duration_ns: u64,
-        (config, server): (&Config, &dyn Server),
-    ) -> Option<SlowStep> {
-        let is_slow =
-            slowlog::is_slow(config, duration_ns) || latency::is_slow(config, duration_ns);
-        is_slow.then(|| SlowStep {
-            step,
-            duration_ns,
-            resets_before: server.slowlog_resets(),
-        })
-    }
-}
-
-/// A command that a script called, and that took as long.
-pub struct SlowCall {
-    /// The time, and the number of the script among the steps of the unit.
-    pub slow: SlowStep,
-    /// Which command it was.
-    pub command: &'static Command,
-    /// What the slow log keeps of its arguments.
-    pub arguments: Vec<Vec<u8>>,
-}
-
-/// Slow calls of scripts that are kept of a unit, if the slow log has room for fewer.
-const SLOW_CALLS_MIN: usize = 16;
-
 /// What few units leave to be done.
 #[derive(Default)]
 pub struct UnitNotes {
     /// The error replies of steps, for the statistics.
     pub errors: Vec<Vec<u8>>,
-    /// The steps that took long for the slow log or the latency monitor.
-    pub slow: Vec<SlowStep>,
-    /// The calls of scripts that did, the last ones.
-    pub slow_calls: VecDeque<SlowCall>,
-    /// Slow calls before `slow_calls` that were not kept.
-    pub slow_calls_lost: u64,
+    /// What took long for the slow log or the latency monitor.
+    pub slow: SlowNotes,
     /// The steps that are sampled for hot keys, with their nanoseconds and the bytes of their replies.
     pub sampled: Vec<(usize, u64, usize)>,
     /// What scripts called, while there are monitors.
@@ -205,8 +158,7 @@ impl UnitOutcome {
     #[inline]
     pub fn note_slow(&mut self, slow: Option<SlowStep>) {
         if let Some(step) = slow {
-            let slow = &mut self.notes().slow;
-            slow.insert(slow.partition_point(|other| other.step < step.step), step);
+            self.notes().slow.note(step);
         }
     }
 
@@ -223,29 +175,9 @@ impl UnitOutcome {
         self.tally.ran(command, spent);
         let config = cx.config();
         if let Some(slow) = SlowStep::of(self.step, spent.duration_ns, (config, cx.server)) {
-            self.note_slow_call(command, args, slow, config);
+            let notes = &mut self.notes().slow;
+            notes.note_call(command, args, slow, config);
         }
-    }
-
-    #[cold]
-    fn note_slow_call(
-        &mut self,
-        command: &'static Command,
-        args: &Args<'_>,
-        slow: SlowStep,
-        config: &Config,
-    ) {
-        let kept = usize::try_from(config.slowlog_max_len).unwrap_or(usize::MAX);
-        let notes = self.notes();
-        if notes.slow_calls.len() >= kept.max(SLOW_CALLS_MIN) {
-            notes.slow_calls.pop_front();
-            notes.slow_calls_lost += 1;
-        }
-        notes.slow_calls.push_back(SlowCall {
-            slow,
-            command,
-            arguments: slowlog::arguments(command, args),
-        });
     }
 
     /// Whether a step runs, and counts, when the shards are let go.

@@ -77,7 +77,12 @@ pub(super) fn write(rows: &[Row], source: &Source<'_>, page: &mut Page) {
 
 /// Number and microseconds of the latest slow command.
 fn slowest(source: &Source<'_>) -> (u64, u64) {
-    source.service.slowlog().newest().unwrap_or_default()
+    source
+        .service
+        .telemetry()
+        .slowlog
+        .newest()
+        .unwrap_or_default()
 }
 
 /// Connections, commands, bytes, slow commands.
@@ -143,7 +148,7 @@ pub(super) static TRAFFIC: &[Row] = &[
         s.snapshot.writes
     }),
     gauge("redis_slowlog_length", "Commands in the slow log.", |s| {
-        s.service.slowlog().len() as f64
+        s.service.telemetry().slowlog.len() as f64
     }),
     gauge(
         "redis_slowlog_last_id",

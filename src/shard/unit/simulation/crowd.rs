@@ -13,7 +13,7 @@ use crate::shard::QueuedJob;
 use crate::shard::blocking::Waiter;
 use crate::shard::job::Ticket;
 use crate::shard::job::command::{CommandJob, Ended};
-use crate::shard::job::task::Task;
+use crate::shard::job::task;
 use crate::shard::route;
 
 /// Only a unit or a waiter that is lost takes longer.
@@ -241,7 +241,7 @@ impl World {
             shared.unblock(Unblocked::TimedOut);
             shared.end();
             for shard in waiter.shards() {
-                self.executor.shards.submit(Task::forget(waiter, shard));
+                self.executor.shards.submit(task::forget(waiter, shard));
             }
         }
         self.wait_until("they leave the queues", || {

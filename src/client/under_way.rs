@@ -6,27 +6,28 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use crate::command::context::Done;
+/// What the end of a period brings about, if anybody waits for it.
+type WhenOver = Box<dyn FnOnce() + Send>;
 
 /// A period. Each turn of a connection and each job holds the one in which it began.
 #[derive(Default)]
 pub struct UnderWay(Mutex<Ended>);
 
-/// What the end of a period brings about.
+/// What is called at the end of a period.
 #[derive(Default)]
 struct Ended {
-    done: Option<Done>,
+    done: Option<WhenOver>,
     /// The next period, which does not end before this one.
     _next: Option<Arc<UnderWay>>,
 }
 
 impl UnderWay {
     /// Calls `done` once all has ended that began before.
-    pub fn when_over(current: &ArcSwap<UnderWay>, done: Done) {
+    pub fn when_over(current: &ArcSwap<UnderWay>, done: impl FnOnce() + Send + 'static) {
         let next = Arc::<UnderWay>::default();
         let ended = current.swap(Arc::clone(&next));
         *ended.0.lock() = Ended {
-            done: Some(done),
+            done: Some(Box::new(done)),
             _next: Some(next),
         };
     }
@@ -35,7 +36,7 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         if let Some(done) = self.0.get_mut().done.take() {
-            done(Ok(()));
+            done();
         }
     }
 }
@@ -50,11 +51,11 @@ mod tests {
     fn a_period_ends_with_all_before_it() {
         let current = ArcSwap::<UnderWay>::default();
         let told = Arc::new(AtomicUsize::new(0));
-        let tell = || -> Done {
+        let tell = || {
             let told = Arc::clone(&told);
-            Box::new(move |_| {
+            move || {
                 told.fetch_add(1, Relaxed);
-            })
+            }
         };
         let first = current.load_full();
         UnderWay::when_over(&current, tell());

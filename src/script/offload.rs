@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use super::stack;
 use crate::alloc::slabs;
-use crate::script::{self, stack};
 
 /// Most threads for work that holds no shard: scripts without keys, which may all be endless.
 pub const SHARDLESS_MAX: usize = 64;
@@ -49,7 +49,7 @@ impl State {
 
 /// What a thread does before it waits.
 fn rest() {
-    script::rest();
+    super::rest();
     slabs::empty_cache_if_told();
 }
 
