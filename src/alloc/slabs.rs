@@ -6,7 +6,10 @@
 //!
 //! Only jemalloc is asked. With another allocator, as under the sanitizers, nothing is ever sparse.
 
-#![expect(unsafe_code, reason = "the allocator's controls take untyped pointers")]
+#![cfg_attr(
+    not(any(loom, asan, miri)),
+    expect(unsafe_code, reason = "the allocator's controls take untyped pointers")
+)]
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

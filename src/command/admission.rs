@@ -80,7 +80,7 @@ impl Stage {
     pub const QUEUED: Stage = Stage(4);
     /// All queued commands together, at EXEC.
     pub const EXEC: Stage = Stage(8);
-    /// A script that says what it is like, when it begins: see [`Candidate::together`].
+    /// A script when it begins, which is admitted as a request is that has the flags that it declares.
     pub const SCRIPT: Stage = Stage(16);
     /// A command that a script calls.
     pub const CALL: Stage = Stage(32);
@@ -120,6 +120,15 @@ impl<'c> Candidate<'c> {
             all: them.all.and(flags),
             command: None,
         })
+    }
+
+    /// A script's command, for a script that declares these flags of its own.
+    pub fn declaring(self, flags: Flags) -> Candidate<'c> {
+        Candidate {
+            any: self.any.or(flags),
+            all: self.all.without(Flags::STALE).or(flags),
+            command: self.command,
+        }
     }
 
     /// Whether any of them has any of these flags.
@@ -215,23 +224,18 @@ rules! {
     having(Flags::NOSCRIPT), at Stage::CALL,
         if |facts, call| call.lacking(Flags::SCRIPTS_MAY) && (!facts.lifts_noscript() || call.is_unit()) => |_, _|
         "ERR This Redis command is not allowed from script";
-    // replica-serve-stale-data, at which scripts look first
-    lacking(Flags::STALE), at Stage::SCRIPT, if |facts, _| facts.is_stale() => |_, _| CommandError::MasterDown;
+    // replica-serve-stale-data
     lacking(Flags::STALE), at Stage::CALL, if |facts, _| facts.is_stale() => |_, _|
         "ERR Can not execute the command on a stale replica";
     // EVAL_RO, FCALL_RO and the flag no-writes
-    having(Flags::WRITE), at Stage::SCRIPT, if |facts, _| facts.is_read_only() => |_, _|
-        "ERR Can not execute a script with write flag using *_ro command.";
     having(Flags::WRITE.or(Flags::MAY_REPLICATE)), at Stage::CALL, if |facts, _| facts.is_read_only() => |_, _|
         "ERR Write commands are not allowed from read-only scripts.";
     // maxmemory: what is queued takes memory, whatever it does later
     lacking(Flags::TRANSACTIONAL), at Stage::QUEUED, if |facts, _| facts.is_out_of_memory() => |_, _|
         CommandError::OutOfMemory;
     // maxmemory
-    having(Flags::DENYOOM), at Stage::SHARDLESS, if |facts, _| facts.is_out_of_memory() => |_, _|
+    having(Flags::DENYOOM), at Stage::SHARDLESS.or(Stage::SCRIPT), if |facts, _| facts.is_out_of_memory() => |_, _|
         CommandError::OutOfMemory;
-    having(Flags::DENYOOM), at Stage::SCRIPT, if |facts, _| facts.is_out_of_memory() => |_, _|
-        "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'";
     // stop-writes-on-bgsave-error
     having(Flags::WRITE.or(Flags::HEALTH)), at Stage::REQUEST, if |facts, _| facts.unsaved_text().is_some() =>
         |facts, _| facts.unsaved_text().unwrap_or_default();
@@ -243,10 +247,8 @@ rules! {
         if |facts, _| facts.config().wants_replicas() && !facts.is_exempt() && facts.lacks_replicas() => |_, _|
         CommandError::NoReplicas;
     // replica-read-only
-    having(Flags::WRITE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::CALL),
+    having(Flags::WRITE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT).or(Stage::CALL),
         if |facts, _| facts.is_read_only_replica() => |_, _| CommandError::ReadOnly;
-    having(Flags::WRITE), at Stage::SCRIPT, if |facts, _| facts.is_read_only_replica() => |_, _|
-        "READONLY Can not run script with write flag on readonly replica.";
     // maxmemory, which scripts look at last
     having(Flags::DENYOOM), at Stage::CALL, if |facts, _| !facts.is_exempt() && facts.is_out_of_memory() => |_, _|
         CommandError::OutOfMemory;
@@ -257,8 +259,11 @@ rules! {
         request.name()
     );
     // replica-serve-stale-data
-    lacking(Flags::STALE), at Stage::REQUEST.or(Stage::EXEC), if |facts, _| facts.is_stale() => |_, _|
-        CommandError::MasterDown;
+    lacking(Flags::STALE), at Stage::REQUEST.or(Stage::EXEC).or(Stage::SCRIPT), if |facts, _| facts.is_stale() =>
+        |_, _| CommandError::MasterDown;
+    // EVAL_RO and FCALL_RO
+    having(Flags::WRITE), at Stage::SCRIPT, if |facts, _| facts.is_read_only() => |_, _|
+        "ERR Can not execute a script with write flag using *_ro command.";
     // loading
     lacking(Flags::LOADING), at Stage::REQUEST.or(Stage::EXEC), if |facts, _| facts.is_loading() => |_, _|
         CommandError::Loading;

@@ -663,6 +663,8 @@ pub trait Server: Send + Sync {
     /// Makes the configuration felt, as it is now. No shard may be in hand; the background sees to what is not done
     /// here.
     fn follow_config(&self);
+    /// Makes the role felt that this server has now, where the configuration says different things for each.
+    fn follow_role(&self);
     /// Writes the configuration file again.
     fn config_rewrite(&self, adding: Adding) -> Result<(), CommandError>;
     /// Saves a snapshot; an error if one is being saved already.

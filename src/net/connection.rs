@@ -21,7 +21,7 @@ use crate::client::mailbox;
 use crate::client::memory::CLIENT_MEMORY;
 use crate::config::Config;
 use crate::resp::reply::Out;
-use crate::resp::request::{Limits, Parser};
+use crate::resp::request::{Limits, Parser, ProtocolError};
 use crate::session::batch::Batch;
 use crate::session::prefetch::prefetch;
 use crate::session::{Session, Step};
@@ -492,6 +492,25 @@ fn refresh(config: &mut Arc<Config>, session: &Session) {
     }
 }
 
+/// Parses one turn's worth of requests; how many bytes they took. A function of its own, so that limits are no part of
+/// what a connection keeps while it waits.
+fn parse(
+    session: &mut Session,
+    batch: &mut Batch,
+    config: &Config,
+) -> Result<usize, ProtocolError> {
+    let limits = Limits {
+        bulk_len_max: config.proto_max_bulk_len,
+        query_bytes_max: config.client_query_buffer_limit,
+        inline_len_max: INLINE_BYTES_MAX,
+        authenticated: session.connection.authenticated,
+    };
+    let (input, requests) = batch.parsing();
+    session
+        .parser
+        .parse(input, &limits, REQUESTS_PER_TURN, requests)
+}
+
 /// Parses, runs and answers one turn's worth of requests.
 async fn run_turn(
     stream: &mut Stream,
@@ -499,17 +518,13 @@ async fn run_turn(
     batch: &mut Box<Batch>,
     config: &mut Arc<Config>,
 ) -> Result<Left, End> {
-    let limits = Limits {
-        bulk_len_max: config.proto_max_bulk_len,
-        inline_len_max: INLINE_BYTES_MAX,
-        authenticated: session.connection.authenticated,
-    };
-    let (input, requests) = batch.parsing();
-    let parsed = session
-        .parser
-        .parse(input, &limits, REQUESTS_PER_TURN, requests);
+    let parsed = parse(session, batch, config);
     let consumed = match parsed {
         Ok(consumed) => consumed,
+        Err(ProtocolError::QueryTooLong) => {
+            session.service().clients.overfed.fetch_add(1, Relaxed);
+            return Err(End::Closed);
+        }
         Err(error) => {
             let text = error.text();
             batch.out.set_protocol(session.connection.protocol);
@@ -522,8 +537,8 @@ async fn run_turn(
     };
     let count = batch.requests.requests.len();
     if count == 0 {
-        let received = batch.pending().len() + session.parser.moved_bytes();
-        if received as u64 > config.client_query_buffer_limit {
+        // Long arguments have left the buffer, as in Redis; each of them was measured by its length.
+        if batch.pending().len() as u64 > config.client_query_buffer_limit {
             session.service().clients.overfed.fetch_add(1, Relaxed);
             return Err(End::Closed);
         }

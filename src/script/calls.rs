@@ -45,7 +45,7 @@ impl Facts for Asking<'_, '_> {
     }
 
     fn is_exempt(&self) -> bool {
-        self.is_free_to_grow
+        self.is_free_to_grow || self.host.replays()
     }
 
     fn unsaved_text(&self) -> Option<&'static str> {
@@ -59,16 +59,16 @@ impl Facts for Asking<'_, '_> {
 
     fn is_read_only_replica(&self) -> bool {
         let (server, config) = (self.host.server(), self.host.config());
-        server.is_replica() && config.replica_read_only
+        server.is_replica() && config.replica_read_only && !self.host.replays()
     }
 
     fn is_stale(&self) -> bool {
         let (server, config) = (self.host.server(), self.host.config());
-        server.lacks_primary() && !config.replica_serve_stale_data
+        !config.replica_serve_stale_data && server.lacks_primary() && !self.host.replays()
     }
 
     fn is_out_of_memory(&mut self) -> bool {
-        !self.host.has_room()
+        !self.host.replays() && !self.host.has_room()
     }
 
     fn is_read_only(&self) -> bool {

@@ -44,6 +44,9 @@ impl ScriptFlags {
 
     /// What they say in the flags of commands.
     pub fn of_command(self) -> Flags {
+        if self.any(ScriptFlags::SILENT) {
+            return Flags::NONE;
+        }
         let writes = match self.any(ScriptFlags::NO_WRITES) {
             true => Flags::READONLY,
             false => Flags::WRITE,

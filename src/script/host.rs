@@ -54,6 +54,9 @@ pub trait Host {
     /// it began it may end.
     fn has_room(&mut self) -> bool;
 
+    /// Whether what runs was admitted, and run, elsewhere or before: the append-only file or the primary has it.
+    fn replays(&self) -> bool;
+
     /// A command that the script called was not admitted: counted, with the error reply that the script sees.
     fn note_refused(&mut self, command: Option<&'static Command>, text: &[u8]);
 

@@ -43,7 +43,7 @@ mod vm;
 use mlua::Value;
 
 use crate::base::number;
-use crate::command::admission::{self, Candidate, Stage};
+use crate::command::admission::{self, Candidate, Facts, Stage};
 use crate::command::declaration::{Command, Flags, Run, ScriptVerb};
 use crate::command::error::CommandError;
 use crate::command::script as commands;
@@ -189,10 +189,7 @@ fn begin(
     is_read_only: bool,
     host: &mut (dyn Host + '_),
 ) -> Result<(), CommandError> {
-    // Most scripts say nothing of themselves, and are asked nothing.
-    if !flags.any(ScriptFlags::SILENT) {
-        admit(flags, is_read_only, host)?;
-    }
+    admit(flags, is_read_only, host)?;
     RUN.with(|run| {
         run.protocol.set(Protocol::Resp2);
         run.is_read_only
@@ -204,8 +201,8 @@ fn begin(
     Ok(())
 }
 
-/// Whether something may run that says what it is like.
-#[cold]
+/// Whether something may run, by what it says of itself.
+#[inline]
 fn admit(
     flags: ScriptFlags,
     is_read_only: bool,
@@ -216,6 +213,10 @@ fn admit(
         is_read_only,
         is_free_to_grow: false,
     };
+    // Most scripts say nothing of themselves, and are asked nothing.
+    if flags.any(ScriptFlags::SILENT) && !asking.is_stale() {
+        return Ok(());
+    }
     let candidate = Candidate::together([flags.of_command()]);
     admission::refusal(&mut asking, candidate, Stage::SCRIPT).map_or(Ok(()), Err)
 }
@@ -346,9 +347,8 @@ fn write_failure(name: &str, value: &Value, out: &mut Out) -> bool {
     )
 }
 
-/// Whether a command, which may be a script, may do what replicas would have to be told of. Scripts that say what they
-/// are like are taken at their word.
-pub fn may_write(command: &Command, args: &Args<'_>, library: &Library) -> bool {
+/// What a script, or the function that a command names, declares in the flags of commands, if it declares anything.
+pub fn declared(command: &Command, args: &Args<'_>, library: &Library) -> Option<Flags> {
     let flags = match command.run {
         Run::Script(ScriptVerb::Eval | ScriptVerb::EvalRo) => {
             flags::of_script(args.get(1)).ok().map(|(flags, _)| flags)
@@ -362,9 +362,16 @@ pub fn may_write(command: &Command, args: &Args<'_>, library: &Library) -> bool 
         }
         _ => None,
     };
-    match flags {
-        Some(flags) if !flags.any(ScriptFlags::SILENT) => !flags.any(ScriptFlags::NO_WRITES),
-        _ => command.flags.any(Flags::WRITE.or(Flags::MAY_REPLICATE)),
+    let declares = |flags: &ScriptFlags| !flags.any(ScriptFlags::SILENT);
+    flags.filter(declares).map(ScriptFlags::of_command)
+}
+
+/// Whether a command, which may be a script, may do what replicas would have to be told of. Scripts that say what they
+/// are like are taken at their word.
+pub fn may_write(command: &Command, args: &Args<'_>, library: &Library) -> bool {
+    match declared(command, args, library) {
+        Some(flags) => flags.has(Flags::WRITE),
+        None => command.flags.any(Flags::WRITE.or(Flags::MAY_REPLICATE)),
     }
 }
 

@@ -140,7 +140,7 @@ impl Host {
         if is_changed("oom-score-adj") || is_changed("oom-score-adj-values") {
             let why = "Failed to set current oom_score_adj. Check server logs.";
             self.oom_score
-                .apply(new)
+                .apply(new, self.is_replica())
                 .map_err(|_| failed("oom-score-adj", why))?;
         }
         if is_changed("appendonly") {
@@ -157,7 +157,7 @@ impl Host {
                 tracing::warn!("{text}");
                 // They were possible before, so they are possible again.
                 let _ = std::env::set_current_dir(&old.dir);
-                let _ = self.oom_score.apply(old);
+                let _ = self.oom_score.apply(old, self.is_replica());
                 match is_changed("port") {
                     true => failed("port", "Unable to listen on this port. Check server logs."),
                     false => failed("bind", "Failed to bind to specified addresses."),
@@ -315,6 +315,13 @@ impl Server for Host {
 
     fn schedule_save(&self) -> Result<(), CommandError> {
         self.saving.schedule()
+    }
+
+    fn follow_role(&self) {
+        let config = self.service.config.load();
+        self.service.set_limit(&config);
+        // What went wrong is in the log.
+        let _ = self.oom_score.apply(&config, self.is_replica());
     }
 
     fn is_replica(&self) -> bool {

@@ -175,8 +175,7 @@ pub fn run(startup: Startup, program: String) -> i32 {
         return 1;
     }
     host.title.show(&config);
-    // What went wrong is in the log.
-    let _ = host.oom_score.apply(&config);
+    host.follow_role();
     announce::initialized();
     let failed = start.begin();
     let round = || host.round();

@@ -31,15 +31,16 @@ impl OomScore {
 
     /// Makes it what the configuration says. A process may always ask to be ended sooner, and needs a right to be ended
     /// later.
-    pub(super) fn apply(&self, config: &Config) -> io::Result<()> {
+    pub(super) fn apply(&self, config: &Config, is_replica: bool) -> io::Result<()> {
         let mut inherited = self.inherited.lock();
-        let of_master = config.oom_score_adj_values[0];
+        // The third value is that of child processes, of which there are none.
+        let of_role = config.oom_score_adj_values[usize::from(is_replica)];
         let score = match (config.oom_score_adj, *inherited) {
             (OomScoreAdj::No, None) => return Ok(()),
             (OomScoreAdj::No, Some(before)) => before,
-            (OomScoreAdj::Absolute, _) => of_master,
-            (OomScoreAdj::Relative, Some(before)) => before + of_master,
-            (OomScoreAdj::Relative, None) => self.read()? + of_master,
+            (OomScoreAdj::Absolute, _) => of_role,
+            (OomScoreAdj::Relative, Some(before)) => before + of_role,
+            (OomScoreAdj::Relative, None) => self.read()? + of_role,
         };
         let before = match *inherited {
             Some(before) => before,
@@ -83,12 +84,25 @@ mod tests {
             (OomScoreAdj::Absolute, -2_000, "-1000"),
             (OomScoreAdj::No, 7, "100"),
         ] {
-            score.apply(&config(how, of_master)).expect("written");
+            score
+                .apply(&config(how, of_master), false)
+                .expect("written");
             let now = std::fs::read_to_string(&file).expect("there");
             assert_eq!(now, expected, "{how:?} {of_master}");
         }
+        score
+            .apply(&config(OomScoreAdj::Relative, 7), true)
+            .expect("written");
+        assert_eq!(std::fs::read_to_string(&file).expect("there"), "300");
+        score
+            .apply(&config(OomScoreAdj::No, 7), true)
+            .expect("written");
         std::fs::remove_file(&file).expect("there");
-        assert!(score.apply(&config(OomScoreAdj::No, 0)).is_ok());
-        assert!(score.apply(&config(OomScoreAdj::Absolute, 0)).is_err());
+        assert!(score.apply(&config(OomScoreAdj::No, 0), false).is_ok());
+        assert!(
+            score
+                .apply(&config(OomScoreAdj::Absolute, 0), false)
+                .is_err()
+        );
     }
 }

@@ -13,6 +13,7 @@ use crate::command::transaction::{exec_abort, is_exec};
 use crate::config::Config;
 use crate::config::live::Peer;
 use crate::resp::reply::Protocol;
+use crate::script;
 use crate::telemetry::{counters, errors, log};
 
 /// What the rules look at: a session under a configuration.
@@ -154,7 +155,13 @@ impl Session {
             Route::Session => Stage::REQUEST.or(Stage::SHARDLESS),
             _ => Stage::REQUEST,
         };
-        admission::refusal(&mut self.asking(turn.config), request.command, stage)
+        let args = turn.batch.args(request.plan);
+        let candidate = Candidate::from(request.command);
+        let candidate = match script::declared(request.command, &args, &self.service.scripts) {
+            Some(flags) => candidate.declaring(flags),
+            None => candidate,
+        };
+        admission::refusal(&mut self.asking(turn.config), candidate, stage)
     }
 
     /// Why what is queued is not admitted at EXEC, if it is not.

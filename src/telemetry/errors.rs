@@ -58,9 +58,9 @@ impl Errors {
         } else {
             let words: Vec<_> = counts.by_word.keys().map(AsRef::as_ref).collect();
             tracing::warn!(
-                "Errorstats stopped adding because the number of errors reached the limit ({CODES_MAX}), list of errors: {}",
-                words.join(", ")
+                "Errorstats stopped adding new errors: {CODES_MAX} different ones are the limit until CONFIG RESETSTAT"
             );
+            tracing::warn!("Current errors code list: {}", words.join(", "));
             counts.dropped = counts.by_word.len() as u64;
             counts.by_word = BTreeMap::from([(DISABLED.into(), 1)]);
         }

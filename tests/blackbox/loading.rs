@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::dump::{dump, makers, portrait};
-use crate::support::{Options, Oracle, Server, free_port, is_stand_in};
+use crate::support::{Options, Oracle, Server, eventually, free_port, is_stand_in};
 use crate::wire::{Raw, Value};
 
 fn folder() -> tempfile::TempDir {
@@ -201,6 +201,48 @@ fn a_server_that_loads_is_stopped_at_once() {
     let mut server = Server::start(&options);
     server.raw().send(b"SHUTDOWN NOSAVE\r\n");
     assert_eq!(server.wait_for_exit(), Some(0));
+}
+
+/// A command as a file and a client write it.
+fn command(words: &[&str]) -> String {
+    let words = words
+        .iter()
+        .map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    format!("*{}\r\n{}", words.len(), words.collect::<String>())
+}
+
+#[test]
+fn scripts_of_the_file_run_whatever_would_refuse_those_of_clients() {
+    let folder = folder();
+    let dir = folder.path().join("appendonlydir");
+    std::fs::create_dir(&dir).expect("made");
+    let manifest = "file appendonly.aof.1.incr.aof seq 1 type i\n";
+    std::fs::write(dir.join("appendonly.aof.manifest"), manifest).expect("written");
+    let commands = [
+        command(&["EVAL", "redis.call('SET', KEYS[1], '100')", "1", "k"]),
+        command(&["EVAL", "return redis.call('INCR', KEYS[1])", "1", "k"]),
+        command(&[
+            "EVAL",
+            "#!lua\nreturn redis.call('INCR', KEYS[1])",
+            "1",
+            "k",
+        ]),
+    ];
+    std::fs::write(dir.join("appendonly.aof.1.incr.aof"), commands.concat()).expect("written");
+    let options = Options::shards(4)
+        .with("appendonly", "yes")
+        .with("replicaof", "127.0.0.1 1")
+        .with("min-replicas-to-write", "1");
+    for stale in ["yes", "no"] {
+        let options = options.clone().with("replica-serve-stale-data", stale);
+        let server = start_on(folder.path(), options);
+        let mut client = server.raw();
+        assert!(client.call("SET k mine").is_error());
+        eventually("it has loaded", || {
+            client.call("REPLICAOF NO ONE").show() == "OK"
+        });
+        assert_eq!(client.call("GET k").show(), "\"102\"", "{stale}");
+    }
 }
 
 fn get(port: u16, path: &str) -> String {

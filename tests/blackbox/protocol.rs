@@ -285,15 +285,31 @@ fn a_query_buffer_above_its_limit_closes_the_client() {
         raw.send_unchecked(&vec![b'x'; 1_000_000]);
     }
     assert!(raw.read_to_close().is_empty(), "closed without a word");
-    // Arguments that have arrived whole count, too.
-    let mut raw = server.raw();
-    raw.send(b"*5\r\n$3\r\nSET\r\n$1\r\nk\r\n");
-    for _ in 0..2 {
-        raw.send_unchecked(b"$600000\r\n");
-        raw.send_unchecked(&vec![b'x'; 600_000]);
+    // Each argument counts with its line end, whether or not it arrives in one piece with all others.
+    for (length, is_taken) in [(1_048_574, true), (1_048_575, false)] {
+        let mut raw = server.raw();
+        raw.send_unchecked(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${length}\r\n").as_bytes());
+        raw.send_unchecked(&vec![b'x'; length]);
         raw.send_unchecked(b"\r\n");
+        match is_taken {
+            true => assert_eq!(raw.read().show(), "OK"),
+            false => assert!(raw.read_to_close().is_empty(), "closed without a word"),
+        }
     }
-    assert!(raw.read_to_close().is_empty(), "closed without a word");
+    // Those that have left the buffer do not count.
+    let mut raw = server.raw();
+    raw.send(b"*5\r\n$4\r\nMSET\r\n");
+    for _ in 0..4 {
+        raw.send(b"$600000\r\n");
+        raw.send(&vec![b'x'; 600_000]);
+        raw.send(b"\r\n");
+    }
+    assert_eq!(raw.read().show(), "OK");
+    let closed = server.raw().call("INFO stats").body();
+    assert!(
+        closed.contains("client_query_buffer_limit_disconnections:2\r\n"),
+        "{closed}"
+    );
     check(&mut server.raw(), "PING", "PONG");
 }
 

@@ -274,6 +274,12 @@ fn the_kernel_is_told_how_soon_the_server_may_go() {
     let mut raw = server.raw();
     support::check(&mut raw, "CONFIG SET oom-score-adj-values '40 0 0'", "OK");
     assert_eq!(score(), own + 40);
+    // A replica has a value of its own.
+    support::check(&mut raw, "CONFIG SET oom-score-adj-values '40 60 0'", "OK");
+    support::check(&mut raw, "REPLICAOF 127.0.0.1 1", "OK");
+    assert_eq!(score(), own + 60);
+    support::check(&mut raw, "REPLICAOF NO ONE", "OK");
+    assert_eq!(score(), own + 40);
     support::check(&mut raw, "CONFIG SET oom-score-adj absolute", "OK");
     assert_eq!(score(), 40);
     support::check(&mut raw, "CONFIG SET oom-score-adj no", "OK");

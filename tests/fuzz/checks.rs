@@ -67,6 +67,7 @@ pub(crate) fn request(data: &[u8], feed: impl Fn(&[u8], &[usize], usize, &Limits
         authenticated: flags & 1 == 0,
         inline_len_max: if flags & 2 == 0 { 64 << 10 } else { 16 },
         bulk_len_max: if flags & 4 == 0 { 512 << 20 } else { 1000 },
+        query_bytes_max: if flags & 8 == 0 { 1 << 30 } else { 500 },
     };
     let whole = feed(bytes, &[], usize::MAX, &limits);
     assert!(

@@ -25,6 +25,11 @@ macro_rules! bit_set {
                 $name(self.0 & other.0)
             }
 
+            /// Those of `self` that are not in `other`.
+            pub const fn without(self, other: $name) -> $name {
+                $name(self.0 & !other.0)
+            }
+
             /// Whether every bit of `other` is set.
             pub const fn has(self, other: $name) -> bool {
                 self.0 & other.0 == other.0

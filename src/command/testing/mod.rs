@@ -705,6 +705,8 @@ impl Server for NoServer {
     fn schedule_save(&self) -> Result<(), CommandError> {
         Ok(())
     }
+    fn follow_role(&self) {}
+
     fn is_replica(&self) -> bool {
         false
     }

@@ -189,6 +189,7 @@ impl Runner {
     fn plan(&mut self, window: &Window) -> Result<Option<(usize, AofFault)>, AofFault> {
         let limits = Limits {
             bulk_len_max: u64::MAX,
+            query_bytes_max: u64::MAX,
             inline_len_max: 64,
             authenticated: true,
         };

@@ -97,6 +97,7 @@ impl Applier {
     pub(super) async fn turn(&mut self) -> Result<Applied, Fault> {
         let limits = Limits {
             bulk_len_max: u64::MAX,
+            query_bytes_max: u64::MAX,
             inline_len_max: INLINE_BYTES_MAX,
             authenticated: true,
         };

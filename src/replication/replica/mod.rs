@@ -340,7 +340,7 @@ impl Follower {
         })
         .await;
         let _ = reached.await;
-        self.service.set_limit(&self.service.config.load());
+        self.service.server().follow_role();
         self.is_resumable.fetch_or(was_fed, Relaxed);
         self.stream.backlog.keep(true);
     }
@@ -360,7 +360,7 @@ impl Follower {
         self.is_resumable.store(true, Relaxed);
         self.service.clients.kill_all(Peer::Replica);
         self.figures().is_replica.store(false, Relaxed);
-        self.service.set_limit(&self.service.config.load());
+        self.service.server().follow_role();
         let facts = self.stream.facts();
         if let Some((previous, end)) = &facts.previous {
             tracing::warn!(

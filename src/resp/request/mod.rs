@@ -238,6 +238,8 @@ impl Requests {
 pub struct Limits {
     /// Longest argument (`proto-max-bulk-len`); arguments of up to 99 bytes are always let through.
     pub bulk_len_max: u64,
+    /// Most bytes of what has yet to be read of a request (`client-query-buffer-limit`): an argument and its line end.
+    pub query_bytes_max: u64,
     /// Longest line: an inline command, or the line of a count or length.
     pub inline_len_max: usize,
     /// Clients that have yet to authenticate get at most 10 arguments of at most 16 KiB.
@@ -248,12 +250,14 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             bulk_len_max: 512 << 20,
+            query_bytes_max: 1 << 30,
             inline_len_max: 64 << 10,
             authenticated: true,
         }
     }
 }
 
+const LINE_END_BYTES: u64 = 2;
 const UNAUTHENTICATED_COUNT_MAX: i64 = 10;
 const UNAUTHENTICATED_BULK_LEN_MAX: i64 = 16 * 1024;
 
@@ -280,6 +284,8 @@ pub enum ProtocolError {
     UnauthenticatedLength,
     /// A single request of 2 GiB (Redis has no such limit of its own, but its query buffer limit of 1 GiB).
     RequestTooLong,
+    /// An argument beyond what may be read ahead; Redis closes the connection without a reply.
+    QueryTooLong,
 }
 
 impl ProtocolError {
@@ -298,7 +304,7 @@ impl ProtocolError {
             Self::UnbalancedQuotes => b"unbalanced quotes in request",
             Self::UnauthenticatedCount => b"unauthenticated multibulk length",
             Self::UnauthenticatedLength => b"unauthenticated bulk length",
-            Self::RequestTooLong => b"too big request",
+            Self::RequestTooLong | Self::QueryTooLong => b"too big request",
         };
         text.extend_from_slice(rest);
         if let Self::ExpectedBulk(byte) = self {
@@ -626,6 +632,8 @@ fn bulk_length(
                 Err(ProtocolError::InvalidLength)
             } else if len > UNAUTHENTICATED_BULK_LEN_MAX && !limits.authenticated {
                 Err(ProtocolError::UnauthenticatedLength)
+            } else if len as u64 + LINE_END_BYTES > limits.query_bytes_max {
+                Err(ProtocolError::QueryTooLong)
             } else {
                 // No longer than what is refused anyway, so that no offset overflows.
                 Ok(Some(((len as u64).min(OFFSET_MAX as u64) as usize, data)))

@@ -636,6 +636,7 @@ fn resuming_reads_only_what_is_new() {
 fn a_request_of_two_gibibytes_is_refused() {
     let limits = Limits {
         bulk_len_max: u64::MAX,
+        query_bytes_max: u64::MAX,
         ..open()
     };
     for bytes in [
@@ -665,6 +666,7 @@ fn a_request_of_two_gibibytes_is_refused() {
 fn what_was_understood_of_an_incomplete_request_is_known() {
     let limits = Limits {
         bulk_len_max: 1 << 20,
+        query_bytes_max: 1 << 20,
         inline_len_max: 1 << 16,
         authenticated: true,
     };
@@ -680,5 +682,25 @@ fn what_was_understood_of_an_incomplete_request_is_known() {
         let parsed = parser.parse(bytes, &limits, 10, &mut Requests::default());
         assert_eq!(parsed, Ok(0));
         assert_eq!(parser.read_len(bytes), understood, "{bytes:?}");
+    }
+}
+
+#[test]
+fn an_argument_and_its_line_end_fit_into_what_may_be_read_ahead() {
+    let limits = Limits {
+        query_bytes_max: 1 << 20,
+        ..open()
+    };
+    for (bytes, error) in [
+        (&b"*2\r\n$3\r\nGET\r\n$1048574\r\n"[..], None),
+        (
+            b"*2\r\n$3\r\nGET\r\n$1048575\r\n",
+            Some(ProtocolError::QueryTooLong),
+        ),
+    ] {
+        let every: Vec<usize> = (0..bytes.len()).collect();
+        for cuts in [&[][..], &every] {
+            assert_eq!(feed(bytes, cuts, &limits).1, error);
+        }
     }
 }

@@ -177,6 +177,10 @@ impl Host for UnitHost<'_, '_, '_, '_> {
         self.unit.has_room(self.cx.now, self.cx.config)
     }
 
+    fn replays(&self) -> bool {
+        self.cx.connection.reply_mode.replays()
+    }
+
     fn note_refused(&mut self, command: Option<&'static Command>, text: &[u8]) {
         if let Some(command) = command {
             self.outcome.tally.rejected(command);
