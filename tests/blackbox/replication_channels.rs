@@ -44,7 +44,7 @@ fn await_both(primary: &mut Raw) -> String {
     let mut seen = String::new();
     eventually("the stream goes beside the snapshot", || {
         seen = primary.call("INFO replication").body();
-        seen.contains("type=main-channel") && !seen.contains("state=wait_bgsave,")
+        seen.contains("state=bg_transfer") || seen.contains("state=send_bulk_and_stream")
     });
     seen
 }

@@ -322,7 +322,13 @@ impl Link {
             return;
         }
         match &mut self.source {
-            Source::Snapshot(reader, ..) => reader.advance(bytes),
+            Source::Snapshot(reader, _, ends_with_mark) => {
+                // One that comes as it is made is not there before its end.
+                if !*ends_with_mark {
+                    self.peer.set_state(ReplicaState::Transfers);
+                }
+                reader.advance(bytes);
+            }
             Source::Stream(cursor) => {
                 cursor.advance(bytes);
                 if self.primary.stream.backlog.holds_back() {
@@ -351,7 +357,6 @@ impl Link {
             _ => Some(format!("+FULLRESYNC {id} {offset}\r\n")),
         };
         self.texts.extend(text.map(Bytes::from));
-        self.peer.set_state(ReplicaState::Transfers);
         let cursor = match &self.peer.seat {
             Some(seat) if seat.is_rdb() => {
                 seat.put(cursor);
@@ -455,7 +460,8 @@ impl Link {
     /// Understands what was received.
     fn hear(&mut self) -> Result<(), Ended> {
         let heard = input::read(&mut self.parser, &mut self.received, &mut self.requests);
-        let Some(acknowledged) = heard.map_err(Some)? else {
+        let told = |why: String| Some(format!("{why}: {}", self.peer.name()));
+        let Some(acknowledged) = heard.map_err(told)? else {
             return Ok(());
         };
         // Nobody has what was never written.
