@@ -119,7 +119,6 @@ const LONG_MAX: i128 = i64::MAX as i128;
 const ULONG_MAX: i128 = u64::MAX as i128;
 const MEMORY: Unit = Unit::Memory;
 
-const NO_REPLICAS: &str = "replication is not built yet";
 const NO_CLUSTER: &str = "cluster mode is not built yet";
 const NO_TLS: &str = "TLS is not built yet";
 const OTHER_DESIGN: &str = "it tunes something that this server does not have";
@@ -464,9 +463,9 @@ parameters! {
         MUTABLE.alias("slave-ignore-maxmemory"),
         "Whether a replica leaves eviction to its master.";
     replica_ignore_disk_write_errors: flag(false), "replica-ignore-disk-write-errors",
-        MUTABLE.no_effect(NO_REPLICAS), "Whether a replica goes on when it cannot write to the disk.";
+        MUTABLE.no_effect("a replica goes on in any case"), "Whether a replica goes on when it cannot write to the disk.";
     propagation_error_behavior: choice(PropagationError, PropagationError::Ignore),
-        "propagation-error-behavior", MUTABLE.no_effect(NO_REPLICAS),
+        "propagation-error-behavior", MUTABLE.no_effect("such errors are logged"),
         "What happens when a command from the master fails.";
     repl_diskless_sync: flag(true), "repl-diskless-sync", MUTABLE,
         "Whether a replica gets its snapshot straight from memory.";
